@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Is the tuner's choice near the optimum? A grid of fixed settings, then autotune from two starts, for each job.
+"""Compares the tuner's choices with a grid of fixed settings: for each job, the grid, then autotune
+from two starts.
 
-    cargo build --release && benches/autotune.py            # writes results/autotune/; some forty minutes, idle machine
-    benches/autotune.py --runs 1 --out /tmp/a resnet50      # the jobs of this name alone
+    cargo build --release && benches/autotune.py         # 40 minutes; writes results/autotune/
+    benches/autotune.py --runs 1 --out /tmp/a resnet50   # only the job of this name
 
-The grid is measured first (each setting in a job of its own, the default again after every few: drift of the machine
-shows as its spread), its fastest few once more; then `ronde bench --autotune` runs from the default and from a bad start,
-several times each. What a run ends at is measured again, in turns with the grid's best.
+Needs an otherwise idle machine.
+
+The grid is measured first: each setting in a job of its own, the default repeatedly in between, so
+that its spread shows the drift of the machine; then the fastest settings once more. `ronde bench
+--autotune` then runs several times from the default and from a bad start. The final settings of a
+run are measured again, alternating with the grid's best.
 """
 import argparse
 import csv
@@ -30,7 +34,7 @@ FUSION_MB = [0, 1, 4, 16, 32, 64, 128, 256]
 CYCLE_MS = [0.5, 1, 5, 10, 25, 100]
 DEFAULT = (128.0, 1.0)
 STARTS = {"default": {}, "fusion_mb=0,cycle_ms=25": {"RONDE_AUTOTUNE_START": "fusion_mb=0,cycle_ms=25"}}
-# A measurement takes about this long, and this many steps.
+# Approximate time and number of steps of a measurement.
 SECONDS = 1.2
 STEPS = range(4, 21)
 
@@ -45,14 +49,14 @@ def bench(arguments, environment=None):
 
 
 def fixed(job, fusion_mb, cycle_ms, about_ms):
-    """A fixed setting's median step, ms."""
+    """Median step of a job with fixed settings, ms."""
     steps = min(max(int(SECONDS * 1e3 / about_ms), STEPS.start), STEPS.stop - 1)
     settings = ["--fusion-threshold-mb", f"{fusion_mb:.6g}", "--cycle-time-ms", f"{cycle_ms:.6g}"]
     return bench([*job, *settings, "--steps", steps, "--warmup", 3])["step_ms"]["p50"]
 
 
 def measured_grid(job):
-    """A row for each setting, and what the default took each time."""
+    """Returns a row for each setting, and all measurements of the default."""
     defaults = [fixed(job, *DEFAULT, 100)]
     grid = {}
     for index, (fusion, cycle) in enumerate((f, c) for f in FUSION_MB for c in CYCLE_MS):
@@ -62,14 +66,16 @@ def measured_grid(job):
             continue  # without fusion the cycle time hardly matters, and some of these steps take seconds
         grid[fusion, cycle] = fixed(job, fusion, cycle, 3 * defaults[0] if fusion < 8 else defaults[0])
         print(f"{fusion:g} MB, {cycle:g} ms: {grid[fusion, cycle]:.2f} ms", flush=True)
-    # The least of many noisy figures is a lucky one: the fastest are measured again, and the middle of three counts.
+    # The minimum of many noisy values is biased: the fastest are measured again, and the median of
+    # three counts.
     for cell in sorted(grid, key=grid.get)[:6]:
         grid[cell] = statistics.median([grid[cell], fixed(job, *cell, defaults[0]), fixed(job, *cell, defaults[0])])
     return grid, defaults
 
 
 def tuned_runs(job, best, about_ms, runs):
-    """A row for each start and seed. The grid's best is measured anew beside each, so that drift does not count."""
+    """Returns a row for each start and seed. The grid's best is measured again beside each, to
+    cancel drift."""
     for start, extra in STARTS.items():
         for seed in range(1, runs + 1):
             report = bench([*job, "--autotune", "--steps", 2000], {**extra, "RONDE_AUTOTUNE_SEED": str(seed)})
@@ -96,7 +102,7 @@ def measure(name, runs):
 
 
 def of_job(record, cells):
-    """One job's part of the page."""
+    """The section of one job in the page."""
     at = {(cell["fusion_mb"], cell["cycle_ms"]): cell["step_ms_p50"] for cell in cells}
     best = at[tuple(record["best"])]
     default = statistics.median(record["default_ms"])
@@ -138,13 +144,13 @@ def main():
     parser.add_argument("jobs", nargs="*", choices=[[], *JOBS], help="all unless said")
     parser.add_argument("--runs", type=int, default=5, help="autotune runs from each start")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results/autotune")
-    parser.add_argument("--page", action="store_true", help="measure nothing: the page anew, from what was measured")
+    parser.add_argument("--page", action="store_true", help="write the page from existing measurements")
     options = parser.parse_args()
     measured = [] if options.page else [measure(name, options.runs) for name in options.jobs or JOBS]
 
     options.out.mkdir(parents=True, exist_ok=True)
     record, cells = options.out / "autotune.json", options.out / "grid.csv"
-    # Jobs that were not measured now keep what was measured of them.
+    # Keeps the measurements of jobs that were not run now.
     jobs = {job["job"]: job for job in json.loads(record.read_text())["jobs"]} if record.exists() else {}
     jobs |= {job["job"]: job for job, _ in measured}
     jobs = [jobs[name] for name in JOBS if name in jobs]

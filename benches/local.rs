@@ -1,11 +1,13 @@
-//! What the local collective gives on this machine, beside memcpy.
+//! Benchmark of the shared-memory collective on this machine, compared with memcpy.
 //!
-//! Starts the ranks as processes (itself again, with the shared file's descriptor inherited) and prints, for the
-//! gradients of ResNet-50 as 161 tensors in place, 1000 × 1 KiB, and 4 bytes: the step's 10th, 50th and 90th percentile
-//! over all rounds, slowest rank. The baseline is `memcpy` of the same tensors to others by all ranks at once, the
-//! faster of libc's and one with non-temporal stores, interleaved every 10 steps; only ratios within one run mean
-//! anything. Ranks are pinned to a core each where there are enough. Options: `--ranks N`, `--rounds N`, `--f16`. Without
-//! `--bench`, which `cargo bench` passes and `cargo test` does not, or with `--small` it does the same with little data.
+//! Starts the ranks as processes (itself again, with the shared file's descriptor inherited) and
+//! prints, for the gradients of ResNet-50 as 161 tensors in place, 1000 × 1 KiB, and 4 bytes: the
+//! step's 10th, 50th and 90th percentile over all rounds, slowest rank. The baseline is `memcpy` of
+//! the same tensors to other memory by all ranks at once, the faster of libc's and one with
+//! non-temporal stores, interleaved every 10 steps; only ratios within one run are meaningful.
+//! Ranks are pinned to a core each if there are enough cores. Options: `--ranks N`, `--rounds N`,
+//! `--f16`. Without `--bench`, which `cargo bench` passes and `cargo test` does not, or with
+//! `--small`, it runs with little data.
 
 #![allow(unsafe_code)] // spans over the benchmark's own buffers
 
@@ -21,7 +23,7 @@ use ronde::tensor::{Dtype, ReduceOp, Span};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the command line says.
+/// Options of the command line.
 #[derive(Clone, Debug)]
 struct Options {
     ranks: usize,
@@ -80,7 +82,7 @@ fn main() -> Result<(), Failure> {
     }
 }
 
-/// Creates the shared file, starts the other ranks, and is rank 0.
+/// Creates the shared file, starts the other ranks, and runs rank 0.
 fn launch(options: &Options) -> Result<(), Failure> {
     let file = File::from(LocalCollective::create_file(options.ranks)?);
     rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty())?; // the other ranks inherit it
@@ -102,7 +104,8 @@ fn launch(options: &Options) -> Result<(), Failure> {
     outcome
 }
 
-/// Parameter counts of ResNet-50's tensors, from the last layer to the first, as backward yields them.
+/// Returns the parameter counts of ResNet-50's tensors, from the last layer to the first, as the
+/// backward pass produces them.
 fn resnet50() -> Vec<usize> {
     let mut elements = vec![64 * 3 * 49, 64, 64];
     let mut inputs = 64;
@@ -127,7 +130,7 @@ fn resnet50() -> Vec<usize> {
     elements
 }
 
-/// One rank's work: the lines of the table, in order.
+/// Runs one rank: the lines of the table, in order.
 fn run(options: &Options, rank: usize, file: &File) -> Result<(), Failure> {
     let cores = std::thread::available_parallelism()?.get();
     let spin = if options.ranks <= cores {
@@ -136,7 +139,8 @@ fn run(options: &Options, rank: usize, file: &File) -> Result<(), Failure> {
         Duration::ZERO
     };
     if options.ranks <= cores {
-        // One core each: this measures the collective, not where the scheduler puts two talkative processes.
+        // One core each: the benchmark measures the collective, not the scheduler's placement of
+        // the processes.
         let before = rustix::thread::sched_getaffinity(None)?;
         let own = (0..rustix::thread::CpuSet::MAX_CPU)
             .filter(|core| before.is_set(*core))
@@ -184,7 +188,7 @@ fn run(options: &Options, rank: usize, file: &File) -> Result<(), Failure> {
     .measure(&mut collective, rank, options.dtype)
 }
 
-/// One batch to measure.
+/// Batch to be measured.
 struct Line<'a> {
     name: &'static str,
     elements: &'a [usize],
@@ -206,8 +210,8 @@ impl Line<'_> {
             .iter_mut()
             .map(|tensor| {
                 let base = tensor.as_mut_ptr();
-                // SAFETY: the vectors live to the end of this function; they are touched through the spans or between
-                // operations.
+                // SAFETY: the vectors live until the end of this function; they are accessed
+                // through the spans, or between operations.
                 unsafe { Span::new(base, base, tensor.len()) }
             })
             .collect();
@@ -240,7 +244,7 @@ impl Line<'_> {
                 slowest(collective, samples)?;
             }
             if round == 0 {
-                phases = Phases::default(); // pages were cold
+                phases = Phases::default(); // pages were not mapped yet
                 continue;
             }
             let [step, plain, stream] = samples;
@@ -294,7 +298,7 @@ fn add(a: Phases, b: Phases) -> Phases {
     }
 }
 
-/// Values that depend on rank and place, exact in f16.
+/// Fills the tensors with values that depend on rank and position and are exact in f16.
 fn fill(tensors: &mut [Vec<u8>], dtype: Dtype, rank: usize) {
     for (tensor_index, tensor) in tensors.iter_mut().enumerate() {
         for (index, element) in tensor.chunks_exact_mut(dtype.size_bytes()).enumerate() {
@@ -307,7 +311,7 @@ fn fill(tensors: &mut [Vec<u8>], dtype: Dtype, rank: usize) {
     }
 }
 
-/// FNV-1a over all bytes.
+/// Returns the FNV-1a hash of all bytes.
 fn hash(tensors: &[Vec<u8>]) -> u64 {
     tensors
         .iter()
@@ -317,7 +321,7 @@ fn hash(tensors: &[Vec<u8>]) -> u64 {
         })
 }
 
-/// A barrier.
+/// Runs a barrier.
 fn meet(collective: &mut LocalCollective) -> Result<(), Failure> {
     slowest(collective, &mut [0.0])
 }
@@ -337,7 +341,7 @@ fn slowest(collective: &mut LocalCollective, samples: &mut [f64]) -> Result<(), 
     Ok(())
 }
 
-/// The value below which `share` of the samples lie.
+/// Returns the value below which `share` of the samples lie.
 fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

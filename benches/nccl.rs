@@ -1,13 +1,19 @@
-//! What a step of ResNet-50's gradients costs on a GPU beside plain copies, and what submitting a tensor costs the host.
+//! What a step of ResNet-50's gradients costs on a GPU beside plain copies, and what submitting a
+//! tensor costs the host.
 //!
-//! One rank on device 0; every round measures everything, and ratios are those within a round. Times on the device are those of its
-//! events, with the host kept ahead of it (`gpu_measure`); what the host does is timed by its own clock. `--rounds N`, and `--small`
-//! for a few rounds on a small model (it is what tests run). Prints the table that `results/nccl/` keeps; without a device it says so.
+//! One rank on device 0; every round measures everything, and ratios are those within a round.
+//! Times on the device are those of its events: copies that nobody counts come first, and what is
+//! measured is on the stream before they are done. What the host does is timed by its own clock.
+//! `--rounds N`, and `--small` for a few rounds on a small model (it is what tests run). Prints the
+//! table that `results/nccl/` keeps; without a device it says so.
+
+#![allow(unsafe_code)] // submits tensors with the stream that makes them
 
 use std::time::{Duration, Instant};
 
-use ronde::internal::gpu_measure::{self, Round, Step};
-use ronde::{Context, CudaVec, ReduceOp};
+use ronde::internal::gpu::{self, Stopwatch, Stream};
+use ronde::knobs::Knobs;
+use ronde::{Context, CudaVec, Device, Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp};
 use ronde_lab::bench::models;
 
 type Failure = Box<dyn std::error::Error>;
@@ -47,7 +53,7 @@ fn options() -> Result<Options, Failure> {
 
 fn main() -> Result<(), Failure> {
     let options = options()?;
-    if let Err(error) = gpu_measure::devices_count() {
+    if let Err(error) = gpu::check() {
         println!("skipped: {error}");
         return Ok(());
     }
@@ -59,10 +65,13 @@ fn main() -> Result<(), Failure> {
         .collect();
     let names: Vec<&str> = workload.tensors.iter().map(|tensor| &*tensor.name).collect();
 
-    let step = Step::new(0, &elements)?;
+    let stopwatch = Stopwatch::new(0)?;
+    let mut step = Step::new(&names, &elements)?;
     let [bytes, buffer_bytes] = step.bytes();
-    let rounds = rounds_of(options, || Ok(step.round()?))?;
-    let notings = rounds_of(options, || Ok(step.noting_us(names.len() as u32)?))?;
+    let rounds = rounds_of(options, || step.round(&stopwatch))?;
+    let notings = rounds_of(options, || {
+        Ok(micros(stopwatch.recording_time(names.len() as u32)?))
+    })?;
     drop(step);
     let submissions = submissions(options, &names, &elements)?;
 
@@ -132,6 +141,148 @@ fn rounds_of<T>(options: Options, mut round: impl FnMut() -> Result<T, Failure>)
         round()?;
     }
     (0..options.rounds).map(|_| round()).collect()
+}
+
+/// Copies of all bytes that give the host time to put a kernel or a copy onto the stream: each
+/// takes tens of microseconds.
+const LEAD: usize = 6;
+
+/// The same for a step through the runtime, whose ranks agree on it first.
+const LEAD_OF_STEP: usize = 64;
+
+/// The tensors of a step, on device 0, and what one rank needs to sum them.
+struct Step<'a> {
+    names: &'a [&'a str],
+    tensors: Vec<CudaVec<f32>>,
+    /// As long as all tensors in the fusion buffer.
+    buffer: CudaVec<f32>,
+    flat: CudaVec<f32>,
+    /// It is answered when a batch is on the device's list.
+    context: Context,
+}
+
+/// One round: microseconds on the device.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    /// All tensors to the fusion buffer, by one kernel.
+    copy_in_us: f64,
+    /// As many bytes by the driver's copy.
+    plain_us: f64,
+    /// The fusion buffer to all tensors.
+    copy_out_us: f64,
+    /// All tensors through the runtime, as one group.
+    step_us: f64,
+    /// As many bytes: a plain copy, one tensor through the runtime, a plain copy.
+    flat_step_us: f64,
+}
+
+impl<'a> Step<'a> {
+    fn new(names: &'a [&'a str], elements: &[usize]) -> Result<Self, Failure> {
+        let tensors: Vec<_> = elements
+            .iter()
+            .map(|&elements| CudaVec::from_slice(0, &vec![1.0; elements]))
+            .collect::<Result<_, _>>()?;
+        let fused = vec![0.0; CudaVec::packed_len(&tensors)];
+        let knobs = Knobs {
+            async_completion: true,
+            ..Knobs::from_env()?
+        };
+        Ok(Self {
+            names,
+            tensors,
+            buffer: CudaVec::from_slice(0, &fused)?,
+            flat: CudaVec::from_slice(0, &fused)?,
+            context: Context::builder().alone().knobs(knobs).build()?,
+        })
+    }
+
+    /// Bytes of the tensors, and of the fusion buffer with what lies between them.
+    fn bytes(&self) -> [usize; 2] {
+        let tensors: usize = self.tensors.iter().map(CudaVec::len).sum();
+        [tensors, self.buffer.len()].map(|elements| elements * size_of::<f32>())
+    }
+
+    /// Measures everything once.
+    fn round(&mut self, stopwatch: &Stopwatch) -> Result<Round, Failure> {
+        Ok(Round {
+            copy_in_us: self.time(stopwatch, LEAD, |step, stream| {
+                Ok(step.buffer.pack_on(&step.tensors, stream)?)
+            })?,
+            plain_us: self.time(stopwatch, LEAD, |step, stream| {
+                Ok(step.flat.copy_on(&step.buffer, stream)?)
+            })?,
+            copy_out_us: self.time(stopwatch, LEAD, |step, stream| {
+                Ok(step.buffer.unpack_on(&mut step.tensors, stream)?)
+            })?,
+            step_us: self.time(stopwatch, LEAD_OF_STEP, |step, stream| {
+                let tensors = step.names.iter().zip(&step.tensors);
+                let shapes: Vec<[usize; 1]> = step.tensors.iter().map(|tensor| [tensor.len()]).collect();
+                let parts: Vec<_> = tensors
+                    .zip(&shapes)
+                    .map(|((name, tensor), shape)| (SUM, in_place(name, tensor, shape, stream)))
+                    .collect();
+                // SAFETY: the tensors outlive the context's work on them, as the stream waits for
+                // it and is waited for.
+                follow(unsafe { step.context.submit_group("step", &parts) }?, stream)
+            })?,
+            flat_step_us: self.time(stopwatch, LEAD_OF_STEP, |step, stream| {
+                step.flat.copy_on(&step.buffer, stream)?;
+                let shape = [step.flat.len()];
+                let tensor = in_place("flat", &step.flat, &shape, stream);
+                // SAFETY: as above.
+                follow(vec![unsafe { step.context.submit(&SUM, &tensor) }?], stream)?;
+                Ok(step.buffer.copy_on(&step.flat, stream)?)
+            })?,
+        })
+    }
+
+    /// What `work` puts onto the stream takes so many microseconds.
+    fn time(
+        &mut self,
+        stopwatch: &Stopwatch,
+        lead: usize,
+        work: impl FnOnce(&mut Self, Stream) -> Result<(), Failure>,
+    ) -> Result<f64, Failure> {
+        for _ in 0..lead {
+            self.flat.copy_on(&self.buffer, stopwatch.stream())?;
+        }
+        Ok(micros(stopwatch.time(|stream| work(self, stream))?))
+    }
+}
+
+const SUM: Operation<'static> = Operation::Allreduce {
+    op: ReduceOp::Sum,
+    prescale: 1.0,
+    postscale: 1.0,
+};
+
+/// A tensor that is summed in place, and ready when `stream` has come so far.
+fn in_place<'a>(name: &'a str, tensor: &CudaVec<f32>, shape: &'a [usize], stream: Stream) -> RawTensor<'a> {
+    let address = std::ptr::with_exposed_provenance_mut(tensor.address() as usize);
+    RawTensor {
+        name,
+        dtype: Dtype::F32,
+        wire_dtype: None,
+        shape,
+        device: Device::Cuda {
+            ordinal: 0,
+            stream: stream.raw(),
+        },
+        input: address,
+        output: RawOutput::Into {
+            address,
+            bytes: tensor.len() * size_of::<f32>(),
+        },
+    }
+}
+
+/// Has the stream wait for the results.
+fn follow(handles: Vec<RawHandle>, stream: Stream) -> Result<(), Failure> {
+    for handle in handles {
+        handle.wait()?;
+        handle.put_before(stream.raw())?;
+    }
+    Ok(())
 }
 
 /// A step through the runtime, by the host's clock.

@@ -1,15 +1,18 @@
-//! What a prediction costs: one run of a step on paper, which is the tuner's inner loop, by number of tensors.
+//! Benchmark of a prediction: one simulated step, which is the tuner's inner loop, by number of
+//! tensors.
 //!
-//! Steps are models' own gradients over a backward pass of 40 ms, or as many small tensors; settings are a grid of ten
-//! thresholds and thirteen cycle times; of each, the time of this thread alone. The last column is a sum of all predictions: the
-//! same wherever this runs. Without `--bench`, which `cargo bench` passes and `cargo test` does not, it does little.
+//! Steps are a model's own gradients over a backward pass of 40 ms, or an equal number of small
+//! tensors; settings are a grid of ten thresholds and thirteen cycle times. Times are CPU times of
+//! this thread. The last column is the sum of all predictions, which is the same on every machine.
+//! Without `--bench`, which `cargo bench` passes and `cargo test` does not, it runs with little
+//! data.
 
 use ronde_job::fusion::Item;
 use ronde_job::replay::{Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload};
 use ronde_lab::bench::models;
 use rustix::time::{ClockId, clock_gettime};
 
-/// Gradients of a model over a backward pass.
+/// Returns the gradients of a model over a backward pass.
 fn model(name: &str) -> Workload {
     let tensors = models::workload(name).expect("a model of that name").tensors;
     let tensor =

@@ -1,11 +1,11 @@
-//! What the timeline costs: nanoseconds for each event on the cycle's side, CPU time on the writer's, and
-//! nanoseconds for each tensor that the period finder watches.
+//! Benchmark of the timeline: nanoseconds for each event in the cycle, CPU time of the writer, and
+//! nanoseconds for each tensor that the period finder processes.
 //!
-//! The workload is the steps of a model with 161 tensors in 4 batches on 2 ranks, three activities in each bar: 12
-//! events for each tensor in the file, at the given pace (20 ms a step). It runs with Horovod's format, with
-//! BytePS's beside it, with Horovod's compressed, and with nothing recorded. `--small` runs a few steps (it is what
-//! tests run); `--steps N`, `--pace-ms N`, `--tensors N`. The last line of each says how much there is in the
-//! files.
+//! The workload is the steps of a model with 161 tensors in 4 batches on 2 ranks, with three
+//! activities in each bar: 12 events for each tensor in the file, at the given pace (20 ms a step).
+//! It runs with Horovod's format, with BytePS's beside it, with Horovod's compressed, and without a
+//! recording. `--small` runs a few steps (used by tests); `--steps N`, `--pace-ms N`, `--tensors
+//! N`. The last line of each prints the contents of the files.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use ronde_job::OpKind;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the command line says.
+/// Options of the command line.
 #[derive(Clone, Copy, Debug)]
 struct Options {
     steps: usize,
@@ -48,7 +48,7 @@ fn options() -> Result<Options, Failure> {
             "--steps" => options.steps = value()?.parse()?,
             "--pace-ms" => options.pace_ms = value()?.parse()?,
             "--tensors" => options.tensors = value()?.parse()?,
-            // What cargo passes to every bench.
+            // Cargo passes this to every benchmark.
             "--bench" => {}
             other => return Err(format!("unknown option {other}").into()),
         }
@@ -56,7 +56,7 @@ fn options() -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// Events that one tensor makes in the file each step.
+/// Events of one tensor in the file in each step.
 const EVENTS: usize = 12;
 
 /// Records one step.
@@ -110,19 +110,19 @@ fn record_step(track: &mut Track, tensors: &[TensorId], now: Nanos) {
     }
 }
 
-/// CPU time of this process so far, all threads.
+/// Returns the CPU time of all threads of this process so far.
 fn process_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// CPU time of this thread so far.
+/// Returns the CPU time of this thread so far.
 fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// What is recorded.
+/// Formats that are recorded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Formats {
     Nothing,

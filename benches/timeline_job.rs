@@ -1,13 +1,15 @@
-//! What the timeline costs a job: steps of ResNet-50's gradients among processes, recorded and not, window by window in
-//! one run.
+//! Benchmark of the timeline's cost for a job: steps of ResNet-50's gradients among processes, with
+//! and without a recording, in alternating windows of one run.
 //!
-//! Starts the ranks as processes (itself again), each of which records (`RONDE_TIMELINE_ALL_RANKS`); rank 0 starts and
-//! stops the timeline between windows, with a barrier before each step, and prints the slowest rank's step: medians of
-//! recorded and of other windows, and how neighbours differ. Nothing is computed and the link is the machine's own, so a
-//! step is as short, and recording as dear, as it can be.
+//! Starts the ranks as processes (itself again), each of which records
+//! (`RONDE_TIMELINE_ALL_RANKS`); rank 0 starts and stops the timeline between windows, with a
+//! barrier before each step. It prints the slowest rank's step: medians of windows with and without
+//! a recording, and the differences between neighbours. There is no computation and the link is the
+//! machine's own, so steps are as short, and the share of recording as large, as possible.
 //!
-//! Options: `--ranks N`, `--windows N` (pairs of windows), `--steps N` (of a window). Without `--bench`, which `cargo
-//! bench` passes and `cargo test` does not, or with `--small` it does the same with a small model.
+//! Options: `--ranks N`, `--windows N` (pairs of windows), `--steps N` (of a window). Without
+//! `--bench`, which `cargo bench` passes and `cargo test` does not, or with `--small`, it runs with
+//! a small model.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,14 +21,14 @@ use ronde_lab::bench::report::percentile;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the command line says.
+/// Options of the command line.
 #[derive(Clone, Debug)]
 struct Options {
     ranks: usize,
     windows: usize,
     steps: usize,
     model: &'static str,
-    /// Where to record, in a process that this program started.
+    /// File to record into, in a process that this program started.
     child: Option<PathBuf>,
 }
 
@@ -89,7 +91,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// One rank's work; rank 0 reports.
+/// Runs one rank; rank 0 reports.
 fn run(options: &Options, path: &PathBuf) -> Result<(), Failure> {
     let context = Context::from_env()?;
     let workload = models::workload(options.model)?;
@@ -110,7 +112,8 @@ fn run(options: &Options, path: &PathBuf) -> Result<(), Failure> {
         }
         Ok(began.elapsed().as_secs_f64() * 1e3)
     };
-    // In turns, recorded first, then not first: a drift of the machine favours neither.
+    // The recorded window is first in every second pair, so that a drift of the machine favours
+    // neither.
     let mut medians = [Vec::new(), Vec::new()];
     for window in 0..2 * options.windows {
         let recorded = window % 4 == 1 || window % 4 == 2;
@@ -119,7 +122,7 @@ fn run(options: &Options, path: &PathBuf) -> Result<(), Failure> {
         } else {
             context.stop_timeline()?;
         }
-        step()?; // names are told to the file, the other state settles
+        step()?; // writes names to the file and warms up other state
         let mut steps: Vec<f64> = (0..options.steps).map(|_| step()).collect::<Result<_, _>>()?;
         steps.sort_by(f64::total_cmp);
         let median = percentile(&steps, 0.5).unwrap_or(f64::NAN);

@@ -1,10 +1,11 @@
-//! How fast a timeline is read, and in how much memory.
+//! Benchmark of the timeline reader: its speed and its memory.
 //!
-//! Writes a synthetic Horovod timeline of `--mb N` MB (1000) into a temporary file: the steps of 161 tensors
-//! (`--tensors N`) on 4 ranks with their ticks, copies and cycle markers, some 60 bytes an event. Reads it with a visitor
-//! that counts, `--runs N` times (3), and prints the best, in wall time and in CPU time, which tells more on a busy
-//! machine. The file is in the page cache then: what is measured is the reader. `--gz` compresses the file, `--small`
-//! makes it a megabyte (it is what tests run). The last line says how much was in the file.
+//! Writes a synthetic Horovod timeline of `--mb N` MB (1000) into a temporary file: the steps of
+//! 161 tensors (`--tensors N`) on 4 ranks with their ticks, copies and cycle markers, some 60 bytes
+//! an event. Reads it with a visitor that counts, `--runs N` times (3), and prints the best wall
+//! time and CPU time; the latter is more reliable on a busy machine. The file is in the page cache,
+//! so the reader is measured and not the disk. `--gz` compresses the file, `--small` limits it to a
+//! megabyte (used by tests). The last line prints the contents of the file.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -14,7 +15,7 @@ use ronde_trace::{Mark, NameId, Operation, Visitor};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// What the command line says.
+/// Options of the command line.
 #[derive(Clone, Copy, Debug)]
 struct Options {
     mb: u64,
@@ -43,7 +44,7 @@ fn options() -> Result<Options, Failure> {
             "--runs" => options.runs = value()?.parse()?,
             "--tensors" => options.tensors = value()?.parse()?,
             "--gz" => options.gz = true,
-            // What cargo passes to every bench.
+            // Cargo passes this to every benchmark.
             "--bench" => {}
             other => return Err(format!("unknown option {other}").into()),
         }
@@ -51,13 +52,13 @@ fn options() -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// Counts what it is told.
+/// Visitor that counts what the reader reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Count {
     names: u64,
     operations: u64,
     marks: u64,
-    /// Of all executions, so that times count.
+    /// Total time of all executions, so that times are read too.
     execution_ns: u64,
 }
 
@@ -76,7 +77,7 @@ impl Visitor for Count {
     }
 }
 
-/// Writes steps until the file has `bytes` bytes of text; returns what is in it.
+/// Writes steps until the file has `bytes` bytes of text; returns the counts of its contents.
 fn write(out: &mut impl Write, bytes: u64, tensors: usize) -> std::io::Result<Count> {
     let mut count = Count::default();
     let mut written = 0;
@@ -85,7 +86,7 @@ fn write(out: &mut impl Write, bytes: u64, tensors: usize) -> std::io::Result<Co
     text.push_str("[\n");
     for pid in 1..=tensors {
         let name = format!("DistributedOptimizer_Allreduce/layer{pid}.weight");
-        // A `String` takes every write.
+        // Writes to a `String` cannot fail.
         let _ = writeln!(
             text,
             "{{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": {pid}, \"args\": {{\"name\": \"{name}\"}}}},\n\
@@ -152,13 +153,13 @@ fn write(out: &mut impl Write, bytes: u64, tensors: usize) -> std::io::Result<Co
             break;
         }
     }
-    // Tensors, and the three activities.
+    // Names of the tensors, and of the three activities.
     count.names = tensors as u64 + 3;
     out.flush()?;
     Ok(count)
 }
 
-/// The most memory this process has had, in MiB.
+/// Returns the peak memory of this process, in MiB.
 fn peak_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -166,13 +167,13 @@ fn peak_mib() -> Option<f64> {
     Some(kib / 1024.0)
 }
 
-/// CPU time of this thread so far, seconds.
+/// Returns the CPU time of this thread so far, seconds.
 fn cpu() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9
 }
 
-/// What a file says, and how long it took to read: by the clock and of the CPU, seconds.
+/// Returns the contents of a file, and the wall time and CPU time of reading it, seconds.
 fn read(path: &Path) -> Result<(Count, u64, u64, [f64; 2]), Failure> {
     let mut count = Count::default();
     let (began, cpu_before) = (Instant::now(), cpu());

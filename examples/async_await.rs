@@ -1,4 +1,4 @@
-//! Handles are futures: submit now, compute on, `.await` the result where it is needed.
+//! Handles as futures: submit operations, compute, and `.await` the results where they are needed.
 //!
 //! ```sh
 //! cargo build --release --example async_await
@@ -9,17 +9,17 @@ use ronde::{Context, Error, ReduceOp};
 
 fn main() -> Result<(), Error> {
     let context = Context::from_env()?;
-    pollster::block_on(step(&context)) // any executor will do: Ronde wakes the task, and has none of its own
+    pollster::block_on(step(&context)) // any executor works: Ronde wakes the task and needs no runtime
 }
 
 async fn step(context: &Context) -> Result<(), Error> {
     let rank = context.rank() as f32;
-    // All three are on their way before the first is awaited, so they may travel as one message.
+    // All three are submitted before the first is awaited, so they may be fused into one batch.
     let loss = context.allreduce("loss", vec![rank], ReduceOp::Average)?;
     let slowest = context.allreduce("slowest", vec![rank], ReduceOp::Max)?;
     let gradient = context.allreduce("gradient", vec![rank; 1_000_000], ReduceOp::Average)?;
 
-    // … compute on; other tasks of this thread run while these wait …
+    // … compute; other tasks of this thread run while these wait …
     let (loss, slowest) = (loss.await?[0], slowest.await?[0]);
     let gradient: Vec<f32> = gradient.await?;
     println!(

@@ -1,4 +1,4 @@
-//! The smallest job: every rank brings a vector, everybody gets the average.
+//! The smallest job: the average of one vector per rank.
 //!
 //! ```sh
 //! cargo build --release --example hello

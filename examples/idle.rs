@@ -1,4 +1,4 @@
-//! Measures what a job costs while it does nothing: messages and CPU time of each rank over some seconds without
+//! Measures the cost of an idle job: messages and CPU time of each rank over some seconds without
 //! operations.
 //!
 //! ```sh
@@ -33,7 +33,7 @@ fn main() -> Result<(), Error> {
     context.barrier()
 }
 
-/// CPU time of this process so far.
+/// CPU time of this process.
 fn cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

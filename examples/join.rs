@@ -1,4 +1,5 @@
-//! Uneven data: rank r has r + 1 batches; who has none left joins, and the others go on without it.
+//! Uneven data: rank r has r + 1 batches; a rank without data joins, and the others go on without
+//! it.
 //!
 //! ```sh
 //! cargo build --release --example join
@@ -23,7 +24,7 @@ fn main() -> Result<(), Error> {
             sum[0],
             rows.tensor
         );
-        assert_eq!(sum[0] as usize, context.size() - batch); // as many as still have data
+        assert_eq!(sum[0] as usize, context.size() - batch); // the number of ranks that still have data
         assert_eq!(rows.tensor.len(), context.size() - batch);
     }
     let last = context.join()?;

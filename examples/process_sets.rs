@@ -1,4 +1,5 @@
-//! Process sets: the even and the odd ranks average among themselves while all ranks average together.
+//! Process sets: the even and the odd ranks average among themselves while all ranks average
+//! together.
 //!
 //! ```sh
 //! cargo build --release --example process_sets
@@ -14,14 +15,14 @@ fn main() -> Result<(), Error> {
         println!("one rank is all there is: start two or more");
         return Ok(());
     }
-    // Every rank makes both sets, in the same order, and is a member of one.
+    // Every rank adds both sets, in the same order, and is a member of one.
     let even: Vec<usize> = (0..context.size()).step_by(2).collect();
     let odd: Vec<usize> = (1..context.size()).step_by(2).collect();
     let evens = context.add_process_set(&even)?;
     let odds = context.add_process_set(&odd)?;
     let mine = if rank % 2 == 0 { evens } else { odds };
 
-    // In flight at once: the same name in two sets is two tensors.
+    // Concurrent: equal names in two sets are different tensors.
     let all = context.allreduce("loss", vec![rank as f32], ReduceOp::Average)?;
     let half = mine.allreduce("loss", vec![rank as f32], ReduceOp::Average)?;
     let (all, half) = (all.wait()?, half.wait()?);

@@ -1,6 +1,8 @@
-"""Tunes bucket_cap_mb of PyTorch's DistributedDataParallel while it trains: two gloo ranks on this machine's CPU.
+"""Tunes bucket_cap_mb of PyTorch's DistributedDataParallel while it trains: two gloo ranks on this
+machine's CPU.
 
-Needs torch and `ronde` on the PATH; docs/TUNE.md has the protocol. Run it as: python3 examples/tune-ddp-bucket.py
+Needs torch and `ronde` on the PATH; docs/TUNE.md has the protocol. Run it as: python3
+examples/tune-ddp-bucket.py
 """
 import json, subprocess, time, torch, torch.distributed as dist, torch.multiprocessing as mp
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -16,7 +18,7 @@ def train(rank):
     inputs = torch.randn(16, 512)
     tuner = subprocess.Popen(["ronde", "tune"], stdin=-1, stdout=-1, text=True) if rank == 0 else None
 
-    def say(line):  # rank 0 talks to the tuner, every rank hears the answer
+    def say(line):  # rank 0 talks to the tuner and broadcasts the answer
         answer = [None]
         if rank == 0:
             print(json.dumps(line), file=tuner.stdin, flush=True)
@@ -30,7 +32,7 @@ def train(rank):
             ddp = DDP(model, bucket_cap_mb=answer["setting"]["bucket_cap_mb"])
         begin = time.perf_counter()
         ddp(inputs).sum().backward()
-        dist.barrier()  # the step is over when the slowest rank is done
+        dist.barrier()  # the step ends when the slowest rank has finished it
         answer = say({"step_ms": 1000 * (time.perf_counter() - begin)})
     if rank == 0:
         print(json.dumps(answer["verdict"], indent=1))

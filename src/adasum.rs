@@ -1,11 +1,13 @@
-//! Adasum: gradients of all ranks added up so that what they agree on is not counted twice (Maleki et al., *Scaling
-//! Distributed Training with Adaptive Summation*, MLSys 2021, §3).
+//! Adasum: reduction of gradients that counts the direction shared by several ranks only once
+//! (Maleki et al., *Scaling Distributed Training with Adaptive Summation*, MLSys 2021, §3).
 //!
-//! Of two tensors, a·(1 − a·b / 2|a|²) + b·(1 − a·b / 2|b|²): their sum where they are orthogonal, their mean where they are
-//! the same. Of more, of neighbours first: ranks 0 and 1, 2 and 3, then what came of these. Dot products are of whole
-//! tensors; so there is no streaming it, and every rank computes it for itself, from the tensors of all.
+//! Two tensors are combined as a·(1 − a·b / 2|a|²) + b·(1 − a·b / 2|b|²): their sum if they are
+//! orthogonal, their mean if they are equal. More tensors are combined in a binary tree: ranks 0
+//! and 1, ranks 2 and 3, then the results of these pairs. The dot products need whole tensors. So
+//! the data cannot be processed in chunks, and every rank computes the result itself from the
+//! tensors of all ranks.
 //!
-//! Products are summed in f64, in lanes whose number depends on nothing: all ranks get the same bits.
+//! Products are summed in f64, in a constant number of partial sums: all ranks get the same bits.
 
 #![allow(unsafe_code)] // elements at an address
 
@@ -14,20 +16,21 @@ use half::{bf16, f16};
 use crate::delivery::Memory;
 use crate::tensor::Dtype;
 
-/// Sums of products kept apart, so that they become vector code.
+/// Number of partial sums, so that the compiler generates vector instructions.
 const LANES: usize = 8;
 
-/// Factors on every rank's tensor, and on the result.
+/// Factors on the inputs and on the result.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
-    /// On every rank's tensor.
+    /// Factor on the tensor of every rank.
     pub before: f64,
-    /// On the result.
+    /// Factor on the result.
     pub after: f64,
 }
 
-/// Combines the tensors of `ranks` ranks that lie one after another in `memory`, all written, as an allgather brings them;
-/// the result is the first of them. Other types than floats are left as they are.
+/// Combines the tensors of `ranks` ranks in place. They lie one after another in `memory`, as after
+/// an allgather, and all of them are written. The result replaces the first one. Tensors of other
+/// types than floats are not changed.
 pub fn combine(memory: &mut Memory, ranks: usize, scale: Scale) {
     match memory.dtype() {
         Dtype::F16 => of::<f16>(memory, ranks, scale),
@@ -40,13 +43,13 @@ pub fn combine(memory: &mut Memory, ranks: usize, scale: Scale) {
 
 fn of<T: Real>(memory: &mut Memory, ranks: usize, scale: Scale) {
     let elements = memory.bytes() / size_of::<T>();
-    // SAFETY: the memory has this many elements of this type, aligned, and is borrowed as long as the slice; a float may
-    // have any bits.
+    // SAFETY: the memory has this many elements of this type, aligned, and is borrowed as long as
+    // the slice; a float may have any bits.
     let all = unsafe { std::slice::from_raw_parts_mut(memory.address().cast::<T>(), elements) };
     tree(all, elements / ranks.max(1), scale);
 }
 
-/// `rows` is `row` elements for each rank.
+/// Combines `rows`, which has `row` elements for each rank, in a binary tree.
 fn tree<T: Real>(rows: &mut [T], row: usize, scale: Scale) {
     if row == 0 {
         return;
@@ -55,7 +58,7 @@ fn tree<T: Real>(rows: &mut [T], row: usize, scale: Scale) {
     let mut step = row;
     while step < rows.len() {
         for both in rows.chunks_mut(2 * step) {
-            // The last one may have no neighbour.
+            // The last tensor may have no partner.
             if let Some((a, b)) = both.split_at_mut_checked(step) {
                 pair(&mut a[..row], &b[..row.min(b.len())]);
             }
@@ -73,13 +76,13 @@ fn scaled<T: Real>(elements: &mut [T], factor: f64) {
     }
 }
 
-/// The sum of `a` and `b`, if there is a `b`, into `a`.
+/// Writes the combination of `a` and `b` into `a`. An empty `b` leaves `a` as it is.
 fn pair<T: Real>(a: &mut [T], b: &[T]) {
     if b.is_empty() {
         return;
     }
     let [ab, aa, bb] = dots(a, b);
-    // Below this a square is no measure of its tensor any more, and there is nothing to be counted twice.
+    // A smaller square is too imprecise to divide by: the tensor is added with factor 1.
     let least = f64::MIN_POSITIVE.sqrt();
     let keep = |square: f64| {
         if square < least {
@@ -94,7 +97,7 @@ fn pair<T: Real>(a: &mut [T], b: &[T]) {
     }
 }
 
-/// a·b, a·a, b·b.
+/// Returns a·b, a·a and b·b.
 fn dots<T: Real>(a: &[T], b: &[T]) -> [f64; 3] {
     let mut sums = [[0.0; LANES]; 3];
     for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
@@ -108,7 +111,7 @@ fn dots<T: Real>(a: &[T], b: &[T]) -> [f64; 3] {
     sums.map(|lanes| lanes.iter().sum())
 }
 
-/// A float that goes to f64 and back.
+/// Float with conversions to f64 and back.
 trait Real: Copy {
     fn widen(self) -> f64;
     fn narrow(x: f64) -> Self;
@@ -147,15 +150,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_orthogonal_adds_up_and_what_is_the_same_is_counted_once() {
+    fn orthogonal_tensors_are_added_and_equal_tensors_are_averaged() {
         assert_eq!(of_rows(&[&[1.0, 0.0], &[0.0, 2.0]], PLAIN), [1.0, 2.0]);
         assert_eq!(of_rows(&[&[3.0, -1.0], &[3.0, -1.0]], PLAIN), [3.0, -1.0]);
-        // a·b = 2, |a|² = 1, |b|² = 8: nothing of a, 7/8 of b.
+        // a·b = 2, |a|² = 1, |b|² = 8: factor 0 on a, 7/8 on b.
         assert_eq!(of_rows(&[&[1.0, 0.0], &[2.0, 2.0]], PLAIN), [1.75, 1.75]);
     }
 
     #[test]
-    fn neighbours_come_first_and_nobody_is_left_out() {
+    fn neighbours_are_combined_first_and_no_rank_is_left_out() {
         let rows: [&[f64]; 4] = [&[1.0, 0.0], &[2.0, 2.0], &[0.0, 5.0], &[0.0, 5.0]];
         let (first, second) = (of_rows(&rows[..2], PLAIN), of_rows(&rows[2..], PLAIN));
         assert_eq!(of_rows(&rows, PLAIN), of_rows(&[&first, &second], PLAIN));
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_and_next_to_nothing_are_added() {
+    fn zeros_and_tiny_values_are_added() {
         assert_eq!(of_rows(&[&[0.0, 0.0], &[2.0, 2.0]], PLAIN), [2.0, 2.0]);
         assert_eq!(of_rows(&[&[1e-90], &[1e-90]], PLAIN), [2e-90]);
         assert!(of_rows(&[&[], &[]], PLAIN).is_empty());

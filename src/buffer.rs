@@ -1,25 +1,27 @@
-//! Buffers that callers lend or give to the runtime, and what comes back when something fails.
+//! Buffers that callers lend or give to the runtime, and the error that returns a buffer after a
+//! failure.
 
 #![allow(unsafe_code)] // the contract of a buffer: its address is stable
 
 use crate::error::Error;
 use crate::tensor::{Device, Dtype, Element};
 
-/// Memory that the runtime may own while a tensor is in flight: `Vec<T>` or `Box<[T]>` of an [`Element`] type.
+/// Memory that the runtime may own while a tensor is in flight: `Vec<T>` or `Box<[T]>` of an
+/// [`Element`] type.
 ///
 /// # Safety
-/// `address` must stay valid for `elements` values of type `Element`, wherever the buffer itself is moved, for as
-/// long as it is neither dropped nor otherwise used.
+/// `address` must stay valid for `elements` values of type `Element` while the buffer is moved,
+/// until it is dropped or used otherwise.
 pub unsafe trait Buffer: Send + 'static {
     /// Element type.
     type Element: Element;
-    /// Its tag.
+    /// Tag of the element type.
     const DTYPE: Dtype = Self::Element::DTYPE;
     /// Number of elements.
     fn elements(&self) -> usize;
-    /// The first element.
+    /// Address of the first element.
     fn address(&mut self) -> *mut u8;
-    /// Where its memory is.
+    /// Device that holds the memory.
     fn device(&self) -> Device {
         Device::Cpu
     }
@@ -36,7 +38,7 @@ unsafe impl<T: Element> Buffer for Vec<T> {
     }
 }
 
-// SAFETY: as for vectors.
+// SAFETY: a boxed slice's elements lie on the heap, as those of a vector.
 unsafe impl<T: Element> Buffer for Box<[T]> {
     type Element = T;
     fn elements(&self) -> usize {
@@ -47,10 +49,11 @@ unsafe impl<T: Element> Buffer for Box<[T]> {
     }
 }
 
-/// An error, and the buffer that was given for the operation. After an error in flight its contents are
-/// unspecified; `?` in a function that returns [`Error`] drops it.
+/// Error of an operation, with the buffer that was given to it. After an error in flight the
+/// buffer's contents are unspecified. The operator `?` in a function that returns [`Error`] drops
+/// the buffer.
 pub struct Failed<B> {
-    /// What went wrong.
+    /// Error of the operation.
     pub error: Error,
     /// The buffer, given back.
     pub buffer: B,
@@ -63,7 +66,8 @@ impl<B> std::fmt::Display for Failed<B> {
 }
 
 impl<B> std::error::Error for Failed<B> {
-    /// What is behind the error: it speaks for the error itself, which a report would else print twice.
+    /// Source of `error`. `Display` prints the error itself, which a report would print twice
+    /// otherwise.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         self.error.source()
     }

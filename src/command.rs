@@ -1,4 +1,5 @@
-//! Commands that the program gives on rank 0 while the job runs. A cycle brings each to every rank.
+//! Commands that the program gives on rank 0 while the job runs; one cycle delivers each of them to
+//! every rank.
 
 use std::path::PathBuf;
 
@@ -6,32 +7,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::settings::PartialSettings;
 
-/// A command of rank 0 for the timeline, applied by all ranks in the same cycle.
+/// Command of rank 0 for the timeline, applied by all ranks in the same cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TimelineCommand {
-    /// Record into this file (rank 0; the others into its neighbours, if they record at all) from here on. A recording
-    /// under way is closed first; one into the same file goes on.
+    /// Starts a recording into this file on rank 0, and into files beside it on ranks that record
+    /// too. A running recording is closed first; a recording into the same file continues.
     Start {
-        /// Rank 0's file.
+        /// File of rank 0.
         #[serde(with = "path_bytes")]
         path: PathBuf,
-        /// Whether to mark where cycles begin.
+        /// Whether to record the begin of each cycle.
         mark_cycles: bool,
     },
-    /// Close the file.
+    /// Closes the file.
     Stop,
 }
 
-/// What rank 0 submits to its queue beside tensors.
+/// Command that rank 0 submits to its queue beside tensors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Command {
-    /// Travels in rank 0's answer, and is applied at the end of the cycle.
+    /// Sent with rank 0's response, applied at the end of the cycle.
     Timeline(TimelineCommand),
     /// Becomes the newest settings of rank 0, which its next block carries.
     Settings(PartialSettings),
 }
 
-/// A path as its bytes: on Linux it need not be UTF-8.
+/// Serializes a path as bytes, because a path on Linux need not be UTF-8.
 mod path_bytes {
     use std::ffi::OsString;
     use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,4 +1,4 @@
-//! What an operation brings whose size the caller did not know: memory allocated for it, and its shape.
+//! Output buffer allocated by the runtime (allgather, alltoall, reducescatter), with its shape.
 
 #![allow(unsafe_code)] // memory that the runtime allocates for results
 
@@ -9,10 +9,10 @@ use std::sync::Arc;
 use crate::gpu;
 use crate::tensor::{Device, Dtype, Element, Shape, Span};
 
-/// What came out of an operation, beside what it wrote to where the caller said.
+/// Output of an operation, beside the data written to the caller's memory.
 #[derive(Debug, Default)]
 pub struct Delivery {
-    /// The elements, if the runtime was asked to allocate room for them.
+    /// The elements, if the caller asked the runtime to allocate the output.
     pub memory: Option<Memory>,
     /// Dimensions of the output.
     pub shape: Shape,
@@ -22,20 +22,22 @@ pub struct Delivery {
     pub last_joined: Option<usize>,
 }
 
-/// Memory for the elements of one tensor: in host memory allocated as a `Vec` of its element type would be, or on a GPU.
+/// Memory for the elements of one tensor: in host memory allocated as a `Vec` of its element type
+/// would be, or on a GPU.
 #[derive(Debug)]
 pub struct Memory {
     address: NonNull<u8>,
     layout: Layout,
     dtype: Dtype,
-    /// Where it is, if not in host memory.
+    /// `None` for host memory.
     on: Option<OnGpu>,
 }
 
-/// A GPU's memory.
+/// Memory on a GPU.
 struct OnGpu {
     device: Arc<gpu::Device>,
-    /// The stream of the caller: it is given back when what is on that stream then is done.
+    /// The caller's stream: the memory is freed when the work that is on that stream then has
+    /// completed.
     stream: gpu::Stream,
 }
 
@@ -49,7 +51,8 @@ impl std::fmt::Debug for OnGpu {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    /// Room for `bytes` bytes of elements of type `dtype`, with unspecified contents; `None` if there is none to be had.
+    /// Allocates `bytes` bytes for elements of type `dtype`, with unspecified contents; `None` if
+    /// there is not enough memory.
     pub(crate) fn new(dtype: Dtype, bytes: usize) -> Option<Self> {
         // Every element type is aligned to its size; `into_vec` checks.
         let layout = Layout::from_size_align(bytes, dtype.size_bytes()).ok()?;
@@ -67,7 +70,8 @@ impl Memory {
         })
     }
 
-    /// The same on a GPU: there for what comes onto `stream` from here on, and given back by way of the caller's stream.
+    /// Allocates memory on a GPU. It is usable for work that is submitted to `stream` from now on,
+    /// and freed in the order of the caller's stream.
     pub(crate) fn on_device(
         dtype: Dtype,
         bytes: usize,
@@ -76,7 +80,7 @@ impl Memory {
         callers: gpu::Stream,
     ) -> Option<Self> {
         let layout = Layout::from_size_align(bytes, dtype.size_bytes()).ok()?;
-        // Of nothing, too: an address of nothing would be taken for a tensor that is not there.
+        // At least one byte, because a null address would mean an absent tensor.
         let address = device.gpu.allocate_on(bytes.max(1), stream).ok()?;
         Some(Self {
             address: NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize))?,
@@ -89,7 +93,7 @@ impl Memory {
         })
     }
 
-    /// Where it is.
+    /// Device that holds the memory.
     pub fn device(&self) -> Device {
         self.on.as_ref().map_or(Device::Cpu, |on| Device::Cuda {
             ordinal: on.device.ordinal,
@@ -97,15 +101,16 @@ impl Memory {
         })
     }
 
-    /// The first byte.
+    /// Address of the first byte.
     pub fn address(&self) -> *mut u8 {
         self.address.as_ptr()
     }
 
-    /// `span`, with its result going here. The memory must be kept until the operation is over; it is as long as the
-    /// result (the caller of this has made it so).
+    /// Returns `span` with this memory as its output. The memory must be kept until the operation
+    /// has completed; the caller has allocated it with the length of the result.
     pub(crate) fn as_output_of(&self, span: Span) -> Span {
-        // SAFETY: writable, aligned, disjoint from everything else, and nobody else knows the address yet.
+        // SAFETY: writable, aligned, and disjoint from all other memory; no other code has the
+        // address yet.
         unsafe { span.with_output(self.address()) }
     }
 
@@ -119,10 +124,11 @@ impl Memory {
         self.dtype
     }
 
-    /// The elements, copied to host memory if they are not there; `None` if they are not of type `T`, or their device has failed.
+    /// Returns the elements, copied to host memory if they are on a GPU; `None` if they are not of
+    /// type `T`, or if their device has failed.
     ///
     /// # Safety
-    /// All of them must have been written.
+    /// All elements must have been written.
     pub(crate) unsafe fn into_vec<T: Element>(self) -> Option<Vec<T>> {
         if self.dtype != T::DTYPE || align_of::<T>() != self.layout.align() {
             return None;
@@ -131,7 +137,8 @@ impl Memory {
         if let Some(on) = &self.on {
             let mut vector = Vec::<T>::with_capacity(elements);
             let from = self.address.as_ptr().expose_provenance() as u64;
-            // SAFETY: there is room for as many, and all of them are written, on the device by the caller's promise.
+            // SAFETY: there is room for all elements, and all of them are written, on the device by
+            // the caller's contract.
             unsafe {
                 let to = vector.as_mut_ptr().cast();
                 on.device.gpu.download(to, from, self.layout.size()).ok()?;
@@ -140,8 +147,9 @@ impl Memory {
             return Some(vector);
         }
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: allocated by the global allocator with the layout of `elements` values of `T`, or dangling for none;
-        // written, by the caller's promise; and no longer owned by `this`.
+        // SAFETY: allocated by the global allocator with the layout of `elements` values of `T`, or
+        // dangling if there are none; written, by the caller's contract; and no longer owned by
+        // `this`.
         Some(unsafe { Vec::from_raw_parts(this.address.as_ptr().cast(), elements, elements) })
     }
 }
@@ -153,7 +161,7 @@ impl Drop for Memory {
                 .gpu
                 .free_on(self.address.as_ptr().expose_provenance() as u64, on.stream);
         } else if self.layout.size() > 0 {
-            // SAFETY: allocated in `new` with this layout, and not given away.
+            // SAFETY: allocated in `new` with this layout, and not moved to a vector.
             unsafe { std::alloc::dealloc(self.address.as_ptr(), self.layout) };
         }
     }
@@ -181,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_is_is_none() {
+    fn an_allocation_beyond_the_memory_is_none() {
         assert!(Memory::new(Dtype::F32, isize::MAX as usize - 3).is_none());
         assert!(Memory::new(Dtype::F32, usize::MAX).is_none());
     }

@@ -1,9 +1,11 @@
-//! Ronde: collective communication for data-parallel training, with tensor fusion that tunes itself.
+//! Ronde: collective communication for data-parallel training, with tensor fusion that tunes
+//! itself.
 //!
-//! Every rank submits its gradients as they become ready. A background thread agrees with the other ranks on which
-//! tensors are ready everywhere (*negotiation*), packs them up to the *fusion threshold*, allreduces each pack and
-//! hands the results back; at the latest once per *cycle time*. What Horovod's users set as `HOROVOD_*` means the
-//! same here, and `HOROVOD_AUTOTUNE=1` finds better values while the job runs.
+//! Every rank submits its gradients as they become ready. A background thread negotiates with the
+//! other ranks which tensors are ready on all of them (*negotiation*). It packs these tensors up to
+//! the *fusion threshold*, allreduces each batch and returns the results, at least once per *cycle
+//! time*. Horovod's variables `HOROVOD_*` have the same meaning here, and `HOROVOD_AUTOTUNE=1`
+//! finds better values while the job runs.
 //!
 //! ```
 //! use ronde::{Context, ReduceOp};
@@ -11,7 +13,10 @@
 //! // In a job: `Context::from_env()`, in every process that `ronde run -np 4 -- …` has started.
 //! let context = Context::builder().alone().build()?;
 //! let handles: Vec<_> = (0..3)
-//!     .map(|layer| context.allreduce(&format!("layer{layer}"), vec![0.5f32; 1000], ReduceOp::Average))
+//!     .map(|layer| {
+//!         let name = format!("layer{layer}");
+//!         context.allreduce(&name, vec![0.5f32; 1000], ReduceOp::Average)
+//!     })
 //!     .collect::<Result<_, _>>()?;
 //! for handle in handles {
 //!     let gradient: Vec<f32> = handle.wait()?;
@@ -21,14 +26,17 @@
 //! ```
 //!
 //! # Modules
-//! - [`Context`] and what it hands out: [`context`]. Settings read at the start: [`knobs`]; those that change while a job
-//!   runs: [`settings`]. Tensors: [`tensor`]. Errors: [`error`].
-//! - Private: `cycle` (one step: collect, negotiate, plan, execute, finish), `negotiation`; `clock`, `transport` (control)
-//!   and `collective` (data), each a trait with a simulated implementation; `timeline` (recording), `autotune`.
-//! - Other packages: `ronde_job` (fusion plan, replay), `ronde_tuner`, `ronde_trace` (readers and analysis of timelines),
-//!   `ronde_lab` (benchmark, sweep, review), `ronde_cli` (the program `ronde`).
+//! - [`Context`] and its process sets and handles: [`context`]. Settings read at the start:
+//!   [`knobs`]; those that change while a job runs: [`settings`]. Tensors: [`tensor`]. Errors:
+//!   [`error`].
+//! - Private: `cycle` (one step: collect, negotiate, plan, execute, finish), `negotiation`;
+//!   `clock`, `transport` (control) and `collective` (data), each a trait with a simulated
+//!   implementation; `timeline` (recording), `autotune`.
+//! - Other packages: `ronde_job` (fusion plan, replay), `ronde_tuner`, `ronde_trace` (readers and
+//!   analysis of timelines), `ronde_lab` (benchmark, sweep, review), `ronde_cli` (the program
+//!   `ronde`).
 //!
-//! Linux only. Results are bit-identical on all ranks, and whatever the fusion and the order of arrival.
+//! Linux only. All ranks get the same bits, whatever the fusion and the order of arrival.
 
 mod adasum;
 mod autotune;
@@ -40,6 +48,7 @@ mod command;
 pub mod context;
 mod cycle;
 mod delivery;
+mod device;
 pub mod error;
 mod gpu;
 mod identity;
@@ -51,6 +60,7 @@ mod negotiation;
 mod observer;
 mod queue;
 mod ready;
+mod rendezvous;
 mod settings_cell;
 mod shm;
 #[cfg(test)]
@@ -59,33 +69,35 @@ mod sync;
 mod telemetry;
 pub mod tensor;
 mod timeline;
+mod traffic;
 mod transport;
 
 pub use ronde_job::settings;
 use ronde_job::{fusion, fusion_class, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
-pub use backend::MpiTraffic;
 pub use context::{
     Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
     RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
 };
 pub use delivery::{Delivery, Memory};
+pub use error::GpuError;
 pub use error::{
     ArgumentError, DeviceError, Error, LimitError, NegotiationError, PeerError, ProcessSetError,
     SettingsError, StartError,
 };
-pub use gpu::{CudaVec, GpuError, nccl_version};
+pub use gpu::{CudaVec, nccl_version};
 pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
+pub use traffic::MpiTraffic;
 
-/// What the other packages of this workspace use beside the public interface. It may change at any time.
+/// Items that other packages of this workspace use beside the public interface. They may change at
+/// any time.
 #[doc(hidden)]
 pub mod internal {
     pub mod adasum {
         pub use crate::adasum::{Scale, combine};
     }
-    pub use crate::collective::nccl::measure as gpu_measure;
 
     pub mod clock {
         pub use crate::clock::{Clock, MonotonicClock, Nanos};

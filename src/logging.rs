@@ -1,4 +1,4 @@
-//! Log lines in Horovod's form, through `tracing`.
+//! Log: prints events of `tracing` as lines in Horovod's form.
 //!
 //! ```text
 //! [2026-11-20 12:31:25.123456: W stall.rs:88] [0]: tensor layer1 waits for ranks 1, 3
@@ -6,8 +6,9 @@
 //!                              level: T D I W E
 //! ```
 //!
-//! As in Horovod, TRACE, DEBUG and INFO go to standard output and the rest to standard error; `HOROVOD_LOG_LEVEL` and
-//! `HOROVOD_LOG_HIDE_TIME` apply. Level `fatal` hides errors too, for they reach the caller as values.
+//! As in Horovod, TRACE, DEBUG and INFO go to standard output and the rest to standard error;
+//! `HOROVOD_LOG_LEVEL` and `HOROVOD_LOG_HIDE_TIME` apply. Level `fatal` hides errors too, because
+//! they are returned to the caller.
 
 use crate::knobs::{Knobs, LogLevel};
 use std::fmt;
@@ -20,14 +21,15 @@ use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::writer::MakeWriter;
 use tracing_subscriber::registry::LookupSpan;
 
-/// The rank shown in log lines: that of the last [`init`], for a process can be another rank after a re-initialization.
+/// Rank in log lines: that of the last [`init`], because a process can have another rank after it
+/// has joined another job.
 static RANK: AtomicUsize = AtomicUsize::new(0);
 
 /// Sends this process's log to its standard output and error.
 ///
-/// It may be called any number of times: the level and form of the first call stay, as Horovod's do; the rank is that of
-/// the last. If the program has set a `tracing` subscriber of its own, that one stays and gets the events. Returns
-/// whether this call set the subscriber.
+/// It may be called several times: the level and form of the first call stay, as in Horovod; the
+/// rank is that of the last call. If the program has set a `tracing` subscriber, that one stays and
+/// receives the events. Returns whether this call set the subscriber.
 pub(crate) fn init(knobs: &Knobs, rank: usize) -> bool {
     RANK.store(rank, Ordering::Relaxed);
     let subscriber = tracing_subscriber::fmt()
@@ -41,7 +43,7 @@ pub(crate) fn init(knobs: &Knobs, rank: usize) -> bool {
     tracing::subscriber::set_global_default(subscriber).is_ok()
 }
 
-/// The rank that log lines of this process show.
+/// Returns the rank that this process's log lines show.
 pub fn rank() -> usize {
     RANK.load(Ordering::Relaxed)
 }
@@ -57,7 +59,8 @@ fn filter(level: LogLevel) -> LevelFilter {
     }
 }
 
-/// Standard output for what only informs, standard error for what is wrong.
+/// Writer that sends informative levels to standard output, and warnings and errors to standard
+/// error.
 struct Standard;
 
 impl<'a> MakeWriter<'a> for Standard {
@@ -81,7 +84,7 @@ fn only_informs(level: &Level) -> bool {
     *level >= Level::INFO // tracing orders levels by verbosity
 }
 
-/// Horovod's form of a log line.
+/// Formatter of a log line in Horovod's form.
 struct Line {
     hide_time: bool,
 }
@@ -112,13 +115,13 @@ where
     }
 }
 
-/// Where an event comes from.
+/// Source location of an event.
 struct SourceLocation<'a> {
     file: &'a str,
     line: u32,
 }
 
-/// The part of a line before its text; `time` is empty where it is hidden.
+/// Returns the part of a line before its text; `time` is empty if it is hidden.
 fn head(time: &str, level: Level, location: SourceLocation, rank: usize) -> String {
     let letter = match level {
         Level::TRACE => 'T',
@@ -176,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_wrong_goes_to_standard_error() {
+    fn only_warnings_and_errors_go_to_standard_error() {
         let informing = [Level::TRACE, Level::DEBUG, Level::INFO].iter().all(only_informs);
         assert!(informing && ![Level::WARN, Level::ERROR].iter().any(only_informs));
     }
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_hide_what_is_below_them() {
+    fn a_level_hides_the_levels_below_it() {
         assert!(filter(LogLevel::Info) >= Level::INFO && filter(LogLevel::Info) < Level::DEBUG);
         assert!(filter(LogLevel::Fatal) < Level::ERROR);
     }

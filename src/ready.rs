@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use crate::collective::nccl::NcclCollective;
+use crate::collective::asynchronous::AsyncCollective;
 use crate::delivery::{Delivery, Memory};
 use crate::error::{ArgumentError, Error, LimitError};
 use crate::fusion_class::{Fusible, FusionKey};
@@ -93,8 +93,13 @@ impl Ready {
 
     /// Finds room for the result on rank `rank` of `size`, where the caller has left that to the cycle. True if
     /// memory was allocated.
-    /// On a GPU, `nccl` allocates.
-    pub(crate) fn make_room(&mut self, rank: usize, size: usize, nccl: Option<&NcclCollective>) -> bool {
+    /// For a tensor in device memory, `on_device` allocates.
+    pub(crate) fn make_room(
+        &mut self,
+        rank: usize,
+        size: usize,
+        on_device: Option<&dyn AsyncCollective>,
+    ) -> bool {
         let params = &self.submission.params;
         if params.kind == OpKind::Join {
             let mut yields = Box::<Yield>::default();
@@ -136,7 +141,7 @@ impl Ready {
                 }));
             }
             Some(_) => {}
-            None => match self.allocate(bytes, nccl) {
+            None => match self.allocate(bytes, on_device) {
                 Some(memory) => yields.delivery.memory = Some(memory),
                 None => {
                     yields.failure = Some(Error::Limit(LimitError::Memory {
@@ -186,12 +191,10 @@ impl Ready {
     }
 
     /// Memory for `bytes` bytes of result.
-    fn allocate(&self, bytes: usize, nccl: Option<&NcclCollective>) -> Option<Memory> {
+    fn allocate(&self, bytes: usize, on_device: Option<&dyn AsyncCollective>) -> Option<Memory> {
         let dtype = self.submission.params.dtype;
-        match (nccl, &self.submission.on) {
-            (Some(nccl), Some(on)) => {
-                Memory::on_device(dtype, bytes, nccl.device(), nccl.stream(), on.stream)
-            }
+        match (on_device, &self.submission.on) {
+            (Some(collective), Some(tensor)) => collective.allocate(dtype, bytes, tensor),
             _ => Memory::new(dtype, bytes),
         }
     }

@@ -1,16 +1,17 @@
-//! The settings of a job on one rank: one versioned cell that every change goes through.
+//! Settings of a job on one rank: one versioned cell for all changes.
 //!
-//! The tuner and the program (on rank 0) write the settings that they want. The set of all ranks
-//! publishes them in its blocks; what its ranks agree on comes into force on all of them in the
-//! same cycle, and is written here. Other process sets publish what is in force, so they follow:
-//! their members switch together, too, as soon as one of them knows.
+//! The tuner and the program (on rank 0) write the settings that they request. The set of all ranks
+//! publishes them in its blocks. The settings that its ranks agree on are in force on all of them
+//! from the same cycle on, and are written here. Other process sets publish the settings in force,
+//! and so follow: their members switch together, too, in the first cycle after one of them has the
+//! new settings.
 
 use std::sync::{Arc, Mutex};
 
 use crate::settings::{Settings, Versioned};
 use crate::sync::lock;
 
-/// See the module.
+/// Settings in force on this rank, and the newest ones.
 #[derive(Debug, Default)]
 pub(crate) struct SettingsCell {
     state: Mutex<State>,
@@ -18,16 +19,16 @@ pub(crate) struct SettingsCell {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct State {
-    /// The newest settings that this rank knows.
+    /// Newest settings that this rank knows.
     wanted: Versioned<Settings>,
     in_force: Versioned<Settings>,
-    /// Whether all ranks have agreed on those in force. Before the first cycle they are what this
-    /// rank's environment says.
+    /// Whether all ranks have agreed on the settings in force. Before the first cycle they come
+    /// from this rank's environment.
     is_agreed: bool,
 }
 
 impl SettingsCell {
-    /// With the settings of this rank's environment.
+    /// Makes a cell with the settings of this rank's environment.
     pub(crate) fn new(environment: Settings) -> Self {
         let cell = Self::default();
         cell.begin_with(environment);
@@ -44,12 +45,12 @@ impl SettingsCell {
         (state.wanted, state.in_force) = (settings, settings);
     }
 
-    /// The settings in force on this rank.
+    /// Returns the settings in force on this rank.
     pub(crate) fn in_force(&self) -> Versioned<Settings> {
         lock(&self.state).in_force
     }
 
-    /// Changes the newest settings; on rank 0.
+    /// Changes the newest settings; called on rank 0.
     pub(crate) fn change(&self, change: impl FnOnce(&Settings) -> Settings) {
         let mut state = lock(&self.state);
         state.wanted = Versioned {
@@ -59,17 +60,17 @@ impl SettingsCell {
     }
 }
 
-/// What a process set does with the cell.
+/// Access of a process set to the cell.
 #[derive(Clone, Debug)]
 pub(crate) enum SettingsSource {
-    /// The set of all ranks: publishes what is wanted, and brings into force what is agreed on.
+    /// Set of all ranks: publishes the newest settings, and brings the agreed ones into force.
     Decides(Arc<SettingsCell>),
-    /// Another set: publishes what is in force.
+    /// Any other set: publishes the settings in force.
     Follows(Arc<SettingsCell>),
 }
 
 impl SettingsSource {
-    /// The settings to begin with, until the set's ranks have agreed.
+    /// Returns the settings to begin with, until the set's ranks have agreed.
     pub(crate) fn begin(&self) -> Versioned<Settings> {
         let (Self::Decides(cell) | Self::Follows(cell)) = self;
         Versioned {
@@ -78,14 +79,14 @@ impl SettingsSource {
         }
     }
 
-    /// The settings to publish with the next block.
+    /// Returns the settings to publish with the next block.
     pub(crate) fn newest(&self) -> Versioned<Settings> {
         match self {
             Self::Decides(cell) => lock(&cell.state).wanted,
             Self::Follows(cell) => {
                 let state = *lock(&cell.state);
                 Versioned {
-                    // Newer than any rank's environment, once the job has agreed.
+                    // Newer than the environment of any rank, once the job has agreed.
                     version: state.in_force.version + u64::from(state.is_agreed),
                     value: state.in_force.value,
                 }
@@ -93,14 +94,15 @@ impl SettingsSource {
         }
     }
 
-    /// Takes over what the tuner or the program wants; a set that follows has neither.
+    /// Changes the newest settings on behalf of the tuner or the program. Without effect in a set
+    /// that follows.
     pub(crate) fn change(&self, change: impl FnOnce(&Settings) -> Settings) {
         if let Self::Decides(cell) = self {
             cell.change(change);
         }
     }
 
-    /// The set's ranks have agreed on `settings`.
+    /// Stores the `settings` that the set's ranks have agreed on.
     pub(crate) fn agreed(&self, settings: Versioned<Settings>) {
         let Self::Decides(cell) = self else { return };
         let mut state = lock(&cell.state);
@@ -138,7 +140,7 @@ mod tests {
             (set.begin(), set.newest()),
             (versioned(0, 700), versioned(0, 700))
         );
-        // Rank 0's environment says otherwise than this rank's, and counts.
+        // Rank 0's environment differs from this rank's, and decides.
         world.agreed(versioned(0, 500));
         assert_eq!(
             (world.newest(), set.newest()),
@@ -153,7 +155,7 @@ mod tests {
             (versioned(2, 600), versioned(1, 500))
         );
         assert_eq!(cell.in_force(), versioned(0, 500));
-        // A change during a cycle that agrees on the one before is not lost.
+        // A change is not lost if it comes during a cycle that agrees on the previous settings.
         world.change(|settings| paced(settings.cycle_time_ns + 1));
         world.agreed(versioned(2, 600));
         assert_eq!(

@@ -1,8 +1,9 @@
-//! Shared memory between the ranks of one host: a mapped region, typed views of it, and a counter to wait on.
+//! Shared memory of the ranks of one host: a mapped region, typed views of it, and a counter to
+//! wait on.
 //!
-//! All control data in a region is atomic, so the views are safe to use whatever a peer does; only the tensor
-//! bytes are reached by raw address ([`Area`]), by the collective, under its own protocol. A region is zero when
-//! created; every type in it means "nothing yet" at zero.
+//! All control data in a region is atomic, so the views are safe whatever another process writes.
+//! Only the collective accesses the bytes of tensors, by address ([`Area`]) and under its own
+//! protocol. A region is zero when it is created; zero is the initial state of every type in it.
 
 #![allow(unsafe_code)] // maps memory that the ranks of a host share
 
@@ -25,23 +26,25 @@ pub(crate) mod primitive;
 
 use primitive::{AtomicU32, AtomicU64, Ordering, fence, futex_wait, futex_wake};
 
-/// How long a sleep may last before the sleeper looks whether its peers still live.
+/// Longest sleep before a waiting thread checks whether its peers are alive.
 const WATCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long a spin keeps its core to itself: several times what a published word takes to arrive.
+/// Time that a spin does not offer its core to other threads: several times the latency of a
+/// published word.
 const EAGER_SPIN: Duration = Duration::from_micros(5);
 
-/// Seals of a region's file. Without the first a process that has the file open could cut off pages that others have
-/// mapped, whose next access would be a SIGBUS; the last keeps the set of seals as it is.
+/// Seals of a region's file. Without the first, a process that has the file open could truncate it,
+/// and other processes would get a SIGBUS on the next access. The last one makes the set of seals
+/// permanent.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// Why a file that another process made cannot be mapped as a region.
+/// Reason why a file of another process cannot be mapped as a region.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RegionError {
-    /// Its length could change while it is mapped.
+    /// The length of the file could change while it is mapped.
     #[error("it is not sealed against a change of its length")]
     Unsealed,
-    /// It has another length.
+    /// The file has another length.
     #[error("it has {found} bytes instead of {expected}")]
     Length {
         /// Bytes of the file.
@@ -54,29 +57,30 @@ pub(crate) enum RegionError {
     System(Errno),
 }
 
-/// A mapping shared by all ranks of a host. Unmapped on drop; absent in forked children.
+/// Mapping that all ranks of a host share. Unmapped on drop; not mapped in forked children.
 #[derive(Debug)]
 pub(crate) struct Region {
     base: NonNull<u8>,
     bytes: usize,
-    /// The process that mapped it: a forked child has no mapping here, or one of its own.
+    /// Process that mapped it: in a forked child the region is not mapped at this address.
     owner: Pid,
 }
 
-// SAFETY: the mapping belongs to the process, not to a thread; views hand out atomics or raw addresses only.
+// SAFETY: the mapping belongs to the process, not to a thread; views hand out atomics or raw
+// addresses only.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// Creates an anonymous file of `bytes` zero bytes, all of them allocated now (no SIGBUS later) and its length sealed,
-    /// and maps it.
+    /// Creates an anonymous file of `bytes` zero bytes and maps it. All bytes are allocated now (no
+    /// SIGBUS later), and the length is sealed.
     pub(crate) fn create(name: &str, bytes: usize) -> Result<(Self, OwnedFd), Errno> {
         let file = Self::create_file(name, bytes)?;
         Ok((Self::map(&file, bytes)?, file))
     }
 
-    /// The file of [`create`](Self::create), for other processes to [`open`](Self::open).
+    /// Creates the file of [`create`](Self::create), for other processes to [`open`](Self::open).
     pub(crate) fn create_file(name: &str, bytes: usize) -> Result<OwnedFd, Errno> {
         let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
@@ -84,19 +88,20 @@ impl Region {
         Ok(file)
     }
 
-    /// Maps a file of `bytes` bytes made by [`create_file`](Self::create_file) in another process, after a check that
-    /// every byte exists and will as long as it is mapped.
+    /// Maps a file of `bytes` bytes that another process made by
+    /// [`create_file`](Self::create_file), after a check that every byte exists and stays
+    /// allocated.
     ///
     /// # Errors
     /// A file of another length or without seals; a failed system call.
     pub(crate) fn open(file: impl AsFd, bytes: usize) -> Result<Self, RegionError> {
         match rustix::fs::fcntl_get_seals(&file) {
             Ok(seals) if seals.contains(SEALS) => {}
-            // No kind of file but those in memory has seals.
+            // Only files in memory have seals.
             Ok(_) | Err(Errno::INVAL) => return Err(RegionError::Unsealed),
             Err(error) => return Err(RegionError::System(error)),
         }
-        // The seals are in place: the length cannot change after this look.
+        // The seals are in place: the length cannot change after this check.
         let stat = rustix::fs::fstat(&file).map_err(RegionError::System)?;
         let found = u64::try_from(stat.st_size).unwrap_or(0);
         if found != bytes as u64 {
@@ -108,9 +113,10 @@ impl Region {
         Self::map(file, bytes).map_err(RegionError::System)
     }
 
-    /// Maps the first `bytes` bytes of a file whose length is known and sealed.
+    /// Maps the first `bytes` bytes of a file with a known and sealed length.
     fn map(file: impl AsFd, bytes: usize) -> Result<Self, Errno> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice aliases nothing of ours.
+        // SAFETY: a new mapping at an address that the kernel chooses does not alias other memory
+        // of this process.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -149,13 +155,13 @@ impl Drop for Region {
         if getpid() != self.owner {
             return;
         }
-        // SAFETY: the mapping was made by `map` and nothing can refer to it any more: views hold an `Arc`.
-        // An error could only mean that the range was wrong, and is of no use to anyone here.
+        // SAFETY: the mapping was made by `map` and has no more references: views hold an `Arc`. An
+        // error could only mean a wrong range, and no caller could handle it.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// A part of a region.
+/// Part of a region.
 #[derive(Clone, Debug)]
 pub(crate) struct Area {
     region: Arc<Region>,
@@ -164,7 +170,7 @@ pub(crate) struct Area {
 }
 
 impl Area {
-    /// The whole region.
+    /// Returns the whole region.
     pub(crate) fn whole(region: Arc<Region>) -> Self {
         let bytes = region.bytes();
         Self {
@@ -174,10 +180,10 @@ impl Area {
         }
     }
 
-    /// `bytes` bytes from `offset` of this area.
+    /// Returns `bytes` bytes from `offset` of this area.
     ///
     /// # Panics
-    /// If that is not inside: layouts are computed, never received.
+    /// If the range is not inside: layouts are computed, never received.
     pub(crate) fn part(&self, offset: usize, bytes: usize) -> Self {
         assert!(
             offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
@@ -190,7 +196,7 @@ impl Area {
         }
     }
 
-    /// A typed view of `count` values at the start of the area.
+    /// Returns a typed view of `count` values at the start of the area.
     ///
     /// # Panics
     /// If they do not fit or are misaligned.
@@ -213,7 +219,7 @@ impl Area {
         }
     }
 
-    /// Address of the first byte. What is read or written there is the caller's protocol.
+    /// Returns the address of the first byte. The caller's protocol governs all accesses.
     pub(crate) fn address(&self) -> *mut u8 {
         // SAFETY: `offset` is inside the mapping (checked in `part`).
         unsafe { self.region.base.as_ptr().add(self.offset) }
@@ -254,12 +260,13 @@ unsafe impl<T: Shareable> Sync for View<T> {}
 impl<T: Shareable> Deref for View<T> {
     type Target = [T];
     fn deref(&self) -> &[T] {
-        // SAFETY: checked in `Area::view` to lie inside the mapping and to be aligned; any bits are valid values.
+        // SAFETY: checked in `Area::view` to lie inside the mapping and to be aligned; any bits are
+        // valid values.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.count) }
     }
 }
 
-/// Decides, during a long wait, whether it still makes sense.
+/// Check during a long wait whether to go on waiting.
 pub(crate) trait Watch: Send + Sync {
     /// Called about every 100 ms while rank `on` (in the set) is being waited for since `waited`.
     ///
@@ -267,12 +274,13 @@ pub(crate) trait Watch: Send + Sync {
     /// The reason to give up.
     fn check(&self, on: usize, waited: Duration) -> Result<(), Error>;
 
-    /// Has every long wait that lasts beyond a time end with an error, those under way too; `None` takes that back. Without
-    /// effect where waits cannot be ended from another thread.
+    /// Makes every wait that lasts beyond a time end with an error, also present ones; `None`
+    /// removes the limit. Without effect for waits that cannot be ended from another thread.
     fn limit(&self, _limit: Option<(Instant, Error)>) {}
 }
 
-/// A number that one rank raises and others wait for. Zero at first; compared modulo 2³², so it may wrap.
+/// Number that one rank raises and others wait for. It starts at zero; compared modulo 2³², so it
+/// may wrap.
 #[derive(Debug, Default)]
 #[repr(C, align(128))] // two cache lines: the neighbouring-line prefetcher must not couple two ranks' counters
 pub(crate) struct Counter {
@@ -281,32 +289,33 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// Raises the number to `value` and wakes who waits for it. What was written before is seen by who sees it.
+    /// Raises the number to `value` and wakes its waiters. A thread that sees the value also sees
+    /// all earlier writes.
     pub(crate) fn publish(&self, value: u32) {
         self.value.store(value, Ordering::Release);
-        // The store must be visible before the look at `sleepers`, as in `wait` the count before the value:
-        // otherwise both could miss one another.
+        // The store must be visible before the load of `sleepers`, as in `wait` the count before
+        // the load of the value. Otherwise both could miss each other.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) != 0 {
             futex_wake(&self.value);
         }
     }
 
-    /// The number as it is now.
+    /// Returns the present number.
     pub(crate) fn value(&self) -> u32 {
         self.value.load(Ordering::Acquire)
     }
 
-    /// Whether the number has come to `value` or gone beyond.
+    /// Whether the number has reached `value`.
     pub(crate) fn reached(&self, value: u32) -> bool {
         self.value().wrapping_sub(value) as i32 >= 0
     }
 
-    /// Waits until the number has come to `value`: spins for `spin`, then sleeps, asking `watch` about rank `on`
-    /// every 100 ms.
+    /// Waits until the number has reached `value`: spins for `spin`, then sleeps and asks `watch`
+    /// about rank `on` every 100 ms.
     ///
     /// # Errors
-    /// What `watch` says.
+    /// The error of `watch`.
     pub(crate) fn wait(&self, value: u32, spin: Duration, on: usize, watch: &dyn Watch) -> Result<(), Error> {
         if self.reached(value) || self.spin(value, spin) {
             return Ok(());
@@ -326,15 +335,15 @@ impl Counter {
             if began.elapsed() >= WATCH_INTERVAL
                 && let Err(error) = watch.check(on, began.elapsed())
             {
-                // Whoever raised the number and then left, or died, has still raised it.
+                // A rank may have raised the number before it left or died.
                 break if self.reached(value) { Ok(()) } else { Err(error) };
             }
         }
     }
 
-    /// Spins for `limit`; whether the number has come to `value`. After [`EAGER_SPIN`] it offers its core to others
-    /// between looks: the one waited for may be queued on this very core, as the scheduler likes to put a woken
-    /// thread beside its waker.
+    /// Spins for `limit`; returns whether the number has reached `value`. After [`EAGER_SPIN`] it
+    /// offers its core to other threads between loads: the thread that raises the number may be
+    /// queued on this core, because the scheduler often puts a woken thread beside its waker.
     fn spin(&self, value: u32, limit: Duration) -> bool {
         if limit.is_zero() {
             return false;
@@ -407,7 +416,7 @@ mod tests {
             };
             assert_eq!(check(file), expected);
         }
-        // Whoever may still add seals may take away nothing, but there is no need for such a file.
+        // A file that could still get more seals is safe, but the runtime never makes such a file.
         let file = unsealed(BYTES as u64);
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
         assert_eq!(check(file), RegionError::Unsealed);

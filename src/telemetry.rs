@@ -1,9 +1,9 @@
-//! What a rank records of its cycles: the timeline, step metrics, the tuner and the stall inspector, behind the
-//! cycle's one [`Observer`]. Metrics and tuner live on rank 0; the other ranks keep the settings in view, and may
-//! record a timeline of their own.
+//! Telemetry of a rank: passes the events of the cycle's one [`Observer`] to the timeline, the step
+//! metrics, the tuner and the stall inspector. Rank 0 runs metrics and tuner; the other ranks track
+//! the settings and may record a timeline of their own.
 //!
-//! Of a process set other than that of all ranks, the lowest rank looks for stalls; settings come from the set of all
-//! ranks. The tuner knows that one alone; on the timeline each set has a track.
+//! In other process sets, the lowest rank detects stalls; settings come from the set of all ranks.
+//! The tuner uses the set of all ranks only; on the timeline each set has a track.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,22 +22,22 @@ use crate::timeline::{Timeline, TimelineCommand, Track};
 
 mod recording;
 
-/// See the module.
+/// Telemetry of one process set on this rank.
 pub(crate) struct Telemetry {
     clock: Arc<dyn Clock>,
-    /// Those last written to the timeline; none before the first cycle.
+    /// Settings last written to the timeline; `None` before the first cycle.
     settings: Option<Versioned<Settings>>,
     track: Track,
-    /// When the ranks had agreed on the cycle under way.
+    /// Time at which the ranks agreed on the current cycle.
     agreed: Nanos,
     tuning: Option<Tuning>,
     stalls: Option<Stalls>,
-    /// Whether this is another set than that of all ranks, which records settings.
+    /// Whether this is a process set other than that of all ranks; only the latter records settings.
     follows: bool,
 }
 
 impl Telemetry {
-    /// The telemetry of this rank, as the knobs want it.
+    /// Creates the telemetry of this rank as configured by the knobs.
     ///
     /// # Errors
     /// A log that cannot be written.
@@ -75,7 +75,8 @@ impl Telemetry {
         })
     }
 
-    /// The telemetry of the process set `set` of `size` ranks, in which this rank is number `rank`.
+    /// Creates the telemetry of the process set `set` of `size` ranks, in which this rank is number
+    /// `rank`.
     pub(crate) fn of_process_set(
         knobs: &Knobs,
         set: u32,
@@ -96,7 +97,7 @@ impl Telemetry {
     }
 }
 
-/// The search for stalled tensors that the knobs ask for, on rank `rank` of a set of `size`.
+/// Returns the stall inspector that the knobs enable, on rank `rank` of a set of `size`.
 fn stalls(knobs: &Knobs, rank: usize, size: usize) -> Option<Stalls> {
     if knobs.stall_check_disable {
         return None;
@@ -166,7 +167,7 @@ impl Observer for Telemetry {
     }
 
     fn apply_timeline_command(&mut self, command: &TimelineCommand) -> Result<(), Error> {
-        // The cycle has ended. Nothing of it may come to a recording that begins now.
+        // The cycle has ended. A recording that begins now contains nothing of it.
         self.track.interrupt();
         self.track.timeline().apply(command)
     }
@@ -194,7 +195,8 @@ impl Observer for Telemetry {
 }
 
 impl Drop for Telemetry {
-    /// The set of all ranks ends last: with it the timeline is complete and closed, whatever becomes of the process.
+    /// The set of all ranks ends last: the timeline is then complete and is closed, even if the
+    /// process is killed later.
     fn drop(&mut self) {
         if !self.follows {
             self.track.interrupt();

@@ -1,18 +1,21 @@
-//! How long one collective operation on a large tensor takes, with the whole runtime and without; and whether any of
-//! many ranks starves.
+//! Benchmark of one collective operation on a large tensor, with the whole runtime and without, and
+//! of starvation among many ranks.
 //!
-//! Starts the ranks as processes (itself again) and prints for allgather, broadcast, reducescatter, alltoall and
-//! allreduce of float32 the 10th, 50th and 90th percentile over all steps, slowest rank, a barrier before each step: as
-//! a user has it (a [`Scope`](ronde::context::Scope) with memory of the caller's: submit, negotiate, move, wait), and
-//! bare (the collective alone), with the bare one's phases. `--bytes` is what an allreduce, a reducescatter and an
-//! alltoall read on every rank, what a broadcast sends, and what an allgather gives. Results are checked once per
-//! operation and way, every element, before the time is taken.
+//! Starts the ranks as processes (itself again). For allgather, broadcast, reducescatter, alltoall
+//! and allreduce of float32, it prints the 10th, 50th and 90th percentile over all steps, slowest
+//! rank, with a barrier before each step: with the whole runtime (a
+//! [`Scope`](ronde::context::Scope) with the caller's memory: submit, negotiate, move, wait), and
+//! bare (the collective alone, with its phases). `--bytes` is the input of an allreduce, a
+//! reducescatter and an alltoall on every rank, the input of a broadcast's root, and the output of
+//! an allgather. Every element of the results is checked once per operation and variant, before the
+//! measurement.
 //!
-//! `--many-small` instead lets every rank reduce 1000 tensors of 1 KiB per step and says how each rank fared; see
-//! `starvation.rs`. With `--batch` a rank submits them in one call instead of 1000.
+//! `--many-small` instead lets every rank reduce 1000 tensors of 1 KiB per step and reports each
+//! rank's times; see `starvation.rs`. With `--batch` a rank submits them in one call instead of
+//! 1000.
 //!
-//! Options: `--ranks N`, `--steps N`, `--bytes N`, `--json FILE`. Without `--bench`, which `cargo bench` passes and `cargo
-//! test` does not, or with `--small` it does the same with little data.
+//! Options: `--ranks N`, `--steps N`, `--bytes N`, `--json FILE`. Without `--bench`, which `cargo
+//! bench` passes and `cargo test` does not, or with `--small`, it runs with little data.
 
 mod operation;
 mod starvation;
@@ -34,7 +37,7 @@ const USAGE: &str = "try --ranks, --steps, --bytes, --json, --small, --many-smal
 /// Longer than any wait within an operation.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the command line says.
+/// Options of the command line.
 #[derive(Clone, Debug)]
 struct Options {
     ranks: usize,
@@ -43,7 +46,8 @@ struct Options {
     json: Option<PathBuf>,
     many_small: bool,
     batch: bool,
-    /// Rank, descriptor of the shared file and the job's key, in a process that this program started.
+    /// Rank, descriptor of the shared file and the job's key, in a process that this program
+    /// started.
     child: Option<(usize, i32, String)>,
 }
 
@@ -79,12 +83,13 @@ fn options() -> Result<Options, Failure> {
         options.bytes = options.bytes.min(1_200_000);
     }
     let row_bytes = options.ranks * size_of::<f32>();
-    options.bytes = (options.bytes / row_bytes).max(1) * row_bytes; // as many elements for each rank
+    options.bytes = (options.bytes / row_bytes).max(1) * row_bytes; // equally many elements for each rank
     Ok(options)
 }
 
 fn main() -> Result<(), Failure> {
-    // `cargo bench` starts this in the package's folder; the paths given are the user's.
+    // `cargo bench` starts this program in the package's folder; the given paths are relative to
+    // the user's.
     if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR") {
         std::env::set_current_dir(std::path::Path::new(&package).join("../.."))?;
     }
@@ -112,7 +117,7 @@ fn main() -> Result<(), Failure> {
     outcome
 }
 
-/// The memory of the bare collective.
+/// Creates the shared memory of the bare collective.
 fn shared_file(ranks: usize) -> Result<File, Failure> {
     let file = LocalCollective::create_file(ranks)?;
     rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty())?; // the other ranks inherit it
@@ -129,7 +134,7 @@ fn start_others(options: &Options, file: &File, key: &str) -> Result<Vec<Child>,
     Ok((1..options.ranks).map(start).collect::<Result<_, _>>()?)
 }
 
-/// One rank's work; rank 0 reports.
+/// Runs one rank; rank 0 reports.
 fn run(options: &Options, rank: usize, file: &File, key: String) -> Result<(), Failure> {
     let context = Context::builder().rank(rank, options.ranks).job(key).build()?;
     let report = if options.many_small {
@@ -144,7 +149,7 @@ fn run(options: &Options, rank: usize, file: &File, key: String) -> Result<(), F
     Ok(())
 }
 
-/// The value below which `share` of the samples lie.
+/// Returns the value below which `share` of the samples lie.
 fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

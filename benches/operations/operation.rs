@@ -1,4 +1,4 @@
-//! The operations: what goes in, what must come out, and how each is asked for.
+//! Operations of the benchmark: their inputs, expected results, and calls.
 
 #![allow(unsafe_code)] // spans over the benchmark's own buffers
 
@@ -11,7 +11,7 @@ use crate::Failure;
 
 const ELEMENT_BYTES: usize = size_of::<f32>();
 
-/// An operation on one tensor; a broadcast has root 0, reductions are sums.
+/// Operation on one tensor; a broadcast has root 0, reductions are sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Allgather,
@@ -40,7 +40,8 @@ impl Operation {
         }
     }
 
-    /// Elements that go in and that come out on each rank, of `total` in all; none where the operation is in place.
+    /// Returns the numbers of elements of input and output on each rank, of `total` in all; `0` for
+    /// the output of an operation in place.
     fn elements(self, total: usize, size: usize) -> (usize, usize) {
         match self {
             Self::Allgather => (total / size, total),
@@ -51,7 +52,7 @@ impl Operation {
     }
 }
 
-/// An operation and one rank's memory for it.
+/// Operation with one rank's memory for it.
 pub(crate) struct Exercise {
     operation: Operation,
     rank: usize,
@@ -60,7 +61,7 @@ pub(crate) struct Exercise {
     output: Vec<f32>,
 }
 
-/// Element `index` of rank `rank`'s input: small, so that sums are exact.
+/// Returns element `index` of rank `rank`'s input: small, so that sums are exact.
 fn value(rank: usize, index: usize) -> f32 {
     ((index + 7 * rank) % 1000) as f32
 }
@@ -77,8 +78,9 @@ impl Exercise {
         }
     }
 
-    /// Runs `step` once on values of which each is different from its neighbours and its peers', and looks at the result.
-    /// Afterwards the buffers hold zeros, so that repeated sums stay finite.
+    /// Runs `step` once on values that differ from their neighbours and from the other ranks'
+    /// values, and checks the result. Afterwards the buffers hold zeros, so that repeated sums stay
+    /// finite.
     pub(crate) fn check(
         &mut self,
         step: impl FnOnce(&mut Self) -> Result<(), Failure>,
@@ -107,7 +109,7 @@ impl Exercise {
         Ok(())
     }
 
-    /// What the result has at `index`.
+    /// Returns the expected result at `index`.
     fn expected(&self, index: usize) -> f32 {
         let sum = |index: usize| (0..self.size).map(|rank| value(rank, index)).sum();
         match self.operation {
@@ -122,7 +124,7 @@ impl Exercise {
         }
     }
 
-    /// The operation through the whole runtime.
+    /// Runs the operation through the whole runtime.
     pub(crate) fn run(&mut self, context: &Context) -> Result<(), Failure> {
         let Self {
             operation,
@@ -146,7 +148,7 @@ impl Exercise {
         Ok(())
     }
 
-    /// The operation through the collective alone.
+    /// Runs the operation through the collective alone.
     pub(crate) fn run_bare(&mut self, collective: &mut LocalCollective) -> Result<Phases, Failure> {
         let size = self.size;
         let input = self.input.as_mut_ptr().cast::<u8>();
@@ -156,7 +158,8 @@ impl Exercise {
             self.output.as_mut_ptr().cast()
         };
         let bytes = self.input.len() * ELEMENT_BYTES;
-        // SAFETY: vectors of the lengths that the operation wants, not touched before it is over; equal or disjoint.
+        // SAFETY: vectors of the lengths that the operation requires, not accessed before it is
+        // over; equal or disjoint.
         let spans = [unsafe { Span::new(input, output, bytes) }];
         Ok(match self.operation {
             Operation::Allgather => collective.allgather(&spans, &vec![bytes; size])?,

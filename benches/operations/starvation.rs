@@ -1,14 +1,15 @@
-//! Many ranks on few cores: does any of them starve?
+//! Benchmark of starvation: many ranks on few cores.
 //!
-//! Every rank submits the same 1000 tensors of 1 KiB per step and waits for all of them, so no rank can be ahead of
-//! another by more than a step, and a rank that does not get its turn holds up everyone. What is looked at, with one
-//! clock for all processes (`CLOCK_MONOTONIC`):
+//! Every rank submits the same 1000 tensors of 1 KiB per step and waits for all of them, so no rank
+//! can be ahead of another by more than a step, and a rank that gets no CPU time delays all others.
+//! Measured with one clock for all processes (`CLOCK_MONOTONIC`):
 //!
 //! - *step*: from a rank's first submission to its last result, per rank;
-//! - *lag*: how long after the first rank a rank has all results of a step. All ranks end a step together but for the
-//!   scheduler's turns: a rank that starves is late by more than a step, and the same one again and again;
-//! - *CPU*: what each rank has used over all steps. The work is equal, so a rank that others crowd out or that spins
-//!   stands out.
+//! - *lag*: delay between the first rank and this rank until all results of a step are there. All
+//!   ranks end a step together, apart from the scheduler's time slices: a rank that starves is late
+//!   by more than a step, repeatedly;
+//! - *CPU*: CPU time of each rank over all steps. The work is equal, so a rank that gets too little
+//!   CPU time or that spins has a different value.
 
 use std::time::Duration;
 
@@ -22,13 +23,13 @@ const TENSORS: usize = 1000;
 const ELEMENTS: usize = 256;
 const WARMUP_STEPS: usize = 5;
 
-/// A rank starves if its median lag is above so many median steps.
+/// Median lag in median steps above which a rank starves …
 const LAG_STEPS_MAX: f64 = 1.0;
 
-/// … or if it has a result later than the first rank by so many median steps even once.
+/// … and lag of a single result in median steps above which it does.
 const LAG_STEPS_ONCE_MAX: f64 = 10.0;
 
-/// Runs the steps and, on rank 0, prints a table; the answer is for programs.
+/// Runs the steps and, on rank 0, prints a table; returns the results as JSON.
 pub(crate) fn measure(context: &Context, options: &Options) -> Result<Value, Failure> {
     let (rank, size) = (context.rank(), context.size());
     let names: Vec<String> = (0..TENSORS).map(|index| format!("tensor.{index}")).collect();
@@ -89,7 +90,7 @@ pub(crate) fn measure(context: &Context, options: &Options) -> Result<Value, Fai
     Ok(report)
 }
 
-/// Each rank's row: begin and end of every step in s, then its CPU time in s.
+/// Each rank's row: start and end of every step in s, then its CPU time in s.
 fn report(ranks: &[&[f64]], steps: usize) -> Value {
     let ended = |rank: &[f64], step: usize| rank[2 * step + 1];
     let step_ms = |rank: &[f64], step: usize| 1e3 * (rank[2 * step + 1] - rank[2 * step]);

@@ -1,4 +1,4 @@
-//! Step times of each operation.
+//! Measures the step times of each operation.
 
 use std::fs::File;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use crate::{Failure, Options, PATIENCE, quantile};
 
 const WARMUP_STEPS: usize = 5;
 
-/// The spin of the bare collective where every rank has a core.
+/// Spin time of the bare collective if every rank has a core.
 const SPIN: Duration = Duration::from_micros(200);
 
-/// Measures all operations and, on rank 0, prints a table; the answer is for programs.
+/// Measures all operations and, on rank 0, prints a table; returns the results as JSON.
 pub(crate) fn measure(context: &Context, file: &File, options: &Options) -> Result<Value, Failure> {
     let (rank, size) = (context.rank(), context.size());
     let cores = std::thread::available_parallelism()?.get();
@@ -52,7 +52,7 @@ pub(crate) fn measure(context: &Context, file: &File, options: &Options) -> Resu
     Ok(json!({"np": size, "bytes": options.bytes, "steps": options.steps, "operations": operations}))
 }
 
-/// Times of `count` steps in ms, each that of the slowest rank.
+/// Returns the times of `count` steps in ms, each that of the slowest rank.
 fn steps(
     context: &Context,
     count: usize,
@@ -71,7 +71,7 @@ fn steps(
     Ok(slowest.split_off(WARMUP_STEPS))
 }
 
-/// The mean of each phase, in ms.
+/// Returns the mean of each phase, in ms.
 fn mean_ms(phases: &[Phases]) -> Value {
     let mean = |phase: fn(&Phases) -> u64| {
         let mean = phases.iter().map(phase).sum::<u64>() as f64 / phases.len() as f64 / 1e6;

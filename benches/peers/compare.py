@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""Runs `ronde bench` and its peers interleaved and writes what each needs for a step, with spread
-and ratio.
+"""Compares `ronde bench` with its peers, interleaved: step times with spread and ratio.
 
     scripts/bench-peers                            # all: 5 rounds of 30 steps, 2 ranks; once, Horovod's autotune
     scripts/bench-peers --quick --out /tmp/peers   # a smoke test: 1 round of 3 steps, two small models
     scripts/bench-peers --only python --rounds 9   # Ronde and Horovod through Python alone
 
 One round starts every contestant once per model, each in fresh processes, so that a slow minute of
-the machine or an unlucky placement of pages hits all alike; the order turns by one each round. A
+the machine or an unlucky placement of pages affects all of them; the order rotates each round. A
 cell is the median over rounds of the round's median step; its spread is the smallest and largest of
-them. Ratios are taken inside a round, then summarised the same way: of programs to `ronde bench`,
+them. Ratios are computed within a round and then summarised in the same way: of programs to `ronde bench`,
 of Horovod to Ronde through the same Python program. Writes DIR/peers.json (everything) and
 DIR/README.md (the tables).
 
@@ -66,7 +65,7 @@ class Contest:
             self.contestants += [self.python_ronde, *horovods, self.horovod_tuned]
 
     def bench(self, source, steps):
-        """One `ronde bench`; returns its report."""
+        """Runs `ronde bench` once; returns its report."""
         report = BUILD / "ronde.json"
         run(
             [
@@ -166,13 +165,13 @@ def is_python(way):
 
 
 def ours(way):
-    """The reference of a ratio: the same work through the same language."""
+    """Returns the reference of a ratio: the same work through the same language."""
     return hvd_peers.OURS if is_python(way) else OURS
 
 
 def summarise(rounds):
-    """{way: figures over the rounds} for one model, ours first; ratios are theirs over ours, round
-    by round."""
+    """Returns {way: figures over the rounds} for one model, ours first; ratios are theirs over ours,
+    round by round."""
     rows = {}
     for way in rounds[0]:
         times = [times[way] for times in rounds]
@@ -207,7 +206,7 @@ def table(rows):
 
 
 def python_tables(result):
-    """The figures of the Python rows other than step times."""
+    """Returns the figures of the Python rows other than step times."""
     if not result["idle_percent"]:
         return []
     lines = [
@@ -270,7 +269,7 @@ def markdown(result):
 
 
 def estimate_s(options):
-    """Seconds that the rounds take, and Horovod's searches before them, on two cores."""
+    """Estimates the seconds of the rounds, and of Horovod's searches before them, on two cores."""
     rounds = searches = 0
     for model in options.models + [LATENCY]:
         programs, python, search = STEP_S.get(model, (1, 0.3, 0.2))

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Times Ronde over MPI: beside shared memory and Open MPI on one host, hierarchical beside flat on two hosts, negotiation,
-and what an idle job costs.
+"""Benchmark of Ronde over MPI, of negotiation, and of the cost of an idle job.
+
+Compares MPI with shared memory and Open MPI on one host, and hierarchical with flat operations on
+two hosts.
 
     scripts/bench-mpi [--rounds 5] [--steps 30] [--link-rounds 3] [--link-steps 4] [--rates 1,10] [--idle 20] [--out DIR]
 
-One round starts each way once in fresh processes, beginning with the next one each time. A cell is the median over rounds of
-the round's median step; brackets: smallest and largest round. Ratios are taken inside a round, then summarised the same way.
+One round starts each way once in fresh processes, beginning with the next one each time. A cell is
+the median over rounds of the round's median step; brackets: smallest and largest round. Ratios are
+computed within a round and then summarised in the same way.
 Hosts are network namespaces (scripts/multihost), joined by links of --rates Gbit/s each way. Writes DIR/mpi.json
 (everything) and DIR/README.md (the tables).
 """
@@ -30,7 +33,7 @@ TENSORS, RANKS = 160, 8  # of the negotiation
 
 
 def bench(launcher, arguments, steps):
-    """One `ronde bench`; returns its report."""
+    """Runs `ronde bench` once; returns its report."""
     report = BUILD / "hosts.json"
     run([*launcher, RONDE, "bench", *arguments, "--steps", steps, "--json", report])
     return json.loads(report.read_text())
@@ -78,7 +81,7 @@ def one_host(options):
 
 
 def sent_over_the_link():
-    """Bytes that the first host has sent: what the outer end of its cable has received."""
+    """Returns the bytes that the first host has sent, as counted by the other end of its link."""
     return int(pathlib.Path(f"/sys/class/net/{FIRST_HOST}-o/statistics/rx_bytes").read_text())
 
 
@@ -103,7 +106,7 @@ def two_hosts(options, rate):
 
 
 def negotiation(options):
-    """A step of 160 tensors of one float: almost nothing but negotiation."""
+    """Measures a step of 160 tensors of one float: almost only negotiation."""
     elements = BUILD / "ones.txt"
     elements.write_text("1\n" * TENSORS)
     profile = ["--profile", elements]
@@ -128,7 +131,7 @@ def negotiation(options):
 
 
 def idle(options):
-    """CPU (percent of a core) and messages a second of each rank of a job that does nothing."""
+    """Measures CPU (percent of a core) and messages a second of each rank of an idle job."""
     ways = {"shared memory, one host": mpirun(RANKS), "MPI, one host": [*mpirun(RANKS), "-x", "RONDE_BACKEND=mpi"]}
     if options.rates:
         run([HOSTS, "up", 2])
@@ -154,7 +157,7 @@ def ratios(these, those):
 
 
 def share(rate, step):
-    """Of the link's rate, for the bytes that must cross it: 2 B (h - 1) / h each way, so B between two hosts."""
+    """Returns the used share of the link's rate: 2 B (h - 1) / h bytes each way, so B for two hosts."""
     return step["bytes"] * 8 / (rate * 1e6) / step["ms"]
 
 

@@ -38,7 +38,7 @@ def percentile(ordered, fraction):
 
 
 def slowest(values, name):
-    """The largest of the ranks' values, one by one."""
+    """Returns the largest of the ranks' values, element by element."""
     gathered = hvd.allgather(torch.tensor([values], dtype=torch.float64), name=name)
     return gathered.max(dim=0).values.tolist()
 
@@ -59,7 +59,7 @@ def measure(step, count):
 
 
 def model_step(elements):
-    """The step, and the tensors that it averages."""
+    """Returns the step as a function, and the tensors that it averages."""
     tensors = [torch.zeros(count) for count in elements]
     names = [f"gradient.{index}" for index in range(len(elements))]
 
@@ -82,7 +82,7 @@ def check(step, tensors):
 
 
 def idle_cpu_percent():
-    """CPU time of this process while it waits, in percent of one core."""
+    """Returns the CPU time of this process while it waits, in percent of one core."""
     hvd.allreduce_(torch.zeros(1), name="before idling")
     before, start = os.times(), time.perf_counter()
     time.sleep(IDLE_S)

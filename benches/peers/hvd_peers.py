@@ -25,7 +25,7 @@ TUNE_TIMEOUT_S = 3600
 
 
 class Autotune:
-    """How long Horovod's search takes: the (5 S + 1)-th time that a tensor travels ends a sample of
+    """Duration of Horovod's search: the (5 S + 1)-th execution of a tensor ends a sample of
     S steps, and there are M + 1 samples for each combination of the settings that are on or off,
     after those thrown away.
     """
@@ -53,7 +53,7 @@ class Autotune:
         self.samples = (self.samples_max + 1) * combinations
 
     def steps(self):
-        """Steps to the end of the search, and some more."""
+        """Returns the number of steps until the end of the search, and some more."""
         return (5 * self.steps_per_sample + 1) * (self.warmup + self.samples) + 20
 
 
@@ -88,8 +88,7 @@ class Python:
         return report
 
     def tune(self, model, elements):
-        """Runs Horovod's autotune to its end, once for each model: what it ended with is kept in
-        the build folder."""
+        """Runs Horovod's autotune to its end, once for each model; the build folder keeps the result."""
         options, search = self.options, Autotune(self.options.quick)
         log = BUILD / f"horovod-autotune{'-quick' if options.quick else ''}-{model}.csv"
         if options.retune or best_row(log, search) is None:
@@ -150,13 +149,13 @@ class Python:
 
 
 def rows(log):
-    """The samples of an autotune log, its best row included."""
+    """Returns the samples of an autotune log, including its best row."""
     lines = log.read_text().splitlines()[1:] if log.exists() else []
     return [[field.strip() for field in line.split(",")] for line in lines if line.count(",") == 6]
 
 
 def best_row(log, search):
-    """The last row of a search that has ended; Horovod writes it once more."""
+    """Returns the last row of a search that has ended, in which Horovod repeats the best one."""
     found = rows(log)
     return found[-1] if len(found) == search.samples + 1 else None
 

@@ -1,4 +1,4 @@
-"""What the comparisons share: running a command, and saying on which machine and at which commit."""
+"""Helpers of the comparisons: run a command, and describe the machine and the commit."""
 
 import datetime
 import os
@@ -13,7 +13,7 @@ COMMAND_TIMEOUT_S = 900
 
 
 def run(command, environment=None, timeout_s=COMMAND_TIMEOUT_S):
-    """Standard output of a command; anything but success ends the comparison with the command's own words.
+    """Runs a command and returns its standard output; on failure, ends with the command's own message.
 
     `environment`: variables set beside those of this process.
     """
@@ -36,7 +36,7 @@ def machine():
 
 
 def circumstances(script, load_first):
-    """What every record begins with. `load_first`: the load average before the first round."""
+    """Returns the first fields of every record. `load_first`: load average before the first round."""
     return {
         "date": datetime.date.today().isoformat(),
         "commit": run(["git", "-C", ROOT, "describe", "--always", "--dirty"]).strip(),

@@ -1,9 +1,9 @@
-/* Step times of plain MPI_Allreduce on a model's gradients: what a program gets from MPI with no runtime above it.
+/* Benchmark of plain MPI_Allreduce on a model's gradients: MPI without a runtime above it.
  *
  *   mpirun -np 2 mpi_allreduce ELEMENTS STEPS [WAY] > out.json
  *
- * ELEMENTS has one float32 element count per line (`ronde bench --model NAME --print-elements`). All tensors lie one
- * behind the other in a flat buffer. Rank 0 prints one JSON object with a row per way of reducing it, or for WAY alone:
+ * ELEMENTS has one float32 element count per line (`ronde bench --model NAME --print-elements`). All tensors are
+ * contiguous in a flat buffer. Rank 0 prints one JSON object with a row per way of reducing it, or for WAY alone:
  *
  *   flat_in_place, flat_two_buffers           one MPI_Allreduce over everything
  *   chunked_1_mib, chunked_1_mib_two_buffers  a loop of MPI_Allreduce over chunks of 1 MiB
@@ -32,8 +32,8 @@ enum {
 struct payload {
     size_t tensors, total;
     size_t elements[TENSORS_MAX];
-    float *gradients; /* total elements, all tensors one behind the other */
-    float *second;    /* as long: the result of two-buffer ways, the fusion buffer of `packed` */
+    float *gradients; /* total elements, all tensors contiguous */
+    float *second;    /* equally long: the result of ways with two buffers, the fusion buffer of `packed` */
 };
 
 static int rank, size;

@@ -1,4 +1,4 @@
-/* Times of MPI's collective operations on one large buffer of float32: whole, and as a loop over chunks of it.
+/* Benchmark of MPI's collective operations on one large buffer of float32: whole, and in a loop over chunks.
  *
  *   mpirun -np 2 mpi_operations BYTES STEPS > out.json
  *
@@ -76,7 +76,7 @@ static void alltoall(const struct job *j, size_t start, size_t count) {
     MPI_Alltoall(j->input + start, each, MPI_FLOAT, j->output + start, each, MPI_FLOAT, MPI_COMM_WORLD);
 }
 
-/* Equal counts, and places as in the whole buffer. */
+/* Equal counts, and displacements as in the whole buffer. */
 static void places(const struct job *j, size_t start, size_t count, int *counts, int *displacements) {
     for (int r = 0; r < size; r++) {
         counts[r] = (int)count / size;
@@ -106,7 +106,7 @@ static void in_chunks(const struct job *j, void (*call)(const struct job *, size
 
 static float value(int of, size_t index) { return (float)((index + 7 * (size_t)of) % VALUES); }
 
-/* A share, and an element of it, as a place in a buffer that lies in chunks. */
+/* Position of an element of a share in a buffer with the layout of chunks. */
 static void locate(const struct job *j, size_t place, size_t chunk, int *share, size_t *element) {
     size_t start = place / chunk * chunk;
     size_t count = j->total - start < chunk ? j->total - start : chunk;
@@ -114,7 +114,7 @@ static void locate(const struct job *j, size_t place, size_t chunk, int *share, 
     *element = start / size + (place - start) % (count / size);
 }
 
-/* The inverse. */
+/* Inverse of the position. */
 static size_t place_of(const struct job *j, int share, size_t element, size_t chunk) {
     size_t start = element / (chunk / size) * chunk;
     size_t count = j->total - start < chunk ? j->total - start : chunk;

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Times allgather, broadcast, reducescatter, alltoall and allreduce beside Open MPI's, interleaved, and sees whether any
-of many ranks starves.
+"""Benchmark of allgather, broadcast, reducescatter, alltoall and allreduce, interleaved with Open
+MPI's, and of starvation among many ranks.
 
     scripts/bench-operations [--rounds 5] [--steps 30] [--np 2] [--bytes 64000000] [--ranks 64] [--out DIR]
 
-One round starts each side once in fresh processes, by turns the one and the other first. A cell is the median over
-rounds of the round's median step; brackets: smallest and largest round. Ratios are taken inside a round, then summarised
-the same way. After the rounds `ronde bench --model many-small` runs on --ranks ranks, and a bench that looks at each rank.
+One round starts each side once in fresh processes, alternating which is first. A cell is the median over
+rounds of the round's median step; brackets: smallest and largest round. Ratios are computed within a round and then
+summarised in the same way. After the rounds `ronde bench --model many-small` runs on --ranks
+ranks, and a benchmark that reports each rank.
 Writes DIR/operations.json (everything) and DIR/README.md (the tables).
 """
 
@@ -24,7 +25,7 @@ OURS, WHOLE, CHUNKED = "ronde", "whole", "chunked"
 
 
 def bench_program():
-    """Builds benches/operations; where cargo puts it only cargo knows."""
+    """Builds benches/operations; returns the path that cargo reports."""
     messages = run(["cargo", "bench", "--quiet", "--manifest-path", ROOT / "Cargo.toml", "--bench", "operations", "--no-run",
                     "--message-format", "json"])
     built = [json.loads(line) for line in messages.splitlines()]
@@ -33,7 +34,7 @@ def bench_program():
 
 
 class Sides:
-    """The two sides, each a function to {operation: {way: median step in ms}}."""
+    """The two sides, each a function that returns {operation: {way: median step in ms}}."""
 
     def __init__(self, options):
         self.options = options
@@ -67,8 +68,9 @@ def spread(values):
 
 
 def summarise(rounds):
-    """For each operation the summary of every way, and of the ratios of MPI's call to ours. The best chunk is chosen by its
-    median over all rounds, so that luck in single rounds is not what is compared with."""
+    """Returns for each operation the summary of every way, and of the ratios of MPI's call to ours.
+    The best chunk size is chosen by its median over all rounds, so that single fast rounds do not
+    select it."""
     summary = {}
     for name in OPERATIONS:
         ways = {way: [times[name][way] for times in rounds] for way in rounds[0][name]}
@@ -80,7 +82,7 @@ def summarise(rounds):
 
 
 def many_small(options):
-    """`ronde bench` as a user runs it, and each rank looked at."""
+    """Runs `ronde bench` as a user does, and the benchmark that reports each rank."""
     report = BUILD / "many-small.json"
     run([options.ronde, "bench", "--model", "many-small", "-np", options.ranks, "--steps", options.steps, "--json", report])
     bench = json.loads(report.read_text())

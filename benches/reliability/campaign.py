@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Kills, stops and ends ranks of Ronde jobs at random moments, and looks at what the others say,
-and when.
+"""Kill campaign: kills, stops and ends ranks of Ronde jobs at random moments, and checks the errors
+of the other ranks and their times.
 
     scripts/bench-reliability                          # 1,000 faults; some 15 minutes on two cores
     scripts/bench-reliability --trials 60              # a smoke test, some 50 seconds
@@ -53,7 +53,7 @@ class Campaign:
         self.stopping = threading.Event()
 
     def run_number(self, number):
-        """The trial of this number, drawn anew while its fault comes after the victim has left."""
+        """Runs the trial of this number, drawn again while its fault comes too late."""
         for attempt in range(ATTEMPTS_MAX):
             if self.stopping.is_set():
                 return
@@ -186,7 +186,7 @@ def machine():
 
 
 def progress_line(text):
-    """A line on standard error, over the progress bar if there is one."""
+    """Prints a line on standard error, over the progress bar if there is one."""
     end = "\r\033[K" if sys.stderr.isatty() else ""
     print(f"{end}{text}", file=sys.stderr, flush=True)
 

@@ -1,5 +1,4 @@
-"""Judges a trial: which outcomes are allowed after a fault, and what was wrong. The rules stand in
-RULES, for the report."""
+"""Judges a trial: allowed outcomes after a fault, and problems. RULES has the rules."""
 
 import dataclasses
 import re
@@ -66,13 +65,13 @@ LAUNCHER_LINE = re.compile(
 
 
 def innermost(text):
-    """The error that started it, where one rank reports another's."""
+    """Returns the original error, where one rank reports another's."""
     text = text.rsplit("stopped after an error: ", 1)[-1]
     return re.sub(r"process set \d+ of ranks \[[^]]*\]: ", "", text)
 
 
 def named_ranks(text):
-    """The ranks that an error blames.
+    """Returns the ranks that an error blames.
 
     >>> named_ranks("rank 2 stopped after an error: rank 1 died (process 7); look")
     {1}
@@ -111,7 +110,7 @@ class Verdict:
 
 
 def judge(trial, outcome, out, slack_s, give_up_s):
-    """The verdict on a trial whose outputs are in the folder `out`."""
+    """Returns the verdict on a trial whose outputs are in the folder `out`."""
     victim = outcome.ranks[trial.victim]
     left = victim.time("left")
     is_void = outcome.fault is None or (
@@ -139,8 +138,7 @@ def judge(trial, outcome, out, slack_s, give_up_s):
 
 
 def own_unfinished_file(trial, leftover):
-    """Whether it is a file that the victim was writing; rank 0 writes all files that come into
-    being whole."""
+    """Whether the victim was writing this file; rank 0 writes all atomically created files."""
     return trial.victim == 0 and leftover.startswith("file out/") and leftover.endswith(".tmp")
 
 
@@ -183,7 +181,7 @@ def judge_error(trial, outcome, rank, error, survivor, exit_, slack_s):
     survivor.ms = 1e3 * (error["t"] - outcome.fault)
     is_meeting = error["stage"] == "start"
     survivor.limit_ms = 1e3 * trial.limit_s(is_meeting)
-    # A rank may meet the others only after the fault; then its wait begins there.
+    # A rank may reach the rendezvous only after the fault; then its wait begins there.
     waited_ms = (
         survivor.ms if is_meeting else 1e3 * (error["t"] - max(outcome.fault, rank.time("met")))
     )
@@ -220,15 +218,14 @@ def judge_error(trial, outcome, rank, error, survivor, exit_, slack_s):
 
 
 def names_only(text, trial, outcome):
-    """Whether an error blames none but the victim and ranks that the launcher has ended, which died
-    of that, in truth."""
+    """Whether an error blames only the victim and ranks that the launcher has killed."""
     ended = {rank for rank, exit_ in launcher_exits(outcome).items() if exit_ in (-15, -9)}
     named = named_ranks(text)
     return bool(named) and named <= {trial.victim} | ended
 
 
 def launcher_exits(outcome):
-    """How the ranks ended, as the launcher tells with --verbose: a code, or -n after signal n."""
+    """Returns the ranks' ends as the launcher reports them: a code, or -n for signal n."""
     exits = {}
     for match in re.finditer(
         r"^ronde run: rank (\d+) (exited with code|was killed by signal) (\d+)",

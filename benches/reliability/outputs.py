@@ -1,4 +1,4 @@
-"""Looks at what a job has written: timelines, autotune logs, state files."""
+"""Checks the files of a job: timelines, autotune logs, state files."""
 
 import gzip
 import json
@@ -17,7 +17,7 @@ def check(trial, outcome, out):
 
 
 def ended_itself(trial, outcome, rank):
-    """Whether a rank left in order, so that its files are complete."""
+    """Whether a rank left without an error, so that its files are complete."""
     return rank != trial.victim and outcome.ranks[rank].first("left") is not None
 
 
@@ -43,7 +43,7 @@ def check_timelines(trial, outcome, out):
 
 
 def check_events(outcome, rank, events, name):
-    """Steps that were over some time before the fault are in the file."""
+    """Checks that steps that ended some time before the fault are in the file."""
     record = outcome.ranks[rank]
     before = [
         event["steps"]
@@ -53,7 +53,7 @@ def check_events(outcome, rank, events, name):
     if not before:
         return []
     # Every step has one operation that is a barrier in one step of four, and else a batch; cycles
-    # may be left out if the writer cannot keep up, so a share of them is enough.
+    # may be dropped if the writer cannot keep up, so a share of them is enough.
     batches = sum(
         event.get("name") in ("ALLREDUCE", "ALLGATHER", "BROADCAST", "ALLTOALL") for event in events
     )
@@ -63,7 +63,7 @@ def check_events(outcome, rank, events, name):
 
 
 def read_timeline(path, must_be_whole):
-    """The events of a timeline, and what is wrong with it."""
+    """Returns the events of a timeline, and its problems."""
     data = path.read_bytes()
     if path.suffix == ".gz":
         try:
@@ -107,7 +107,7 @@ def complete_events(text):
 
 
 def skip(text, position):
-    """The next character that is neither white space nor a separator."""
+    """Returns the position of the next character that is neither white space nor a separator."""
     while position < len(text) and text[position] in " \n\t\r,]":
         position += 1
     return position

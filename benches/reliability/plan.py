@@ -1,5 +1,5 @@
-"""Draws the trials of the kill campaign: what happens to whom, when, in which job. A seed and a
-number give one trial."""
+"""Draws the trials of the kill campaign: fault, victim, time and job. A seed and a number determine
+one trial."""
 
 import dataclasses
 import random
@@ -19,7 +19,7 @@ MS = 1000  # microseconds
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One job and its fault. Times in microseconds."""
+    """Job with its fault. Times in microseconds."""
 
     name: str
     phase: str
@@ -48,9 +48,9 @@ class Trial:
         return self.fault == "stop"
 
     def limit_s(self, is_meeting):
-        """Within how long a survivor must have its error, by the job's settings: of the fault while
-        the ranks meet (`is_meeting`), else of the fault or the end of the meeting, whichever is
-        later."""
+        """Returns the time limit of a survivor's error, from the job's settings: since the fault during
+        the rendezvous (`is_meeting`), otherwise since the fault or the end of the rendezvous,
+        whichever is later."""
         if is_meeting:
             return START_TIMEOUT_S + START_GRACE_S + self.late_us / 1e6
         if self.phase == "process-sets" and self.stops:
@@ -58,27 +58,26 @@ class Trial:
         return STALL_LIMIT_S if self.stops else DEATH_LIMIT_S
 
     def launcher_limit_s(self):
-        """Within how long of the fault the launcher has returned: a stopped rank cannot heed its
-        SIGTERM."""
+        """Returns the time limit from the fault to the return of the launcher: a stopped rank does not
+        react to its SIGTERM."""
         survivor = self.limit_s(False) + (self.limit_s(True) if self.phase == "init" else 0)
         return survivor + (LAUNCHER_GRACE_S if self.stops else 0)
 
 
 def draw(seed, number, attempt, phases):
-    """The trial of this number. `attempt` counts trials of the number whose fault came too late to
-    be one."""
+    """Draws the trial of this number. `attempt` counts its earlier draws whose fault came too late."""
     name = f"{number}.{attempt}" if attempt else str(number)
     random_ = random.Random(f"ronde {seed} {number} {attempt}")
     phase = phases[number % len(phases)]
     ranks = random_.randint(2, 8)
-    # Rank 0 has duties of its own; it is the victim as often as half of the others together.
+    # Rank 0 has additional tasks; it is the victim as often as half of the others together.
     victim = 0 if random_.random() < 1 / 3 else random_.randrange(ranks)
     fault = random_.choice(FAULTS)
     launcher = random_.random() < 0.5
     outside = not launcher and phase == "init" and fault in ("kill", "term", "abort", "stop")
     late = phase == "init" and random_.random() < 0.5
     timing = {
-        # Processes start and meet within some ten milliseconds; a late rank keeps the others at the
+        # Processes start and finish their rendezvous within some ten milliseconds; a late rank keeps the others at the
         # rendezvous.
         "init": (
             "start",
@@ -96,7 +95,7 @@ def draw(seed, number, attempt, phases):
         "process-sets": ["added and removed"],
     }
     after, delay_us = timing[phase]
-    # In a quarter of the jobs the victim, in another one some rank, is waited for in every step.
+    # In a quarter of the jobs the victim, in another quarter some rank, is late in every step.
     slow_rank = random_.choice([victim, random_.randrange(ranks), -1, -1])
     return Trial(
         name=name,
@@ -124,7 +123,7 @@ def draw(seed, number, attempt, phases):
 
 
 def environment(trial, out):
-    """Variables of the trial's job; what it writes goes to the folder `out`."""
+    """Returns the variables of the trial's job; its files are written to the folder `out`."""
     variables = {"HOROVOD_START_TIMEOUT": str(START_TIMEOUT_S)}
     if trial.stops:
         variables |= {
@@ -147,7 +146,7 @@ def environment(trial, out):
 
 
 def arguments(trial, folder):
-    """The rank program's arguments."""
+    """Returns the rank program's arguments."""
     programs = {
         "timeline": "timeline" if trial.variant == "started by the program" else "steady",
         "process-sets": "process-sets",

@@ -1,20 +1,20 @@
 //! One rank of the kill campaign (`scripts/bench-reliability`): works until a fault hits it or an
 //! operation fails.
 //!
-//! Everything the driver needs goes to `FOLDER/rank.N.log`, one JSON object a line, each written by
-//! one system call so that a killed rank leaves whole lines: `t` is CLOCK_MONOTONIC in seconds,
-//! which all processes of a host share.
+//! All data for the driver are written to `FOLDER/rank.N.log`, one JSON object a line, each by one
+//! system call so that a killed rank leaves whole lines: `t` is CLOCK_MONOTONIC in seconds, which
+//! all processes of a host share.
 //!
 //! | event | meaning |
 //! | --- | --- |
 //! | `start` | the program runs |
-//! | `met` | the context is there |
+//! | `met` | the context has been created |
 //! | `steps` | number of steps so far, every twentieth of a second |
 //! | `fault` | this rank is about to be hit by its fault |
-//! | `error` | an operation failed: the stage, the error's text |
+//! | `error` | an operation failed: the stage and the text of the error |
 //! | `later` | the error of an operation that was submitted after that |
-//! | `wrong` | a result is not what it must be |
-//! | `left` | the context is gone |
+//! | `wrong` | a result is wrong |
+//! | `left` | the context has been dropped |
 //!
 //! Exit code: 0 after all its steps, 1 for a fault that exits, 3 after an error, 4 after a wrong
 //! result.
@@ -41,37 +41,37 @@ const STEPS_INTERVAL: Duration = Duration::from_millis(50);
 
 type Failure = Box<dyn std::error::Error>;
 
-/// The command line, one `--name value` for each field.
+/// Options of the command line, one `--name value` for each field.
 #[derive(Clone, Debug)]
 struct Options {
-    /// Where the logs go, and the timelines that are started by the program.
+    /// Folder of the logs, and of the timelines that the program starts.
     folder: PathBuf,
     phase: Phase,
-    /// Steps until the rank leaves; 0: it never does.
+    /// Number of steps after which the rank leaves; 0: never.
     steps: u64,
-    /// Tensors of a step and their elements.
+    /// Number of tensors of a step and of their elements.
     tensors: usize,
     elements: usize,
     /// Pause after each step.
     pause: Duration,
-    /// Seed of choices that all ranks make alike.
+    /// Seed of choices that are equal on all ranks.
     seed: u64,
     victim: usize,
     fault: Fault,
-    /// The event after which the fault's delay begins.
+    /// Event at which the fault's delay starts.
     after: Point,
     delay: Duration,
-    /// A rank that comes late to the rendezvous, and by how much.
+    /// Rank that is late at the rendezvous, and its delay.
     late_rank: usize,
     late: Duration,
-    /// A rank that comes late to every step, and by how much: the others then wait with their
-    /// tensors submitted.
+    /// Rank that is late in every step, and its delay: the others then wait with their tensors
+    /// submitted.
     slow_rank: usize,
     slow: Duration,
     /// Longest time that a rank waits before it leaves.
     linger: Duration,
-    /// Ranks other than the victim ignore SIGTERM, so that a launcher does not end them before
-    /// their own error.
+    /// Whether ranks other than the victim ignore SIGTERM, so that a launcher does not end them
+    /// before they report an error.
     ignore_term: bool,
 }
 
@@ -80,25 +80,25 @@ enum Phase {
     /// Allreduces, allgathers, broadcasts and alltoalls until the end; also for autotune and
     /// recorded timelines.
     Steady,
-    /// Rank 0 starts and stops the timeline meanwhile.
+    /// Rank 0 also starts and stops the timeline.
     Timeline,
-    /// Process sets are added, used and removed meanwhile.
+    /// Process sets are also added, used and removed.
     ProcessSets,
 }
 
-/// The fault that this program inflicts on itself; `None` if the driver sends the signal.
+/// Fault that this program inflicts on itself; `None` if the driver sends the signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
     Signal(Signal),
-    /// `exit(1)` from another thread than that which works.
+    /// `exit(1)` from another thread than the one that submits operations.
     Exit,
-    /// The program ends with code 1 in the middle of its work and drops the context, as Python does
-    /// after `sys.exit(1)`.
+    /// The program ends with code 1 during its work and drops the context, as Python does after
+    /// `sys.exit(1)`.
     Quit,
 }
 
-/// Where the delay of the fault begins.
+/// Event at which the delay of the fault starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Point {
     Start,
@@ -180,7 +180,7 @@ fn options() -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// The rank's log, shared with the thread of its fault.
+/// Log of the rank, shared with the thread of its fault.
 #[derive(Clone)]
 struct Log(Arc<File>);
 
@@ -194,12 +194,12 @@ impl Log {
     fn event(&self, mut fields: serde_json::Value) {
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         fields["t"] = json!(now.tv_sec as f64 + now.tv_nsec as f64 / 1e9);
-        // One call for one line. A log that cannot be written is missed by the driver.
+        // One call for one line. The driver notices a log that cannot be written.
         let _ = (&*self.0).write_all(format!("{fields}\n").as_bytes());
     }
 }
 
-/// The fault of this rank, if it is the victim.
+/// Fault of this rank, if it is the victim.
 struct Trigger {
     log: Log,
     fault: Fault,
@@ -209,7 +209,7 @@ struct Trigger {
 }
 
 impl Trigger {
-    /// Begins the fault's delay if this is its point.
+    /// Starts the fault's delay if this is its event.
     fn reach(&self, point: Point) -> Result<(), Failure> {
         if self.fault == Fault::None || self.after != point {
             return Ok(());
@@ -240,7 +240,7 @@ impl Trigger {
     }
 }
 
-/// How the work of a rank ends.
+/// Outcome of a rank's work.
 enum End {
     Finished,
     Quit,
@@ -258,7 +258,7 @@ impl End {
     }
 }
 
-/// A generator whose numbers all ranks draw alike (splitmix64).
+/// Generator of the same numbers on all ranks (splitmix64).
 struct Draw(u64);
 
 impl Draw {
@@ -281,7 +281,7 @@ fn main() -> Result<(), Failure> {
     let log = Log::new(&options.folder, rank)?;
     let is_victim = rank == options.victim;
     if options.ignore_term && !is_victim {
-        // SAFETY: no other thread runs yet, and ignoring a signal runs no code of ours.
+        // SAFETY: no other thread runs yet, and an ignored signal runs no handler.
         unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
     }
     log.event(
@@ -338,7 +338,7 @@ fn main() -> Result<(), Failure> {
     std::process::exit(code);
 }
 
-/// Steps until they are done, the rank quits, or one fails.
+/// Runs steps until all are done, the rank quits, or one fails.
 fn work(context: &Context, options: &Options, log: &Log, trigger: &Trigger) -> Result<End, Failure> {
     let mut draw = Draw(options.seed);
     let mut told = Instant::now();
@@ -373,7 +373,7 @@ fn work(context: &Context, options: &Options, log: &Log, trigger: &Trigger) -> R
     }
 }
 
-/// One step: some allreduces at once, then one operation of another kind.
+/// Runs one step: some allreduces at once, then one operation of another kind.
 fn work_once(context: &Context, options: &Options, step: u64) -> Result<(), End> {
     let (rank, size) = (context.rank(), context.size());
     reduce(
@@ -410,7 +410,7 @@ fn work_once(context: &Context, options: &Options, step: u64) -> Result<(), End>
     }
 }
 
-/// Sums `tensors` tensors over `set`; each rank brings its rank plus 1.
+/// Sums `tensors` tensors over `set`; each rank contributes its rank plus 1.
 fn reduce(
     context: &Context,
     set: &ProcessSet,
@@ -443,7 +443,7 @@ fn same(stage: &str, found: &[i32], expected: &[i32]) -> Result<(), End> {
     }
 }
 
-/// Rank 0 begins a timeline every ten steps, and ends it after five.
+/// On rank 0, starts a timeline every ten steps, and stops it after five.
 fn switch_timeline(context: &Context, options: &Options, step: u64) -> Result<(), End> {
     if step.is_multiple_of(10) {
         let path = options.folder.join(format!("out/t{}.json", step / 10 % 3));
@@ -456,7 +456,7 @@ fn switch_timeline(context: &Context, options: &Options, step: u64) -> Result<()
     Ok(())
 }
 
-/// Adds a set of drawn ranks, not all, uses and removes it.
+/// Adds a process set of random ranks, uses it and removes it.
 fn change_sets(context: &Context, draw: &mut Draw) -> Result<(), End> {
     let size = context.size();
     let mut members: Vec<usize> = (0..size).filter(|_| draw.below(2) == 1).collect();

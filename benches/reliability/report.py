@@ -1,4 +1,4 @@
-"""The campaign's tables."""
+"""Tables of the campaign's report."""
 
 import collections
 
@@ -7,7 +7,7 @@ import plan
 
 
 def quantile(values, fraction):
-    """Linear between neighbours; of an empty list nothing."""
+    """Returns a quantile, linear between neighbours; `None` for an empty list."""
     if not values:
         return None
     ordered = sorted(values)
@@ -18,7 +18,7 @@ def quantile(values, fraction):
 
 
 def spread(values):
-    """Median, 99th percentile and maximum."""
+    """Returns median, 99th percentile and maximum."""
     if not values:
         return "– | – | –"
     return " | ".join(
@@ -50,7 +50,7 @@ HEADER = """\
 
 
 def count(results, *beginnings):
-    """Problems of these kinds."""
+    """Counts problems of these kinds."""
     problems = [problem for _, verdict in results for problem in verdict.problems]
     problems += [
         problem

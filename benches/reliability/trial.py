@@ -1,5 +1,5 @@
-"""Runs one trial: starts the job, lets the fault happen, waits for the survivors, and looks for
-what is left behind."""
+"""Runs one trial: starts the job, triggers the fault, waits for the survivors, and looks for
+processes, sockets and files that are left behind."""
 
 import dataclasses
 import json
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def read_log(path):
-    """Events of a rank's log; a line that is cut off is left out."""
+    """Returns the events of a rank's log; an incomplete line is skipped."""
     events = []
     for line in path.read_text(errors="replace").splitlines() if path.exists() else ():
         try:
@@ -79,7 +79,7 @@ def read_log(path):
 
 
 def marked_processes(mark):
-    """Processes, other than zombies, that have inherited the trial's mark: [(pid, state,
+    """Returns the processes, other than zombies, that have inherited the trial's mark: [(pid, state,
     command)]."""
     found = []
     wanted = f"{MARK}={mark}".encode()
@@ -100,7 +100,7 @@ def marked_processes(mark):
 
 
 def abstract_sockets(keys):
-    """Names of abstract sockets that contain one of the keys."""
+    """Returns the names of abstract sockets that contain one of the keys."""
     names = (line.rsplit(" ", 1)[-1] for line in open("/proc/net/unix", errors="replace"))
     return sorted(
         {
@@ -116,7 +116,7 @@ def shared_memory():
 
 
 class Run:
-    """One trial under way."""
+    """Running trial."""
 
     def __init__(self, trial, programs, folder, give_up_s):
         self.trial, self.programs, self.folder, self.give_up_s = trial, programs, folder, give_up_s
@@ -184,7 +184,7 @@ class Run:
         self.processes[None] = self.spawn(command, "launcher.out", {})
 
     def start_ranks(self):
-        """Starts the ranks, in a drawn order, and the timer of a fault that comes from outside."""
+        """Starts the ranks, in random order, and the timer of a fault that the driver triggers."""
         trial, timer = self.trial, None
         order = list(range(trial.ranks))
         random.Random(trial.seed).shuffle(order)
@@ -222,8 +222,8 @@ class Run:
         self.processes[self.trial.victim].send_signal(SIGNALS[self.trial.fault])
 
     def wait(self, started):
-        """Waits for the launcher, or for all survivors; when they had ended, or `None` after too
-        long a wait."""
+        """Waits for the launcher, or for all survivors; returns the time of their end, or `None` after
+        too long a wait."""
         trial = self.trial
         waited_for = [process for rank, process in self.processes.items() if rank != trial.victim]
         fault, is_settled = None, False
@@ -240,8 +240,8 @@ class Run:
         return time.monotonic()
 
     def end_stopped_rank(self):
-        """Under the launcher: kills the stopped rank when all others have left in order, for then
-        nobody else ends it."""
+        """Under the launcher: kills the stopped rank when all others have left without an error, because
+        then the launcher does not kill it."""
         others = [rank for rank in range(self.trial.ranks) if rank != self.trial.victim]
         logs = [Rank(read_log(self.folder / f"rank.{rank}.log")) for rank in others]
         if not all(log.first("left") and not log.first("error") for log in logs):
@@ -257,7 +257,7 @@ class Run:
         return bool(stopped)
 
     def clean_up(self, ended):
-        """Ends what is still there, and says what of it should not be."""
+        """Ends remaining processes, and returns those that should not exist."""
         expected = set()
         if ended and self.trial.stops and not self.trial.launcher:
             process = self.processes[self.trial.victim]
@@ -297,7 +297,7 @@ class Run:
         return ranks
 
     def unexpected_files(self):
-        """Files that nobody asked for, in the folders of the job: working folder, outputs,
+        """Returns unexpected files in the folders of the job: working folder, outputs,
         temporary files."""
         trial = self.trial
         known = {"out", "tmp"} | ({"launcher.out", "output"} if trial.launcher else set())

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Training steps under Ronde and under PyTorch's DDP, and what Python adds; writes DIR/torch.json and DIR/README.md.
+"""Training steps under Ronde and under PyTorch's DDP, and what Python adds; writes DIR/torch.json
+and DIR/README.md.
 
     scripts/bench-torch [--rounds 7] [--steps 20] [--out results/torch]
 
-Runs with the Python that has torch and the installed ronde (scripts/test-torch makes one). All ways of a step are measured in one
-run, in turns; a round's figure is the median step of its slowest rank, a ratio is taken inside a round, and a cell is the median over rounds.
+Runs with the Python that has torch and the installed ronde (scripts/test-torch creates it). All
+variants of a step are measured in one run, alternating. A round's value is the median step of its
+slowest rank; ratios are taken within a round; a cell is the median over rounds.
 """
 import argparse
 import json
@@ -27,14 +29,14 @@ IMPORTS = 15
 
 
 def ranks(*arguments, **environment):
-    """Both ranks of the contest."""
+    """Runs both ranks of contest.py."""
     port = 20000 + os.getpid() % 10000
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "MASTER_PORT": str(port), **environment}
     subprocess.run([*RUN, *CONTEST, *map(str, arguments)], check=True, env=environment, timeout=1800)
 
 
 def exposed(job, steps, folder):
-    """What of the communication a step of `job` waits for, and what it takes altogether: medians, ms."""
+    """Communication per step of `job` that is not overlapped, and in total: medians, ms."""
     timeline = pathlib.Path(folder, "t.json")
     ranks("--job", job, "--steps", steps, HOROVOD_TIMELINE=str(timeline))
     report = json.loads(run([sys.executable, "-m", "ronde", "timeline", timeline, "--json", "-"]))
@@ -43,7 +45,7 @@ def exposed(job, steps, folder):
 
 
 def import_ms():
-    """What `import ronde` takes, over a bare start of Python, ms."""
+    """Time of `import ronde` minus that of starting Python, ms."""
     def started(code):
         began = time.perf_counter()
         subprocess.run([sys.executable, "-c", code], check=True)
@@ -53,7 +55,7 @@ def import_ms():
 
 
 def rust_scalar_us(folder):
-    """A synchronous allreduce of one number from Rust, µs: what Python's is held against."""
+    """A synchronous allreduce of one number from Rust, µs, to compare Python's with."""
     profile = pathlib.Path(folder, "scalar.json")
     tensor = {"name": "scalar", "op": "allreduce", "dtype": "float32", "elements": 1, "ready_us": 0}
     profile.write_text(json.dumps({"ronde_profile": 1, "np": 2, "tensors": [tensor]}))

@@ -1,6 +1,8 @@
-"""One rank of the contest: the same steps under DDP (gloo) and under Ronde, in turns. Rank 0 writes a JSON file.
+"""One rank of the comparison: the same steps with DDP (gloo) and with Ronde, alternating. Rank 0
+writes JSON.
 
-Started by compare.py. Times are medians of a round, of the slowest rank; a round has both ways, in an order that turns.
+Started by compare.py. Times are medians of a round, of the slowest rank; each round runs both, in
+rotating order.
 """
 import argparse
 import copy
@@ -22,13 +24,13 @@ ALONE, DDP, RONDE = "no reduction", "DDP (gloo)", "Ronde"
 
 
 class Job:
-    """A model with its data; `loss` is what a step computes."""
+    """A model with its data; `loss` computes the loss of a step."""
 
     def __init__(self, model, loss, trains):
         self.model, self.loss, self.trains = model, loss, trains
 
     def ways(self):
-        """The same step, on its own and by both."""
+        """Variants of a step: without reduction, with DDP and with Ronde."""
         return {ALONE: self.alone(), DDP: self.ddp(), RONDE: self.ronde()}
 
     def alone(self):
@@ -50,7 +52,7 @@ class Job:
         return self.stepping(model, optimizer, optimizer.synchronize)
 
     def stepping(self, model, optimizer, finish):
-        """A step; `finish` waits for gradients where nothing else does."""
+        """A training step; `finish` waits for the gradients if nothing else does."""
 
         def step():
             optimizer.zero_grad(set_to_none=False)
@@ -61,13 +63,13 @@ class Job:
 
 
 def resnet50_gradients():
-    """ResNet-50's tensors, with gradients that cost next to nothing to compute."""
+    """ResNet-50's tensors, with gradients that take almost no time to compute."""
     model = models.Tensors(models.resnet50_shapes())
     return Job(model, lambda model: model(), trains=False)
 
 
 def small_gradients():
-    """1,000 parameters of 1 KiB, with gradients that cost next to nothing to compute."""
+    """1,000 parameters of 1 KiB, with gradients that take almost no time to compute."""
     model = models.Tensors([(256,)] * 1000)
     return Job(model, lambda model: model(), trains=False)
 
@@ -105,7 +107,7 @@ def slowest(milliseconds):
 
 
 def timed(step, steps):
-    """The median of `steps` steps, ms."""
+    """Median time of `steps` steps, ms."""
     times = []
     for _ in range(steps):
         hvd.barrier()
@@ -128,7 +130,7 @@ def contest(ways, rounds, steps):
 
 
 def many_small():
-    """1,000 tensors of 1 KiB, each by a call of its own."""
+    """1,000 tensors of 1 KiB, one call for each."""
     tensors = [torch.zeros(256) for _ in range(1000)]
     names = [f"small.{index}" for index in range(1000)]
 
@@ -152,7 +154,7 @@ def many_small_batch():
 
 
 def one_scalar(calls):
-    """One number, again and again; a step is `calls` of them."""
+    """Allreduces of one number; a step is `calls` of them."""
     tensor = torch.zeros(1)
 
     def step():
@@ -163,7 +165,8 @@ def one_scalar(calls):
 
 
 def scalar_alone(calls=20_000):
-    """The same in a job of one rank, µs a call: nothing is waited for, so this is what the calls cost."""
+    """The same in a job of one rank, µs per call: there is no wait, so this is the cost of the
+    calls."""
     step = one_scalar(calls)
     step()
     began = time.perf_counter()
@@ -172,7 +175,7 @@ def scalar_alone(calls=20_000):
 
 
 def train(job, steps):
-    """Ronde's steps alone, for a timeline."""
+    """Trains with Ronde only, to record a timeline."""
     step = job().ronde()
     for _ in range(steps):
         step()
@@ -180,11 +183,11 @@ def train(job, steps):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", help="where rank 0 writes what was measured")
+    parser.add_argument("--out", help="file for the measurements of rank 0")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--job", choices=JOBS, help="train this one, under Ronde, and measure nothing")
-    parser.add_argument("--alone", action="store_true", help="measure what a call costs on one rank")
+    parser.add_argument("--job", choices=JOBS, help="train this job with Ronde, and measure nothing")
+    parser.add_argument("--alone", action="store_true", help="measure the cost of a call on one rank")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)

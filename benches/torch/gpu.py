@@ -1,9 +1,11 @@
-"""Training steps on a GPU: under PyTorch's DDP (nccl) and under Ronde, in turns. Rank 0 prints a table, and writes JSON.
+"""Training steps on a GPU: with PyTorch's DDP (nccl) and with Ronde, alternating. Rank 0 prints a
+table and writes JSON.
 
     ronde run -np 1 -- python benches/torch/gpu.py [--rounds 7] [--steps 20] [--json FILE]
 
-A round's figure is the time of so many steps, from an idle device to an idle device, by their number, of the slowest rank; ratios
-are taken inside a round. One rank reduces, too: that is what handing gradients over costs. `Ronde` has what the environment says.
+A round's value is the time of several steps, from an idle device to an idle device, divided by
+their number, of the slowest rank; ratios are taken within a round. One rank reduces too, which
+measures the cost of submitting gradients. Ronde uses the settings of the environment.
 """
 
 import argparse
@@ -23,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "examples/torch"))
 
-os.environ.setdefault("HOROVOD_ELASTIC", "1")  # or one rank has nothing to reduce
+os.environ.setdefault("HOROVOD_ELASTIC", "1")  # otherwise one rank does not reduce
 import ronde.torch as hvd  # noqa: E402
 from models import ResNet50, Transformer  # noqa: E402
 
@@ -48,7 +50,7 @@ def transformer(device):
 
 
 def wide(device):
-    """Of GPT-2's width: 0.4 GB of gradients."""
+    """A transformer of GPT-2's width: 0.4 GB of gradients."""
     return language(Transformer(layers=14, width=768, heads=12), device)
 
 
@@ -56,7 +58,7 @@ JOBS = {"resnet50": resnet50, "transformer": transformer, "transformer-100m": wi
 
 
 def ways(model, loss):
-    """The same step, on its own and by both."""
+    """Variants of a step: without reduction, with DDP and with Ronde."""
 
     def stepping(model, optimizer):
         def step():
@@ -80,7 +82,7 @@ def ways(model, loss):
 
 
 def timed(step, steps):
-    """What a step takes on the slowest rank, ms."""
+    """Time of a step on the slowest rank, ms."""
     hvd.barrier()
     torch.cuda.synchronize()
     began = time.perf_counter()
@@ -123,7 +125,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=list(JOBS), help="only these")
-    parser.add_argument("--json", help="where rank 0 writes what was measured")
+    parser.add_argument("--json", help="file for the measurements of rank 0")
     options = parser.parse_args()
     hvd.init()
     device = torch.device("cuda", hvd.local_rank() % torch.cuda.device_count())

@@ -1,4 +1,4 @@
-"""The models that are trained here, and their data."""
+"""Models of the benchmarks, and their data."""
 import torch
 from torch import nn
 
@@ -6,7 +6,7 @@ VOCABULARY = 1000
 
 
 class Tensors(nn.Module):
-    """Parameters of these shapes, and a loss whose gradients cost next to nothing."""
+    """Parameters of these shapes, and a loss whose gradients take almost no time to compute."""
 
     def __init__(self, shapes):
         super().__init__()
@@ -17,7 +17,7 @@ class Tensors(nn.Module):
 
 
 class Ones(torch.autograd.Function):
-    """Zero, with a gradient of ones, made once."""
+    """Returns zero; its gradient is ones, allocated once."""
 
     made = {}
 
@@ -34,7 +34,8 @@ class Ones(torch.autograd.Function):
 
 
 def resnet50_shapes():
-    """The 161 tensors of ResNet-50 (He et al., 2016, table 1): convolutions, batch norms and one linear layer."""
+    """The 161 tensors of ResNet-50 (He et al., 2016, table 1): convolutions, batch norms and one
+    linear layer."""
     shapes = []
 
     def convolution(into, out_of, size):
@@ -54,7 +55,7 @@ def resnet50_shapes():
 
 
 class SmallCnn(nn.Module):
-    """For 8 × 8 pictures."""
+    """A convolutional network for images of 8 × 8 pixels."""
 
     def __init__(self):
         super().__init__()
@@ -68,7 +69,7 @@ class SmallCnn(nn.Module):
 
 
 def digits(batch):
-    """The first pictures of the digits that scikit-learn brings, and what they show."""
+    """The first images and labels of scikit-learn's digits."""
     from sklearn.datasets import load_digits
 
     data = load_digits()
@@ -77,7 +78,7 @@ def digits(batch):
 
 
 class Transformer(nn.Module):
-    """A decoder's worth of layers over random tokens."""
+    """Decoder layers on random tokens."""
 
     def __init__(self, layers, width=256, heads=4):
         super().__init__()

@@ -1,12 +1,14 @@
-"""Trains a small network to read handwritten digits, on any number of ranks; real data, nothing to download.
+"""Trains a small network on handwritten digits, on any number of ranks; real data, no download.
 
     ronde run -np 2 -- python examples/torch/digits.py
 
-Each rank takes its share of every batch, and Ronde averages the gradients: as if one process had the joined
-batch. With --check rank 0 then trains alone on the joined batches, too, and compares.
+Each rank uses its share of every batch, and Ronde averages the gradients, which equals training in
+one process with the joined batch. With --check, rank 0 also trains alone on the joined batches and
+compares.
 
-Needs torch and scikit-learn, which bundles the digits: 1,797 images of 8 × 8 pixels (E. Alpaydin, C. Kaynak:
-Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998, CC BY 4.0).
+Needs torch and scikit-learn, which bundles the digits: 1,797 images of 8 × 8 pixels (E. Alpaydin,
+C. Kaynak: Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998, CC BY
+4.0).
 """
 
 import argparse
@@ -18,10 +20,10 @@ from torch.nn import functional
 
 import ronde.torch as hvd
 
-TRAINING_IMAGES = 1500  # of 1,797; the others test
+TRAINING_IMAGES = 1500  # of 1,797; the others are test images
 
-# Ranks and one process add gradients in another order, and so round differently; in single precision the two
-# trainings soon go ways of their own, though equally well. In double precision they can be compared.
+# Ranks and one process sum gradients in different orders, so rounding differs. In single precision
+# the two trainings soon diverge, though equally good. In double precision they can be compared.
 DTYPE = torch.float64
 TOLERANCE = 1e-8
 
@@ -29,17 +31,17 @@ TOLERANCE = 1e-8
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--batch-size", type=int, default=16, help="images of a rank in a step (%(default)s)")
+    parser.add_argument("--batch-size", type=int, default=16, help="images per rank and step (%(default)s)")
     parser.add_argument("--lr", type=float, default=0.05, help="learning rate (%(default)s)")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as 16-bit numbers")
-    parser.add_argument("--min-accuracy", type=float, default=0.0, help="fail below it; for example 0.95")
-    parser.add_argument("--check", action="store_true", help="compare with one process that trains alone")
+    parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as float16")
+    parser.add_argument("--min-accuracy", type=float, default=0.0, help="fail below this accuracy; for example 0.95")
+    parser.add_argument("--check", action="store_true", help="compare with a training in one process")
     return parser.parse_args()
 
 
 def digits():
-    """Images (n, 1, 8, 8) from 0 to 1 and labels (n,), int64: to train with, and to test with."""
+    """Images (n, 1, 8, 8) from 0 to 1 and labels (n,), int64: the training set and the test set."""
     data = load_digits()
     images = torch.tensor(data.images / 16.0, dtype=DTYPE).unsqueeze(1)
     labels = torch.tensor(data.target, dtype=torch.int64)
@@ -64,8 +66,8 @@ def network(seed):
 
 
 def joined_batches(args, epoch):
-    """Indices of the images of each step, of all ranks together: the same on every rank. What is left over is
-    left out.
+    """Indices of the images of each step, of all ranks together, equal on every rank. Remaining
+    images are not used.
     """
     order = torch.randperm(TRAINING_IMAGES, generator=torch.Generator().manual_seed(args.seed + epoch))
     joined = args.batch_size * hvd.size()
@@ -73,7 +75,7 @@ def joined_batches(args, epoch):
 
 
 def train_epoch(model, optimizer, images, labels, batches):
-    """One pass over the batches. The mean loss."""
+    """One pass over the batches. Returns the mean loss."""
     model.train()
     total = 0.0
     for batch in batches:
@@ -86,7 +88,7 @@ def train_epoch(model, optimizer, images, labels, batches):
 
 
 def accuracy(model, images, labels):
-    """Over all ranks, each of which tests its share."""
+    """Accuracy over all ranks, each of which tests its share."""
     model.eval()
     images, labels = images[hvd.rank() :: hvd.size()], labels[hvd.rank() :: hvd.size()]
     with torch.no_grad():
@@ -96,7 +98,8 @@ def accuracy(model, images, labels):
 
 
 def difference(model, args, images, labels):
-    """Largest distance of a parameter of `model` from that of one process with the joined batches."""
+    """Largest difference between a parameter of `model` and that of one process with the joined
+    batches."""
     alone = network(args.seed)
     optimizer = torch.optim.SGD(alone.parameters(), lr=args.lr, momentum=0.9)
     for epoch in range(args.epochs):
@@ -139,7 +142,7 @@ def main():
     if args.check and hvd.rank() == 0:
         apart = difference(model, args, images, labels)
         print(f"one process with the joined batches: at most {apart:.1e} apart (allowed {TOLERANCE:.0e})")
-        failed = failed or not apart <= TOLERANCE  # not a number is a failure
+        failed = failed or not apart <= TOLERANCE  # NaN is a failure
     sys.exit(1 if failed else 0)
 
 

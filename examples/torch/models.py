@@ -1,11 +1,12 @@
-"""The models of synthetic.py: ResNet-50, and a small transformer. Written for it, with random weights."""
+"""Models of synthetic.py: ResNet-50 and a small transformer, with random weights."""
 
 import torch
 from torch import nn
 
 
 class Bottleneck(nn.Module):
-    """1 × 1, 3 × 3 and 1 × 1 convolutions beside a shortcut: He et al., Deep residual learning, figure 5."""
+    """1 × 1, 3 × 3 and 1 × 1 convolutions beside a shortcut: He et al., Deep residual learning,
+    figure 5."""
 
     def __init__(self, inputs, width, stride):
         super().__init__()
@@ -55,7 +56,8 @@ class ResNet50(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A causal transformer, layers normalized first. Tokens (n, t), int64, to scores (n, t, words)."""
+    """A causal transformer, layers normalized first. Tokens (n, t), int64, to scores (n, t,
+    words)."""
 
     def __init__(self, layers=12, width=256, heads=4, words=4096, length=128):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Measures training throughput on random data: examples per second of each rank and of all together.
+"""Measures training throughput on random data: examples per second, per rank and in total.
 
     ronde run -np 2 -- python examples/torch/synthetic.py --model resnet50 --batch-size 4
 
@@ -19,20 +19,20 @@ import ronde.torch as hvd
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--model", choices=["resnet50", "transformer"], default="resnet50")
-    parser.add_argument("--batch-size", type=int, default=8, help="examples in a rank's step (%(default)s)")
+    parser.add_argument("--batch-size", type=int, default=8, help="examples per rank and step (%(default)s)")
     parser.add_argument("--image-size", type=int, default=224, help="pixels on a side (%(default)s)")
     parser.add_argument("--num-warmup-batches", type=int, default=3)
     parser.add_argument("--num-batches-per-iter", type=int, default=3)
     parser.add_argument("--num-iters", type=int, default=5)
-    parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as 16-bit numbers")
-    parser.add_argument("--use-adasum", action="store_true", help="combine gradients by Adasum")
-    parser.add_argument("--no-cuda", action="store_true", help="compute on the CPU also where there is a GPU")
-    parser.add_argument("--threads", type=int, default=1, help="threads of a rank's own work (%(default)s)")
+    parser.add_argument("--fp16-allreduce", action="store_true", help="send gradients as float16")
+    parser.add_argument("--use-adasum", action="store_true", help="combine gradients with Adasum")
+    parser.add_argument("--no-cuda", action="store_true", help="use the CPU even if there is a GPU")
+    parser.add_argument("--threads", type=int, default=1, help="threads per rank for computation (%(default)s)")
     return parser.parse_args()
 
 
 def device_of_rank(args):
-    """A GPU for each rank of the host, where there are some."""
+    """A GPU for each rank of the host, if there are GPUs."""
     if args.no_cuda or not torch.cuda.is_available():
         return torch.device("cpu")
     device = torch.device("cuda", hvd.local_rank() % torch.cuda.device_count())
@@ -106,7 +106,7 @@ def main():
         rates.append(args.batch_size * args.num_batches_per_iter / seconds)
         say(f"iter {iteration + 1}: {rates[-1]:.2f} {what} per rank")
 
-    # Every rank has rates of its own; the job's is their sum.
+    # Each rank measures its own rates; the job's rate is their sum.
     totals = hvd.allreduce(torch.tensor(rates, dtype=torch.float64), op=hvd.Sum, name="rates").tolist()
     say(f"per rank: {mean_and_spread(rates)} {what} (1.96 standard deviations)")
     say(f"all {hvd.size()} ranks: {mean_and_spread(totals)} {what}")

@@ -1,7 +1,8 @@
-//! The fuzz targets as plain functions: each takes bytes and panics if a reader breaks a promise.
+//! Fuzz targets as functions: each takes bytes and panics if a reader violates a guarantee.
 //!
-//! The promises: no panic; of the readers of traces, names are numbered in order and come before they are used; spans are not
-//! negative; ticks are in order of time; and what is told does not depend on how the bytes arrive.
+//! The guarantees: no panic; readers of traces number names in order and report them before their
+//! first use; spans are not negative; ticks are in order of time; and the reported events do not
+//! depend on how the input is split.
 
 use std::io::Read;
 use std::path::Path;
@@ -12,13 +13,13 @@ use ronde_job::replay::profile::Profile;
 use ronde_lab::review::{Known, review};
 use ronde_trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, read_input};
 
-/// Of so many autotune logs one is reviewed, by their length.
+/// One of this many autotune logs is reviewed, selected by length.
 const REVIEWED: usize = 256;
 
-/// A target.
+/// Function of a target.
 pub(crate) type FuzzTarget = fn(&[u8]);
 
-/// Every target with its name, for whoever runs all of them.
+/// All targets with their names.
 pub(crate) const ALL: [(&str, FuzzTarget); 6] = [
     ("horovod", horovod),
     ("byteps", byteps),
@@ -28,26 +29,27 @@ pub(crate) const ALL: [(&str, FuzzTarget); 6] = [
     ("autotune", autotune),
 ];
 
-/// As a timeline of Horovod's or Ronde's.
+/// Reads the data as a timeline of Horovod or Ronde.
 pub(crate) fn horovod(data: &[u8]) {
     check(data, Some(Format::Horovod));
 }
 
-/// As BytePS's `comm.json`.
+/// Reads the data as BytePS's `comm.json`.
 pub(crate) fn byteps(data: &[u8]) {
     check(data, Some(Format::Byteps));
 }
 
-/// As a trace of PyTorch's profiler.
+/// Reads the data as a trace of PyTorch's profiler.
 pub(crate) fn kineto(data: &[u8]) {
     check(data, Some(Format::Kineto));
 }
 
-/// As a profile: what can be read can be predicted, at any of these places, and predictions are numbers.
+/// Reads the data as a profile: a valid profile can be predicted at any of these settings, and
+/// predictions are numbers.
 pub(crate) fn profile(data: &[u8]) {
     let Ok(profile) = Profile::parse(data) else { return };
     let Ok((fit, _)) = profile.fit() else { return };
-    // A fuzzer has no time for jobs of many tensors; what they do to one another, few do.
+    // Jobs of many tensors take too long for a fuzzer; a few tensors interact in the same way.
     if fit.workload.tensors.len() > 64 {
         return;
     }
@@ -67,7 +69,8 @@ pub(crate) fn profile(data: &[u8]) {
     }
 }
 
-/// As an autotune log: what can be read can be reviewed, and nothing in a review is outside its range.
+/// Reads the data as an autotune log: a valid log can be reviewed, and all numbers of a review are
+/// in their ranges.
 pub(crate) fn autotune(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let Ok(logs) = ronde_tuner::read_logs(&text) else {
@@ -78,7 +81,8 @@ pub(crate) fn autotune(data: &[u8]) {
     for log in logs {
         assert!(log.best.is_none_or(|best| best < log.rows.len()));
         assert!(log.rows.iter().all(|row| (1..=lines).contains(&row.line)));
-        // A review takes as long as a thousand readings: one in so many is reviewed, and none of many trials.
+        // A review takes as long as a thousand readings: only some logs are reviewed, and none with
+        // many trials.
         if log.rows.len() > 24 || !data.len().is_multiple_of(REVIEWED) {
             continue;
         }
@@ -102,9 +106,9 @@ pub(crate) fn autotune(data: &[u8]) {
     }
 }
 
-/// Whatever it is; once more with the bytes coming in pieces.
+/// Reads the data in the detected format, and again with the bytes in pieces.
 pub(crate) fn read(data: &[u8]) {
-    // How much a decompressor gives before it meets damage depends on how much it is asked for.
+    // The output of a decompressor before it detects damage depends on the size of the reads.
     let compressed = data.starts_with(b"\x1f\x8b");
     let whole = told(std::io::Cursor::new(data.to_vec()), None);
     let pieces = Pieces {
@@ -122,7 +126,7 @@ fn check(data: &[u8], format: Option<Format>) {
     told(std::io::Cursor::new(data.to_vec()), format);
 }
 
-/// What a reader told, or its complaint.
+/// Events that a reader reported, or its error.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     names: u32,
@@ -173,11 +177,11 @@ impl Visitor for Told {
 
 fn in_order(span: Span) {
     assert!(span.began <= span.ended, "a span is not negative");
-    // What is within the limits can be subtracted.
+    // Times within the limits can be subtracted.
     let _ = span.ns();
 }
 
-/// Gives 7 bytes at a time.
+/// Reader that returns 7 bytes at a time.
 struct Pieces {
     data: Vec<u8>,
     at: usize,

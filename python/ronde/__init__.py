@@ -1,7 +1,7 @@
-"""Ronde: data-parallel training whose tensor fusion tunes itself.
+"""Ronde: data-parallel training whose tensor fusion is tuned while it runs.
 
-`ronde.torch` is a drop-in for `horovod.torch`, and `ronde.run` calls a function on several ranks. Importing
-this package imports neither torch nor the runner.
+`ronde.torch` is a drop-in replacement for `horovod.torch`; `ronde.run` calls a function on several
+ranks. Importing this package imports neither torch nor the runner.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`python -m ronde` is the `ronde` program."""
+"""Runs the `ronde` program as `python -m ronde`."""
 
 import sys
 

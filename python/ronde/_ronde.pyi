@@ -1,5 +1,5 @@
 """
-The module, as a table of contents.
+Functions and classes of the extension module.
 """
 
 from _typeshed import SupportsGetItem
@@ -11,96 +11,98 @@ __all__ = ["AllreduceName", "add_process_set", "allgather", "allreduce", "allred
 @final
 class AllreduceName:
     """
-    The name of a tensor that is allreduced again and again, put into the form that the runtime gets to see once.
+    Name of a tensor that is allreduced in every step, converted once to the runtime's form.
     """
     def __new__(cls, name: str, /) -> AllreduceName: ...
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:
     """
-    Makes the process set of `ranks`, on all ranks at once; its number.
+    Creates the process set of `ranks`, called by all ranks; returns its number.
     """
 
 def allgather(tensor: Any, name: str | None, set_id: SupportsIndex, /) -> int:
     """
-    Puts the rows of all ranks one after another.
+    Concatenates the rows of all ranks.
     """
 
 def allreduce(tensor: Any, output: Any, name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, wire_dtype: Any | None = None, /) -> int:
     """
-    Combines a tensor with the other ranks', into `output`, which may be the tensor itself. `wire_dtype`: the torch.dtype that its
-    elements have on the way, on a GPU.
+    Reduces a tensor over the ranks into `output`, which may be the tensor itself. `wire_dtype`: the
+    torch.dtype in which its elements are sent, on a GPU.
     """
 
 def allreduce_batch(tensors: SupportsGetItem[int, Any], names: SupportsGetItem[int, AllreduceName], op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, /) -> int:
     """
-    Combines tensors with the other ranks', each in place and under its own name, as `allreduce` does one; submits all or none
-    of them. They do not wait for one another, as a group's do. One handle for all.
+    Reduces tensors over the ranks, each in place and under its own name, as `allreduce` does;
+    submits all or none of them. Unlike the tensors of a group they do not wait for one another.
+    Returns one handle for all.
     """
 
 def alltoall(tensor: Any, splits: SupportsGetItem[int, SupportsIndex] | None, name: str | None, set_id: SupportsIndex, /) -> int:
     """
-    Sends `splits[r]` rows to the set's r-th rank; without splits the same number to each.
+    Sends `splits[r]` rows to the set's r-th rank; without splits, the same number to each.
     """
 
 def autotune_report() -> Any | None:
     """
-    What the tuner is doing or has done: on rank 0, if it is on.
+    State and results of the tuner, on rank 0 if autotuning is on.
     """
 
 def backend() -> str:
     """
-    How the ranks reach one another: `local` or `mpi`.
+    Transport between ranks: `local` or `mpi`.
     """
 
 def barrier(set_id: SupportsIndex, /) -> None:
     """
-    Returns when every rank of the set has called it.
+    Waits until every rank of the set has called it.
     """
 
 def broadcast(tensor: Any, output: Any, root: SupportsIndex, name: str | None, set_id: SupportsIndex, /) -> int:
     """
-    Fills `output`, which may be the tensor itself, with the tensor of rank `root` of the job.
+    Copies the tensor of rank `root` of the job into `output`, which may be the tensor itself.
     """
 
 def cli(argv: SupportsGetItem[int, str], program: SupportsGetItem[int, str], /) -> int:
     """
-    Runs the program with `argv` (its name left out); `program` is how it is started again. Its exit code.
+    Runs the program and returns its exit code. `argv` has no program name; `program` is the command
+    that starts it again.
     """
 
 def cross_rank() -> int:
     """
-    Index of this host among those that have this local rank.
+    Index of this host among the hosts with this local rank.
     """
 
 def cross_size() -> int:
     """
-    Hosts that have this local rank.
+    Number of hosts with this local rank.
     """
 
 def grouped_allgather(tensors: SupportsGetItem[int, Any], name: str | None, set_id: SupportsIndex, /) -> int:
     """
-    The same for tensors that belong together.
+    Gathers a group of tensors.
     """
 
 def grouped_allreduce(tensors: SupportsGetItem[int, Any], outputs: SupportsGetItem[int, Any], name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, wire_dtypes: SupportsGetItem[int, Any | None] | None = None, /) -> int:
     """
-    The same for tensors that belong together; `wire_dtypes` has a torch.dtype or None for each.
+    Reduces a group of tensors; `wire_dtypes` has a torch.dtype or None for each.
     """
 
 def grouped_reducescatter(tensors: SupportsGetItem[int, Any], name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, /) -> int:
     """
-    The same for tensors that belong together.
+    Reduces and scatters a group of tensors.
     """
 
 def init(ranks: SupportsGetItem[int, SupportsIndex] | None, process_sets: SupportsGetItem[int, SupportsGetItem[int, SupportsIndex]], dynamic: bool, /) -> None:
     """
-    Joins the job that the environment describes: all of it, or the part of these ranks, numbered in this order. Without
-    effect if that has been done.
+    Joins the job that the environment describes: all of it, or the part with these ranks, in this
+    order. No effect if the process has joined already.
     """
 
 def is_homogeneous() -> bool:
     """
-    Whether all hosts have as many ranks.
+    Whether all hosts have the same number of ranks.
     """
 
 def is_initialized() -> bool:
@@ -110,7 +112,8 @@ def is_initialized() -> bool:
 
 def join() -> int:
     """
-    Says that this rank has no more data; returns, when none has, the rank that joined last.
+    Declares that this rank has no more data, and waits until all ranks have. Returns the rank that
+    joined last.
     """
 
 def local_rank() -> int:
@@ -120,17 +123,17 @@ def local_rank() -> int:
 
 def local_size() -> int:
     """
-    Ranks on this host.
+    Number of ranks on this host.
     """
 
 def mark_epoch() -> None:
     """
-    An epoch ends here.
+    Marks the end of an epoch.
     """
 
 def mark_step() -> None:
     """
-    A training step ends here.
+    Marks the end of a training step.
     """
 
 def mpi_built() -> bool:
@@ -140,22 +143,23 @@ def mpi_built() -> bool:
 
 def nccl_version() -> int:
     """
-    The version of the NCCL that can be loaded, as a number: major · 10000 + minor · 100 + patch; 0 if there is none.
+    Version of the NCCL library that can be loaded: major · 10000 + minor · 100 + patch; 0 if there
+    is none.
     """
 
 def poll(handle: SupportsIndex) -> bool:
     """
-    Whether the operation of this handle is over.
+    Whether the operation of this handle has completed.
     """
 
 def process_set_rank(id: SupportsIndex, /) -> int | None:
     """
-    This process's place in a set; none if it is not one of its ranks.
+    This process's rank within a set; None if it is not a member.
     """
 
 def process_sets() -> dict[int, list[int]]:
     """
-    The process sets there are, with their ranks.
+    The process sets with their ranks.
     """
 
 def rank() -> int:
@@ -165,50 +169,52 @@ def rank() -> int:
 
 def reducescatter(tensor: Any, name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, /) -> int:
     """
-    Combines a tensor with the other ranks' and keeps this rank's share of the rows.
+    Reduces a tensor over the ranks; returns this rank's share of the rows.
     """
 
 def remove_process_set(id: SupportsIndex, /) -> bool:
     """
-    Removes a process set, on all ranks at once; false if there is none of this number, or it is that of all ranks.
+    Removes a process set, called by all ranks. False for an unknown number and for the set of all
+    ranks.
     """
 
 def setup_torch(dtypes: dict, from_dlpack: Any, stream_of: Any, /) -> None:
     """
-    Tells of torch: `dtypes` from its element types to their names, what makes a tensor of a DLPack capsule, and what tells the
-    stream that is current on the CUDA device with a number. Once.
+    Registers torch, once: `dtypes` maps its element types to their names, `from_dlpack` creates a
+    tensor from a DLPack capsule, `stream_of` returns the current stream of a CUDA device by number.
     """
 
 def shutdown() -> None:
     """
-    Leaves the job. Without effect outside of one.
+    Leaves the job. No effect outside of a job.
     """
 
 def size() -> int:
     """
-    Ranks in the job.
+    Number of ranks in the job.
     """
 
 def start_timeline(path: str | PathLike[str], mark_cycles: bool, /) -> None:
     """
-    Begins to record a timeline, on rank 0's word.
+    Starts a timeline; rank 0 decides for all ranks.
     """
 
 def stop_timeline() -> None:
     """
-    Ends it.
+    Stops the timeline.
     """
 
 def synchronize(handle: SupportsIndex) -> Any | None:
     """
-    Waits for the operation of this handle, asleep, and gives its result; the handle is used up.
+    Waits for the operation of this handle without using the processor, and returns its result. The
+    handle becomes invalid.
 
-    That is a tensor, a list of them for a group, and for alltoall a pair: the tensor, and the rows that came from each rank
-    (int32). None for a handle that is not known, or no more. Raises what has gone wrong, as HorovodInternalError.
-    KeyboardInterrupt leaves the handle as it is.
+    The result is a tensor; for a group, a list of tensors; for alltoall, a pair of the tensor and
+    the number of rows from each rank (int32). None for an unknown or used handle. Raises
+    HorovodInternalError if the operation failed. After KeyboardInterrupt the handle is still valid.
     """
 
 def version() -> str:
     """
-    The version of the package and of the runtime in it.
+    Version of the package and of the runtime in it.
     """

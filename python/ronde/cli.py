@@ -1,4 +1,4 @@
-"""The `ronde` program, which lives in the extension module, as a console script."""
+"""Console script of the `ronde` program, which is in the extension module."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from . import _ronde
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs `ronde` with `argv`, the process's own arguments if None.
+    """Runs `ronde` with `argv`; None means the arguments of the process.
 
-    Returns its exit code: that of the rank that failed first for `ronde run`, 2 for wrong usage. What only
-    prints, such as `--help`, may end the process by itself.
+    Returns the exit code: for `ronde run`, that of the rank that failed first; 2 for wrong usage.
+    Options that only print, such as `--help`, may end the process themselves.
     """
     _restore_signals()
     return _ronde.cli(list(sys.argv[1:] if argv is None else argv), [sys.executable, "-m", "ronde"])
 
 
 def _restore_signals() -> None:
-    """Undoes what the interpreter did to signals at its start, for the program and the ranks that inherit
-    from it.
+    """Restores the default signal handlers for the program and the ranks, which inherit them.
 
-    With Python's own handler a Ctrl-C would wait for bytecode to run, of which there is none. A signal that
-    was ignored from the start, as `nohup` has it, stays ignored.
+    With Python's own handler, Ctrl-C would wait for bytecode to run, and none runs. A signal that
+    was ignored from the start, as with `nohup`, stays ignored.
     """
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

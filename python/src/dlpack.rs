@@ -1,8 +1,8 @@
-//! Memory that the runtime has allocated, as a DLPack capsule: any torch makes a tensor of it without a copy.
+//! DLPack capsules: give torch the runtime's output buffers without a copy.
 //!
-//! Layout and ownership: <https://dmlc.github.io/dlpack/latest/c_api.html>, version 0; that is what all versions of torch
-//! take. Whoever takes the capsule renames it and calls the deleter in the end; a capsule that nobody has taken calls it
-//! itself.
+//! Layout and ownership: <https://dmlc.github.io/dlpack/latest/c_api.html>, version 0, which all
+//! versions of torch accept. A consumer renames the capsule and calls the deleter when it is done;
+//! an unused capsule calls the deleter itself.
 
 #![allow(unsafe_code)] // the C interface of DLPack
 
@@ -16,7 +16,7 @@ use ronde::{Device, Dtype, Memory};
 
 const NAME: &CStr = c"dltensor";
 
-/// kDLCPU and kDLCUDA.
+/// `kDLCPU` and `kDLCUDA`.
 const DEVICE_CPU: i32 = 1;
 const DEVICE_CUDA: i32 = 2;
 
@@ -41,7 +41,7 @@ struct DlManagedTensor {
     deleter: Option<unsafe extern "C" fn(*mut DlManagedTensor)>,
 }
 
-/// What a capsule points to; the first field is what others see of it.
+/// Target of a capsule's pointer; consumers see only the first field.
 #[repr(C)]
 struct Managed {
     seen: DlManagedTensor,
@@ -49,7 +49,8 @@ struct Managed {
     shape: Vec<i64>,
 }
 
-/// A capsule of a tensor of this shape. Truth values go as bytes: torch takes no others before 2.1.
+/// Creates the capsule of a tensor of this shape. Booleans are passed as bytes: torch before 2.1
+/// accepts no boolean capsules.
 pub(crate) fn capsule<'py>(
     py: Python<'py>,
     memory: Memory,
@@ -71,7 +72,7 @@ pub(crate) fn capsule<'py>(
                 bits,
                 lanes: 1,
                 shape: std::ptr::null_mut(),
-                strides: std::ptr::null_mut(), // rows follow one another
+                strides: std::ptr::null_mut(), // contiguous rows
                 byte_offset: 0,
             },
             context: std::ptr::null_mut(),
@@ -80,33 +81,33 @@ pub(crate) fn capsule<'py>(
         memory,
         shape: shape.iter().map(|&dimension| dimension as i64).collect(),
     });
-    managed.seen.tensor.shape = managed.shape.as_mut_ptr(); // a vector's elements stay where they are when it is moved
+    managed.seen.tensor.shape = managed.shape.as_mut_ptr(); // moving a vector does not move its elements
     let pointer = NonNull::from(Box::leak(managed));
-    // SAFETY: it points to a `Managed`, which lives until its deleter is called: by whoever takes the capsule, or by
-    // `forget`. Neither minds the thread, as `Memory` is `Send`.
+    // SAFETY: it points to a `Managed`, which lives until its deleter is called, by the consumer of
+    // the capsule or by `forget`. Both may run on any thread, as `Memory` is `Send`.
     let made = unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), NAME, Some(forget)) };
     if made.is_err() {
-        // SAFETY: from `Box::leak` just now, and no capsule has it.
+        // SAFETY: the pointer is from `Box::leak` above, and no capsule has it.
         drop(unsafe { Box::from_raw(pointer.as_ptr()) });
     }
     made
 }
 
-/// Frees what [`capsule`] has made.
+/// Frees the memory of a [`capsule`].
 ///
 /// # Safety
-/// `managed` is what a capsule points to, and is not used again.
+/// `managed` is the pointer of a capsule, and is not used again.
 unsafe extern "C" fn delete(managed: *mut DlManagedTensor) {
     // SAFETY: the first field of a `Managed` in a box of its own, which the caller gives up.
     drop(unsafe { Box::from_raw(managed.cast::<Managed>()) });
 }
 
-/// The end of a capsule, taken or not.
+/// Destructor of a capsule, used or not.
 ///
 /// # Safety
-/// Python calls it, with the capsule.
+/// Called by Python, with the capsule.
 unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
-    // SAFETY: a capsule; its pointer is asked for under the name that it has only as long as nobody has taken it.
+    // SAFETY: `capsule` is a capsule; it has the name asked for only while no consumer has used it.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, NAME.as_ptr()) == 1 {
             delete(ffi::PyCapsule_GetPointer(capsule, NAME.as_ptr()).cast());
@@ -114,7 +115,7 @@ unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// DLPack's type code and the bits of an element.
+/// DLPack's type code and the number of bits of an element.
 fn code_and_bits(dtype: Dtype) -> (u8, u8) {
     const INT: u8 = 0;
     const UINT: u8 = 1;

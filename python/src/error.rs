@@ -1,5 +1,5 @@
-//! Converts the runtime's errors into the exceptions that Horovod's users catch: `ValueError` for an invalid argument,
-//! `HorovodInternalError` (a `RuntimeError`) for everything else.
+//! Conversion of the runtime's errors to Horovod's exceptions: `ValueError` for an invalid
+//! argument, `HorovodInternalError` (a `RuntimeError`) for everything else.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -9,10 +9,11 @@ use ronde::{
     ArgumentError, Error, GpuError, LimitError, NegotiationError, PeerError, ProcessSetError, SettingsError,
 };
 
-/// What is said where nothing has been initialized.
+/// Message of calls before `init`.
 pub(crate) const NOT_INITIALIZED: &str = "Horovod has not been initialized; use hvd.init().";
 
-/// An exception of the type that `error` has in Horovod, with the rank and the tensor it names as attributes.
+/// Creates the exception that Horovod raises for `error`, with the rank and the tensor it names as
+/// attributes.
 pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     let message = message(error);
     if is_callers_fault(error) {
@@ -21,7 +22,7 @@ pub(crate) fn raise(py: Python<'_>, error: &Error) -> PyErr {
     internal(py, &message, about(error))
 }
 
-/// A `HorovodInternalError`.
+/// Creates a `HorovodInternalError`.
 pub(crate) fn internal(py: Python<'_>, message: &str, about: About<'_>) -> PyErr {
     match internal_error(py) {
         Ok(class) => raised(class, message, about),
@@ -45,13 +46,13 @@ fn raised(class: &Bound<'_, PyType>, message: &str, about: About<'_>) -> PyErr {
     made().unwrap_or_else(|error: PyErr| error)
 }
 
-/// What an exception's attributes tell.
+/// Values of an exception's attributes.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct About<'a> {
     tensor: Option<&'a str>,
     /// The rank at fault.
     rank: Option<usize>,
-    /// The rank that it differs from.
+    /// The rank that the rank at fault differs from.
     first_rank: Option<usize>,
 }
 
@@ -60,10 +61,10 @@ fn internal_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     CLASS.import(py, "ronde.common.exceptions", "HorovodInternalError")
 }
 
-/// Whether Horovod's Python tells of it by `ValueError`: what the calling rank alone has done wrong.
+/// Whether Horovod raises `ValueError` for it: errors that the calling rank alone has caused.
 fn is_callers_fault(error: &Error) -> bool {
     match error {
-        // Not: calls that fail, memory that runs out, and what other ranks have said.
+        // Excluded: failed calls, lack of memory, and errors caused by other ranks.
         Error::Device(error) => matches!(
             error.gpu_error(),
             GpuError::NotBuilt
@@ -138,11 +139,11 @@ fn about(error: &Error) -> About<'_> {
     }
 }
 
-/// The error's own words, and those by which Horovod's users know it.
+/// The error's message, with the words that Horovod's users search for.
 fn message(error: &Error) -> String {
     let known = match error {
         Error::Negotiation(NegotiationError::Mismatch(_)) => {
-            // Horovod's begin with a capital, and programs look for them.
+            // Horovod's messages begin with a capital, and programs search for them.
             let text = error.to_string();
             return text.replacen("mismatched", "Mismatched", 1);
         }

@@ -1,7 +1,9 @@
-//! What is in flight: operations by their handles, with the tensors that they read and write.
+//! Operations in flight, by handle, with the tensors that they read and write.
 //!
-//! A tensor is let go of only here, under the GIL, when its operation is over; whatever its owner does meanwhile, its
-//! memory stays. (But `resize_` and `set_` give a tensor other memory: that is found out when it is reaped, and is too late.)
+//! References to tensors are released only here, under the GIL, after their operation has
+//! completed. Until then a tensor's memory stays allocated. The exceptions are `resize_` and
+//! `set_`, which replace a tensor's memory: this is detected when the operation is completed, which
+//! is too late.
 
 #![allow(unsafe_code)] // copies memory that Python objects own
 
@@ -22,7 +24,7 @@ use smallvec::SmallVec;
 use crate::error::raise;
 use crate::tensor::{View, current_stream, tensor_of};
 
-/// How long a wait may keep a signal waiting.
+/// Longest time for which a wait delays a signal handler.
 pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 /// A tensor that an operation uses.
@@ -39,30 +41,30 @@ impl Held {
         }
     }
 
-    /// The tensor, whose memory must be where it was.
+    /// Returns the tensor, and checks that its memory has not moved.
     fn release(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let tensor = self.tensor.into_bound(py);
         if View::address(&tensor)?.addr() == self.address {
             return Ok(tensor);
         }
         Err(PyRuntimeError::new_err(
-            "a tensor was given other memory (resize_, set_) while ronde worked on it: its contents are lost; wait for the \
+            "the memory of a tensor was replaced (resize_, set_) during an operation: its contents are lost; wait for the \
              handle first",
         ))
     }
 }
 
-/// What an operation gives back.
+/// Result of an operation.
 pub(crate) enum Yield {
-    /// The input itself, which it has overwritten.
+    /// The input, which was overwritten.
     Input,
-    /// A tensor that it has written to.
+    /// The output tensor that the caller passed.
     Given(Held),
-    /// What the runtime has allocated.
+    /// A tensor in memory that the runtime has allocated.
     Allocated,
-    /// The same, and how many rows came from each rank, as a tensor of 32-bit integers.
+    /// Like `Allocated`, with the number of rows from each rank, as a tensor of 32-bit integers.
     Exchanged,
-    /// A tensor that is still to be computed from all ranks', into this one or the input.
+    /// A tensor still to be computed from those of all ranks, in this tensor or in the input.
     Adasum(Option<Held>, adasum::Scale),
 }
 
@@ -72,27 +74,28 @@ pub(crate) struct Part {
     pub(crate) device: Device,
     pub(crate) input: Held,
     pub(crate) yields: Yield,
-    /// The tensor that the result is copied to: the input is a copy of it, and it is to be
+    /// The tensor that the result is copied to, if the input is a copy of a tensor that is to be
     /// overwritten.
     pub(crate) copied_to: Option<Py<PyAny>>,
 }
 
-/// What one handle stands for.
+/// The operations of one handle.
 pub(crate) struct Flight {
     pub(crate) parts: SmallVec<[Part; 1]>,
-    /// Whether it gives a list back.
+    /// Whether the result is a list.
     pub(crate) is_group: bool,
 }
 
 #[derive(Default)]
 struct Flights {
-    /// Handles given so far.
+    /// Number of handles so far.
     count: u64,
-    /// Boxed: a table of thousands of whole flights would not stay in the cache.
+    /// Boxed: a table of thousands of unboxed flights would exceed the processor's cache.
     by_handle: HashMap<u64, Box<Flight>, BuildHasherDefault<HandleHasher>>,
 }
 
-/// Hashes handles, which are counted: they differ in their low bits, and the map looks at the high ones too.
+/// Hasher for handles: these are consecutive numbers, which differ in their low bits, and the map
+/// also uses high bits.
 #[derive(Default)]
 struct HandleHasher(u64);
 
@@ -108,7 +111,8 @@ impl Hasher for HandleHasher {
     }
 
     fn write_u64(&mut self, handle: u64) {
-        // Fibonacci hashing (Knuth): the golden ratio spreads consecutive numbers, and the rotation their high bits.
+        // Fibonacci hashing (Knuth): the golden ratio spreads consecutive numbers; the rotation
+        // moves their high bits.
         self.0 = (self.0 ^ handle)
             .wrapping_mul(0x9e37_79b9_7f4a_7c15)
             .rotate_left(32);
@@ -122,7 +126,7 @@ fn flights<R>(use_them: impl FnOnce(&mut Flights) -> R) -> R {
     use_them(flights.get_or_insert_default())
 }
 
-/// Keeps `flight` until it is reaped by its handle.
+/// Keeps `flight` until its handle is waited for.
 pub(crate) fn keep(flight: Flight) -> u64 {
     let flight = Box::new(flight);
     flights(|flights| {
@@ -132,13 +136,13 @@ pub(crate) fn keep(flight: Flight) -> u64 {
     })
 }
 
-/// Lets go of what nobody has waited for: nothing is in flight any more, as there is no context.
+/// Drops all operations that were never waited for; there is no context, so none is in flight.
 pub(crate) fn forget_all() {
     let forgotten = flights(|flights| std::mem::take(&mut flights.by_handle));
-    drop(forgotten); // which may run Python code, so not under the lock
+    drop(forgotten); // may run Python code, so not under the lock
 }
 
-/// Whether the operation of this handle is over.
+/// Whether the operation of this handle has completed.
 #[pyfunction]
 #[pyo3(signature = (handle))]
 pub(crate) fn poll(handle: u64) -> PyResult<bool> {
@@ -150,11 +154,12 @@ pub(crate) fn poll(handle: u64) -> PyResult<bool> {
         .ok_or_else(|| PyValueError::new_err(format!("Handle {handle} was not created or has been cleared.")))
 }
 
-/// Waits for the operation of this handle, asleep, and gives its result; the handle is used up.
+/// Waits for the operation of this handle without using the processor, and returns its result. The
+/// handle becomes invalid.
 ///
-/// That is a tensor, a list of them for a group, and for alltoall a pair: the tensor, and the rows that came from each rank
-/// (int32). None for a handle that is not known, or no more. Raises what has gone wrong, as HorovodInternalError.
-/// KeyboardInterrupt leaves the handle as it is.
+/// The result is a tensor; for a group, a list of tensors; for alltoall, a pair of the tensor and
+/// the number of rows from each rank (int32). None for an unknown or used handle. Raises
+/// HorovodInternalError if the operation failed. After KeyboardInterrupt the handle is still valid.
 #[pyfunction]
 #[pyo3(signature = (handle))]
 pub(crate) fn synchronize(py: Python<'_>, handle: u64) -> PyResult<Option<Bound<'_, PyAny>>> {
@@ -162,17 +167,17 @@ pub(crate) fn synchronize(py: Python<'_>, handle: u64) -> PyResult<Option<Bound<
         return Ok(None);
     };
     if let Err(interrupted) = flight.parts.iter().try_for_each(|part| wait(py, &part.handle)) {
-        // It is in flight all the same.
+        // The operation is still in flight.
         flights(|flights| flights.by_handle.insert(handle, flight));
         return Err(interrupted);
     }
     flight.reap(py).map(Some)
 }
 
-/// Waits without the GIL, in slices.
+/// Waits without the GIL, in slices of [`SLICE`].
 ///
 /// # Errors
-/// What a signal's handler raises.
+/// The exception of a signal handler.
 pub(crate) fn wait(py: Python<'_>, handle: &RawHandle) -> PyResult<()> {
     if handle.is_done() {
         return Ok(());
@@ -184,10 +189,10 @@ pub(crate) fn wait(py: Python<'_>, handle: &RawHandle) -> PyResult<()> {
 }
 
 impl Flight {
-    /// The result, when all is over.
+    /// Returns the result after the operations have completed.
     fn reap(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
         let is_group = self.is_group;
-        // All of them: every tensor is let go of, whatever has become of the others.
+        // All of them, even after an error: every tensor must be released.
         let mut results = self
             .parts
             .into_iter()
@@ -203,7 +208,7 @@ impl Flight {
 
 impl Part {
     fn reap(self, py: Python<'_>) -> PyResult<Bound<'_, PyAny>> {
-        let outcome = self.handle.wait(); // known
+        let outcome = self.handle.wait(); // has completed
         let input = self.input.release(py);
         outcome.map_err(|error| raise(py, &error))?;
         if self.handle.is_ahead() {
@@ -214,7 +219,7 @@ impl Part {
         match copied_to {
             None => Ok(result),
             Some(tensor) => {
-                // Detached, as leaves that require a gradient are overwritten too.
+                // Detached, since leaves that require a gradient are overwritten too.
                 let elements = tensor.call_method0(intern!(py, "detach"))?;
                 elements.call_method1(intern!(py, "copy_"), (result,))?;
                 Ok(tensor)
@@ -222,7 +227,7 @@ impl Part {
         }
     }
 
-    /// The result of an operation that has succeeded.
+    /// Result of a successful operation.
     fn result<'py>(
         py: Python<'py>,
         handle: &RawHandle,
@@ -249,7 +254,8 @@ impl Part {
                 if let (Some(mut memory), Some(&ranks)) = (memory, shape.first()) {
                     py.detach(|| adasum::combine(&mut memory, ranks, scale));
                     let bytes = (memory.bytes() / ranks.max(1)).min(to.bytes());
-                    // SAFETY: the first of as many tensors as there are ranks, into one that is contiguous and as long now.
+                    // SAFETY: copies the first of `size` tensors into one that is contiguous and of
+                    // the same length.
                     unsafe { std::ptr::copy_nonoverlapping(memory.address(), to.address, bytes) };
                 }
                 Ok(output)
@@ -258,8 +264,8 @@ impl Part {
     }
 }
 
-/// Has the streams that may touch the tensor next wait for the result: the current one, and that to whose memory it goes back
-/// where it was submitted on another.
+/// Makes the streams that may use the tensor next wait for the result: the current stream, and the
+/// stream of the submission if it differs.
 fn put_before(py: Python<'_>, handle: &RawHandle, device: Device) -> PyResult<()> {
     let Device::Cuda { ordinal, stream } = device else {
         return Ok(());
@@ -275,6 +281,6 @@ fn put_before(py: Python<'_>, handle: &RawHandle, device: Device) -> PyResult<()
 fn allocated<'py>(py: Python<'py>, delivery: Delivery) -> PyResult<Bound<'py, PyAny>> {
     match delivery.memory {
         Some(memory) => tensor_of(py, memory, &delivery.shape),
-        None => Err(PyRuntimeError::new_err("the operation has brought nothing")),
+        None => Err(PyRuntimeError::new_err("the operation returned no result")),
     }
 }

@@ -1,8 +1,9 @@
-//! `ronde._ronde`: what Ronde's Python package calls.
+//! `ronde._ronde`: extension module of Ronde's Python package.
 //!
-//! The package's own modules hold names, defaults and everything that is torch's; here tensors become addresses, and
-//! errors become exceptions. A tensor is held, in `flight`, from its submission until it has been reaped under the GIL; the
-//! cycle thread sees its address and never a Python object. Whoever waits lets go of the GIL.
+//! The Python modules define names, defaults and everything specific to torch. This module converts
+//! tensors to addresses and errors to exceptions. `flight` holds a reference to each tensor from
+//! its submission until its operation has completed; the cycle thread sees the address and never a
+//! Python object. Waiting releases the GIL.
 
 use pyo3::prelude::*;
 
@@ -15,7 +16,7 @@ mod operation;
 mod runtime;
 mod tensor;
 
-/// The module, as a table of contents.
+/// Functions and classes of the extension module.
 #[pymodule]
 mod _ronde {
     #[pymodule_export]

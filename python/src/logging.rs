@@ -1,7 +1,9 @@
-//! The runtime's log in Python's `logging`, for programs that have set that up: logger `ronde`, and `record.rank`.
+//! Forwards the runtime's log to Python's `logging`, logger `ronde`, with the rank as
+//! `record.rank`.
 //!
-//! Whoever has not gets Horovod's lines on standard error, and so does who asks for them by `HOROVOD_LOG_LEVEL`. No thread of the runtime
-//! waits for Python: what it says goes through a channel to a thread that does nothing else.
+//! Only for programs that have configured `logging`; otherwise, and if `HOROVOD_LOG_LEVEL` is set,
+//! log lines go to standard error in Horovod's format. Threads of the runtime never wait for
+//! Python: lines go through a channel to a thread of their own.
 
 use std::fmt::Write;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,10 +16,10 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
-/// How long leaving a job may wait until its last lines are out.
+/// Longest wait for the last lines when the job ends.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What a thread of the runtime has said.
+/// A log line of a thread of the runtime.
 struct Line {
     level: Level,
     file: &'static str,
@@ -28,7 +30,7 @@ struct Line {
 
 enum Message {
     Line(Line),
-    /// All before it is out.
+    /// Request to answer once all earlier lines are written.
     Flush(Sender<()>),
 }
 
@@ -37,11 +39,12 @@ static MESSAGES: OnceLock<Mutex<Sender<Message>>> = OnceLock::new();
 fn send(message: Message) {
     if let Some(messages) = MESSAGES.get() {
         let messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = messages.send(message); // its thread ends with the process
+        let _ = messages.send(message); // the receiving thread ends with the process
     }
 }
 
-/// Has Python's `logging` get the log from here on, if the program has set that up and has not asked for Horovod's.
+/// Forwards the log to Python's `logging` from now on, if the program has configured it and
+/// `HOROVOD_LOG_LEVEL` is not set.
 pub(crate) fn begin(py: Python<'_>) -> PyResult<()> {
     if MESSAGES.get().is_some()
         || std::env::var_os("HOROVOD_LOG_LEVEL").is_some_and(|level| !level.is_empty())
@@ -61,16 +64,16 @@ pub(crate) fn begin(py: Python<'_>) -> PyResult<()> {
         _ => Level::ERROR,
     };
     if tracing::subscriber::set_global_default(Lines(most_verbose)).is_err() {
-        return Ok(()); // somebody listens already
+        return Ok(()); // the program has its own subscriber
     }
     let (sender, messages) = channel();
     let thread = std::thread::Builder::new().name("ronde-log".into());
     thread.spawn(move || tell(&messages))?;
-    let _ = MESSAGES.set(Mutex::new(sender)); // nobody else has: the subscriber was set once
+    let _ = MESSAGES.set(Mutex::new(sender)); // not set before: the subscriber was set once
     Ok(())
 }
 
-/// Waits a little until all that was said is out.
+/// Waits up to [`PATIENCE`] until all lines are written.
 pub(crate) fn flush(py: Python<'_>) {
     if MESSAGES.get().is_none() {
         return;
@@ -90,11 +93,11 @@ fn tell(messages: &Receiver<Message>) {
             Message::Line(line) => {
                 let told = Python::try_attach(|py| line.handle(py));
                 if !matches!(told, Some(Ok(()))) {
-                    eprintln!("[{}] [{}]: {}", line.level, line.rank, line.text); // Python is ending
+                    eprintln!("[{}] [{}]: {}", line.level, line.rank, line.text); // the interpreter is shutting down
                 }
             }
             Message::Flush(told) => {
-                let _ = told.send(()); // who has waited too long is gone
+                let _ = told.send(()); // fails if the caller has stopped waiting
             }
         }
     }
@@ -120,7 +123,7 @@ impl Line {
     }
 }
 
-/// Takes events up to this level.
+/// Subscriber for events up to this level.
 struct Lines(Level);
 
 impl Subscriber for Lines {
@@ -145,7 +148,7 @@ impl Subscriber for Lines {
         }));
     }
 
-    // Spans say nothing here.
+    // Spans are not logged.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }

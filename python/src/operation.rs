@@ -1,4 +1,4 @@
-//! The operations, as Python calls them: each returns a handle at once.
+//! Collective operations as Python functions; each returns a handle immediately.
 
 #![allow(unsafe_code)] // submits memory that Python objects own
 
@@ -14,10 +14,10 @@ use crate::flight::{Flight, Held, Part, Yield, keep};
 use crate::runtime::{next_unnamed, use_unnamed, with_set};
 use crate::tensor::{Input, View, dtype_of};
 
-/// Horovod's number of Adasum, which is no reduction of elements.
+/// Horovod's constant for Adasum, which does not reduce element by element.
 const ADASUM: u8 = 2;
 
-/// What is to be done with elements.
+/// Reduction of a tensor's elements.
 #[derive(Clone, Copy)]
 struct How {
     op: u8,
@@ -31,15 +31,15 @@ impl How {
         let op = ReduceOp::from_wire(self.op);
         op.ok_or_else(|| {
             PyValueError::new_err(format!(
-                "op {} is no reduction; use hvd.Average, hvd.Sum, hvd.Min, …",
+                "op {} is not a reduction; use hvd.Average, hvd.Sum, hvd.Min, …",
                 self.op
             ))
         })
     }
 }
 
-/// Combines a tensor with the other ranks', into `output`, which may be the tensor itself. `wire_dtype`: the torch.dtype that its
-/// elements have on the way, on a GPU.
+/// Reduces a tensor over the ranks into `output`, which may be the tensor itself. `wire_dtype`: the
+/// torch.dtype in which its elements are sent, on a GPU.
 #[pyfunction]
 #[pyo3(signature = (tensor, output, name, op, prescale, postscale, set_id, wire_dtype=None, /))]
 #[expect(clippy::too_many_arguments, reason = "the operation has as many")]
@@ -64,7 +64,7 @@ pub(crate) fn allreduce(
     submit(tensor.py(), set_id, work, &name)
 }
 
-/// The same for tensors that belong together; `wire_dtypes` has a torch.dtype or None for each.
+/// Reduces a group of tensors; `wire_dtypes` has a torch.dtype or None for each.
 #[pyfunction]
 #[pyo3(signature = (tensors, outputs, name, op, prescale, postscale, set_id, wire_dtypes=None, /))]
 #[expect(clippy::too_many_arguments, reason = "the operation has as many")]
@@ -89,7 +89,7 @@ pub(crate) fn grouped_allreduce(
         })
     };
     if tensors.len() != outputs.len() {
-        return Err(PyValueError::new_err("as many outputs as tensors are needed"));
+        return Err(PyValueError::new_err("the numbers of outputs and tensors differ"));
     }
     let pairs = tensors
         .iter()
@@ -99,7 +99,7 @@ pub(crate) fn grouped_allreduce(
     submit_group(py, set_id, pairs, &Name::new("grouped_allreduce", name, set_id))
 }
 
-/// Puts the rows of all ranks one after another.
+/// Concatenates the rows of all ranks.
 #[pyfunction]
 #[pyo3(signature = (tensor, name, set_id, /))]
 pub(crate) fn allgather(tensor: &Bound<'_, PyAny>, name: Option<&str>, set_id: u32) -> PyResult<u64> {
@@ -107,7 +107,7 @@ pub(crate) fn allgather(tensor: &Bound<'_, PyAny>, name: Option<&str>, set_id: u
     submit(tensor.py(), set_id, work, &Name::new("allgather", name, set_id))
 }
 
-/// The same for tensors that belong together.
+/// Gathers a group of tensors.
 #[pyfunction]
 #[pyo3(signature = (tensors, name, set_id, /))]
 pub(crate) fn grouped_allgather(
@@ -122,7 +122,7 @@ pub(crate) fn grouped_allgather(
     submit_group(py, set_id, works, &Name::new("grouped_allgather", name, set_id))
 }
 
-/// Fills `output`, which may be the tensor itself, with the tensor of rank `root` of the job.
+/// Copies the tensor of rank `root` of the job into `output`, which may be the tensor itself.
 #[pyfunction]
 #[pyo3(signature = (tensor, output, root, name, set_id, /))]
 pub(crate) fn broadcast(
@@ -132,13 +132,13 @@ pub(crate) fn broadcast(
     name: Option<&str>,
     set_id: u32,
 ) -> PyResult<u64> {
-    // One that is negative is no rank either.
+    // Negative numbers are not ranks either.
     let root = usize::try_from(root).unwrap_or(usize::MAX);
     let work = Pair::new(tensor, output).map(|pair| pair.into(Operation::Broadcast { root }));
     submit(tensor.py(), set_id, work, &Name::new("broadcast", name, set_id))
 }
 
-/// Sends `splits[r]` rows to the set's r-th rank; without splits the same number to each.
+/// Sends `splits[r]` rows to the set's r-th rank; without splits, the same number to each.
 #[pyfunction]
 #[pyo3(signature = (tensor, splits, name, set_id, /))]
 pub(crate) fn alltoall(
@@ -153,7 +153,7 @@ pub(crate) fn alltoall(
     let splits = match splits {
         Some(splits) => {
             let splits = checked_splits(py, &splits, &view, set_id)?;
-            // Rows that go to nobody stay where they are.
+            // Rows beyond the splits are not sent.
             view.shape[0] = splits.iter().sum();
             splits
         }
@@ -168,7 +168,7 @@ pub(crate) fn alltoall(
     submit(py, set_id, Ok(work), &name)
 }
 
-/// Combines a tensor with the other ranks' and keeps this rank's share of the rows.
+/// Reduces a tensor over the ranks; returns this rank's share of the rows.
 #[pyfunction]
 #[pyo3(signature = (tensor, name, op, prescale, postscale, set_id, /))]
 pub(crate) fn reducescatter(
@@ -196,7 +196,7 @@ pub(crate) fn reducescatter(
     )
 }
 
-/// The same for tensors that belong together.
+/// Reduces and scatters a group of tensors.
 #[pyfunction]
 #[pyo3(signature = (tensors, name, op, prescale, postscale, set_id, /))]
 pub(crate) fn grouped_reducescatter(
@@ -245,7 +245,7 @@ fn scattered<'a>(tensor: &Bound<'_, PyAny>, how: How) -> PyResult<Work<'a>> {
     Ok(work)
 }
 
-/// One tensor and what is to be done with it.
+/// One tensor and its operation.
 struct Work<'a> {
     view: View,
     operation: Operation<'a>,
@@ -253,12 +253,12 @@ struct Work<'a> {
     wire_dtype: Option<Dtype>,
     input: Held,
     yields: Yield,
-    /// See [`Part::copied_to`].
+    /// Copied to [`Part::copied_to`].
     copied_to: Option<Py<PyAny>>,
 }
 
 impl<'a> Work<'a> {
-    /// Of which the result goes to memory that the runtime allocates.
+    /// Operation whose result is in memory that the runtime allocates.
     fn allocating(tensor: &Bound<'_, PyAny>, operation: Operation<'a>, yields: Yield) -> PyResult<Self> {
         let Input { view, copy } = View::input(tensor, false)?;
         Ok(Self::viewed(
@@ -269,7 +269,7 @@ impl<'a> Work<'a> {
         ))
     }
 
-    /// The same of what is seen of the tensor already.
+    /// Like [`allocating`](Self::allocating), for a tensor that was checked already.
     fn viewed(tensor: &Bound<'_, PyAny>, view: View, operation: Operation<'a>, yields: Yield) -> Self {
         Self {
             input: Held::new(tensor, &view),
@@ -305,14 +305,14 @@ impl<'a> Work<'a> {
     }
 }
 
-/// A tensor, and one of the same size that gets the result.
+/// A tensor and the output of the same size.
 struct Pair {
     view: View,
     input: Held,
-    /// Where the result goes, if not to the tensor itself.
+    /// Output tensor, if it is not the tensor itself.
     output: Option<Held>,
     to: *mut u8,
-    /// See [`Part::copied_to`].
+    /// Copied to [`Part::copied_to`].
     copied_to: Option<Py<PyAny>>,
 }
 
@@ -327,7 +327,9 @@ impl Pair {
         } else {
             let to = View::of(output)?;
             if (to.dtype, to.bytes()) != (view.dtype, view.bytes()) || !same_device(to.device, view.device) {
-                return Err(PyValueError::new_err("the output is not like the tensor"));
+                return Err(PyValueError::new_err(
+                    "the output differs from the tensor in dtype, size or device",
+                ));
             }
             (Some(Held::new(output, &to)), to.address)
         };
@@ -382,8 +384,9 @@ impl Pair {
                 "Adasum is computed in host memory: use tensor.cpu(), or another op for tensors on GPUs",
             ));
         }
-        // What is computed depends on whole tensors: every rank gets all of them, and computes the same.
-        self.view.shape.insert(0, 1); // the others' must be just so
+        // Adasum depends on whole tensors: every rank gathers all of them and computes the same
+        // result.
+        self.view.shape.insert(0, 1); // the shape must be equal on all ranks
         let scale = adasum::Scale {
             before: how.prescale,
             after: how.postscale,
@@ -400,10 +403,10 @@ impl Pair {
     }
 }
 
-/// The name that the runtime gets to see: Horovod's.
+/// Horovod's name of a tensor, as the runtime gets it.
 struct Name {
     text: String,
-    /// Whether it is the set's next number.
+    /// Whether it is the next number of the process set.
     is_number: bool,
 }
 
@@ -419,8 +422,8 @@ impl Name {
         }
     }
 
-    /// The error with the tensor's name in its message and in its attribute `tensor`; `place`: the
-    /// tensor's index in a group of so many.
+    /// Adds the tensor's name to the message of an error and sets its attribute `tensor`. `place`:
+    /// the tensor's index in a group, and the size of the group.
     #[cold]
     fn told(&self, py: Python<'_>, error: PyErr, place: Option<(usize, usize)>) -> PyErr {
         let class = error.get_type(py);
@@ -437,8 +440,8 @@ impl Name {
         }
     }
 
-    /// The operation is under way. One that was refused on this rank alone leaves the number to the next, as the others may
-    /// wait for it.
+    /// Marks the name as used. If an operation was refused on this rank alone, the next operation
+    /// gets its number, as the other ranks may wait for it.
     fn is_used(&self, set_id: u32) {
         if self.is_number {
             use_unnamed(set_id);
@@ -446,7 +449,7 @@ impl Name {
     }
 }
 
-/// `<operation>.<name>`, without the detour that `format!` makes for every tensor of every step.
+/// `<operation>.<name>`; faster than `format!`, since it runs for every tensor of every step.
 fn joined(operation: &str, name: &str) -> String {
     let mut text = String::with_capacity(operation.len() + 1 + name.len());
     text.push_str(operation);
@@ -458,9 +461,10 @@ fn joined(operation: &str, name: &str) -> String {
 fn submit(py: Python<'_>, set_id: u32, work: PyResult<Work<'_>>, name: &Name) -> PyResult<u64> {
     let work = work.map_err(|error| name.told(py, error, None))?;
     let handle = with_set(py, set_id, |set| {
-        // SAFETY: the tensors are contiguous and in host memory, of the type and shape that the view tells; `Held` keeps
-        // their memory until the operation is over. That nobody writes to them meanwhile is the caller's to see to, as with
-        // Horovod: elements may come out wrong, but no memory that is not theirs is touched.
+        // SAFETY: the tensors are contiguous and in host memory, and have the type and shape of the
+        // view; `Held` keeps their memory until the operation has completed. The caller must not
+        // write to them until then, as with Horovod: elements may be wrong, but no other memory is
+        // accessed.
         unsafe { set.submit(&work.operation, &work.raw(&name.text)) }
     })?;
     name.is_used(set_id);
@@ -518,12 +522,12 @@ fn same_device(one: Device, other: Device) -> bool {
     ordinal(one) == ordinal(other)
 }
 
-/// The splits of an alltoall, in Horovod's terms where they are wrong.
+/// Checks the splits of an alltoall; errors use Horovod's words.
 fn checked_splits(py: Python<'_>, splits: &[i64], view: &View, set_id: u32) -> PyResult<Vec<usize>> {
     let wrong = |what: String| Err(PyValueError::new_err(what));
     let ranks = with_set(py, set_id, |set| Ok(set.size()))?;
     let Some(&rows) = view.shape.first() else {
-        return Ok(Vec::new()); // the runtime says what is wrong with that
+        return Ok(Vec::new()); // the runtime reports the error
     };
     if splits.len() != ranks {
         return wrong(format!(
@@ -546,7 +550,7 @@ fn checked_splits(py: Python<'_>, splits: &[i64], view: &View, set_id: u32) -> P
     Ok(counts)
 }
 
-/// The name of a tensor that is allreduced again and again, put into the form that the runtime gets to see once.
+/// Name of a tensor that is allreduced in every step, converted once to the runtime's form.
 #[pyclass(frozen, module = "ronde._ronde")]
 pub(crate) struct AllreduceName {
     text: String,
@@ -563,8 +567,9 @@ impl AllreduceName {
     }
 }
 
-/// Combines tensors with the other ranks', each in place and under its own name, as `allreduce` does one; submits all or none
-/// of them. They do not wait for one another, as a group's do. One handle for all.
+/// Reduces tensors over the ranks, each in place and under its own name, as `allreduce` does;
+/// submits all or none of them. Unlike the tensors of a group they do not wait for one another.
+/// Returns one handle for all.
 #[pyfunction]
 #[pyo3(signature = (tensors, names, op, prescale, postscale, set_id, /))]
 pub(crate) fn allreduce_batch(
@@ -609,7 +614,7 @@ pub(crate) fn allreduce_batch(
     }))
 }
 
-/// The same exception; its message names the tensor, one of several.
+/// The same exception with the name of the tensor in its message.
 fn of_tensor(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
     let message = format!("{name}: {}", error.value(py));
     match error.get_type(py).call1((message,)) {

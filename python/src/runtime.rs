@@ -1,4 +1,4 @@
-//! The context of this process: its beginning, its end, and who it is in between.
+//! The context of this process: init, shutdown, and the queries in between.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -18,8 +18,8 @@ pub(crate) mod process_sets;
 
 static CONTEXT: RwLock<Option<Arc<Context>>> = RwLock::new(None);
 
-/// How unnamed operations are counted. Anew in each context, so that ranks that have failed
-/// differently agree again.
+/// Numbers of unnamed operations. They restart in each context, so that ranks that failed after
+/// different numbers of operations agree again.
 struct Unnamed {
     /// Joins of all ranks so far.
     joins: u64,
@@ -36,19 +36,19 @@ fn unnamed() -> MutexGuard<'static, Unnamed> {
     UNNAMED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The name of the set's next unnamed operation, after its kind: `noname.7`, or `noname.2.7`
+/// Name of the set's next unnamed operation, after its kind: `noname.7`, or `noname.2.7`
 /// after two joins.
 pub(crate) fn next_unnamed(set_id: u32) -> String {
     let unnamed = unnamed();
     let number = 1 + unnamed.counts.get(&set_id).copied().unwrap_or(0);
     match unnamed.joins {
-        // A join is of the set of all ranks.
+        // Joins are operations of the set of all ranks.
         joins if joins > 0 && set_id == 0 => format!("noname.{joins}.{number}"),
         _ => format!("noname.{number}"),
     }
 }
 
-/// That operation is under way.
+/// Counts an unnamed operation of the set as submitted.
 pub(crate) fn use_unnamed(set_id: u32) {
     *unnamed().counts.entry(set_id).or_default() += 1;
 }
@@ -57,17 +57,17 @@ fn current() -> Option<Arc<Context>> {
     CONTEXT.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// The context, for what asks about it.
+/// The context, for queries.
 fn context() -> PyResult<Arc<Context>> {
     current().ok_or_else(|| PyValueError::new_err(NOT_INITIALIZED))
 }
 
-/// The context, for what works with it.
+/// The context, for operations.
 fn working_context(py: Python<'_>) -> PyResult<Arc<Context>> {
     current().ok_or_else(|| internal(py, NOT_INITIALIZED, About::default()))
 }
 
-/// Hands the process set of this number to `work`.
+/// Calls `work` with the process set of this number.
 pub(crate) fn with_set<R>(
     py: Python<'_>,
     id: u32,
@@ -81,7 +81,8 @@ pub(crate) fn with_set<R>(
             Some(context) => Some(context.process_set(id).map(|set| work(&set))),
         }
     };
-    // Exceptions are Python code, which might want to end the context: so they are made when nothing is locked.
+    // Creating an exception runs Python code, which may end the context: so it is done without the
+    // lock.
     match outcome {
         None => Err(internal(py, NOT_INITIALIZED, About::default())),
         Some(None) => Err(process_sets::unknown(id)),
@@ -89,8 +90,8 @@ pub(crate) fn with_set<R>(
     }
 }
 
-/// Joins the job that the environment describes: all of it, or the part of these ranks, numbered in this order. Without
-/// effect if that has been done.
+/// Joins the job that the environment describes: all of it, or the part with these ranks, in this
+/// order. No effect if the process has joined already.
 #[pyfunction]
 #[pyo3(signature = (ranks, process_sets, dynamic, /))]
 pub(crate) fn init(
@@ -111,12 +112,12 @@ pub(crate) fn init(
     if dynamic {
         builder = builder.dynamic_process_sets();
     }
-    // On a thread of its own, so that whoever waits for ranks that do not come can be interrupted.
+    // On a thread of its own, so that a wait for missing ranks can be interrupted.
     let (sender, receiver) = channel();
     std::thread::Builder::new()
         .name("ronde-init".into())
         .spawn(move || {
-            // Nobody waits any more if that was interrupted; then the context ends here.
+            // Nobody receives after an interrupt; then the context is dropped here.
             let _ = sender.send(builder.build());
         })
         .map_err(|error| failed(&error))?;
@@ -129,7 +130,9 @@ pub(crate) fn init(
         match received {
             Ok(built) => break built,
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
-            Err(RecvTimeoutError::Disconnected) => return Err(failed(&"the thread that began it has ended")),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(failed(&"the initialization thread has ended"));
+            }
         }
     };
     let context = built.map_err(|error| failed(&error))?;
@@ -173,12 +176,12 @@ fn part_of_job(ranks: Option<Vec<usize>>) -> Result<Builder, String> {
         .job(format!("{key}/part{ranks:?}")))
 }
 
-/// Leaves the job. Without effect outside of one.
+/// Leaves the job. No effect outside of a job.
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) {
     py.detach(|| {
         let context = CONTEXT.write().unwrap_or_else(PoisonError::into_inner).take();
-        drop(context); // whoever works with it in another thread leaves with it
+        drop(context); // operations in other threads hold their own reference
     });
     logging::flush(py);
 }
@@ -201,25 +204,25 @@ macro_rules! asked {
 asked! {
     /// This process's rank.
     rank -> usize;
-    /// Ranks in the job.
+    /// Number of ranks in the job.
     size -> usize;
     /// This process's rank on its host.
     local_rank -> usize;
-    /// Ranks on this host.
+    /// Number of ranks on this host.
     local_size -> usize;
-    /// Index of this host among those that have this local rank.
+    /// Index of this host among the hosts with this local rank.
     cross_rank -> usize;
-    /// Hosts that have this local rank.
+    /// Number of hosts with this local rank.
     cross_size -> usize;
-    /// How the ranks reach one another: `local` or `mpi`.
+    /// Transport between ranks: `local` or `mpi`.
     backend -> &'static str;
 }
 
-/// Whether all hosts have as many ranks.
+/// Whether all hosts have the same number of ranks.
 #[pyfunction]
 pub(crate) fn is_homogeneous() -> PyResult<bool> {
     let context = context()?;
-    // Where hosts differ, some local rank is on fewer of them; on a single host nothing differs.
+    // If hosts differ, some local rank exists on fewer hosts; with one host there is no difference.
     Ok(context.local_size() * context.cross_size() == context.size())
 }
 
@@ -229,13 +232,14 @@ pub(crate) fn mpi_built() -> bool {
     cfg!(feature = "mpi")
 }
 
-/// The version of the NCCL that can be loaded, as a number: major · 10000 + minor · 100 + patch; 0 if there is none.
+/// Version of the NCCL library that can be loaded: major · 10000 + minor · 100 + patch; 0 if there
+/// is none.
 #[pyfunction]
 pub(crate) fn nccl_version() -> u32 {
     ronde::nccl_version().unwrap_or(0)
 }
 
-/// Returns when every rank of the set has called it.
+/// Waits until every rank of the set has called it.
 #[pyfunction]
 #[pyo3(signature = (set_id, /))]
 pub(crate) fn barrier(py: Python<'_>, set_id: u32) -> PyResult<()> {
@@ -243,15 +247,16 @@ pub(crate) fn barrier(py: Python<'_>, set_id: u32) -> PyResult<()> {
     finish(py, &handle)
 }
 
-/// Says that this rank has no more data; returns, when none has, the rank that joined last.
+/// Declares that this rank has no more data, and waits until all ranks have. Returns the rank that
+/// joined last.
 #[pyfunction]
 pub(crate) fn join(py: Python<'_>) -> PyResult<usize> {
     let context = working_context(py)?;
     let handle = context.start_join().map_err(|error| raise(py, &error))?;
     finish(py, &handle)?;
     {
-        // The ranks have had different numbers of operations. Here all begin anew, by other names
-        // than before, as a GPU may still work on earlier ones.
+        // The ranks have had different numbers of operations. All restart the count here, with
+        // other names than before, as a GPU may still work on earlier operations.
         let mut unnamed = unnamed();
         unnamed.joins += 1;
         unnamed.counts.remove(&0);
@@ -265,7 +270,7 @@ fn finish(py: Python<'_>, handle: &RawHandle) -> PyResult<()> {
     handle.wait().map_err(|error| raise(py, &error))
 }
 
-/// Begins to record a timeline, on rank 0's word.
+/// Starts a timeline; rank 0 decides for all ranks.
 #[pyfunction]
 #[pyo3(signature = (path, mark_cycles, /))]
 pub(crate) fn start_timeline(py: Python<'_>, path: std::path::PathBuf, mark_cycles: bool) -> PyResult<()> {
@@ -273,7 +278,7 @@ pub(crate) fn start_timeline(py: Python<'_>, path: std::path::PathBuf, mark_cycl
     told(py, py.detach(|| context.start_timeline(path, mark_cycles)))
 }
 
-/// Ends it.
+/// Stops the timeline.
 #[pyfunction]
 pub(crate) fn stop_timeline(py: Python<'_>) -> PyResult<()> {
     let context = context()?;
@@ -284,21 +289,21 @@ fn told(py: Python<'_>, outcome: Result<(), Error>) -> PyResult<()> {
     outcome.map_err(|error| raise(py, &error))
 }
 
-/// A training step ends here.
+/// Marks the end of a training step.
 #[pyfunction]
 pub(crate) fn mark_step() -> PyResult<()> {
     context()?.mark_step();
     Ok(())
 }
 
-/// An epoch ends here.
+/// Marks the end of an epoch.
 #[pyfunction]
 pub(crate) fn mark_epoch() -> PyResult<()> {
     context()?.mark_epoch();
     Ok(())
 }
 
-/// What the tuner is doing or has done: on rank 0, if it is on.
+/// State and results of the tuner, on rank 0 if autotuning is on.
 #[pyfunction]
 pub(crate) fn autotune_report(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny>>> {
     let Some(report) = context()?.autotune_report() else {

@@ -1,5 +1,5 @@
-//! Torch's tensors as the runtime takes them: an address, an element type and a shape. No torch is compiled against: what
-//! there is to know of one comes from its attributes.
+//! Converts torch tensors to the address, element type and shape that the runtime needs. The
+//! extension is not compiled against torch: everything is read from a tensor's attributes.
 
 use std::ptr;
 
@@ -13,20 +13,20 @@ use smallvec::SmallVec;
 
 use crate::dlpack;
 
-/// What there is to know of torch.
+/// Objects of torch that the extension uses.
 struct Torch {
-    /// Its element types: few, and told apart by their addresses.
+    /// Element types, few and compared by address.
     dtypes: Vec<(Py<PyAny>, Dtype)>,
-    /// Makes a tensor of a DLPack capsule.
+    /// Creates a tensor from a DLPack capsule.
     from_dlpack: Py<PyAny>,
-    /// The stream, as a number, that is current on a CUDA device.
+    /// Returns the current stream of a CUDA device, as a number.
     stream_of: Py<PyAny>,
 }
 
 static TORCH: PyOnceLock<Torch> = PyOnceLock::new();
 
-/// Tells of torch: `dtypes` from its element types to their names, what makes a tensor of a DLPack capsule, and what tells the
-/// stream that is current on the CUDA device with a number. Once.
+/// Registers torch, once: `dtypes` maps its element types to their names, `from_dlpack` creates a
+/// tensor from a DLPack capsule, `stream_of` returns the current stream of a CUDA device by number.
 #[pyfunction]
 #[pyo3(signature = (dtypes, from_dlpack, stream_of, /))]
 pub(crate) fn setup_torch(
@@ -56,7 +56,7 @@ fn torch(py: Python<'_>) -> PyResult<&Torch> {
     torch.ok_or_else(|| PyTypeError::new_err("import ronde.torch before tensors are handed to ronde"))
 }
 
-/// Where a tensor's elements lie, and what they are.
+/// Memory, element type and shape of a tensor.
 pub(crate) struct View {
     pub(crate) address: *mut u8,
     pub(crate) dtype: Dtype,
@@ -64,20 +64,20 @@ pub(crate) struct View {
     pub(crate) shape: SmallVec<[usize; 4]>,
 }
 
-/// A tensor as an operation reads it.
+/// A tensor that an operation reads.
 pub(crate) struct Input<'py> {
     pub(crate) view: View,
-    /// A copy to read instead of the tensor, whose memory does not hold its values.
+    /// Copy to read instead of the tensor, if the tensor's memory does not hold its values.
     pub(crate) copy: Option<Bound<'py, PyAny>>,
 }
 
 impl View {
-    /// Looks at a tensor that an operation writes to.
+    /// Checks a tensor that an operation writes to.
     ///
     /// # Errors
-    /// TypeError for anything but a tensor; ValueError for one that is not contiguous, is neither
-    /// in host memory nor on a CUDA device, has elements of a type that nothing is defined for, or
-    /// whose memory does not hold its values.
+    /// TypeError for anything but a tensor; ValueError for a tensor that is not contiguous, is
+    /// neither in host memory nor on a CUDA device, has an unsupported element type, or whose
+    /// memory does not hold its values.
     pub(crate) fn of(tensor: &Bound<'_, PyAny>) -> PyResult<Self> {
         match Self::look(tensor) {
             Ok(Some((view, false))) => Ok(view),
@@ -86,11 +86,11 @@ impl View {
         }
     }
 
-    /// Looks at a tensor that an operation reads; `is_overwritten`: and writes the result to.
+    /// Checks a tensor that an operation reads, and writes the result to if `is_overwritten`.
     ///
     /// Memory that does not hold the values is resolved: a tensor with the negative bit is copied,
-    /// and truth values other than 0 and 1 are replaced by 1, in a copy unless they are overwritten
-    /// anyway.
+    /// and booleans other than 0 and 1 are replaced by 1, in a copy unless the tensor is
+    /// overwritten anyway.
     ///
     /// # Errors
     /// As for [`of`](Self::of).
@@ -105,7 +105,7 @@ impl View {
         }
     }
 
-    /// A tensor with the negative bit as an input: a copy without it.
+    /// Input for a tensor with the negative bit: a copy without it.
     #[cold]
     fn of_negative<'py>(tensor: &Bound<'py, PyAny>) -> PyResult<Input<'py>> {
         let tensor = tensor.call_method0(intern!(tensor.py(), "detach"))?;
@@ -116,11 +116,11 @@ impl View {
         })
     }
 
-    /// The view of a tensor, and whether its negative bit is set; None or an error for one that is
+    /// The view of a tensor, and whether its negative bit is set; None or an error if the tensor is
     /// refused.
     #[inline]
     fn look(tensor: &Bound<'_, PyAny>) -> PyResult<Option<(Self, bool)>> {
-        // Called for every tensor of every step: it only looks, and `refusal` finds the reason.
+        // Called for every tensor of every step: it only checks, and `refusal` finds the reason.
         let py = tensor.py();
         let dtype = tensor.getattr(intern!(py, "dtype"))?;
         let mut known = torch(py)?.dtypes.iter();
@@ -155,8 +155,7 @@ impl View {
         Ok(Some((view, is_negative)))
     }
 
-    /// The input that this view of truth values stands for: bytes other than 0 and 1 are replaced
-    /// by 1.
+    /// Input for this view of booleans: bytes other than 0 and 1 are replaced by 1.
     #[cold]
     fn of_truth_values<'py>(self, tensor: &Bound<'py, PyAny>, is_overwritten: bool) -> PyResult<Input<'py>> {
         let py = tensor.py();
@@ -165,7 +164,7 @@ impl View {
             return plain(self);
         }
         let bytes = tensor.call_method1(intern!(py, "view"), (dtype_object(py, Dtype::U8)?,))?;
-        // On a GPU the question would wait for the device, and the answer costs little more.
+        // On a GPU the check would wait for the device, and normalizing costs little more.
         let is_known = self.device == Device::Cpu;
         if is_known && bytes.call_method0(intern!(py, "max"))?.extract::<u8>()? <= 1 {
             return plain(self);
@@ -181,7 +180,7 @@ impl View {
         })
     }
 
-    /// The CUDA device of a tensor that is not in host memory, and the stream on which its elements
+    /// CUDA device of a tensor that is not in host memory, and the stream on which its elements
     /// are computed; None for other devices.
     fn on_gpu(tensor: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
         let py = tensor.py();
@@ -193,11 +192,11 @@ impl View {
         Ok(Some(Device::Cuda { ordinal, stream }))
     }
 
-    /// Where a tensor's elements lie now; somewhere, if it has none.
+    /// Current address of a tensor's elements; a fixed address if it has none.
     pub(crate) fn address(tensor: &Bound<'_, PyAny>) -> PyResult<*mut u8> {
         let address: usize = tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract()?;
         Ok(match address {
-            // An address of nothing would be taken for a tensor that is not there.
+            // A null address would be treated as a missing tensor.
             0 => nowhere(),
             _ => ptr::with_exposed_provenance_mut(address),
         })
@@ -209,12 +208,13 @@ impl View {
     }
 }
 
-/// The address of tensors without elements.
+/// Address of tensors without elements.
 fn nowhere() -> *mut u8 {
     ptr::dangling_mut::<u128>().cast()
 }
 
-/// The reason why a tensor is refused; `cause`: what torch raised when it was looked at.
+/// The error for a tensor that is refused; `cause`: the exception of torch when its attributes were
+/// read.
 #[cold]
 fn refusal(tensor: &Bound<'_, PyAny>, cause: Option<PyErr>) -> PyErr {
     let py = tensor.py();
@@ -230,7 +230,7 @@ fn refusal(tensor: &Bound<'_, PyAny>, cause: Option<PyErr>) -> PyErr {
     reason.unwrap_or_else(|error| error)
 }
 
-/// See [`refusal`]; None where nothing is found.
+/// The reason for [`refusal`]; None if no reason is found.
 fn reason(tensor: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
     let py = tensor.py();
     let module = py.import(intern!(py, "torch"))?;
@@ -290,7 +290,7 @@ fn reason(tensor: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
     Ok(None)
 }
 
-/// The torch.dtype of these elements.
+/// The torch.dtype of an element type.
 fn dtype_object(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyAny>> {
     let found = torch(py)?.dtypes.iter().find(|(_, known)| *known == dtype);
     found
@@ -298,24 +298,26 @@ fn dtype_object(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyAny>> {
         .ok_or_else(|| PyTypeError::new_err(format!("torch has no {dtype}")))
 }
 
-/// The element type that torch calls so.
+/// The element type of a torch.dtype.
 ///
 /// # Errors
-/// One that nothing is defined for.
+/// For types that the runtime does not support.
 pub(crate) fn dtype_of(dtype: &Bound<'_, PyAny>) -> PyResult<Dtype> {
     let known = torch(dtype.py())?.dtypes.iter();
     let found = known.into_iter().find(|(known, _)| known.is(dtype));
-    found
-        .map(|(_, dtype)| *dtype)
-        .ok_or_else(|| PyValueError::new_err(format!("{dtype} is no type that elements can have on the way")))
+    found.map(|(_, dtype)| *dtype).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "{dtype} is not supported as the dtype in which elements are sent"
+        ))
+    })
 }
 
-/// The stream that is torch's current one on a CUDA device.
+/// Torch's current stream on a CUDA device.
 pub(crate) fn current_stream(py: Python<'_>, ordinal: u32) -> PyResult<u64> {
     torch(py)?.stream_of.bind(py).call1((ordinal,))?.extract()
 }
 
-/// A tensor of what the runtime has allocated.
+/// Creates a tensor in memory that the runtime has allocated.
 pub(crate) fn tensor_of<'py>(
     py: Python<'py>,
     memory: Memory,
@@ -328,6 +330,6 @@ pub(crate) fn tensor_of<'py>(
     if dtype != Dtype::Bool {
         return Ok(tensor);
     }
-    // It went as bytes.
+    // Booleans were passed as bytes.
     tensor.call_method1(intern!(py, "view"), (dtype_object(py, Dtype::Bool)?,))
 }

@@ -1,7 +1,7 @@
-"""What tests that run inside ranks share.
+"""Fixtures of the tests that run in ranks.
 
-They are run by ``ronde run -np N -- python -m pytest python/tests --ignore python/tests/single``: every rank
-runs the same tests in the same order.
+Start: ``ronde run -np N -- python -m pytest python/tests --ignore python/tests/single``. Every
+rank runs the same tests in the same order.
 """
 
 import os
@@ -9,7 +9,7 @@ import tempfile
 
 import pytest
 
-# A test that leaves a rank behind ends with an error instead of waiting.
+# A test that leaves ranks in different operations ends with an error instead of a hang.
 _SETTINGS = {
     "HOROVOD_STALL_CHECK_TIME_SECONDS": "20",
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60",
@@ -19,7 +19,7 @@ _SETTINGS = {
 
 
 def pytest_configure(config):
-    """Gives each rank a folder for temporary files of its own: pytest tidies up in one that others use."""
+    """Sets a temporary folder per rank: pytest removes old folders in a shared one."""
     if "HOROVOD_RANK" in os.environ and config.option.basetemp is None:
         folder = tempfile.TemporaryDirectory(prefix="ronde-tests-")
         config.add_cleanup(folder.cleanup)

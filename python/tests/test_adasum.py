@@ -1,4 +1,4 @@
-"""`DistributedOptimizer(op=Adasum)`: what the ranks' own steps have changed is combined."""
+"""`DistributedOptimizer(op=Adasum)` combines the changes of the ranks' own steps."""
 
 import copy
 
@@ -9,7 +9,7 @@ from torch import nn
 
 @pytest.fixture
 def pairs(several):
-    """``ronde.torch`` on a number of ranks that Adasum works with."""
+    """``ronde.torch`` on a number of ranks that Adasum supports."""
     if several.size() & (several.size() - 1):
         with pytest.raises(NotImplementedError, match="2, 4, 8"):
             several.DistributedOptimizer(
@@ -51,7 +51,7 @@ def test_changes_are_combined(pairs, kind, options, layout):
         optimizer.zero_grad()
         model(images[hvd.rank()]).square().sum().backward()
         optimizer.step()
-        # What each rank would do alone, from where all of them are.
+        # The changes that each rank would make alone, from the common start.
         starts = [parameter.detach().clone() for parameter in others[0].parameters()]
         for other, one, batch in zip(others, plain, images):
             one.zero_grad()
@@ -87,7 +87,7 @@ def test_a_parameter_without_gradient_on_one_rank(pairs):
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(weights, lr=1.0), op=hvd.Adasum)
     weights[min(hvd.rank(), 1)].sum().backward()
     optimizer.step()
-    # Changes of one rank alone are kept whole.
+    # Changes of one rank alone are not scaled.
     assert torch.allclose(weights[0], torch.full((3,), -1.0))
     gathered = hvd.allgather(weights[1].detach()[None])
     assert (gathered == gathered[0]).all() and gathered.any()

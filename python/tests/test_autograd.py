@@ -1,4 +1,4 @@
-"""The gradients of the operations."""
+"""Gradients of the operations."""
 
 import pytest
 import torch
@@ -103,7 +103,7 @@ def test_broadcast(hvd, dtype):
 def test_alltoall(hvd, dtype):
     rank, size = hvd.rank(), hvd.size()
     splits = [rank + to + 1 for to in range(size)]
-    weight = leaf(sum(splits) + 2, 2, dtype=dtype)  # the last two rows stay
+    weight = leaf(sum(splits) + 2, 2, dtype=dtype)  # the last two rows are not sent
     output, _ = hvd.alltoall(weight, splits)
     output.backward(torch.full_like(output, rank))
     receivers = torch.arange(size).repeat_interleave(torch.tensor(splits)).to(dtype)

@@ -1,4 +1,4 @@
-"""What a rank knows of its job, and the names that programs import."""
+"""Queries such as rank and size, and the names that programs import."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def test_operations_are_numbers(hvd):
     assert ops == (0, 1, 2, 3, 4, 5)
 
 
-def test_who_is_who(hvd):
+def test_ranks_and_sizes(hvd):
     size = hvd.size()
     assert hvd.is_initialized()
     assert hvd.allgather_object(hvd.rank()) == list(range(size))

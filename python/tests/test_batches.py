@@ -1,4 +1,4 @@
-"""Small gradients are handed over in batches: by the call that the optimizer uses, and by the optimizer."""
+"""Batches of small gradients: the call that the optimizer uses, and the optimizer."""
 
 import copy
 
@@ -72,7 +72,7 @@ def test_of_a_bad_batch_nothing_is_sent(hvd):
         send(hvd, good, ["bad.a"])
     with pytest.raises(TypeError):
         _ronde.allreduce_batch(good, ["bad.a", "bad.b"], hvd.Sum, 1.0, 1.0, 0)
-    # The names are free.
+    # The names can be used again.
     hvd.synchronize(send(hvd, good, ["twice", "bad.a"]))
     assert good[0].tolist() == [hvd.size()] * 3
 
@@ -123,7 +123,7 @@ def test_what_a_backward_pass_leaves_is_sent_when_it_ends(several):
         model(torch.ones(1, 2)).sum().backward()
         waits = list(optimizer._reducer._in_flight)
         optimizer.synchronize()
-    # Before `synchronize`: other ranks need not wait for this one's.
+    # Before `synchronize`: other ranks must not wait until this rank calls it.
     assert [len(slots) for slots in waits] == [2]
 
 

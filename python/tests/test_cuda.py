@@ -1,5 +1,6 @@
-"""Tensors on CUDA devices: torch's own. Each rank has a device, or all share the first (scripts/test-gpu says how NCCL takes
-that). Without a device there is nothing to try here; tests/gpu does it below Python, on a driver that computes on the CPU.
+"""Torch tensors on CUDA devices. Each rank has a device, or all ranks share the first
+(scripts/test-gpu configures NCCL for that). Skipped without a device; tests/gpu then tests the Rust
+code with a driver that computes on the CPU.
 """
 
 import pytest
@@ -20,7 +21,7 @@ def device(hvd):
 
 
 def of_rank(rank, dtype, shape=(17, 5)):
-    """Small whole numbers, other ones on each rank: sums are exact in all types."""
+    """Small integers, different on each rank: sums are exact in all types."""
     generator = torch.Generator().manual_seed(rank)
     return torch.randint(-4 if dtype.is_signed else 0, 5, shape, generator=generator).to(dtype)
 

@@ -1,4 +1,4 @@
-"""`ddp_hook`: PyTorch's DistributedDataParallel, with the gradients of its buckets reduced by Ronde."""
+"""`ddp_hook`: PyTorch's DistributedDataParallel with gradient buckets reduced by Ronde."""
 
 import copy
 import os
@@ -25,7 +25,7 @@ def group(hvd):
 
 def network(seed=1):
     torch.manual_seed(seed)
-    # Enough for several buckets of a megabyte, the least that DDP makes by default.
+    # Large enough for several buckets of 1 MB, the smallest that DDP makes by default.
     return nn.Sequential(nn.Linear(20, 600), nn.ReLU(), nn.Linear(600, 600), nn.ReLU(), nn.Linear(600, 3))
 
 
@@ -51,7 +51,8 @@ def assert_alike(model, other, tolerance=1e-5):
 
 
 def train(models, own, others, joined, steps=4):
-    """Steps of some models in one backward pass, and of their twins by one process with the joined batch."""
+    """Trains some models in one backward pass, and copies of them in one process with the joined
+    batch."""
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.1) for one in [*models, *others]]
     for _ in range(steps):  # DDP makes other buckets after the first
         for optimizer in optimizers:
@@ -102,7 +103,7 @@ def test_a_process_set(group):
     model = network()
     other = copy.deepcopy(model)
     if process_set.included():
-        # The one rank of the set averages with nobody, whatever DDP's own ranks are.
+        # The one rank of the set averages alone, whatever DDP's own ranks are.
         train([parallel(model, hvd.ddp_hook, process_set)], own, [other], own)
         assert_alike(model, other)
     else:

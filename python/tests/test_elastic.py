@@ -1,4 +1,4 @@
-"""Elastic training: states, samplers, and the loop that begins again."""
+"""Elastic training: states, samplers, and the loop that restarts."""
 
 import copy
 import random
@@ -13,7 +13,7 @@ from ronde.common.exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 
 def trained(hvd, value):
-    """A model filled with ``value`` plus the rank, and an optimizer with a state of it."""
+    """A model filled with ``value`` plus the rank, and an optimizer with a state."""
     model = nn.Linear(2, 2)
     for parameter in model.parameters():
         nn.init.constant_(parameter, value + hvd.rank())
@@ -64,13 +64,13 @@ def test_a_state_is_synchronized_committed_and_restored(hvd, is_distributed):
         state.seen.append(state.batch)
 
     go_on()
-    state.restore()  # to what the ranks have agreed on
+    state.restore()  # the synchronized state
     assert_equal(contents(model, optimizer), synchronized)
     assert (state.batch, state.seen) == (20, [0])
     go_on()
     committed = contents(model, optimizer)
     state.commit()
-    for _ in range(2):  # what has been restored once can be restored again
+    for _ in range(2):  # the same state can be restored twice
         go_on()
         state.restore()
         assert_equal(contents(model, optimizer), committed)
@@ -180,7 +180,7 @@ def test_what_is_processed_is_not_shared_out_again(hvd):
             batches += 1
             assert sampler.processed_num == batch_size * batches * hvd.size()
         assert batches == per_rank // batch_size
-    # Nothing has been shared out anew: another pass repeats.
+    # The ranks have not changed, so another pass repeats the partition.
     assert len(list(loader)) == per_rank // batch_size
 
     sampler.set_epoch(2)
@@ -215,13 +215,13 @@ def test_new_hosts_interrupt_all_ranks(hvd):
     state = hvd.elastic.TorchState(step=1)
     state.commit()
     last = hvd.size() - 1
-    if hvd.rank() == last:  # that only one rank has heard of them is enough
+    if hvd.rank() == last:  # it suffices that one rank was notified
         state.on_hosts_updated(100, HostUpdateResult.added)
     with pytest.raises(HostsUpdatedInterrupt) as caught:
         state.commit()
     assert caught.value.skip_sync is False
     state.commit()  # once for each change
-    state.on_hosts_updated(90, HostUpdateResult.added)  # an older one
+    state.on_hosts_updated(90, HostUpdateResult.added)  # an older change
     state.commit()
     state.on_hosts_updated(110 + hvd.rank(), HostUpdateResult.removed)
     with pytest.raises(HostsUpdatedInterrupt) as caught:
@@ -234,7 +234,7 @@ def test_new_hosts_interrupt_all_ranks(hvd):
 
 
 class Recorded(ObjectState):
-    """A state that notes what is done with it, on its own."""
+    """A state that records the calls of its methods; a job of one rank."""
 
     def __init__(self, **kwargs):
         self.calls = []
@@ -281,7 +281,7 @@ def test_other_exceptions_end_the_loop():
 
     with pytest.raises(KeyError):
         run_fn(train, lambda: pytest.fail("joined again"))(state)
-    notification_manager.handle_hosts_updated(1, HostUpdateResult.added)  # nobody listens any more
+    notification_manager.handle_hosts_updated(1, HostUpdateResult.added)  # no listener is left
     state.check_host_updates()
 
 
@@ -298,7 +298,7 @@ def test_changes_reach_the_states_that_train():
         return len(rounds)
 
     assert run_fn(train, lambda: None)(state) == 2
-    assert rounds == [0, 5]  # what has been done stays
+    assert rounds == [0, 5]  # completed rounds are kept
 
 
 def test_a_state_that_cannot_ask_all_ranks_never_skips():

@@ -1,4 +1,4 @@
-"""What goes wrong raises, on all ranks, with the words that programs look for; and the job goes on."""
+"""Errors are raised on all ranks, with Horovod's words, and the job goes on afterwards."""
 
 import pytest
 import torch
@@ -159,9 +159,9 @@ def test_adasum_wants_a_power_of_two(hvd):
 def test_a_tensor_that_was_resized_before_its_handle_was_used(hvd):
     tensor = torch.ones(4)
     handle = hvd.allreduce_async_(tensor, name="resized")
-    while not hvd.poll(handle):  # else its memory might be written to after it was freed
+    while not hvd.poll(handle):  # or its memory might be written to after it was freed
         pass
-    tensor.resize_(1 << 20)  # more than what there was could hold: it moves
+    tensor.resize_(1 << 20)  # larger than its memory, so it is moved
     with pytest.raises(RuntimeError, match="resize_"):
         hvd.synchronize(handle)
 

@@ -1,4 +1,4 @@
-"""Bringing all ranks to the same state."""
+"""Broadcast of parameters, optimizer state and objects."""
 
 import copy
 
@@ -95,7 +95,7 @@ def stepped(optimizer, model, steps):
 
 
 def contents(value):
-    """The state with tensors as lists, to be compared and pickled."""
+    """The state with lists in place of tensors, to be compared and pickled."""
     if isinstance(value, torch.Tensor):
         return ("tensor", str(value.dtype), value.tolist())
     if isinstance(value, dict):
@@ -108,7 +108,8 @@ def contents(value):
 @pytest.mark.parametrize("kind", OPTIMIZERS)
 @pytest.mark.parametrize("steps_elsewhere", [0, 2])
 def test_broadcast_optimizer_state(hvd, kind, steps_elsewhere):
-    """Rank 0 has made three steps, the others none or some: all go on from rank 0's."""
+    """Rank 0 has made three steps, the others none or some; all continue with the state of rank
+    0."""
     model = model_of(hvd)
     optimizer = OPTIMIZERS[kind](model.parameters())
     stepped(optimizer, model, 3 if hvd.rank() == 0 else steps_elsewhere)
@@ -119,7 +120,7 @@ def test_broadcast_optimizer_state(hvd, kind, steps_elsewhere):
     assert hvd.allgather_object(after) == [after] * hvd.size()
     if hvd.rank() == 0:
         assert after == contents(before)
-    # It makes no step for it.
+    # The broadcast makes no step.
     assert all(torch.equal(a, b) for a, b in zip(parameters, model.parameters()))
     stepped(optimizer, model, 1)
 

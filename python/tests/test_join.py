@@ -1,5 +1,5 @@
-"""Operations while ranks join, and after: those without a name, which are named by a count, above
-all.
+"""Operations during and after joins, above all those without a name, which are named by a
+counter.
 """
 
 import pytest
@@ -14,14 +14,15 @@ def test_unnamed_operations_after_a_join(several):
     hvd = several
     size, rank = hvd.size(), hvd.rank()
     for epoch in range(3):
-        # Rank 0 has least data, or most; with three ranks all have different numbers of batches.
+        # Rank 0 has the least data, or the most; with three ranks all have different numbers of
+        # batches.
         batches = list(range(size)) if epoch % 2 else list(range(size, 0, -1))
         for batch in range(batches[rank]):
             reduced = hvd.allreduce(torch.ones(2), op=hvd.Sum)
             check(hvd, reduced, sum(own > batch for own in batches))
         last = hvd.join()
         assert 0 <= last < size
-        # All ranks name these alike, whatever the count before.
+        # All ranks use the same name, whatever the number of earlier operations.
         check(hvd, hvd.allreduce(torch.ones(2), op=hvd.Sum), size)
         assert hvd.allgather(torch.tensor([rank])).tolist() == list(range(size))
         check(hvd, hvd.broadcast(torch.full((2,), float(rank)), 0), 0.0)

@@ -1,4 +1,4 @@
-"""The operations: results by dtype, shape and way of calling."""
+"""Results of the operations by dtype, shape and form of the call."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ SHAPES = [(), (0,), (7,), (3, 5), (2, 3, 4)]
 
 
 def of_rank(rank, shape, dtype):
-    """A tensor that differs from rank to rank, of small numbers that every dtype has."""
+    """A tensor that differs between ranks, of small numbers that every dtype can represent."""
     count = torch.Size(shape).numel()
     numbers = (torch.arange(count) * (rank + 2) + rank) % 7 + 1
     return numbers.reshape(shape).to(dtype)
@@ -92,7 +92,7 @@ def test_in_place_on_a_leaf_that_requires_a_gradient(hvd):
 
 def test_a_tensor_is_kept_until_its_handle_is_used(hvd):
     handles = [hvd.allreduce_async_(torch.full((1000,), 2.0), name=f"dropped.{i}") for i in range(50)]
-    # Their memory would go to these.
+    # If it were freed, these tensors would get its memory.
     others = [torch.full((1000,), float("nan")) for _ in range(100)]
     for handle in handles:
         assert torch.equal(hvd.synchronize(handle), torch.full((1000,), 2.0))
@@ -248,7 +248,7 @@ def test_join_counts_for_nothing(several):
     if hvd.rank() == last:
         hvd.barrier()
         for _ in range(3):
-            # The others have joined, or will have.
+            # The other ranks have joined, or will.
             result = hvd.allreduce(torch.ones(2), name="after_join", op=hvd.Sum)
             assert (result <= hvd.size()).all() and (result >= 1).all()
     else:

@@ -1,4 +1,4 @@
-"""`DistributedOptimizer`: the same steps as one process would make with the batches of all ranks joined."""
+"""`DistributedOptimizer` makes the steps that one process would make with the joined batches."""
 
 import copy
 import gc
@@ -30,7 +30,7 @@ def image_network():
 
 
 def twins(make, kind, **options):
-    """Two copies of a model with an optimizer of its own each, alike on all ranks."""
+    """Two equal copies of a model, each with its own optimizer, equal on all ranks."""
     torch.manual_seed(1)
     model = make()
     other = copy.deepcopy(model)
@@ -38,7 +38,8 @@ def twins(make, kind, **options):
 
 
 def batches(hvd, *shape, passes=1):
-    """The batches of all ranks, by pass and rank; those of this rank by pass; the same on all ranks."""
+    """The batches of all ranks by pass and rank, equal on all ranks; and those of this rank by
+    pass."""
     torch.manual_seed(2)
     everybodys = [[torch.randn(ROWS, *shape) for _ in range(hvd.size())] for _ in range(passes)]
     return everybodys, [of_pass[hvd.rank()] for of_pass in everybodys]
@@ -62,7 +63,8 @@ def step(optimizer, model, *own):
 
 
 def plain_step(optimizer, model, everybodys):
-    """What :func:`step` is to do, by one process: gradients are added up over passes, averaged over ranks."""
+    """The step that :func:`step` must make, in one process: sums over passes, averages over
+    ranks."""
     optimizer.zero_grad()
     for of_pass in everybodys:
         loss_of(model, torch.cat(of_pass)).backward()
@@ -106,7 +108,7 @@ def test_the_class_is_derived_from_the_wrapped_ones(hvd):
 
 
 class Scaled(torch.optim.SGD):
-    """An optimizer that cannot be made from its groups and defaults alone."""
+    """An optimizer that cannot be created from its groups and defaults alone."""
 
     def __init__(self, params, scale, **options):
         super().__init__(params, **options)
@@ -136,7 +138,7 @@ def test_gradients_of_several_backward_passes_add_up(hvd):
     for _ in range(2):
         step(optimizer, model, *own[:2])
         plain_step(plain, other, everybodys[:2])
-    # An epoch that ends in the middle: what is there is reduced.
+    # An epoch that ends between the passes of a step: the gradients so far are reduced.
     step(optimizer, model, own[2])
     plain_step(plain, other, everybodys[2:])
     assert_alike(model, other)
@@ -159,7 +161,7 @@ def test_no_sync_adds_up_without_reducing(hvd):
         loss_of(model, own[2]).backward()
         optimizer.step()
         plain_step(plain, other, everybodys)
-    # Nothing but passes within it: the step reduces them.
+    # All passes are in the context: the step reduces their gradients.
     optimizer.zero_grad()
     with optimizer.no_sync():
         loss_of(model, own[0]).backward()
@@ -173,7 +175,7 @@ def test_one_backward_pass_too_many(several):
     model, optimizer, *_ = twins(network, torch.optim.SGD, lr=0.1)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     _, (own,) = batches(hvd, 6)
-    for _ in range(2):  # in the first step, when gradients wait, and in the second, when they travel
+    for _ in range(2):  # in the first step, gradients wait; in the second, they are in flight
         optimizer.zero_grad()
         loss = loss_of(model, own)
         loss.backward(retain_graph=True)
@@ -300,7 +302,7 @@ def test_compressed_gradients(hvd, kind, groups):
 
 def test_a_compressor_of_ones_own(hvd):
     class Halved(hvd.compression.Compressor):
-        """Leaves the tensor where it is, and the result is not what was reduced."""
+        """Does not change the tensor; its result is not the reduced tensor."""
 
         @staticmethod
         def compress(tensor):
@@ -344,7 +346,7 @@ def test_gradients_in_another_layout_than_the_weights(several):
     gradient = torch.arange(48.0).view(4, 3, 2, 2)
     layouts = [gradient.clone(), gradient.to(memory_format=torch.channels_last), gradient.mT.contiguous().mT]
     for _ in range(2):
-        # Each rank has another one.
+        # Another layout on each rank.
         weight.grad = layouts[hvd.rank() % 3] * (hvd.rank() + 1.0)
         optimizer.synchronize()
         assert torch.equal(weight.grad, gradient * (hvd.size() + 1) / 2)
@@ -444,7 +446,7 @@ def test_a_parameter_without_gradient_on_one_rank(several, groups):
         optimizer.zero_grad(set_to_none=True)
         model(torch.ones(1, 6), head=min(hvd.rank(), 1)).sum().backward()
         optimizer.synchronize()
-        # Rank 0 alone has used the first head, for whose bias the gradient is 1.
+        # Only rank 0 used the first head, for whose bias the gradient is 1.
         assert torch.allclose(model.heads[0].bias.grad, torch.full((3,), 1 / hvd.size()))
         assert torch.allclose(model.heads[1].bias.grad, torch.full((3,), 1 - 1 / hvd.size()))
         with optimizer.skip_synchronize():
@@ -535,7 +537,7 @@ def test_a_group_that_is_added_later(hvd):
         if round == 2:
             for one, layers in ((optimizer, model), (plain, other)):
                 one.add_param_group({"params": layers[2].parameters()})
-            model.zero_grad()  # what has come together there meanwhile
+            model.zero_grad()  # gradients accumulated there in the meantime
             other.zero_grad()
         step(optimizer, model, *own)
         plain_step(plain, other, everybodys)
@@ -664,7 +666,7 @@ def test_a_gradient_scaler(hvd):
     model, optimizer, *_ = twins(network, torch.optim.SGD, lr=0.1)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     before = model[0].weight.clone()
-    # Without a GPU it does nothing itself, but calls what it calls.
+    # Without a GPU the scaler only forwards its calls.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         scaler = torch.cuda.amp.GradScaler(enabled=False)
@@ -769,7 +771,7 @@ def test_models_that_differ(several):
     layer(torch.zeros(1, 3)).sum().backward()
     with pytest.raises(ValueError, match="does not have parameter 'weight'"):
         optimizer.step()
-    # Nothing was left on its way.
+    # Nothing is in flight.
     hvd.allreduce_(torch.ones(5), name="bias")
 
 
@@ -782,7 +784,7 @@ def test_a_rank_that_has_joined_before_its_first_step(several):
         optimizer.synchronize()
         assert torch.allclose(weight.grad, torch.full((3,), (hvd.size() - 1) / hvd.size()))
     hvd.join()
-    for _ in range(2):  # with all ranks again, of which one has never compared its model
+    for _ in range(2):  # with all ranks again, of which one has not compared its model yet
         optimizer.zero_grad()
         weight.sum().backward()
         optimizer.synchronize()
@@ -822,7 +824,7 @@ def test_errors_leave_the_optimizer_usable(several):
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
     _, own = batches(hvd, 6)
     step(optimizer, model, *own)
-    # From here on the ranks disagree about how gradients are scaled.
+    # From here on the scale factors differ between ranks.
     optimizer._reducer._factors = (1.0 + hvd.rank(), 1.0)
     optimizer.zero_grad()
     loss_of(model, own[0]).backward()

@@ -1,4 +1,4 @@
-"""Process sets: what they tell of themselves, and operations within them."""
+"""Process sets: their properties, and operations within them."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ import torch
 
 @pytest.fixture
 def sets(several):
-    """The even ranks' set, the odd ranks', and that of this rank."""
+    """The set of even ranks, that of odd ranks, and the one of this rank."""
     hvd = several
     even = hvd.add_process_set(range(0, hvd.size(), 2))
     odd = hvd.add_process_set(range(1, hvd.size(), 2))
@@ -60,7 +60,7 @@ def test_before_and_after_registration(several):
         hvd.add_process_set(pair)
     assert hvd.remove_process_set(pair) is True
     assert pair.process_set_id is None
-    # Its number is free again.
+    # The number can be used again.
     assert hvd.add_process_set(pair).process_set_id == number
     assert hvd.remove_process_set(pair)
 
@@ -105,7 +105,7 @@ def test_operations(several, sets):
     assert hvd.allgather(tensor[:1], process_set=mine).tolist() == members
     (result,) = hvd.grouped_allgather([tensor[:1]], process_set=mine)
     assert result.tolist() == members
-    for root in members:  # a rank of the job
+    for root in members:  # a rank within the job
         assert hvd.broadcast(tensor, root, f"from {root}", mine).tolist() == [float(root)] * 3
     with pytest.raises(ValueError, match="invalid root rank"):
         hvd.broadcast(tensor, 1 - rank % 2, process_set=mine)
@@ -123,7 +123,7 @@ def test_operations(several, sets):
 
 def test_unnamed_operations_are_counted_by_set(several, sets):
     hvd, (_, _, mine) = several, sets
-    for _ in range(1 + hvd.rank() % 2):  # the odd ranks' set makes one more
+    for _ in range(1 + hvd.rank() % 2):  # the set of odd ranks runs one more
         hvd.broadcast(torch.ones(1), mine.ranks[0], process_set=mine)
     assert hvd.allreduce(torch.ones(1), op=hvd.Sum).item() == hvd.size()
 

@@ -1,4 +1,4 @@
-"""Batch normalization over all ranks' batches is batch normalization over the batch of all ranks."""
+"""`SyncBatchNorm` over all ranks' batches equals batch normalization over the joined batch."""
 
 import pytest
 import torch
@@ -83,7 +83,7 @@ def test_running_statistics_need_not_be_tracked(hvd):
     assert layer.running_mean is None
     total = hvd.allreduce(layer(torch.randn(4, 3) + hvd.rank()).detach().sum(0), op=hvd.Sum)
     assert torch.allclose(total, torch.zeros(3), atol=1e-4)
-    # In evaluation every rank is on its own.
+    # In evaluation every rank uses only its own input.
     layer.eval()
     assert torch.allclose(layer(torch.randn(4, 3) + hvd.rank()).sum(0), torch.zeros(3), atol=1e-4)
 

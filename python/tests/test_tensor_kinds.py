@@ -7,7 +7,7 @@ TRUTH = torch.tensor([2, 0, 255, 1], dtype=torch.uint8)
 
 
 def negative(size):
-    """Values -1, -2 …, of which the memory holds 1, 2 …"""
+    """Values -1, -2 … in memory that holds 1, 2 …"""
     tensor = torch._neg_view(torch.arange(1.0, size + 1))
     assert tensor.is_neg() and tensor.is_contiguous()
     return tensor
@@ -36,7 +36,7 @@ def test_sums_of_negative_views(hvd):
         assert torch.equal(one, expected)
     for one in hvd.synchronize(hvd.grouped_allreduce_async(tensors[:2], op=hvd.Sum)):
         assert torch.equal(one, expected)
-    # The tensors themselves are as they were.
+    # The tensors themselves are unchanged.
     for tensor in tensors:
         assert torch.equal(tensor, -torch.arange(1.0, 5) * (hvd.rank() + 1))
 
@@ -61,7 +61,7 @@ def test_negative_leaves_that_require_a_gradient(hvd):
 
 
 def test_the_imaginary_part_of_a_conjugate(hvd):
-    # As user code comes to a negative bit.
+    # The usual way to get a negative bit.
     value = torch.complex(torch.zeros(()), torch.tensor(float(hvd.rank() + 1)))
     imaginary = value.conj().imag
     assert imaginary.is_neg() and imaginary.is_contiguous()
@@ -126,7 +126,7 @@ def test_negative_gradients(hvd, compression):
     )
     for _ in range(2):
         optimizer.zero_grad(set_to_none=True)
-        # d/dp of -(p · (rank + 1)); torch leaves the sign to the bit.
+        # d/dp of -(p · (rank + 1)); torch stores the sign in the negative bit.
         value = torch.complex(torch.zeros(()), parameter * (hvd.rank() + 1)).conj().imag
         value.backward()
         optimizer.step()
@@ -185,7 +185,7 @@ def test_truth_values_in_parameters_and_buffers(hvd):
 
 
 class Wrapper(torch.Tensor):
-    """A subclass without memory, as those of torch that hold other tensors."""
+    """A subclass without memory, like those of torch that wrap other tensors."""
 
     @staticmethod
     def __new__(cls, tensor):

@@ -1,16 +1,18 @@
-//! One host: shared memory.
+//! Backend for ranks on one host: shared memory for control and data.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Failure, Opened, failure};
+use super::Opened;
 use crate::collective::local::LocalCollective;
+use crate::error::{Failure, failure};
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
-use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
+use crate::rendezvous::{Patience, RendezvousConfig};
+use crate::transport::local::LocalTransport;
 
-/// Spinning before sleeping, where there is a core for every rank of the host: about what waking a sleeper costs,
-/// so that it is never much worse than the better of the two.
+/// Time of spinning before a thread sleeps, if every rank of the host has a core. It is about the
+/// cost of waking a thread, so the sum of both is at most about twice the better choice.
 const SPIN: Duration = Duration::from_micros(100);
 
 pub(super) fn open(config: &RendezvousConfig, cache_words: usize, knobs: &Knobs) -> Result<Opened, Failure> {
@@ -27,7 +29,7 @@ pub(super) fn open(config: &RendezvousConfig, cache_words: usize, knobs: &Knobs)
     })
 }
 
-/// How long to wait, and how, where each rank of this host wants `threads / ranks` cores.
+/// Waiting times of a process set; each rank of this host uses `threads / ranks` cores.
 pub(super) fn patience(knobs: &Knobs, threads: usize) -> Patience {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let seconds = Duration::from_secs;

@@ -1,17 +1,18 @@
-//! The backend: over what the ranks of a job reach one another, and how a process set's transport and collective come about.
+//! Backend: selects shared memory or MPI for a job, and opens the transport and the collective of
+//! each process set.
 
 use std::sync::Arc;
 
 use crate::collective::Collective;
-use crate::collective::nccl::gpu_error;
 use crate::collective::shaped::ShapedCollective;
-use crate::error::{Error, StartError};
+use crate::error::{DeviceError, Error, Failure, StartError};
 use crate::gpu::{self, GpuError};
 use crate::identity::{Hosts, Identity};
 use crate::knobs::{self, Knobs};
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::Watch;
+use crate::traffic::MpiTraffic;
 use crate::transport::Transport;
-use crate::transport::local::RendezvousConfig;
 
 mod local;
 #[cfg(feature = "mpi")]
@@ -19,19 +20,7 @@ mod mpi;
 #[cfg(not(feature = "mpi"))]
 #[path = "no_mpi.rs"]
 mod mpi;
-mod traffic;
-
-pub use traffic::MpiTraffic;
-
-/// Why the ranks of a set did not come together.
-pub(crate) type Failure = Arc<dyn std::error::Error + Send + Sync>;
-
-/// An error as that.
-pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> Failure {
-    Arc::new(error)
-}
-
-/// Control and data of one process set, who watches over its ranks, and how they are spread.
+/// Open process set: control, data, the watch over its ranks, and their hosts.
 pub(crate) struct Opened {
     pub(crate) transport: Box<dyn Transport>,
     pub(crate) collective: Box<dyn Collective>,
@@ -39,26 +28,27 @@ pub(crate) struct Opened {
     pub(crate) hosts: Hosts,
 }
 
-/// See the module; the same for all process sets of a context.
+/// Selected backend, shared by all process sets of a context.
 pub(crate) struct Backend {
     reach: Reach,
-    /// Each rank has a GPU, and reports it before the rendezvous.
+    /// Whether each rank uses a GPU, which it opens before the rendezvous.
     on_gpu: bool,
 }
 
-/// How ranks are connected, and how data in host memory is transferred.
+/// Connection of the ranks, and path of data in host memory.
 enum Reach {
     /// Shared memory.
     Local,
-    /// MPI, whichever way that goes.
+    /// MPI, with shared memory within hosts where operations are hierarchical.
     Mpi(mpi::Mpi),
 }
 
 impl Backend {
-    /// The one that the knobs name, or that the job needs.
+    /// Selects the backend that the knobs name, or the one that the job needs.
     ///
     /// # Errors
-    /// Ranks on several hosts without MPI; MPI without its feature; no GPU for this rank, if it is to have one.
+    /// Ranks on several hosts without MPI; `RONDE_BACKEND=mpi` without the feature; no GPU for this
+    /// rank where the backend needs one.
     pub(crate) fn choose(knobs: &Knobs, identity: &Identity) -> Result<Self, Error> {
         let several_hosts = identity.local_size != identity.size;
         let reach = match knobs.backend {
@@ -77,12 +67,12 @@ impl Backend {
         };
         let on_gpu = knobs.backend == knobs::Backend::Nccl;
         if on_gpu {
-            open_gpu(identity.local_rank).map_err(|source| gpu_error(identity.rank, source))?;
+            open_gpu(identity.local_rank).map_err(|source| DeviceError::of_rank(identity.rank, source))?;
         }
         Ok(Self { reach, on_gpu })
     }
 
-    /// Its word for `RONDE_BACKEND`.
+    /// Returns the name of the backend, as `RONDE_BACKEND` takes it.
     pub(crate) fn name(&self) -> &'static str {
         match &self.reach {
             _ if self.on_gpu => "nccl",
@@ -91,7 +81,7 @@ impl Backend {
         }
     }
 
-    /// What this process has sent over MPI, if that is what it uses.
+    /// Messages that this process has sent over MPI; `None` for other backends.
     pub(crate) fn traffic(&self) -> Option<MpiTraffic> {
         match &self.reach {
             Reach::Local => None,
@@ -99,10 +89,10 @@ impl Backend {
         }
     }
 
-    /// Meets the other ranks of a set; that of all ranks comes first.
+    /// Runs the rendezvous with the other ranks of a set. The set of all ranks must be the first.
     ///
     /// # Errors
-    /// Ranks that do not come or do not fit, too little memory.
+    /// Ranks that do not arrive in time or do not match this one; too little memory.
     pub(crate) fn open(
         &self,
         config: &RendezvousConfig,
@@ -121,7 +111,7 @@ impl Backend {
     }
 }
 
-/// Opens the GPU of the rank that is number `local_rank` on this host, for all that this process will do with it.
+/// Opens the GPU with index `local_rank` for this process.
 fn open_gpu(local_rank: usize) -> Result<(), GpuError> {
     gpu::devices()
         .get(gpu::devices().ordinal_of(local_rank)?)

@@ -1,23 +1,26 @@
-//! Any hosts: MPI.
+//! Backend for ranks on any hosts: MPI among hosts, shared memory within a host.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use super::{Failure, MpiTraffic, Opened, failure};
+use super::Opened;
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::collective::mpi::{HierarchicalCollective, IntraNode, Lane, Map, MpiCollective};
 use crate::error::Error;
+use crate::error::{Failure, failure};
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::mpi::{self, Communicators, MpiJob};
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::Watch;
-use crate::transport::local::{LocalTransport, Opened as Shared, RendezvousConfig};
+use crate::traffic::MpiTraffic;
+use crate::transport::local::{LocalTransport, Opened as Shared};
 use crate::transport::mpi::{HostLayout, MpiTransport};
 
-/// A context's MPI.
+/// MPI state of a context.
 pub(crate) struct Mpi {
-    /// The job's state, after the rendezvous.
+    /// State of the job, set by the first rendezvous.
     job: OnceLock<Arc<MpiJob>>,
 }
 
@@ -26,7 +29,7 @@ impl Mpi {
         Ok(Self { job: OnceLock::new() })
     }
 
-    /// See [`super::Backend::traffic`].
+    /// Messages sent so far ([`super::Backend::traffic`]).
     pub(super) fn traffic(&self) -> MpiTraffic {
         mpi::traffic()
     }
@@ -36,7 +39,7 @@ impl Mpi {
         let is_world = self.job.get().is_none();
         let (job, communicators) = match self.job.get() {
             None => {
-                // A rank here is two threads that may be busy at once: its own and MPI's.
+                // Each rank has two threads that may be busy at once: the engine's and MPI's.
                 let (job, communicators) =
                     mpi::connect_job(config, |ranks_here| super::local::patience(knobs, 2 * ranks_here))?;
                 (self.job.get_or_init(|| Arc::new(job)), communicators)
@@ -65,8 +68,8 @@ impl Mpi {
             leaders: lane.filter(|_| host_map.place == 0).map(|lane| lane.control),
         };
         let collective: Box<dyn Collective> = match data {
-            // The hierarchical collective is created at the start, even if it is off: the settings may change at any
-            // cycle.
+            // The hierarchical collective is created at the start, even if it is off: the settings
+            // may change at any cycle.
             Some((data, watch)) if hosts.why_flat().is_none() => {
                 let (rank, size) = (host_map.place, host_map.hosts[host_map.own].len());
                 let spin = super::local::patience(knobs, 2 * size).spin;
@@ -95,18 +98,19 @@ impl Mpi {
     }
 }
 
-/// The members of a set, grouped by host.
+/// Members of a process set, grouped by host.
 struct HostMap {
-    /// Set ranks, ascending; the hosts in the order of their first ones.
+    /// Set ranks of each host, ascending; hosts in the order of their first ranks.
     hosts: Vec<Vec<usize>>,
-    /// This rank's.
+    /// Index of this rank's host.
     own: usize,
-    /// This rank's place there.
+    /// Index of this rank among the ranks of its host.
     place: usize,
 }
 
 impl HostMap {
-    /// As rank `rank` of the set of these job ranks, of which `leaders` says who share a host.
+    /// Groups the set of the job ranks `members`, as seen by set rank `rank`. `leaders` maps each
+    /// job rank to the first rank of its host.
     fn of(leaders: &[usize], members: &[usize], rank: usize) -> Self {
         let leader = |rank: usize| leaders[members[rank]];
         let mut hosts: Vec<Vec<usize>> = Vec::new();
@@ -129,8 +133,8 @@ impl HostMap {
         Hosts::of(self.hosts.iter().map(Vec::len))
     }
 
-    /// Connects the ranks of this host: for what the set's ranks tell one another, if there are several, and about 2 MiB each for
-    /// tensors, if these may be hierarchical.
+    /// Connects the ranks of this host: about 2 MiB each for tensors if operations may be
+    /// hierarchical, and memory for control messages if the host has several ranks.
     fn connect_intra_node(
         &self,
         config: &RendezvousConfig,
@@ -144,7 +148,8 @@ impl HostMap {
         let here = of_set(config, &self.hosts[self.own], &format!("host{}", self.own));
         let mut patience = super::local::patience(knobs, 2 * size);
         if self.place > 0 {
-            // It waits for the first rank of its host, which may wait for another host: the heartbeat knows for which rank.
+            // This waits for the first rank of the host, which may wait for another host. The
+            // heartbeat reports the rank that everyone waits for.
             patience.warn_after = Duration::ZERO;
             patience.give_up_after = None;
         }
@@ -156,7 +161,7 @@ impl HostMap {
         Ok(Some(shared))
     }
 
-    /// The ranks of this rank's lane, as the set orders them, and the host of each.
+    /// Set ranks of this rank's lane, ascending, and the host of each.
     fn in_lane(&self) -> (Vec<usize>, Vec<usize>) {
         let hosts = self.hosts.iter().enumerate();
         let mut ranks: Vec<(usize, usize)> = hosts.map(|(host, ranks)| (ranks[self.place], host)).collect();
@@ -164,7 +169,8 @@ impl HostMap {
         ranks.into_iter().unzip()
     }
 
-    /// Connects the ranks of this rank's lane, if it has one. Those of the first speak for their hosts.
+    /// Connects the ranks of this rank's lane, if it has one. The ranks of the first lane also
+    /// exchange control messages for their hosts.
     fn connect_inter_node(
         &self,
         job: &Arc<MpiJob>,
@@ -182,7 +188,7 @@ impl HostMap {
         mpi::connect_set(job, &lane).map(Some).map_err(failure)
     }
 
-    /// This rank's lane, with its communicators.
+    /// Returns this rank's lane with its communicators.
     fn lane(&self, job: &Arc<MpiJob>, communicators: Communicators) -> Lane {
         let (_, hosts) = self.in_lane();
         let rank = hosts
@@ -196,7 +202,7 @@ impl HostMap {
     }
 }
 
-/// Rendezvous configuration called `name` for some ranks of the set, this one among them.
+/// Rendezvous configuration `name` for `ranks`, some ranks of the set with this rank among them.
 fn of_set(config: &RendezvousConfig, ranks: &[usize], name: &str) -> RendezvousConfig {
     RendezvousConfig {
         job_key: format!("{}/{name}", config.job_key),
@@ -220,7 +226,7 @@ mod tests {
         assert_eq!(of(0).in_lane(), (vec![0, 1], vec![0, 1]));
         assert_eq!(of(3).in_lane(), (vec![2, 3], vec![1, 0]));
         assert_eq!(of(0).hosts(), Hosts::of([3, 2]));
-        // Of a set of job ranks 1, 3 and 4 the first is on the host that comes first.
+        // In a set of job ranks 1, 3 and 4, the first rank determines the first host.
         let set = HostMap::of(&leaders, &[1, 3, 4], 2);
         assert_eq!((&set.hosts[..], set.own), (&[vec![0], vec![1, 2]][..], 1));
     }

@@ -1,11 +1,14 @@
-//! MPI in a build without it: it cannot be had.
+//! Stand-in for MPI in a build without the feature: opening it fails, and the error names the
+//! feature.
 
-use super::{Failure, MpiTraffic, Opened};
+use super::Opened;
+use crate::error::Failure;
 use crate::error::{Error, StartError};
 use crate::knobs::Knobs;
-use crate::transport::local::RendezvousConfig;
+use crate::rendezvous::RendezvousConfig;
+use crate::traffic::MpiTraffic;
 
-/// There is none.
+/// Has no values.
 pub(crate) enum Mpi {}
 
 impl Mpi {

@@ -1,84 +1,91 @@
-//! Clock alignment: estimates the offset of a rank's clock from rank 0's, from round trips of messages.
+//! Clock alignment: estimates the offset of a rank's clock from rank 0's, from round trips of
+//! messages.
 //!
-//! A *round*: this rank reads its clock (`sent`), rank 0 reads its own some time after that (`stamp`), and this rank
-//! reads its clock again when it knows the stamp (`received`). Whatever the delays of the messages,
-//! the stamp was taken between the two readings; so rank 0's clock was ahead by
-//! `stamp − (sent + received) / 2`, within half the round trip (Cristian, *Probabilistic clock
-//! synchronization*, 1989). Of several rounds the quickest is the most precise.
+//! A *round* has three readings: this rank reads its clock (`sent`), rank 0 reads its own clock
+//! later (`stamp`), and this rank reads its clock again when it has received the stamp
+//! (`received`). Whatever the delays of the messages, the stamp was taken between the two readings.
+//! So rank 0's clock was ahead by `stamp − (sent + received) / 2`, within half the round trip
+//! (Cristian, *Probabilistic clock synchronization*, 1989). The round with the shortest round trip
+//! is the most precise one.
 //!
 //! One measurement does not give the drift of the clocks; two do, within the error of both:
 //!
 //! ```text
-//! offset │                      ┬ within error of the later one
+//! offset │                      ┬ error of the later measurement
 //!        │            ________--┴
-//!        │ ┬ ___------            the slopes of all lines through both bars
-//!        │ ┴ within error of the earlier one
+//!        │ ┬ ___------            drift: slopes of all lines through both bars
+//!        │ ┴ error of the earlier measurement
 //!        └─────────────────────────── this rank's clock
 //! ```
 //!
-//! Each of the earlier measurements bounds the slope to the newest; it lies where all these bounds overlap. If they do
-//! not, the drift has changed or a clock was set: then only what fits the newest counts, from there backwards.
+//! Each earlier measurement bounds the slope to the newest one. The drift lies in the intersection
+//! of these bounds. If the intersection is empty, the drift has changed or a clock was set. Then
+//! only the measurements that agree with the newest one count, from there backwards.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Nanos;
 
-/// Rounds of one measurement. One in eight meets with nothing in its way even on a busy host, and eight take about a
-/// millisecond where a message takes 50 µs: nothing, every half minute.
+/// Rounds of one measurement. Even on a busy host about one in eight is not delayed. Eight rounds
+/// take about a millisecond if a message takes 50 µs, which is negligible every half minute.
 pub(crate) const ROUNDS: usize = 8;
 
-/// From the first measurement to the second. Until then the drift is unknown, and 100 ppm make 0.1 ms of a second.
+/// Time from the first measurement to the second. The drift is unknown until then: 100 ppm cause an
+/// error of 0.1 ms in one second.
 const FIRST_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Between measurements in the long run; the interval doubles until then. 1 ppm makes 30 µs of it, about what a round
-/// trip leaves open anyway.
+/// Longest time between measurements; the interval doubles until then. A drift error of 1 ppm adds
+/// 30 µs in this time, about as much as the error of one round trip.
 const INTERVAL: Duration = Duration::from_secs(30);
 
-/// Measurements that the drift is taken from: eight minutes, in which a machine's temperature, and with it the drift, does
-/// not change much.
+/// Measurements that the drift is computed from. They cover eight minutes, in which the temperature
+/// of a machine, and so the drift, changes little.
 const HISTORY: usize = 16;
 
-/// What a clock may drift, parts per thousand million: Linux steers a clock by at most 500 ppm, and two are compared.
+/// Largest drift between two clocks, parts per billion. Linux adjusts one clock by at most 500 ppm.
 const DRIFT_MAX_PPB: i64 = 1_000_000;
 
-/// By how much a drift may change until it is measured again: quartz does so with the temperature of its room.
+/// Largest change of the drift until the next measurement, parts per billion. The frequency of
+/// quartz depends on its temperature.
 const WANDER_PPB: u64 = 1_000;
 
-/// How a rank's clock relates to that of rank 0: `reference = own + offset + drift · (own − at)`.
+/// Relation of a rank's clock to rank 0's: `reference = own + offset + drift · (own − at)`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Alignment {
-    /// This rank's clock when `offset_ns` was measured.
+    /// Reading of this rank's clock when `offset_ns` was measured.
     pub at: Nanos,
-    /// To be added to this rank's clock, nanoseconds.
+    /// Nanoseconds to add to this rank's clock.
     pub offset_ns: i64,
-    /// Half the round trip of the best measurement, nanoseconds: `offset_ns` is not further off than this.
+    /// Bound on the error of `offset_ns`, nanoseconds: half the round trip of the best measurement.
     pub error_ns: u64,
-    /// How much the offset grows, nanoseconds a second (parts per thousand million); 0 while it may be either way.
+    /// Growth of the offset, nanoseconds per second (parts per billion); 0 while its sign is
+    /// unknown.
     pub drift_ppb: i64,
-    /// `drift_ppb` is not further off than this.
+    /// Bound on the error of `drift_ppb`.
     pub drift_error_ppb: u64,
 }
 
 impl Alignment {
-    /// What rank 0's clock shows when this rank's shows `own`; zero for times before rank 0's clock began.
+    /// Converts a time of this rank's clock to rank 0's; zero for times before rank 0's clock
+    /// began.
     pub fn to_reference(self, own: Nanos) -> Nanos {
         let since = i128::from(own.0) - i128::from(self.at.0);
         nanos(i128::from(own.0) + i128::from(self.offset_ns) + part(since, self.drift_ppb))
     }
 
-    /// What this rank's clock shows when rank 0's shows `reference`.
+    /// Converts a time of rank 0's clock to this rank's.
     pub fn to_own(self, reference: Nanos) -> Nanos {
         let own = i128::from(reference.0) - i128::from(self.offset_ns);
         if self.drift_ppb == 0 {
             return nanos(own);
         }
-        let since = own - i128::from(self.at.0); // as the reference counts
+        let since = own - i128::from(self.at.0); // on rank 0's clock
         nanos(i128::from(self.at.0) + since * BILLION / (BILLION + i128::from(self.drift_ppb)))
     }
 
-    /// How far off a time on rank 0's clock may be that was converted from this rank's `own`, if the drift has stayed as
-    /// it was measured.
+    /// Bound on the error of a time that was converted from this rank's `own`, if the drift has
+    /// stayed as measured.
     pub fn error_at(&self, own: Nanos) -> Duration {
         let since = u128::from(own.0.abs_diff(self.at.0));
         let drifted = (since * u128::from(self.drift_error_ppb)).div_ceil(BILLION as u128);
@@ -91,7 +98,8 @@ impl Alignment {
 
 const BILLION: i128 = 1_000_000_000;
 
-/// `ppb` thousand-millionths of `time`. No division where there is no drift: a cycle converts many times.
+/// Returns `ppb` billionths of `time`. A drift of 0 skips the division: a cycle converts many
+/// times.
 fn part(time: i128, ppb: i64) -> i128 {
     if ppb == 0 {
         0
@@ -104,7 +112,7 @@ fn nanos(time: i128) -> Nanos {
     Nanos(u64::try_from(time.max(0)).unwrap_or(u64::MAX))
 }
 
-/// One round.
+/// Readings of one round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
     /// This rank's clock before rank 0 read its own.
@@ -115,7 +123,7 @@ pub(crate) struct Round {
     pub(crate) received: Nanos,
 }
 
-/// What the best of some rounds says.
+/// Result of the best of several rounds.
 #[derive(Clone, Copy, Debug)]
 struct Measurement {
     at: Nanos,
@@ -124,12 +132,13 @@ struct Measurement {
 }
 
 impl Measurement {
-    /// That of a round; `None` if this rank's clock went back meanwhile.
+    /// Measurement of one round; `None` if this rank's clock went back during the round.
     fn of(round: &Round) -> Option<Self> {
         let half_ns = round.received.0.checked_sub(round.sent.0)?.div_ceil(2);
         let at = Nanos(round.received.0 - half_ns);
         let offset_ns = i128::from(round.stamp.0) - i128::from(at.0);
-        // The stamp was up to half a round trip away from `at`, and the offset then another by as much drift.
+        // The stamp was up to half a round trip away from `at`; meanwhile the offset may have
+        // drifted.
         let drifted_ns = (half_ns / (BILLION as u64 / DRIFT_MAX_PPB as u64)).saturating_add(1);
         Some(Self {
             at,
@@ -138,7 +147,8 @@ impl Measurement {
         })
     }
 
-    /// The least and the largest drift from `earlier` to this one that both allow, ppb.
+    /// Smallest and largest drift from `earlier` to this measurement that both allow, parts per
+    /// billion.
     fn slopes(&self, earlier: &Self) -> (i64, i64) {
         let time = i128::from(self.at.0.saturating_sub(earlier.at.0)).max(1);
         let grown = i128::from(self.offset_ns) - i128::from(earlier.offset_ns);
@@ -149,7 +159,7 @@ impl Measurement {
     }
 }
 
-/// Makes an [`Alignment`] of measurements that come one after another.
+/// Computes an [`Alignment`] from successive measurements.
 #[derive(Debug, Default)]
 pub(crate) struct Estimator {
     /// Oldest first; at most [`HISTORY`].
@@ -157,7 +167,7 @@ pub(crate) struct Estimator {
 }
 
 impl Estimator {
-    /// Takes in a measurement's rounds; `None` if none of them says anything.
+    /// Adds the rounds of one measurement; `None` if no round is usable.
     pub(crate) fn measured(&mut self, rounds: &[Round]) -> Option<Alignment> {
         let measurements = rounds.iter().filter_map(Measurement::of);
         let newest = measurements.min_by_key(|measurement| measurement.error_ns)?;
@@ -193,7 +203,8 @@ impl Estimator {
     }
 }
 
-/// When rank 0 has the clocks compared: in the first cycle, soon again, then every [`INTERVAL`], if there is a cycle.
+/// Times at which rank 0 starts a measurement: in the first cycle, soon again, then every
+/// [`INTERVAL`] if there is a cycle.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     next: Nanos,
@@ -212,7 +223,7 @@ impl Schedule {
         now >= self.next
     }
 
-    /// The clocks were compared at `now`.
+    /// Records that a measurement ended at `now`.
     pub(crate) fn done(&mut self, now: Nanos) {
         self.next = now + self.interval;
         self.interval = (2 * self.interval).min(INTERVAL);

@@ -1,8 +1,9 @@
-//! The clock: a trait that gives the time to the core, so that tests can replace the machine's clock.
+//! Clock: trait that provides the time, so that tests can replace the machine's clock.
 //!
-//! Ranks on one host read the same clock. Where they do not, times that ranks exchange are on rank 0's
-//! clock: `alignment` estimates the offset of a rank's clock, `reference` keeps the estimate for all of
-//! a rank's process sets, and the cycle (`cycle/align`) asks the other ranks. A rank's own pace is kept on its own clock.
+//! Ranks on one host read the same clock. On several hosts, times that ranks exchange are on rank
+//! 0's clock: `alignment` estimates the offset of a rank's clock, `reference` holds the estimate
+//! for all process sets of a rank, and the cycle (`cycle/align`) runs the measurements. A rank
+//! schedules its own work on its own clock.
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -47,13 +48,15 @@ impl Sub<Nanos> for Nanos {
     }
 }
 
-/// Tells the time. The machine's clock in a job, a number that the scheduler moves in the simulator.
+/// Source of the time: the machine's clock in a job, a number that the scheduler sets in the
+/// simulator.
 pub trait Clock: Send + Sync {
-    /// The present.
+    /// Current time.
     fn now(&self) -> Nanos;
 }
 
-/// `CLOCK_MONOTONIC`: the same zero for every process of one boot, so ranks on one host need no alignment.
+/// `CLOCK_MONOTONIC`: the same zero for every process of one boot, so ranks on one host need no
+/// alignment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct MonotonicClock;
 

@@ -6,23 +6,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::Alignment;
 use crate::sync::lock;
 
-/// See the module. The set of all ranks measures, every set reads.
+/// Latest estimate of rank 0's clock. The set of all ranks measures, every set reads.
 #[derive(Debug, Default)]
 pub(crate) struct Reference {
     alignment: Mutex<Alignment>,
-    /// Something has been measured: where ranks share a clock this stays false, and nothing is locked.
+    /// Whether a measurement exists. Where ranks share a clock this stays false, and the lock is
+    /// never taken.
     is_measured: AtomicBool,
 }
 
 impl Reference {
-    /// How the rank's own clock relates to rank 0's, as last measured; `None` if never: they are taken to be the same.
+    /// Latest measurement; `None` if there is none: the clocks are then taken to be equal.
     pub(crate) fn alignment(&self) -> Option<Alignment> {
         self.is_measured
             .load(Ordering::Acquire)
             .then(|| *lock(&self.alignment))
     }
 
-    /// It has been measured anew.
+    /// Stores a new measurement.
     pub(crate) fn measured(&self, alignment: Alignment) {
         *lock(&self.alignment) = alignment;
         self.is_measured.store(true, Ordering::Release);

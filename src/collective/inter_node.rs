@@ -1,41 +1,45 @@
-//! Inter-node stage of a hierarchical allreduce, for callers whose intra-node stage is not in host memory (NCCL).
+//! Inter-node stage of a hierarchical allreduce, for callers whose intra-node stage is not in host
+//! memory (NCCL).
 
 use super::Reduction;
 use crate::error::Error;
 use crate::tensor::Span;
 
-/// A rank's place among the hosts of its process set. *Lane* i is made of the *i*th rank of every host.
+/// Position of a rank among the hosts of its process set. *Lane* i consists of the *i*th rank of
+/// every host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostPlace {
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: usize,
-    /// The first rank of this one's host, as the set counts them.
+    /// First rank of this host, as a set rank.
     pub first: usize,
-    /// This rank among those of its host, and their number.
+    /// Position of this rank among the ranks of its host.
     pub rank: usize,
-    /// See `rank`.
+    /// Number of ranks of this host.
     pub size: usize,
-    /// Lanes there are: the ranks of the least host.
+    /// Number of lanes: the number of ranks of the smallest host.
     pub lanes: usize,
     /// Whether all hosts have equally many ranks.
     pub is_even: bool,
 }
 
-/// See the module. What a rank begins is kept in the same order; every rank of a lane begins the same.
+/// Inter-node stage of one rank. Operations end in the order in which they began; all ranks of a
+/// lane begin the same operations in the same order.
 pub trait InterNode {
-    /// Where this rank is.
+    /// Position of this rank.
     fn place(&self) -> HostPlace;
 
-    /// Begins to combine what `part` holds with the same part of this rank's lane on all other hosts, as a part of a reduction over
-    /// `ranks` ranks. The span is lent until it is [kept](Self::keep), or [given up](Self::give_up). This rank must be in a lane.
+    /// Begins to combine `part` with the same part of this rank's lane on all other hosts, as a
+    /// part of a reduction over `ranks` ranks. The stage uses the span until [`keep`](Self::keep)
+    /// or [`give_up`](Self::give_up) has ended the operation. This rank must be in a lane.
     fn begin(&mut self, part: Span, reduction: &Reduction, ranks: usize);
 
-    /// Waits for the first that was begun and not kept.
+    /// Waits for the oldest operation that has begun and has not ended.
     ///
     /// # Errors
     /// A peer that died, left or stalled beyond the limit.
     fn keep(&mut self) -> Result<(), Error>;
 
-    /// Ends all that was begun and not kept: nothing touches their spans any more.
+    /// Ends all operations that have begun; none of their spans is accessed afterwards.
     fn give_up(&mut self);
 }

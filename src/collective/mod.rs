@@ -1,18 +1,21 @@
-//! The data interface: moves and combines tensors once the ranks have agreed on a batch.
+//! Collective operations: the trait of the backends that move and combine tensors once the ranks
+//! have agreed on a batch.
 //!
-//! A batch is a list of [`Span`]s of one element type, treated as if it were one buffer: where one tensor ends
-//! and the next begins never shows in the result. Every rank calls with the same operations over the same tensors in
-//! the same order, and with the same tables of lengths; the cycle guarantees it.
+//! A batch is a list of [`Span`]s of one element type, processed as if it were one buffer; the
+//! borders between tensors never affect the result. Every rank calls the same operations over the
+//! same tensors in the same order, with the same tables of lengths; the cycle guarantees it.
 //!
-//! A rank that has joined and has no data takes part with [absent](Span::absent) spans. It contributes nothing,
-//! rather than an identity element: scale factors and signed zeros would show that.
+//! A joined rank that has no data takes part with [absent](Span::absent) spans. It contributes
+//! nothing: an identity element instead would change results through scale factors and signed
+//! zeros.
 
+pub(crate) mod asynchronous;
 mod inter_node;
 mod kernels;
 pub mod local;
 #[cfg(feature = "mpi")]
 pub(crate) mod mpi;
-pub(crate) mod nccl;
+mod nccl;
 mod stream;
 
 use crate::error::Error;
@@ -28,25 +31,25 @@ pub(crate) use ronde_job::settings::Hierarchy;
 #[cfg(test)]
 pub(crate) use kernels::reference;
 
-/// How the elements of a batch are combined: `postscale · op(prescale · x₀, prescale · x₁, …)`, and for
-/// [`ReduceOp::Average`] divided by the number of ranks.
+/// Describes how the elements of a batch are combined: `postscale · op(prescale · x₀, prescale ·
+/// x₁, …)`, for [`ReduceOp::Average`] divided by the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reduction {
     /// Element type of every span.
     pub dtype: Dtype,
-    /// How elements are combined.
+    /// Operation that combines the elements.
     pub op: ReduceOp,
-    /// Factor on every contribution.
+    /// Factor of every contribution.
     pub prescale: f64,
-    /// Factor on the result.
+    /// Factor of the result.
     pub postscale: f64,
 }
 
-/// Where the time of one batch went on this rank, nanoseconds. The phases of a streaming collective overlap
-/// chunk by chunk; each number is the sum over the chunks.
+/// Time of one batch on this rank by phase, nanoseconds. The phases of a streaming collective
+/// overlap chunk by chunk; each number is the sum over the chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Phases {
-    /// Copying contributions to where the peers can read them.
+    /// Copying contributions to memory that the peers can read.
     pub copy_in_ns: u64,
     /// Combining elements.
     pub reduce_ns: u64,
@@ -54,29 +57,30 @@ pub struct Phases {
     pub copy_out_ns: u64,
     /// Waiting for peers.
     pub wait_ns: u64,
-    /// By how much peers that came late have held the batch up: a part of `wait_ns`, at the beginning.
+    /// Delay of the batch by peers that arrived late: the part of `wait_ns` at the beginning.
     pub late_ns: u64,
-    /// At the beginning, copying this rank's first chunk in, with nothing behind it yet: a part of `copy_in_ns`.
-    /// Hierarchical: all that the host did with the first chunk before anything crossed.
+    /// Copying this rank's first chunk in, before any other stage runs: a part of `copy_in_ns`.
+    /// Hierarchical: the host's work on the first chunk before any transfer between hosts.
     pub lead_in_ns: u64,
-    /// At the end, copying the last chunk out, with nothing behind it any more: a part of `copy_out_ns`. An operation that
-    /// reduces right into the outputs has none. Hierarchical: all that the host did after everything had crossed.
+    /// Copying the last chunk out, after all other stages have ended: a part of `copy_out_ns`. Zero
+    /// for an operation that reduces directly into the outputs. Hierarchical: the host's work after
+    /// the last transfer between hosts.
     pub tail_out_ns: u64,
 }
 
-/// What the timeline calls an operation: the parts of it that follow one another.
+/// Names of an operation's successive parts on the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stages {
-    /// What [`Phases::lead_in_ns`] was spent on, such as `MEMCPY_IN_FUSION_BUFFER`.
+    /// Name of the time [`Phases::lead_in_ns`], such as `MEMCPY_IN_FUSION_BUFFER`.
     pub lead_in: &'static str,
-    /// All at once, such as `SHM_ALLREDUCE`.
+    /// Name of the operation itself, such as `SHM_ALLREDUCE`.
     pub collective: &'static str,
-    /// What [`Phases::tail_out_ns`] was spent on, such as `MEMCPY_OUT_FUSION_BUFFER`.
+    /// Name of the time [`Phases::tail_out_ns`], such as `MEMCPY_OUT_FUSION_BUFFER`.
     pub tail_out: &'static str,
 }
 
 impl Stages {
-    /// Those of an operation that copies to where the peers can read, and back.
+    /// Returns the names for an operation that copies to memory that the peers can read, and back.
     pub const fn streamed(collective: &'static str) -> Self {
         Self {
             lead_in: "MEMCPY_IN_FUSION_BUFFER",
@@ -86,7 +90,7 @@ impl Stages {
     }
 }
 
-/// What the timeline calls a backend's operations.
+/// Names of a backend's operations on the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activities {
     /// Such as `SHM_ALLREDUCE`.
@@ -103,54 +107,59 @@ pub struct Activities {
 
 /// Moves and combines tensors among the ranks of one process set.
 ///
-/// In tables of lengths, `size` is the number of ranks and tensor `t` is `spans[t]`. The spans of one rank in one batch
-/// are all absent or none is.
+/// In tables of lengths, `size` is the number of ranks and tensor `t` is `spans[t]`. The spans of
+/// one rank in one batch are all absent or none is.
 pub trait Collective: Send {
-    /// What the timeline calls this backend's operations, the way the last one went.
+    /// Returns the names of this backend's operations on the timeline, flat or hierarchical as the
+    /// last operation was.
     fn activities(&self) -> &'static Activities;
 
-    /// From the next operation on, those that `hierarchy` names are hierarchical. All ranks make the same call between the same two
-    /// operations. A collective that has but one way goes that way.
+    /// Makes the operations in `hierarchy` hierarchical from the next operation on. All ranks make
+    /// the same call between the same two operations. A backend without hierarchical operations
+    /// ignores the call.
     fn set_hierarchy(&mut self, _hierarchy: Hierarchy) {}
 
-    /// The inter-node stage for tensors that are not in host memory, if allreduces are hierarchical now; the same on all ranks.
+    /// Returns the inter-node stage for tensors that are not in host memory, if allreduces are now
+    /// hierarchical; equal on all ranks.
     fn inter_node(&mut self) -> Option<&mut dyn InterNode> {
         None
     }
 
-    /// Combines the batch element by element over all ranks but those in `absent`, in rank order; every rank gets the
-    /// same bits, which depend neither on how tensors are batched nor on who came first, but on whether it
-    /// is hierarchical. An average divides by the number of all ranks, absent or not.
+    /// Combines the batch element by element over all ranks but those in `absent`, in rank order.
+    /// Every rank gets the same bits. They depend on whether the operation is hierarchical, and
+    /// neither on how tensors are batched nor on the order of arrival. An average divides by the
+    /// number of all ranks, including absent ones.
     ///
     /// # Errors
     /// A peer that died, left or stalled beyond the limit; outputs are then unspecified.
     fn allreduce(&mut self, spans: &[Span], reduction: &Reduction, absent: &[usize])
     -> Result<Phases, Error>;
 
-    /// Copies `root`'s inputs to the outputs of every rank, its own included. The root is not absent.
+    /// Copies `root`'s inputs to the outputs of every rank, including its own. The root is not
+    /// absent.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
     fn broadcast(&mut self, spans: &[Span], root: usize) -> Result<Phases, Error>;
 
-    /// Lays the ranks' inputs one after another, in rank order, into the outputs of every rank. Rank `r` contributes
-    /// `bytes[t * size + r]` bytes to tensor `t`, an absent one none.
+    /// Concatenates the ranks' inputs, in rank order, in the outputs of every rank. Rank `r`
+    /// contributes `bytes[t * size + r]` bytes to tensor `t`; an absent rank contributes none.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
     fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error>;
 
-    /// Sends a part of every rank's input to each rank: of tensor `t`, rank `f` sends rank `r` so many bytes as
-    /// `bytes[(t * size + f) * size + r]` says. Inputs hold these parts in rank order of `r`, outputs in rank order of
-    /// `f`. An absent rank sends none, and what is sent to it is dropped.
+    /// Sends a part of every rank's input to each rank: of tensor `t`, rank `f` sends `bytes[(t *
+    /// size + f) * size + r]` bytes to rank `r`. Inputs hold these parts in the order of `r`,
+    /// outputs in the order of `f`. An absent rank sends none, and bytes sent to it are dropped.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).
     fn alltoall(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error>;
 
-    /// Combines as [`allreduce`](Self::allreduce) does, with the same bits, but each rank gets its share only. Rank `r`'s
-    /// share of tensor `t` has `bytes[t * size + r]` bytes; every input holds the shares in rank order. An absent rank's
-    /// share is reduced by nobody.
+    /// Combines as [`allreduce`](Self::allreduce) does, with the same bits, but each rank gets its
+    /// share only. Rank `r`'s share of tensor `t` has `bytes[t * size + r]` bytes; every input
+    /// holds the shares in rank order. An absent rank's share is not reduced.
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce).

@@ -1,8 +1,9 @@
-//! A collective made as slow as a network: every message takes its latency and its bytes' time, at least. The bytes are
-//! those that the rank sends or receives, whichever are more; of an allreduce or a broadcast, the batch's.
+//! Collective that simulates the speed of a network: every message takes at least its latency and
+//! the transfer time of its bytes. The bytes are those that the rank sends or receives, whichever
+//! is more; for an allreduce or a broadcast, those of the batch.
 //!
-//! It sleeps rather than spins, so that compute overlaps with it as with a real network card, and moves the data
-//! for real. Used by `ronde bench --link`, whose output says "shaped".
+//! It sleeps instead of spinning, so that computation overlaps with it as with a network card, and
+//! it does move the data. `ronde bench --link` uses it, and its output says "shaped".
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use crate::error::Error;
 use crate::knobs::Link;
 use crate::tensor::Span;
 
-/// Another collective behind a link.
+/// Wraps another collective and slows it down to the speed of a link.
 pub(crate) struct ShapedCollective {
     inner: Box<dyn Collective>,
     link: Link,
@@ -35,20 +36,21 @@ impl ShapedCollective {
         }
     }
 
-    /// Of a table of one length per tensor and rank: the sum of this rank's and that of the others'. In an allgather it
-    /// sends the one and receives the other, in a reducescatter the other way round.
+    /// Returns the sum of this rank's and that of the other ranks' lengths, from a table of one
+    /// length per tensor and rank. An allgather sends the first and receives the second, a
+    /// reducescatter the reverse.
     fn own_and_others(&self, bytes: &[usize]) -> (usize, usize) {
         let own: usize = bytes.iter().skip(self.rank).step_by(self.size).sum();
         (own, bytes.iter().sum::<usize>() - own)
     }
 
-    /// What this rank sends to others in an alltoall.
+    /// Returns the bytes that this rank sends to others in an alltoall.
     fn sent(&self, bytes: &[usize]) -> usize {
         let rows = bytes.chunks(self.size).skip(self.rank).step_by(self.size);
         rows.map(|row| row.iter().sum::<usize>() - row[self.rank]).sum()
     }
 
-    /// What this rank receives from others in an alltoall.
+    /// Returns the bytes that this rank receives from others in an alltoall.
     fn received(&self, bytes: &[usize]) -> usize {
         let column = |table: &[usize]| -> usize {
             let all: usize = table.iter().skip(self.rank).step_by(self.size).sum();
@@ -72,17 +74,18 @@ impl ShapedCollective {
             let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1_000));
             std::thread::sleep(due - moved);
         }
-        // The message is on its way: neither copying nor combining, whatever these took.
+        // The message is in flight: this time is neither copying nor combining, whatever those
+        // took.
         let ended = self.clock.now();
         phases.wait_ns += (ended - moved).as_nanos() as u64;
-        // What peers were late by may pass while the message travels anyway.
+        // The delay by late peers and the transfer time may overlap.
         let over_ns = ended.0.saturating_sub(due.0);
         phases.late_ns = phases.late_ns.min(over_ns);
         Ok(phases)
     }
 }
 
-/// Time of one message: α + bytes / β.
+/// Returns the time of one message: α + bytes / β.
 fn message_time(link: Link, bytes: usize) -> Duration {
     Duration::from_secs_f64(link.alpha_us * 1e-6 + bytes as f64 / (link.gb_per_s * 1e9))
 }
@@ -155,7 +158,7 @@ mod tests {
         assert_eq!(message_time(link, 25_000_000), Duration::from_millis(11));
     }
 
-    /// A collective that is never called.
+    /// Creates a collective that is never called.
     fn shaped(rank: usize, size: usize) -> ShapedCollective {
         let bytes = LocalCollective::required_bytes(size);
         let (_, file) = Region::create("ronde-test", bytes).expect("shared memory");

@@ -1,7 +1,7 @@
-//! A simulated collective: the members of a [`SimulatedSet`] meet, and each computes its results by itself from all inputs,
-//! one tensor after another. What it gives is the contract of [`Collective`] spelled out; reductions are the kernels'
-//! reference. Members that do not make the same call fail at once, and also where one of them would be hierarchical and
-//! another would not.
+//! Simulated collective: the members of a [`SimulatedSet`] rendezvous, and each computes its
+//! results from all inputs, one tensor after another. It implements the contract of [`Collective`]
+//! literally; reductions use the kernels' reference. Members that do not make the same call fail at
+//! once, also if one is hierarchical and another is not.
 
 #![allow(unsafe_code)] // copies from and to memory of the caller
 
@@ -14,7 +14,11 @@ use crate::error::Error;
 use crate::tensor::Span;
 use crate::transport::simulated::SimulatedSet;
 
-/// What an operation is called, by the way it went.
+mod device;
+
+pub(crate) use device::SimulatedDevice;
+
+/// Names of the operations, flat and hierarchical.
 const FLAT: Activities = Activities {
     allreduce: Stages::streamed("SIM_ALLREDUCE"),
     allgather: Stages::streamed("SIM_ALLGATHER"),
@@ -28,7 +32,7 @@ static HIERARCHICAL: Activities = Activities {
     ..FLAT
 };
 
-/// One member's collective in a [`SimulatedSet`].
+/// Collective of one member of a [`SimulatedSet`].
 pub(crate) struct SimulatedCollective {
     set: Arc<SimulatedSet>,
     rank: usize,
@@ -37,7 +41,7 @@ pub(crate) struct SimulatedCollective {
 }
 
 impl SimulatedCollective {
-    /// The collective of set rank `rank`.
+    /// Creates the collective of set rank `rank`.
     pub(crate) fn new(set: &Arc<SimulatedSet>, rank: usize) -> Self {
         Self {
             set: Arc::clone(set),
@@ -47,7 +51,8 @@ impl SimulatedCollective {
         }
     }
 
-    /// The way that an operation goes: a part of what all ranks must agree about.
+    /// Returns the names of an operation, flat or hierarchical, which is a part of the call that
+    /// all ranks must make alike.
     fn way(&mut self, is_hierarchical: bool) -> &'static str {
         self.was_hierarchical = is_hierarchical;
         if is_hierarchical { "hierarchical" } else { "flat" }
@@ -57,8 +62,8 @@ impl SimulatedCollective {
         self.set.members().len()
     }
 
-    /// One operation. `call` is what all ranks must agree about, `length(tensor, rank)` the bytes of an input, and
-    /// `result(tensor, inputs)` this rank's output.
+    /// Runs one operation. `call` must be equal on all ranks; `length(tensor, rank)` is the length
+    /// of an input in bytes, and `result(tensor, inputs)` computes this rank's output.
     fn perform(
         &self,
         call: impl Debug,
@@ -71,7 +76,8 @@ impl SimulatedCollective {
             let bytes = length(tensor, self.rank);
             if bytes > 0 {
                 assert!(!span.is_absent() && span.bytes() == bytes, "{call:?}: {span:?}");
-                // SAFETY: `Span::new` promised that the input is readable while the operation runs.
+                // SAFETY: `Span::new` guarantees that the input is readable while the operation
+                // runs.
                 own.extend_from_slice(unsafe { std::slice::from_raw_parts(span.input(), bytes) });
             }
         }
@@ -95,7 +101,8 @@ impl SimulatedCollective {
         })?;
         for (span, result) in spans.iter().zip(results) {
             if !span.keeps_nothing() && !result.is_empty() {
-                // SAFETY: `Span::new` promised that the output is writable and untouched by others meanwhile.
+                // SAFETY: `Span::new` guarantees that the output is writable and not accessed
+                // elsewhere meanwhile.
                 unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), span.output(), result.len()) };
             }
         }
@@ -103,7 +110,7 @@ impl SimulatedCollective {
     }
 }
 
-/// The inputs at `place` of the ranks that are not `absent`, reduced.
+/// Reduces the inputs at `place` of the ranks that are not `absent`.
 fn reduce(
     inputs: &[&[u8]],
     place: std::ops::Range<usize>,
@@ -116,7 +123,7 @@ fn reduce(
     reduce_present(&present, inputs.len(), reduction)
 }
 
-/// Where the `index`th of consecutive pieces lies.
+/// Returns the range of the `index`th of consecutive pieces.
 fn place(lengths: &[usize], index: usize) -> std::ops::Range<usize> {
     let start = lengths[..index].iter().sum();
     start..start + lengths[index]
@@ -209,8 +216,8 @@ mod tests {
     use crate::tensor::{Dtype, ReduceOp};
     use crate::transport::simulated::World;
 
-    /// What each rank has in its outputs of `output_bytes` bytes, one after another, after `operation` on its inputs. A
-    /// rank without inputs is absent, for tensors of two bytes.
+    /// Runs `operation` on the inputs of each rank; returns each rank's outputs of `output_bytes`
+    /// bytes, concatenated. A rank without inputs is absent, for tensors of two bytes.
     fn run(
         inputs: [&[&[u8]]; 3],
         output_bytes: usize,
@@ -228,13 +235,14 @@ mod tests {
             world.spawn(rank, "its program".into(), move || {
                 let mut outputs = vec![vec![0; output_bytes]; inputs.len()];
                 let spans = inputs.iter_mut().zip(&mut outputs);
-                // SAFETY: both buffers outlive the operation, and nobody else knows them.
+                // SAFETY: both buffers outlive the operation, and no other reference to them
+                // exists.
                 let span = |(input, output): (&mut Vec<u8>, &mut Vec<u8>)| unsafe {
                     Span::new(input.as_ptr(), output.as_mut_ptr(), input.len())
                 };
                 let mut spans: Vec<Span> = spans.map(span).collect();
                 spans.resize(tensors, Span::absent(2));
-                operation(&mut collective, &spans).expect("nobody dies");
+                operation(&mut collective, &spans).expect("no rank dies");
                 lock(&results)[rank] = outputs.concat();
             });
         }

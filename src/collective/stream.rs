@@ -1,4 +1,4 @@
-//! A stream: pieces of memory laid end to end, addressed by byte.
+//! Stream: pieces of memory in sequence, addressed by byte offset.
 
 #![allow(unsafe_code)] // addresses that are sent to another thread
 
@@ -6,39 +6,39 @@ use std::ops::Range;
 
 use crate::tensor::Span;
 
-/// A stretch of a stream that is one stretch of memory.
+/// Contiguous part of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::collective) struct Piece {
-    /// Where its bytes are read.
+    /// Address that its bytes are read from.
     pub(in crate::collective) input: *const u8,
-    /// Where its result is written.
+    /// Address that its result is written to.
     pub(in crate::collective) output: *mut u8,
-    /// Its place in the stream, bytes.
+    /// Offset in the stream, bytes.
     pub(in crate::collective) at: usize,
-    /// Its length.
+    /// Length in bytes.
     pub(in crate::collective) bytes: usize,
 }
 
-// SAFETY: addresses that are used during one operation only, on the thread that runs it (`Span`).
+// SAFETY: the addresses are used during one operation only, on the thread that runs it (`Span`).
 unsafe impl Send for Piece {}
 
-/// See the module. In a stream that is only sent the outputs mean nothing, in one that is only received the inputs; an
-/// address that is null stays so throughout its piece.
+/// Sequence of pieces. The outputs of a stream that is only sent are unused, and so are the inputs
+/// of one that is only received; a null address is null throughout its piece.
 #[derive(Debug, Default)]
 pub(in crate::collective) struct Stream {
-    /// In order; none is empty. Between them may be gaps.
+    /// Pieces in order, none of them empty; there may be gaps between them.
     pieces: Vec<Piece>,
     bytes: usize,
 }
 
 impl Stream {
-    /// Takes everything out again; the memory is kept.
+    /// Removes all pieces; the memory is kept.
     pub(in crate::collective) fn clear(&mut self) {
         self.pieces.clear();
         self.bytes = 0;
     }
 
-    /// Appends `bytes` bytes read at `input` and written at `output`.
+    /// Appends `bytes` bytes with input `input` and output `output`.
     pub(in crate::collective) fn push(&mut self, input: *const u8, output: *mut u8, bytes: usize) {
         if bytes > 0 {
             self.pieces.push(Piece {
@@ -56,7 +56,7 @@ impl Stream {
         self.bytes += bytes;
     }
 
-    /// Appends the whole of a span, whose output is as long as its input.
+    /// Appends a whole span, whose output is as long as its input.
     pub(in crate::collective) fn push_span(&mut self, span: &Span) {
         if span.is_absent() {
             self.skip(span.bytes());
@@ -65,12 +65,12 @@ impl Stream {
         }
     }
 
-    /// Length in bytes, gaps counted.
+    /// Length in bytes, including gaps.
     pub(in crate::collective) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The pieces of `range`, in order; none is empty.
+    /// Returns the pieces of `range`, in order; none is empty.
     pub(in crate::collective) fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Piece> + use<'_> {
         let first = self
             .pieces
@@ -82,7 +82,8 @@ impl Stream {
                 let offset = range.start.saturating_sub(piece.at);
                 let at = piece.at + offset;
                 Piece {
-                    // `wrapping_add` as one of the two may mean nothing; else `offset` is inside of the piece.
+                    // `wrapping_add`, because one of the two addresses may be unused; otherwise
+                    // `offset` is inside the piece.
                     input: if piece.input.is_null() {
                         piece.input
                     } else {
@@ -104,7 +105,8 @@ impl Stream {
 mod tests {
     use super::*;
 
-    /// (offset in memory, place in the stream, length) of the pieces of `range`, where a negative length is a gap.
+    /// Returns (offset in memory, offset in the stream, length) of the pieces of `range`; a
+    /// negative length is a gap.
     fn places(lengths: &[isize], range: Range<usize>) -> Vec<(usize, usize, usize)> {
         let base = std::ptr::without_provenance_mut::<u8>(4096);
         let mut stream = Stream::default();

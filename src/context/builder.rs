@@ -1,4 +1,4 @@
-//! How a context is made: who am I, with whom, over what, under which settings.
+//! Builder of a context: rank and size, backend, settings and process sets of this process.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::knobs::Knobs;
 use crate::logging;
 use crate::telemetry::Telemetry;
 
-/// Makes a [`Context`]; what is not given comes from the environment.
+/// Builds a [`Context`]; values that are not given come from the environment.
 #[derive(Clone, Debug, Default)]
 pub struct Builder {
     identity: Option<Identity>,
@@ -25,34 +25,35 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// This process's rank and the number of ranks, all on this host.
+    /// Sets this process's rank and the number of ranks, all on this host.
     #[must_use]
     pub fn rank(mut self, rank: usize, size: usize) -> Self {
         self.identity = Some(Identity::on_one_host(rank, size));
         self
     }
 
-    /// A job of one rank.
+    /// Makes a job of one rank.
     #[must_use]
     pub fn alone(self) -> Self {
         self.rank(0, 1)
     }
 
-    /// What all ranks of this job have in common and no other job of this user has.
+    /// Sets the job key: the same on all ranks of this job, and different from this user's other
+    /// jobs.
     #[must_use]
     pub fn job(mut self, key: impl Into<String>) -> Self {
         self.job = Some(key.into());
         self
     }
 
-    /// Settings, instead of those of the environment.
+    /// Sets the knobs, instead of reading them from the environment.
     #[must_use]
     pub fn knobs(mut self, knobs: Knobs) -> Self {
         self.knobs = Some(knobs);
         self
     }
 
-    /// Keeps the tuner from writing its verdict to standard error: the program shows
+    /// Keeps the tuner from writing its result to standard error; the program shows
     /// [`Context::autotune_report`] itself.
     #[must_use]
     pub fn quiet_autotune(mut self) -> Self {
@@ -60,7 +61,7 @@ impl Builder {
         self
     }
 
-    /// Process sets beside that of all ranks, as lists of ranks; the same on all ranks, in the same order. They get the
+    /// Adds process sets, as lists of ranks: the same on all ranks, in the same order. They get the
     /// numbers 1, 2, ….
     #[must_use]
     pub fn process_sets(mut self, sets: impl IntoIterator<Item = Vec<usize>>) -> Self {
@@ -68,15 +69,17 @@ impl Builder {
         self
     }
 
-    /// Allows process sets to be added and removed later, as `HOROVOD_DYNAMIC_PROCESS_SETS=1` does.
+    /// Allows the program to add and remove process sets later, as `HOROVOD_DYNAMIC_PROCESS_SETS=1`
+    /// does.
     #[must_use]
     pub fn dynamic_process_sets(mut self) -> Self {
         self.dynamic_process_sets = true;
         self
     }
 
-    /// Has everything but allreduces fail with [`NegotiationError::RankJoined`](crate::error::NegotiationError::RankJoined) while some rank has joined, as in Horovod, instead of
-    /// going on without that rank.
+    /// Makes operations other than allreduce fail with
+    /// [`NegotiationError::RankJoined`](crate::error::NegotiationError::RankJoined) while a rank
+    /// has joined, as in Horovod. Without it they run without that rank.
     #[must_use]
     pub fn strict_join(mut self) -> Self {
         self.strict_join = true;
@@ -111,7 +114,8 @@ impl Builder {
             .job
             .unwrap_or_else(|| identity::job_key(&identity::environment, &identity::ProcessTable));
 
-        // Files first: a path that cannot be written is an error of this rank alone, before anybody waits for it.
+        // Files come first: a path that cannot be written is an error of this rank alone, before
+        // another rank waits for it.
         let clock: Arc<dyn Clock> = Arc::new(MonotonicClock);
         let job = Job::new(key, identity, knobs, Arc::clone(&clock), self.strict_join)?;
         let progress = Arc::clone(&job.progress);
@@ -135,7 +139,7 @@ impl Builder {
             world,
             job,
         };
-        // From here on dropping the context leaves the job.
+        // From here on, dropping the context leaves the job.
         for ranks in &self.process_sets {
             context.make_process_set(ranks)?;
         }

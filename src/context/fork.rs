@@ -1,8 +1,9 @@
-//! Knows whether this process was forked after the runtime was first used, without a system call.
+//! Fork detection: tells without a system call whether this process was forked after the runtime
+//! was first used.
 //!
-//! A page of memory that the kernel empties in a forked child: one byte of it tells the two apart. In a child the
-//! shared mappings are gone and the cycle thread does not exist, so every call must refuse and every drop must
-//! leave things alone.
+//! The kernel clears one page of memory in a forked child, and a byte in it differs from the
+//! parent's. In a child the shared mappings are missing and the cycle thread does not exist. So
+//! every call must return an error, and every drop must leave the resources alone.
 
 #![allow(unsafe_code)] // maps a page that the kernel clears in a child
 
@@ -14,7 +15,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 static MARK: OnceLock<Option<&'static AtomicU8>> = OnceLock::new();
 
-/// Sets the mark; called when a context is made. Kept for the life of the process.
+/// Sets the mark for the life of the process; called when a context is made.
 pub(crate) fn arm() {
     MARK.get_or_init(|| make_mark().ok());
 }
@@ -31,7 +32,8 @@ fn make_mark() -> Result<&'static AtomicU8, Errno> {
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)? };
     // SAFETY: the range is the mapping just made.
     unsafe { rustix::mm::madvise(page, bytes, Advice::LinuxWipeOnFork)? };
-    // SAFETY: the page is mapped for ever, zeroed (a valid `AtomicU8`), and only reached through this reference.
+    // SAFETY: the page stays mapped, is zeroed (a valid `AtomicU8`), and is reached only through
+    // this reference.
     let mark: &'static AtomicU8 = unsafe { &*page.cast::<AtomicU8>() };
     mark.store(1, Ordering::Relaxed);
     Ok(mark)

@@ -1,20 +1,21 @@
-//! Results whose size the caller cannot know beforehand.
+//! Results of operations whose output size the caller does not know: allgather, alltoall and
+//! reducescatter.
 
 #![allow(unsafe_code)] // takes over memory that the collective has written
 
 use crate::buffer::Buffer;
 use crate::delivery::Delivery;
 
-/// What an allgather, an alltoall or a reducescatter gives back.
+/// Result of an allgather, an alltoall or a reducescatter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gathered<B: Buffer> {
-    /// The elements of the result; of a buffer on a GPU, copied to host memory.
+    /// Elements of the result; those on a GPU are copied to host memory.
     pub tensor: Vec<B::Element>,
-    /// Its dimensions.
+    /// Dimensions of the result.
     pub shape: Vec<usize>,
     /// Alltoall: the rows received from each rank of the process set. Empty otherwise.
     pub splits: Vec<usize>,
-    /// The buffer that was submitted, unchanged.
+    /// Buffer that was submitted, unchanged.
     pub input: B,
 }
 
@@ -24,9 +25,10 @@ mod sealed {
     impl<B: super::Buffer> Sealed<B> for super::Gathered<B> {}
 }
 
-/// What a [`Handle`](super::Handle) gives back: the buffer itself, or something [`Gathered`].
+/// Result of a [`Handle`](super::Handle): the buffer itself, or a [`Gathered`].
 pub trait Returned<B: Buffer>: sealed::Sealed<B> + Sized {
-    /// The result of an operation on `buffer` that is over and has succeeded; `delivery` fetches what else it brought.
+    /// Returns the result of a successful operation on `buffer`; `delivery` returns the output that
+    /// the runtime allocated.
     #[doc(hidden)]
     fn returned(buffer: B, delivery: impl FnOnce() -> Option<Delivery>) -> Self;
 }
@@ -45,7 +47,8 @@ impl<B: Buffer> Returned<B> for Gathered<B> {
             splits,
             ..
         } = delivery().unwrap_or_default();
-        // SAFETY: the operation has succeeded, so the collective has written all elements of the result.
+        // SAFETY: the operation has succeeded, so the collective has written all elements of the
+        // result.
         let tensor = memory.and_then(|memory| unsafe { memory.into_vec() });
         Self {
             tensor: tensor.unwrap_or_default(),

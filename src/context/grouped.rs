@@ -1,4 +1,4 @@
-//! Groups: tensors of a process set that are submitted, fused and handed back together.
+//! Grouped operations of a process set: their tensors are submitted, fused and returned together.
 
 #![allow(unsafe_code)] // the contract of submitted memory: it outlives the operation
 
@@ -16,7 +16,7 @@ use crate::negotiation::Group;
 use crate::queue::{Entry, Ticket};
 use crate::tensor::Shape;
 
-/// The handles of tickets.
+/// Returns a handle for each ticket.
 fn handles((engine, tickets): (&Arc<Engine>, Vec<Arc<Ticket>>)) -> Vec<RawHandle> {
     let handle = |ticket| RawHandle {
         engine: Arc::clone(engine),
@@ -26,8 +26,8 @@ fn handles((engine, tickets): (&Arc<Engine>, Vec<Arc<Ticket>>)) -> Vec<RawHandle
 }
 
 impl ProcessSet {
-    /// Allreduces several tensors that belong together: no cycle takes some without the others, and they are fused
-    /// whatever the fusion threshold. Their names are `<name>_<i>of<n>`, i from 1.
+    /// Allreduces several tensors as one group: all of them run in the same cycle, and they are
+    /// fused whatever the fusion threshold. Their names are `<name>_<i>of<n>`, i from 1.
     ///
     /// ```
     /// # use ronde::{Context, ReduceOp};
@@ -39,7 +39,8 @@ impl ProcessSet {
     /// ```
     ///
     /// # Errors
-    /// As for [`allreduce`](Self::allreduce); then none of them is submitted. A shape among the options must fit all.
+    /// As for [`allreduce`](Self::allreduce); then no tensor is submitted. A shape in the options
+    /// must fit all tensors.
     pub fn grouped_allreduce<B: Buffer>(
         &self,
         name: &str,
@@ -51,7 +52,8 @@ impl ProcessSet {
         self.start_group(name, buffers, parts, ResultTarget::Same)
     }
 
-    /// Broadcasts several tensors that belong together; see [`grouped_allreduce`](Self::grouped_allreduce).
+    /// Broadcasts several tensors as one group, as [`grouped_allreduce`](Self::grouped_allreduce)
+    /// does.
     ///
     /// ```
     /// # use ronde::Context;
@@ -63,7 +65,7 @@ impl ProcessSet {
     /// ```
     ///
     /// # Errors
-    /// As for [`broadcast`](Self::broadcast); then none of them is submitted.
+    /// As for [`broadcast`](Self::broadcast); then no tensor is submitted.
     pub fn grouped_broadcast<B: Buffer>(
         &self,
         name: &str,
@@ -77,20 +79,21 @@ impl ProcessSet {
         self.start_group(name, buffers, parts, ResultTarget::Same)
     }
 
-    /// Allgathers several tensors that belong together, one shape for each; see
-    /// [`grouped_allreduce`](Self::grouped_allreduce).
+    /// Allgathers several tensors as one group, as [`grouped_allreduce`](Self::grouped_allreduce)
+    /// does. Each tensor has its own shape.
     ///
     /// ```
     /// # use ronde::Context;
     /// # let context = Context::builder().alone().build()?;
-    /// let sparse: Vec<(_, &[usize])> = vec![(vec![3i64, 7], &[2]), (vec![1i64, 1, 2, 2], &[2, 2])];
+    /// let sparse: Vec<(_, &[usize])> =
+    ///     vec![(vec![3i64, 7], &[2]), (vec![1i64, 1, 2, 2], &[2, 2])];
     /// let rows = context.grouped_allgather("sparse", sparse)?.wait()?;
     /// assert_eq!(rows[1].shape, [2 * context.size(), 2]);
     /// # Ok::<(), ronde::Error>(())
     /// ```
     ///
     /// # Errors
-    /// As for [`allgather`](Self::allgather); then none of them is submitted.
+    /// As for [`allgather`](Self::allgather); then no tensor is submitted.
     pub fn grouped_allgather<B: Buffer>(
         &self,
         name: &str,
@@ -103,20 +106,22 @@ impl ProcessSet {
         self.start_group(name, buffers, parts.collect(), ResultTarget::New)
     }
 
-    /// Sends rows of several tensors that belong together, with shape and splits for each; see
-    /// [`grouped_allreduce`](Self::grouped_allreduce).
+    /// Sends rows of several tensors as one group, as
+    /// [`grouped_allreduce`](Self::grouped_allreduce) does. Each tensor has its own shape and
+    /// splits.
     ///
     /// ```
     /// # use ronde::Context;
     /// # let context = Context::builder().alone().build()?;
-    /// let tokens: Vec<(_, &[usize], &[usize])> = vec![(vec![1.0f32; 6], &[6], &[]), (vec![2.0f32; 6], &[6], &[])];
+    /// let tokens: Vec<(_, &[usize], &[usize])> =
+    ///     vec![(vec![1.0f32; 6], &[6], &[]), (vec![2.0f32; 6], &[6], &[])];
     /// let got = context.grouped_alltoall("tokens", tokens)?.wait()?;
-    /// assert_eq!(got[0].tensor, [1.0; 6]); // a row of each rank's six, if there are six
+    /// assert_eq!(got[0].tensor, [1.0; 6]); // in a job of six ranks: one row of each rank
     /// # Ok::<(), ronde::Error>(())
     /// ```
     ///
     /// # Errors
-    /// As for [`alltoall`](Self::alltoall); then none of them is submitted.
+    /// As for [`alltoall`](Self::alltoall); then no tensor is submitted.
     pub fn grouped_alltoall<B: Buffer>(
         &self,
         name: &str,
@@ -131,8 +136,9 @@ impl ProcessSet {
         self.start_group(name, buffers, parts, ResultTarget::New)
     }
 
-    /// Reducescatters several tensors that belong together, one shape for each (none of it from the options); see
-    /// [`grouped_allreduce`](Self::grouped_allreduce).
+    /// Reducescatters several tensors as one group, as
+    /// [`grouped_allreduce`](Self::grouped_allreduce) does. Each tensor has its own shape; the
+    /// options must not contain one.
     ///
     /// ```
     /// # use ronde::{Context, ReduceOp};
@@ -144,7 +150,7 @@ impl ProcessSet {
     /// ```
     ///
     /// # Errors
-    /// As for [`reducescatter`](Self::reducescatter); then none of them is submitted.
+    /// As for [`reducescatter`](Self::reducescatter); then no tensor is submitted.
     pub fn grouped_reducescatter<B: Buffer>(
         &self,
         name: &str,
@@ -157,40 +163,42 @@ impl ProcessSet {
         self.start_group(name, buffers, parts.collect(), ResultTarget::New)
     }
 
-    /// For front ends that manage memory themselves: submits tensors as the group `name`, all or none of them.
+    /// Submits the tensors of the group `name`, all or none of them. For front ends that manage
+    /// memory themselves.
     ///
     /// # Errors
     /// As for [`submit`](Self::submit).
     ///
     /// # Safety
-    /// As for [`submit`](Self::submit), for each of them.
+    /// As for [`submit`](Self::submit), for each tensor.
     pub unsafe fn submit_group(
         &self,
         name: &str,
         parts: &[(Operation<'_>, RawTensor<'_>)],
     ) -> Result<Vec<RawHandle>, Error> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller keeps the same contract.
         unsafe { self.submit_group_for(name, parts, true) }
     }
 
-    /// For front ends that manage memory themselves: submits tensors at once, all or none of them, each as
-    /// [`submit`](Self::submit) does. They do not wait for one another, as a group's do: it is only quicker than as many
-    /// calls, where there are many small tensors.
+    /// Submits several tensors at once, all or none of them, each as [`submit`](Self::submit) does.
+    /// They are not a group: they do not wait for one another. For many small tensors this is
+    /// faster than single calls. For front ends that manage memory themselves.
     ///
     /// # Errors
-    /// As for [`submit`](Self::submit), of the first tensor that has one.
+    /// As for [`submit`](Self::submit), for the first tensor with an error.
     ///
     /// # Safety
-    /// As for [`submit`](Self::submit), for each of them.
+    /// As for [`submit`](Self::submit), for each tensor.
     pub unsafe fn submit_batch(
         &self,
         parts: &[(Operation<'_>, RawTensor<'_>)],
     ) -> Result<Vec<RawHandle>, Error> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller keeps the same contract.
         unsafe { self.submit_all(parts, None, true) }.map(handles)
     }
 
-    /// [`submit_group`](Self::submit_group); `can_follow`: the caller can put a stream behind the results.
+    /// Submits a group as [`submit_group`](Self::submit_group) does. `can_follow`: the caller can
+    /// make a stream wait for the results.
     ///
     /// # Safety
     /// As for [`submit_group`](Self::submit_group).
@@ -204,14 +212,15 @@ impl ProcessSet {
             tag: tag(name, parts.iter().map(|(_, tensor)| tensor.name)),
             size: parts.len() as u32,
         };
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller keeps the same contract.
         unsafe { self.submit_all(parts, Some(group), can_follow) }.map(handles)
     }
 
-    /// Submits tensors at once, as a group or not; their tickets, and who completes them.
+    /// Submits tensors at once, as a group or not. Returns their tickets, and the engine that
+    /// completes them.
     ///
     /// # Safety
-    /// As for [`submit`](Self::submit), for each of them.
+    /// As for [`submit`](Self::submit), for each tensor.
     pub(super) unsafe fn submit_all(
         &self,
         parts: &[(Operation<'_>, RawTensor<'_>)],
@@ -220,7 +229,7 @@ impl ProcessSet {
     ) -> Result<(&Arc<Engine>, Vec<Arc<Ticket>>), Error> {
         let engine = self.engine()?;
         let entries = parts.iter().map(|(operation, tensor)| {
-            // SAFETY: the caller's promise is the same.
+            // SAFETY: the caller keeps the same contract.
             let mut entry = unsafe { operation.entry(self, tensor, can_follow) }?;
             entry.params.set_group(group);
             Ok(entry)
@@ -269,8 +278,9 @@ impl ProcessSet {
     }
 }
 
-/// A number for a group, the same on all ranks whatever the order of its members: the sum of the FNV-1a hashes (Fowler,
-/// Noll, Vo) of its name and theirs. Two groups in flight under one name are two, unless their members are the same.
+/// Number of a group, the same on all ranks whatever the order of its members: the sum of the
+/// FNV-1a hashes (Fowler, Noll, Vo) of its name and theirs. Two groups in flight with the same name
+/// differ, unless their members are the same.
 fn tag<'a>(name: &'a str, members: impl Iterator<Item = &'a str>) -> u64 {
     let fnv1a = |text: &str| {
         text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

@@ -1,4 +1,4 @@
-//! Handles: what a caller holds while a tensor is in flight.
+//! Handles of tensors in flight: they wait for the outcome of an operation and return its result.
 
 use std::future::Future;
 use std::marker::PhantomData;
@@ -12,11 +12,11 @@ use super::gathered::Returned;
 use crate::buffer::{Buffer, Failed};
 use crate::cycle::engine::Engine;
 use crate::delivery::Delivery;
+use crate::device::Stream;
 use crate::error::{DeviceError, Error};
-use crate::gpu::Stream;
 use crate::queue::Ticket;
 
-/// A tensor in flight, without its memory: for front ends that keep it themselves.
+/// Handle of a tensor in flight, without its memory: for front ends that own the memory themselves.
 #[must_use = "the tensor's memory is in use until the handle has been waited for"]
 pub struct RawHandle {
     pub(crate) engine: Arc<Engine>,
@@ -29,15 +29,15 @@ impl RawHandle {
         self.ticket.is_done()
     }
 
-    /// Sleeps until the outcome is known; the same again each time.
+    /// Sleeps until the outcome is known; later calls return the same outcome.
     ///
     /// # Errors
-    /// Why the operation failed.
+    /// The error of the operation.
     pub fn wait(&self) -> Result<(), Error> {
         wait(&self.engine, &self.ticket)
     }
 
-    /// Like [`wait`](Self::wait), for at most `timeout`; `None` if the outcome is still not known.
+    /// Like [`wait`](Self::wait), for at most `timeout`; `None` if the outcome is still unknown.
     pub fn wait_timeout(&self, timeout: Duration) -> Option<Result<(), Error>> {
         if fork::forked() {
             return Some(Err(Error::Forked));
@@ -47,32 +47,30 @@ impl RawHandle {
         self.ticket.outcome()
     }
 
-    /// Whether the result may still be on its way when the operation is over; see [`put_before`](Self::put_before).
+    /// Whether the operation may complete before its result is written on the GPU; see
+    /// [`put_before`](Self::put_before).
     pub fn is_ahead(&self) -> bool {
         self.ticket.awaited().is_some()
     }
 
-    /// Has what comes onto the CUDA stream `stream` (a `CUstream`) from here on wait for the result, if that is still on its way: where
-    /// `HOROVOD_ENABLE_ASYNC_COMPLETION` is on, an operation on a GPU is over for the host as soon as it is on the device's list.
-    /// Otherwise, and before it is over, without effect.
+    /// Makes later work on the CUDA stream `stream` (a `CUstream`) wait for the result. With
+    /// `HOROVOD_ENABLE_ASYNC_COMPLETION`, an operation on a GPU completes on the host as soon as it
+    /// is queued on the device, before its result is written. In other cases, and before the
+    /// operation completes, the call has no effect.
     ///
     /// # Errors
-    /// What is wrong with the device, or with the stream.
+    /// An error of the device or of the stream.
     pub fn put_before(&self, stream: u64) -> Result<(), Error> {
         let Some(mark) = self.ticket.awaited() else {
             return Ok(());
         };
-        let followed = mark.device().follow(Stream(stream), &mark);
-        followed.map_err(|error| {
-            Error::Device(DeviceError::Rank {
-                rank: self.engine.rank,
-                source: Arc::new(error),
-            })
-        })
+        let put = mark.precede(Stream(stream));
+        put.map_err(|error| DeviceError::of_rank(self.engine.rank, error).into())
     }
 
-    /// What the operation brought, once it is over: shape, received splits, memory if it was to be allocated. It is
-    /// there once, and not for an allreduce or broadcast into given memory.
+    /// Takes the output data of a completed operation: shape, received splits, and memory that the
+    /// runtime allocated. `None` on later calls, and for an allreduce or broadcast into given
+    /// memory.
     pub fn take_delivery(&self) -> Option<Delivery> {
         self.ticket.take_delivery()
     }
@@ -80,7 +78,7 @@ impl RawHandle {
     pub(super) fn poll_with(&self, waker: &Waker) -> Option<Result<(), Error>> {
         self.ticket.outcome().or_else(|| {
             self.ticket.register(waker);
-            self.ticket.outcome() // it may have come meanwhile
+            self.ticket.outcome() // it may have completed meanwhile
         })
     }
 }
@@ -94,13 +92,13 @@ pub(super) fn wait(engine: &Engine, ticket: &Ticket) -> Result<(), Error> {
     ticket.outcome().unwrap_or(Err(Error::ShutDown))
 }
 
-/// A tensor in flight that owns its memory. Wait for it, or `.await` it, to get the result: the buffer itself for
-/// operations in place, [`Gathered`](super::Gathered) for the others. Dropped before, the operation still runs and
-/// the buffer is freed when it is over.
+/// Handle of a tensor in flight that owns its memory. Wait for it, or `.await` it, to get the
+/// result: the buffer itself for operations in place, [`Gathered`](super::Gathered) for the others.
+/// If the handle is dropped, the operation still runs, and the buffer is freed when it completes.
 #[must_use = "the result comes from `wait` or `.await`"]
 pub struct Handle<B: Buffer, R: Returned<B> = B> {
     raw: RawHandle,
-    /// Taken when the outcome is handed out.
+    /// Taken when the outcome is returned.
     buffer: Option<B>,
     result: PhantomData<fn() -> R>,
 }
@@ -114,7 +112,8 @@ impl<B: Buffer, R: Returned<B>> Handle<B, R> {
         }
     }
 
-    /// The handle of a submission that may have been refused: then the buffer goes back at once.
+    /// Returns the handle of a submission. If the submission failed, returns the buffer with the
+    /// error.
     pub(super) fn over(buffer: B, submitted: Result<RawHandle, Error>) -> Result<Self, Failed<B>> {
         match submitted {
             Ok(raw) => Ok(Self::new(buffer, raw)),
@@ -127,12 +126,13 @@ impl<B: Buffer, R: Returned<B>> Handle<B, R> {
         self.raw.is_done()
     }
 
-    /// Sleeps until the operation is over and gives the result.
+    /// Sleeps until the operation is over and returns the result.
     ///
     /// # Errors
-    /// Why it failed, and the buffer.
+    /// The error of the operation, with the buffer.
     pub fn wait(mut self) -> Result<R, Failed<B>> {
-        // Refused in a forked child, the buffer is the caller's again: the parent's cycle never touches its memory.
+        // In a forked child the wait fails and the buffer is returned: the parent's cycle never
+        // accesses the child's memory.
         let outcome = self.raw.wait();
         self.hand_out(outcome)
     }
@@ -167,14 +167,14 @@ impl<B: Buffer, R: Returned<B>> Drop for Handle<B, R> {
             && !self.raw.is_done()
         {
             if fork::forked() {
-                return drop(buffer); // a copy of the parent's; nobody writes into it here
+                return drop(buffer); // a copy of the parent's buffer: no thread writes into it here
             }
             self.raw.ticket.adopt(Box::new(buffer));
         }
     }
 }
 
-/// A group of tensors in flight: submitted at once, fused together, handed back together.
+/// Handle of a group of tensors in flight: submitted at once, fused together, returned together.
 #[must_use = "the results come from `wait` or `.await`"]
 pub struct GroupHandle<B: Buffer, R: Returned<B> = B> {
     handles: Vec<Handle<B, R>>,
@@ -190,17 +190,18 @@ impl<B: Buffer, R: Returned<B>> GroupHandle<B, R> {
         self.handles.iter().all(Handle::is_done)
     }
 
-    /// Sleeps until all operations are over and gives the results, in the order of submission.
+    /// Sleeps until all operations are over and returns the results, in the order of submission.
     ///
     /// # Errors
-    /// The first failure in that order, and its buffer. The other buffers are freed.
+    /// The first failure in that order, with its buffer. The other buffers are freed.
     pub fn wait(self) -> Result<Vec<R>, Failed<B>> {
-        // All of them, also after a failure: nothing of a group is in flight when this returns.
+        // Waits for all handles, also after a failure: no tensor of a group is in flight when this
+        // returns.
         let outcomes: Vec<_> = self.handles.into_iter().map(Handle::wait).collect();
         outcomes.into_iter().collect()
     }
 
-    /// The handles of the tensors, in the order of submission.
+    /// Returns the handles of the tensors, in the order of submission.
     pub fn into_handles(self) -> Vec<Handle<B, R>> {
         self.handles
     }
@@ -210,7 +211,8 @@ impl<B: Buffer + Unpin, R: Returned<B>> Future for GroupHandle<B, R> {
     type Output = Result<Vec<R>, Failed<B>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> Poll<Self::Output> {
-        // Each handle's waker is registered until it is done; then the rest is looked at.
+        // `any` stops at the first pending handle, which keeps the waker; the others are polled
+        // when it completes.
         let pending = |handle: &&Handle<B, R>| handle.raw.poll_with(cx.waker()).is_none();
         if self.handles.iter().any(|handle| pending(&handle)) {
             return Poll::Pending;

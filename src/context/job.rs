@@ -1,4 +1,4 @@
-//! What all process sets of a rank have in common, and how the engine of one is started.
+//! State that all process sets of a rank share, and the start of their engines.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -6,10 +6,12 @@ use std::time::{Duration, Instant};
 
 use super::process_set::{Inner, ProcessSet, Running};
 use crate::autotune::Progress;
-use crate::backend::{Backend, Failure, MpiTraffic, Opened};
+use crate::backend::{Backend, Opened};
 use crate::clock::{Clock, Reference};
+use crate::collective::asynchronous::OpenDevice;
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts};
+use crate::error::Failure;
 use crate::error::{Error, ProcessSetError, StartError};
 use crate::gpu::{self, DeviceBinding, Registry};
 use crate::identity::{self, Hosts, Identity};
@@ -17,15 +19,17 @@ use crate::knobs::Knobs;
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
+use crate::rendezvous::{Alarm, JobContract, RendezvousConfig};
 use crate::settings::Settings;
 use crate::settings_cell::{SettingsCell, SettingsSource};
 use crate::shm::Watch;
 use crate::sync::lock;
 use crate::telemetry::Telemetry;
 use crate::timeline::{Options, Timeline};
-use crate::transport::local::{Alarm, JobContract, RendezvousConfig};
+use crate::traffic::MpiTraffic;
 
-/// Knobs that ranks go by each for itself, and that must be the same on all. (Settings are rank 0's, from the first cycle.)
+/// Knobs that each rank uses by itself and that must be equal on all ranks. (Settings come from
+/// rank 0, from the first cycle on.)
 const ALIKE: [&str; 4] = [
     "RONDE_GPU_FUSION_THRESHOLD",
     "HOROVOD_CACHE_CAPACITY",
@@ -33,12 +37,12 @@ const ALIKE: [&str; 4] = [
     "HOROVOD_DYNAMIC_PROCESS_SETS",
 ];
 
-/// See the module.
+/// State of this rank's job, shared by its process sets.
 pub(super) struct Job {
     pub(super) identity: Identity,
     pub(super) knobs: Knobs,
     pub(super) clock: Arc<dyn Clock>,
-    /// The settings of the job, for all process sets.
+    /// Settings of the job, for all process sets.
     pub(super) settings: Arc<SettingsCell>,
     pub(super) progress: Arc<Progress>,
     pub(super) timeline: Arc<Timeline>,
@@ -47,23 +51,23 @@ pub(super) struct Job {
     engine_group: Arc<EngineGroup>,
     key: String,
     backend: Backend,
-    /// How many contexts this process has had in the job, this one included.
+    /// Number of contexts that this process has had in the job, this one included.
     init: u32,
-    /// Who sees, in the set of all ranks, whether they live; once that is open.
+    /// Watch over the ranks of the job; set when the set of all ranks is open.
     watch: OnceLock<Arc<dyn Watch>>,
-    /// The GPUs that this process uses.
+    /// GPUs that this process uses.
     gpus: Arc<Registry>,
-    /// Whether only allreduces do without ranks that have joined.
+    /// Whether only allreduces run without joined ranks.
     strict_join: bool,
-    /// How the job's ranks are spread; likewise.
+    /// Hosts of the job's ranks; set when the set of all ranks is open.
     hosts: OnceLock<Hosts>,
 }
 
 impl Job {
-    /// Rank `identity` of the job that all its ranks know by `key`.
+    /// Makes the state of rank `identity` in the job `key`.
     ///
     /// # Errors
-    /// A timeline that cannot be written, a backend that cannot be had.
+    /// A timeline that cannot be written, a backend that is not available.
     pub(super) fn new(
         key: String,
         identity: Identity,
@@ -93,26 +97,26 @@ impl Job {
         })
     }
 
-    /// What the backend is called.
+    /// Returns the name of the backend.
     pub(super) fn backend(&self) -> &'static str {
         self.backend.name()
     }
 
-    /// What this process has sent over MPI, if that is what it uses.
+    /// Messages that this process has sent over MPI; `None` for other backends.
     pub(super) fn mpi_traffic(&self) -> Option<MpiTraffic> {
         self.backend.traffic()
     }
 
-    /// Why no operation can be hierarchical in this job; none where something can.
+    /// Reason why no operation can be hierarchical in this job; `None` if operations can be.
     pub(super) fn why_flat(&self) -> Option<&'static str> {
         self.hosts.get().and_then(Hosts::why_flat)
     }
 
-    /// Opens the set of all ranks. `process_sets` says which others there will be, and must be the same text on all
-    /// ranks.
+    /// Opens the set of all ranks. `process_sets` describes the other sets; the text must be equal
+    /// on all ranks.
     ///
     /// # Errors
-    /// Ranks that do not come or do not fit, too little memory.
+    /// Ranks that do not arrive in time or do not match this one; too little memory.
     pub(super) fn open_world(
         &self,
         observer: Box<dyn Observer>,
@@ -128,8 +132,8 @@ impl Job {
         Ok(self.set(0, members, binding, Some(running)))
     }
 
-    /// Opens the process set `id`, the `generation`-th of the job, of `members`; without an engine if this rank is none
-    /// of them.
+    /// Opens process set `id` of `members`, the `generation`-th set of the job. The set has no
+    /// engine if this rank is not a member.
     ///
     /// # Errors
     /// As for [`open_world`](Self::open_world).
@@ -142,11 +146,11 @@ impl Job {
         let Ok(rank) = members.binary_search(&self.identity.rank) else {
             return Ok(self.set(id, members, self.binding(), None));
         };
-        // Ranks need not have been in the same sets before: the contexts are counted, not the sets.
+        // Ranks need not have been in the same sets before; so the name counts contexts, not sets.
         let key = format!("{}#{}/set{id}.{generation}", self.key, self.init);
         let mut config = self.rendezvous_config(key, 1, &members, JobContract::new());
-        // Half of the stall limit: the other ranks wait for the members' answer, and are to hear of a silent member before
-        // that wait is a stall.
+        // Half of the stall limit: the other ranks wait for the members' answer, and must learn of
+        // a silent member before that wait is a stall.
         if let Some(limit) = self.knobs.stall_shutdown() {
             config.start_timeout = config.start_timeout.min(limit / 2);
         }
@@ -171,7 +175,8 @@ impl Job {
         Ok(self.set(id, members, binding, Some(running)))
     }
 
-    /// The job's ranks are spread over `hosts`: what cannot be hierarchical there is off, whatever was asked for.
+    /// Stores `hosts`, and turns off hierarchical operations that these hosts do not allow,
+    /// whatever was requested.
     fn spread(&self, hosts: &Hosts) {
         self.hosts.get_or_init(|| *hosts);
         let Some(because) = hosts.why_flat() else { return };
@@ -222,8 +227,8 @@ impl Job {
         }
     }
 
-    /// Has this rank wait for others in operations of the set of all ranks until then, and end with that error; `None`:
-    /// as long as the knobs say.
+    /// Limits the time that this rank waits for others in operations of the set of all ranks: at
+    /// that time they end with the given error. `None`: the knobs' limit.
     pub(super) fn limit_waits(&self, limit: Option<(Instant, Error)>) {
         if let Some(watch) = self.watch.get() {
             watch.limit(limit);
@@ -258,7 +263,7 @@ impl Job {
     ) -> Result<Running, StartFailure> {
         let knobs = &self.knobs;
         let members = Arc::clone(&config.members);
-        let is_world = self.watch.get().is_none(); // it is opened first
+        let is_world = self.watch.get().is_none(); // the set of all ranks is opened first
         let opened = self.backend.open(&config, cache_words(knobs), knobs);
         let Opened {
             transport,
@@ -266,7 +271,7 @@ impl Job {
             watch,
             hosts,
         } = opened.map_err(StartFailure::Rendezvous)?;
-        self.watch.get_or_init(|| watch); // that of the set of all ranks
+        self.watch.get_or_init(|| watch); // of the set of all ranks
         if is_world {
             self.spread(&hosts);
         }
@@ -291,7 +296,7 @@ impl Job {
                 false => SettingsSource::Follows(Arc::clone(&self.settings)),
             },
             early: knobs.early_cycle,
-            binding: Arc::clone(binding),
+            device: Arc::clone(binding) as Arc<dyn OpenDevice>,
             gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         });
         self.engine_group.add(Arc::clone(&queue));
@@ -312,7 +317,7 @@ impl Job {
         let thread = thread.map_err(|error| {
             StartFailure::Thread(Error::Internal {
                 rank: self.identity.rank,
-                message: format!("no cycle thread: {error}"),
+                message: format!("cannot start the cycle thread: {error}"),
             })
         })?;
         Ok(Running {
@@ -322,7 +327,7 @@ impl Job {
     }
 }
 
-/// Why an engine did not start.
+/// Reason why an engine did not start.
 enum StartFailure {
     Rendezvous(Failure),
     Thread(Error),
@@ -337,11 +342,11 @@ impl StartFailure {
     }
 }
 
-/// The settings that the knobs mean.
+/// Settings at the start, from the knobs.
 fn first_settings(knobs: &Knobs) -> Settings {
     Settings {
-        // Without group fusion a tensor outside of groups is a group by itself, as in Horovod; and a group is never
-        // cut, so that is the same as no fusion.
+        // Without group fusion a tensor outside of groups is a group by itself, as in Horovod. A
+        // group is never divided, so this is the same as no fusion.
         fusion_threshold_bytes: if knobs.disable_group_fusion {
             0
         } else {
@@ -354,13 +359,14 @@ fn first_settings(knobs: &Knobs) -> Settings {
     }
 }
 
-/// 64-bit words that hold a bit for each of `tensors`. Capacities are rounded up to whole words, and the ranks compare
-/// words at the rendezvous: caches of different sizes would drift apart.
+/// Number of 64-bit words with a bit for each of `tensors`. The capacity is rounded up to whole
+/// words, and the ranks compare words at the rendezvous: caches of different capacities would
+/// become inconsistent.
 fn words(tensors: usize) -> usize {
     tensors.div_ceil(64)
 }
 
-/// Most words that the response cache may come to.
+/// Largest number of words of the response cache.
 fn cache_words(knobs: &Knobs) -> usize {
     match knobs.cache_capacity {
         0 => 0,
@@ -380,7 +386,7 @@ fn job_contract(knobs: &Knobs, process_sets: String) -> JobContract {
     contract
 }
 
-/// Ends a process set's rendezvous when one of its members has failed.
+/// Returns the check that ends a process set's rendezvous when one of its members has failed.
 fn alarm(watch: &Arc<dyn Watch>, members: &Arc<[usize]>) -> Alarm {
     let (watch, members) = (Arc::clone(watch), Arc::clone(members));
     Alarm(Arc::new(move || {
@@ -389,7 +395,8 @@ fn alarm(watch: &Arc<dyn Watch>, members: &Arc<[usize]>) -> Alarm {
     }))
 }
 
-/// How many contexts this process has had in `job` under `rank`: every rendezvous has a name of its own.
+/// Counts the contexts of this process in `job` under `rank`: every rendezvous needs a different
+/// name.
 fn next_init(job: &str, rank: usize) -> u32 {
     static INITS: Mutex<Option<HashMap<(String, usize), u32>>> = Mutex::new(None);
     let mut inits = lock(&INITS);
@@ -401,7 +408,7 @@ fn next_init(job: &str, rank: usize) -> u32 {
     *count
 }
 
-/// Binds the calling thread to a core. Horovod only logs it if that fails, and so do we.
+/// Binds the calling thread to a core. A failure is only logged, as in Horovod.
 fn pin(core: usize) {
     let mut set = rustix::thread::CpuSet::new();
     if core < rustix::thread::CpuSet::MAX_CPU {

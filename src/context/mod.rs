@@ -1,5 +1,5 @@
-//! The runtime as a program sees it: a [`Context`] for the rank, a [`ProcessSet`] for some of the job's ranks, and a
-//! [`Handle`] for each tensor in flight.
+//! Public interface of the runtime: a [`Context`] for the rank, a [`ProcessSet`] for some of the
+//! job's ranks, and a [`Handle`] for each tensor in flight.
 
 use std::ops::Deref;
 
@@ -27,25 +27,27 @@ pub use process_set::ProcessSet;
 pub use scope::{Scope, ScopedHandle};
 
 use crate::autotune::AutotuneReport;
-use crate::backend::MpiTraffic;
 use crate::error::{Error, ProcessSetError};
 use crate::sync::lock;
+use crate::traffic::MpiTraffic;
 
 use job::Job;
 use registry::Registry;
 
-/// A rank's membership in a job: from [`init`](Self::from_env) to drop.
+/// Membership of a rank in a job, from [`init`](Self::from_env) to drop.
 ///
-/// All ranks submit the same tensors, each in an order of its own; the runtime agrees on what is ready
-/// everywhere, fuses it and combines it. A context may be shared among threads.
+/// All ranks submit the same tensors, each rank in any order. The runtime negotiates which tensors
+/// are ready on all ranks, fuses and combines them. Threads may share a context.
 ///
-/// It is the [`ProcessSet`] of all ranks, whose methods are the operations, and what there is once in a job.
+/// A context dereferences to the [`ProcessSet`] of all ranks, whose methods are the operations. Its
+/// own methods concern the whole job.
 ///
 /// ```
 /// use ronde::{Context, ReduceOp};
-/// let context = Context::builder().alone().build()?; // a job of one rank; `Context::from_env()` in a real one
+/// // A job of one rank; use `Context::from_env()` in a real job.
+/// let context = Context::builder().alone().build()?;
 /// let handle = context.allreduce("gradient", vec![1.0f32, 2.0, 3.0], ReduceOp::Average)?;
-/// // … compute on …
+/// // … computation that overlaps with the allreduce …
 /// let gradient: Vec<f32> = handle.wait()?;
 /// assert_eq!(gradient, [1.0, 2.0, 3.0]);
 /// # Ok::<(), ronde::Error>(())
@@ -56,7 +58,7 @@ pub struct Context {
     job: Job,
 }
 
-/// The operations are those of the set of all ranks.
+/// Gives access to the operations of the set of all ranks.
 impl Deref for Context {
     type Target = ProcessSet;
     fn deref(&self) -> &ProcessSet {
@@ -66,17 +68,17 @@ impl Deref for Context {
 
 impl Context {
     /// Joins the job that the environment describes: rank and size from the launcher's variables,
-    /// settings from `HOROVOD_*` and `RONDE_*` ([`crate::knobs`]). Without a launcher it is
-    /// a job of one rank.
+    /// settings from `HOROVOD_*` and `RONDE_*` ([`crate::knobs`]). Without a launcher the job has
+    /// one rank.
     ///
     /// # Errors
-    /// Contradicting or invalid variables, ranks that do not arrive in time or are of another version, files that
-    /// cannot be written, too little memory.
+    /// Contradicting or invalid variables, ranks that do not arrive in time or have another
+    /// version, files that cannot be written, too little memory.
     pub fn from_env() -> Result<Self, Error> {
         Self::builder().build()
     }
 
-    /// A context with some things set by the program instead of the environment.
+    /// Returns a builder, which takes values from the program instead of the environment.
     pub fn builder() -> Builder {
         Builder::default()
     }
@@ -86,7 +88,8 @@ impl Context {
         self.job.identity.rank
     }
 
-    /// How the ranks reach one another: `local` or `mpi`, as `RONDE_BACKEND` names it; `nccl` where that asks for GPUs.
+    /// Name of the backend: `local` or `mpi`, as in `RONDE_BACKEND`; `nccl` where that requires
+    /// GPUs.
     pub fn backend(&self) -> &'static str {
         self.job.backend()
     }
@@ -106,23 +109,26 @@ impl Context {
         self.job.identity.local_size
     }
 
-    /// Index of this host among those that have this local rank.
+    /// Index of this host among those with this local rank.
     pub fn cross_rank(&self) -> usize {
         self.job.identity.cross_rank
     }
 
-    /// Number of hosts that have this local rank.
+    /// Number of hosts with this local rank.
     pub fn cross_size(&self) -> usize {
         self.job.identity.cross_size
     }
 
-    /// Makes the process set of `ranks`. Every rank calls it, members or not, with the same ranks, and in the same order
-    /// as other calls to add and remove process sets; it returns when all have. Needs `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
+    /// Adds the process set of `ranks`. Every rank calls it, members or not, with the same ranks
+    /// and in the same order as other calls that add or remove process sets. It returns when all
+    /// ranks have called it. Needs `HOROVOD_DYNAMIC_PROCESS_SETS=1`.
     ///
-    /// The members have the time of `HOROVOD_START_TIMEOUT`, or half of `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` where that is set and
-    /// less, for the rendezvous. If one of them is silent for so long, and then does not say within 5 s that it could not come, the
-    /// context ends on all ranks. Before and after the rendezvous all ranks agree in an operation of the set of all ranks, in
-    /// which a silent rank is waited for as in any other: until `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`.
+    /// The rendezvous of the members may take `HOROVOD_START_TIMEOUT`, or half of
+    /// `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS` if that is set and smaller. If a member is silent for
+    /// this time, and does not report within another 5 s that it could not take part, the context
+    /// ends on all ranks. Before and after the rendezvous all ranks run an operation of the set of
+    /// all ranks. In it they wait for a silent rank as in any other operation: until
+    /// `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`.
     ///
     /// ```no_run
     /// # use ronde::{Context, ReduceOp};
@@ -136,29 +142,30 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// Process sets that are fixed, ranks that cannot be a set, ranks that ask for different sets, a rendezvous of
-    /// the members that fails.
+    /// Process sets that are fixed, ranks that cannot form a set, ranks that request different
+    /// sets, a failed rendezvous of the members.
     pub fn add_process_set(&self, ranks: &[usize]) -> Result<ProcessSet, Error> {
         self.check_dynamic()?;
         self.registry.add(&self.job, ranks)
     }
 
-    /// Removes a process set. Every rank calls it, members or not; it returns when all have.
+    /// Removes a process set. Every rank calls it, members or not; it returns when all ranks have
+    /// called it.
     ///
     /// # Errors
-    /// Process sets that are fixed, the set of all ranks, a set that has been removed already, and work in flight for
-    /// it on any rank: then it stays.
+    /// Process sets that are fixed, the set of all ranks, a set that was removed before, and
+    /// tensors in flight in the set on any rank. The set stays in these cases.
     pub fn remove_process_set(&self, set: &ProcessSet) -> Result<(), Error> {
         self.check_dynamic()?;
         self.registry.remove(set)
     }
 
-    /// The process sets there are, by number; the first is that of all ranks.
+    /// Returns all process sets, ordered by number; the first is the set of all ranks.
     pub fn process_sets(&self) -> Vec<ProcessSet> {
         self.registry.sets()
     }
 
-    /// The process set with this number.
+    /// Returns the process set with number `id`.
     pub fn process_set(&self, id: u32) -> Option<ProcessSet> {
         self.registry.get(id)
     }
@@ -175,25 +182,27 @@ impl Context {
         }
     }
 
-    /// What the tuner is doing or has done: on rank 0, if `HOROVOD_AUTOTUNE` is on.
+    /// Report of the tuner, on rank 0 if `HOROVOD_AUTOTUNE` is on.
     pub fn autotune_report(&self) -> Option<AutotuneReport> {
         self.job.progress.autotune()
     }
 
-    /// What this process has sent over MPI so far; `None` where the ranks reach one another in another way.
+    /// Messages that this process has sent over MPI so far; `None` for other backends.
     pub fn mpi_traffic(&self) -> Option<MpiTraffic> {
         self.job.mpi_traffic()
     }
 
-    /// Leaves the job: pending tensors fail with [`Error::ShutDown`] here, and with [`PeerError::Left`](crate::error::PeerError::Left) on ranks
-    /// that still wait for this one. Dropping the context does the same.
+    /// Leaves the job: pending tensors fail with [`Error::ShutDown`] here, and with
+    /// [`PeerError::Left`](crate::error::PeerError::Left) on ranks that still wait for this one.
+    /// Dropping the context does the same.
     pub fn shutdown(mut self) {
         self.leave();
     }
 
     fn leave(&mut self) {
         if fork::forked() {
-            // The threads, the locks' owner and the mappings are the parent's: leave all as it is.
+            // A forked child: the threads, held locks and mappings belong to the parent and stay
+            // unchanged.
             for set in self.registry.sets_if_free() {
                 if let Some(running) = &set.inner.running {
                     std::mem::forget(lock(&running.thread).take());
@@ -202,7 +211,8 @@ impl Context {
             }
             return;
         }
-        // All others first: they may have work for ranks that leave when this one does.
+        // The other sets end first: they may have work for ranks that leave when the set of all
+        // ranks ends.
         let sets = self.registry.sets();
         let stopped = |set: &ProcessSet| {
             let running = set.inner.running.as_ref();
@@ -211,7 +221,7 @@ impl Context {
         if sets.iter().rev().map(stopped).filter(|stopped| !stopped).count() > 0 {
             tracing::error!(
                 "this rank leaves while its cycle still waits for a silent rank; \
-                 set HOROVOD_STALL_SHUTDOWN_TIME_SECONDS to have such a wait end with an error"
+                 set HOROVOD_STALL_SHUTDOWN_TIME_SECONDS to end such a wait with an error"
             );
         }
     }

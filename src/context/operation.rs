@@ -1,44 +1,48 @@
-//! Operations as front ends describe them that manage memory themselves, and the checks that one rank can make alone.
+//! Operations as submitted by front ends that manage memory themselves, and the checks that one
+//! rank can make alone.
 
 #![allow(unsafe_code)] // the contract of submitted memory: it outlives the operation
 
 use std::sync::Arc;
 
 use super::ProcessSet;
+use crate::device::OnDevice;
 use crate::error::{ArgumentError, DeviceError, Error};
-use crate::gpu::OnDevice;
+use crate::negotiation::request::may_send_as;
 use crate::negotiation::{OpKind, Params, RESERVED_PREFIX};
 use crate::queue::{Entry, Output, Wanted};
 use crate::tensor::{Device, Dtype, ReduceOp, Shape, Span, fits_memory};
 
-/// What is to be done with a tensor.
+/// Operation on one tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Operation<'a> {
-    /// Combine with the other ranks' tensors of the same shape; everyone gets the result, of that shape.
+    /// Combines tensors of the same shape; every rank gets the result, of that shape.
     Allreduce {
-        /// How elements are combined.
+        /// Reduction operation.
         op: ReduceOp,
         /// Factor on every contribution.
         prescale: f64,
         /// Factor on the result.
         postscale: f64,
     },
-    /// Everyone gets the rows of all ranks, in rank order. Ranks may bring different numbers of rows.
+    /// Every rank gets the rows of all ranks, in rank order. Numbers of rows may differ between
+    /// ranks.
     Allgather,
-    /// Everyone gets the root's tensor.
+    /// Every rank gets the root's tensor.
     Broadcast {
-        /// The root, a rank of the job.
+        /// The root, a job rank.
         root: usize,
     },
-    /// Everyone sends some rows to each rank and gets the rows that each has sent to it, in rank order.
+    /// Every rank sends some rows to each rank and gets the rows that were sent to it, in rank
+    /// order.
     Alltoall {
-        /// Rows for each rank of the process set; empty: the same number for each.
+        /// Number of rows for each rank of the process set; empty: the same number for each.
         splits: &'a [usize],
     },
-    /// Combine as in an allreduce; everyone gets a share of the rows of the result, in rank order, as even as can be
-    /// (the first ranks get one more).
+    /// Combines tensors as an allreduce does; every rank gets a share of the rows of the result, in
+    /// rank order. The shares differ by at most one row, and the first ranks have the larger ones.
     Reducescatter {
-        /// How elements are combined.
+        /// Reduction operation.
         op: ReduceOp,
         /// Factor on every contribution.
         prescale: f64,
@@ -50,25 +54,26 @@ pub enum Operation<'a> {
 /// A tensor in memory that the caller manages.
 #[derive(Clone, Copy, Debug)]
 pub struct RawTensor<'a> {
-    /// Its name: the same on all ranks, and of no other tensor in flight.
+    /// The tensor's name: the same on all ranks, and different from other tensors in flight.
     pub name: &'a str,
     /// Element type.
     pub dtype: Dtype,
-    /// Data type in which the elements of an allreduce or reducescatter are sent: floats on GPUs may be sent as 16-bit floats.
-    /// None: the tensor's own type.
+    /// Element type in which an allreduce or reducescatter sends the elements: floats on GPUs may
+    /// be sent as 16-bit floats. `None`: the tensor's own type.
     pub wire_dtype: Option<Dtype>,
     /// Dimensions, outermost first.
     pub shape: &'a [usize],
-    /// Where its memory is, the output's too. On a GPU the input is ready when what is on the stream now is done.
+    /// Device that holds the input and the output. On a GPU the input is ready when the work that
+    /// is on the stream now has completed.
     pub device: Device,
-    /// The first element.
+    /// Address of the first element.
     pub input: *const u8,
-    /// Where the result goes.
+    /// Destination of the result.
     pub output: RawOutput,
 }
 
 impl RawTensor<'_> {
-    /// Checks what does not depend on the operation.
+    /// Checks the properties that do not depend on the operation.
     #[inline]
     fn check(&self) -> Result<(), Error> {
         if !fits_memory(self.dtype, self.shape) {
@@ -108,17 +113,19 @@ impl RawTensor<'_> {
     }
 }
 
-/// Where the result of an operation goes.
+/// Destination of an operation's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RawOutput {
-    /// Here; the memory has just so many bytes as the result. For an allreduce and a broadcast it may be the input.
+    /// Given memory, with exactly as many bytes as the result. For an allreduce and a broadcast it
+    /// may be the input.
     Into {
-        /// The first byte.
+        /// Address of the first byte.
         address: *mut u8,
         /// Length in bytes.
         bytes: usize,
     },
-    /// To memory that the runtime allocates ([`RawHandle::take_delivery`](super::RawHandle::take_delivery)).
+    /// Memory that the runtime allocates
+    /// ([`RawHandle::take_delivery`](super::RawHandle::take_delivery)).
     Allocate,
 }
 
@@ -133,7 +140,8 @@ impl Operation<'_> {
         }
     }
 
-    /// Checks what this rank alone can check, and describes the operation as the ranks compare it.
+    /// Checks the operation as far as this rank alone can, and returns the parameters that the
+    /// ranks compare.
     fn params(&self, set: &ProcessSet, tensor: &RawTensor<'_>) -> Result<Params, Error> {
         let name = || tensor.name.to_owned();
         let RawTensor { dtype, shape, .. } = *tensor;
@@ -141,7 +149,7 @@ impl Operation<'_> {
         let mut params = Params::plain(self.kind(), dtype, Shape::from_slice(shape));
         params.wire_dtype = tensor.wire_dtype.filter(|&wire| wire != dtype);
         if let Some(wire) = params.wire_dtype
-            && (!dtype.narrows_to(wire) || tensor.device == Device::Cpu || !params.kind.is_reduction())
+            && !may_send_as(params.kind, dtype, wire, tensor.device != Device::Cpu)
         {
             return Err(ArgumentError::InvalidCompression {
                 tensor: name(),
@@ -186,8 +194,8 @@ impl Operation<'_> {
         Ok(params)
     }
 
-    /// The same, and the tensor's place on a device. An allreduce in host memory needs no params of
-    /// its own.
+    /// Checks the operation, and returns its parameters and the tensor's place on a device. An
+    /// allreduce in host memory needs no parameters.
     #[inline]
     fn wanted<'t>(
         &self,
@@ -222,13 +230,14 @@ impl Operation<'_> {
                     rank: set.inner.job_rank,
                     source: Arc::new(error),
                 })?;
-                params.device = on.as_ref().map(|on| on.device.ordinal);
+                params.device = on.as_ref().map(|on| on.ordinal);
                 Ok((params.into(), on.map(Box::new)))
             }
         }
     }
 
-    /// The operation as it is submitted. `can_follow`: its caller can put a stream behind the result.
+    /// Returns the operation as a queue entry. `can_follow`: the caller can make a stream wait for
+    /// the result.
     ///
     /// # Safety
     /// As for [`ProcessSet::submit`].
@@ -258,7 +267,8 @@ impl Operation<'_> {
             }
             RawOutput::Into { address, bytes } => (address, Output::Sized(bytes)),
         };
-        // SAFETY: the caller's promise is the same, but for the output's length, which is checked here or in the cycle.
+        // SAFETY: the caller keeps the same contract, except for the output's length, which is
+        // checked here or in the cycle.
         let span = unsafe { Span::new(tensor.input, address, bytes) };
         Ok(Entry {
             name: tensor.name,
@@ -270,7 +280,7 @@ impl Operation<'_> {
     }
 }
 
-/// The dimensions of `elements` elements, as the caller gave them; one dimension if it gave none.
+/// Shape of `elements` elements: the caller's, or one dimension if it gave none.
 pub(super) fn shape_of(name: &str, shape: Option<&[usize]>, elements: usize) -> Result<Shape, Error> {
     let Some(shape) = shape else {
         return Ok([elements].into_iter().collect());

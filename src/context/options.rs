@@ -1,9 +1,9 @@
-//! How a reduction combines tensors.
+//! Options of a reduction: operation, factors and shape.
 
 use super::Operation;
 use crate::tensor::{ReduceOp, Shape};
 
-/// How an allreduce or a reducescatter combines tensors. Most calls pass just a [`ReduceOp`].
+/// Options of an allreduce or a reducescatter. Most calls pass just a [`ReduceOp`].
 ///
 /// ```
 /// use ronde::{Reduce, ReduceOp};
@@ -30,7 +30,7 @@ impl From<ReduceOp> for Reduce {
 }
 
 impl Reduce {
-    /// Multiplies every contribution by `factor` first.
+    /// Multiplies every contribution by `factor` before the reduction.
     #[must_use]
     pub fn prescale(self, factor: f64) -> Self {
         Self {
@@ -48,7 +48,8 @@ impl Reduce {
         }
     }
 
-    /// Gives the tensor's dimensions, which must agree among ranks; one dimension otherwise.
+    /// Sets the tensor's dimensions, which must be equal on all ranks. The default is one
+    /// dimension.
     #[must_use]
     pub fn shape(self, dimensions: &[usize]) -> Self {
         Self {
@@ -57,7 +58,7 @@ impl Reduce {
         }
     }
 
-    /// The allreduce that is meant, and the dimensions.
+    /// Returns the allreduce with these options, and the shape.
     pub(super) fn allreduce(self) -> (Operation<'static>, Option<Shape>) {
         let Self {
             op,
@@ -73,7 +74,7 @@ impl Reduce {
         (operation, shape)
     }
 
-    /// The reducescatter that is meant, and the dimensions.
+    /// Returns the reducescatter with these options, and the shape.
     pub(super) fn reducescatter(self) -> (Operation<'static>, Option<Shape>) {
         let Self {
             op,

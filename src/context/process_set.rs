@@ -1,4 +1,4 @@
-//! A process set: some ranks of a job, and the operations among them.
+//! Process set: some ranks of a job, and the operations among them.
 
 #![allow(unsafe_code)] // the contract of submitted memory: it outlives the operation
 
@@ -18,13 +18,15 @@ use crate::queue::{Entry, Output};
 use crate::sync::lock;
 use crate::tensor::{Dtype, Shape};
 
-/// Some ranks of a job, and the operations among them. All ranks of a set submit the same tensors to it, each in an
-/// order of its own; what other sets do does not matter to it. Ranks are those of the job everywhere, but where it is
-/// said otherwise. Names that begin with `ronde.` are the runtime's own.
+/// Process set: some ranks of a job, and the operations among them. All ranks of a set submit the
+/// same tensors to it, each rank in any order. Operations of other sets do not influence it. Ranks
+/// are job ranks unless stated otherwise. Names that begin with `ronde.` are reserved for the
+/// runtime.
 ///
-/// The [`Context`](super::Context) is the set of all ranks; others come from
+/// The [`Context`](super::Context) is the set of all ranks.
 /// [`Builder::process_sets`](super::Builder::process_sets) and
-/// [`Context::add_process_set`](super::Context::add_process_set). Cloning gives another hold on the same set.
+/// [`Context::add_process_set`](super::Context::add_process_set) make others. A clone refers to the
+/// same set.
 #[derive(Clone)]
 pub struct ProcessSet {
     pub(super) inner: Arc<Inner>,
@@ -35,22 +37,22 @@ pub(super) struct Inner {
     pub(super) members: Arc<[usize]>,
     /// This process's rank in the job.
     pub(super) job_rank: usize,
-    /// Whether only allreduces do without ranks that have joined.
+    /// Whether only allreduces run without joined ranks.
     pub(super) strict_join: bool,
-    /// Where its tensors on GPUs live.
+    /// The GPU of its tensors on this rank.
     pub(super) binding: Arc<DeviceBinding>,
     /// `None` if this rank is not a member.
     pub(super) running: Option<Running>,
 }
 
-/// An engine and its thread.
+/// Engine with its thread.
 pub(super) struct Running {
     pub(super) engine: Arc<Engine>,
     pub(super) thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl ProcessSet {
-    /// The set `id` around an engine that somebody else runs: the simulator.
+    /// Makes the set `id` around an engine that the simulator runs.
     #[cfg(test)]
     pub(crate) fn around(engine: Arc<Engine>, id: u32, members: &[usize]) -> Self {
         let job_rank = engine.rank;
@@ -67,47 +69,50 @@ impl ProcessSet {
         }
     }
 
-    /// Its number: 0 is the set of all ranks; a removed set's number is given again.
+    /// Number of the set: 0 is the set of all ranks. The number of a removed set is used again.
     pub fn id(&self) -> u32 {
         self.inner.id
     }
 
-    /// Its ranks, ascending.
+    /// Job ranks of the set, ascending.
     pub fn ranks(&self) -> &[usize] {
         &self.inner.members
     }
 
-    /// Number of its ranks.
+    /// Number of ranks in the set.
     pub fn size(&self) -> usize {
         self.inner.members.len()
     }
 
-    /// This process's place among its ranks; `None` if it is not one of them.
+    /// Set rank of this process; `None` if it is not a member.
     pub fn rank(&self) -> Option<usize> {
         self.inner.members.binary_search(&self.inner.job_rank).ok()
     }
 
-    /// Whether this process is one of its ranks.
+    /// Whether this process is a member.
     pub fn included(&self) -> bool {
         self.inner.running.is_some()
     }
 
-    /// Combines `buffer` element by element with the tensors that the other ranks submit under `name`, in place.
+    /// Combines `buffer` in place, element by element, with the tensors that the other ranks submit
+    /// as `name`.
     ///
     /// ```
     /// # use ronde::{Context, Reduce, ReduceOp};
     /// # let context = Context::builder().alone().build()?;
     /// let sum = context.allreduce("sum", vec![1.0f32, 2.0], ReduceOp::Sum)?;
-    /// let scaled = context.allreduce("scaled", vec![1.0f32, 2.0], Reduce::from(ReduceOp::Max).postscale(0.5))?;
+    /// let maximum = Reduce::from(ReduceOp::Max).postscale(0.5);
+    /// let scaled = context.allreduce("scaled", vec![1.0f32, 2.0], maximum)?;
     /// assert_eq!(sum.wait()?, [1.0, 2.0]); // on one rank
     /// assert_eq!(scaled.wait()?, [0.5, 1.0]);
     /// # Ok::<(), ronde::Error>(())
     /// ```
     ///
     /// # Errors
-    /// At once: a name already in flight here, a shape that does not fit the buffer, an operation that is not defined
-    /// for the elements, a rank that is not a member, a lost peer, a context that has been shut down or a set that has
-    /// been removed. From the handle: what differs among ranks, and peers lost meanwhile.
+    /// From the call: a name that is already in flight here, a shape that does not fit the buffer,
+    /// an operation that is not defined for the element type, a rank that is not a member, a lost
+    /// peer, a context that has been shut down, a set that has been removed. From the handle:
+    /// differences between ranks, and peers lost later.
     pub fn allreduce<B: Buffer>(
         &self,
         name: &str,
@@ -118,7 +123,7 @@ impl ProcessSet {
         self.start(name, buffer, shape.as_deref(), &operation, ResultTarget::Same)
     }
 
-    /// Replaces `buffer`, in place, by the one that rank `root` submits under `name`.
+    /// Replaces `buffer`, in place, by the buffer that rank `root` submits as `name`.
     ///
     /// ```
     /// # use ronde::Context;
@@ -129,7 +134,7 @@ impl ProcessSet {
     /// ```
     ///
     /// # Errors
-    /// As for [`allreduce`](Self::allreduce), and a root that is not a rank of the set or has joined.
+    /// As for [`allreduce`](Self::allreduce), and a root that is not a member or has joined.
     pub fn broadcast<B: Buffer>(&self, name: &str, buffer: B, root: usize) -> Result<Handle<B>, Failed<B>> {
         self.start(
             name,
@@ -140,8 +145,8 @@ impl ProcessSet {
         )
     }
 
-    /// Puts the rows of all ranks one after another, in rank order. Ranks may bring different numbers of rows; all
-    /// dimensions of `shape` but the first must agree.
+    /// Concatenates the rows of all ranks, in rank order. Numbers of rows may differ between ranks;
+    /// the other dimensions of `shape` must be equal.
     ///
     /// ```
     /// # use ronde::Context;
@@ -169,8 +174,8 @@ impl ProcessSet {
         )
     }
 
-    /// Sends `splits[r]` rows of `buffer` to the set's r-th rank, in rank order, and gets the rows that each has sent
-    /// to this one. Empty splits: the same number of rows for each.
+    /// Sends `splits[r]` rows of `buffer` to set rank r, in rank order, and receives the rows that
+    /// each rank sends to this one. Empty splits: the same number of rows for each rank.
     ///
     /// ```
     /// # use ronde::Context;
@@ -184,7 +189,8 @@ impl ProcessSet {
     /// ```
     ///
     /// # Errors
-    /// As for [`allgather`](Self::allgather), and splits that are too few, too many or do not add up to the rows.
+    /// As for [`allgather`](Self::allgather), and splits that are too few or too many, or whose sum
+    /// is not the number of rows.
     pub fn alltoall<B: Buffer>(
         &self,
         name: &str,
@@ -201,8 +207,8 @@ impl ProcessSet {
         )
     }
 
-    /// Combines as an allreduce does, bit for bit, and keeps this rank's share of the rows: as even as can be, the
-    /// first ranks one more.
+    /// Combines tensors as an allreduce does, with the same bits, and returns this rank's share of
+    /// the rows. The shares differ by at most one row, and the first ranks have the larger ones.
     ///
     /// ```
     /// # use ronde::{Context, Reduce, ReduceOp};
@@ -225,7 +231,8 @@ impl ProcessSet {
         self.start(name, buffer, shape.as_deref(), &operation, ResultTarget::New)
     }
 
-    /// Returns when every rank of the set has called it or has [joined](Self::join). One thread of a rank at a time.
+    /// Returns when every rank of the set has called it or has [joined](Self::join). Only one
+    /// thread of a rank may call it at a time.
     ///
     /// ```
     /// # let context = ronde::Context::builder().alone().build()?;
@@ -239,7 +246,8 @@ impl ProcessSet {
         self.start_barrier()?.wait()
     }
 
-    /// The same for front ends that wait in a manner of their own: the handle says when every rank has come.
+    /// Starts a barrier, for front ends that wait in their own way: the handle completes when every
+    /// rank has called it.
     ///
     /// # Errors
     /// As for [`barrier`](Self::barrier).
@@ -247,10 +255,11 @@ impl ProcessSet {
         self.submit_bare("ronde.barrier", OpKind::Barrier)
     }
 
-    /// Says that this rank has no more data, and returns when no rank of the set has: with the rank that joined last.
-    /// Until then this rank takes part in what the others do with nothing of its own: reductions leave it out (an
-    /// average still divides by the size of the set), it adds no rows to what is gathered, and keeps none of what is
-    /// sent or scattered to it.
+    /// Declares that this rank has no more data. Returns the rank that joined last, when all ranks
+    /// of the set have joined. Until then this rank takes part in the operations of the others
+    /// without data of its own: reductions leave it out (an average still divides by the size of
+    /// the set), it adds no rows to gathered tensors, and it keeps nothing that is sent or
+    /// scattered to it.
     ///
     /// ```
     /// # use ronde::{Context, ReduceOp};
@@ -264,7 +273,7 @@ impl ProcessSet {
     /// ```
     ///
     /// # Errors
-    /// As for [`barrier`](Self::barrier). Tensors submitted by other threads meanwhile are refused
+    /// As for [`barrier`](Self::barrier). Tensors that other threads submit meanwhile fail
     /// ([`ArgumentError::HasJoined`]).
     pub fn join(&self) -> Result<usize, Error> {
         let handle = self.start_join()?;
@@ -273,8 +282,9 @@ impl ProcessSet {
         Ok(last.unwrap_or(self.inner.job_rank))
     }
 
-    /// The same for front ends that wait in a manner of their own: the handle says when all have joined, and brings the last
-    /// of them ([`Delivery::last_joined`](crate::Delivery::last_joined)).
+    /// Starts a join, for front ends that wait in their own way: the handle completes when all
+    /// ranks have joined, and returns the last of them
+    /// ([`Delivery::last_joined`](crate::Delivery::last_joined)).
     ///
     /// # Errors
     /// As for [`join`](Self::join).
@@ -282,7 +292,8 @@ impl ProcessSet {
         self.submit_bare(JOIN, OpKind::Join)
     }
 
-    /// Lends slices to the runtime: all operations submitted in `body` are over when `scope` returns.
+    /// Lends slices to the runtime: all operations submitted in `body` have completed when `scope`
+    /// returns.
     ///
     /// ```
     /// use ronde::{Context, ReduceOp};
@@ -301,26 +312,28 @@ impl ProcessSet {
         scope::run(self, body)
     }
 
-    /// For front ends that manage memory themselves: submits `tensor` for `operation`.
+    /// Submits `tensor` for `operation`. For front ends that manage memory themselves.
     ///
     /// # Errors
-    /// As for the operation's own method, and an output of another size than the result.
+    /// As for the operation's own method, and an output whose size differs from the result's.
     ///
     /// # Safety
-    /// Until the handle says that the operation is over: the input must be readable for as many elements as the shape
-    /// says, a given output writable for the bytes it says, both aligned for the element type; they may be equal for an
-    /// allreduce and a broadcast and must be disjoint otherwise; nobody may write the input and nobody may touch the
-    /// output. Elements of type bool must be 0 or 1.
+    /// Until the handle reports that the operation has completed: the input must be readable for
+    /// the elements of the shape, and a given output writable for its bytes, both aligned for the
+    /// element type. They may be equal for an allreduce and a broadcast, and must be disjoint
+    /// otherwise. No thread may write the input, and no thread may access the output. Elements of
+    /// type bool must be 0 or 1.
     pub unsafe fn submit(
         &self,
         operation: &Operation<'_>,
         tensor: &RawTensor<'_>,
     ) -> Result<RawHandle, Error> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller keeps the same contract.
         unsafe { self.submit_for(operation, tensor, true) }
     }
 
-    /// The same; `can_follow`: the caller can put a stream behind the result.
+    /// Submits as [`submit`](Self::submit) does. `can_follow`: the caller can make a stream wait
+    /// for the result.
     ///
     /// # Safety
     /// As for [`submit`](Self::submit).
@@ -330,7 +343,7 @@ impl ProcessSet {
         tensor: &RawTensor<'_>,
         can_follow: bool,
     ) -> Result<RawHandle, Error> {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller keeps the same contract.
         let entry = unsafe { operation.entry(self, tensor, can_follow) }?;
         self.submit_entry(entry)
     }
@@ -345,13 +358,14 @@ impl ProcessSet {
     ) -> Result<Handle<B, R>, Failed<B>> {
         let submitted = shape_of(name, shape, buffer.elements()).and_then(|shape| {
             let tensor = target.raw(name, &mut buffer, &shape);
-            // SAFETY: the handle owns the buffer until the operation is over, or leaves it to the ticket.
+            // SAFETY: the handle owns the buffer until the operation has completed, or leaves it to
+            // the ticket.
             unsafe { self.submit_for(operation, &tensor, false) }
         });
         Handle::over(buffer, submitted)
     }
 
-    /// Submits what moves no tensor.
+    /// Submits an operation without a tensor.
     pub(crate) fn submit_bare(&self, name: &str, kind: OpKind) -> Result<RawHandle, Error> {
         self.submit_entry(Entry {
             name,
@@ -407,7 +421,7 @@ impl ProcessSet {
         })
     }
 
-    /// The rows for each rank, made up if none are given.
+    /// Returns the number of rows for each rank; equal numbers if none are given.
     pub(super) fn check_splits(
         &self,
         tensor: &str,
@@ -444,7 +458,8 @@ impl ProcessSet {
 }
 
 impl Running {
-    /// Ends the engine in an orderly way, with `why`. False if its cycle waits for a silent rank and is left to do so.
+    /// Ends the engine with `why`. Returns false if its cycle waits for a silent rank; then the
+    /// cycle is left running.
     pub(super) fn stop(&self, why: &Error) -> bool {
         let Some(thread) = lock(&self.thread).take() else {
             return true;
@@ -452,19 +467,19 @@ impl Running {
         let ended = self.engine.shut_down(why);
         self.engine.engine_group.remove(&self.engine.queue);
         if ended {
-            // It has caught its own panics: joining can only succeed.
+            // The thread catches its own panics: joining cannot fail.
             let _ = thread.join();
         }
         ended
     }
 }
 
-/// Where a buffer's result goes.
+/// Destination of a buffer's result.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum ResultTarget {
-    /// To where it was.
+    /// The buffer itself.
     Same,
-    /// To new memory.
+    /// New memory.
     New,
 }
 

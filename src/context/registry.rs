@@ -1,7 +1,8 @@
-//! The process sets of a job: which there are, and how all ranks add and remove them alike.
+//! Registry of a job's process sets: all ranks add and remove sets in the same order.
 //!
-//! Every change is agreed on by all ranks, over the set of all ranks, with the same numbers; so every rank makes the
-//! same changes in the same order, and a set has the same number everywhere.
+//! All ranks agree on every change in an operation of the set of all ranks, with the same numbers.
+//! So every rank makes the same changes in the same order, and a set has the same number
+//! everywhere.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::job::Job;
 use super::process_set::{ProcessSet, Running};
-use crate::backend::Failure;
+use crate::error::Failure;
 use crate::error::{Error, Mismatch, NegotiationError, ProcessSetError, ProcessSetProblem, Submitted};
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output};
@@ -17,22 +18,23 @@ use crate::sync::lock;
 use crate::tensor::Dtype;
 use crate::transport::local::RendezvousError;
 
-/// See the module.
+/// Process sets of a job on this rank.
 pub(super) struct Registry {
     world: ProcessSet,
     known: Mutex<Known>,
-    /// Held while a set is added or removed, which waits for the other ranks: one at a time on each rank.
+    /// Held while a set is added or removed, which waits for the other ranks: one change at a time
+    /// on each rank.
     turn: Mutex<()>,
 }
 
 struct Known {
     sets: BTreeMap<u32, ProcessSet>,
-    /// Sets made so far: tells apart those that had the same number one after another.
+    /// Number of sets made so far: it distinguishes sets that had the same number.
     generation: u64,
 }
 
 impl Registry {
-    /// Only the set of all ranks.
+    /// Makes a registry with only the set of all ranks.
     pub(super) fn new(world: ProcessSet) -> Self {
         let known = Known {
             sets: BTreeMap::from([(0, world.clone())]),
@@ -45,26 +47,26 @@ impl Registry {
         }
     }
 
-    /// All sets, by number.
+    /// Returns all sets, ordered by number.
     pub(super) fn sets(&self) -> Vec<ProcessSet> {
         lock(&self.known).sets.values().cloned().collect()
     }
 
-    /// The same in a forked child, where whoever holds the lock is missing.
+    /// Returns all sets in a forked child, where the thread that holds the lock may be missing.
     pub(super) fn sets_if_free(&self) -> Vec<ProcessSet> {
         let known = self.known.try_lock();
         known.map_or_else(|_| Vec::new(), |known| known.sets.values().cloned().collect())
     }
 
-    /// The set with this number.
+    /// Returns the set with number `id`.
     pub(super) fn get(&self, id: u32) -> Option<ProcessSet> {
         lock(&self.known).sets.get(&id).cloned()
     }
 
-    /// Makes the process set of `ranks`, on every rank at once.
+    /// Makes the process set of `ranks`; every rank calls it at the same point.
     ///
     /// # Errors
-    /// Ranks that cannot be a process set; members whose rendezvous fails.
+    /// Ranks that cannot form a process set; a failed rendezvous of the members.
     pub(super) fn make(&self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
         let members = self.check(ranks, job.identity.size)?;
         let (id, generation) = {
@@ -78,28 +80,30 @@ impl Registry {
         Ok(set)
     }
 
-    /// The same at any time, when all ranks ask for it.
+    /// Makes the process set of `ranks` at any time, when all ranks have requested it.
     ///
     /// # Errors
-    /// As for [`make`](Self::make), and ranks that ask for different sets.
+    /// As for [`make`](Self::make), and ranks that request different sets.
     pub(super) fn add(&self, job: &Job, ranks: &[usize]) -> Result<ProcessSet, Error> {
         let _turn = lock(&self.turn);
         let members = self.check(ranks, job.identity.size)?;
         self.agree("ronde.process_set.add", &members, 0)?;
         let made = self.make(job, ranks);
-        // A member that did not answer may be stopped. If so, it would not answer here either.
+        // A member that did not answer may be stopped. In that case it would not answer here
+        // either.
         if let Err(error) = &made
             && failed_by(error, RendezvousError::is_silence)
         {
             job.limit_waits(Some((Instant::now() + ANSWER_TIMEOUT, error.clone())));
         }
-        // Whether it has become a set on all of them: who is not a member would not know otherwise.
+        // Ranks agree whether the rendezvous succeeded on all members; other ranks could not know
+        // it.
         let agreed = self.agree("ronde.process_set.made", &members, made.is_err() as u32);
         job.limit_waits(None);
         let members = members.to_vec();
         let set = match (made, &agreed) {
             (Ok(set), _) => set,
-            // The job has ended: the member went away because of that, and not on its own account.
+            // The job has ended: the member left because of that, and not for a reason of its own.
             (Err(Error::ProcessSet(ProcessSetError::Start { set, source, .. })), Err(why))
                 if !matches!(why, Error::Negotiation(NegotiationError::Mismatch(_)))
                     && failed(&source, RendezvousError::is_departure) =>
@@ -127,10 +131,10 @@ impl Registry {
         Ok(set)
     }
 
-    /// Removes a set, when all ranks ask for it and none has work for it.
+    /// Removes a set, when all ranks have requested it and none has work for it.
     ///
     /// # Errors
-    /// The set of all ranks, a set that is none any more, work in flight on some rank.
+    /// The set of all ranks, a set that was removed before, work in flight on some rank.
     pub(super) fn remove(&self, set: &ProcessSet) -> Result<(), Error> {
         let _turn = lock(&self.turn);
         let id = set.id();
@@ -146,7 +150,8 @@ impl Registry {
             return Err(ProcessSetError::Removed { set: id }.into());
         }
         let running = set.inner.running.as_ref();
-        // Nothing may come in between the count and the end: it would look to the others as if this rank had left.
+        // No tensor may be submitted between the count and the end: to the others it would look as
+        // if this rank had left.
         let suspend = |running: &Running| {
             running
                 .engine
@@ -163,7 +168,7 @@ impl Registry {
         agreed
     }
 
-    /// Forgets a set and ends its engine.
+    /// Removes a set from the registry and ends its engine.
     fn drop_set(&self, set: &ProcessSet) {
         lock(&self.known).sets.remove(&set.id());
         if let Some(running) = &set.inner.running {
@@ -171,7 +176,7 @@ impl Registry {
         }
     }
 
-    /// Returns when all ranks want to remove `set` and none has tensors in flight for it.
+    /// Returns when all ranks have requested to remove `set` and none has tensors in flight for it.
     fn agree_to_remove(&self, set: &ProcessSet, in_flight: usize) -> Result<(), Error> {
         let id = set.id();
         let busy = |rank, in_flight| {
@@ -191,7 +196,7 @@ impl Registry {
         }
     }
 
-    /// Returns when all ranks say `numbers` and `count`, under the same name.
+    /// Returns when all ranks have submitted the same `numbers` and `count` under `name`.
     fn agree(&self, name: &str, numbers: &[usize], count: u32) -> Result<(), Error> {
         let mut params = Params::plain(OpKind::Agree, Dtype::U8, numbers.into());
         params.root = count;
@@ -205,7 +210,7 @@ impl Registry {
         handle.wait()
     }
 
-    /// The ranks, in order, if they can be a set.
+    /// Returns the ranks in ascending order, if they can form a set.
     fn check(&self, ranks: &[usize], size: usize) -> Result<Arc<[usize]>, Error> {
         let mut members = ranks.to_vec();
         members.sort_unstable();
@@ -230,11 +235,12 @@ impl Registry {
     }
 }
 
-/// How long a rank whose process set has not started, since a member was silent, waits for all ranks to say so too. The
-/// others may give up a little later than the first; after that the silent member ends the context.
+/// Time that a rank waits for all ranks to report a failed start, after its own rendezvous ended
+/// because a member was silent. Other ranks may give up a little later than the first one. After
+/// this time the silent member ends the context.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether a process set has not started because its rendezvous failed in that way.
+/// Whether a process set did not start because its rendezvous failed with an error of this kind.
 fn failed_by(error: &Error, kind: fn(&RendezvousError) -> bool) -> bool {
     matches!(error, Error::ProcessSet(ProcessSetError::Start { source, .. }) if failed(source, kind))
 }
@@ -243,14 +249,15 @@ fn failed(source: &Failure, kind: fn(&RendezvousError) -> bool) -> bool {
     source.downcast_ref().is_some_and(kind)
 }
 
-/// Why a process set that has started here cannot stay.
+/// Reason why a process set that has started here is removed again.
 #[derive(Debug, thiserror::Error)]
-#[error("rank {rank} could not start it; see the error there")]
+#[error("rank {rank} could not start it; see the error of that rank")]
 struct NotStarted {
     rank: usize,
 }
 
-/// Of two ranks that agreed on all but a count, the one with the higher, and its count.
+/// Of two ranks whose submissions differ only in the count, returns the one with the higher count,
+/// and that count.
 fn highest(mismatch: &Mismatch) -> Option<(usize, usize)> {
     let submitted = [
         (mismatch.first_rank, &mismatch.expected),

@@ -1,4 +1,4 @@
-//! Borrowed tensors, in the manner of `std::thread::scope`.
+//! Scoped operations on borrowed tensors, like `std::thread::scope`.
 
 #![allow(unsafe_code)] // submits borrowed memory; the scope waits for the operations
 
@@ -34,17 +34,17 @@ impl ScopedHandle<'_> {
         self.ticket.is_done()
     }
 
-    /// Sleeps until the operation is over. The slice is free when the scope ends.
+    /// Sleeps until the operation has completed. The slice can be used again when the scope ends.
     ///
     /// # Errors
-    /// Why it failed.
+    /// The error of the operation.
     pub fn wait(self) -> Result<(), Error> {
         handle::wait(self.engine, &self.ticket)
     }
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Combines `tensor` with the other ranks' in place.
+    /// Combines `tensor` in place with the tensors of the other ranks.
     ///
     /// # Errors
     /// As for [`ProcessSet::allreduce`].
@@ -58,13 +58,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.submit(name, shape.as_deref(), Lent::Both(tensor), &operation)
     }
 
-    /// Combines tensors with the other ranks' in place, each under its own name. Submits all or none of them.
+    /// Combines tensors in place with those of the other ranks, each under its own name. Submits
+    /// all or none of them.
     ///
-    /// The same as a call of [`allreduce`](Self::allreduce) for each, and faster where many tensors are small: 1,000
-    /// of them share one lock and one reading of the clock. Ranks may divide their tensors into batches differently.
+    /// The result equals that of a call of [`allreduce`](Self::allreduce) for each tensor. It is
+    /// faster for many small tensors: 1,000 of them share one lock and one reading of the clock.
+    /// Ranks may divide their tensors into batches differently.
     ///
     /// ```no_run
-    /// # let (context, mut weights, mut bias) = (ronde::Context::from_env()?, [0.5f32; 64], [0.5f32; 8]);
+    /// # let context = ronde::Context::from_env()?;
+    /// # let (mut weights, mut bias) = ([0.5f32; 64], [0.5f32; 8]);
     /// context.scope(|scope| {
     ///     let tensors = [("weights", &mut weights[..]), ("bias", &mut bias[..])];
     ///     let handles = scope.allreduce_batch(tensors, ronde::ReduceOp::Average)?;
@@ -74,7 +77,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// ```
     ///
     /// # Errors
-    /// As for [`ProcessSet::allreduce`], of the first tensor that has one.
+    /// As for [`ProcessSet::allreduce`], for the first tensor with an error.
     pub fn allreduce_batch<'name, T: Element>(
         &'scope self,
         tensors: impl IntoIterator<Item = (&'name str, &'scope mut [T])>,
@@ -90,14 +93,14 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             .iter_mut()
             .map(|(name, lent, shape)| (operation, lent.raw(name, shape)))
             .collect();
-        // SAFETY: as in `submit`, for each of them.
+        // SAFETY: as in `submit`, for each tensor.
         let (engine, tickets) = unsafe { self.set.submit_all(&parts, None, true) }?;
         self.in_flight.borrow_mut().extend(tickets.iter().cloned());
         let handle = |ticket| ScopedHandle { engine, ticket };
         Ok(tickets.into_iter().map(handle).collect())
     }
 
-    /// Replaces `tensor` by `root`'s.
+    /// Replaces `tensor` by the tensor of `root`.
     ///
     /// # Errors
     /// As for [`ProcessSet::broadcast`].
@@ -110,7 +113,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.submit(name, None, Lent::Both(tensor), &Operation::Broadcast { root })
     }
 
-    /// Puts the rows of all ranks one after another into `output`, which must have just room for them.
+    /// Concatenates the rows of all ranks in `output`, which must have exactly their size.
     ///
     /// # Errors
     /// As for [`ProcessSet::allgather`]; from the handle also an output of another size.
@@ -124,8 +127,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.submit(name, Some(shape), Lent::Two(input, output), &Operation::Allgather)
     }
 
-    /// Sends `splits[r]` rows to the set's r-th rank and gets those sent to this one into `output`, which must have
-    /// just room for them.
+    /// Sends `splits[r]` rows to set rank r, and writes the rows sent to this rank into `output`,
+    /// which must have exactly their size.
     ///
     /// # Errors
     /// As for [`ProcessSet::alltoall`]; from the handle also an output of another size.
@@ -141,8 +144,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.submit(name, Some(shape), Lent::Two(input, output), &operation)
     }
 
-    /// Combines as an allreduce does and puts this rank's share of the rows into `output`, which must have just room
-    /// for it.
+    /// Combines tensors as an allreduce does, and writes this rank's share of the rows into
+    /// `output`, which must have exactly its size.
     ///
     /// # Errors
     /// As for [`ProcessSet::reducescatter`]; from the handle also an output of another size.
@@ -166,8 +169,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ) -> Result<ScopedHandle<'scope>, Error> {
         let shape = shape_of(name, shape, lent.elements())?;
         let tensor = lent.raw(name, &shape);
-        // SAFETY: the slices are borrowed for 'scope, what is written mutably, and `run` does not return, nor unwind,
-        // before the operation is over.
+        // SAFETY: the slices are borrowed for 'scope, the written ones mutably, and `run` neither
+        // returns nor unwinds before the operation has completed.
         let entry = unsafe { operation.entry(self.set, &tensor, true) }?;
         let engine = self.set.engine()?;
         let ticket = engine.queue.submit(entry)?;
@@ -176,7 +179,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     }
 }
 
-/// What a caller lends for an operation.
+/// Slices that a caller lends for an operation.
 enum Lent<'scope, T> {
     /// Input and output are the same.
     Both(&'scope mut [T]),
@@ -220,14 +223,16 @@ pub(super) fn run<'env, R>(
     set: &ProcessSet,
     body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
 ) -> R {
-    /// Waits also when the body unwinds: the slices must not die before their operations are over.
+    /// Waits also when the body unwinds: the slices must not be dropped before their operations
+    /// have completed.
     struct WaitForAll<'a>(&'a ProcessSet, &'a RefCell<Vec<Arc<Ticket>>>);
     impl Drop for WaitForAll<'_> {
         fn drop(&mut self) {
-            // No engine: nothing was submitted, or this is a forked child, in which nobody works on the slices.
+            // No engine: nothing was submitted, or this is a forked child, in which no thread uses
+            // the slices.
             let Ok(engine) = self.0.engine() else { return };
             for ticket in self.1.borrow().iter() {
-                // The outcome belongs to the scoped handle; here it only matters that there is one.
+                // The scoped handle returns the outcome; here only completion matters.
                 engine.wait(ticket, None);
             }
         }

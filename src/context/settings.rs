@@ -1,4 +1,4 @@
-//! Settings: which are in force, and changing them by hand.
+//! Settings of a running context: the values in force, and changes by the program.
 
 use super::{Context, fork};
 use crate::command::Command;
@@ -7,20 +7,24 @@ use crate::knobs::Knobs;
 use crate::settings::{PartialSettings, Settings, Versioned};
 
 impl Context {
-    /// The settings in force on this rank.
+    /// Returns the settings in force on this rank.
     pub fn settings(&self) -> Versioned<Settings> {
         self.job.settings.in_force()
     }
 
-    /// Changes settings while the job runs, as the tuner does: from the same cycle on all ranks. Rank 0 alone may call it;
-    /// it returns, with what is then in force, when they are in force on rank 0. For programs that measure one setting
-    /// after another; to find the best one, let the tuner do it.
+    /// Changes settings while the job runs, as the tuner does: from the same cycle on all ranks.
+    /// Only rank 0 may call it. It returns the settings in force, when the change is in force on
+    /// rank 0. For programs that measure one setting after another; use the tuner to find the best
+    /// one.
     ///
     /// ```
     /// # use std::time::Duration;
     /// # use ronde::{Context, ReduceOp, settings::PartialSettings};
     /// # let context = Context::builder().alone().build()?;
-    /// let change = PartialSettings { cycle_time: Some(Duration::from_millis(5)), ..PartialSettings::default() };
+    /// let change = PartialSettings {
+    ///     cycle_time: Some(Duration::from_millis(5)),
+    ///     ..PartialSettings::default()
+    /// };
     /// let settings = context.set_settings(change)?;
     /// assert_eq!(settings.cycle_time_ns, 5_000_000);
     /// assert_eq!(settings, context.settings());
@@ -28,8 +32,9 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// [`SettingsError::Refused`] on other ranks, while the tuner is on, for values that the knobs could not have, and for
-    /// hierarchical operations where there is one host or a rank to each; a rank that is lost or has left.
+    /// [`SettingsError::Refused`] on other ranks, while the tuner is on, for values that the knobs
+    /// do not accept, and for hierarchical operations if there is one host or one rank per host. A
+    /// rank that is lost or has left.
     pub fn set_settings(&self, change: PartialSettings) -> Result<Versioned<Settings>, Error> {
         if fork::forked() {
             return Err(Error::Forked);
@@ -37,7 +42,7 @@ impl Context {
         let refused = |reason: String| Err(Error::Settings(SettingsError::Refused { reason }));
         if self.job.identity.rank != 0 {
             let rank = self.job.identity.rank;
-            return refused(format!("this is rank {rank}, and rank 0 decides"));
+            return refused(format!("this is rank {rank}, and only rank 0 may change them"));
         }
         if let Some(reason) = objection(&change, &self.job.knobs, self.job.why_flat()) {
             return refused(reason);
@@ -46,7 +51,8 @@ impl Context {
         Ok(self.settings())
     }
 
-    /// Has every rank carry out `command` in the same cycle, which this is rank 0 for; returns when it has done so itself.
+    /// Makes every rank apply `command` in the same cycle. Called on rank 0; returns when rank 0
+    /// has applied it.
     pub(super) fn command(&self, command: Command) -> Result<(), Error> {
         let engine = self.world.engine()?;
         let ticket = engine.queue.command(command)?;
@@ -55,7 +61,8 @@ impl Context {
     }
 }
 
-/// What is wrong with `change` in a job of these knobs, whose operations go flat for the reason `why_flat`, if there is one.
+/// Reason to refuse `change` in a job with these knobs. `why_flat` is the reason why operations are
+/// never hierarchical, if there is one.
 fn objection(change: &PartialSettings, knobs: &Knobs, why_flat: Option<&str>) -> Option<String> {
     if knobs.autotune {
         return Some("the tuner sets them (HOROVOD_AUTOTUNE=1)".to_owned());
@@ -65,7 +72,7 @@ fn objection(change: &PartialSettings, knobs: &Knobs, why_flat: Option<&str>) ->
         return problem;
     }
     if change.fusion_threshold_bytes.is_some_and(|bytes| bytes > 0) && knobs.disable_group_fusion {
-        return Some("HOROVOD_DISABLE_GROUP_FUSION=1 leaves nothing to fuse".to_owned());
+        return Some("HOROVOD_DISABLE_GROUP_FUSION=1 turns tensor fusion off".to_owned());
     }
     let hierarchical = [change.hierarchical_allreduce, change.hierarchical_allgather];
     if hierarchical.contains(&Some(true))
@@ -74,7 +81,7 @@ fn objection(change: &PartialSettings, knobs: &Knobs, why_flat: Option<&str>) ->
         return Some(format!("no operation is hierarchical: {because}"));
     }
     if change.cache == Some(true) && knobs.cache_capacity == 0 {
-        return Some("the response cache has no room (HOROVOD_CACHE_CAPACITY=0)".to_owned());
+        return Some("the capacity of the response cache is 0 (HOROVOD_CACHE_CAPACITY=0)".to_owned());
     }
     None
 }

@@ -1,4 +1,4 @@
-//! What a program says for the timeline's sake: when to record, and where its steps and epochs end.
+//! Timeline calls of a program: start and end of recordings, and marks of steps and epochs.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,20 +7,21 @@ use super::{Context, fork};
 use crate::command::{Command, TimelineCommand};
 use crate::error::{Error, SettingsError};
 
-/// Longest path that Linux takes; a longer one is not sent to the other ranks.
+/// Longest path on Linux, bytes; a longer one is not sent to the other ranks.
 const PATH_BYTES_MAX: usize = 4096;
 
 impl Context {
-    /// Says that a training step ends here. Not needed, as steps are recognized by what repeats; a program that
-    /// says it makes step metrics and tuning exact from the first step on.
+    /// Marks the end of a training step. It is optional, because steps are detected as the
+    /// repeating sequence of tensors. With marks, step metrics and tuning are exact from the first
+    /// step on.
     pub fn mark_step(&self) {
         if let Some(running) = &self.world.inner.running {
             running.engine.queue.mark_step();
         }
     }
 
-    /// Says that an epoch ends here: the timeline shows where, and what is read from it can tell one epoch from another.
-    /// The epoch's last step is marked as ever.
+    /// Marks the end of an epoch: the timeline shows it, and readers can separate epochs. The
+    /// epoch's last step is marked with [`mark_step`](Self::mark_step), as any other.
     ///
     /// ```
     /// # use ronde::{Context, ReduceOp};
@@ -40,14 +41,16 @@ impl Context {
         }
     }
 
-    /// Begins to record a timeline into the file `path`, on all ranks from the same cycle on; with `mark_cycles`, cycles
-    /// are marked in it. A recording under way is closed first; one into the same file goes on. Needs `HOROVOD_TIMELINE`,
-    /// on every rank: a file that is recorded from the beginning, or `DYNAMIC`.
+    /// Begins to record a timeline into the file `path`, on all ranks from the same cycle on. With
+    /// `mark_cycles`, the begin of each cycle is recorded. A running recording is closed first; a
+    /// recording into the same file continues. Needs `HOROVOD_TIMELINE` on every rank: a file,
+    /// which is recorded from the beginning, or `DYNAMIC`.
     ///
-    /// Rank 0 decides: its call has an effect, and returns when its own file is there. On the other ranks the call does
-    /// nothing and returns at once, so a program may call on all ranks or on rank 0 alone, from any thread, whatever is
-    /// in flight. Ranks other than 0 record only with `RONDE_TIMELINE_ALL_RANKS=1`, beside rank 0's file; one that cannot
-    /// write says so in its log.
+    /// Rank 0 decides: its call has an effect, and returns when its own file exists. On the other
+    /// ranks the call does nothing and returns at once. So a program may call it on all ranks or on
+    /// rank 0 alone, from any thread, with tensors in flight. Ranks other than 0 record only with
+    /// `RONDE_TIMELINE_ALL_RANKS=1`, into files beside rank 0's; a rank that cannot write its file
+    /// logs an error.
     ///
     /// ```
     /// # use ronde::{Context, ReduceOp, knobs::{Knobs, TimelineTarget}};
@@ -67,8 +70,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// `HOROVOD_TIMELINE` is not set. On rank 0 also: a file that cannot be written, and a rank that is lost or has left:
-    /// all ranks take part.
+    /// `HOROVOD_TIMELINE` is not set. On rank 0 also: a file that cannot be written, and a rank
+    /// that is lost or has left, because all ranks take part.
     pub fn start_timeline(&self, path: impl AsRef<Path>, mark_cycles: bool) -> Result<(), Error> {
         let path = path.as_ref();
         if path.as_os_str().len() > PATH_BYTES_MAX {
@@ -86,8 +89,9 @@ impl Context {
         })
     }
 
-    /// Ends the recording of a timeline, on all ranks with the same cycle; without one it does nothing. As with
-    /// [`start_timeline`](Self::start_timeline), rank 0's call counts, and returns when its file is complete.
+    /// Ends the recording of a timeline, on all ranks with the same cycle. Without a recording it
+    /// does nothing. As with [`start_timeline`](Self::start_timeline), only rank 0's call has an
+    /// effect, and it returns when its file is complete.
     ///
     /// ```
     /// # use ronde::{Context, Error};
@@ -99,8 +103,8 @@ impl Context {
     /// ```
     ///
     /// # Errors
-    /// As for [`start_timeline`](Self::start_timeline). It is none, at the end of a job, if other ranks have left already:
-    /// then the recording has ended with the job.
+    /// As for [`start_timeline`](Self::start_timeline). It is no error if other ranks have left
+    /// already at the end of a job: the recording has then ended with the job.
     pub fn stop_timeline(&self) -> Result<(), Error> {
         self.command_timeline(TimelineCommand::Stop)
     }

@@ -25,7 +25,7 @@ impl Cycle {
             }
         }
         self.land()?; // after: what is submitted again by now has completed before, or waits in the launch throttle
-        self.gpu.throttle.sift(&mut incoming);
+        self.launches.throttle.sift(&mut incoming);
         self.clocks.refresh();
         for submission in incoming.drain(..) {
             self.joined |= submission.params.kind == OpKind::Join;

@@ -1,35 +1,32 @@
-//! Batches on a GPU: a cycle launches them and goes on; a thread of their own waits for each one's last event and completes its
-//! tensors. So negotiation of what comes next overlaps with what is on the device, and no tensor costs a wait of its own.
+//! Batches on a device: a cycle launches them and goes on; each completes its tensors when the
+//! device reports its end, on another thread. So negotiation of what comes next overlaps with what
+//! is on the device, and no tensor costs a wait of its own.
 //!
-//! What the cycle's observer is told of such a batch it is told at the beginning of the next cycle, with the times at which it
-//! happened: before anything new of the same tensors can be.
+//! The cycle's observer hears of such a batch at the beginning of the next cycle, with the times at
+//! which it happened: before anything new of the same tensors can be.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
 use super::Cycle;
 use crate::clock::Nanos;
-use crate::collective::nccl::{Awaited, Company, Launched, NcclCollective, SetRank, Trouble, gpu_error};
-use crate::error::Error;
-use crate::gpu::{Device, DeviceBinding, Mark, Stream};
+use crate::collective::asynchronous::{
+    AsyncCollective, DeviceActivities, DeviceClock, LaunchError, Launched, OpenDevice, Peers, SetRank,
+};
+use crate::device;
+use crate::error::{DeviceError, Error, GpuError};
 use crate::negotiation::OpKind;
 use crate::observer::Executed;
 use crate::queue::TensorQueue;
 use crate::ready::Ready;
 use crate::sync::lock;
 
-mod anchor;
 mod launch_throttle;
-#[cfg(test)]
-mod tests;
 mod times;
 
-use anchor::Anchor;
 use launch_throttle::LaunchThrottle;
 use times::Times;
 
@@ -40,12 +37,11 @@ const ORDERLY_PATIENCE: Duration = Duration::from_secs(1);
 const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The set's device on this rank, and what is on it.
-pub(super) struct OnGpu {
-    binding: Arc<DeviceBinding>,
+pub(super) struct Launches {
+    device: Arc<dyn OpenDevice>,
     queue: Arc<TensorQueue>,
-    /// Made when there is a first tensor for it.
-    nccl: Option<NcclCollective>,
-    reaper: Option<Reaper>,
+    /// Opened when there is a first tensor for it.
+    collective: Option<Box<dyn AsyncCollective>>,
     shared: Arc<Shared>,
     pub(super) throttle: LaunchThrottle,
     /// Launched in this cycle, with the positions of their tensors.
@@ -56,9 +52,10 @@ pub(super) struct OnGpu {
 struct Start {
     kind: OpKind,
     launched: Launched,
-    /// When the launch began, and when its NCCL communicator was created, if it did not exist before.
+    /// When the launch began, and when the collective was opened, if it was not open before.
     began: Nanos,
-    connected: Option<Nanos>,
+    opened: Option<Nanos>,
+    activities: &'static DeviceActivities,
 }
 
 /// A launched batch and its tensors.
@@ -74,7 +71,7 @@ struct Landed {
     error: Option<Error>,
 }
 
-/// What cycle and reaper both see.
+/// What the cycle and the ends of its batches both see.
 #[derive(Default)]
 struct Shared {
     landed: Mutex<Vec<Landed>>,
@@ -85,19 +82,12 @@ struct Shared {
     has_left: AtomicBool,
 }
 
-/// The thread, and the way to it.
-struct Reaper {
-    flights: Sender<Flight>,
-    thread: JoinHandle<()>,
-}
-
-impl OnGpu {
-    pub(super) fn new(binding: Arc<DeviceBinding>, queue: Arc<TensorQueue>) -> Self {
+impl Launches {
+    pub(super) fn new(device: Arc<dyn OpenDevice>, queue: Arc<TensorQueue>) -> Self {
         Self {
-            binding,
+            device,
             queue,
-            nccl: None,
-            reaper: None,
+            collective: None,
             shared: Arc::default(),
             throttle: LaunchThrottle::default(),
             launched: Vec::new(),
@@ -112,22 +102,18 @@ impl OnGpu {
     /// Whether all is well with what is in flight.
     ///
     /// # Errors
-    /// What NCCL has found out.
+    /// What the collective has found out.
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.nccl.as_ref().map_or(Ok(()), NcclCollective::check)
+        self.collective
+            .as_ref()
+            .map_or(Ok(()), |collective| collective.check())
     }
 
-    /// Hands what was launched in this cycle, and its tensors out of `ready`, to the reaper.
-    pub(super) fn take_off(&mut self, ready: &mut Vec<Ready>) -> Result<(), Error> {
-        if self.launched.is_empty() {
-            return Ok(());
-        }
-        let reaper = match &mut self.reaper {
-            Some(reaper) => reaper,
-            none => {
-                let device = &self.launched[0].0.launched.ended;
-                none.insert(Reaper::start(&self.queue, &self.shared, device)?)
-            }
+    /// Moves the tensors of what was launched in this cycle out of `ready`: they complete when
+    /// their batch ends.
+    pub(super) fn take_off(&mut self, ready: &mut Vec<Ready>) {
+        let Some(collective) = self.collective.as_mut().filter(|_| !self.launched.is_empty()) else {
+            return;
         };
         let mut ready: Vec<Option<Ready>> = ready.drain(..).map(Some).collect();
         for (start, positions) in self.launched.drain(..) {
@@ -138,65 +124,61 @@ impl OnGpu {
             self.throttle.launched(&start.launched);
             self.shared.in_flight.fetch_add(members.len(), Ordering::AcqRel);
             answer_early(&mut members, &start.launched, &self.queue);
-            // It takes all that comes until `stop`.
-            let _ = reaper.flights.send(Flight { start, members });
+            let ended = Arc::clone(&start.launched.ended);
+            let flight = Flight { start, members };
+            let (queue, shared) = (Arc::clone(&self.queue), Arc::clone(&self.shared));
+            let land = move |outcome: Result<(), GpuError>, clock: &mut dyn DeviceClock| {
+                flight.land(outcome, clock, &queue, &shared);
+            };
+            collective.on_end(ended, Box::new(land));
         }
-        Ok(())
     }
 
-    /// Ends the nccl: what is in flight is waited for a little, if the cycle ends in an orderly way, and then given up.
+    /// Ends the collective: what is in flight is waited for a little, if the cycle ends in an
+    /// orderly way, and then given up.
     pub(super) fn stop(&mut self, why: &Error) {
-        let Some(mut nccl) = self.nccl.take() else { return };
-        self.launched.clear();
-        let wait = |patience: Duration| {
-            let end = Instant::now() + patience;
-            while self.in_flight() > 0 && Instant::now() < end {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            self.in_flight() == 0
+        let Some(mut collective) = self.collective.take() else {
+            return;
         };
-        let is_over = wait(if why.is_orderly() {
+        self.launched.clear();
+        let is_over = || self.in_flight() == 0;
+        let patience = if why.is_orderly() {
             ORDERLY_PATIENCE
         } else {
             Duration::ZERO
-        });
-        if !is_over || !why.is_orderly() {
+        };
+        if !collective.wait_until(patience, &is_over) || !why.is_orderly() {
             *lock(&self.shared.given_up) = Some(why.clone());
-            nccl.abort();
+            collective.abort();
         }
-        // Nothing may write into the tensors of who is told next: also what was launched and not handed over.
-        let mut is_idle = wait(ABORT_PATIENCE);
-        if let Ok(last) = nccl.device().mark(nccl.stream(), false) {
-            let end = Instant::now() + ABORT_PATIENCE;
+        // Nothing may write into the tensors of who is told next: also what was launched and not
+        // handed over.
+        let mut is_idle = collective.wait_until(ABORT_PATIENCE, &is_over);
+        if let Some(last) = collective.last() {
             // An error of the device means that it does nothing any more.
-            while matches!(nccl.device().gpu.has_come(last.event), Ok(false)) {
-                if Instant::now() > end {
-                    is_idle = false;
-                    break;
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            is_idle &= collective.wait_until(ABORT_PATIENCE, &|| !matches!(last.has_come(), Ok(false)));
         }
-        let reaper = self.reaper.take();
         if !is_idle {
             tracing::error!("the GPU does not end what it was given; its memory and a thread are left to it");
-            std::mem::forget((nccl, reaper));
-            return;
-        }
-        if let Some(Reaper { flights, thread }) = reaper {
-            drop(flights);
-            let _ = thread.join(); // it catches nothing that panics, and has nothing to say
+            std::mem::forget(collective);
         }
     }
 }
 
-impl Drop for OnGpu {
+impl Drop for Launches {
     fn drop(&mut self) {
         self.stop(&Error::ShutDown);
     }
 }
 
 impl Cycle {
+    /// A view of the number of tensors on the device, for tests that hold no lock of the cycle.
+    #[cfg(test)]
+    pub(crate) fn in_flight_view(&self) -> impl Fn() -> usize + Send + Sync + 'static {
+        let shared = Arc::clone(&self.launches.shared);
+        move || shared.in_flight.load(Ordering::Acquire)
+    }
+
     /// Puts a batch onto the device.
     ///
     /// # Errors
@@ -204,11 +186,11 @@ impl Cycle {
     pub(super) fn launch(&mut self, batch: &[u32]) -> Result<(), Error> {
         match self.try_launch(batch) {
             Ok(start) => {
-                self.gpu.launched.push((start, batch.into()));
+                self.launches.launched.push((start, batch.into()));
                 Ok(())
             }
-            Err(Trouble::OfRank(error)) => Err(error),
-            Err(Trouble::OfBatch(error)) => {
+            Err(LaunchError::Rank(error)) => Err(error),
+            Err(LaunchError::Batch(error)) => {
                 let members = || batch.iter().map(|&position| &self.ready[position as usize]);
                 for member in members() {
                     self.observer.refused(&member.submission.tensor, &error);
@@ -230,33 +212,33 @@ impl Cycle {
         }
     }
 
-    fn try_launch(&mut self, batch: &[u32]) -> Result<Start, Trouble> {
+    fn try_launch(&mut self, batch: &[u32]) -> Result<Start, LaunchError> {
         let set_rank = SetRank {
             rank: self.transport.rank(),
             size: self.transport.size(),
         };
         let began = self.queue.clock.now();
-        let mut connected = None;
-        let gpu = &mut self.gpu;
-        let mut company = Company {
+        let mut opened = None;
+        let launches = &mut self.launches;
+        let mut peers = Peers {
             transport: &mut *self.transport,
             members: &self.members,
             inter_node: self.collective.inter_node(),
         };
-        let nccl = match &mut gpu.nccl {
-            Some(nccl) => nccl,
+        let collective = match &mut launches.collective {
+            Some(collective) => collective,
             none => {
-                let nccl = NcclCollective::make(set_rank, gpu.binding.device(), &mut company)?;
-                connected = Some(self.queue.clock.now());
-                none.insert(nccl)
+                let collective = launches.device.open(set_rank, &mut peers)?;
+                opened = Some(self.queue.clock.now());
+                none.insert(collective)
             }
         };
         for &position in batch {
-            self.ready[position as usize].make_room(set_rank.rank, set_rank.size, Some(nccl));
+            self.ready[position as usize].make_room(set_rank.rank, set_rank.size, Some(&**collective));
         }
         let members = || batch.iter().map(|&position| &self.ready[position as usize]);
         self.load.fill(members(), set_rank.size).map_err(|problem| {
-            Trouble::OfRank(super::internal(
+            LaunchError::Rank(super::internal(
                 self.members[set_rank.rank],
                 "execute a batch",
                 &problem,
@@ -264,15 +246,15 @@ impl Cycle {
         })?;
         let first = &self.ready[batch[0] as usize].submission.params;
         let root = self.members.binary_search(&(first.root as usize)).unwrap_or(0);
-        let batch = self.load.on_gpu(first, root);
-        let awaited = awaited(members());
-        let awaited = Awaited { marks: &awaited };
-        let launched = nccl.launch(&batch, &awaited, gpu.binding.wants_times(), &mut company)?;
+        let batch = self.load.on_device(first, root);
+        let inputs = device::latest(members().filter_map(|member| member.submission.on.as_deref()));
+        let launched = collective.launch(&batch, &inputs, launches.device.wants_times(), &mut peers)?;
         Ok(Start {
             kind: batch.kind,
             launched,
             began,
-            connected,
+            opened,
+            activities: collective.activities(),
         })
     }
 
@@ -281,10 +263,10 @@ impl Cycle {
     /// # Errors
     /// What has gone wrong there.
     pub(super) fn land(&mut self) -> Result<bool, Error> {
-        if !self.gpu.shared.has_left.swap(false, Ordering::AcqRel) {
+        if !self.launches.shared.has_left.swap(false, Ordering::AcqRel) {
             return Ok(false);
         }
-        let landed = std::mem::take(&mut *lock(&self.gpu.shared.landed));
+        let landed = std::mem::take(&mut *lock(&self.launches.shared.landed));
         let mut outcome = Ok(true);
         for batch in landed {
             for member in &batch.flight.members {
@@ -330,63 +312,31 @@ fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue)
     queue.completions().announce();
 }
 
-/// Of each of the callers' streams, the mark that comes last; several where threads made them at once. (When tensors were submitted
-/// does not tell: a mark is made before that.)
-fn awaited<'a>(members: impl Iterator<Item = &'a Ready>) -> SmallVec<[&'a Mark; 2]> {
-    let mut last: SmallVec<[(Stream, &Mark); 2]> = SmallVec::new();
-    for on in members.filter_map(|member| member.submission.on.as_ref()) {
-        let (stream, mark) = (on.stream, &on.ready);
-        if last
-            .iter()
-            .any(|(known, later)| *known == stream && mark.is_before(later))
-        {
-            continue;
-        }
-        last.retain(|(known, earlier)| *known != stream || !earlier.is_before(mark));
-        last.push((stream, mark));
-    }
-    last.into_iter().map(|(_, mark)| mark).collect()
-}
-
-impl Reaper {
-    fn start(queue: &Arc<TensorQueue>, shared: &Arc<Shared>, mark: &Mark) -> Result<Self, Error> {
-        let (flights, incoming) = channel();
-        let rank = queue.rank();
-        let device = Arc::clone(mark.device());
-        let (queue, shared) = (Arc::clone(queue), Arc::clone(shared));
-        let reap = move || reap(&incoming, &device, &queue, &shared);
-        let thread = std::thread::Builder::new().name("ronde-gpu".into()).spawn(reap);
-        let thread = thread.map_err(|error| Error::Internal {
-            rank,
-            message: format!("no thread for the GPU: {error}"),
-        })?;
-        Ok(Self { flights, thread })
-    }
-}
-
-/// The thread's life: completes one batch after another, as they end.
-fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, queue: &TensorQueue, shared: &Shared) {
-    let mut anchor: Option<Anchor> = None;
-    for mut flight in flights {
-        let waited = device.gpu.wait(flight.start.launched.ended.event);
+impl Flight {
+    /// Completes the batch's tensors, and keeps it for the observer.
+    fn land(
+        mut self,
+        outcome: Result<(), GpuError>,
+        clock: &mut dyn DeviceClock,
+        queue: &TensorQueue,
+        shared: &Shared,
+    ) {
         let given_up = lock(&shared.given_up).clone();
-        let error = given_up.or_else(|| waited.err().map(|error| gpu_error(queue.rank(), error)));
+        let of_device = |error| DeviceError::of_rank(queue.rank(), error).into();
+        let error = given_up.or_else(|| outcome.err().map(of_device));
         let times = match &error {
             None => {
                 let seen = queue.clock.now();
-                let anchor = match flight.start.launched.ended.is_timed {
-                    true => Anchor::renewed(&mut anchor, device, &*queue.clock),
-                    false => None,
-                };
-                Times::of(&flight.start, &flight.members, anchor, seen)
+                let is_timed = self.start.launched.ended.is_timed && clock.align(&*queue.clock);
+                Times::of(&self.start, &self.members, is_timed.then_some(&*clock), seen)
             }
             Some(_) => None,
         };
-        let count = flight.members.len();
+        let count = self.members.len();
         let waits = |member: &Ready| !member.submission.is_early();
         let own = |member: &&Ready| waits(member) && !member.submission.is_absent();
-        queue.release(flight.members.iter().filter(own).count());
-        let waiting = flight.members.iter_mut().filter(|member| waits(member));
+        queue.release(self.members.iter().filter(own).count());
+        let waiting = self.members.iter_mut().filter(|member| waits(member));
         let answers: SmallVec<[_; 16]> = waiting
             .map(|member| {
                 let outcome = match &error {
@@ -396,14 +346,19 @@ fn reap(flights: &Receiver<Flight>, device: &Arc<Device>, queue: &TensorQueue, s
                 (Arc::clone(&member.submission.ticket), outcome)
             })
             .collect();
-        // Before any caller hears of it: the cycle that its next submission comes to must have told the observer. Until all have
-        // heard, that cycle waits here: a submission that it lets go of must have been answered.
+        // Before any caller hears of it: the cycle that its next submission comes to must have told
+        // the observer. Until all have heard, that cycle waits here: a submission that it lets go
+        // of must have been answered.
         let mut landed = lock(&shared.landed);
         shared.has_left.store(true, Ordering::Release);
         for (ticket, outcome) in answers {
             ticket.complete(outcome);
         }
-        landed.push(Landed { flight, times, error });
+        landed.push(Landed {
+            flight: self,
+            times,
+            error,
+        });
         drop(landed);
         shared.in_flight.fetch_sub(count, Ordering::AcqRel);
         queue.completions().announce();

@@ -13,13 +13,13 @@ impl Cycle {
             return;
         }
         self.queue.close(&error);
-        self.gpu.stop(&error);
+        self.launches.stop(&error);
         let hits = self.hits.iter_mut().filter_map(Option::take);
         let ready = self.groups.take_held().chain(self.ready.drain(..));
         let pending = hits
             .chain(self.misses.drain().map(|(_, submission)| submission))
             .chain(ready.map(|ready| ready.submission))
-            .chain(self.gpu.throttle.give_up());
+            .chain(self.launches.throttle.give_up());
         let pending: Vec<Submission> = pending
             .filter(|submission| !submission.ticket.is_done())
             .collect();

@@ -4,7 +4,8 @@ use smallvec::SmallVec;
 
 use super::{Cycle, internal};
 use crate::clock::Nanos;
-use crate::collective::{Collective, Phases, Reduction, Stages, nccl};
+use crate::collective::asynchronous::Batch;
+use crate::collective::{Collective, Phases, Reduction, Stages};
 use crate::error::Error;
 use crate::negotiation::{OpKind, Params};
 use crate::observer::Executed;
@@ -36,7 +37,8 @@ impl Cycle {
         });
         self.plan = plan;
         outcome?;
-        self.gpu.take_off(&mut self.ready)
+        self.launches.take_off(&mut self.ready);
+        Ok(())
     }
 
     /// Moves a batch in host memory. It follows what ended at `began`; returns when it has ended itself.
@@ -134,9 +136,9 @@ impl Load {
         fits.then_some(()).ok_or("lengths whose sum overflows")
     }
 
-    /// What was filled in, for a GPU.
-    pub(super) fn on_gpu(&self, params: &Params, root: usize) -> nccl::Batch<'_> {
-        nccl::Batch {
+    /// What was filled in, for a device.
+    pub(super) fn on_device(&self, params: &Params, root: usize) -> Batch<'_> {
+        Batch {
             kind: params.kind,
             spans: &self.spans,
             bytes: &self.bytes,

@@ -24,14 +24,14 @@ impl Cycle {
         self.hits_held
             + self.misses.len()
             + self.groups.held().len()
-            + self.gpu.throttle.waiting()
-            + self.gpu.in_flight()
+            + self.launches.throttle.waiting()
+            + self.launches.in_flight()
     }
 
     /// Takes over batches that have ended on the device, and asks for a cycle if tensors may be
     /// launched now.
     pub(crate) fn poll_device(&mut self) -> Result<(), Error> {
-        if self.land()? && self.gpu.throttle.may_open() {
+        if self.land()? && self.launches.throttle.may_open() {
             self.queue.call_for(self.number + 1);
         }
         Ok(())
@@ -42,7 +42,7 @@ impl Cycle {
         let pending = self.pending() > 0;
         if pending {
             self.transport.check_peers()?;
-            self.gpu.check()?;
+            self.launches.check()?;
         }
         // The observer reads the cycle that holds it: it is taken out meanwhile.
         let mut observer = std::mem::replace(&mut self.observer, Box::new(NoObserver));

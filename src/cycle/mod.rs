@@ -6,7 +6,7 @@
 //! agreement of its exchange and from the response cache, which agreements alone change.
 //!
 //! Each phase has a file of its own. Beside them: `parts` makes a cycle, `end` ends it, `groups`
-//! holds back incomplete groups, `device` launches batches on a GPU, `clocks` compares clocks,
+//! holds back incomplete groups, `device` launches batches on a device, `clocks` compares clocks,
 //! `liveness` and `stalls` look for lost peers and for tensors that have waited too long.
 
 mod clocks;
@@ -132,7 +132,7 @@ pub(crate) struct Cycle {
     packing: plan::Packing,
     plan: Plan,
     load: execute::Load,
-    gpu: device::OnGpu,
+    launches: device::Launches,
     frame: Vec<u8>,
     frames: Vec<Vec<u8>>,
     ticks: Vec<Ticks>,

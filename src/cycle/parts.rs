@@ -8,8 +8,8 @@ use super::groups::Groups;
 use super::{Cycle, device, execute, plan};
 use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
+use crate::collective::asynchronous::OpenDevice;
 use crate::fusion::Plan;
-use crate::gpu::DeviceBinding;
 use crate::negotiation::{Agreement, Block, Coordinator, ResponseCache};
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
@@ -33,8 +33,8 @@ pub(crate) struct Parts {
     pub(crate) settings: SettingsSource,
     /// Whether a cycle may start before the cycle time has passed.
     pub(crate) early: bool,
-    /// Where tensors on GPUs live.
-    pub(crate) binding: Arc<DeviceBinding>,
+    /// Where tensors in device memory live.
+    pub(crate) device: Arc<dyn OpenDevice>,
     /// Bytes that one batch of theirs may hold, where the settings allow more.
     pub(crate) gpu_fusion_threshold_bytes: u64,
 }
@@ -53,7 +53,7 @@ impl Cycle {
             is_world,
             settings,
             early,
-            binding,
+            device,
             gpu_fusion_threshold_bytes,
         } = parts;
         let compares = transport.size() > 1 && !transport.shares_clock();
@@ -61,7 +61,7 @@ impl Cycle {
         let coordinator = (transport.rank() == 0).then(|| Coordinator::new(Arc::clone(&members)));
         let agreed = Agreement::new(coordinator.is_some());
         Self {
-            gpu: device::OnGpu::new(binding, Arc::clone(&queue)),
+            launches: device::Launches::new(device, Arc::clone(&queue)),
             members,
             transport,
             collective,

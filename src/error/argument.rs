@@ -1,8 +1,9 @@
-//! Invalid arguments of one rank's own call.
+//! Errors for invalid arguments of one rank's own call.
 
 use crate::tensor::Dtype;
 
-/// A call that this rank refuses by itself: no other rank hears of it, and the runtime goes on.
+/// Error of a call that this rank refuses by itself: the other ranks do not learn of it, and the
+/// runtime goes on.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ArgumentError {
@@ -12,18 +13,18 @@ pub enum ArgumentError {
          one another name"
     )]
     DuplicateName {
-        /// The name.
+        /// Name of the tensor.
         tensor: String,
         /// This rank.
         rank: usize,
     },
-    /// A name that the runtime keeps for itself.
-    #[error("tensor {tensor} cannot be called that: names that begin with `ronde.` are the runtime's own")]
+    /// Name that is reserved for the runtime.
+    #[error("tensor name {tensor} is reserved: names that begin with `ronde.` belong to the runtime")]
     ReservedName {
-        /// The name.
+        /// Name of the tensor.
         tensor: String,
     },
-    /// This rank submits a tensor after `join`.
+    /// Submission of this rank after `join`.
     #[error("rank {rank} has joined and cannot submit tensor {tensor}; wait until `join` returns")]
     HasJoined {
         /// The tensor.
@@ -31,7 +32,7 @@ pub enum ArgumentError {
         /// This rank.
         rank: usize,
     },
-    /// An operation is not defined for elements of this type.
+    /// Operation that is not defined for the element type.
     #[error(
         "{what} is not defined for {dtype} (tensor {tensor}); convert the tensor first, or use \
          another operation"
@@ -44,7 +45,7 @@ pub enum ArgumentError {
         /// The operation.
         what: &'static str,
     },
-    /// An element type that cannot be sent as the wire type asked for.
+    /// Element type that cannot be sent as the requested wire dtype.
     #[error(
         "elements of tensor {tensor} ({dtype}) cannot be sent as {wire} here: those of float32 \
          and float64 in reductions on GPUs can be sent as float16 or bfloat16"
@@ -54,10 +55,10 @@ pub enum ArgumentError {
         tensor: String,
         /// Its element type.
         dtype: Dtype,
-        /// The element type between ranks.
+        /// The wire dtype.
         wire: Dtype,
     },
-    /// An operation on rows, of a tensor that has no dimension.
+    /// Operation on rows, for a tensor without dimensions.
     #[error("{operation} of tensor {tensor}, which is a rank-zero tensor: give it a first dimension")]
     NoRows {
         /// The tensor.
@@ -80,7 +81,7 @@ pub enum ArgumentError {
         /// Rows of the tensor.
         rows: usize,
     },
-    /// An alltoall without splits, whose rows cannot be divided evenly.
+    /// Alltoall without splits, with a number of rows that cannot be divided evenly.
     #[error(
         "the {rows} rows of tensor {tensor} are not an even multiple of {size} ranks; give the \
          splits of its alltoall"
@@ -93,7 +94,7 @@ pub enum ArgumentError {
         /// Ranks in the process set.
         size: usize,
     },
-    /// The memory given for a result has another size.
+    /// Memory for a result with the wrong size.
     #[error(
         "the result of tensor {tensor} has shape {shape:?}, {expected_bytes} bytes; the memory \
          given for it has {found_bytes}"
@@ -115,9 +116,9 @@ pub enum ArgumentError {
         tensor: String,
         /// The root asked for, a rank of the job.
         root: usize,
-        /// The set's number.
+        /// Number of the set.
         set: u32,
-        /// Its ranks.
+        /// Job ranks of the set.
         members: Vec<usize>,
     },
     /// The root of a broadcast is not a rank.
@@ -130,16 +131,16 @@ pub enum ArgumentError {
         /// Number of ranks.
         size: usize,
     },
-    /// The shape given does not describe the buffer given.
+    /// Shape that does not match the buffer.
     #[error("shape {shape:?} of tensor {tensor} has {expected} elements, its buffer {found}")]
     ShapeMismatch {
         /// Name of the tensor.
         tensor: String,
         /// The shape.
         shape: Vec<usize>,
-        /// Elements by the shape.
+        /// Number of elements of the shape.
         expected: usize,
-        /// Elements in the buffer.
+        /// Number of elements in the buffer.
         found: usize,
     },
     /// The backend does not support the call.

@@ -1,14 +1,14 @@
-//! Errors of a GPU or of NCCL, with the rank and the tensor that they belong to.
+//! Errors of a GPU or of NCCL, with the rank and the tensor concerned.
 
 use std::sync::Arc;
 
-use crate::gpu::GpuError;
+use super::GpuError;
 
 /// A call to the GPU or to NCCL failed, or cannot be made.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// It belongs to one tensor.
+    /// Error of one tensor's operation.
     #[error("tensor {tensor} on rank {rank}: {source}")]
     Tensor {
         /// The tensor.
@@ -18,7 +18,7 @@ pub enum DeviceError {
         /// The error of the library.
         source: Arc<GpuError>,
     },
-    /// It belongs to the rank as a whole.
+    /// Error of the rank as a whole.
     #[error("rank {rank}: {source}")]
     Rank {
         /// This rank.
@@ -29,6 +29,12 @@ pub enum DeviceError {
 }
 
 impl DeviceError {
+    /// Makes the error of rank `rank`'s device.
+    pub(crate) fn of_rank(rank: usize, source: GpuError) -> Self {
+        let source = Arc::new(source);
+        Self::Rank { rank, source }
+    }
+
     /// This rank.
     pub fn rank(&self) -> usize {
         match self {
@@ -36,7 +42,7 @@ impl DeviceError {
         }
     }
 
-    /// The tensor that the error belongs to, if it is one.
+    /// Name of the tensor, for an error of one tensor's operation.
     pub fn tensor(&self) -> Option<&str> {
         match self {
             Self::Tensor { tensor, .. } => Some(tensor),
@@ -51,7 +57,7 @@ impl DeviceError {
         }
     }
 
-    /// The same error of the same rank, as one of `tensor`.
+    /// Returns the error as one of `tensor`.
     pub(crate) fn of_tensor(self, tensor: String) -> Self {
         match self {
             Self::Tensor { rank, source, .. } | Self::Rank { rank, source } => {

@@ -1,28 +1,28 @@
-//! Limits of the runtime and of the machine.
+//! Errors for exceeded limits of the runtime or of the machine.
 
 /// A limit is exceeded.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LimitError {
-    /// More tensors are in flight than the runtime keeps.
+    /// More tensors are in flight than the limit allows.
     #[error(
         "tensor {tensor} would be one too many in flight on rank {rank} (limit {limit}); wait \
          for some handles first"
     )]
     InFlight {
-        /// The name.
+        /// Name of the tensor.
         tensor: String,
         /// This rank.
         rank: usize,
         /// The limit.
         limit: usize,
     },
-    /// There is no memory for a result.
+    /// Not enough memory for a result.
     #[error("no memory for the {bytes} bytes of the result of tensor {tensor}; gather it in parts")]
     Memory {
         /// The tensor.
         tensor: String,
-        /// Bytes of the result.
+        /// Number of bytes of the result.
         bytes: usize,
     },
     /// The requests or responses of one cycle do not fit a control frame.
@@ -33,9 +33,9 @@ pub enum LimitError {
     ControlFrame {
         /// This rank.
         rank: usize,
-        /// Length of the frame.
+        /// Length of the frame, bytes.
         bytes: usize,
-        /// The limit.
+        /// The limit, bytes.
         limit_bytes: usize,
     },
 }

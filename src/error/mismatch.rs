@@ -1,29 +1,30 @@
-//! What two ranks submitted differently under one name.
+//! Mismatch: difference between two ranks' submissions of the same tensor.
 
 use std::fmt;
 
-use crate::negotiation::{Group, OpKind};
-use crate::tensor::{Dtype, ReduceOp};
+use ronde_job::OpKind;
 
-/// What two ranks disagree about.
+use crate::tensor::{Dtype, Group, ReduceOp};
+
+/// Parameter in which two ranks' submissions of a tensor differ.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("mismatched {what} for tensor {tensor}: rank {rank} has {found}, rank {first_rank} has {expected}")]
 pub struct Mismatch {
     /// Name of the tensor.
     pub tensor: String,
-    /// What differs.
+    /// The parameter that differs.
     pub what: Mismatched,
     /// The rank that `expected` was taken from.
     pub first_rank: usize,
-    /// What that rank submitted.
+    /// Value on that rank.
     pub expected: Submitted,
     /// The rank that differs from it.
     pub rank: usize,
-    /// What the latter submitted.
+    /// Value on that rank.
     pub found: Submitted,
 }
 
-/// What differs between two ranks; shown in the words that Horovod's users know.
+/// Parameter that differs between two ranks; printed in Horovod's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mismatched {
@@ -31,9 +32,9 @@ pub enum Mismatched {
     Operation,
     /// The element type.
     Dtype,
-    /// Dimensions, of this operation; the members of the process set in [`OpKind::Agree`].
+    /// Dimensions, for this operation; the members of the process set in [`OpKind::Agree`].
     Shape(OpKind),
-    /// How elements are combined.
+    /// Reduction operation.
     ReduceOp,
     /// Factors before and after the reduction.
     Factors,
@@ -41,16 +42,18 @@ pub enum Mismatched {
     WireDtype,
     /// The root of a broadcast.
     Root,
-    /// How many tensors are in flight, where a process set is to be removed.
+    /// Number of tensors in flight, when a process set is removed.
     InFlight,
     /// The group that the tensor belongs to.
     Group,
     /// Host memory or GPU.
     Device,
+    /// Whether the operation continues without ranks that have joined.
+    JoinedRanks,
 }
 
 impl Mismatched {
-    /// As text.
+    /// Returns the name in error texts.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Operation => "operations",
@@ -69,6 +72,7 @@ impl Mismatched {
             Self::InFlight => "tensors in flight",
             Self::Group => "groups",
             Self::Device => "CPU/GPU device selection",
+            Self::JoinedRanks => "setting strict_join",
         }
     }
 }
@@ -79,37 +83,42 @@ impl fmt::Display for Mismatched {
     }
 }
 
-/// What one rank submitted.
+/// Value of a parameter on one rank.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Submitted {
-    /// See [`Mismatched::Operation`].
+    /// The operation.
     Operation(OpKind),
-    /// See [`Mismatched::Dtype`].
+    /// The element type.
     Dtype(Dtype),
-    /// See [`Mismatched::Shape`].
+    /// The dimensions, or the members of the process set.
     Shape(Vec<usize>),
-    /// See [`Mismatched::ReduceOp`].
+    /// Reduction operation.
     ReduceOp(ReduceOp),
-    /// See [`Mismatched::Factors`].
+    /// Factors before and after the reduction.
     Factors {
-        /// On every contribution.
+        /// Factor on every contribution.
         prescale: f64,
-        /// On the result.
+        /// Factor on the result.
         postscale: f64,
     },
-    /// See [`Mismatched::WireDtype`]; `None` for the tensor's own.
+    /// The element type between ranks; `None` for the tensor's own.
     WireDtype(Option<Dtype>),
-    /// See [`Mismatched::Root`]: a rank of the job.
+    /// The root of a broadcast, a job rank.
     Root(u32),
-    /// See [`Mismatched::InFlight`].
+    /// Number of tensors in flight.
     InFlight(usize),
-    /// See [`Mismatched::Group`].
+    /// The group, if the tensor has one.
     Group(Option<Group>),
-    /// See [`Mismatched::Device`].
+    /// Host memory or GPU.
     Device {
         /// Whether it is a GPU.
         is_gpu: bool,
+    },
+    /// Setting `strict_join`.
+    JoinedRanks {
+        /// Whether the operation fails once a rank has joined.
+        needs_all: bool,
     },
 }
 
@@ -123,14 +132,15 @@ impl fmt::Display for Submitted {
             Self::Factors { prescale, postscale } => {
                 write!(f, "prescale {prescale} and postscale {postscale}")
             }
-            Self::WireDtype(Some(dtype)) => write!(f, "as {dtype}"),
-            Self::WireDtype(None) => f.write_str("as they are"),
+            Self::WireDtype(Some(dtype)) => dtype.fmt(f),
+            Self::WireDtype(None) => f.write_str("none"),
             Self::Root(rank) => rank.fmt(f),
             Self::InFlight(count) => count.fmt(f),
             Self::Group(Some(group)) => write!(f, "a group of {} (hash {:x})", group.size, group.tag),
             Self::Group(None) => f.write_str("no group"),
             Self::Device { is_gpu: true } => f.write_str("GPU"),
             Self::Device { is_gpu: false } => f.write_str("CPU"),
+            Self::JoinedRanks { needs_all } => needs_all.fmt(f),
         }
     }
 }

@@ -19,6 +19,7 @@
 
 mod argument;
 mod device;
+mod gpu;
 mod limit;
 mod mismatch;
 mod negotiation;
@@ -29,6 +30,7 @@ mod start;
 
 pub use argument::ArgumentError;
 pub use device::DeviceError;
+pub use gpu::GpuError;
 pub use limit::LimitError;
 pub use mismatch::{Mismatch, Mismatched, Submitted};
 pub use negotiation::NegotiationError;
@@ -36,13 +38,14 @@ pub use peer::PeerError;
 pub use process_set::{ProcessSetError, ProcessSetProblem};
 pub use settings::SettingsError;
 pub use start::StartError;
+pub(crate) use start::{Failure, failure};
 
-/// Everything that can go wrong between a submission and its result. Cloneable, because one lost
-/// peer fails every pending tensor.
+/// Any error between a submission and its result. Cloneable, because the loss of one peer fails
+/// every pending tensor.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another rank is gone: nothing more can be reduced in this context.
+    /// Another rank is lost: no further operation is possible in this context.
     #[error(transparent)]
     Peer(#[from] PeerError),
     /// An invalid argument of this rank's own call.
@@ -54,7 +57,7 @@ pub enum Error {
     /// A process set cannot be added, used or removed.
     #[error(transparent)]
     ProcessSet(#[from] ProcessSetError),
-    /// A GPU, or NCCL.
+    /// A GPU or NCCL has failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
     /// A limit of the runtime or of the machine.
@@ -69,7 +72,7 @@ pub enum Error {
     /// This context has been shut down.
     #[error("the context has been shut down; create a new one before submitting tensors")]
     ShutDown,
-    /// Used in a child process made by `fork`.
+    /// The context is used in a child process made by `fork`.
     #[error(
         "this process was forked after the context was created; create one of its own, or \
          submit from the parent"
@@ -80,14 +83,14 @@ pub enum Error {
     Internal {
         /// This rank.
         rank: usize,
-        /// The panic's message.
+        /// Message of the panic.
         message: String,
     },
 }
 
 impl Error {
-    /// Whether the job has lost a rank, in whatever way: nothing more can be reduced in this
-    /// context.
+    /// Whether the job has lost a rank, for whatever reason: no further operation is possible in
+    /// this context.
     pub fn is_peer_gone(&self) -> bool {
         matches!(self, Self::Peer(_))
     }
@@ -97,12 +100,12 @@ impl Error {
         matches!(self, Self::Negotiation(NegotiationError::Mismatch(_)))
     }
 
-    /// Whether the context has come to its end in an orderly way.
+    /// Whether the context has ended in an orderly way.
     pub fn is_shut_down(&self) -> bool {
         matches!(self, Self::ShutDown)
     }
 
-    /// Whether it ends a cycle without a failure.
+    /// Whether the error ends a cycle without a failure.
     pub(crate) fn is_orderly(&self) -> bool {
         matches!(
             self,

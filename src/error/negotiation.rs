@@ -1,4 +1,5 @@
-//! Errors that all ranks get for a tensor that they submitted differently, or not all of them.
+//! Errors that all ranks get for a tensor that they submitted differently, or that some of them did
+//! not submit.
 
 use super::Mismatch;
 
@@ -6,7 +7,7 @@ use super::Mismatch;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NegotiationError {
-    /// Two ranks submitted different things under one name. The runtime goes on.
+    /// Two ranks submitted one name with different parameters. The runtime goes on.
     #[error(transparent)]
     Mismatch(Box<Mismatch>),
     /// Tensors were missing on some ranks for longer than the stall limit.
@@ -18,13 +19,13 @@ pub enum NegotiationError {
     Stalled {
         /// A tensor that not all ranks submitted.
         tensor: String,
-        /// The ranks that did.
+        /// Ranks that submitted it.
         submitted: Vec<usize>,
-        /// The ranks that did not.
+        /// Ranks that did not.
         missing: Vec<usize>,
-        /// How long the others waited.
+        /// Time that the others have waited, seconds.
         waited_seconds: u64,
-        /// The limit.
+        /// The limit, seconds.
         limit_seconds: u64,
     },
     /// A tensor needs a rank that has joined: the root of a broadcast, or any rank with

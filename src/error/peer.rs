@@ -1,10 +1,10 @@
-//! Loss of another rank, or of the memory or network shared with it.
+//! Errors for the loss of another rank, or of the memory or network shared with it.
 
-/// A rank is gone, or what it sent is invalid: nothing more can be reduced in this context.
+/// A rank is lost, or its data is invalid: no further operation is possible in this context.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerError {
-    /// A rank's process is gone.
+    /// The process of a rank has ended.
     #[error(
         "rank {rank} died (process {pid}); look at its last output for the first error, then \
          start the job again"
@@ -24,7 +24,7 @@ pub enum PeerError {
         /// The rank that left.
         rank: usize,
     },
-    /// Nothing has been heard of a rank on another host.
+    /// A rank on another host has sent no heartbeat.
     #[error(
         "rank {rank} on host {host} has been silent for {silent_seconds} s: it was killed or \
          stopped, or its host or the network to it is gone; look at its last output, then start \
@@ -35,7 +35,7 @@ pub enum PeerError {
         rank: usize,
         /// Its host.
         host: String,
-        /// Time since its last message.
+        /// Time since its last message, seconds.
         silent_seconds: u64,
     },
     /// A rank left the job because of an error of its own.
@@ -43,7 +43,7 @@ pub enum PeerError {
     Failed {
         /// The rank that failed.
         rank: usize,
-        /// Its error, as text.
+        /// Text of its error.
         reason: String,
     },
     /// A rank did not answer within the stall limit.
@@ -55,9 +55,9 @@ pub enum PeerError {
     Stalled {
         /// The silent rank.
         rank: usize,
-        /// How long it was waited for.
+        /// Time that this rank has waited, seconds.
         waited_seconds: u64,
-        /// The limit.
+        /// The limit, seconds.
         limit_seconds: u64,
     },
     /// A rank sent control data that no rank of this build can send: a bug, or faulty memory.
@@ -67,9 +67,9 @@ pub enum PeerError {
          start the job again"
     )]
     InvalidData {
-        /// The rank that sent it, as far as this rank can tell.
+        /// Rank that sent it, as far as this rank can determine.
         rank: usize,
-        /// The first thing found to be wrong.
+        /// The first invalid value.
         problem: String,
     },
     /// A word of the memory that the ranks of a host share has a value that no rank writes.
@@ -79,7 +79,7 @@ pub enum PeerError {
          job again"
     )]
     InvalidSharedMemory {
-        /// Which word.
+        /// Name of the word.
         word: String,
         /// Its value.
         value: u64,
@@ -94,7 +94,7 @@ pub enum PeerError {
         rank: usize,
         /// Its host.
         host: String,
-        /// The call's name in the standard.
+        /// Name of the call in the MPI standard.
         call: &'static str,
         /// MPI's description of the error.
         reason: String,

@@ -5,30 +5,30 @@ use std::sync::Arc;
 /// An invalid list of ranks for a process set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProcessSetProblem {
-    /// There are none.
-    #[error("there are none")]
+    /// The list is empty.
+    #[error("the list is empty")]
     Empty,
-    /// One is not in the job.
+    /// A rank is not in the job.
     #[error("rank {rank} is not in the job, whose ranks are 0..{size}")]
     NotInJob {
         /// The rank.
         rank: usize,
-        /// Ranks in the job.
+        /// Number of ranks in the job.
         size: usize,
     },
-    /// One comes twice.
+    /// A rank occurs twice.
     #[error("rank {rank} comes twice")]
     Duplicate {
         /// The rank.
         rank: usize,
     },
-    /// It is the set that cannot be removed.
-    #[error("it is the set of all ranks, which stays as long as the context")]
+    /// The set of all ranks, which cannot be removed.
+    #[error("the set of all ranks cannot be removed")]
     World,
-    /// There is a set of just these.
+    /// A process set with the same ranks exists.
     #[error("process set {set} has the same ranks; use that one")]
     Exists {
-        /// The set's number.
+        /// Number of that set.
         set: u32,
     },
 }
@@ -42,17 +42,17 @@ pub enum ProcessSetError {
     NotAMember {
         /// This rank.
         rank: usize,
-        /// The set's number.
+        /// Number of the set.
         set: u32,
-        /// Its ranks.
+        /// Job ranks of the set.
         members: Vec<usize>,
     },
-    /// A list of ranks that cannot be a process set, or not be removed.
+    /// List of ranks that cannot form a process set, or set that cannot be removed.
     #[error("process set of ranks {ranks:?}: {problem}")]
     Invalid {
-        /// The ranks given.
+        /// The given ranks.
         ranks: Vec<usize>,
-        /// What is wrong with them.
+        /// The problem of the list.
         problem: ProcessSetProblem,
     },
     /// Process sets cannot change in this job.
@@ -64,7 +64,7 @@ pub enum ProcessSetError {
     /// The process set was removed.
     #[error("process set {set} has been removed; use another one, or add it again")]
     Removed {
-        /// The set's number.
+        /// Number of the set.
         set: u32,
     },
     /// A process set that is to be removed still has work.
@@ -73,19 +73,19 @@ pub enum ProcessSetError {
          handles, then remove it"
     )]
     Busy {
-        /// The set's number.
+        /// Number of the set.
         set: u32,
-        /// A rank that has work for it.
+        /// A rank with tensors in flight.
         rank: usize,
-        /// Tensors in flight there.
+        /// Number of tensors in flight on that rank.
         in_flight: usize,
     },
     /// The rendezvous of a process set failed.
     #[error("process set {set} of ranks {members:?}: {source}")]
     Start {
-        /// The set's number.
+        /// Number of the set.
         set: u32,
-        /// Its ranks.
+        /// Job ranks of the set.
         members: Vec<usize>,
         /// The error of the rendezvous.
         source: Arc<dyn std::error::Error + Send + Sync>,

@@ -1,4 +1,4 @@
-//! Errors of settings: in the environment, changed while the job runs, and of the files they name.
+//! Errors of settings: in the environment, in changes while the job runs, and of output files.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,27 +10,28 @@ pub enum SettingsError {
     /// A setting in the environment is invalid.
     #[error(transparent)]
     Invalid(Arc<dyn std::error::Error + Send + Sync>),
-    /// A change of the settings by a rank that may not change them, or to invalid values.
-    #[error("the settings stay as they are: {reason}")]
+    /// Change of the settings by a rank that may not change them, or to invalid values.
+    #[error("the settings are not changed: {reason}")]
     Refused {
-        /// What does not allow it.
+        /// Reason of the refusal.
         reason: String,
     },
-    /// A timeline is to be started or stopped in a job that was not set up for one.
+    /// A timeline cannot be started or stopped, because the job was started without
+    /// HOROVOD_TIMELINE.
     #[error(
         "timelines are off in this job: set HOROVOD_TIMELINE=DYNAMIC on all ranks to start and \
          stop them while it runs, or HOROVOD_TIMELINE=<file> to record from the beginning as \
          well"
     )]
     TimelineNotEnabled,
-    /// A file that the runtime is to write cannot be written.
+    /// An output file cannot be written.
     #[error("cannot write {what} to {path} ({variable}): {source}", path = path.display())]
     Output {
-        /// What the file is for.
+        /// Purpose of the file.
         what: &'static str,
         /// The path.
         path: PathBuf,
-        /// The variable that names it.
+        /// Variable that gives the path.
         variable: &'static str,
         /// The error of the system.
         source: Arc<std::io::Error>,

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{Device, GpuError, Mark, Registry, Stream};
+use super::{Device, GpuError, Registry, Stream};
+use crate::device::OnDevice;
 use crate::tensor;
 
 /// See the module.
@@ -15,17 +16,6 @@ pub(crate) struct DeviceBinding {
     wants_times: Box<dyn Fn() -> bool + Send + Sync>,
     /// This rank among those of its host: which device is its own, if no tensor has said it.
     local_rank: usize,
-}
-
-/// Device, stream and events of a tensor in GPU memory, as submitted.
-pub(crate) struct OnDevice {
-    pub(crate) device: Arc<Device>,
-    /// The caller's stream.
-    pub(crate) stream: Stream,
-    /// The tensor's data is ready.
-    pub(crate) ready: Mark,
-    /// The caller gets its answer when the tensor is on the device's list, and puts its stream behind the result.
-    pub(crate) is_early: bool,
 }
 
 impl DeviceBinding {
@@ -85,7 +75,7 @@ impl DeviceBinding {
         }
         let ready = device.mark(stream, self.wants_times())?;
         Ok(Some(OnDevice {
-            device,
+            ordinal,
             stream,
             ready,
             is_early: can_follow && self.answers_early,

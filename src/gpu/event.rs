@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use super::{Event, Gpu, GpuError, Stream};
+use crate::device::{Mark, Marks};
 use crate::sync::lock;
 
 /// A device and its events.
@@ -16,17 +17,6 @@ pub(crate) struct Device {
     moments: AtomicU64,
     /// The stream that was put behind a mark last, and when that was made.
     followed: Mutex<Option<(Stream, u64)>>,
-}
-
-/// An event that is somebody's; it goes back when dropped.
-pub(crate) struct Mark {
-    pub(crate) event: Event,
-    device: Arc<Device>,
-    /// Whether the device can tell when it came about.
-    pub(crate) is_timed: bool,
-    /// The moments before and after it was made.
-    asked: u64,
-    made: u64,
 }
 
 impl Device {
@@ -44,27 +34,21 @@ impl Device {
     pub(crate) fn mark(self: &Arc<Self>, stream: Stream, is_timed: bool) -> Result<Mark, GpuError> {
         let idle = lock(&self.idle[usize::from(is_timed)]).pop(); // not locked while the driver is called
         let next = || self.moments.fetch_add(1, Ordering::SeqCst);
-        let mut mark = Mark {
-            event: match idle {
-                Some(event) => event,
-                None => self.gpu.make_event(is_timed)?,
-            },
-            device: Arc::clone(self),
-            is_timed,
-            asked: next(),
-            made: 0,
+        let event = match idle {
+            Some(event) => event,
+            None => self.gpu.make_event(is_timed)?,
         };
+        let mark = Mark::new(Arc::clone(self) as Arc<dyn Marks>, event, is_timed, next());
         self.gpu.record(mark.event, stream)?;
-        mark.made = next();
-        Ok(mark)
+        Ok(mark.recorded(next()))
     }
 
     /// Puts what comes onto `stream` from here on behind `mark`: once, where all tensors of a batch ask for it one after another.
-    pub(crate) fn follow(&self, stream: Stream, mark: &Mark) -> Result<(), GpuError> {
+    fn follow(&self, stream: Stream, mark: &Mark) -> Result<(), GpuError> {
         let mut followed = lock(&self.followed);
-        if *followed != Some((stream, mark.made)) {
+        if *followed != Some((stream, mark.number())) {
             self.gpu.follow(stream, mark.event)?;
-            *followed = Some((stream, mark.made));
+            *followed = Some((stream, mark.number()));
         }
         Ok(())
     }
@@ -80,20 +64,20 @@ impl Drop for Device {
     }
 }
 
-impl Mark {
-    /// Whether it was made before `other`, for certain: not while that was made, by another thread.
-    pub(crate) fn is_before(&self, other: &Self) -> bool {
-        self.made < other.asked
+impl Marks for Device {
+    fn has_come(&self, event: Event) -> Result<bool, GpuError> {
+        self.gpu.has_come(event)
     }
 
-    /// The device it is on.
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.device
+    fn wait(&self, event: Event) -> Result<(), GpuError> {
+        self.gpu.wait(event)
     }
-}
 
-impl Drop for Mark {
-    fn drop(&mut self) {
-        lock(&self.device.idle[usize::from(self.is_timed)]).push(self.event);
+    fn precede(&self, mark: &Mark, stream: Stream) -> Result<(), GpuError> {
+        self.follow(stream, mark)
+    }
+
+    fn retire(&self, event: Event, is_timed: bool) {
+        lock(&self.idle[usize::from(is_timed)]).push(event);
     }
 }

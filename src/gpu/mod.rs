@@ -5,10 +5,11 @@
 //! calls and computes in host memory.
 
 use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 mod binding;
-mod error;
 mod event;
+pub(crate) mod layout;
 mod registry;
 mod shuttle;
 #[cfg(test)]
@@ -16,6 +17,7 @@ pub(crate) mod simulated;
 mod stopwatch;
 mod table;
 mod vector;
+mod worker;
 
 #[cfg(feature = "nccl")]
 mod cuda;
@@ -23,22 +25,18 @@ mod cuda;
 #[path = "no_cuda.rs"]
 mod cuda;
 
-pub(crate) use binding::{DeviceBinding, OnDevice};
-pub use error::GpuError;
-pub(crate) use event::{Device, Mark};
+pub(crate) use binding::DeviceBinding;
+pub(crate) use event::Device;
 pub(crate) use registry::Registry;
 pub use shuttle::Shuttle;
 pub use stopwatch::Stopwatch;
 pub(crate) use table::{Entry, Kernel, Number, Table};
 pub use vector::CudaVec;
+pub(crate) use worker::{Thread, Worker};
 
-/// A queue of work on the device, a `CUstream`; 0 is the legacy default stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Stream(pub(crate) u64);
-
-/// A point in a stream, a `CUevent`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Event(pub(crate) u64);
+pub use crate::device::Stream;
+pub(crate) use crate::device::{Event, Mark};
+pub use crate::error::GpuError;
 
 /// An NCCL communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,6 +107,26 @@ pub(crate) enum Call {
 /// One device, as this process uses it. Any thread may call; what one of them makes all may use.
 #[allow(unsafe_code)] // copies from and to host addresses
 pub(crate) trait Gpu: Send + Sync {
+    /// Lets the calling thread sleep.
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+    /// Waits until `is_so`, for at most `patience`; whether it is.
+    fn wait_until(&self, patience: Duration, is_so: &dyn Fn() -> bool) -> bool {
+        let end = Instant::now() + patience;
+        while !is_so() && Instant::now() < end {
+            self.pause(Duration::from_millis(1));
+        }
+        is_so()
+    }
+    /// Starts a thread that serves the device.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    fn worker(&self, name: &str) -> std::io::Result<Box<dyn Worker>> {
+        Ok(Box::new(Thread::start(name)?))
+    }
+
     /// A stream that others, the legacy default one too, are not ordered with.
     fn make_stream(&self) -> Result<Stream, GpuError>;
     /// Lets the stream go when its work is done.

@@ -1,20 +1,26 @@
 //! Simulated GPU for tests: host memory, and queued work that runs only when a caller waits for it.
 //!
-//! Simulated GPUs of one job share a [`Fabric`], which is their world: memory, streams, events and communicators of all of them. What is put on
-//! a stream is done when somebody waits for an event, asks for one, or has memory freed: piece by piece, always at the head of
-//! some stream, and where several could go on, the seed says which does. So a wait that is missing shows sooner or later. What is done
-//! is noted in one log.
+//! Simulated GPUs of one job share a [`Fabric`], which is their world: memory, streams, events and
+//! communicators of all of them. What is put on a stream is done when somebody waits for an event,
+//! asks for one, or has memory freed: piece by piece, always at the head of some stream, and where
+//! several could go on, the seed says which does. So a wait that is missing shows sooner or later.
+//! What is done is noted in one log.
 //!
-//! Addresses are no addresses of the process: who reads a tensor on the GPU from the host ends with a fault, and every address that
-//! is touched is looked up among what is allocated. What is wrong (memory that is not there, handles that are dead, calls that
-//! ranks do not make alike) is an error of the call if it can be, breaks the device, and is kept; the fabric panics with it when it
-//! is dropped, if nobody has asked for it.
+//! Addresses are no addresses of the process: who reads a tensor on the GPU from the host ends with
+//! a fault, and every address that is touched is looked up among what is allocated. What is wrong
+//! (memory that is not there, handles that are dead, calls that ranks do not make alike) is an
+//! error of the call if it can be, breaks the device, and is kept; the fabric panics with it when
+//! it is dropped, if nobody has asked for it.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::{Call, Communicator, Event, Gpu, GpuError, Kernel, Registry, Stream, Table, UniqueId};
+use super::worker::Work as WorkOfWorker;
+use super::{
+    Call, Communicator, Event, Gpu, GpuError, Kernel, Registry, Stream, Table, Thread, UniqueId, Worker,
+};
 use crate::sync::lock;
+use crate::transport::simulated::{SimulatedWorker, World as Scheduler};
 
 mod collective;
 mod host;
@@ -31,6 +37,21 @@ pub(crate) use notes::{Did, Note};
 use streams::{Point, Work};
 use world::World;
 
+/// A worker that is an agent of the simulated world.
+struct Agent(SimulatedWorker);
+
+impl Worker for Agent {
+    fn put(&self, work: WorkOfWorker) {
+        self.0.put(work);
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.0.join();
+    }
+}
+
 /// Who waits longer than this waits for ever.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -38,6 +59,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct Fabric {
     world: Mutex<World>,
     changed: Condvar,
+    /// The seeded simulator, if its agents are what uses the devices.
+    scheduler: Option<Arc<Scheduler>>,
 }
 
 /// One device.
@@ -65,10 +88,33 @@ pub(crate) struct Hold(u64);
 impl Fabric {
     /// A world of `devices` devices, where `seed` says what happens first.
     pub(crate) fn new(seed: u64, devices: usize) -> Arc<Self> {
+        let began = Instant::now();
+        let clock = move || began.elapsed().as_nanos() as u64;
         Arc::new(Self {
-            world: Mutex::new(World::new(seed, devices)),
+            world: Mutex::new(World::new(seed, devices, Box::new(clock))),
             changed: Condvar::new(),
+            scheduler: None,
         })
+    }
+
+    /// The same with a device for each rank of a simulated world, whose agents alone use them: one
+    /// seed determines all that happens.
+    pub(crate) fn in_world(scheduler: &Arc<Scheduler>) -> Arc<Self> {
+        let (seed, devices) = (scheduler.draw(u64::MAX), scheduler.ranks());
+        let of_world = Arc::clone(scheduler);
+        let clock = move || of_world.present().0;
+        Arc::new(Self {
+            world: Mutex::new(World::new(seed, devices, Box::new(clock))),
+            changed: Condvar::new(),
+            scheduler: Some(Arc::clone(scheduler)),
+        })
+    }
+
+    /// Whether the caller belongs to a rank that vanishes, and does nothing to its device any more.
+    fn is_vanishing(&self) -> bool {
+        self.scheduler
+            .as_ref()
+            .is_some_and(|scheduler| !scheduler.is_inside())
     }
 
     /// The device at place `at`.
@@ -105,6 +151,26 @@ impl Fabric {
     }
 }
 
+/// How long a thread sleeps before it looks again whether something goes on.
+const SLICE: Duration = Duration::from_millis(20);
+
+impl Fabric {
+    /// Sleeps until something may have changed.
+    fn sleep<'a>(&'a self, world: MutexGuard<'a, World>, waited: &mut Duration) -> MutexGuard<'a, World> {
+        let Some(scheduler) = &self.scheduler else {
+            let began = Instant::now();
+            let slept = self.changed.wait_timeout(world, SLICE);
+            *waited += began.elapsed();
+            return slept.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+        };
+        drop(world);
+        let time = Duration::from_micros(20);
+        *waited += time;
+        scheduler.sleep_until(scheduler.present() + time);
+        lock(&self.world)
+    }
+}
+
 impl Drop for Fabric {
     fn drop(&mut self) {
         let failures = self.failures();
@@ -127,6 +193,7 @@ impl SimulatedGpu {
         call: &'static str,
         change: impl FnOnce(&mut World) -> Result<T, String>,
     ) -> Result<T, GpuError> {
+        self.is_there()?;
         let mut world = self.world();
         world.enter(self.at, call)?;
         let outcome = change(&mut world).map_err(|fault| world.fault(self.at, call, fault));
@@ -137,6 +204,9 @@ impl SimulatedGpu {
 
     /// The same for a call that cannot fail.
     fn act_surely(&self, call: &'static str, change: impl FnOnce(&mut World) -> Result<(), String>) {
+        if self.is_there().is_err() {
+            return;
+        }
         let mut world = self.world();
         if let Err(fault) = change(&mut world) {
             world.fault(self.at, call, fault);
@@ -150,7 +220,7 @@ impl SimulatedGpu {
         &self,
         mut look: impl FnMut(&mut World) -> Result<Option<T>, GpuError>,
     ) -> Result<T, GpuError> {
-        let began = Instant::now();
+        let mut waited = Duration::ZERO;
         let mut world = self.world();
         loop {
             if let Some(found) = look(&mut world)? {
@@ -161,13 +231,24 @@ impl SimulatedGpu {
                 continue;
             }
             // Where something was wrong, ranks need not wait for one another any more.
-            if began.elapsed() > PATIENCE || !world.failures.is_empty() {
+            if waited > PATIENCE || !world.failures.is_empty() {
                 let stuck = world.what_is_stuck();
                 return Err(world.fault(self.at, "wait", format!("nothing goes on any more: {stuck}")));
             }
-            let slept = self.fabric.changed.wait_timeout(world, Duration::from_millis(20));
-            world = slept.unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            world = self.fabric.sleep(world, &mut waited);
+            self.is_there()?;
         }
+    }
+
+    /// Fails if the caller belongs to a rank that vanishes: it does nothing to its device any more.
+    fn is_there(&self) -> Result<(), GpuError> {
+        if self.fabric.is_vanishing() {
+            return Err(GpuError::NoDevice {
+                ordinal: self.at as u32,
+                count: 0,
+            });
+        }
+        Ok(())
     }
 
     /// What was done on this device, and what was [said](Self::say) of it.
@@ -272,6 +353,31 @@ impl SimulatedGpu {
 
 #[allow(unsafe_code)] // copies from and to host addresses
 impl Gpu for SimulatedGpu {
+    fn pause(&self, time: Duration) {
+        match &self.fabric.scheduler {
+            Some(scheduler) if scheduler.is_inside() => scheduler.sleep_until(scheduler.present() + time),
+            Some(_) => {}
+            None => std::thread::sleep(time),
+        }
+    }
+
+    fn wait_until(&self, patience: Duration, is_so: &dyn Fn() -> bool) -> bool {
+        let slice = Duration::from_millis(1);
+        let mut waited = Duration::ZERO;
+        while !self.fabric.is_vanishing() && !is_so() && waited < patience {
+            self.pause(slice);
+            waited += slice;
+        }
+        self.fabric.is_vanishing() || is_so()
+    }
+
+    fn worker(&self, name: &str) -> std::io::Result<Box<dyn Worker>> {
+        Ok(match &self.fabric.scheduler {
+            Some(scheduler) => Box::new(Agent(SimulatedWorker::start(scheduler, self.at, name.to_owned()))),
+            None => Box::new(Thread::start(name)?),
+        })
+    }
+
     fn make_stream(&self) -> Result<Stream, GpuError> {
         self.act("make_stream", |world| {
             let stream = Stream(world.handle());
@@ -341,6 +447,7 @@ impl Gpu for SimulatedGpu {
     }
 
     fn wait(&self, event: Event) -> Result<(), GpuError> {
+        self.is_there()?;
         self.world().enter(self.at, "wait")?;
         self.go_on(|world| {
             world.unbroken(self.at)?;
@@ -370,6 +477,9 @@ impl Gpu for SimulatedGpu {
 
     fn free(&self, address: u64) {
         // The driver waits for all that the device has to do.
+        if self.is_there().is_err() {
+            return;
+        }
         let idle = self.go_on(|world| Ok(world.is_idle(self.at).then_some(())));
         self.act_surely("free", |world| {
             idle.map_err(|error| error.to_string())?;
@@ -400,7 +510,8 @@ impl Gpu for SimulatedGpu {
     unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError> {
         self.act("download", |world| {
             let from = world.devices[self.at].memory.read(from, bytes)?;
-            // SAFETY: the caller says that it is writable; the simulated GPU's memory is nobody else's.
+            // SAFETY: the caller says that it is writable; the simulated GPU's memory is nobody
+            // else's.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, bytes) };
             Ok(())
         })

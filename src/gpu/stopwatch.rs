@@ -1,7 +1,7 @@
 //! How long work on a device takes, by the device's own clock.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::{Device, GpuError, Stream, devices};
 
@@ -31,13 +31,28 @@ impl Stopwatch {
     ///
     /// # Errors
     /// Those of `work`; what has gone wrong on the device.
-    pub fn time(&self, work: impl FnOnce(Stream) -> Result<(), GpuError>) -> Result<Duration, GpuError> {
+    pub fn time<E: From<GpuError>>(&self, work: impl FnOnce(Stream) -> Result<(), E>) -> Result<Duration, E> {
         let began = self.device.mark(self.stream, true)?;
         work(self.stream)?;
         let ended = self.device.mark(self.stream, true)?;
         self.device.gpu.wait(ended.event)?;
         let ns = self.device.gpu.elapsed_ns(began.event, ended.event)?;
         Ok(Duration::from_nanos(ns.max(0) as u64))
+    }
+
+    /// What the host takes to record that a tensor's data is ready, as a submission does; on
+    /// average over `count` tensors.
+    ///
+    /// # Errors
+    /// What has gone wrong on the device.
+    pub fn recording_time(&self, count: u32) -> Result<Duration, GpuError> {
+        let mut marks = Vec::with_capacity(count as usize);
+        let began = Instant::now();
+        for _ in 0..count {
+            self.device.gpu.is_capturing(self.stream)?;
+            marks.push(self.device.mark(self.stream, false)?);
+        }
+        Ok(began.elapsed() / count.max(1))
     }
 }
 

@@ -5,11 +5,13 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use super::{Device, GpuError, Stream, devices};
+use super::layout::places;
+use super::{Device, Entry, GpuError, Kernel, Stream, Table, devices};
 use crate::buffer::Buffer;
 use crate::tensor::{self, Element};
 
-/// A fixed number of elements in the memory of a CUDA device: a [`Buffer`] that reductions and broadcasts work on in place.
+/// A fixed number of elements in the memory of a CUDA device: a [`Buffer`] that reductions and
+/// broadcasts work on in place.
 ///
 /// ```no_run
 /// use ronde::{Context, CudaVec, ReduceOp};
@@ -147,6 +149,57 @@ impl<T: Element> CudaVec<T> {
         self.device
             .gpu
             .copy(self.address, from.address, self.bytes(), stream)
+    }
+
+    /// Number of elements that `parts` take when they are [packed](Self::pack_on).
+    pub fn packed_len(parts: &[Self]) -> usize {
+        places(parts.iter().map(Self::bytes))
+            .last()
+            .map_or(0, |bytes| bytes / size_of::<T>())
+    }
+
+    /// Puts copies of `parts`, on the same device, into this one, as the runtime packs a batch into
+    /// its fusion buffer: by one kernel, each at a multiple of 16 bytes. They are there when
+    /// `stream` has come so far.
+    ///
+    /// # Errors
+    /// What has gone wrong on the device.
+    ///
+    /// # Panics
+    /// If it has fewer than [`packed_len`](Self::packed_len) elements.
+    pub fn pack_on(&mut self, parts: &[Self], stream: Stream) -> Result<(), GpuError> {
+        self.copy_parts(parts, stream, |part, place| (part, place))
+    }
+
+    /// Copies the elements of `parts` back from where [`pack_on`](Self::pack_on) puts them.
+    ///
+    /// # Errors
+    /// What has gone wrong on the device.
+    ///
+    /// # Panics
+    /// If it has fewer than [`packed_len`](Self::packed_len) elements.
+    pub fn unpack_on(&self, parts: &mut [Self], stream: Stream) -> Result<(), GpuError> {
+        self.copy_parts(parts, stream, |part, place| (place, part))
+    }
+
+    /// `way` makes the addresses to copy from and to of those of a part and of its place.
+    fn copy_parts(
+        &self,
+        parts: &[Self],
+        stream: Stream,
+        way: impl Fn(u64, u64) -> (u64, u64),
+    ) -> Result<(), GpuError> {
+        assert!(Self::packed_len(parts) <= self.elements, "all parts fit");
+        let places = places(parts.iter().map(Self::bytes));
+        let entry = |(part, place): (&Self, usize)| {
+            let (from, to) = way(part.address, self.address + place as u64);
+            let elements = part.bytes();
+            (elements > 0).then_some(Entry { from, to, elements })
+        };
+        let entries: Vec<Entry> = parts.iter().zip(places).filter_map(entry).collect();
+        Table::of(Kernel::Copy, 1.0, 1, &entries)
+            .iter()
+            .try_for_each(|table| self.device.gpu.launch(Kernel::Copy, table, stream))
     }
 
     fn bytes(&self) -> usize {

@@ -1,8 +1,8 @@
-//! Errors in a process's identity.
+//! Errors in the environment variables that give a process's identity.
 
 use std::fmt;
 
-/// A variable and the number found in it.
+/// Variable with the number found in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Name of the variable.
@@ -17,7 +17,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// The environment does not say who this process is, or says it twice and differently.
+/// The environment gives no rank and size for this process, or contradicting ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// A value is not a non-negative integer.
@@ -27,7 +27,7 @@ pub enum IdentityError {
     NotANumber {
         /// The variable.
         variable: &'static str,
-        /// The text found.
+        /// Value of the variable.
         value: String,
     },
     /// Only one of two variables that belong together is set.
@@ -35,12 +35,12 @@ pub enum IdentityError {
     Incomplete {
         /// The variable that is set.
         present: Found,
-        /// The variable that is not.
+        /// The variable that is not set.
         missing: &'static str,
     },
     /// A rank without a size.
     #[error(
-        "{rank} is set, but no variable that says how many ranks there are: PMIx keeps that to itself; start the ranks with \
+        "{rank} is set, but no variable gives the number of ranks (PMIx sets none); start the ranks with \
          mpirun, srun or `ronde run`, or set HOROVOD_RANK and HOROVOD_SIZE for each"
     )]
     NoSize {
@@ -55,7 +55,7 @@ pub enum IdentityError {
         /// The size it belongs to.
         size: Found,
     },
-    /// Two variables say different things.
+    /// Two variables contradict each other.
     #[error(
         "{first} contradicts {second}: two launchers describe this process; unset the variables of the one that did not start it"
     )]
@@ -73,12 +73,12 @@ pub enum IdentityError {
         /// Most ranks supported.
         max: usize,
     },
-    /// Slurm's list of tasks per node cannot be read, or does not have this node.
+    /// Slurm's list of tasks per node is invalid, or does not contain this node.
     #[error("{variable}={value} gives no number of tasks for node {node}; expected a list such as 2(x3),1")]
     TaskList {
         /// The variable.
         variable: &'static str,
-        /// The text found.
+        /// Value of the variable.
         value: String,
         /// Number of this node, from `SLURM_NODEID`.
         node: usize,

@@ -3,8 +3,8 @@
 use super::Lookup;
 use std::os::unix::fs::MetadataExt;
 
-/// What tells hosts apart: clones of a machine share a name, containers share a boot, and abstract sockets reach only
-/// as far as a network namespace.
+/// Properties that distinguish hosts: cloned machines have the same name, containers have the same
+/// boot, and abstract sockets are visible only within a network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostFacts {
     /// Name of the host.
@@ -16,7 +16,8 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
-    /// Asks the kernel. What it does not tell (in some sandboxes) stays empty: the host's name then decides.
+    /// Reads the properties from the kernel. Those that it does not provide (in some sandboxes)
+    /// stay empty: the host's name then decides.
     pub fn read() -> HostFacts {
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         HostFacts {
@@ -27,7 +28,7 @@ impl HostFacts {
     }
 }
 
-/// The host's key: `RONDE_HOST_ID`, else host name, boot and network namespace.
+/// Returns the key of the host: `RONDE_HOST_ID`, or else host name, boot and network namespace.
 pub fn host_key(lookup: Lookup, facts: &HostFacts) -> String {
     let given = lookup("RONDE_HOST_ID").filter(|id| !id.is_empty());
     given.unwrap_or_else(|| format!("{}/{}/{}", facts.host_name, facts.boot_id, facts.netns_inode))
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_tells_the_same_twice() {
+    fn the_kernel_reports_the_same_facts_twice() {
         let facts = HostFacts::read();
         assert_eq!(facts, HostFacts::read());
         assert!(!facts.host_name.is_empty());

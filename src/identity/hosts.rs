@@ -1,13 +1,13 @@
 //! Distribution of the ranks of a job, or of a process set, over hosts.
 
-/// See the module.
+/// Number of hosts, and smallest and largest number of ranks on one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hosts {
-    /// Hosts that have any of the ranks.
+    /// Number of hosts with at least one of the ranks.
     pub(crate) count: usize,
-    /// Ranks on the host that has the fewest.
+    /// Smallest number of ranks on a host.
     pub(crate) least: usize,
-    /// Ranks on the host that has the most.
+    /// Largest number of ranks on a host.
     pub(crate) most: usize,
 }
 
@@ -17,7 +17,7 @@ impl Hosts {
         Self::of([ranks])
     }
 
-    /// Hosts with so many ranks each.
+    /// Hosts with these numbers of ranks.
     pub(crate) fn of(sizes: impl IntoIterator<Item = usize>) -> Self {
         let none = Self {
             count: 0,
@@ -31,7 +31,7 @@ impl Hosts {
         })
     }
 
-    /// Why no operation can be hierarchical; none where something can.
+    /// Reason why no operation can be hierarchical; `None` if operations can be.
     pub(crate) fn why_flat(&self) -> Option<&'static str> {
         match self {
             Self { count: 0 | 1, .. } => Some("all ranks are on one host"),
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hierarchy_takes_several_hosts_and_several_ranks_on_one_of_them() {
+    fn hierarchical_operations_need_several_hosts_and_a_host_with_several_ranks() {
         assert_eq!(Hosts::one(4).why_flat(), Some("all ranks are on one host"));
         assert_eq!(Hosts::of([1, 1, 1]).why_flat(), Some("every host has one rank"));
         let uneven = Hosts::of([2, 1, 1]);

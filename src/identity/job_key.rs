@@ -1,23 +1,24 @@
 //! Job key: the name by which the ranks of one job, and no other processes, find each other.
 //!
-//! Launchers give their jobs names; where none does, the nearest launcher among the process's ancestors stands for the
-//! job, as its pid and start time (a pid alone is reused).
+//! Most launchers give their jobs names. If there is none, the nearest launcher among the process's
+//! ancestors identifies the job, by its pid and start time (pids are reused).
 //!
-//! Ronde's own launcher draws the key at random, so that no other user of the machine can know it before the job
-//! has started. The other keys can be computed by every user of the host: another user can take the
-//! names that follow from them, and the job's start then fails with an error that names that user's
-//! process. To prevent that, set `RONDE_JOB_ID` to a random value on all ranks.
+//! Ronde's own launcher draws a random key, so that no other user of the machine can know it before
+//! the job has started. Every user of the host can compute the other keys: another user can occupy
+//! the socket names derived from them, and the job's start then fails with an error that names that
+//! user's process. To prevent that, set `RONDE_JOB_ID` to a random value on all ranks.
 
 use super::digest::digest;
 use super::{Lookup, slurm};
 
-/// Longest key, in bytes: with the prefix, a uid and a counter it must fit the 107 bytes of a socket's name.
+/// Longest key, in bytes: with the prefix, a uid and a counter it must fit the 107 bytes of a
+/// socket's name.
 const KEY_BYTES_MAX: usize = 64;
 
-/// Most ancestors looked at; deeper trees end in the parent as fallback.
+/// Largest number of ancestors examined; with more, the parent identifies the job.
 const ANCESTORS_MAX: usize = 64;
 
-/// Names of launchers as the kernel shows them (cut after 15 bytes).
+/// Names of launchers as the kernel reports them (cut after 15 bytes).
 const LAUNCHERS: &[&str] = &[
     "mpirun",
     "mpiexec",
@@ -31,22 +32,22 @@ const LAUNCHERS: &[&str] = &[
     "torchrun",
 ];
 
-/// What is needed to know of a process.
+/// Properties of a process that the search for the launcher needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Name of the program, at most 15 bytes.
     pub name: String,
-    /// Pid of the parent; 0 where it is in another pid namespace.
+    /// Pid of the parent; 0 if the parent is in another pid namespace.
     pub parent: u32,
-    /// Time of its start, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub start_ticks: u64,
 }
 
-/// The processes that run on this host.
+/// Processes that run on this host.
 pub trait Processes {
-    /// Pid of the process that asks.
+    /// Returns the pid of this process.
     fn own(&self) -> u32;
-    /// Looks a process up; `None` when there is none of that pid, or it may not be looked at.
+    /// Looks up a process; `None` if there is no process `pid`, or if it may not be read.
     fn find(&self, pid: u32) -> Option<Process>;
 }
 
@@ -66,9 +67,9 @@ impl Processes for ProcessTable {
     }
 }
 
-/// The job's key: `RONDE_JOB_ID`, else the PMIx namespace, else Slurm's job and step, else torchrun's run and port, else
-/// the nearest launcher among the ancestors, else the parent. At most 64 bytes; a longer one is replaced by its hash
-/// (the first 128 bits of SHA-256).
+/// Returns the key of the job: `RONDE_JOB_ID`, or else the PMIx namespace, Slurm's job and step,
+/// torchrun's run and port, the nearest launcher among the ancestors, or the parent. At most 64
+/// bytes; a longer key is replaced by its hash (the first 128 bits of SHA-256).
 ///
 /// Ranks started by hand from different shells have different parents and need `RONDE_JOB_ID`.
 pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {
@@ -80,7 +81,7 @@ pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {
     }
 }
 
-/// The key of a launcher that names its jobs.
+/// Returns the key of a launcher that names its jobs.
 fn named(lookup: Lookup) -> Option<String> {
     let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
     if let Some(id) = lookup("RONDE_JOB_ID") {
@@ -95,12 +96,12 @@ fn named(lookup: Lookup) -> Option<String> {
         let step = lookup("SLURM_STEP_ID").or_else(|| lookup("SLURM_STEPID"))?;
         return Some(format!("slurm-{job}.{step}"));
     }
-    // The run id is "none" unless the user gives one; the port tells such runs apart.
+    // The run id is "none" unless the user gives one; the port distinguishes such runs.
     let (run, port) = (lookup("TORCHELASTIC_RUN_ID")?, lookup("MASTER_PORT")?);
     Some(format!("torchrun-{run}.{port}"))
 }
 
-/// The key of the nearest ancestor that is a launcher, or of the parent.
+/// Returns the key of the nearest ancestor that is a launcher, or of the parent.
 fn ancestor(processes: &impl Processes) -> String {
     let key = |pid: u32, process: &Process| format!("pid-{pid}.{}", process.start_ticks);
     let parent = processes.find(processes.own()).map_or(0, |own| own.parent);
@@ -117,8 +118,9 @@ fn ancestor(processes: &impl Processes) -> String {
         .map_or_else(|| format!("pid-{parent}"), |process| key(parent, &process))
 }
 
-/// Reads a line of `/proc/<pid>/stat` (proc_pid_stat(5)): `pid (name) state ppid …`, field 22 the start time. The name may
-/// itself hold spaces and parentheses, so it ends at the last closing one.
+/// Parses a line of `/proc/<pid>/stat` (proc_pid_stat(5)): `pid (name) state ppid …`, with the
+/// start time as field 22. The name may contain spaces and parentheses, so it ends at the last
+/// closing one.
 fn parse_stat(stat: &str) -> Option<Process> {
     let (head, tail) = stat.rsplit_once(')')?;
     let (_, name) = head.split_once('(')?;
@@ -132,10 +134,11 @@ fn parse_stat(stat: &str) -> Option<Process> {
     })
 }
 
-/// A key for a new job: 128 bits from the operating system's random number generator, as 32 hexadecimal digits.
+/// Draws the key of a new job: 128 bits from the operating system's random number generator, as 32
+/// hexadecimal digits.
 ///
 /// # Errors
-/// Of `getrandom(2)`.
+/// Errors of `getrandom(2)`.
 pub fn random_job_key() -> Result<String, rustix::io::Errno> {
     use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -156,7 +159,7 @@ mod tests {
     use super::*;
     use std::collections::HashMap;
 
-    /// Process 100 is the one that asks.
+    /// Process table of the tests; process 100 is the own process.
     struct Table(HashMap<u32, Process>);
 
     impl Table {
@@ -210,13 +213,13 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_script_is_no_step() {
+    fn a_batch_script_is_not_a_step() {
         let batch = [("SLURM_JOB_ID", "17"), ("SLURM_STEP_ID", "4294967291")];
         assert_eq!(key(&batch, &[(100, "train", 50), (50, "bash", 1)]), "pid-50.1050");
     }
 
     #[test]
-    fn the_nearest_launcher_stands_for_the_job() {
+    fn the_nearest_launcher_identifies_the_job() {
         let table = [
             (100, "train", 50),
             (50, "sh", 40),
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_launcher_the_parent_does() {
+    fn without_a_launcher_the_parent_identifies_the_job() {
         assert_eq!(key(&[], &[(100, "train", 50), (50, "sh", 1)]), "pid-50.1050");
         assert_eq!(key(&[], &[(100, "train", 0)]), "pid-0");
         assert_eq!(key(&[], &[]), "pid-0");
@@ -274,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_table_knows_this_process() {
+    fn the_kernels_table_contains_this_process() {
         let own = ProcessTable.find(std::process::id()).unwrap();
         assert_eq!(own.parent, std::os::unix::process::parent_id());
         assert!(own.start_ticks > 0);

@@ -1,12 +1,16 @@
-//! Who this process is within its job: rank, size and their local and cross forms, and the keys of the rendezvous.
+//! Identity of a process in its job: rank, size, local and cross rank, and the keys of the
+//! rendezvous.
 //!
-//! Launchers set environment variables. The first of these sources that is present decides:
-//! `HOROVOD_*` (which `ronde run` sets), Open MPI, PMI (MPICH, Intel MPI), Slurm inside a step, torchrun; with none of
-//! them the process is a single rank. Sources that disagree are an error naming both variables, because a guess would
-//! start the wrong job or hang; a source of size 1 disagrees with nothing, for a launcher is often itself the only task
-//! of another one (`srun -n 1 torchrun …`), and nor does a Slurm step of one task per node, which a launcher's daemons are.
+//! Launchers set environment variables. The first source that is present decides: `HOROVOD_*`
+//! (which `ronde run` sets), Open MPI, PMI (MPICH, Intel MPI), Slurm inside a step, torchrun.
+//! Without any of them the job has one rank. If sources disagree, the error names both variables,
+//! because a guess would start the wrong job or hang. Two kinds of sources never disagree with
+//! another one: a source of size 1, because a launcher is often the only task of another launcher
+//! (`srun -n 1 torchrun …`), and a Slurm step of one task per node, because these tasks may be a
+//! launcher's daemons.
 //!
-//! Everything here is a function of its arguments: an environment lookup, a process table, facts about the host.
+//! All functions depend only on their arguments: an environment lookup, a process table, properties
+//! of the host.
 //!
 //! ```
 //! use ronde::internal::identity::{Identity, Source};
@@ -39,28 +43,29 @@ pub use sources::{IDENTITY_VARIABLES, Source};
 
 use sources::Claim;
 
-/// Most ranks on a host: each pair of them shares slots of the ring and a readiness word of 64 bits.
+/// Most ranks on a host: each pair of them shares slots of the ring and a readiness word of 64
+/// bits.
 pub const MAX_RANKS: usize = 64;
 
-/// Gives the value of an environment variable, `None` where it is unset.
+/// Returns the value of an environment variable, `None` if it is unset.
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Place of a process among the processes of its job.
+/// Position of a process among the processes of its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Number of this process, from 0 to `size - 1`.
     pub rank: usize,
-    /// Processes in the job.
+    /// Number of processes in the job.
     pub size: usize,
     /// Number of this process on its host, from 0 to `local_size - 1`.
     pub local_rank: usize,
-    /// Processes of the job on this host.
+    /// Number of processes of the job on this host.
     pub local_size: usize,
-    /// Number of this host among the hosts that have this local rank.
+    /// Number of this host among the hosts with this local rank.
     pub cross_rank: usize,
-    /// Hosts that have this local rank.
+    /// Number of hosts with this local rank.
     pub cross_size: usize,
-    /// Who said so.
+    /// Source of these values.
     pub source: Source,
 }
 
@@ -68,19 +73,19 @@ impl Identity {
     /// Reads the process's environment.
     ///
     /// # Errors
-    /// As [`Identity::from_lookup`].
+    /// As for [`Identity::from_lookup`].
     pub fn from_env() -> Result<Identity, IdentityError> {
         Identity::from_lookup(&environment)
     }
 
     /// Reads variables through `lookup`.
     ///
-    /// Where no source gives the local forms, all ranks are taken to be on this host. Where none gives the cross forms,
-    /// ranks are taken to fill equal hosts in order.
+    /// If no source gives the local values, all ranks are taken to be on this host. If none gives
+    /// the cross values, ranks are taken to fill equal hosts in order.
     ///
     /// # Errors
-    /// [`IdentityError`] when a variable is not a number or out of range, when one of a pair is missing, or when two
-    /// sources disagree.
+    /// [`IdentityError`] when a variable is not a number or out of range, when one of a pair is
+    /// missing, or when two sources disagree.
     pub fn from_lookup(lookup: Lookup) -> Result<Identity, IdentityError> {
         let claims = heeded(lookup)?;
         let Some(first) = claims.first() else {
@@ -124,12 +129,12 @@ impl Identity {
         })
     }
 
-    /// A job of one process.
+    /// Identity in a job of one process.
     pub fn single() -> Identity {
         Self::on_one_host(0, 1)
     }
 
-    /// Rank `rank` of `size`, all on this host, as the program itself says.
+    /// Rank `rank` of `size`, all on this host, as given by the program.
     pub(crate) fn on_one_host(rank: usize, size: usize) -> Identity {
         Identity {
             rank,
@@ -143,16 +148,17 @@ impl Identity {
     }
 }
 
-/// What the sources say that count.
+/// Returns the values of the sources that count.
 fn heeded(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
     let mut claims = sources::claims(lookup)?;
-    // An outer launcher that started this job as its single task knows nothing of the ranks inside.
+    // An outer launcher that started this job as its single task does not know the inner ranks.
     let largest = claims.iter().map(|claim| claim.size.value).max().unwrap_or(1);
     claims.retain(|claim| claim.size.value != 1 || largest <= 1);
     Ok(claims)
 }
 
-/// Who says that this process is rank `rank` of `size`, and by which variables; none if the environment says otherwise.
+/// Returns the source, and its variables, that give this process rank `rank` of `size`; `None` if
+/// the environment gives other values.
 #[cfg(feature = "mpi")]
 pub(crate) fn said_by(lookup: Lookup, rank: usize, size: usize) -> Option<(Source, [Found; 2])> {
     let first = heeded(lookup).ok()?.into_iter().next()?;
@@ -160,7 +166,8 @@ pub(crate) fn said_by(lookup: Lookup, rank: usize, size: usize) -> Option<(Sourc
     says_so.then_some((first.source, [first.rank, first.size]))
 }
 
-/// Looks a variable up in the process's environment; text that is not UTF-8 cannot be one of ours and counts as unset.
+/// Looks up a variable in the process's environment. A value that is not UTF-8 counts as unset: no
+/// variable read here has such a value.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }

@@ -1,11 +1,12 @@
-//! Slurm: reads from its variables whether there is a step, and its number of tasks on each node.
+//! Slurm: detects a step in Slurm's variables, and reads its number of tasks on each node.
 
 use super::{IdentityError, Lookup};
 
-/// Step numbers from here on are Slurm's own (batch script, extern, interactive), not steps started by srun.
+/// Step numbers from this one on are Slurm's own (batch script, extern, interactive), not steps
+/// started by srun.
 const SPECIAL_STEP_MIN: u64 = 0xffff_fff0;
 
-/// Longest list of tasks per node that is unfolded; Slurm's largest clusters have fewer nodes.
+/// Longest list of tasks per node that is expanded; Slurm's largest clusters have fewer nodes.
 const NODES_MAX: usize = 1 << 16;
 
 /// Whether the process runs inside a step started by srun.
@@ -15,7 +16,7 @@ pub(super) fn inside_step(lookup: Lookup) -> bool {
         .is_some_and(|step| step < SPECIAL_STEP_MIN)
 }
 
-/// Tasks of the step on each node, by node number.
+/// Number of tasks of the step on each node, by node number.
 pub(super) struct Tasks {
     pub(super) variable: &'static str,
     text: String,
@@ -23,7 +24,7 @@ pub(super) struct Tasks {
 }
 
 impl Tasks {
-    /// Finds the list of the step, or of the job when the step has none.
+    /// Reads the list of the step, or of the job if the step has none.
     pub(super) fn find(lookup: Lookup) -> Result<Option<Tasks>, IdentityError> {
         for variable in ["SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"] {
             if let Some(text) = lookup(variable) {
@@ -53,14 +54,15 @@ impl Tasks {
         self.counts.get(node).copied().ok_or_else(missing)
     }
 
-    /// Number of `node` among the nodes that have `local_rank`, and how many those are.
+    /// Returns the number of `node` among the nodes with `local_rank`, and the number of these
+    /// nodes.
     pub(super) fn cross(&self, node: usize, local_rank: usize) -> (usize, usize) {
         let having = |counts: &[usize]| counts.iter().filter(|count| **count > local_rank).count();
         (having(&self.counts[..node]), having(&self.counts))
     }
 }
 
-/// Unfolds Slurm's `2(x3),1` into `[2, 2, 2, 1]`.
+/// Expands Slurm's `2(x3),1` to `[2, 2, 2, 1]`.
 fn unfold(text: &str) -> Option<Vec<usize>> {
     let mut counts = Vec::new();
     for part in text.trim().split(',') {
@@ -81,7 +83,7 @@ mod tests {
     use super::unfold;
 
     #[test]
-    fn lists_of_tasks_unfold() {
+    fn lists_of_tasks_are_expanded() {
         let table = [
             ("2", Some(vec![2])),
             ("2(x3),1", Some(vec![2, 2, 2, 1])),

@@ -3,7 +3,7 @@
 use super::slurm::{self, Tasks};
 use super::{Found, IdentityError, Lookup};
 
-/// Who told a process its rank, in order of precedence.
+/// Source of a process's rank, in order of precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
     /// `HOROVOD_*`, set by `ronde run`, by horovodrun or by hand.
@@ -16,11 +16,11 @@ pub enum Source {
     Slurm,
     /// `RANK`, `WORLD_SIZE` and so on, set by torchrun.
     Torchrun,
-    /// Nobody: the process is a job of its own.
+    /// None: the process is a job of its own.
     Single,
 }
 
-/// What one source says.
+/// Values from one source.
 pub(super) struct Claim {
     pub(super) source: Source,
     pub(super) rank: Found,
@@ -45,7 +45,8 @@ struct Names {
     world: Pair,
     local: Pair,
     cross: Option<Pair>,
-    /// Whether one of the `world` pair alone is an error; elsewhere the names are too general to insist.
+    /// Whether a single variable of the `world` pair is an error. The other sources' names are too
+    /// general for that.
     insist: bool,
 }
 
@@ -78,8 +79,8 @@ const TORCHRUN: Names = Names {
     insist: false,
 };
 
-/// Every variable by which a launcher tells a process its place. `ronde run` removes those that it does not set itself,
-/// so that an outer launcher's cannot contradict it.
+/// All variables by which a launcher gives a process its rank and size. `ronde run` removes those
+/// that it does not set itself, so that an outer launcher's variables cannot contradict it.
 pub const IDENTITY_VARIABLES: &[&str] = &[
     "HOROVOD_RANK",
     "HOROVOD_SIZE",
@@ -106,14 +107,15 @@ pub const IDENTITY_VARIABLES: &[&str] = &[
     "GROUP_WORLD_SIZE",
 ];
 
-/// The rank that a PMIx server gives its process, which asks the server for the rest.
+/// The rank that a PMIx server gives its process; the process asks the server for everything else.
 const PMIX_RANK: &str = "PMIX_RANK";
 
-/// What each source present says, in order of precedence.
+/// Returns the values of each source that is present, in order of precedence.
 ///
-/// A Slurm step of one task per node is often a launcher's: `mpirun` and Hydra start a daemon on each node through srun,
-/// and `srun torchrun` starts an agent. Such a step's variables are also in the environment of the ranks, and say nothing
-/// of them; nor do the `PMI_*` that srun itself adds. So they count only if nobody else has told this process its rank.
+/// A Slurm step of one task per node often belongs to a launcher: `mpirun` and Hydra start a daemon
+/// on each node through srun, and `srun torchrun` starts an agent. The variables of such a step are
+/// also in the environment of the ranks, but do not describe them; the same is true of the `PMI_*`
+/// variables that srun adds. So they count only if no other source gives this process a rank.
 pub(super) fn claims(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
     let (step, one_per_node) = match slurm(lookup)? {
         Some((claim, one_per_node)) => (Some(claim), one_per_node),
@@ -174,8 +176,8 @@ impl Names {
     }
 }
 
-/// Slurm's claim, and whether the step has one task on each node. Inside a step only: in a batch script `SLURM_PROCID` is 0
-/// and `SLURM_NTASKS` the size of steps to come.
+/// Returns Slurm's values, and whether the step has one task on each node. Only inside a step: in a
+/// batch script `SLURM_PROCID` is 0, and `SLURM_NTASKS` is the size of later steps.
 fn slurm(lookup: Lookup) -> Result<Option<(Claim, bool)>, IdentityError> {
     if !slurm::inside_step(lookup) {
         return Ok(None);
@@ -201,7 +203,7 @@ fn slurm(lookup: Lookup) -> Result<Option<(Claim, bool)>, IdentityError> {
         };
         let (cross_rank, cross_size) = tasks.cross(node.value, local_rank.value);
         local = Some((local_rank, local_size));
-        // A local rank that its node does not have is reported by the check of the local pair.
+        // The check of the local pair reports a local rank that is out of range for its node.
         cross = (local_rank.value < local_size.value).then_some((
             Found {
                 variable: "SLURM_NODEID",

@@ -1,4 +1,4 @@
-//! Fake environments and the identities they give.
+//! Tests of the identity: environments, and the identities that follow from them.
 
 use super::*;
 use std::collections::HashMap;
@@ -71,7 +71,7 @@ fn each_launcher_is_understood() {
 }
 
 #[test]
-fn what_is_outside_a_step_or_half_said_is_not_believed() {
+fn variables_outside_a_step_or_incomplete_are_not_used() {
     for environment in [
         "SLURM_PROCID=0 SLURM_NTASKS=8", // an allocation's shell
         "SLURM_STEP_ID=4294967291 SLURM_PROCID=0 SLURM_NTASKS=8", // a batch script
@@ -128,7 +128,7 @@ fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
             assert_eq!((numbers, found.source), ([3, 4, 1, 2], source), "{environment}");
         }
     }
-    // Where nobody else says anything, the tasks are the ranks.
+    // If no other source is present, the tasks are the ranks.
     for (environment, source) in [
         (step.to_owned(), Source::Slurm),
         (format!("{step} {pmi2}"), Source::Pmi),
@@ -137,7 +137,7 @@ fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
         let numbers = [found.rank, found.size, found.local_rank, found.local_size];
         assert_eq!((numbers, found.source), ([1, 2, 0, 1], source), "{environment}");
     }
-    // Two tasks per node are nobody's daemons.
+    // Steps with two tasks per node do not consist of daemons.
     let two =
         "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 RANK=0 WORLD_SIZE=2";
     let message = identity(two).unwrap_err().to_string();
@@ -148,7 +148,7 @@ fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
 }
 
 #[test]
-fn a_rank_that_only_pmix_knows_is_refused() {
+fn a_rank_without_a_size_from_pmix_is_refused() {
     let message = identity("PMIX_RANK=1 PMIX_NAMESPACE=prterun-1")
         .unwrap_err()
         .to_string();
@@ -156,7 +156,7 @@ fn a_rank_that_only_pmix_knows_is_refused() {
         message.starts_with("PMIX_RANK=1 is set") && message.contains("HOROVOD_SIZE"),
         "{message}"
     );
-    // With a launcher that says more it is no news.
+    // With a launcher that also gives the size it is accepted.
     let found = identity("PMIX_RANK=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2").unwrap();
     assert_eq!((found.rank, found.size, found.source), (1, 2, Source::OpenMpi));
     let found =
@@ -166,7 +166,7 @@ fn a_rank_that_only_pmix_knows_is_refused() {
 
 #[cfg(feature = "mpi")]
 #[test]
-fn who_says_it_is_known_with_the_variables() {
+fn the_source_of_a_rank_is_reported_with_its_variables() {
     let environment = |name: &str| match name {
         "PMI_RANK" => Some("1".to_owned()),
         "PMI_SIZE" => Some("2".to_owned()),
@@ -175,7 +175,7 @@ fn who_says_it_is_known_with_the_variables() {
     let (source, [rank, size]) = said_by(&environment, 1, 2).unwrap();
     assert_eq!(source, Source::Pmi);
     assert_eq!(format!("{rank} {size}"), "PMI_RANK=1 PMI_SIZE=2");
-    assert!(said_by(&environment, 0, 2).is_none()); // the program itself says something else
+    assert!(said_by(&environment, 0, 2).is_none()); // the program gave other values
     assert!(said_by(&|_| None, 0, 1).is_none());
 }
 
@@ -190,7 +190,7 @@ fn sources_that_agree_complete_each_other() {
 }
 
 #[test]
-fn a_launcher_may_be_the_single_task_of_another() {
+fn a_launcher_may_be_the_single_task_of_another_launcher() {
     let outer =
         "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1";
     let identity = identity(&format!("{outer} RANK=2 WORLD_SIZE=4")).unwrap();
@@ -276,7 +276,7 @@ fn every_variable_read_for_rank_and_size_is_one_that_run_removes() {
     let asked = std::cell::RefCell::new(Vec::new());
     let lookup = |name: &str| {
         asked.borrow_mut().push(name.to_owned());
-        // Within a step and with a task list, so that all sources ask for all they know.
+        // Within a step and with a task list, so that all sources read all their variables.
         Some(if name == "SLURM_STEP_TASKS_PER_NODE" {
             "1".to_owned()
         } else {
@@ -284,7 +284,7 @@ fn every_variable_read_for_rank_and_size_is_one_that_run_removes() {
         })
     };
     let _ = sources::claims(&lookup);
-    // Without a task's number, what Slurm says of the step and its nodes makes no claim.
+    // Without a task's number, Slurm's variables of the step and its nodes give no rank.
     let kept = [
         "SLURM_STEP_ID",
         "SLURM_STEP_NUM_TASKS",

@@ -1,18 +1,20 @@
-//! Variables that no field of [`Knobs`](super::Knobs) comes from: a process's place in its job, and Horovod's names that
-//! nothing reads here, each with the reason. They are accepted, so that an environment made for Horovod needs no change.
+//! Variables that are not fields of [`Knobs`](super::Knobs): a process's rank and size, and
+//! Horovod's variables without effect here, each with the reason. They are accepted, so that an
+//! environment made for Horovod needs no change.
 
 use super::knob::{Flag, Kind, Knob, Scope};
 
-/// Names that Horovod reads at no time in a job that Ronde could run: accepted without a word.
+/// Names that Horovod itself does not read in a job that Ronde could run: accepted without a
+/// warning.
 #[derive(Clone, Copy, Debug)]
 pub struct IgnoredNames {
-    /// When Horovod reads them.
+    /// Reason why they have no effect here.
     pub reason: &'static str,
     /// The variables.
     pub names: &'static [&'static str],
 }
 
-/// The variables of Horovod's build, of its tests, of its own launchers, and of its earlier releases.
+/// Variables of Horovod's build, its tests, its own launchers and its earlier releases.
 pub static IGNORED: &[IgnoredNames] = &[
     IgnoredNames {
         reason: "read only when Horovod is built",
@@ -79,7 +81,7 @@ pub static IGNORED: &[IgnoredNames] = &[
     },
 ];
 
-/// The rows of [`KNOBS`](super::KNOBS) behind those that [`Knobs`](super::Knobs) holds.
+/// Rows of [`KNOBS`](super::KNOBS) after those that [`Knobs`](super::Knobs) holds.
 #[rustfmt::skip] // one row, one line or two: it is read as a table
 pub(super) const ELSEWHERE: &[Knob] = &[
     place("rank", "HOROVOD_RANK", RANK, "Number of this process in the job; set by the launcher."),
@@ -90,10 +92,10 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     place("cross_size", "HOROVOD_CROSS_SIZE", RANKS, "Hosts that have this local rank; set by the launcher."),
     foreign("torus_allreduce", "HOROVOD_TORUS_ALLREDUCE", NO_TORUS, "Reduce over a torus of local and cross ranks.")
         .switch("torus-allreduce", "no-torus-allreduce"),
-    foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", "one kernel does it always", "Pack the fusion buffer in one kernel."),
+    foreign("batch_d2d_memcopies", "HOROVOD_BATCH_D2D_MEMCOPIES", "the fusion buffer is always packed in one kernel", "Pack the fusion buffer in one kernel."),
     foreign("num_nccl_streams", "HOROVOD_NUM_NCCL_STREAMS", "each process set has a stream", "NCCL streams used in turn.")
         .value("num-nccl-streams"),
-    foreign("disable_nvtx_ranges", "HOROVOD_DISABLE_NVTX_RANGES", "there are none", "Emit no NVTX ranges."),
+    foreign("disable_nvtx_ranges", "HOROVOD_DISABLE_NVTX_RANGES", "Ronde emits none", "Emit no NVTX ranges."),
     foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "there is no TensorFlow front end", "XLA operations."),
     foreign("controller", "HOROVOD_CONTROLLER", "RONDE_BACKEND chooses the transport", "Control plane, mpi or gloo."),
     foreign("cpu_operations", "HOROVOD_CPU_OPERATIONS", "RONDE_BACKEND chooses the collectives", "CPU data plane."),
@@ -121,10 +123,10 @@ const RANKS: Kind = Kind::Count {
     min: 1,
     max: RANKS_MAX,
 };
-/// More than any job has; a host has [`MAX_RANKS`](crate::identity::MAX_RANKS) at most.
+/// More ranks than any job has; a host has at most [`MAX_RANKS`](crate::identity::MAX_RANKS).
 const RANKS_MAX: u64 = 1 << 20;
 
-/// A number that says where in its job a process is.
+/// Row of a variable with the rank or size of a process.
 const fn place(name: &'static str, env: &'static str, kind: Kind, doc: &'static str) -> Knob {
     Knob {
         name,
@@ -144,7 +146,7 @@ const ONE_THREAD: &str = "one thread makes all calls of MPI";
 const NO_ADASUM: &str = "Adasum gathers whole tensors";
 const NO_ELASTIC: &str = "the number of ranks is fixed";
 
-/// A name of Horovod's that nothing reads here.
+/// Row of a variable that only Horovod reads.
 const fn foreign(name: &'static str, env: &'static str, reason: &'static str, doc: &'static str) -> Knob {
     let scope = Scope::NotHere(reason);
     Knob {

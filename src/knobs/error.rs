@@ -1,6 +1,6 @@
 //! Errors and warnings in the values of settings.
 
-/// A knob was given a value that it does not take.
+/// Error for a value that a knob does not accept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{env}={found} does not fit knob {name}: expected {expected}; correct it or unset {env}{}", default_clause(.default))]
 pub struct KnobError {
@@ -12,7 +12,7 @@ pub struct KnobError {
     pub found: String,
     /// The values accepted.
     pub expected: String,
-    /// The value in force when the variable is unset; empty where that is "none".
+    /// The value in force when the variable is unset; empty means "none".
     pub default: &'static str,
 }
 
@@ -24,11 +24,11 @@ fn default_clause(default: &str) -> String {
     }
 }
 
-/// Something in the environment that is probably not what its author meant; the runtime goes on.
+/// Probable mistake in the environment; the runtime goes on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KnobWarning {
     /// A `RONDE_*` variable that names no knob.
-    #[error("{env} is no setting of Ronde and has no effect{}", nearest_clause(.nearest))]
+    #[error("{env} is not a setting of Ronde and has no effect{}", nearest_clause(.nearest))]
     Unknown {
         /// The variable found.
         env: String,

@@ -1,52 +1,55 @@
-//! Description of a knob: its names, range of values and scope.
+//! Description of a knob: names, accepted values, default and scope.
 
 use ronde_job::settings::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
 
-/// One setting of Ronde, as a row of [`KNOBS`](super::KNOBS). Everything that names a knob (environment, flags,
-/// `ronde knobs`, the documentation) is generated from these fields.
+/// One knob of Ronde, as a row of [`KNOBS`](super::KNOBS). The environment, flags, `ronde knobs`
+/// and the documentation are generated from these fields.
 #[derive(Clone, Copy, Debug)]
 pub struct Knob {
-    /// Name in snake case, unit last; also the field's name in [`Knobs`](super::Knobs).
+    /// Name in snake case, unit last; also the name of the field in [`Knobs`](super::Knobs).
     pub name: &'static str,
     /// Environment variable.
     pub env: &'static str,
     /// Command-line flag that writes the variable, if it has one.
     pub flag: Option<Flag>,
-    /// Values it takes.
+    /// Accepted values.
     pub kind: Kind,
-    /// Value in force when the variable is unset, as one would write it in the environment; empty means "none".
+    /// Value in force when the variable is unset, written as in the environment; empty means
+    /// "none".
     pub default: &'static str,
-    /// Whether the tuner may choose it; a tunable knob present in the environment is fixed, as in Horovod.
+    /// Whether the tuner may change it; a tunable knob that the environment sets is fixed, as in
+    /// Horovod.
     pub tunable: bool,
-    /// Where it is read.
+    /// Component that reads it.
     pub scope: Scope,
-    /// What it does, in one or two sentences.
+    /// Description in one or two sentences.
     pub doc: &'static str,
 }
 
-/// Where a knob is read.
+/// Component that reads a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// By the runtime of every rank, at initialization.
     Runtime,
     /// By `ronde run` as well as by the runtime.
     Launcher,
-    /// At the start, to learn this process's place in the job. The launcher sets it.
+    /// At the start, to determine this process's rank and size. The launcher sets it.
     Identity,
-    /// A name that Horovod has and that nothing reads here; the text says why. It is accepted silently.
+    /// Horovod's variable without effect here; the text gives the reason. It is accepted without a
+    /// warning.
     NotHere(&'static str),
 }
 
-/// The values that a knob takes.
+/// Values that a knob accepts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
     /// An integer, on when greater than 0 (Horovod's meaning).
     Switch,
-    /// An integer, on when not 0: Horovod has this second style too.
+    /// An integer, on when not 0. Horovod has switches of this kind too.
     SwitchNonzero,
     /// An integer within an inclusive range.
     Count {
-        /// What is counted.
+        /// Unit of the count.
         unit: &'static str,
         /// Smallest value accepted.
         min: u64,
@@ -62,7 +65,8 @@ pub enum Kind {
         /// Largest value accepted.
         max: f64,
     },
-    /// A number of bytes, optionally with a binary suffix: `K`, `M`, `G`, also as `MB` or `MiB` (all 1024-based).
+    /// A number of bytes, optionally with a binary suffix: `K`, `M`, `G`, also as `MB` or `MiB`
+    /// (all 1024-based).
     Bytes {
         /// Largest value accepted.
         max: u64,
@@ -88,12 +92,12 @@ pub enum Kind {
     Link,
     /// `fusion_mb=X,cycle_ms=Y`, either part alone too.
     Start,
-    /// Whatever Horovod accepts there; not looked at.
+    /// Any value that Horovod accepts; not checked.
     Foreign,
 }
 
 impl Kind {
-    /// The values accepted, as a phrase that follows "expected".
+    /// Returns the accepted values, as a phrase that follows "expected".
     pub fn expected(&self) -> String {
         match *self {
             Kind::Switch => "an integer, on when greater than 0 (write 1 or 0)".into(),
@@ -128,7 +132,7 @@ impl Kind {
         }
     }
 
-    /// Unit of the value, empty where it has none.
+    /// Returns the unit of the value, empty if it has none.
     pub fn unit(&self) -> &'static str {
         match *self {
             Kind::Count { unit, .. } | Kind::Real { unit, .. } => unit,
@@ -138,7 +142,7 @@ impl Kind {
         }
     }
 
-    /// The accepted values in a few characters, for a table's column.
+    /// Returns the accepted values in a few characters, for a column of a table.
     pub fn range(&self) -> String {
         match *self {
             Kind::Switch | Kind::SwitchNonzero => "0|1".into(),
@@ -166,28 +170,29 @@ impl Kind {
 pub(super) const CORE_MAX: usize = 8191;
 /// Longest latency of a shaped link: 10 s.
 pub(super) const ALPHA_US_MAX: f64 = 10_000_000.0;
-/// Slowest shaped link, 1 kB/s: a division by it stays finite and a mistyped 0 is caught.
+/// Slowest shaped link, 1 kB/s: a division by it stays finite, and a mistyped 0 is an error.
 pub(super) const GB_PER_S_MIN: f64 = 1e-6;
 /// Fastest shaped link.
 pub(super) const GB_PER_S_MAX: f64 = 1e6;
 
-/// A command-line flag that writes a knob's environment variable. Longs are Horovod's where Horovod has one.
+/// Command-line flag that writes a knob's environment variable. Long names are Horovod's where
+/// Horovod has the flag.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     /// Canonical name, without dashes.
     pub long: &'static str,
     /// Other names for it.
     pub aliases: &'static [&'static str],
-    /// What it writes.
+    /// Conversion of the flag's value.
     pub form: FlagForm,
 }
 
-/// What a [`Flag`] writes into its variable.
+/// Conversion of a [`Flag`]'s value to its variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagForm {
-    /// Its value, unchanged.
+    /// The value, unchanged.
     Value,
-    /// Its value, in MiB, as bytes.
+    /// The value in MiB, converted to bytes.
     Megabytes,
     /// `1`; the opposite flag, which has its own names, writes `0` (and so fixes a tunable knob).
     Switch {
@@ -199,7 +204,7 @@ pub enum FlagForm {
 }
 
 impl Flag {
-    /// A flag whose value is written as it is.
+    /// Flag whose value is written unchanged.
     pub(super) const fn value(long: &'static str) -> Option<Flag> {
         Some(Flag {
             long,
@@ -208,7 +213,7 @@ impl Flag {
         })
     }
 
-    /// A pair of flags: `long` switches on, `off` switches off.
+    /// Pair of flags: `long` switches on, `off` switches off.
     pub(super) const fn switch(long: &'static str, off: &'static str) -> Option<Flag> {
         Some(Flag {
             long,

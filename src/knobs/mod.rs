@@ -1,15 +1,19 @@
-//! The settings of Ronde: one table, from which the environment, flags, `ronde knobs` and the documentation come.
+//! Knobs: settings that are read at the start. The environment, flags, `ronde knobs` and the
+//! documentation use one table.
 //!
-//! `HOROVOD_*` variables keep Horovod's meaning; Ronde's own are `RONDE_*`. Two departures, both stricter:
+//! `HOROVOD_*` variables have Horovod's meaning; Ronde's own are `RONDE_*`. Two rules are stricter
+//! than Horovod's:
 //!
-//! - Horovod reads numbers with `strtol`, for which junk is 0 and `64MB` is 64. Here a value that is not a number, or is
-//!   out of range, is a [`KnobError`] that names the variable, the value and what is allowed.
-//! - An unknown `RONDE_*` variable gives a [`KnobWarning`], with the nearest name if one is near; so does a `HOROVOD_*`
-//!   variable that is nearly the name of one read here, and one whose prefix is misspelt
-//!   (`HORVOD_CYCLE_TIME`). Names that only Horovod knows give none: those of [`Scope::NotHere`] and
-//!   [`IGNORED`].
+//! - Horovod reads numbers with `strtol`, which takes an invalid value as 0 and `64MB` as 64. Here
+//!   a value that is not a number, or is out of range, is a [`KnobError`] that names the variable,
+//!   the value and the accepted values.
+//! - An unknown `RONDE_*` variable gives a [`KnobWarning`], with the most similar name if one is
+//!   similar. So does a `HOROVOD_*` variable with a name similar to one that is read here, and a
+//!   variable whose prefix is misspelt (`HORVOD_CYCLE_TIME`). Names that only Horovod reads give no
+//!   warning: those of [`Scope::NotHere`] and [`IGNORED`].
 //!
-//! As an extra, sizes take binary suffixes (`64MB` = `64MiB` = 67108864). A variable set to the empty text counts as unset.
+//! Sizes also take binary suffixes (`64MB` = `64MiB` = 67108864). An empty variable counts as
+//! unset.
 //!
 //! ```
 //! use ronde::knobs::Knobs;
@@ -40,12 +44,14 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-/// Below this Jaro-Winkler similarity a guess only misleads: transposed or missing letters stay above 0.9.
+/// Smallest Jaro-Winkler similarity of a suggested name. Names with transposed or missing letters
+/// have more than 0.9; less similar names would mislead.
 pub const SIMILARITY_MIN: f64 = 0.85;
-/// With a misspelt prefix, the rest must be nearly right: other software has similar prefixes.
+/// Smallest similarity of the rest of a name with a misspelt prefix. It is higher, because other
+/// software has similar prefixes.
 const SIMILARITY_MIN_OF_STEM: f64 = 0.95;
 
-/// Which tunable knobs are present in the environment: the tuner leaves them alone, as Horovod's does.
+/// Tunable knobs that the environment sets: the tuner does not change them, as in Horovod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FixedKnobs {
     /// `HOROVOD_FUSION_THRESHOLD` is set.
@@ -60,7 +66,8 @@ pub struct FixedKnobs {
     pub hierarchical_allgather: bool,
 }
 
-/// The knobs' values as environment variables, and which of them were set: what `ronde knobs --effective` shows.
+/// A knob's value as an environment variable, and whether it was set: a row of `ronde knobs
+/// --effective`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effective {
     /// Name of the knob.
@@ -74,7 +81,7 @@ pub struct Effective {
 }
 
 impl Knobs {
-    /// How long a silent rank is waited for; none if there is no limit.
+    /// Time that ranks wait for a silent rank; `None` without a limit.
     pub(crate) fn stall_shutdown(&self) -> Option<Duration> {
         let is_limited = !self.stall_check_disable && self.stall_shutdown_seconds > 0;
         is_limited.then(|| Duration::from_secs(self.stall_shutdown_seconds))
@@ -83,7 +90,8 @@ impl Knobs {
     /// Reads the process's environment.
     ///
     /// # Errors
-    /// [`KnobError`] for the first variable, in the table's order, whose value its knob does not take.
+    /// [`KnobError`] for the first variable, in the table's order, with a value that its knob does
+    /// not accept.
     pub fn from_env() -> Result<Knobs, KnobError> {
         let mut knobs = Knobs::from_lookup(|name| std::env::var_os(name))?;
         knobs.warn_of_unknown_variables();
@@ -96,10 +104,12 @@ impl Knobs {
         self.warnings.extend(unknown_variables(names));
     }
 
-    /// Reads variables through `lookup`, which gives a variable's value or `None` where it is unset.
+    /// Reads variables through `lookup`, which returns a variable's value, or `None` if it is
+    /// unset.
     ///
     /// # Errors
-    /// [`KnobError`] for the first variable, in the table's order, whose value its knob does not take.
+    /// [`KnobError`] for the first variable, in the table's order, with a value that its knob does
+    /// not accept.
     pub fn from_lookup<T: Into<OsString>>(lookup: impl Fn(&str) -> Option<T>) -> Result<Knobs, KnobError> {
         let lookup = |name: &str| {
             lookup(name)
@@ -135,8 +145,8 @@ impl Knobs {
         Ok(knobs)
     }
 
-    /// Every knob that is read here, with the value in force and where it came from. `lookup` is the one that these
-    /// knobs were read through.
+    /// Returns every knob that is read here, with the value in force and its origin. `lookup` must
+    /// be the one that these knobs were read through.
     pub fn effective<T: Into<OsString>>(&self, lookup: impl Fn(&str) -> Option<T>) -> Vec<Effective> {
         let row = |(knob, value): (&'static Knob, OsString)| Effective {
             name: knob.name,
@@ -147,7 +157,7 @@ impl Knobs {
         self.print().into_iter().map(row).collect()
     }
 
-    /// The file that rank 0's timeline goes to from initialization on, if one is named.
+    /// File of rank 0's timeline from initialization on, if one is named.
     pub fn timeline_path(&self) -> Option<&Path> {
         match &self.timeline {
             Some(TimelineTarget::File(path)) => Some(path),
@@ -157,21 +167,21 @@ impl Knobs {
 }
 
 impl Default for Knobs {
-    /// The values in force when no variable is set.
+    /// Values in force when no variable is set.
     fn default() -> Knobs {
         Knobs::read(&|_| None).expect("the table's defaults are values that its knobs take")
     }
 }
 
-/// Finds the knob of that name.
+/// Returns the knob with this name.
 pub fn find(name: &str) -> Option<&'static Knob> {
     KNOBS.iter().find(|knob| knob.name == name)
 }
 
-/// The names among `names` that are probably meant for Ronde and that it does not know, each with the nearest name that it
-/// does: any `RONDE_*` name, a `HOROVOD_*` or `BYTEPS_TRACE_*` name that resembles one read here, and
-/// such a name with a misspelt prefix. Other software has `HOROVOD_*` names of its own, so other names
-/// give no warning.
+/// Returns a warning for each of `names` that is probably meant for Ronde but unknown, with the
+/// most similar known name: any `RONDE_*` name, a `HOROVOD_*` or `BYTEPS_TRACE_*` name that
+/// resembles one read here, and such a name with a misspelt prefix. Other names give no warning,
+/// because other software has `HOROVOD_*` names of its own.
 pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<KnobWarning> {
     let ignored = |name: &str| IGNORED.iter().any(|group| group.names.contains(&name));
     let known = |name: &str| KNOBS.iter().any(|knob| knob.env == name) || ignored(name);
@@ -194,7 +204,7 @@ pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<KnobWar
 
 /// Whether the first word of `env` is nearly `HOROVOD` or `RONDE`.
 fn has_misspelt_prefix(env: &str) -> bool {
-    // With each, the number of edits after which a word no longer counts as that prefix.
+    // Each prefix with the smallest number of edits that makes another word of it.
     const PREFIXES: [(&str, usize); 2] = [("HOROVOD", 2), ("RONDE", 1)];
     let Some((found, _)) = env.split_once('_') else {
         return false;
@@ -205,8 +215,8 @@ fn has_misspelt_prefix(env: &str) -> bool {
     })
 }
 
-/// The variable read here that is most similar to `env`, if the similarity is at least
-/// `similarity_min`. `HOROVOD_` and `RONDE_` count as equal, for the prefix is easily mixed up.
+/// Returns the variable read here that is most similar to `env`, if the similarity is at least
+/// `similarity_min`. `HOROVOD_` and `RONDE_` count as equal, because they are often confused.
 fn nearest_variable(env: &str, similarity_min: f64) -> Option<&'static str> {
     let stem = |name: &str| name.split_once('_').map_or(name, |(_, stem)| stem).to_owned();
     let found = stem(env);

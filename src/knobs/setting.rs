@@ -1,4 +1,4 @@
-//! Reading a knob's value from text and printing it back; printing and reading again gives the same value.
+//! Parsing and printing of knob values; parsing a printed value returns the same value.
 
 use super::knob::{ALPHA_US_MAX, CORE_MAX};
 use super::knob::{GB_PER_S_MAX, GB_PER_S_MIN, Kind};
@@ -7,11 +7,11 @@ use ronde_job::settings::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
-/// A type that a knob's value may have.
+/// Type of a knob's value.
 pub(super) trait Setting: Sized {
-    /// Reads `text`, or gives `None` when it is not one of the values that `kind` describes.
+    /// Parses `text`; `None` if it is not one of the values that `kind` describes.
     fn read(text: &OsStr, kind: &Kind) -> Option<Self>;
-    /// Prints the value such that [`Setting::read`] gives it back; "none" prints as the empty text.
+    /// Prints the value so that [`Setting::read`] returns it; "none" prints as the empty text.
     fn print(&self) -> OsString;
 }
 
@@ -198,7 +198,7 @@ impl Setting for AutotuneStart {
                 _ => return None,
             };
             if slot.replace(number(value.trim(), 0.0, max)?).is_some() {
-                return None; // the same setting twice
+                return None; // the setting is given twice
             }
         }
         Some(start)
@@ -239,7 +239,7 @@ fn word(text: &OsStr, words: &[&str]) -> Option<usize> {
     words.iter().position(|word| word.eq_ignore_ascii_case(text))
 }
 
-/// Reads `134217728`, `128M`, `128MB` or `128MiB` as a number of bytes.
+/// Parses `134217728`, `128M`, `128MB` or `128MiB` as a number of bytes.
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let shift = match text[digits..].trim_start().to_ascii_lowercase().as_str() {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn switches_have_two_styles_and_refuse_junk() {
+    fn switches_have_two_styles_and_refuse_invalid_text() {
         let table = [
             ("1", Some(true), Some(true)),
             ("7", Some(true), Some(true)),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_names_each_setting_at_most_once() {
+    fn a_start_gives_each_setting_at_most_once() {
         let read = |text| AutotuneStart::read(OsStr::new(text), &Kind::Start);
         assert_eq!(
             read("fusion_mb=0,cycle_ms=25"),

@@ -1,4 +1,5 @@
-//! The table of knobs. Each row makes a field of [`Knobs`] and an entry of [`KNOBS`], with the same words of documentation.
+//! Table of knobs. Each row generates a field of [`Knobs`] and an entry of [`KNOBS`], with the same
+//! documentation.
 
 use super::elsewhere::ELSEWHERE;
 use ronde_job::settings::{CYCLE_TIME_MS_MAX, FUSION_THRESHOLD_BYTES_MAX};
@@ -10,23 +11,23 @@ use super::{FixedKnobs, KnobError, KnobWarning};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// Turns the rows below into [`Knobs`], [`KNOBS`], and reading and printing of all fields.
+/// Generates [`Knobs`], [`KNOBS`], and the reading and printing of all fields from the rows below.
 macro_rules! knob_table {
     (
         $( $(#[doc = $doc:literal])+ $name:ident: $type:ty { $($key:ident: $value:expr),+ $(,)? } )+
     ) => {
-        /// The knobs' values, as one process read them.
+        /// Values of the knobs, as one process read them.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Knobs {
             $( $(#[doc = $doc])+ pub $name: $type, )+
-            /// Which tunable knobs the environment fixes.
+            /// Tunable knobs that the environment fixes.
             pub fixed: FixedKnobs,
-            /// What looked wrong in the environment without being an error.
+            /// Probable mistakes in the environment.
             pub warnings: Vec<KnobWarning>,
         }
 
-        /// Every knob: first those read here, as [`Knobs`] has them, then those that say a process's place in the job, then
-        /// Horovod's names that nothing reads here, each with the reason.
+        /// All knobs: first those of [`Knobs`], then those that give a process's rank and size,
+        /// then Horovod's variables without effect here, each with the reason.
         pub static KNOBS: &[Knob] = {
             const HERE: &[Knob] = &[
                 $( Knob { name: stringify!($name), doc: concat!($($doc),+).trim_ascii(), $($key: $value),+ } ),+
@@ -44,7 +45,8 @@ macro_rules! knob_table {
                 })
             }
 
-            /// The values as one would write them in the environment, in the table's order; empty means "none".
+            /// Returns the values, written as in the environment, in the table's order; empty means
+            /// "none".
             pub fn print(&self) -> Vec<(&'static Knob, OsString)> {
                 let values = [$( Setting::print(&self.$name) ),+];
                 KNOBS.iter().zip(values).collect()
@@ -70,7 +72,7 @@ const fn joined<const N: usize>(first: &[Knob], second: &[Knob]) -> [Knob; N] {
 }
 
 knob_table! {
-    /// Most bytes fused into one collective; 0 turns fusion off. A tensor larger than this goes alone.
+    /// Most bytes fused into one collective; 0 turns fusion off. A larger tensor is sent alone.
     fusion_threshold_bytes: u64 {
         env: "HOROVOD_FUSION_THRESHOLD",
         flag: Some(Flag { long: "fusion-threshold-mb", aliases: &["fusion-mb"], form: FlagForm::Megabytes }),
@@ -88,7 +90,7 @@ knob_table! {
         tunable: true,
         scope: Scope::Runtime,
     }
-    /// Tensors whose negotiation each process set remembers; 0 turns the response cache off.
+    /// Capacity of each process set's response cache, in tensors; 0 turns the cache off.
     cache_capacity: usize {
         env: "HOROVOD_CACHE_CAPACITY",
         flag: Flag::value("cache-capacity"),
@@ -97,8 +99,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Bound up to which the response cache grows by itself when its capacity is too small for a step; not above
-    /// HOROVOD_CACHE_CAPACITY: it never grows.
+    /// Largest capacity of the response cache, which grows if a step has more tensors than its
+    /// capacity. It does not grow if this is not above HOROVOD_CACHE_CAPACITY.
     cache_capacity_max: usize {
         env: "RONDE_CACHE_CAPACITY_MAX",
         flag: Flag::value("cache-capacity-max"),
@@ -116,8 +118,9 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Most bytes fused into one collective of tensors on GPUs, where HOROVOD_FUSION_THRESHOLD allows more; the same on all ranks.
-    /// There the host runs ahead of the device, and a batch begins with its last tensor's data.
+    /// Most bytes fused into one collective of tensors on GPUs, if HOROVOD_FUSION_THRESHOLD is
+    /// larger; the same on all ranks. On a GPU the host runs ahead of the device, and a batch
+    /// begins when the data of its last tensor are ready.
     gpu_fusion_threshold_bytes: u64 {
         env: "RONDE_GPU_FUSION_THRESHOLD",
         flag: Flag::value("gpu-fusion-threshold"),
@@ -126,8 +129,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// An operation on a GPU is over for the host as soon as it is on the device's list; torch's current stream then waits for the
-    /// result, and the host runs ahead.
+    /// An operation on a GPU completes on the host as soon as it is queued on the device. Torch's
+    /// current stream then waits for the result, and the host runs ahead.
     async_completion: bool {
         env: "HOROVOD_ENABLE_ASYNC_COMPLETION",
         flag: None,
@@ -136,7 +139,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Reduce within hosts first, through shared memory, or NCCL on GPUs, and only then between them; of no effect on one host.
+    /// Reduce within each host first, through shared memory, or by NCCL on GPUs, and then among
+    /// hosts; without effect on one host.
     hierarchical_allreduce: bool {
         env: "HOROVOD_HIERARCHICAL_ALLREDUCE",
         flag: Flag::switch("hierarchical-allreduce", "no-hierarchical-allreduce"),
@@ -145,7 +149,8 @@ knob_table! {
         tunable: true,
         scope: Scope::Runtime,
     }
-    /// Gather between hosts once for all ranks of a host, which share what has come; of no effect on one host.
+    /// Send gathered data among hosts once for all ranks of a host, which share the received data;
+    /// without effect on one host.
     hierarchical_allgather: bool {
         env: "HOROVOD_HIERARCHICAL_ALLGATHER",
         flag: Flag::switch("hierarchical-allgather", "no-hierarchical-allgather"),
@@ -163,8 +168,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Start a cycle as soon as all that the learnt step expects is submitted, or all members wait; the cycle time is
-    /// then only an upper bound.
+    /// Start a cycle as soon as all tensors that the learnt step expects are submitted, or all
+    /// members wait. The cycle time is then only an upper bound.
     early_cycle: bool {
         env: "RONDE_EARLY_CYCLE",
         flag: Flag::switch("early-cycle", "no-early-cycle"),
@@ -182,7 +187,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// CSV file that rank 0 writes the tuner's samples to.
+    /// CSV file to which rank 0 writes the tuner's samples.
     autotune_log: Option<PathBuf> {
         env: "HOROVOD_AUTOTUNE_LOG",
         flag: Flag::value("autotune-log-file"),
@@ -191,8 +196,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Samples of autotune_steps_per_sample steps discarded at the start. Unset: one step per change, plus the start-up
-    /// that the tuner detects.
+    /// Samples of autotune_steps_per_sample steps that are discarded at the start. Unset: one step
+    /// per change, and the start-up that the tuner detects.
     autotune_warmup_samples: Option<u32> {
         env: "HOROVOD_AUTOTUNE_WARMUP_SAMPLES",
         flag: Flag::value("autotune-warmup-samples"),
@@ -201,7 +206,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Steps in a sample. Unset: as many as the noise asks for, about 10.
+    /// Steps in a sample. Unset: chosen from the noise, about 10.
     autotune_steps_per_sample: Option<u32> {
         env: "HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE",
         flag: Flag::value("autotune-steps-per-sample"),
@@ -237,7 +242,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// What tuning may cost, in steps at the settings of the start. Unset: 20, or 2 % of RONDE_AUTOTUNE_STEPS.
+    /// Cost limit of tuning, in steps at the settings of the start. Unset: 20, or 2 % of
+    /// RONDE_AUTOTUNE_STEPS.
     autotune_budget: Option<f64> {
         env: "RONDE_AUTOTUNE_BUDGET",
         flag: Flag::value("autotune-budget"),
@@ -246,8 +252,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Steps that the job will run, as far as that is known: what tuning may cost, and whether it still pays, follow from
-    /// it.
+    /// Expected number of steps of the job. From it follow the cost limit of tuning, and whether
+    /// more tuning is worth its cost.
     autotune_steps: Option<u64> {
         env: "RONDE_AUTOTUNE_STEPS",
         flag: Flag::value("autotune-steps"),
@@ -256,8 +262,9 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// JSON file in which rank 0 keeps what the tuner has learnt: the next run of the same job begins with its best settings,
-    /// one of the same model on other ranks begins with what it suggests.
+    /// JSON file in which rank 0 keeps the tuner's results. The next run of the same job begins
+    /// with its best settings, and a run of the same model on other ranks with the settings that it
+    /// suggests.
     autotune_state: Option<PathBuf> {
         env: "RONDE_AUTOTUNE_STATE",
         flag: Flag::value("autotune-state"),
@@ -266,7 +273,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Autotune log of an earlier run, Horovod's or Ronde's, from which the tuner takes what to try first.
+    /// Autotune log of an earlier run, Horovod's or Ronde's, from which the tuner takes its first
+    /// settings.
     autotune_prior: Option<PathBuf> {
         env: "RONDE_AUTOTUNE_PRIOR",
         flag: Flag::value("autotune-prior"),
@@ -275,7 +283,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Tune the response cache too, on or off; unless HOROVOD_CACHE_CAPACITY is set. It is on at every optimum known.
+    /// Also tune the response cache, on or off, unless HOROVOD_CACHE_CAPACITY is set. It is on at
+    /// every known optimum.
     autotune_cache: bool {
         env: "RONDE_AUTOTUNE_CACHE",
         flag: Flag::switch("autotune-cache", "no-autotune-cache"),
@@ -293,8 +302,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// File that rank 0 writes the timeline to, compressed if its name ends in .gz; DYNAMIC leaves the start to the
-    /// program.
+    /// File to which rank 0 writes the timeline, compressed if its name ends in .gz. With DYNAMIC
+    /// the program starts the timeline.
     timeline: Option<TimelineTarget> {
         env: "HOROVOD_TIMELINE",
         flag: Flag::value("timeline-filename"),
@@ -312,7 +321,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Have every rank write a timeline: rank 1 beside t.json into t.rank1.json, and so on.
+    /// Make every rank write a timeline: beside t.json rank 1 writes t.rank1.json, and so on.
     timeline_all_ranks: bool {
         env: "RONDE_TIMELINE_ALL_RANKS",
         flag: Flag::switch("timeline-all-ranks", "no-timeline-all-ranks"),
@@ -321,8 +330,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Steps that the timeline is restricted to, such as 100..110. Steps are those that the program marks; where it marks
-    /// none, the n-th time that a tensor travels is its step n. Unset: all.
+    /// Steps that the timeline is restricted to, such as 100..110. Steps are those that the program
+    /// marks; without marks, the n-th operation on a tensor belongs to step n. Unset: all.
     timeline_steps: Option<StepRange> {
         env: "RONDE_TIMELINE_STEPS",
         flag: Flag::value("timeline-steps"),
@@ -331,8 +340,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Size that a timeline comes to at most, about: at half of it, t.json becomes t.old.json and a new one begins. 0: no
-    /// bound.
+    /// Approximate largest size of a timeline: at half of it, t.json becomes t.old.json and a new
+    /// file begins. 0: no limit.
     timeline_max_mb: u64 {
         env: "RONDE_TIMELINE_MAX_MB",
         flag: Flag::value("timeline-max-mb"),
@@ -341,7 +350,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Have every rank write a trace in BytePS's format.
+    /// Make every rank write a trace in BytePS's format.
     byteps_trace: bool {
         env: "BYTEPS_TRACE_ON",
         flag: Flag::switch("byteps-trace", "no-byteps-trace"),
@@ -359,7 +368,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Last step of the BytePS trace, itself included.
+    /// Last step of the BytePS trace, included.
     byteps_trace_last_step: u64 {
         env: "BYTEPS_TRACE_END_STEP",
         flag: Flag::value("byteps-trace-end-step"),
@@ -368,7 +377,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Folder of the BytePS trace: FOLDER/LOCAL_RANK/comm.json, on further hosts FOLDER/nodeN/LOCAL_RANK/comm.json.
+    /// Folder of the BytePS trace: FOLDER/LOCAL_RANK/comm.json, on further hosts
+    /// FOLDER/nodeN/LOCAL_RANK/comm.json.
     byteps_trace_folder: PathBuf {
         env: "BYTEPS_TRACE_DIR",
         flag: Flag::value("byteps-trace-dir"),
@@ -377,7 +387,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Do not look for stalled tensors.
+    /// Turn off the check for stalled tensors.
     stall_check_disable: bool {
         env: "HOROVOD_STALL_CHECK_DISABLE",
         flag: Flag::switch("no-stall-check", "stall-check"),
@@ -404,7 +414,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// How much is logged. TRACE, DEBUG and INFO go to standard output, the rest to standard error.
+    /// Lowest level that is logged. TRACE, DEBUG and INFO go to standard output, the rest to
+    /// standard error.
     log_level: LogLevel {
         env: "HOROVOD_LOG_LEVEL",
         flag: Flag::value("log-level"),
@@ -435,7 +446,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Time that the ranks, or the members of a process set, have to find each other and start.
+    /// Time limit of the start of a job or a process set: its ranks must have connected by then.
     start_timeout_seconds: u64 {
         env: "HOROVOD_START_TIMEOUT",
         flag: Flag::value("start-timeout"),
@@ -444,7 +455,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Launcher,
     }
-    /// Name of the job, the same on all its ranks and no other's. Unset: taken from the launcher.
+    /// Name of the job, the same on all its ranks and different from other jobs. Unset: taken from
+    /// the launcher.
     job_id: Option<String> {
         env: "RONDE_JOB_ID",
         flag: None,
@@ -453,7 +465,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Name of the host, equal for ranks that share memory. Unset: host name, boot and network namespace.
+    /// Name of the host, equal for ranks that share memory. Unset: host name, boot and network
+    /// namespace.
     host_id: Option<String> {
         env: "RONDE_HOST_ID",
         flag: None,
@@ -462,7 +475,7 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// Shape the local collective to a network of this latency and bandwidth per message.
+    /// Make the local collective as slow as a network of this latency and bandwidth per message.
     link: Option<Link> {
         env: "RONDE_LINK",
         flag: Flag::value("link"),
@@ -471,7 +484,8 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
-    /// How the ranks reach each other. nccl is auto for what is in host memory, and says that each rank has a GPU.
+    /// Connection of the ranks. nccl is the same as auto for tensors in host memory, and requires a
+    /// GPU for each rank.
     backend: Backend {
         env: "RONDE_BACKEND",
         flag: Flag::value("backend"),

@@ -1,4 +1,4 @@
-//! Reading, printing and the table as a whole.
+//! Tests of the knobs: reading, printing, and the table as a whole.
 
 use super::*;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn defaults_are_horovods() {
 }
 
 #[test]
-fn every_name_variable_and_flag_stands_once() {
+fn every_name_variable_and_flag_is_unique() {
     let flags = |knob: &Knob| {
         let Some(flag) = knob.flag else { return Vec::new() };
         let mut names = vec![flag.long];
@@ -187,7 +187,7 @@ fn the_byteps_trace_ends_after_it_begins() {
 }
 
 #[test]
-fn a_shutdown_time_below_the_warning_time_is_ignored_aloud() {
+fn a_shutdown_time_below_the_warning_time_is_ignored_with_a_warning() {
     let knobs = read(&[("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "10")]).unwrap();
     assert_eq!(knobs.stall_shutdown_seconds, 0);
     assert_eq!(
@@ -229,12 +229,12 @@ fn misspelt_variables_are_named_with_the_nearest() {
     );
     assert_eq!(
         warnings[1].to_string(),
-        "RONDE_EARLY_CICLE is no setting of Ronde and has no effect; did you mean RONDE_EARLY_CYCLE?"
+        "RONDE_EARLY_CICLE is not a setting of Ronde and has no effect; did you mean RONDE_EARLY_CYCLE?"
     );
 }
 
 #[test]
-fn a_misspelt_name_or_prefix_is_warned_of_and_other_softwares_names_are_not() {
+fn a_misspelt_name_or_prefix_gives_a_warning_and_names_of_other_software_do_not() {
     let nearest = |name: &str| match &unknown_variables([name.to_owned()])[..] {
         [] => None,
         [KnobWarning::Unknown { env, nearest }] => {
@@ -279,9 +279,9 @@ fn a_misspelt_name_or_prefix_is_warned_of_and_other_softwares_names_are_not() {
     }
 }
 
-/// Those of Horovod 0.28.1 that mean nothing here, beside those of its build.
+/// Variables of Horovod 0.28.1 without effect here, except those of its build.
 #[test]
-fn variables_of_horovod_that_are_ignored_on_purpose_are_not_misspelt() {
+fn ignored_variables_of_horovod_give_no_warning() {
     let names = [
         "HOROVOD_TORUS_ALLREDUCE",
         "HOROVOD_BATCH_D2D_MEMCOPIES",
@@ -320,7 +320,7 @@ fn variables_of_horovod_that_are_ignored_on_purpose_are_not_misspelt() {
 }
 
 #[test]
-fn effective_values_say_where_they_come_from() {
+fn effective_values_have_their_origin() {
     let lookup = |name: &str| (name == "HOROVOD_CYCLE_TIME").then_some("2.5");
     let rows = Knobs::from_lookup(lookup).unwrap().effective(lookup);
     let row = |name| rows.iter().find(|row| row.name == name).unwrap();
@@ -387,7 +387,7 @@ proptest! {
     fn reading_what_was_printed_gives_the_same_knobs(knobs in any_knobs()) {
         let printed: HashMap<&str, OsString> = knobs.print().into_iter().map(|(knob, text)| (knob.env, text)).collect();
         let again = Knobs::from_lookup(|name| printed.get(name).cloned()).unwrap();
-        // Printing sets every variable, so all are fixed now; the values are what must not change.
+        // Printing sets every variable, so all are fixed now; the values must not change.
         prop_assert_eq!(Knobs { fixed: knobs.fixed, ..again }, knobs);
     }
 

@@ -1,25 +1,26 @@
-//! Values that knobs take beyond numbers, switches and paths.
+//! Types of knob values: log level, backend, timeline, step range, link and settings of the tuner's
+//! start.
 
 use std::path::PathBuf;
 
-/// How much is logged (`HOROVOD_LOG_LEVEL`), from everything to nearly nothing.
+/// Lowest level that is logged (`HOROVOD_LOG_LEVEL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {
-    /// Everything.
+    /// All events.
     Trace,
-    /// What helps to follow the runtime.
+    /// Events that help to follow the runtime.
     Debug,
-    /// What happens once.
+    /// Events that happen once.
     Info,
-    /// What may be wrong.
+    /// Possible problems.
     Warning,
-    /// What is wrong.
+    /// Errors.
     Error,
-    /// Only what ends the process; errors reach the caller as values anyway.
+    /// Only errors that end the process; other errors are returned to the caller.
     Fatal,
 }
 
-/// How ranks reach each other (`RONDE_BACKEND`).
+/// Connection of the ranks (`RONDE_BACKEND`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backend {
     /// The best backend that works for this job.
@@ -28,11 +29,11 @@ pub enum Backend {
     Local,
     /// MPI, ranks on any hosts; needs the feature `mpi`.
     Mpi,
-    /// As with [`Auto`](Self::Auto), and each rank has a GPU; needs the feature `nccl`.
+    /// As [`Auto`](Self::Auto), and each rank has a GPU; needs the feature `nccl`.
     Nccl,
 }
 
-/// Where the timeline goes (`HOROVOD_TIMELINE`).
+/// Destination of the timeline (`HOROVOD_TIMELINE`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimelineTarget {
     /// Rank 0 records into this file from initialization on.
@@ -41,23 +42,23 @@ pub enum TimelineTarget {
     Dynamic,
 }
 
-/// Steps of a job, counted from 1.
+/// Range of steps of a job, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepRange {
-    /// The first one.
+    /// First step.
     pub first: u64,
-    /// The last one, itself included; none if there is no end.
+    /// Last step, included; `None` without an end.
     pub last: Option<u64>,
 }
 
 impl StepRange {
-    /// Whether `step` is one of them.
+    /// Whether `step` is in the range.
     pub fn holds(&self, step: u64) -> bool {
         step >= self.first && self.last.is_none_or(|last| step <= last)
     }
 }
 
-/// A link that the local collective is shaped to (`RONDE_LINK`).
+/// Link that the local collective simulates (`RONDE_LINK`).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
     /// Latency per message, in µs.

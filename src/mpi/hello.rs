@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::rendezvous::MpiRendezvousError;
-use crate::transport::local::JobContract;
+use crate::rendezvous::JobContract;
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

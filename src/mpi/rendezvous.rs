@@ -14,9 +14,9 @@ use super::mixed::Contradiction;
 use super::start::{self, MpiStartError};
 use super::startup_barrier::StartupBarrier;
 use super::world::{CommId, World};
-use crate::backend::{Failure, failure};
 use crate::error::{Error, StartError};
-use crate::transport::local::{Patience, RendezvousConfig};
+use crate::error::{Failure, failure};
+use crate::rendezvous::{Patience, RendezvousConfig};
 
 /// Errors of the rendezvous over MPI. Ranks are job ranks.
 #[derive(Clone, Debug, thiserror::Error)]

@@ -1,12 +1,12 @@
-//! What the ranks agree on by intersecting their blocks of one cycle.
+//! Agreement of the ranks on one cycle, computed from the blocks of all of them.
 //!
-//! A rank that has joined has no more data, and the others go on without it: its block narrows
-//! nothing. It may still have submitted a tensor before it joined, and then takes part in that one
-//! like any other; else it is *absent* from it.
+//! A rank that has joined has no more data, and the others go on without it: its block does not
+//! restrict the common bits. It may have submitted a tensor before it joined, and then takes part
+//! in that operation as any other rank; otherwise it is *absent* from it.
 //!
 //! The fold over the words is associative: intersections, unions, the newest settings. The ready
-//! times of each rank, which the timeline and the stall check of rank 0 want, are no part of it:
-//! where they are asked for, they are kept rank by rank.
+//! times of each rank are not part of it. Rank 0's timeline and stall check need them, and they are
+//! kept rank by rank if requested.
 //!
 //! Blocks may lie in memory that other processes write. Each value is read once and checked before
 //! it is used.
@@ -15,39 +15,39 @@ use super::block::{FACT_WORDS, InvalidBlock, READY_US_MAX, Status, check_facts, 
 use crate::settings::{Settings, Versioned};
 use crate::transport::{Combine, RankBlock};
 
-/// The state that all ranks share once every block of a cycle is in. A fold over the blocks in rank
-/// order that depends on these and on who had joined in the cycle before, so every rank computes
-/// the same.
+/// State that all ranks share when every block of a cycle has arrived. It is a fold over the blocks
+/// in rank order. It depends only on the blocks and on the ranks that had joined in the previous
+/// cycle, so every rank computes the same state.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Agreement {
-    /// Bits ready on every rank that has not joined and, once all have joined, on any rank: those
-    /// who are [`absent`](Self::absent) bring nothing.
+    /// Bits that are ready on every rank that has not joined. Once all ranks have joined: bits that
+    /// are ready on any rank. [`absent`](Self::absent) ranks contribute nothing.
     pub common: Vec<u64>,
     /// Facts that hold on at least one rank.
     pub any: Status,
-    /// The newest settings that any rank brought, the first rank's among equals. Every rank sees
-    /// the same, values included, so all switch to them in this cycle.
+    /// Newest settings of all blocks; of equal versions, those of the first rank. Every rank
+    /// computes the same settings, so all of them switch in this cycle.
     pub settings: Versioned<Settings>,
     /// Ready words of every rank (rank-major); filled only if [`details`](Self::details) asks for
     /// them.
     pub ready: Vec<u64>,
-    /// Ready times in microseconds of every rank (rank-major, 64 per word), where the bit is set;
-    /// likewise.
+    /// Ready times of every rank in microseconds (rank-major, 64 per word), where the bit is set;
+    /// filled under the same condition.
     pub ready_us: Vec<u64>,
-    /// Whether to keep each rank's words and times: the timeline, the stall inspector and the
-    /// analysis want them.
+    /// Whether to keep each rank's words and times, for the timeline, the stall inspector and the
+    /// analysis.
     pub details: bool,
-    /// The bits that a block may have set: those of the cache slots in use, which are the same on
-    /// every rank. Empty: any bit.
+    /// Bits that a block may set: those of the cache slots in use, which are the same on every
+    /// rank. Empty: any bit.
     pub slots: Vec<u64>,
     ranks: usize,
-    /// The rank that joined last, of several in one cycle the highest.
+    /// Rank that joined last; of several in one cycle, the highest.
     last_joined: Option<usize>,
-    /// Version of the settings of the fold before.
+    /// Version of the settings in the previous fold.
     version_before: u64,
-    /// Ranks that had joined in the fold before.
+    /// Ranks that had joined in the previous fold.
     joined_before: Vec<usize>,
-    /// The words of the block that is folded in: facts, then ready words.
+    /// Words of the block that is being added: facts, then ready words.
     incoming: Vec<u64>,
     /// Ranks that have joined, and their ready words (in the same order).
     joined: Vec<usize>,
@@ -55,7 +55,7 @@ pub(crate) struct Agreement {
 }
 
 impl Agreement {
-    /// An empty agreement; `details` as in the field.
+    /// Makes an empty agreement; `details` as in the field.
     pub(crate) fn new(details: bool) -> Self {
         Self {
             details,
@@ -79,10 +79,10 @@ impl Agreement {
         self.joined_ready.clear();
     }
 
-    /// Folds in the next rank's block.
+    /// Adds the next rank's block.
     ///
     /// # Errors
-    /// A block that no rank of this build brings to this cycle; the fold is then of no use.
+    /// A block that no rank of this build sends in this cycle; the fold is then not usable.
     pub(crate) fn add(&mut self, block: &dyn RankBlock) -> Result<(), InvalidBlock> {
         block.read_words(&mut self.incoming);
         let (status, settings) = facts(&self.incoming);
@@ -91,7 +91,7 @@ impl Agreement {
         if status.has(Status::JOINED) {
             self.add_joined();
         } else if self.ranks == self.joined.len() {
-            // The first that has not joined: those before it do not narrow what it brings.
+            // The first rank that has not joined: the ranks before it do not restrict its bits.
             self.common.copy_from_slice(&self.incoming[FACT_WORDS..]);
         } else {
             for (common, ready) in self.common.iter_mut().zip(&self.incoming[FACT_WORDS..]) {
@@ -121,7 +121,7 @@ impl Agreement {
         Ok(())
     }
 
-    /// Keeps the incoming words, and the time of each bit that is set.
+    /// Keeps the words of the block, and the time of each bit that is set.
     fn add_details(&mut self, block: &dyn RankBlock) -> Result<(), InvalidBlock> {
         let ready = &self.incoming[FACT_WORDS..];
         let base = self.ready_us.len();
@@ -139,8 +139,8 @@ impl Agreement {
         }
     }
 
-    /// Folds in the ready words of a rank that has joined: they count only while no other rank's
-    /// do.
+    /// Adds the ready words of a rank that has joined: they count only while all other ranks have
+    /// joined too.
     #[cold]
     fn add_joined(&mut self) {
         if self.ranks == self.joined.len() {
@@ -155,7 +155,7 @@ impl Agreement {
         }
     }
 
-    /// Number of blocks folded in.
+    /// Number of blocks added.
     pub(crate) fn ranks(&self) -> usize {
         self.ranks
     }
@@ -165,12 +165,13 @@ impl Agreement {
         &self.joined
     }
 
-    /// The rank that joined last, of several in one cycle the highest; `None` before any has.
+    /// Rank that joined last; of several in one cycle, the highest. `None` before any rank has
+    /// joined.
     pub(crate) fn last_joined(&self) -> Option<usize> {
         self.last_joined
     }
 
-    /// Ranks that have joined and do not have `bit` ready, ascending: if the bit is common, its
+    /// Ranks that have joined and do not have `bit` ready, ascending. If the bit is common, its
     /// tensor is reduced without them.
     ///
     /// # Panics
@@ -182,7 +183,8 @@ impl Agreement {
         joined.filter_map(move |(index, &rank)| lacks(index).then_some(rank))
     }
 
-    /// With details: whether `bit` was ready on `rank`, and since when (microseconds).
+    /// With details: the time (microseconds) since which `bit` was ready on `rank`; `None` if it
+    /// was not.
     pub(crate) fn ready_on(&self, rank: usize, bit: usize) -> Option<u64> {
         let words = self.common.len();
         let word = *self.ready.get(rank * words + bit / 64)?;
@@ -259,9 +261,9 @@ mod tests {
     }
 
     #[test]
-    fn a_joined_rank_narrows_nothing_and_is_absent_where_it_has_nothing() {
-        // Bit 2 is ready on all, 3 on those that have data left, 4 on one of these, 5 on a joined
-        // rank alone.
+    fn a_joined_rank_does_not_restrict_bits_and_is_absent_where_it_has_no_data() {
+        // Bit 2 is ready on all ranks, 3 on those that have data left, 4 on one of these, 5 only on
+        // a joined rank.
         let joined = |bits: &[usize]| block(Status::JOINED, bits);
         let active = |bits: &[usize]| block(Status::default(), bits);
         let orders = [
@@ -284,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn when_all_have_joined_what_any_has_ready_is_common() {
+    fn when_all_have_joined_a_bit_of_any_rank_is_common() {
         let blocks = [&[][..], &[7], &[7, 9]].map(|bits| block(Status::JOINED, bits));
         let agreed = agree(false, &blocks);
         assert_eq!(agreed.common, [1 << 7 | 1 << 9]);
@@ -295,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_to_join_is_known_until_all_have_and_begin_again() {
+    fn the_last_joined_rank_is_known_until_all_have_joined_and_begin_again() {
         let mut agreed = Agreement::default();
         let mut fold = |joined: [bool; 3]| {
             agreed.begin(0);
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_fold_knows_nothing_of_who_had_joined() {
+    fn the_next_fold_forgets_the_joined_ranks() {
         let mut agreed = agree(false, &[block(Status::JOINED, &[1]), block(Status::JOINED, &[])]);
         agreed.begin(1);
         agreed.add(&block(Status::default(), &[3, 4])).unwrap();
@@ -332,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_no_rank_brings_is_refused() {
+    fn a_block_that_no_rank_sends_is_refused() {
         let refused = |rank: usize, slots: u64, change: &dyn Fn(&mut Block)| {
             let mut agreed = Agreement::new(true);
             agreed.slots = vec![slots];
@@ -367,8 +369,8 @@ mod tests {
     }
 
     proptest! {
-        /// The definition: AND over the ranks, all ones for the joined, masked by the OR of all
-        /// ready words.
+        /// Definition of the fold: AND over the ranks, with all ones for joined ranks, masked by
+        /// the OR of all ready words.
         #[test]
         fn the_fold_is_its_definition(ranks in prop::collection::vec((any::<bool>(), any::<u64>()), 1..9)) {
             let mut agreed = Agreement::default();

@@ -1,25 +1,24 @@
-//! The block that a rank brings to a cycle: which cached tensors are ready, facts about the rank,
-//! and its settings.
+//! Block of a rank for one cycle: ready bits of cached tensors, status and settings.
 
 use smallvec::smallvec;
 
 use crate::settings::{Settings, Versioned};
 use crate::transport::{Contribution, RankBlock};
 
-/// Facts about a rank that the others must know, one bit each.
+/// Status of a rank that the others must know, one bit for each fact.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Status(pub u32);
 
 impl Status {
-    /// The rank has requests that are not in the response cache, or, on rank 0, timeline commands:
-    /// this cycle takes the slow path.
+    /// The rank has requests that are not in the response cache or, on rank 0, timeline commands:
+    /// this cycle exchanges requests and responses.
     pub(crate) const UNCACHED: Self = Self(1);
 
-    /// The rank has joined: it has no more data, and the others go on without it. What it submitted
-    /// before is in its ready words as ever.
+    /// The rank has joined: it has no more data, and the others go on without it. Its ready words
+    /// still have the tensors that it submitted before.
     pub(crate) const JOINED: Self = Self(2);
 
-    /// Rank 0 has the ranks compare their clocks in this cycle.
+    /// Rank 0 starts a measurement of the clock offsets in this cycle.
     pub(crate) const COMPARE_CLOCKS: Self = Self(4);
 
     /// Whether all bits of `other` are set.
@@ -30,29 +29,29 @@ impl Status {
     /// All bits that have a meaning.
     const KNOWN: Self = Self::UNCACHED.with(Self::JOINED).with(Self::COMPARE_CLOCKS);
 
-    /// Both sets of bits.
+    /// Returns the union of both sets of bits.
     pub(crate) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 }
 
-/// What one rank brings to one cycle.
+/// Data that one rank publishes for one cycle.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Block {
-    /// Facts about the rank.
+    /// Status of the rank.
     pub status: Status,
-    /// The newest settings this rank knows.
+    /// Newest settings that this rank knows.
     pub settings: Versioned<Settings>,
     /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the
     /// same number of words in the same cycle.
     pub ready: Vec<u64>,
     /// For each bit, the microsecond (on rank 0's clock) at which the tensor was submitted;
-    /// meaningless where the bit is 0.
+    /// unspecified where the bit is 0.
     pub ready_us: Vec<u64>,
 }
 
 impl Block {
-    /// An empty block for `words` 64-bit words.
+    /// Makes an empty block for `words` 64-bit words.
     pub(crate) fn new(words: usize) -> Self {
         Self {
             ready: vec![0; words],
@@ -67,8 +66,8 @@ impl Block {
         self.ready_us[bit] = at_us;
     }
 
-    /// The block as the transport moves it: status and settings, then the ready bits, with the
-    /// ready times as details.
+    /// Returns the words that the transport sends: status and settings, then the ready bits, with
+    /// the ready times as details.
     pub(crate) fn contribution(&self) -> Contribution<'_> {
         Contribution {
             version: BLOCK_VERSION,
@@ -84,7 +83,7 @@ impl Block {
         }
     }
 
-    /// The block that `contribution` was made of.
+    /// Returns the block that `contribution` was made of.
     #[cfg(test)]
     pub(crate) fn of(contribution: &Contribution<'_>) -> Self {
         let (status, settings) = facts(&contribution.head);
@@ -96,7 +95,7 @@ impl Block {
         }
     }
 
-    /// Takes `bit` back.
+    /// Clears `bit`.
     pub(crate) fn clear(&mut self, bit: usize) {
         self.ready[bit / 64] &= !(1 << (bit % 64));
     }
@@ -105,18 +104,18 @@ impl Block {
 /// Latest ready time of a block: the last microsecond that [`Nanos`](crate::clock::Nanos) can hold.
 pub(crate) const READY_US_MAX: u64 = u64::MAX / 1_000;
 
-/// Why a block cannot come from a rank of this build that does what this one does.
+/// Reason why a block cannot come from a correct rank of this build.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidBlock {
     /// A status bit without a meaning, or one that only rank 0 sets.
     #[error("status bits {0:#x}")]
     Status(u32),
-    /// Settings of a version far beyond that of the last cycle.
+    /// Settings of a version far beyond the version of the last cycle.
     #[error("settings of version {found}, after version {version}")]
     Version {
-        /// The version.
+        /// Version in the block.
         found: u64,
-        /// That of the last cycle.
+        /// Version in the last cycle.
         version: u64,
     },
     /// Settings outside of their range.
@@ -125,12 +124,12 @@ pub(crate) enum InvalidBlock {
     /// A ready bit for a slot of the response cache that holds no tensor.
     #[error("slot {0} of the response cache is ready and holds no tensor")]
     EmptySlot(usize),
-    /// A ready time that no clock shows.
+    /// A ready time that is out of range.
     #[error("slot {slot} of the response cache is ready since microsecond {ready_us}")]
     ReadyTime {
-        /// The slot.
+        /// The cache slot.
         slot: usize,
-        /// The time.
+        /// The ready time.
         ready_us: u64,
     },
 }
@@ -138,12 +137,12 @@ pub(crate) enum InvalidBlock {
 /// Version of the format of [`Block::contribution`].
 const BLOCK_VERSION: u64 = 1;
 
-/// Words before the ready bits: status and settings.
+/// Number of words before the ready bits: status and settings.
 pub(super) const FACT_WORDS: usize = 5;
 
-/// Status and settings of a block of which these are the first words.
+/// Decodes the status and the settings of a block from its first words.
 pub(super) fn facts(words: &[u64]) -> (Status, Versioned<Settings>) {
-    let status = Status(u32::try_from(words[0]).unwrap_or(u32::MAX)); // which is not known
+    let status = Status(u32::try_from(words[0]).unwrap_or(u32::MAX)); // an unknown status
     let settings = Settings {
         fusion_threshold_bytes: words[2],
         cycle_time_ns: words[3],
@@ -156,12 +155,12 @@ pub(super) fn facts(words: &[u64]) -> (Status, Versioned<Settings>) {
     (status, settings)
 }
 
-/// Versions by which settings may be ahead of those of the last cycle: more changes than a job
+/// Largest difference of a settings version from that of the last cycle: more changes than a job
 /// makes, and far from overflow.
 const VERSIONS_MAX: u64 = 1 << 32;
 
-/// Checks the status and the settings of set rank `rank`'s block. `version`: that of the settings
-/// of the last cycle.
+/// Checks the status and the settings in set rank `rank`'s block. `version` is the version of the
+/// last cycle's settings.
 pub(super) fn check_facts(
     rank: usize,
     status: Status,

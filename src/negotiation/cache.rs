@@ -1,15 +1,15 @@
-//! The response cache: a slot, and so a bit, for every tensor the ranks have agreed on before.
+//! Response cache: a slot, and so a bit, for every tensor that was negotiated before.
 //!
-//! Every rank makes the same changes in the same order, because each change follows from something all ranks
-//! agreed on in the same cycle; so slot numbers mean the same everywhere. What an entry says of a tensor is this
-//! rank's own view: ranks may gather different numbers of rows.
+//! Every rank makes the same changes in the same order, because each change follows from an
+//! agreement of all ranks in the same cycle. So slot numbers have the same meaning everywhere. The
+//! parameters in an entry are those of this rank: ranks may gather different numbers of rows.
 //!
-//! When full, the least recently used entry makes room. A step of more tensors than there are slots would then evict
-//! each of them just before it comes back; so the cache remembers the names it evicted last, and doubles its
-//! capacity, up to a bound, when one of them returns.
+//! A full cache evicts the least recently used entry. A step with more tensors than slots would
+//! then evict each entry just before it is used again. So the cache remembers the names that it
+//! evicted last, and doubles its capacity, up to a bound, when one of them returns.
 //!
-//! Use of an entry only stores a number. The order of last use is a heap that is brought up to date when room is needed, so
-//! an insertion costs O(log *n*) amortized over the uses before it.
+//! Use of an entry only stores a number. The order of last use is a heap that is updated when a
+//! slot is needed, so an insertion costs O(log *n*) amortized over the uses before it.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
@@ -18,24 +18,24 @@ use std::sync::Arc;
 use super::request::Params;
 use super::response::Agreed;
 
-/// Void entries that the heap of last uses may hold in any case.
+/// Number of void entries that the heap of last uses always tolerates.
 const VOID_MAX: usize = 64;
 
-/// What the ranks agreed on for one tensor.
+/// Cached result of the negotiation of one tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     /// Name of the tensor.
     pub name: Arc<str>,
-    /// What this rank does with it.
+    /// Parameters of this rank.
     pub params: Arc<Params>,
-    /// What else was agreed, with every rank taking part.
+    /// The rest of the agreement, with every rank taking part.
     pub agreed: Arc<Agreed>,
     last_used: u64,
-    /// The key of the slot in the heap of last uses; at most `last_used`.
+    /// Key of the slot in the heap of last uses; at most `last_used`.
     queued_at: u64,
 }
 
-/// See the module.
+/// Tensors that were negotiated before, by name and by slot.
 #[derive(Debug)]
 pub(crate) struct ResponseCache {
     capacity: usize,
@@ -44,14 +44,15 @@ pub(crate) struct ResponseCache {
     /// One bit for each slot that holds a tensor.
     in_use: Vec<u64>,
     free: BinaryHeap<Reverse<u32>>,
-    /// Last use, as of when it was queued, and slot; those that do not match the slot's entry are void.
+    /// Last use at the time of queueing, and slot; entries that do not match the slot's `queued_at`
+    /// are void.
     last_uses: BinaryHeap<Reverse<(u64, u32)>>,
     by_name: HashMap<Arc<str>, u32>,
     uses: u64,
     evicted: Evicted,
 }
 
-/// Names that had to make room lately: as many as would have found room if the capacity were what it may become.
+/// Names evicted most recently: as many as the largest capacity exceeds the present one.
 #[derive(Debug, Default)]
 struct Evicted {
     names: HashSet<Arc<str>>,
@@ -59,7 +60,8 @@ struct Evicted {
 }
 
 impl ResponseCache {
-    /// An empty cache for `capacity` tensors, which may become `capacity_max`; 0 turns it off.
+    /// Makes an empty cache for `capacity` tensors, which may grow to `capacity_max`; 0 turns it
+    /// off.
     pub(crate) fn new(capacity: usize, capacity_max: usize) -> Self {
         Self {
             capacity,
@@ -74,32 +76,33 @@ impl ResponseCache {
         }
     }
 
-    /// Number of tensors it holds at present before it evicts one.
+    /// Number of tensors that the cache holds before it evicts one.
     pub(crate) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Number of 64-bit words that hold a bit for every slot in use so far; the same on all ranks.
+    /// Number of 64-bit words with a bit for every slot used so far; the same on all ranks.
     pub(crate) fn words(&self) -> usize {
         self.slots.len().div_ceil(64)
     }
 
-    /// One bit for each slot that holds a tensor, in [`words`](Self::words) words; the same on all ranks.
+    /// One bit for each slot that holds a tensor, in [`words`](Self::words) words; the same on all
+    /// ranks.
     pub(crate) fn in_use(&self) -> &[u64] {
         &self.in_use
     }
 
-    /// The entry in `slot`.
+    /// Returns the entry in `slot`.
     pub(crate) fn get(&self, slot: u32) -> Option<&Entry> {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// The slot of the tensor called `name`.
+    /// Returns the slot of tensor `name`.
     pub(crate) fn slot(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
 
-    /// Notes that the tensor in `slot` travels in this cycle.
+    /// Records a use of the tensor in `slot` in this cycle.
     pub(crate) fn touch(&mut self, slot: u32) {
         self.uses += 1;
         if let Some(Some(entry)) = self.slots.get_mut(slot as usize) {
@@ -107,7 +110,7 @@ impl ResponseCache {
         }
     }
 
-    /// Empties `slot`; returns what it held.
+    /// Empties `slot`; returns its entry.
     pub(crate) fn evict(&mut self, slot: u32) -> Option<Entry> {
         let entry = self.slots.get_mut(slot as usize)?.take()?;
         self.by_name.remove(&entry.name);
@@ -116,7 +119,8 @@ impl ResponseCache {
         Some(entry)
     }
 
-    /// Puts a tensor in; returns its slot, and the slot that was emptied to make room. `None` if the cache is off.
+    /// Inserts a tensor; returns its slot, and the slot that was evicted, if any. `None` if the
+    /// cache is off.
     pub(crate) fn insert(
         &mut self,
         name: Arc<str>,
@@ -163,7 +167,8 @@ impl ResponseCache {
         Some((slot, emptied))
     }
 
-    /// Puts `slot` into the heap, as used last, after void entries were removed if they are the larger part.
+    /// Puts `slot` into the heap, with its last use. Removes void entries first if they are the
+    /// majority.
     fn queue(&mut self, slot: u32) {
         if self.last_uses.len() > 2 * self.by_name.len() + VOID_MAX {
             let slots = &self.slots;
@@ -176,12 +181,12 @@ impl ResponseCache {
         self.last_uses.push(Reverse((self.uses, slot)));
     }
 
-    /// Takes the least recently used slot out of the heap.
+    /// Removes the least recently used slot from the heap.
     fn least_recently_used(&mut self) -> Option<u32> {
         while let Some(Reverse((queued_at, slot))) = self.last_uses.pop() {
             let entry = self.slots[slot as usize].as_mut();
             let Some(entry) = entry.filter(|entry| entry.queued_at == queued_at) else {
-                continue; // emptied since, or used for another tensor
+                continue; // emptied, or used for another tensor meanwhile
             };
             if entry.last_used == queued_at {
                 return Some(slot);
@@ -219,7 +224,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_least_recently_used_makes_room_and_its_slot_is_used_again() {
+    fn the_least_recently_used_entry_is_evicted_and_its_slot_reused() {
         let mut cache = ResponseCache::new(2, 2);
         assert_eq!(insert(&mut cache, "a"), Some((0, None)));
         assert_eq!(insert(&mut cache, "b"), Some((1, None)));
@@ -245,8 +250,8 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn room_is_made_in_the_order_of_last_use_whatever_was_emptied_meanwhile() {
-        // Against the definition: the slot with the smallest number of last use.
+    fn entries_are_evicted_in_the_order_of_last_use_whatever_was_emptied_meanwhile() {
+        // Compares with the definition: the slot with the smallest number of last use.
         let mut cache = ResponseCache::new(5, 5);
         let mut uses: Vec<String> = Vec::new(); // names, the last used at the end
         for step in 0u32..2_000 {
@@ -299,7 +304,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_step_many_times_its_capacity_makes_it_grow_all_the_same() {
+    fn a_step_of_many_times_its_capacity_makes_it_grow_too() {
         let mut cache = ResponseCache::new(4, 80);
         let step: Vec<String> = (0..50).map(|tensor| format!("t{tensor}")).collect();
         for _ in 0..7 {

@@ -1,58 +1,59 @@
-//! The coordinator, on the lowest rank of a process set: waits until every rank has asked for a tensor, compares what
-//! they asked, and keeps count of who has joined.
+//! Coordinator, on the lowest rank of a process set: collects requests until every rank has
+//! requested a tensor, compares them, and keeps track of joined ranks.
 //!
-//! A rank that has joined is waited for no more. What it asked for before it joined it still takes part in; for
-//! everything else it is *absent*. When all have joined, the join is answered and all start afresh.
+//! The coordinator does not wait for a rank that has joined. That rank still takes part in
+//! operations that it requested before it joined; it is *absent* from all others. When all ranks
+//! have joined, the join is answered and no rank counts as joined any more.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::IN_FLIGHT_MAX;
 use super::cache::ResponseCache;
 use super::request::{OpKind, Params, Request, RequestList};
 use super::response::{Agreed, Refusal, Response, ResponseList, rows_fit_memory};
 use crate::error::{Error, PeerError};
-use crate::queue::IN_FLIGHT_MAX;
 
-/// A tensor that some ranks have asked for.
+/// Tensor that some ranks have requested.
 #[derive(Clone, Debug)]
 struct Row {
-    /// Its place in the order of first requests.
+    /// Position in the order of first requests.
     number: u64,
     first_rank: usize,
     params: Params,
     refusal: Option<Refusal>,
-    /// For each rank, when it submitted the tensor (microseconds), if it has.
+    /// For each rank, the time (microseconds) at which it submitted the tensor, if it has.
     ready_us: Vec<Option<u64>>,
     asked: usize,
-    /// What each rank brings, where that may differ: see [`Agreed::rows`].
+    /// Rows of each rank, where they may differ; see [`Agreed::rows`].
     rows: Vec<u64>,
 }
 
-/// When each rank had a tensor ready, for the timeline and the stall inspector.
+/// Time at which each rank had a tensor ready, for the timeline and the stall inspector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ticks {
     /// Name of the tensor.
     pub name: Arc<str>,
-    /// The operation, as the first rank named it.
+    /// The operation, from the first rank's request.
     pub kind: OpKind,
-    /// For each rank, microseconds on rank 0's clock, if it has asked.
+    /// For each rank, microseconds on rank 0's clock, if it has requested the tensor.
     pub ready_us: Vec<Option<u64>>,
 }
 
-/// See the module.
+/// Outstanding requests and joined ranks of a process set.
 #[derive(Debug)]
 pub(crate) struct Coordinator {
-    /// Ranks of the job, in set order: messages name these.
+    /// Job ranks in set order: errors name these.
     members: Arc<[usize]>,
     rows: HashMap<Arc<str>, Row>,
     numbered: u64,
-    /// Which ranks of the set have joined.
+    /// For each rank of the set, whether it has joined.
     joined: Vec<bool>,
     joined_count: usize,
 }
 
 impl Coordinator {
-    /// For the process set of these ranks of the job.
+    /// Makes a coordinator for the process set of these job ranks.
     pub(crate) fn new(members: Arc<[usize]>) -> Self {
         Self {
             joined: vec![false; members.len()],
@@ -63,11 +64,12 @@ impl Coordinator {
         }
     }
 
-    /// Takes in the requests of every rank, in rank order, and answers with what has become complete. `joined`: the
-    /// ranks, ascending, whose blocks of this cycle say that they have joined. `is_held` says
-    /// whether some rank has the tensor in a cache slot ready: if the slot is emptied, that rank asks again in the next
-    /// cycle, and is waited for even if it has joined. `ticks` gets the ready times of what is complete, in the order of
-    /// the responses.
+    /// Adds the requests of every rank, in rank order, and returns responses for the tensors that
+    /// are complete. `joined` has the ranks, ascending, whose blocks of this cycle have the status
+    /// [`JOINED`](super::block::Status::JOINED). `is_held` tells whether some rank has the tensor
+    /// of a cache slot ready: if the slot is evicted, that rank sends a request in the next cycle,
+    /// and the coordinator waits for it even if the rank has joined. `ticks` receives the ready
+    /// times of complete tensors, in the order of the responses.
     ///
     /// # Errors
     /// [`PeerError::InvalidData`] for requests that no rank of this build sends.
@@ -131,7 +133,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Checks that the ranks that asked to join are those whose blocks say that they have.
+    /// Checks that the ranks that requested a join are those whose blocks have the joined status.
     fn check_joined(&self, joined: &[usize]) -> Result<(), Error> {
         for (rank, &has_asked) in self.joined.iter().enumerate() {
             let says_so = joined.binary_search(&rank).is_ok();
@@ -155,7 +157,7 @@ impl Coordinator {
         })
     }
 
-    /// The tensors that some but not all ranks have asked for, joins aside.
+    /// Tensors that some but not all ranks have requested, without joins.
     pub(crate) fn outstanding(&self) -> impl Iterator<Item = (&str, &[Option<u64>])> {
         let tensors = self
             .rows
@@ -174,10 +176,10 @@ impl Coordinator {
         self.members.len()
     }
 
-    /// Notes one request; true if now every rank has asked.
+    /// Adds one request; returns true if every rank has now requested the tensor.
     ///
     /// # Errors
-    /// The rank has asked before and has no answer yet.
+    /// The rank has already requested the tensor and has no response yet.
     fn note(&mut self, rank: usize, request: Request) -> Result<bool, Error> {
         let size = self.size();
         let Request {
@@ -218,8 +220,8 @@ impl Coordinator {
         }
     }
 
-    /// Answers what waits only for ranks that have joined, in the order in which it was first asked for; but not what
-    /// such a rank will ask for again.
+    /// Answers tensors that only wait for joined ranks, in the order of first requests; but not
+    /// tensors that a joined rank will request again.
     fn sweep(&mut self, asked_again: &HashSet<Arc<str>>, answer: &mut ResponseList, ticks: &mut Vec<Ticks>) {
         let complete = |row: &Row| {
             let mut ranks = row.ready_us.iter().zip(&self.joined);
@@ -271,14 +273,14 @@ impl Coordinator {
 }
 
 impl Row {
-    /// Notes what `rank` of `size` brings.
+    /// Stores the rows of `rank` of `size`.
     fn bring(&mut self, rank: usize, size: usize, params: &Params) {
         let each = self.params.kind.rows_each(size);
         if each == 0 {
             return;
         }
         self.rows.resize(size * each, 0);
-        // Another operation's rows are refused, and not used.
+        // Rows of another operation are refused later, and not used.
         for (row, rows) in self.rows[rank * each..][..each].iter_mut().zip(params.own_rows()) {
             *row = rows;
         }
@@ -296,7 +298,7 @@ mod tests {
         Coordinator::new((0..size).collect())
     }
 
-    /// The answer, where the blocks of the ranks say of each what its requests say.
+    /// Calls the coordinator with the joined ranks that follow from the requests.
     fn ask_all(
         coordinator: &mut Coordinator,
         lists: Vec<RequestList>,
@@ -348,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tensor_is_complete_when_every_rank_has_asked_whatever_the_cycle() {
+    fn a_tensor_is_complete_when_every_rank_has_requested_it_whatever_the_cycle() {
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         let mut coordinator = set(2);
         let first = ask_all(
@@ -390,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn asking_for_a_cached_tensor_evicts_it() {
+    fn a_request_for_a_cached_tensor_evicts_it() {
         let (mut cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         cache.insert("a".into(), params(4), Arc::default());
         let answer = ask_all(
@@ -404,10 +406,10 @@ mod tests {
     }
 
     #[test]
-    fn who_has_joined_is_not_waited_for() {
+    fn the_coordinator_does_not_wait_for_joined_ranks() {
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         let mut coordinator = set(3);
-        // Rank 0 waits for `b` and `a`; rank 2 has asked for `a` before it joins.
+        // Rank 0 waits for `b` and `a`; rank 2 has requested `a` before it joins.
         let lists = vec![ask(&[("b", 5), ("a", 4)]), ask(&[]), ask(&[("a", 4)])];
         assert_eq!(
             names(&ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks)),
@@ -433,7 +435,7 @@ mod tests {
         assert_eq!(names(&answer), ["b"]);
         let agreed = answer.responses[0].outcome.clone().unwrap();
         assert_eq!((agreed.absent, agreed.params), (vec![1, 2], Some(params(5))));
-        // While two have joined, rank 0 needs nobody.
+        // While two ranks have joined, rank 0 needs no other rank.
         assert_eq!(
             names(&ask_all(
                 &mut coordinator,
@@ -452,7 +454,7 @@ mod tests {
             &mut ticks,
         );
         assert_eq!(names(&answer), [JOIN]);
-        // And then it is as if nobody ever had.
+        // After that no rank counts as joined.
         assert_eq!(
             names(&ask_all(
                 &mut coordinator,
@@ -492,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_no_rank_sends_name_the_rank_that_sent_them() {
+    fn invalid_requests_name_the_rank_that_sent_them() {
         let refused = |change: &dyn Fn(&mut Request)| {
             let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
             let mut list = ask(&[("a", 4)]);
@@ -537,7 +539,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_asks_once_and_joins_as_its_block_says() {
+    fn a_rank_requests_a_tensor_once_and_joins_as_in_its_block() {
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         let mut coordinator = set(2);
         let lists = vec![ask(&[]), ask(&[("a", 4), ("a", 5)])];
@@ -560,8 +562,8 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_cannot_be_counted_refuse_the_tensor_and_nothing_else() {
-        // No rank has a byte of it, and the rows of both together overflow.
+    fn rows_that_overflow_refuse_the_tensor_and_nothing_else() {
+        // The rows have no bytes on any rank, and the sum of both ranks' rows overflows.
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         let gather = || {
             let mut list = ask(&[("g", 0)]);
@@ -590,7 +592,26 @@ mod tests {
     }
 
     #[test]
-    fn a_joined_rank_whose_cached_tensor_is_evicted_is_waited_for_until_it_has_asked_again() {
+    fn ranks_that_handle_joined_ranks_differently_do_not_match() {
+        let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
+        let mut coordinator = set(3);
+        let gather = |needs_all: bool| {
+            let mut list = ask(&[("g", 2)]);
+            list.requests[0].params.kind = OpKind::Allgather;
+            list.requests[0].params.needs_all = needs_all;
+            list
+        };
+        let lists = vec![join(), gather(true), gather(false)];
+        let answer = ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks);
+        let refusal = answer.responses[0].outcome.clone().unwrap_err();
+        assert_eq!(
+            refusal.into_error("g").to_string(),
+            "mismatched setting strict_join for tensor g: rank 2 has false, rank 1 has true"
+        );
+    }
+
+    #[test]
+    fn the_coordinator_waits_for_a_joined_rank_whose_cached_tensor_is_evicted() {
         let (mut cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         cache.insert("a".into(), params(4), Arc::default());
         let mut coordinator = set(3);
@@ -599,7 +620,8 @@ mod tests {
             names(&ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks)),
             [""; 0]
         );
-        // Rank 1 submitted `a` before it joined; rank 0, the last one, asks for it in another form.
+        // Rank 1 submitted `a` before it joined; rank 0, the last one, requests it with other
+        // parameters.
         let mut list = ask(&[("a", 4)]);
         list.requests.extend(join().requests);
         let answer = ask_all(
@@ -618,7 +640,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_joined_rank_asks_for_again_in_the_same_cycle_is_not_answered_without_it() {
+    fn a_tensor_that_a_joined_rank_requests_again_is_not_answered_without_it() {
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         let mut coordinator = set(2);
         ask_all(

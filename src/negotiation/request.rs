@@ -1,4 +1,5 @@
-//! What a rank says about a tensor that is not in the response cache.
+//! Requests: descriptions of tensors that are not in the response cache, and the comparison of two
+//! of them.
 
 use std::sync::Arc;
 
@@ -9,25 +10,23 @@ use super::block::READY_US_MAX;
 pub(crate) use ronde_job::OpKind;
 
 use crate::error::{Mismatched, Submitted};
-use crate::tensor::{Dtype, ReduceOp, Shape, fits_memory};
+use crate::tensor::{Dtype, Group, ReduceOp, Shape, fits_memory};
 
-/// Prefix of the names of the runtime's own operations: a tensor of such a name would be compared with them.
+/// Prefix of the names of the runtime's own operations. User tensors must not have it, because they
+/// would be compared with these operations.
 pub(crate) const RESERVED_PREFIX: &str = "ronde.";
 
-/// Name of every join.
+/// Name of all joins.
 pub(crate) const JOIN: &str = "ronde.join";
 
-/// A group that a tensor belongs to: its members become ready together and travel together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Group {
-    /// Hash of the group's name and its tensors', the same on all ranks.
-    pub tag: u64,
-    /// Number of its tensors.
-    pub size: u32,
+/// Whether elements of `dtype` may be sent as `wire`: floats of a reduction in device memory, as
+/// shorter floats.
+pub(crate) fn may_send_as(kind: OpKind, dtype: Dtype, wire: Dtype, is_on_device: bool) -> bool {
+    kind.is_reduction() && is_on_device && dtype.narrows_to(wire)
 }
 
-/// What a rank wants done. All of it must be the same on all ranks, but for the rows of an allgather and of an
-/// alltoall.
+/// Parameters of an operation. They must be equal on all ranks, except for the rows of an allgather
+/// or an alltoall.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Params {
     /// The operation.
@@ -35,32 +34,32 @@ pub(crate) struct Params {
     /// Element type.
     #[serde(with = "wire::dtype")]
     pub dtype: Dtype,
-    /// Element type between ranks, where it is another (reductions on GPUs).
+    /// Element type between ranks, if it differs (reductions on GPUs).
     #[serde(with = "wire::maybe_dtype")]
     pub wire_dtype: Option<Dtype>,
-    /// Dimensions; the numbers to agree on in an [`OpKind::Agree`].
+    /// Dimensions; in an [`OpKind::Agree`] the numbers to agree on.
     pub shape: Shape,
-    /// How elements are combined (reductions).
+    /// Reduction operation (reductions).
     #[serde(with = "wire::op")]
     pub op: ReduceOp,
     /// Factor on every contribution (reductions).
     pub prescale: f64,
     /// Factor on the result (reductions).
     pub postscale: f64,
-    /// Rank in the job that the data comes from (broadcast).
+    /// Job rank that sends the data (broadcast).
     pub root: u32,
     /// Rows for each rank of the process set (alltoall).
     pub splits: Option<Box<[u64]>>,
-    /// The group it belongs to.
+    /// Group of the tensor.
     pub group: Option<Group>,
-    /// CUDA ordinal, or `None` for host memory. Only which of the two it is must agree.
+    /// CUDA ordinal, or `None` for host memory. Ranks must agree only on GPU or host memory.
     pub device: Option<u32>,
-    /// Whether it fails once a rank has joined, instead of doing without that rank.
+    /// Whether the operation fails if a rank has joined, instead of running without that rank.
     pub needs_all: bool,
 }
 
 impl Params {
-    /// Params of an operation without scale factors, root, splits, group and device.
+    /// Makes parameters of an operation without scale factors, root, splits, group and device.
     pub(crate) fn plain(kind: OpKind, dtype: Dtype, shape: Shape) -> Self {
         Self {
             kind,
@@ -78,12 +77,12 @@ impl Params {
         }
     }
 
-    /// Payload that this rank brings, in bytes.
+    /// Payload of this rank, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.elements() * self.dtype.size_bytes()
     }
 
-    /// Number of elements that this rank brings.
+    /// Number of elements of this rank.
     pub(crate) fn elements(&self) -> usize {
         if self.kind.moves_data() {
             self.shape.iter().product()
@@ -92,12 +91,12 @@ impl Params {
         }
     }
 
-    /// Bytes of one row: of the elements that share an index in the first dimension.
+    /// Bytes of one row: the elements with the same index in the first dimension.
     pub(crate) fn row_bytes(&self) -> usize {
         self.shape.iter().skip(1).product::<usize>() * self.dtype.size_bytes()
     }
 
-    /// The first thing in which `other` differs, with both values: what, here, there.
+    /// Returns the first parameter in which `other` differs, with both values: name, here, there.
     pub(crate) fn difference(&self, other: &Self) -> Option<(Mismatched, [Submitted; 2])> {
         let both = [self, other];
         let differ = |what, submitted: fn(&Self) -> Submitted| Some((what, both.map(submitted)));
@@ -114,7 +113,7 @@ impl Params {
         if self.op != other.op {
             return differ(Mismatched::ReduceOp, |params| Submitted::ReduceOp(params.op));
         }
-        // A factor that is not a number is one that all ranks can have.
+        // NaN factors on all ranks count as equal.
         let unequal = |here: f64, there: f64| here != there && !(here.is_nan() && there.is_nan());
         if unequal(self.prescale, other.prescale) || unequal(self.postscale, other.postscale) {
             return differ(Mismatched::Factors, |params| Submitted::Factors {
@@ -143,14 +142,20 @@ impl Params {
                 is_gpu: params.device.is_some(),
             });
         }
+        if self.needs_all != other.needs_all {
+            return differ(Mismatched::JoinedRanks, |params| Submitted::JoinedRanks {
+                needs_all: params.needs_all,
+            });
+        }
         None
     }
 
-    /// Checks params that another rank of a process set sent, as [`Operation`](crate::context::Operation) checks those
-    /// of this rank. `members` has the job ranks of the set.
+    /// Checks parameters from another rank of a process set, as
+    /// [`Operation`](crate::context::Operation) checks those of this rank. `members` has the job
+    /// ranks of the set.
     ///
     /// # Errors
-    /// The first thing that no rank can submit.
+    /// The first parameter that no rank can submit.
     pub(crate) fn check(&self, members: &[usize]) -> Result<(), String> {
         let (kind, shape) = (self.kind, &self.shape[..]);
         if kind.moves_data() && !fits_memory(self.dtype, shape) {
@@ -188,7 +193,7 @@ impl Params {
             ));
         }
         if let Some(wire) = self.wire_dtype
-            && !(kind.is_reduction() && self.device.is_some() && self.dtype.narrows_to(wire))
+            && !may_send_as(kind, self.dtype, wire, self.device.is_some())
         {
             return Err(format!("{} of {} sent as {wire}", kind.name(), self.dtype));
         }
@@ -198,7 +203,7 @@ impl Params {
         Ok(())
     }
 
-    /// Whether the operation cannot do without job rank `rank`.
+    /// Whether the operation needs job rank `rank`.
     pub(crate) fn needs_rank(&self, rank: usize) -> bool {
         match self.kind {
             OpKind::Agree => true,
@@ -226,22 +231,22 @@ impl Params {
     }
 }
 
-/// One tensor that a rank has ready.
+/// One tensor that is ready on a rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Request {
     /// Name of the tensor.
     pub name: Arc<str>,
-    /// What is to be done with it.
+    /// Operation and its parameters.
     pub params: Params,
-    /// When it was submitted, microseconds on rank 0's clock.
+    /// Time of submission, microseconds on rank 0's clock.
     pub ready_us: u64,
 }
 
 impl Request {
-    /// Checks a request of another rank of the process set of `members`.
+    /// Checks a request from another rank of the process set of `members`.
     ///
     /// # Errors
-    /// The first thing that no rank can ask for.
+    /// The first value that no rank can send.
     pub(crate) fn check(&self, members: &[usize]) -> Result<(), String> {
         let Self {
             name,
@@ -274,7 +279,7 @@ pub(crate) struct RequestList {
     pub requests: Vec<Request>,
 }
 
-/// Serde for enums that keep their wire number.
+/// Serde functions for enums that have wire numbers.
 mod wire {
     macro_rules! by_number {
         ($module:ident, $type:ty) => {

@@ -1,33 +1,36 @@
-//! What rank 0 tells every rank about tensors that were not in the response cache.
+//! Responses: results of the negotiation that rank 0 sends to every rank, and their checks on the
+//! receiver.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::request::{Group, OpKind, Params};
+use super::Group;
+use super::request::{OpKind, Params};
 use crate::command::TimelineCommand;
 use crate::error::{Error, LimitError, Mismatch, Mismatched, NegotiationError, Submitted};
 
-/// Why a tensor will not travel.
+/// Reason why a tensor is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Refusal {
-    /// Two ranks submitted different things under its name.
+    /// Two ranks submitted different parameters under its name.
     Mismatch {
-        /// The rank of the job that `expected` was taken from.
+        /// Job rank that `expected` was taken from.
         first_rank: u32,
-        /// What that rank submitted.
+        /// Parameters of that rank.
         expected: Box<Params>,
-        /// The rank of the job that differs from it.
+        /// Job rank that differs from it.
         rank: u32,
-        /// What the latter submitted.
+        /// Parameters of that rank.
         found: Box<Params>,
     },
-    /// The rows of all ranks together cannot be counted, or their bytes cannot be addressed.
+    /// The number of rows of all ranks, or their number of bytes, overflows.
     TooLarge {
-        /// As in [`Agreed::rows`].
+        /// Rows as in [`Agreed::rows`].
         rows: Vec<u64>,
     },
-    /// It needs a rank that has joined: the root of a broadcast, every rank in an agreement and where the program says so.
+    /// The operation needs a rank that has joined: the root of a broadcast, every rank of an
+    /// agreement, and every rank with strict joins.
     Joined {
         /// The rank.
         rank: u32,
@@ -35,7 +38,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// The error that every rank's handle gets.
+    /// Returns the error for the handles of every rank.
     pub(crate) fn into_error(self, tensor: &str) -> Error {
         let tensor = tensor.to_owned();
         match self {
@@ -45,7 +48,7 @@ impl Refusal {
                 rank,
                 found,
             } => {
-                // A refusal without a difference does not pass `check`.
+                // `check` rejects a refusal without a difference.
                 let same = Submitted::Operation(found.kind);
                 let (what, [expected, found]) = expected
                     .difference(&found)
@@ -72,23 +75,23 @@ impl Refusal {
     }
 }
 
-/// What the ranks agreed on for one tensor, beyond the [`Params`] that each of them has itself. Ranks are those of
-/// the process set.
+/// Agreement on one tensor, beyond the [`Params`] that each rank has itself. Ranks are set ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Agreed {
-    /// Allgather: each rank's rows. Alltoall: the rows from each rank to each, `rows[from · size + to]`.
+    /// Allgather: each rank's rows. Alltoall: the rows from each rank to each, `rows[from · size +
+    /// to]`.
     pub rows: Vec<u64>,
-    /// Ranks that have joined and take no part.
+    /// Joined ranks that do not take part.
     pub absent: Vec<u32>,
-    /// What they need to know of the tensor, if there are any.
+    /// Parameters for the absent ranks, if there are any.
     pub params: Option<Params>,
-    /// The last rank that joined, as a rank of the job ([`OpKind::Join`](super::OpKind::Join)). Not sent: every rank
-    /// knows it from the blocks.
+    /// Last rank that joined, as a job rank ([`OpKind::Join`]). Not sent:
+    /// every rank knows it from the blocks.
     #[serde(skip)]
     pub last_joined: u32,
 }
 
-/// Facts that the receiver of rank 0's answer knows by itself. Ranks are set ranks unless stated
+/// State of a receiver that it checks rank 0's responses against. Ranks are set ranks unless stated
 /// otherwise.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Receiver<'a> {
@@ -96,9 +99,9 @@ pub(crate) struct Receiver<'a> {
     pub(crate) rank: usize,
     /// The job rank of each rank.
     pub(crate) members: &'a [usize],
-    /// The ranks that have joined, ascending, as their blocks of this cycle say.
+    /// Ranks that have joined, ascending, from their blocks of this cycle.
     pub(crate) joined: &'a [usize],
-    /// The parameters that this rank submitted under the tensor's name, if any.
+    /// Parameters that this rank submitted under the tensor's name, if any.
     pub(crate) own: Option<&'a Params>,
 }
 
@@ -115,10 +118,10 @@ impl Receiver<'_> {
 }
 
 impl Refusal {
-    /// Checks a refusal that rank 0 sent against what this rank knows.
+    /// Checks a refusal from rank 0 against the receiver's state.
     ///
     /// # Errors
-    /// Why an honest rank 0 cannot have sent it.
+    /// Reason why a correct rank 0 cannot have sent it.
     pub(crate) fn check(&self, receiver: &Receiver<'_>) -> Result<(), String> {
         let is_right = match self {
             Self::Mismatch {
@@ -131,7 +134,7 @@ impl Refusal {
                 let is_own = |rank: u32, params: &Params| {
                     rank != own_rank || receiver.own.is_some_and(|own| own.difference(params).is_none())
                 };
-                // Joins are the same on all ranks, or refused when they are requested.
+                // Joins are equal on all ranks, or refused when they are requested.
                 let is_join = receiver.own.is_some_and(|own| own.kind == OpKind::Join);
                 let are_members = receiver.is_member(*rank) && receiver.is_member(*first_rank);
                 let is_mismatch = rank != first_rank && expected.difference(found).is_some();
@@ -167,11 +170,12 @@ impl Refusal {
 }
 
 impl Agreed {
-    /// Checks an agreement that rank 0 sent against `params`, those of the tensor, and what this rank knows. After that,
-    /// sums and products of [`rows`](Self::rows) and row bytes do not overflow.
+    /// Checks an agreement from rank 0 against `params`, the tensor's parameters, and the
+    /// receiver's state. After the check, sums and products of [`rows`](Self::rows) and row bytes
+    /// do not overflow.
     ///
     /// # Errors
-    /// Why an honest rank 0 cannot have sent it.
+    /// Reason why a correct rank 0 cannot have sent it.
     pub(crate) fn check(&self, params: &Params, receiver: &Receiver<'_>) -> Result<(), String> {
         let size = receiver.members.len();
         let (absent, joined) = (&self.absent, receiver.joined);
@@ -237,7 +241,7 @@ impl Agreed {
         Ok(())
     }
 
-    /// The same with `absent` ranks, of `size`, bringing nothing.
+    /// Returns the agreement with the `absent` ranks, of `size`, contributing no rows.
     pub(crate) fn without(&self, absent: Vec<u32>, size: usize) -> Self {
         let mut rows = self.rows.clone();
         let rows_each = rows.len() / size; // 0, 1 or `size`
@@ -252,7 +256,7 @@ impl Agreed {
     }
 }
 
-/// Whether all ranks' rows can be counted, and their bytes addressed.
+/// Whether the number of all ranks' rows, and their number of bytes, fit memory.
 pub(super) fn rows_fit_memory(rows: &[u64], row_bytes: usize) -> bool {
     let mut rows = rows.iter();
     let sum = rows.try_fold(0u64, |sum, &rows| sum.checked_add(rows));
@@ -261,35 +265,35 @@ pub(super) fn rows_fit_memory(rows: &[u64], row_bytes: usize) -> bool {
     fits(sum) && fits(bytes)
 }
 
-/// The fate of one tensor that all ranks have asked for.
+/// Result of the negotiation of one tensor that all ranks have requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Response {
     /// Name of the tensor.
     pub name: Arc<str>,
-    /// Its group, as the first rank named it.
+    /// Group of the tensor, from the first rank's request.
     pub group: Option<Group>,
-    /// What all ranks agreed on, or why they could not.
+    /// The agreement, or the reason of the refusal.
     pub outcome: Result<Agreed, Refusal>,
 }
 
-/// Rank 0's answer in one cycle. Every rank handles it in this order.
+/// Rank 0's answer in one cycle. Every rank processes it in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ResponseList {
-    /// Cache slots that no longer hold: a rank asked for their tensor with other parameters.
+    /// Cache slots to evict: a rank requested their tensor with other parameters.
     pub evict: Vec<u32>,
-    /// Tensors that are complete, in the order in which they became so.
+    /// Tensors that are complete, in the order of completion.
     pub responses: Vec<Response>,
-    /// What every rank is to do at the end of this cycle, in this order.
+    /// Commands that every rank applies at the end of this cycle, in this order.
     pub commands: Vec<TimelineCommand>,
 }
 
-/// Version of the frames below; ranks of one job have the same (checked at the rendezvous).
+/// Version of the frames below; all ranks of a job have the same (checked at the rendezvous).
 pub(crate) const WIRE_VERSION: u8 = 8;
 
-/// A frame: the version, then the message in postcard's format.
+/// Encodes a frame: the version, then the message in postcard's format.
 ///
 /// # Errors
-/// If the message cannot be encoded, which for these types means that memory ran out.
+/// The message cannot be encoded, which for these types means that memory ran out.
 pub(crate) fn encode(message: &impl Serialize, frame: &mut Vec<u8>) -> Result<(), postcard::Error> {
     frame.clear();
     frame.push(WIRE_VERSION);
@@ -298,10 +302,10 @@ pub(crate) fn encode(message: &impl Serialize, frame: &mut Vec<u8>) -> Result<()
     Ok(())
 }
 
-/// The message in a frame made by [`encode`].
+/// Decodes the message of a frame made by [`encode`].
 ///
 /// # Errors
-/// A frame of another version, cut short, too long, or with values that do not exist.
+/// A frame of another version, too short, too long, or with invalid values.
 pub(crate) fn decode<T: DeserializeOwned>(frame: &[u8]) -> Result<T, postcard::Error> {
     match frame.split_first() {
         Some((&WIRE_VERSION, body)) => {
@@ -351,13 +355,13 @@ mod tests {
         let own = gather(4);
         let check = |agreed: &Agreed| agreed.check(&own, &receiver(Some(&own), &[]));
         assert_eq!(check(&agreed(&[7, 4, 0])), Ok(()));
-        // Of this rank's rows: it would send what lies behind its tensor.
+        // Wrong rows of this rank: it would send memory behind its tensor.
         assert!(
             check(&agreed(&[7, 2048, 0]))
                 .unwrap_err()
                 .starts_with("rows [2048] of this rank")
         );
-        // Of the others': sums and products that wrap around.
+        // Wrong rows of the others: sums and products that overflow.
         for rows in [u64::MAX, u64::MAX / 8 + 1, 1 << 60] {
             let problem = check(&agreed(&[rows, 4, 0])).unwrap_err();
             assert!(
@@ -367,7 +371,7 @@ mod tests {
         }
         assert!(check(&agreed(&[7, 4])).is_err());
         assert!(check(&agreed(&[])).is_err());
-        // Nobody has joined, so nobody is absent.
+        // No rank has joined, so no rank may be absent.
         let absent = Agreed {
             absent: vec![2],
             params: Some(own.clone()),
@@ -377,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agreement_without_some_ranks_is_checked_against_who_has_joined() {
+    fn an_agreement_without_some_ranks_is_checked_against_the_joined_ranks() {
         let own = gather(4);
         let without = |absent: &[u32], rows: &[u64]| Agreed {
             absent: absent.to_vec(),
@@ -397,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_that_accuses_a_rank_of_what_it_did_not_submit_is_refused() {
+    fn a_refusal_with_parameters_that_a_rank_did_not_submit_is_rejected() {
         let (own, other) = (
             gather(4),
             Params::plain(OpKind::Barrier, Dtype::U8, Default::default()),
@@ -424,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_travel_with_any_path_that_linux_takes() {
+    fn commands_are_sent_with_any_path_that_linux_accepts() {
         let paths = [&b"t.json"[..], b"", b"\xff\xfe not UTF-8"];
         let start = |path: &[u8]| TimelineCommand::Start {
             path: OsStr::from_bytes(path).into(),
@@ -438,7 +442,7 @@ mod tests {
         let mut frame = Vec::new();
         encode(&answer, &mut frame).expect("memory");
         assert_eq!(decode::<ResponseList>(&frame), Ok(answer));
-        // Cut short anywhere it is refused.
+        // A frame cut at any length is refused.
         for length in 0..frame.len() {
             assert!(decode::<ResponseList>(&frame[..length]).is_err());
         }

@@ -1,8 +1,9 @@
-//! The stall inspector: names the tensors that some ranks wait for, and the ranks that they wait for.
+//! Stall inspector: reports the tensors that some ranks wait for, and the ranks that have not
+//! submitted them.
 //!
-//! Rank 0 shows it what is outstanding; it answers with the text of a warning, in the form that Horovod's users know
-//! (`horovod/common/stall_inspector.cc`), and with an error once the shutdown limit has passed. It reads no clock and writes no
-//! log, except for one warning when it is made.
+//! Rank 0 passes the outstanding tensors. The inspector returns the text of a warning, in Horovod's
+//! form (`horovod/common/stall_inspector.cc`), and an error once the shutdown limit has passed. It
+//! reads no clock and writes no log, except for one warning when it is made.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,32 +12,32 @@ use std::time::Duration;
 use crate::clock::Nanos;
 use crate::error::{Error, NegotiationError};
 
-/// Names listed for each missing rank.
+/// Number of names listed for each missing rank.
 const NAMES_MAX: usize = 6;
 
 /// A tensor that some ranks have submitted and others have not.
 #[derive(Clone, Debug)]
 pub(crate) struct Outstanding<'a, R> {
-    /// Its name.
+    /// Name of the tensor.
     pub tensor: &'a str,
-    /// When the first rank submitted it.
+    /// Time at which the first rank submitted it.
     pub since: Nanos,
-    /// The ranks that have.
+    /// Ranks that have submitted it.
     pub submitted: R,
-    /// The ranks that have not.
+    /// Ranks that have not.
     pub missing: R,
 }
 
-/// What there is to say. Empty most of the time.
+/// Result of a check; empty if no tensor has stalled.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StallReport {
-    /// For the log: a warning, or an error if `error` is set.
+    /// Text for the log: a warning, or an error if `error` is set.
     pub text: Option<String>,
-    /// The shutdown limit has passed: the job is to end with this.
+    /// Error to end the job with: the shutdown limit has passed.
     pub error: Option<Error>,
 }
 
-/// See the module.
+/// Limits, and the tensors that were reported.
 #[derive(Clone, Debug)]
 pub(crate) struct StallInspector {
     warn_after: Duration,
@@ -46,8 +47,9 @@ pub(crate) struct StallInspector {
 }
 
 impl StallInspector {
-    /// Warns about what has waited for `warn_after`, again each time that it has passed, and ends the job after
-    /// `shutdown_after`. A shutdown limit below the warning time is ignored, with a warning, as Horovod does.
+    /// Makes an inspector that warns about tensors that have waited for `warn_after`, again after
+    /// each such interval, and ends the job after `shutdown_after`. A shutdown limit below the
+    /// warning time is ignored with a warning, as in Horovod.
     pub(crate) fn new(warn_after: Duration, shutdown_after: Option<Duration>) -> Self {
         let kept = shutdown_after.filter(|limit| *limit >= warn_after);
         if let (Some(limit), None) = (shutdown_after, kept) {
@@ -66,13 +68,13 @@ impl StallInspector {
         }
     }
 
-    /// When there can next be something to say, by what the last [`check`](Self::check) saw. Checking earlier does no
-    /// harm.
+    /// Returns the earliest time at which another check can report a tensor, from the last
+    /// [`check`](Self::check). Earlier checks are harmless.
     pub(crate) fn next_check(&self) -> Nanos {
         self.next_check
     }
 
-    /// Looks at everything that is outstanding at `now`.
+    /// Checks all tensors that are outstanding at `now`.
     pub(crate) fn check<'a, R: IntoIterator<Item = usize>>(
         &mut self,
         now: Nanos,
@@ -80,7 +82,7 @@ impl StallInspector {
     ) -> StallReport {
         let may_warn = self.warned.is_none_or(|warned| now >= warned + self.warn_after);
         let mut stalled: Vec<Outstanding<'a, R>> = Vec::new();
-        // Whatever begins to wait from now on is due later than this.
+        // A tensor that begins to wait from now on is reported later than this.
         let mut next_check = now + self.warn_after;
         let mut over = false;
         for tensor in outstanding {
@@ -107,7 +109,7 @@ impl StallInspector {
         report
     }
 
-    /// `stalled`: oldest first.
+    /// Writes the report of the `stalled` tensors, oldest first.
     fn report<'a, R: IntoIterator<Item = usize>>(
         &self,
         now: Nanos,
@@ -145,7 +147,7 @@ impl StallInspector {
         }
         let mut text = format!(
             "Some ranks have been waiting for more than {} s for tensors that others have not submitted. Every rank \
-             must submit the same tensors: look whether the missing ranks take another branch, have run out of data, \
+             must submit the same tensors: check whether the missing ranks take another branch, have run out of data, \
              or are busy elsewhere.",
             self.warn_after.as_secs()
         );
@@ -168,7 +170,7 @@ impl StallInspector {
     }
 }
 
-/// What one rank is missing.
+/// Line of the report for one rank: the tensors that it has not submitted.
 #[derive(Debug, Default)]
 struct Line<'a> {
     names: Vec<&'a str>,
@@ -198,7 +200,7 @@ mod tests {
     }
 
     const HEAD: &str = "Some ranks have been waiting for more than 60 s for tensors that others have not submitted. \
-                        Every rank must submit the same tensors: look whether the missing ranks take another branch, \
+                        Every rank must submit the same tensors: check whether the missing ranks take another branch, \
                         have run out of data, or are busy elsewhere.";
 
     #[test]
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn it_warns_again_each_interval_and_says_when_to_look() {
+    fn it_warns_again_each_interval_and_returns_the_next_check() {
         let mut inspector = inspector(60, None);
         let mut check = |now| {
             let warned = inspector.check(at(now), [waiting("a", 10, &[1])]).text.is_some();

@@ -6,14 +6,14 @@ use super::Ticket;
 use crate::command::Command;
 use crate::error::Error;
 
-/// A command and who waits for it.
+/// A command, with the ticket of its caller.
 pub(crate) struct PendingCommand {
     pub(crate) command: Command,
     pub(crate) ticket: Arc<Ticket>,
 }
 
 impl Drop for PendingCommand {
-    /// Whatever happens to it, its caller gets an answer.
+    /// Completes the ticket in any case, so that the caller gets an answer.
     fn drop(&mut self) {
         if !self.ticket.is_done() {
             self.ticket.complete(Err(Error::ShutDown));

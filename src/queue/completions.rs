@@ -1,4 +1,5 @@
-//! Completions: lets callers sleep until their ticket is complete, or until they can drive the cycle.
+//! Completions: lets callers sleep until their ticket is complete, or until they can drive the
+//! cycle.
 
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use crate::sync::lock;
 
-/// Where callers sleep that wait for a ticket while somebody else drives the cycle.
+/// Sleeping callers that wait for a ticket while another thread runs the cycle.
 #[derive(Default)]
 pub(crate) struct Completions {
     sleepers: AtomicUsize,
@@ -15,9 +16,10 @@ pub(crate) struct Completions {
 }
 
 impl Completions {
-    /// Wakes every sleeper: some ticket is complete, or the cycle is free to be driven.
+    /// Wakes every sleeper: some ticket is complete, or no thread runs the cycle any more.
     pub(crate) fn announce(&self) {
-        // Pairs with the fence in `sleep`: either this sees the sleeper, or the sleeper sees what is announced.
+        // Pairs with the fence in `sleep`: either this thread sees the sleeper, or the sleeper sees
+        // the change.
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::Relaxed) > 0 {
             drop(lock(&self.lock));
@@ -25,7 +27,8 @@ impl Completions {
         }
     }
 
-    /// Sleeps until the next announcement, or `timeout`, unless `look` already finds something.
+    /// Sleeps until the next announcement, at most for `timeout`; returns at once if `look` returns
+    /// a value.
     pub(crate) fn sleep<T>(&self, timeout: Duration, look: impl FnOnce() -> Option<T>) -> Option<T> {
         let guard = lock(&self.lock);
         self.sleepers.fetch_add(1, Ordering::Relaxed);

@@ -6,18 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::clock::Nanos;
 use crate::sync::lock;
 
-/// Marks of each kind kept for the next cycle; a program that marks without submitting anything needs no more.
+/// Most marks of each kind kept for the next cycle; a program that marks without submitting tensors
+/// needs no more.
 const MARKS_MAX: usize = 1024;
 
-/// When the caller marked the ends of steps and epochs since the last cycle's end: more than one when it is quicker than
-/// that.
+/// Times at which the caller marked ends of steps and epochs since the last cycle ended. Several
+/// steps may end between two cycles.
 #[derive(Default)]
 pub(crate) struct Marks {
     noted: Mutex<Noted>,
     any: AtomicBool,
 }
 
-/// What was marked.
+/// Marks of both kinds.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Noted {
     pub(crate) steps: Vec<Nanos>,
@@ -25,12 +26,12 @@ pub(crate) struct Noted {
 }
 
 impl Marks {
-    /// A training step ends at `now`.
+    /// Marks the end of a training step at `now`.
     pub(crate) fn step(&self, now: Nanos) {
         self.note(|noted| &mut noted.steps, now);
     }
 
-    /// An epoch ends at `now`.
+    /// Marks the end of an epoch at `now`.
     pub(crate) fn epoch(&self, now: Nanos) {
         self.note(|noted| &mut noted.epochs, now);
     }
@@ -44,7 +45,7 @@ impl Marks {
         self.any.store(true, Ordering::Release);
     }
 
-    /// The marks since the last call, if there are any.
+    /// Takes the marks since the last call, if there are any.
     pub(crate) fn take(&self) -> Option<Noted> {
         let any = self.any.swap(false, Ordering::Acquire);
         any.then(|| std::mem::take(&mut *lock(&self.noted)))

@@ -21,77 +21,74 @@ use names::{Known, Names};
 
 use crate::clock::{Clock, Nanos};
 use crate::command::Command;
+use crate::device::OnDevice;
 use crate::error::{ArgumentError, Error, LimitError};
-use crate::gpu::OnDevice;
-use crate::negotiation::{OpKind, Params};
+use crate::negotiation::{IN_FLIGHT_MAX, OpKind, Params};
 use crate::sync::lock;
 use crate::tensor::Span;
 use crate::timeline::period::{Item, PeriodFinder};
 use crate::transport::Doorbell;
 
-/// Names kept while not in flight. Beyond that many, those that are idle are forgotten: a job whose names never
-/// repeat must not grow for ever.
+/// Most names that are remembered while not in flight. With more, idle names are forgotten: a job
+/// whose names never repeat must not use more and more memory.
 const IDLE_NAMES_MAX: usize = 1 << 16;
 
-/// Tensors in flight at once on one rank.
-pub(crate) const IN_FLIGHT_MAX: usize = 1 << 20;
-
-/// What outlives one submission of a tensor: its name and where it was found last time.
+/// Data of a tensor that outlives a submission: its name and its latest cache slot.
 #[derive(Debug)]
 pub(crate) struct Tensor {
     pub(crate) name: Arc<str>,
-    /// The slot in the response cache where it was last; a hint, checked before use.
+    /// Latest slot in the response cache; a hint, checked before use.
     pub(crate) slot: AtomicU32,
     /// Its number on the timeline, or `u32::MAX`.
     pub(crate) timeline_id: AtomicU32,
-    /// Its caller has its answer, and its batch is still on a device.
+    /// Whether the caller has its answer while the batch is still on a device.
     pub(crate) is_on_device: AtomicBool,
 }
 
-/// Where the result of an operation goes.
+/// Destination of an operation's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// Where the span says.
+    /// The output of the span.
     Fixed,
-    /// Where the span says, if it has just so many bytes.
+    /// The output of the span, if it has exactly this number of bytes.
     Sized(usize),
-    /// To memory that the cycle allocates once it knows the size.
+    /// Memory that the cycle allocates when it knows the size.
     New,
-    /// Nowhere: this rank has joined, and the tensor is the others'.
+    /// None: this rank has joined, and the tensor belongs to other ranks.
     Absent,
 }
 
-/// What a caller submits.
+/// Submission as the caller passes it.
 pub(crate) struct Entry<'a> {
     pub(crate) name: &'a str,
     pub(crate) params: Wanted<'a>,
-    /// `None` if nothing travels.
+    /// `None` for operations without data.
     pub(crate) span: Option<Span>,
     pub(crate) output: Output,
     /// `None` for tensors in host memory.
     pub(crate) on: Option<Box<OnDevice>>,
 }
 
-/// One tensor on its way from the caller to a cycle.
+/// One tensor in flight.
 pub(crate) struct Submission {
-    /// Shared with the submission before of the same name, if they are equal: a submission is moved
-    /// several times on its way, and is small.
+    /// Shared with the previous submission of the same name, if both are equal: a submission is
+    /// moved several times, and stays small.
     task: Arc<Task>,
     pub(crate) ticket: Arc<Ticket>,
-    /// `None` if nothing travels.
+    /// `None` for operations without data.
     pub(crate) span: Option<Span>,
     pub(crate) output: Output,
-    /// `None` for tensors in host memory, and of other ranks.
+    /// `None` for tensors in host memory, and for those of other ranks.
     pub(crate) on: Option<Box<OnDevice>>,
     pub(crate) at: Nanos,
 }
 
-/// A tensor and what is done with it.
+/// A tensor with its operation.
 pub(crate) struct Task {
     pub(crate) tensor: Arc<Tensor>,
     /// Shared with the response cache.
     pub(crate) params: Arc<Params>,
-    /// What the searches for the step know it by.
+    /// Item of the step detection.
     pub(crate) item: Item,
 }
 
@@ -111,7 +108,7 @@ impl Deref for Submission {
 }
 
 impl Submission {
-    /// The stand-in for tensor `name` of other ranks on a rank that has joined. `at` is the start of
+    /// Stand-in, on a rank that has joined, for tensor `name` of other ranks. `at` is the start of
     /// the first cycle that has it.
     pub(crate) fn absent(name: Arc<str>, params: impl Into<Arc<Params>>, at: Nanos) -> Self {
         let mut params = params.into();
@@ -131,12 +128,12 @@ impl Submission {
         }
     }
 
-    /// Whether its caller is answered when it is on a device's list.
+    /// Whether its caller gets the answer when the operation is queued on a device.
     pub(crate) fn is_early(&self) -> bool {
         self.on.as_ref().is_some_and(|on| on.is_early)
     }
 
-    /// Whether it stands for other ranks' tensor.
+    /// Whether it is the stand-in for other ranks' tensor.
     pub(crate) fn is_absent(&self) -> bool {
         self.output == Output::Absent
     }
@@ -154,7 +151,7 @@ impl Tensor {
 }
 
 impl Drop for Submission {
-    /// Whatever happens to it, its caller gets an answer.
+    /// Completes the ticket in any case, so that the caller gets an answer.
     fn drop(&mut self) {
         if !self.ticket.is_done() {
             self.ticket.complete(Err(Error::ShutDown));
@@ -166,14 +163,14 @@ impl Drop for Submission {
 pub(crate) struct TensorQueue {
     rank: usize,
     intake: Mutex<Intake>,
-    /// The cycle that will pick up what is submitted now.
+    /// Number of the cycle that will collect tensors that are submitted now.
     next_cycle: AtomicU64,
     completions: Completions,
     marks: Marks,
     early_cycle: bool,
     /// The context is being shut down.
     closing: AtomicBool,
-    /// Error that another part of this rank met; the cycle ends with it.
+    /// Error of another part of this rank; the cycle ends with it.
     abort_reason: Mutex<Option<Error>>,
     is_aborted: AtomicBool,
     pub(crate) doorbell: Arc<dyn Doorbell>,
@@ -185,15 +182,15 @@ struct Intake {
     queue: Vec<Submission>,
     commands: Vec<PendingCommand>,
     in_flight: usize,
-    /// The next cycle has been asked for.
+    /// Whether the next cycle has been requested.
     rung: bool,
-    /// All tensors that the learnt step still expects are in.
+    /// Whether all tensors that the learnt step still expects are submitted.
     step_complete: bool,
     period: PeriodFinder,
     closed: Option<Error>,
-    /// Why submissions are refused for the time being.
+    /// Error of submissions while they are suspended.
     suspended: Option<Error>,
-    /// This rank has said that it has no more data; until all have.
+    /// Whether this rank has joined; reset when all ranks have.
     joined: bool,
 }
 
@@ -230,12 +227,12 @@ impl TensorQueue {
         }
     }
 
-    /// This process's rank in the job.
+    /// This process's job rank.
     pub(crate) fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Puts a tensor in the queue and asks for a cycle.
+    /// Adds a tensor to the queue and requests a cycle.
     pub(crate) fn submit(&self, entry: Entry<'_>) -> Result<Arc<Ticket>, Error> {
         let at = self.clock.now();
         let mut intake = self.open_intake()?;
@@ -247,7 +244,7 @@ impl TensorQueue {
         Ok(ticket)
     }
 
-    /// Puts several tensors in the queue at once, all or none; no cycle sees some of them without the others.
+    /// Adds several tensors to the queue, all or none; one cycle collects all of them.
     pub(crate) fn submit_group(&self, entries: Vec<Entry<'_>>) -> Result<Vec<Arc<Ticket>>, Error> {
         let at = self.clock.now();
         let mut intake = self.open_intake()?;
@@ -271,8 +268,8 @@ impl TensorQueue {
         Ok(tickets)
     }
 
-    /// Has the next cycle bring `command` to every rank, and asks for that cycle; on rank 0, in the set of all ranks. The
-    /// ticket says what has become of it on this rank.
+    /// Makes the next cycle send `command` to every rank, and requests that cycle; on rank 0, in
+    /// the set of all ranks. The ticket returns the outcome on this rank.
     pub(crate) fn command(&self, command: Command) -> Result<Arc<Ticket>, Error> {
         let mut intake = self.open_intake()?;
         let ticket = Arc::<Ticket>::default();
@@ -292,11 +289,12 @@ impl TensorQueue {
         }
     }
 
-    /// Asks for the cycle that will pick up what has come in.
+    /// Requests the cycle that will collect the new submissions.
     fn ask_for_cycle(&self, mut intake: MutexGuard<'_, Intake>) {
         let ring = !std::mem::replace(&mut intake.rung, true);
         let eager = self.early_cycle && intake.step_complete;
-        // Where one tensor is a whole step, the caller will wait for it at once and drive the cycle itself.
+        // If one tensor is a whole step, the caller will wait for it at once and run the cycle
+        // itself.
         let own = eager && intake.period.period().is_none_or(|period| period.items != 1);
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
@@ -308,12 +306,12 @@ impl TensorQueue {
         }
     }
 
-    /// All ranks have joined: this one may submit again.
+    /// All ranks have joined: this rank may submit again.
     pub(crate) fn rejoined(&self) {
         lock(&self.intake).joined = false;
     }
 
-    /// Takes what was submitted and ordered; what comes later belongs to `next_cycle`.
+    /// Takes the submissions and commands in the queue; later ones belong to `next_cycle`.
     pub(crate) fn collect(
         &self,
         into: &mut Vec<Submission>,
@@ -327,19 +325,20 @@ impl TensorQueue {
         self.next_cycle.store(next_cycle, Ordering::Relaxed);
     }
 
-    /// At the end of a cycle: if a step's last tensor came while it ran, the next cycle need not wait either.
+    /// Called at the end of a cycle: if a step's last tensor was submitted during it, the next
+    /// cycle starts early too.
     pub(crate) fn renew_eagerness(&self) {
         let intake = lock(&self.intake);
         let eager = self.early_cycle && intake.step_complete && !intake.queue.is_empty();
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
         if eager {
-            // Whoever ran the cycle that ends here looks itself whether the next is due.
+            // The thread that ran this cycle checks itself whether the next one is due.
             self.doorbell.eager(cycle, false);
         }
     }
 
-    /// Asks for `cycle`, at once: what had to wait need not any more.
+    /// Requests `cycle` to start at once, without waiting for the cycle time.
     pub(crate) fn call_for(&self, cycle: u64) {
         self.doorbell.ring(cycle);
         if self.early_cycle {
@@ -347,8 +346,9 @@ impl TensorQueue {
         }
     }
 
-    /// Says that a caller is blocked until the next cycle, which it drives itself: a reason not to wait for the
-    /// cycle time. (A caller whose tensor travels in the cycle that runs now is not blocked until the next.)
+    /// Reports that a caller is blocked until the next cycle, which it runs itself: a reason not to
+    /// wait for the cycle time. (A caller with a tensor in the present cycle is not blocked until
+    /// the next one.)
     pub(crate) fn hurry(&self) {
         if self.early_cycle {
             self.doorbell
@@ -356,32 +356,34 @@ impl TensorQueue {
         }
     }
 
-    /// Refuses submissions with `error` until [`resume`](Self::resume); the number of tensors submitted here whose
-    /// outcome is not known, which cannot grow meanwhile.
+    /// Refuses submissions with `error` until [`resume`](Self::resume). Returns the number of this
+    /// rank's tensors in flight, which cannot grow meanwhile.
     pub(crate) fn suspend(&self, error: Error) -> usize {
         let mut intake = lock(&self.intake);
         intake.suspended = Some(error);
         intake.in_flight
     }
 
-    /// Takes submissions again.
+    /// Accepts submissions again.
     pub(crate) fn resume(&self) {
         lock(&self.intake).suspended = None;
     }
 
-    /// Whether something was submitted or ordered that no cycle has picked up.
+    /// Whether the queue has submissions or commands that no cycle has collected.
     pub(crate) fn has_queued(&self) -> bool {
         let intake = lock(&self.intake);
         !intake.queue.is_empty() || !intake.commands.is_empty()
     }
 
-    /// Lets go of `count` tensors whose tickets are about to be completed, and then [announced](Completions::announce):
-    /// who has seen its ticket complete does not find it in flight any more.
+    /// Subtracts `count` tensors from those in flight, before their tickets are completed and
+    /// [announced](Completions::announce): a caller that has seen its ticket complete does not find
+    /// the tensor in flight any more.
     pub(crate) fn release(&self, count: usize) {
         lock(&self.intake).in_flight -= count;
     }
 
-    /// Refuses submissions and commands from now on with `error`, and fails those still in the queue.
+    /// Refuses submissions and commands from now on with `error`, and fails those that are still in
+    /// the queue.
     pub(crate) fn close(&self, error: &Error) {
         let mut intake = lock(&self.intake);
         if intake.closed.is_none() {
@@ -399,7 +401,7 @@ impl TensorQueue {
         self.completions.announce();
     }
 
-    /// Asks whoever drives the cycle to let go of it.
+    /// Makes the thread that runs the cycle stop doing so.
     pub(crate) fn begin_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }
@@ -408,7 +410,7 @@ impl TensorQueue {
         self.closing.load(Ordering::Acquire)
     }
 
-    /// Refuses submissions from now on with `error`, and has the cycle end with it.
+    /// Refuses submissions from now on with `error`, and ends the cycle with it.
     pub(crate) fn abort(&self, error: &Error) {
         lock(&self.abort_reason).get_or_insert_with(|| error.clone());
         self.is_aborted.store(true, Ordering::Release);
@@ -416,7 +418,7 @@ impl TensorQueue {
         self.doorbell.wake_self();
     }
 
-    /// Why this engine was aborted, if it was.
+    /// Reason why this engine was aborted, if it was.
     pub(crate) fn abort_reason(&self) -> Option<Error> {
         if !self.is_aborted.load(Ordering::Acquire) {
             return None;
@@ -428,24 +430,24 @@ impl TensorQueue {
         &self.completions
     }
 
-    /// Notes that the caller's training step ends now.
+    /// Marks the end of the caller's training step.
     pub(crate) fn mark_step(&self) {
         self.marks.step(self.clock.now());
     }
 
-    /// Notes that the caller's epoch ends now.
+    /// Marks the end of the caller's epoch.
     pub(crate) fn mark_epoch(&self) {
         self.marks.epoch(self.clock.now());
     }
 
-    /// What the caller has marked since the cycle last took it.
+    /// Marks of the caller since the cycle last took them.
     pub(crate) fn marks(&self) -> &Marks {
         &self.marks
     }
 }
 
 impl Intake {
-    /// Refuses `more` tensors, of which `name` is one, if they are too many.
+    /// Returns an error that names tensor `name` if `more` further tensors are too many.
     fn check_room(&self, more: usize, name: &str, rank: usize) -> Result<(), Error> {
         if self.in_flight + more > IN_FLIGHT_MAX {
             return Err(LimitError::InFlight {
@@ -458,7 +460,8 @@ impl Intake {
         Ok(())
     }
 
-    /// Puts a tensor in the queue; [`observe_from`](Self::observe_from) follows, or [`take_back`](Self::take_back).
+    /// Adds a tensor to the queue; the caller then calls [`observe_from`](Self::observe_from) or
+    /// [`take_back`](Self::take_back).
     fn take_in(&mut self, entry: Entry<'_>, rank: usize, at: Nanos) -> Result<Arc<Ticket>, Error> {
         let Entry {
             name,
@@ -490,7 +493,7 @@ impl Intake {
         Ok(ticket)
     }
 
-    /// The task of `name` and a fresh ticket; refuses a name that is in flight.
+    /// Returns the task of `name` with a new ticket; refuses a name that is in flight.
     fn admit(
         &mut self,
         name: &str,
@@ -512,7 +515,7 @@ impl Intake {
         Ok((Arc::clone(&known.task), Arc::clone(&known.ticket)))
     }
 
-    /// A lasting entry for a name that has none.
+    /// Makes a permanent entry for a new name.
     fn introduce(&mut self, name: &str, params: Wanted<'_>) -> (Arc<Task>, Arc<Ticket>) {
         if self.names.len() >= IDLE_NAMES_MAX + self.in_flight {
             self.names.retain(|known| !known.ticket.is_done());
@@ -527,13 +530,14 @@ impl Intake {
         (task, ticket)
     }
 
-    /// Takes what was put in the queue from place `first` on out again: no cycle has seen it, and nobody has its tickets.
+    /// Removes the submissions from index `first` on: no cycle has seen them, and no caller has
+    /// their tickets.
     fn take_back(&mut self, first: usize) {
         self.in_flight -= self.queue.len() - first;
-        self.queue.truncate(first); // dropped, a submission's ticket is done, and its name free
+        self.queue.truncate(first); // a dropped submission completes its ticket and frees its name
     }
 
-    /// Shows the search for the step what was put in the queue from place `first` on.
+    /// Passes the submissions from index `first` on to the step detection.
     fn observe_from(&mut self, first: usize) {
         self.step_complete = false;
         for submission in &self.queue[first..] {

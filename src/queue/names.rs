@@ -1,4 +1,4 @@
-//! The names that were submitted, each with what lasts from one submission to the next.
+//! Names of submitted tensors, with the data that is kept from one submission to the next.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -7,23 +7,24 @@ use std::sync::Arc;
 use super::{Task, Ticket};
 use crate::timeline::period::mix;
 
-/// A name that has been submitted: what lasts, and the submission that came last.
+/// Name of a tensor, its task and its latest submission.
 pub(super) struct Known {
     pub(super) name: Arc<str>,
     pub(super) task: Arc<Task>,
     pub(super) ticket: Arc<Ticket>,
 }
 
-/// See the module. A training step mostly submits its tensors in the order of the step before: a
-/// search begins at the entry after the one found last. There it neither hashes the name nor reads
-/// lines of a hash table, which a step of many tensors has displaced from the cache.
+/// Entries of all names. A training step mostly submits its tensors in the same order as the
+/// previous step, so a search begins at the entry after the previous result. In that order it
+/// neither hashes the name nor reads lines of a hash table, which a step of many tensors has
+/// evicted from the CPU's cache.
 #[derive(Default)]
 pub(super) struct Names {
-    /// In the order in which they came.
+    /// In the order of insertion.
     known: Vec<Known>,
-    /// Where each name's entry is.
+    /// Index of each name's entry.
     places: HashMap<Arc<str>, u32, BuildHasherDefault<NameHasher>>,
-    /// The entry after the one found last.
+    /// Index after the previous result.
     next: usize,
 }
 
@@ -33,7 +34,7 @@ impl Names {
         self.known.len()
     }
 
-    /// The entry of `name`.
+    /// Returns the entry of `name`.
     #[inline]
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Known> {
         let is_next = |known: &Known| *known.name == *name;
@@ -49,7 +50,7 @@ impl Names {
         self.known.get_mut(place)
     }
 
-    /// Takes in an entry whose name has none.
+    /// Inserts the entry of a new name.
     pub(super) fn insert(&mut self, known: Known) {
         let place = self.known.len() as u32;
         self.places.insert(Arc::clone(&known.name), place);
@@ -57,7 +58,7 @@ impl Names {
         self.next = 0;
     }
 
-    /// Forgets the entries for which `is_kept` is false.
+    /// Removes the entries for which `is_kept` is false.
     pub(super) fn retain(&mut self, is_kept: impl Fn(&Known) -> bool) {
         self.known.retain(is_kept);
         self.places.clear();
@@ -67,7 +68,8 @@ impl Names {
     }
 }
 
-/// Hashes names, eight bytes at a time. They are the program's own: nobody chooses them to collide.
+/// Hashes names, eight bytes at a time. The names come from the program, which has no reason to
+/// make them collide.
 #[derive(Default)]
 struct NameHasher(u64);
 
@@ -84,7 +86,7 @@ impl Hasher for NameHasher {
         self.0 = words.fold(self.0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
     }
 
-    /// The end of a name.
+    /// Terminator of a string.
     fn write_u8(&mut self, _: u8) {}
 }
 
@@ -117,7 +119,8 @@ mod tests {
         for name in ["a", "b", "c", "d"] {
             names.insert(known(name));
         }
-        // In the order of insertion, backwards and repeated; in between, one that is not there.
+        // In the order of insertion, in reverse and repeated; in between, a name that does not
+        // exist.
         for name in ["a", "b", "c", "d", "a", "d", "c", "b", "b", "c", "c", "a"] {
             assert_eq!(found(&mut names, name).as_deref(), Some(name));
             assert_eq!(found(&mut names, "e"), None);

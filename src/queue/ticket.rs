@@ -1,4 +1,4 @@
-//! Tickets: the state of a submission, written by the cycle and read by its handle.
+//! Tickets: state of a submission, written by the cycle and read by the handle.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicU8, Ordering, fence};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use atomic_waker::AtomicWaker;
 
 use crate::delivery::Delivery;
+use crate::device::Mark;
 use crate::error::Error;
-use crate::gpu::Mark;
 use crate::sync::lock;
 
 const PENDING: u8 = 0;
@@ -17,19 +17,19 @@ const FAILED: u8 = 2;
 
 /// A waker is registered.
 const HAS_WAKER: u8 = 1;
-/// There is a buffer to be dropped.
+/// The ticket owns the buffer of a dropped handle.
 const HAS_ORPHAN: u8 = 2;
-/// There are extras, or there were.
+/// The ticket has or had extras.
 const HAS_EXTRAS: u8 = 4;
 
-/// The fate of one submission: shared by the handle and the cycle. Small, and mostly of two atomics: a step has one for
-/// each tensor.
+/// Outcome of one submission, shared by the handle and the cycle. It is small, mostly two atomics,
+/// because a step has one for each tensor.
 #[derive(Default)]
 pub(crate) struct Ticket {
     state: AtomicU8,
     /// `HAS_WAKER` and `HAS_ORPHAN`, for completion, and `HAS_EXTRAS`.
     flags: AtomicU8,
-    /// Most operations have none of these.
+    /// Data that most operations do not have.
     extras: Mutex<Option<Box<Extras>>>,
     waker: AtomicWaker,
 }
@@ -38,21 +38,21 @@ pub(crate) struct Ticket {
 #[derive(Default)]
 struct Extras {
     error: Option<Error>,
-    /// What the operation brought beside what it wrote to where the caller said.
+    /// Output that the caller did not provide memory for, and its shape.
     delivery: Option<Delivery>,
-    /// When the result will be there, where the caller wanted its answer before.
+    /// Event after which the result is ready, if the operation completed before that.
     awaited: Option<Arc<Mark>>,
     orphan: Option<Box<dyn Any + Send>>,
 }
 
 impl Ticket {
-    /// Makes a ticket that is done a fresh one if nobody else holds it and nothing was left in it:
-    /// no allocation in a steady state. Whether it has.
+    /// Resets a completed ticket if it has no other owner and no data: no allocation in a steady
+    /// state. Returns whether it did.
     pub(super) fn renew(ticket: &Arc<Self>) -> bool {
         if Arc::strong_count(ticket) != 1 {
             return false;
         }
-        fence(Ordering::Acquire); // after all that its last other holder did
+        fence(Ordering::Acquire); // after all accesses of its last other owner
         let is_empty = ticket.flags.load(Ordering::Relaxed) == 0;
         if is_empty {
             ticket.state.store(PENDING, Ordering::Relaxed);
@@ -77,15 +77,16 @@ impl Ticket {
         }
     }
 
-    /// Has `waker` woken when the outcome is known; the caller looks for the outcome once more afterwards.
+    /// Registers `waker`, which is woken when the outcome is known. The caller must check for the
+    /// outcome again afterwards.
     pub(crate) fn register(&self, waker: &std::task::Waker) {
         self.waker.register(waker);
-        // Pairs with `complete`: either that sees the flag, or the caller's look sees the outcome.
+        // Pairs with `complete`: either that sees the flag, or the caller's check sees the outcome.
         self.flags.fetch_or(HAS_WAKER, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 
-    /// Keeps a buffer whose handle was dropped until nobody writes into it any more.
+    /// Keeps a buffer whose handle was dropped until the operation has completed.
     pub(crate) fn adopt(&self, buffer: Box<dyn Any + Send>) {
         self.extras(|extras| extras.orphan = Some(buffer));
         self.flags.fetch_or(HAS_ORPHAN, Ordering::SeqCst);
@@ -94,7 +95,7 @@ impl Ticket {
         }
     }
 
-    /// Drops the buffer, not under the lock.
+    /// Drops the buffer, without holding the lock.
     fn drop_orphan(&self) {
         let orphan = self.extras(|extras| extras.orphan.take());
         drop(orphan);
@@ -105,12 +106,12 @@ impl Ticket {
         use_them(lock(&self.extras).get_or_insert_default())
     }
 
-    /// Leaves what the operation brought; before [`complete`](Self::complete).
+    /// Stores the output data; called before [`complete`](Self::complete).
     pub(crate) fn deliver(&self, delivery: Delivery) {
         self.extras(|extras| extras.delivery = Some(delivery));
     }
 
-    /// Takes what the operation brought; it is there once.
+    /// Takes the output data; `None` on later calls.
     pub(crate) fn take_delivery(&self) -> Option<Delivery> {
         if !self.has_extras() {
             return None;
@@ -118,12 +119,13 @@ impl Ticket {
         lock(&self.extras).as_mut()?.delivery.take()
     }
 
-    /// Notes when the result will be there; before [`complete`](Self::complete).
+    /// Stores the event after which the result is ready; called before
+    /// [`complete`](Self::complete).
     pub(crate) fn expect(&self, mark: Arc<Mark>) {
         self.extras(|extras| extras.awaited = Some(mark));
     }
 
-    /// When the result will be there, if it is still to come.
+    /// Returns the event after which the result is ready, if it has not occurred yet.
     pub(crate) fn awaited(&self) -> Option<Arc<Mark>> {
         if !self.has_extras() {
             return None;
@@ -131,7 +133,8 @@ impl Ticket {
         lock(&self.extras).as_ref()?.awaited.clone()
     }
 
-    /// Whether there may be extras. Who has seen that the ticket is done sees those that were left before.
+    /// Whether there may be extras. A caller that has seen the ticket complete sees the extras that
+    /// were stored before.
     fn has_extras(&self) -> bool {
         self.flags.load(Ordering::Relaxed) & HAS_EXTRAS != 0
     }
@@ -160,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_renewed_if_nobody_else_holds_it_and_nothing_was_left_in_it() {
+    fn a_ticket_is_renewed_if_it_has_no_other_owner_and_no_data() {
         let done = |outcome| {
             let ticket = Arc::<Ticket>::default();
             ticket.complete(outcome);

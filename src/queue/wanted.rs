@@ -1,12 +1,12 @@
-//! Params of a tensor as its caller submits it.
+//! Parameters of a submission, borrowed from the caller where possible.
 
 use std::sync::Arc;
 
 use crate::negotiation::{Group, OpKind, Params};
 use crate::tensor::{Dtype, ReduceOp, Shape};
 
-/// Params that have been checked. Those of an allreduce in host memory borrow what the caller
-/// gave: a training step submits the same again and again, and only compares them.
+/// Checked parameters. Those of an allreduce in host memory borrow the caller's values: a training
+/// step submits the same parameters again and again, and only compares them.
 pub(crate) enum Wanted<'a> {
     /// An allreduce in host memory.
     Allreduce {
@@ -29,7 +29,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// The same in a group, or in none.
+    /// Sets the group of the tensor; `None` if it has no group.
     pub(crate) fn set_group(&mut self, of: Option<Group>) {
         match self {
             Self::Allreduce { group, .. } => *group = of,
@@ -37,7 +37,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Whether these are `params`.
+    /// Whether these parameters are equal to `params`.
     #[inline]
     pub(super) fn equals(&self, params: &Params) -> bool {
         let Self::Allreduce {
@@ -51,7 +51,7 @@ impl Wanted<'_> {
         else {
             return matches!(self, Self::Other(other) if **other == *params);
         };
-        // Named one by one: a field that is added is compared here, too.
+        // All fields are named, so that a new field must be compared here too.
         let Params {
             kind: OpKind::Allreduce,
             dtype: known_dtype,
@@ -69,7 +69,7 @@ impl Wanted<'_> {
         else {
             return false;
         };
-        // Shapes have few dimensions: a loop takes less than a call of `memcmp`.
+        // Shapes have few dimensions: a loop is faster than a call of `memcmp`.
         let is_same_shape = || {
             let mut pairs = shape.iter().zip(known_shape);
             shape.len() == known_shape.len() && pairs.all(|(one, other)| one == other)

@@ -1,7 +1,8 @@
-//! Atomics and futexes, swapped for loom's model of them where interleavings are tested
-//! (`RUSTFLAGS="--cfg loom" cargo test --lib loom_`).
+//! Atomics and futexes, replaced by loom's models in loom tests (`RUSTFLAGS="--cfg loom" cargo test
+//! --lib loom_`).
 //!
-//! The futex words lie in memory shared between processes, so none of these calls is of the process-private kind.
+//! The futex words lie in memory that processes share, so none of these calls uses the
+//! process-private kind.
 
 #[cfg(all(loom, test))]
 pub(crate) use modelled::*;
@@ -21,24 +22,26 @@ mod real {
 
     pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-    /// Sleeps while `word` is `seen`, for `timeout` at most. Whatever ends the sleep, the caller looks again.
+    /// Sleeps while `word` is `seen`, at most for `timeout`. The caller must check its condition
+    /// again, whatever ended the sleep.
     pub(crate) fn futex_wait(word: &AtomicU32, seen: u32, timeout: Duration) {
         let timeout = Timespec {
             tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
             tv_nsec: i64::from(timeout.subsec_nanos()),
         };
-        // Woken, timed out, interrupted or the value has changed: in each case the caller looks again.
+        // Woken, timed out, interrupted, or the value has changed: in each case the caller checks
+        // again.
         let _ = futex::wait(word, futex::Flags::empty(), seen, Some(&timeout));
     }
 
-    /// Wakes everyone who sleeps on `word`.
+    /// Wakes all threads that sleep on `word`.
     pub(crate) fn futex_wake(word: &AtomicU32) {
-        // The count of woken sleepers is of no interest, and waking cannot fail on a mapped word.
+        // The number of woken threads is not needed, and waking cannot fail on a mapped word.
         let _ = futex::wake(word, futex::Flags::empty(), i32::MAX as u32);
     }
 
-    /// As [`futex_wait`], until `deadline` on the monotonic clock, woken only by who names one of `bits`. Returns
-    /// whether the deadline has passed.
+    /// Sleeps as [`futex_wait`] does, until `deadline` on the monotonic clock; only a wake-up with
+    /// one of `bits` ends the sleep. Returns whether the deadline has passed.
     pub(crate) fn futex_wait_bits(
         word: &AtomicU32,
         seen: u32,
@@ -52,15 +55,16 @@ mod real {
         futex::wait_bitset(word, futex::Flags::empty(), seen, deadline.as_ref(), bits) == Err(Errno::TIMEDOUT)
     }
 
-    /// Wakes those who sleep on `word` under one of `bits`.
+    /// Wakes the threads that sleep on `word` with one of `bits`.
     pub(crate) fn futex_wake_bits(word: &AtomicU32, bits: NonZeroU32) {
         // As in `futex_wake`.
         let _ = futex::wake_bitset(word, futex::Flags::empty(), i32::MAX as u32, bits);
     }
 }
 
-/// The kernel's futex in loom's terms: a queue under a lock, the word compared under the same lock after a full
-/// barrier. No sleep ever times out, so that a lost wake-up shows as a deadlock.
+/// Model of the kernel's futex for loom: a queue under a lock, and a comparison of the word under
+/// the same lock after a full barrier. Sleeps never time out, so that a lost wake-up shows as a
+/// deadlock.
 #[cfg(all(loom, test))]
 mod modelled {
     use std::num::NonZeroU32;

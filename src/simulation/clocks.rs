@@ -1,5 +1,6 @@
-//! Ranks on hosts of their own, whose clocks are set and run differently: times that one tells another, and times on rank
-//! 0's clock, are as exact as is said of them.
+//! Simulated jobs of ranks on different hosts, whose clocks have different offsets and rates.
+//! Checks that times that a rank sends to others, and times on rank 0's clock, are within their
+//! stated error bounds.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,10 +16,10 @@ const RANKS: usize = 4;
 const STEPS: usize = 360;
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The sets, and in which of them a tensor travels in each step.
+/// Process sets, each with a tensor in every step.
 const SETS: [&[usize]; 2] = [&[0, 1, 2, 3], &[1, 3]];
 
-/// When, in the world's time, a rank submitted its tensor to a set: between these two.
+/// Time of the simulation at which a rank submitted its tensor to a set: between these two.
 type Truth = Vec<(Nanos, Nanos)>;
 
 #[test]
@@ -70,7 +71,7 @@ fn train(world: &World, rank: usize, members: &[(usize, Member)], truths: &Mutex
         let mut tickets = Vec::new();
         for ((place, member), buffer) in members.iter().zip(&mut buffers) {
             let before = world.present();
-            let ticket = member.submit_sum("gradient", buffer).expect("nobody leaves");
+            let ticket = member.submit_sum("gradient", buffer).expect("no rank leaves");
             lock(truths)[*place][rank].push((before, world.present()));
             tickets.push((member, ticket));
         }
@@ -81,7 +82,8 @@ fn train(world: &World, rank: usize, members: &[(usize, Member)], truths: &Mutex
     members.iter().for_each(|(_, member)| member.shut_down());
 }
 
-/// What `rank` thought of rank 0's clock was never further off than it said, and was good in the end.
+/// Checks that `rank`'s offset to rank 0's clock was always within its error bound, and was
+/// accurate at the end.
 fn check_alignments(world: &Arc<World>, rank: usize, diary: &Diary) {
     if rank == 0 {
         assert!(diary.alignments.is_empty());
@@ -115,7 +117,8 @@ fn check_alignments(world: &Arc<World>, rank: usize, diary: &Diary) {
     assert!(last.drift_error_ppb < 10_000, "{last:?}");
 }
 
-/// The lowest rank of a set was told when each member had submitted, on rank 0's clock.
+/// Checks the times, on rank 0's clock, at which each member submitted, as received by the lowest
+/// rank of a set.
 fn check_ready_times(
     world: &Arc<World>,
     members: &[usize],

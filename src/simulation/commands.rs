@@ -1,4 +1,5 @@
-//! Commands of rank 0, such as to start a timeline or to change settings, are carried out by every rank in the same cycle, whatever else goes on.
+//! Commands of rank 0, such as to start a timeline or to change settings: every rank applies them
+//! in the same cycle, whatever else happens.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -21,22 +22,23 @@ use crate::transport::simulated::{SimulatedSet, World};
 const COMMANDERS: usize = 2;
 const COMMANDS_EACH: usize = 5;
 
-/// A job in which rank r trains for some steps, joins, and then waits for the end, with commands all the while.
+/// Job in which rank r trains for some steps, joins, and then waits for the end, with commands
+/// meanwhile.
 #[derive(Clone, Copy, Debug)]
 struct CommandedJob {
     ranks: usize,
     seed: u64,
     is_spread: bool,
     setup: Setup,
-    /// A rank that dies when so much of the time has passed.
+    /// Rank that dies, and the time of its death.
     death: Option<(usize, Duration)>,
 }
 
-/// What came of it.
+/// Result of a job.
 struct Outcome {
     logs: Vec<Log>,
     diaries: Vec<Diary>,
-    /// Commands and what their callers were told.
+    /// Commands and the results that their callers received.
     told: Vec<(Command, Result<(), Error>)>,
 }
 
@@ -119,7 +121,7 @@ impl CommandedJob {
     }
 }
 
-/// A rank's program. Errors are what they are: the checks are on what was ordered.
+/// Program of a rank. Its errors are not checked here: the checks are on the commands.
 fn live(world: &World, rank: usize, member: &Member, commanding: &Arc<AtomicUsize>) {
     for step in 0..steps(rank, world.ranks()) {
         let mut buffer = vec![(rank + step) as i64; 5];
@@ -143,7 +145,7 @@ fn live(world: &World, rank: usize, member: &Member, commanding: &Arc<AtomicUsiz
     member.shut_down();
 }
 
-/// Steps of a rank: which ranks join first depends on how many there are.
+/// Number of steps of a rank: the order of the joins depends on the number of ranks.
 fn steps(rank: usize, ranks: usize) -> usize {
     2 + (rank + ranks) % 3
 }
@@ -160,12 +162,12 @@ proptest! {
         for (log, diary) in outcome.logs.iter().zip(&outcome.diaries) {
             prop_assert_eq!(log, &outcome.logs[0]);
             prop_assert_eq!(log.commands.len(), COMMANDERS * (COMMANDS_EACH - 1));
-            // Two changes may come with one cycle.
+            // Two changes may be applied in one cycle.
             prop_assert_eq!(log.versions.last(), Some(&(COMMANDERS as u64)));
             prop_assert!((1..=COMMANDERS).contains(&log.switched.len()));
             prop_assert_eq!(diary.marks.0, diary.marks.1);
             for (cycle, settings) in &log.switched {
-                // In force from that cycle on, and for good.
+                // In force from that cycle on, until the end.
                 prop_assert!(log.versions[*cycle..].iter().all(|version| *version >= settings.version));
                 prop_assert!(log.versions[..*cycle].iter().all(|version| *version < settings.version));
             }
@@ -200,7 +202,7 @@ proptest! {
                 Err(error) => prop_assert!(false, "{}", error),
             }
         }
-        // Who survives has carried out as much as rank 0, or a cycle more or less.
+        // A survivor has applied as many commands as rank 0, or those of one cycle more or less.
         let done = &outcome.logs[0].commands;
         for log in &outcome.logs {
             let shorter = done.len().min(log.commands.len());
@@ -255,7 +257,7 @@ fn who_stops_when_a_peer_has_left_already_has_stopped() {
         world.run();
         let told = lock(&told);
         assert!(told[0].is_ok(), "{told:?}");
-        // From then on the job is known to have failed.
+        // From then on the ranks know that the job has failed.
         assert!(
             told[1..]
                 .iter()

@@ -1,4 +1,4 @@
-//! A simulated job: ranks that submit sums to several overlapping sets, step after step.
+//! Simulated job: ranks that submit sums to several overlapping process sets, step after step.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -11,25 +11,39 @@ use crate::queue::Ticket;
 use crate::sync::lock;
 use crate::transport::simulated::{SimulatedSet, World};
 
-/// What a job does; everything else is drawn from the seed.
+/// Parameters of a job; everything else is drawn from the seed.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) ranks: usize,
     pub(super) seed: u64,
-    /// Each rank has a clock of its own, and messages take their time.
+    /// Whether each rank has a clock of its own, and messages take time.
     pub(super) is_spread: bool,
-    /// The process sets beside the one of all ranks: the ranks of each, ascending.
+    /// Process sets other than the set of all ranks: the ranks of each, ascending.
     pub(super) sets: Vec<Vec<usize>>,
     pub(super) steps: usize,
-    /// Tensors in each set and step.
+    /// Number of tensors in each set and step.
     pub(super) tensors: usize,
     pub(super) setup: Setup,
-    /// Steps at whose beginning tensor 0 changes its shape on all ranks.
+    /// Number of steps after which tensor 0 changes its shape on all ranks.
     pub(super) reshape_every: usize,
-    /// A rank that dies when it comes to this many submissions.
+    /// Rank that dies, and the number of the submission before which it does.
     pub(super) death: Option<(usize, usize)>,
-    /// The place of a set, a rank of it that submits another shape than the others for tensor 1, and the step.
+    /// Position of a set, a rank of it that submits another shape than the others for tensor 1, and
+    /// the step.
     pub(super) mismatch: Option<(usize, usize, usize)>,
+    pub(super) devices: Devices,
+}
+
+/// Where a job's tensors are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Devices {
+    /// All are in host memory.
+    #[default]
+    None,
+    /// Every second one is in device memory; its ticket completes with its batch.
+    Waiting,
+    /// The same; its ticket completes when its batch is launched.
+    Early,
 }
 
 impl Default for Job {
@@ -51,31 +65,32 @@ impl Default for Job {
             reshape_every: usize::MAX,
             death: None,
             mismatch: None,
+            devices: Devices::None,
         }
     }
 }
 
-/// A sum, or why there is none.
+/// Sum, or the error of the operation.
 pub(super) type Outcome = Result<Vec<i64>, Error>;
 
-/// What one rank saw of one set.
+/// Results of one rank in one set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) log: Log,
-    /// By step and tensor. A rank that dies takes its results with it.
+    /// Results by step and tensor; none for a rank that died.
     pub(super) results: Vec<Vec<Outcome>>,
 }
 
-/// What became of one set.
+/// Results of one set.
 #[derive(Clone, Debug)]
 pub(super) struct SetOutcome {
-    /// The job ranks of the set, and what each saw.
+    /// Job ranks of the set, and the results of each.
     pub(super) members: Vec<usize>,
     pub(super) seen: Vec<Seen>,
 }
 
 impl Job {
-    /// Every set's ranks, all ranks' first.
+    /// Returns the ranks of every set, the set of all ranks first.
     pub(super) fn members(&self) -> Vec<Vec<usize>> {
         let everybody = (0..self.ranks).collect();
         std::iter::once(everybody).chain(self.sets.clone()).collect()
@@ -86,7 +101,7 @@ impl Job {
         1 + tensor % 7 + usize::from(reshaped)
     }
 
-    /// The sum over the set at `place`, of job ranks `members`.
+    /// Returns the sum over the set at `place`, of job ranks `members`.
     pub(super) fn expected(&self, place: usize, members: &[usize], step: usize, tensor: usize) -> Vec<i64> {
         let mut expected = vec![0; self.elements(step, tensor)];
         for &rank in members {
@@ -99,7 +114,7 @@ impl Job {
         expected
     }
 
-    /// Runs the job and says what became of each set, all ranks' first.
+    /// Runs the job and returns the results of each set, the set of all ranks first.
     pub(super) fn run(&self) -> Vec<SetOutcome> {
         let world = if self.is_spread {
             World::spread(self.ranks, self.seed)
@@ -139,8 +154,8 @@ impl Job {
         outcomes
     }
 
-    /// What `rank` does: in each step it submits its tensors of all its sets in an order and at times of its own, and
-    /// then waits for all of them in another order.
+    /// Program of `rank`: in each step it submits the tensors of all its sets in an order and at
+    /// times of its own, and then waits for all of them in another order.
     fn program(&self, world: &World, rank: usize, sets: &[(usize, Member)]) -> Results {
         let mut results: Results = vec![Vec::new(); 1 + self.sets.len()];
         let mut submitted = 0;
@@ -167,14 +182,25 @@ impl Job {
                 }
                 world.sleep_until(world.now() + Duration::from_micros(world.draw(800)));
                 let name = format!("t{}", work.tensor);
-                work.ticket = work.member.submit_sum(&name, &mut work.buffer);
+                work.ticket = match self.devices {
+                    Devices::Waiting | Devices::Early if work.tensor % 2 == 0 => {
+                        let contribution = std::mem::take(&mut work.buffer);
+                        work.buffer = vec![0; contribution.len()];
+                        let is_early = self.devices == Devices::Early;
+                        work.member
+                            .submit_sum_on_device(&name, &mut work.buffer, contribution, is_early)
+                    }
+                    _ => work.member.submit_sum(&name, &mut work.buffer),
+                };
             }
             shuffle(world, &mut work, 1);
             for work in &work {
                 if let Ok(ticket) = &work.ticket {
                     work.member.wait(ticket, None);
+                    work.member.follow(ticket);
                 }
             }
+            sets.iter().for_each(|(_, member)| member.synchronize());
             work.sort_by_key(|work| work.tensor);
             sets.iter()
                 .for_each(|(place, _)| results[*place].push(Vec::new()));
@@ -191,10 +217,10 @@ impl Job {
     }
 }
 
-/// By set, step and tensor.
+/// Results by set, step and tensor.
 type Results = Vec<Vec<Vec<Outcome>>>;
 
-/// One tensor on its way.
+/// Tensor in flight.
 struct Work<'a> {
     place: usize,
     member: &'a Member,
@@ -203,7 +229,7 @@ struct Work<'a> {
     ticket: Result<Arc<Ticket>, Error>,
 }
 
-/// Moves one item in `one_in` to a place drawn from the world's seed.
+/// Moves one item in `one_in` to a position drawn from the simulation's seed.
 fn shuffle<T>(world: &World, items: &mut [T], one_in: u64) {
     for index in (1..items.len()).rev() {
         if world.draw(one_in) == 0 {

@@ -1,4 +1,5 @@
-//! A rank's engine in one simulated set: the real cycle and the real drivers on simulated interfaces.
+//! A rank's engine in one simulated set: the real cycle and the real drivers on simulated
+//! interfaces.
 //!
 //! The one place where simulated programs touch the runtime's interior.
 
@@ -8,13 +9,13 @@ use std::sync::{Arc, Mutex, TryLockError};
 
 use super::record::{Diary, Log, Recorder};
 use crate::clock::{Clock, Nanos, Reference};
-use crate::collective::simulated::SimulatedCollective;
+use crate::collective::asynchronous::OpenDevice;
+use crate::collective::simulated::{SimulatedCollective, SimulatedDevice};
 use crate::command::Command;
 use crate::context::ProcessSet;
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts, Stalls};
 use crate::error::Error;
-use crate::gpu;
 use crate::negotiation::{JOIN, OpKind, Params, ResponseCache};
 use crate::queue::{Entry, Output, TensorQueue, Ticket};
 use crate::settings::Settings;
@@ -50,12 +51,14 @@ pub(super) struct Member {
     world: Arc<World>,
     engine: Arc<Engine>,
     members: Vec<usize>,
+    device: Arc<SimulatedDevice>,
     log: Arc<Mutex<Log>>,
     diary: Arc<Mutex<Diary>>,
 }
 
 impl Member {
-    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's `rank_state`.
+    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's
+    /// `rank_state`.
     pub(super) fn start(
         world: &Arc<World>,
         set: &Arc<SimulatedSet>,
@@ -67,8 +70,30 @@ impl Member {
         Self::over(transport, world, set, setup, rank_state, None)
     }
 
-    /// [`start`](Self::start) over `transport` of a rank of `set`. `stalls` ends operations that wait too
-    /// long.
+    /// [`start`](Self::start) with tensors in device memory on `device`.
+    pub(super) fn on_device(
+        world: &Arc<World>,
+        set: &Arc<SimulatedSet>,
+        rank: usize,
+        setup: Setup,
+        device: Arc<dyn OpenDevice>,
+    ) -> Self {
+        let transport = Box::new(SimulatedTransport::new(set, rank));
+        let simulated = SimulatedDevice::new(set, rank);
+        let rank_state = RankState::default();
+        Self::with(
+            transport,
+            world,
+            set,
+            setup,
+            &rank_state,
+            None,
+            (simulated, device),
+        )
+    }
+
+    /// [`start`](Self::start) over `transport` of a rank of `set`. `stalls` ends operations that
+    /// wait too long.
     pub(super) fn over(
         transport: Box<dyn Transport>,
         world: &Arc<World>,
@@ -76,6 +101,28 @@ impl Member {
         setup: Setup,
         rank_state: &RankState,
         stalls: Option<Stalls>,
+    ) -> Self {
+        let simulated = SimulatedDevice::new(set, transport.rank());
+        let device = Arc::new(Arc::clone(&simulated));
+        Self::with(
+            transport,
+            world,
+            set,
+            setup,
+            rank_state,
+            stalls,
+            (simulated, device),
+        )
+    }
+
+    fn with(
+        transport: Box<dyn Transport>,
+        world: &Arc<World>,
+        set: &Arc<SimulatedSet>,
+        setup: Setup,
+        rank_state: &RankState,
+        stalls: Option<Stalls>,
+        (simulated, device): (Arc<SimulatedDevice>, Arc<dyn OpenDevice>),
     ) -> Self {
         let rank = transport.rank();
         let job_rank = set.members()[rank];
@@ -114,7 +161,7 @@ impl Member {
             is_world: set.members().len() == world.ranks(),
             settings: SettingsSource::Decides(Arc::new(SettingsCell::new(settings))),
             early: setup.early,
-            binding: Arc::new(gpu::DeviceBinding::new(Arc::clone(gpu::devices()), job_rank)),
+            device,
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
@@ -130,6 +177,7 @@ impl Member {
             world: Arc::clone(world),
             engine,
             members: set.members().to_vec(),
+            device: simulated,
             log,
             diary,
         }
@@ -137,14 +185,70 @@ impl Member {
 
     /// Submits the sum of `buffer` over the set, in place.
     ///
-    /// The buffer is neither moved nor touched until the ticket is complete. (A rank that vanishes frees it earlier;
-    /// then its other agents vanish without another look at it.)
+    /// The buffer is neither moved nor touched until the ticket is complete. (A rank that vanishes
+    /// frees it earlier; then its other agents vanish without another look at it.)
     pub(super) fn submit_sum(&self, name: &str, buffer: &mut [i64]) -> Result<Arc<Ticket>, Error> {
         let shape = [buffer.len()].into_iter().collect();
         let address = buffer.as_mut_ptr().cast::<u8>();
         // SAFETY: the caller keeps the buffer as said above.
         let span = unsafe { Span::new(address, address, size_of_val(buffer)) };
         self.submit(name, OpKind::Allreduce, Dtype::I64, shape, Some(span))
+    }
+
+    /// The same in device memory: the caller's stream writes `contribution` to the buffer after
+    /// some time. `is_early`: the ticket completes once the batch is launched.
+    ///
+    /// The buffer is neither moved nor touched until the ticket is complete and the stream is
+    /// [synchronized](Self::synchronize).
+    pub(super) fn submit_sum_on_device(
+        &self,
+        name: &str,
+        buffer: &mut [i64],
+        contribution: Vec<i64>,
+        is_early: bool,
+    ) -> Result<Arc<Ticket>, Error> {
+        assert_eq!(buffer.len(), contribution.len());
+        let address = buffer.as_mut_ptr().cast::<u8>();
+        // SAFETY: the caller keeps the buffer as said above.
+        let span = unsafe { Span::new(address, address, size_of_val(buffer)) };
+        let to = address.expose_provenance();
+        let write = move || {
+            let to = std::ptr::with_exposed_provenance_mut::<i64>(to);
+            // SAFETY: the buffer is as long, and the caller's until the stream is synchronized; a
+            // batch waits for this write.
+            unsafe { std::ptr::copy_nonoverlapping(contribution.as_ptr(), to, contribution.len()) };
+        };
+        let on = self.device.submit(is_early, write);
+        let mut params = Params::plain(
+            OpKind::Allreduce,
+            Dtype::I64,
+            [buffer.len()].into_iter().collect(),
+        );
+        params.device = Some(0);
+        self.engine.queue.submit(Entry {
+            name,
+            params: params.into(),
+            span: Some(span),
+            output: Output::Fixed,
+            on: Some(on),
+        })
+    }
+
+    /// Has the caller's stream wait for the result of a ticket that was complete before it.
+    pub(super) fn follow(&self, ticket: &Ticket) {
+        if let Some(ended) = ticket.awaited() {
+            ended.precede(SimulatedDevice::CALLERS).expect("it does not fail");
+        }
+    }
+
+    /// Waits until the caller's stream has done all that was put on it.
+    pub(super) fn synchronize(&self) {
+        self.device.synchronize();
+    }
+
+    /// Submits a tensor as it is.
+    pub(super) fn submit_entry(&self, entry: Entry<'_>) -> Result<Arc<Ticket>, Error> {
+        self.engine.queue.submit(entry)
     }
 
     /// Submits a barrier.
@@ -185,8 +289,8 @@ impl Member {
         })
     }
 
-    /// Waits for `ticket` as a caller does, until `deadline`, in the world's time, at most. Whether it drives the cycle meanwhile, where it
-    /// can, or leaves it to the background agent, is drawn.
+    /// Waits for `ticket` as a caller does, until `deadline`, in the world's time, at most. Whether
+    /// it drives the cycle meanwhile, where it can, or leaves it to the background agent, is drawn.
     pub(super) fn wait(&self, ticket: &Arc<Ticket>, deadline: Option<Nanos>) -> bool {
         let drives = self.world.draw(2) == 0;
         let (engine, awaited) = (Arc::clone(&self.engine), Arc::clone(ticket));
@@ -212,8 +316,8 @@ impl Member {
         assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
     }
 
-    /// The set as a program knows it, under the number `id`. What is submitted to it is waited for with
-    /// [`wait`](Self::wait).
+    /// The set as a program knows it, under the number `id`. What is submitted to it is waited for
+    /// with [`wait`](Self::wait).
     pub(super) fn process_set(&self, id: u32) -> ProcessSet {
         ProcessSet::around(Arc::clone(&self.engine), id, &self.members)
     }

@@ -1,16 +1,17 @@
-//! Whole jobs in the simulator: 2 to 64 ranks under a seed, with checkers watching (after TigerBeetle's VOPR).
+//! Simulation of whole jobs: 2 to 64 ranks under a seed, with checkers (after TigerBeetle's VOPR).
 //!
-//! Every rank runs a program: the same tensors in each step for each of its process sets, submitted in an order and at
-//! times of its own. The checkers then compare the members' logs of each set: the same batches in the same order,
-//! nothing lost, nothing twice, the right sums, settings switched at the same cycle; and after a death, an error that
-//! names the dead rank for every tensor that did not make it, in all sets.
+//! Every rank runs a program: the same tensors in each step for each of its process sets, submitted
+//! in an order and at times of its own. The checkers then compare the members' logs of each set:
+//! the same batches in the same order, no tensor lost or executed twice, correct sums, settings
+//! changed in the same cycle; and after a death, an error that names the dead rank for every tensor
+//! that was not completed, in all sets.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use proptest::prelude::*;
 
-use self::job::{Job, Outcome, SetOutcome};
+use self::job::{Devices, Job, Outcome, SetOutcome};
 use self::member::{Member, RankState, Setup};
 use crate::clock::Clock;
 use crate::error::{Error, PeerError};
@@ -19,6 +20,7 @@ use crate::transport::simulated::{SimulatedSet, World};
 
 mod clocks;
 mod commands;
+mod gpu;
 mod job;
 mod member;
 mod programs;
@@ -32,6 +34,10 @@ fn check_same_logs(outcomes: &[SetOutcome]) {
                 "same batches in the same order on every rank of {members:?}"
             );
             assert_eq!(
+                one.log.device_batches, seen[0].log.device_batches,
+                "same batches in the same order on every device of {members:?}"
+            );
+            assert_eq!(
                 one.log.versions, seen[0].log.versions,
                 "settings switch at the same cycle on every rank of {members:?}"
             );
@@ -43,7 +49,7 @@ fn check_same_logs(outcomes: &[SetOutcome]) {
     }
 }
 
-/// The sums of the set at `place` are right on all its ranks but `except`.
+/// Checks the sums of the set at `place` on all its ranks but `except`.
 fn check_sums(job: &Job, place: usize, outcome: &SetOutcome) {
     let SetOutcome { members, seen } = outcome;
     for step in 0..job.steps {
@@ -59,7 +65,8 @@ fn check_sums(job: &Job, place: usize, outcome: &SetOutcome) {
             }
         }
     }
-    let executed: usize = seen[0].log.batches.iter().map(Vec::len).sum();
+    let log = &seen[0].log;
+    let executed: usize = log.batches.iter().chain(&log.device_batches).map(Vec::len).sum();
     assert_eq!(executed, job.steps * job.tensors, "nothing lost, nothing twice");
 }
 
@@ -71,19 +78,19 @@ fn check_all(job: &Job) -> Vec<SetOutcome> {
     outcomes
 }
 
-/// The sets that `masks` describe, of a job of `ranks` ranks: one bit for each member.
+/// Returns the sets that `masks` describe, of a job of `ranks` ranks: one bit for each member.
 fn sets_of(masks: &[u8], ranks: usize) -> Vec<Vec<usize>> {
     let members = |mask: &u8| (0..ranks).filter(|rank| mask >> rank & 1 == 1).collect();
     let sets = masks.iter().map(members);
     sets.filter(|members: &Vec<usize>| !members.is_empty()).collect()
 }
 
-/// Up to three process sets beside that of all ranks; see [`sets_of`].
+/// Draws up to three process sets besides that of all ranks; see [`sets_of`].
 fn masks() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..4)
 }
 
-/// Capacities of the response cache, and what they may grow to.
+/// Draws the capacity of the response cache, and the capacity up to which it may grow.
 fn caches() -> impl Strategy<Value = (usize, usize)> {
     prop_oneof![Just((0, 0)), Just((3, 3)), Just((3, 9)), Just((1024, 1024))]
 }
@@ -97,10 +104,11 @@ proptest! {
         threshold_bytes in prop_oneof![Just(0u64), Just(100), Just(1 << 20)],
         (early, reshape_every, retune_every) in (any::<bool>(), 1usize..5, 0u64..5),
         is_spread in any::<bool>(),
+        devices in prop_oneof![Just(Devices::None), Just(Devices::Waiting), Just(Devices::Early)],
     ) {
         let setup = Setup { cache_capacity, cache_capacity_max, threshold_bytes, early, retune_every };
         let sets = sets_of(&masks, ranks);
-        check_all(&Job { ranks, seed, is_spread, sets, tensors, setup, reshape_every, ..Job::default() });
+        check_all(&Job { ranks, seed, is_spread, sets, tensors, setup, reshape_every, devices, ..Job::default() });
     }
 
     #[test]
@@ -109,15 +117,17 @@ proptest! {
         (victim, moment) in (0usize..8, 1usize..60),
         (cache_capacity, cache_capacity_max) in caches(),
         is_spread in any::<bool>(),
+        devices in prop_oneof![Just(Devices::None), Just(Devices::Waiting)],
     ) {
         let victim = victim % ranks;
         let setup = Setup { cache_capacity, cache_capacity_max, ..Job::default().setup };
         let sets = sets_of(&masks, ranks);
-        // It dies before the last step, so every set of it misses something.
-        let job = Job { ranks, seed, is_spread, sets, setup, death: Some((victim, moment)), ..Job::default() };
+        // It dies before the last step, so some tensors of each of its sets fail.
+        let job = Job { ranks, seed, is_spread, sets, setup, death: Some((victim, moment)), devices, ..Job::default() };
         let outcomes = job.run();
         let failed = |results: &[Outcome]| results.iter().any(Result::is_err);
-        // Where each rank first sees something fail in a set of the dead one: all ranks' at the latest.
+        // The step of each rank's first failure in a set with the dead rank: at the latest in the
+        // set of all ranks.
         let mut noticed = vec![usize::MAX; ranks];
         for SetOutcome { members, seen } in outcomes.iter().filter(|outcome| outcome.members.contains(&victim)) {
             for (&rank, one) in members.iter().zip(seen).filter(|(rank, _)| **rank != victim) {
@@ -144,6 +154,9 @@ proptest! {
                     let (batches, others) = (&one.log.batches, &other.log.batches);
                     let shorter = batches.len().min(others.len());
                     prop_assert_eq!(&batches[..shorter], &others[..shorter]);
+                    let (batches, others) = (&one.log.device_batches, &other.log.device_batches);
+                    let shorter = batches.len().min(others.len());
+                    prop_assert_eq!(&batches[..shorter], &others[..shorter]);
                 }
             }
         }
@@ -154,9 +167,10 @@ proptest! {
         (ranks, seed, masks) in (2usize..9, any::<u64>(), masks()),
         (place, culprit, step) in (0usize..4, 0usize..8, 0usize..6),
         (cache_capacity, cache_capacity_max) in caches(),
+        devices in prop_oneof![Just(Devices::None), Just(Devices::Waiting)],
     ) {
         let setup = Setup { cache_capacity, cache_capacity_max, ..Job::default().setup };
-        let mut job = Job { ranks, seed, sets: sets_of(&masks, ranks), setup, ..Job::default() };
+        let mut job = Job { ranks, seed, sets: sets_of(&masks, ranks), setup, devices, ..Job::default() };
         let place = place % (1 + job.sets.len());
         let members = &job.members()[place];
         let culprit = members[culprit % members.len()];
@@ -197,7 +211,7 @@ fn sixty_four_ranks() {
     let outcomes = check_all(&job);
     let log = &outcomes[0].seen[0].log;
     assert!(log.versions.last() > Some(&0), "settings have been switched");
-    // Some batches were hierarchical and some were not, while other tensors were on their way.
+    // Some batches were hierarchical and some were flat, while other tensors were in flight.
     let hierarchical = log
         .ways
         .iter()
@@ -208,7 +222,8 @@ fn sixty_four_ranks() {
 
 #[test]
 fn sets_that_overlap_in_a_ring_are_served_at_once() {
-    // With one thread for all sets, three ranks that begin with different sets would wait for one another.
+    // With one thread for all sets, three ranks that begin with different sets would wait for one
+    // another.
     for seed in 0..20 {
         check_all(&Job {
             ranks: 3,
@@ -231,6 +246,7 @@ fn one_seed_gives_one_run() {
         sets: vec![vec![0, 1, 3], vec![1, 2]],
         setup,
         reshape_every: 2,
+        devices: Devices::Early,
         ..Job::default()
     };
     for (one, other) in job.run().iter().zip(job.run()) {
@@ -247,7 +263,8 @@ fn one_seed_gives_one_run() {
 
 #[test]
 fn ranks_that_wait_for_different_tensors_are_not_served_by_cycles_for_ever() {
-    // Rank 0 waits for `a`, rank 1 for `b`: after both are known no cycle runs any more, however long they wait.
+    // Rank 0 waits for `a`, rank 1 for `b`: once both are known, no cycle runs, however long they
+    // wait.
     for seed in 0..4 {
         let world = World::new(2, seed);
         let set = SimulatedSet::new(&world, &[0, 1]);

@@ -1,4 +1,4 @@
-//! What one member of a simulated set saw of its cycles.
+//! Logs of one member of a simulated set, for the checkers.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,48 +10,53 @@ use crate::error::{Error, SettingsError};
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
 use crate::settings::{Settings, Versioned};
 use crate::sync::lock;
+use crate::timeline::Activity;
 use crate::transport::simulated::{SimulatedClock, World};
 
-/// What one rank saw in one set: the same on all of them.
+/// Log of one rank in one set; equal on all of them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Log {
-    /// The names of each batch's tensors.
+    /// Names of each batch's tensors.
     pub(super) batches: Vec<Vec<String>>,
-    /// Settings version in force in each cycle.
+    /// Names of the tensors of each batch on the device, in the order in which the batches ran.
+    pub(super) device_batches: Vec<Vec<String>>,
+    /// Version of the settings in force in each cycle.
     pub(super) versions: Vec<u64>,
-    /// Timeline commands that were applied, and after how many cycles.
+    /// Timeline commands that were applied, and the numbers of cycles before them.
     pub(super) commands: Vec<(usize, TimelineCommand)>,
-    /// Settings that came into force, and after how many cycles.
+    /// Settings that came into force, and the numbers of cycles before them.
     pub(super) switched: Vec<(usize, Versioned<Settings>)>,
-    /// What each batch that moved something went through, such as `SIM_ALLREDUCE_HIERARCHICAL`.
+    /// Activity of each batch with data, such as `SIM_ALLREDUCE_HIERARCHICAL`.
     pub(super) ways: Vec<&'static str>,
 }
 
-/// What one rank noted for itself.
+/// Log of one rank that differs between ranks.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Diary {
-    /// Steps and epochs that were marked.
+    /// Numbers of steps and epochs that were marked.
     pub(super) marks: (usize, usize),
     pub(super) alignments: Vec<Alignment>,
-    /// At the end of each cycle since the first alignment: how far off rank 0's clock was thought to be, and how far at
-    /// most.
+    /// Error of the estimate of rank 0's clock, and its stated bound, at the end of each cycle
+    /// since the first alignment.
     pub(super) off: Vec<(Duration, Duration)>,
-    /// Tensors that were ready everywhere, and since when on each rank: microseconds on rank 0's clock.
+    /// Tensors that were ready everywhere, and the time at which each rank was ready: microseconds
+    /// on rank 0's clock.
     pub(super) ready_us: Vec<(String, Vec<Option<u64>>)>,
 }
 
-/// Writes log and diary, and holds the way of every batch against the settings of its cycle; on set rank 0 it also changes
-/// the settings. It cannot write into a file named `no`.
+/// Observer that writes both logs and checks that every batch was flat or hierarchical as the
+/// settings of its cycle say; on set rank 0 it also changes the settings. It cannot write to a file
+/// named `no`.
 pub(super) struct Recorder {
     pub(super) log: Arc<Mutex<Log>>,
     pub(super) diary: Arc<Mutex<Diary>>,
     pub(super) world: Arc<World>,
-    /// This rank's clock.
+    /// Clock of this rank.
     pub(super) clock: SimulatedClock,
-    /// Changes them after every so many cycles; 0 = never.
+    /// Number of cycles after which it changes the settings; 0 = never.
     pub(super) retune_every: u64,
     pub(super) cycles: u64,
-    /// Ways that were held against the settings of their cycle.
+    /// Number of batches that were checked against the settings of their cycle.
     pub(super) checked: usize,
     pub(super) stalls: Option<Stalls>,
 }
@@ -72,7 +77,18 @@ impl Observer for Recorder {
             .map(|member| member.submission.tensor.name.to_string())
             .collect();
         let mut log = lock(&self.log);
-        log.batches.push(names);
+        match batch.on_device {
+            None => log.batches.push(names),
+            Some(activities) => {
+                assert!(batch.began <= batch.ended, "{:?} {:?}", batch.began, batch.ended);
+                let within =
+                    |activity: &Activity| activity.began >= batch.began && activity.ended <= batch.ended;
+                assert!(activities.iter().all(within));
+                let is_allreduce = |activity: &Activity| activity.name.ends_with("_ALLREDUCE");
+                assert!(activities.iter().any(is_allreduce));
+                log.device_batches.push(names);
+            }
+        }
         if let Some(stages) = batch.stages {
             log.ways.push(stages.collective);
         }

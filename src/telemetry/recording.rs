@@ -1,4 +1,4 @@
-//! What the timeline is told of a batch.
+//! Records executed batches on the timeline.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::observer::Executed;
 use crate::queue::Tensor;
 use crate::timeline::{Activity, BatchRecord, Member, TensorId, Track};
 
-/// The tensor's number on the timeline; asked for once.
+/// Returns the tensor's number on the timeline, which is requested once.
 pub(super) fn timeline_id(track: &mut Track, tensor: &Tensor) -> TensorId {
     match tensor.timeline_id.load(Ordering::Relaxed) {
         u32::MAX => {
@@ -23,14 +23,14 @@ pub(super) fn timeline_id(track: &mut Track, tensor: &Tensor) -> TensorId {
     }
 }
 
-/// Records an executed batch; `agreed` is when the ranks had agreed on its cycle.
+/// Records an executed batch; `agreed` is the time at which the ranks agreed on its cycle.
 pub(super) fn record(track: &mut Track, batch: &Executed<'_>, agreed: Nanos) {
     let op = batch.members[0].submission.params.kind;
     if op == OpKind::Agree {
         return;
     }
     for member in batch.members {
-        timeline_id(track, &member.submission.tensor); // registers what is new, before the record borrows the names
+        timeline_id(track, &member.submission.tensor); // registers new tensors before the record borrows the names
     }
     let activities = activities(batch);
     let record = BatchRecord {
@@ -55,8 +55,8 @@ pub(super) fn record(track: &mut Track, batch: &Executed<'_>, agreed: Nanos) {
     track.executed(&record, members);
 }
 
-/// What happened while a batch was executed, one after another: of a streaming collective the parts that do not
-/// overlap with others ([`horovod`](crate::timeline::horovod)).
+/// Returns the activities of a batch, one after another: for a streaming collective the parts that
+/// do not overlap with others ([`horovod`](crate::timeline::horovod)).
 fn activities(batch: &Executed<'_>) -> SmallVec<[Activity; 4]> {
     if let Some(activities) = batch.on_device {
         return activities.into();
@@ -133,7 +133,7 @@ mod tests {
                 (copy_out, 180, 200)
             ]
         );
-        // More than there was: the clocks of the two sides are read at different times.
+        // Longer than the batch: the clocks of the two sides are read at different times.
         assert_eq!(
             parts(80, 30, None),
             [

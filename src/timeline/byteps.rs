@@ -1,5 +1,5 @@
-//! Writer of BytePS's trace (`docs/timeline.md` in its repository): for each tensor a row for every
-//! synchronization as a whole, and one for each stage of it.
+//! Writer of BytePS's trace (`docs/timeline.md` in its repository): a row for each synchronization
+//! of a tensor, and one for each of its stages.
 //!
 //! ```text
 //! {
@@ -22,9 +22,9 @@
 //! }
 //! ```
 //!
-//! **What the stages are here.** BytePS reduces within a machine, pushes to servers, pulls, and broadcasts within
-//! the machine. Ronde's local backend has the first and the last, so the stages between (`COPYD2H`, `PUSH`, `PULL`,
-//! `COPYH2D`, …) do not appear: they do not happen.
+//! **Stages.** BytePS reduces within a machine, pushes to servers, pulls, and broadcasts within the
+//! machine. Ronde's local backend has the first and the last stage; those between (`COPYD2H`,
+//! `PUSH`, `PULL`, `COPYH2D`, …) do not occur.
 //!
 //! | row | from | until |
 //! |---|---|---|
@@ -33,12 +33,12 @@
 //! | `REDUCE` | the batch began to move | nothing was left but to copy results out: chunks are copied in, reduced and, the first ones, copied out |
 //! | `BROADCAST` | then | its result was in place |
 //!
-//! What is not reduced (allgather, broadcast, alltoall) has `COORDINATE_BROADCAST` and `BROADCAST` for the same two
-//! parts; a reducescatter ends with `REDUCE`. A batch is timed as a whole: its tensors have the same times. A
-//! tensor is one partition here, with the key that BytePS would give its first one: 65,536 times its number in
-//! order of first use.
+//! Operations without a reduction (allgather, broadcast, alltoall) have `COORDINATE_BROADCAST` and
+//! `BROADCAST` for the same two parts; a reducescatter ends with `REDUCE`. A batch is timed as a
+//! whole: its tensors have the same times. A tensor is one partition, with the key that BytePS
+//! would give its first partition: 65,536 times the tensor's number in order of first use.
 //!
-//! The file is written whole, when the last step has passed or when the process ends.
+//! The whole file is written at once, when the last step has passed or when the process ends.
 
 use std::io;
 use std::path::PathBuf;
@@ -53,25 +53,25 @@ use crate::clock::Nanos;
 use crate::knobs::StepRange;
 use crate::negotiation::OpKind;
 
-/// Synchronizations kept, some 200 MB: a hundred steps of forty thousand tensors.
+/// Most synchronizations kept, some 200 MB: a hundred steps of forty thousand tensors.
 const ROWS_MAX: usize = 1 << 22;
 
-/// The partition's key is the tensor's, shifted by this.
+/// Bits by which a tensor's number is shifted in the keys of its partitions.
 const KEY_SHIFT: u32 = 16;
 
-/// A trace that is being recorded.
+/// Trace that is being recorded.
 pub(super) struct Trace {
     path: PathBuf,
     window: Window,
     line: Line,
-    /// By serial number.
+    /// Tensors by serial number.
     tensors: Vec<Tensor>,
-    /// Tensors that have been used so far.
+    /// Number of tensors used so far.
     used: u64,
     rows: usize,
-    /// The highest step seen.
+    /// Highest step seen.
     latest: u64,
-    /// Whether this is the rank that says what concerns all.
+    /// Whether this rank reports events that concern all ranks.
     speaks: bool,
 }
 
@@ -82,7 +82,7 @@ struct Tensor {
     rounds: Vec<Round>,
 }
 
-/// One synchronization. Microseconds since 1970.
+/// One synchronization; times in microseconds since 1970.
 #[derive(Clone, Copy)]
 struct Round {
     kind: OpKind,
@@ -106,17 +106,17 @@ impl Trace {
         }
     }
 
-    /// Makes sure, at the beginning, that there is a folder that can be written to.
+    /// Checks, at the start, that the folder exists or can be created, and is writable.
     pub(super) fn prepare(&self, files: &mut dyn Files) -> io::Result<()> {
         prepare_whole(files, &self.path)
     }
 
-    /// A tensor has travelled `count` times now.
+    /// Records that a tensor has been executed `count` times.
     pub(super) fn counted(&mut self, count: u64) {
         self.window.counted(count);
     }
 
-    /// A tensor that this rank submitted has travelled, in step `step`.
+    /// Records the execution of a tensor that this rank submitted, in step `step`.
     pub(super) fn executed(
         &mut self,
         tensor: &TensorName,
@@ -173,26 +173,27 @@ impl Trace {
         let path = self.path.display();
         let seen = self.latest.max(steps.marked());
         if seen == 0 {
-            return; // the job has not begun
+            return; // the job has not started
         }
-        // The other ranks have seen as many, and need not say so too.
+        // The other ranks have seen as many steps, and do not repeat the warning.
         let last = self.window.range.last.filter(|&last| seen < last);
         if let Some(last) = last.filter(|_| self.speaks) {
             tracing::warn!(
-                "the BytePS trace {path} is to have steps {} to {last}, but there were {seen}; set \
+                "the BytePS trace {path} should have steps {} to {last}, but the job had only {seen}; set \
                  BYTEPS_TRACE_START_STEP and BYTEPS_TRACE_END_STEP to steps that the job reaches",
                 self.window.range.first
             );
         }
         if dropped > 0 {
-            tracing::warn!("the BytePS trace {path} lacks what travelled in {dropped} dropped cycles");
+            tracing::warn!("the BytePS trace {path} is incomplete: {dropped} cycles were dropped");
         }
         if let Err(error) = write_whole(files, &self.path, &self.text()) {
             tracing::error!("cannot write the BytePS trace {path} (BYTEPS_TRACE_DIR): {error}");
         }
     }
 
-    /// Rows lie together as BytePS has them: by tensor, the whole ones first, then stage by stage.
+    /// Returns the text. Rows are ordered as in BytePS: by tensor, the whole synchronizations
+    /// first, then stage by stage.
     fn text(&self) -> Vec<u8> {
         let mut rows = Rows {
             text: b"{\n    \"traceEvents\": [\n".to_vec(),
@@ -217,7 +218,7 @@ impl Trace {
 
 type Stage = (&'static str, fn(&Round) -> Option<(u64, u64)>);
 
-/// The stages, and where they lie in a synchronization that has them.
+/// Stages, with their times within a synchronization that has them.
 const STAGES: [Stage; 4] = [
     (".COORDINATE_REDUCE", |round| {
         round

@@ -1,7 +1,7 @@
 //! Timeline of a process: owns the tracks, and starts and stops their recording.
 //!
-//! The engines of all process sets share it. Each has a [`Track`] of its own; one writer thread, started when there
-//! is something to record, empties the tracks into the files.
+//! The engines of all process sets share it. Each has a [`Track`] of its own; one writer thread,
+//! started with the first recording, writes the events of the tracks to the files.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -20,36 +20,37 @@ use crate::command::TimelineCommand;
 use crate::error::{Error, SettingsError};
 use crate::sync::lock;
 
-/// Words in a ring: 8 MiB, about a tenth of a second of the busiest job (1,000 small tensors a millisecond), so
-/// that a hiccup of the disk loses nothing.
+/// Words in a ring: 8 MiB, about a tenth of a second of the busiest job (1,000 small tensors a
+/// millisecond), so that no event is lost during a short delay of the disk.
 const RING_WORDS: usize = 1 << 20;
 
-/// Records what one process does. See the module.
+/// Timeline of one process.
 #[derive(Debug)]
 pub struct Timeline {
     options: Options,
     shared: Arc<Shared>,
     pub(super) ring_words: usize,
     commands: Sender<Command>,
-    /// Who rings it, once it runs.
+    /// Writer thread to wake, once it runs.
     bell: OnceLock<Thread>,
     writer: Mutex<WriterThread>,
     process: u32,
 }
 
-/// What the tracks and the writer thread share besides the rings.
+/// State shared by the tracks and the writer thread, besides the rings.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// What is recorded: 0 or bits of [`writer`](super::writer). Set by the writer, looked at by each cycle.
+    /// Kinds of events that are recorded: 0 or bits of [`writer`](super::writer). Set by the
+    /// writer, read by each cycle.
     pub(super) recording: AtomicU32,
-    /// Somebody has rung the writer, which has not come round yet: one wake-up is enough.
+    /// Whether the writer has been woken and has not run yet: one wake-up is enough.
     pub(super) rung: AtomicBool,
-    /// Cycles dropped so far by all tracks, as the writer has seen them.
+    /// Cycles dropped so far by all tracks, as counted by the writer.
     pub(super) dropped_cycles: AtomicU64,
 }
 
 enum WriterThread {
-    /// Nothing has been recorded so far.
+    /// No recording has started so far.
     Unstarted(Box<Writer>),
     Running(JoinHandle<()>),
     Over,
@@ -66,10 +67,12 @@ impl std::fmt::Debug for WriterThread {
 }
 
 impl Timeline {
-    /// The timeline of a process. Begins to record, if the options say so; the present is the files' time 0.
+    /// Creates the timeline of a process. Starts recording, if the options say so; the present is
+    /// time 0 of the files.
     ///
     /// # Errors
-    /// [`SettingsError::Output`] for a file or folder that cannot be written, or a thread that cannot be started.
+    /// [`SettingsError::Output`] for a file or folder that cannot be written, or a thread that
+    /// cannot be started.
     pub fn new(options: Options, clock: &dyn Clock) -> Result<Arc<Self>, Error> {
         Self::with_files(options, clock, Box::new(Disk), RING_WORDS)
     }
@@ -100,7 +103,7 @@ impl Timeline {
         });
         let options = &timeline.options;
         if options.byteps.is_some() || (options.dynamic && options.steps.is_some() && options.has_file()) {
-            // Steps are counted from the first on.
+            // Steps are counted from the first one.
             timeline.call(|reply| Command::Watch { reply })?;
         }
         if let Some(path) = options.path.clone() {
@@ -109,22 +112,22 @@ impl Timeline {
         Ok(timeline)
     }
 
-    /// A track of its own for one engine: of the process set `set` (`None`: that of all ranks), in which this rank
-    /// is number `rank`. The tensors of sets other than that of all ranks have the set's number behind their names:
-    /// `gradient [set 2]`.
+    /// Creates the track of one engine: that of the process set `set` (`None`: the set of all
+    /// ranks), in which this rank is number `rank`. The set's number is appended to the names of
+    /// tensors of other sets than that of all ranks: `gradient [set 2]`.
     pub fn track(self: &Arc<Self>, set: Option<u32>, rank: usize) -> Track {
         Track::new(Arc::clone(self), set, rank)
     }
 
-    /// This process's rank in the job.
+    /// Rank of this process in the job.
     pub fn rank(&self) -> usize {
         self.options.rank
     }
 
-    /// Applies a command of rank 0 and returns when it is done. See [`TimelineCommand`].
+    /// Applies a command of rank 0 and returns when that is done. See `TimelineCommand`.
     ///
     /// # Errors
-    /// [`SettingsError::Output`] for a file that cannot be written; nothing is recorded then.
+    /// [`SettingsError::Output`] for a file that cannot be written; nothing is then recorded.
     pub fn apply(&self, command: &TimelineCommand) -> Result<(), Error> {
         match command {
             TimelineCommand::Start { path, mark_cycles } => self.start(path, *mark_cycles),
@@ -132,7 +135,7 @@ impl Timeline {
         }
     }
 
-    /// Records into `path`, or beside it if this is not rank 0 and it records at all.
+    /// Records into `path`, or on other ranks that record, into a file beside it.
     fn start(&self, path: &Path, mark_cycles: bool) -> Result<(), Error> {
         if !self.options.has_file() {
             return Ok(());
@@ -152,7 +155,7 @@ impl Timeline {
         self.call(|reply| Command::Stop { reply })
     }
 
-    /// Takes in how this rank's clock relates to rank 0's.
+    /// Applies a measurement of the offset between this rank's clock and rank 0's.
     pub fn align(&self, alignment: &Alignment) {
         if let WriterThread::Unstarted(writer) = &mut *lock(&self.writer) {
             writer.align(alignment);
@@ -161,12 +164,12 @@ impl Timeline {
         self.send(Command::Aligned(*alignment));
     }
 
-    /// Cycles dropped so far because a ring was full, as far as the writer has seen.
+    /// Cycles dropped so far because a ring was full, as counted by the writer.
     pub fn dropped_cycles(&self) -> u64 {
         self.shared.dropped_cycles.load(Ordering::Relaxed)
     }
 
-    /// Writes everything that the tracks have handed over, and closes the files for good.
+    /// Writes all events that the tracks have handed over, and closes the files.
     pub fn finish(&self) {
         if self.is_foreign() {
             return;
@@ -182,24 +185,24 @@ impl Timeline {
         }
     }
 
-    /// What is recorded.
+    /// Kinds of events that are recorded.
     pub(super) fn recording(&self) -> u32 {
         self.shared.recording.load(Ordering::Relaxed)
     }
 
-    /// Whether this is a forked child of the process whose timeline it is: the thread does not exist here, and the
-    /// files are the parent's.
+    /// Whether this process was forked from the one that owns the timeline: the thread does not
+    /// exist here, and the files belong to the parent.
     pub(super) fn is_foreign(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Leaves word for the writer, for when it comes round.
+    /// Sends a command to the writer, which handles it when it next runs.
     pub(super) fn send(&self, command: Command) {
-        // Fails when the timeline is over: then nobody need know.
+        // Fails when the timeline has ended: the command is then not needed.
         let _ = self.commands.send(command);
     }
 
-    /// Has the writer come round, unless it has been told already.
+    /// Wakes the writer, unless it has been woken already.
     pub(super) fn ring_bell(&self) {
         if !self.shared.rung.load(Ordering::Relaxed) {
             self.shared.rung.store(true, Ordering::Relaxed);
@@ -213,7 +216,7 @@ impl Timeline {
         }
     }
 
-    /// Has the writer, which is started if need be, do something, and waits for its answer.
+    /// Sends a command to the writer, which is started if necessary, and waits for its answer.
     fn call(&self, command: impl FnOnce(Sender<Answer>) -> Command) -> Result<(), Error> {
         let (reply, answer) = channel();
         let command = command(reply);
@@ -244,10 +247,10 @@ impl Timeline {
     }
 }
 
-/// What the writer says to a command.
+/// The writer's answer to a command.
 pub(super) type Answer = Result<(), Error>;
 
-/// A timeline that cannot be written.
+/// Error of a timeline that cannot be written.
 pub(super) fn output(path: PathBuf, error: std::io::Error) -> Error {
     Error::Settings(SettingsError::Output {
         what: "the timeline",
@@ -260,7 +263,7 @@ pub(super) fn output(path: PathBuf, error: std::io::Error) -> Error {
 impl Drop for Timeline {
     fn drop(&mut self) {
         if self.is_foreign() {
-            // The lock may have been the parent's at the fork: it is not taken.
+            // The parent may have held the lock at the fork: it is not taken.
             let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(std::mem::replace(writer, WriterThread::Over));
             return;

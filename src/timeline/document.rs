@@ -1,5 +1,5 @@
-//! A file in Horovod's format: plain, which is valid JSON at any moment, or compressed. A file that reaches the size
-//! limit is started anew.
+//! File in Horovod's format: plain, which is valid JSON at any moment, or compressed. A file that
+//! reaches the size limit is replaced by a new one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,25 +11,26 @@ use super::options::Options;
 use super::sink::Sink;
 use crate::settings::Settings;
 
-/// Text is written out as soon as it is this long; bounds the buffer.
+/// Length at which text is written to the file; bounds the buffer.
 const TEXT_MAX_BYTES: usize = 1 << 20;
 
-/// See the module.
+/// Open file in Horovod's format.
 pub(super) struct Document {
     path: PathBuf,
     sink: Sink,
-    /// The file that `sink` writes: `path`, or the older file if no new one could be made.
+    /// File that `sink` writes: `path`, or the older file if no new one could be created.
     sink_path: PathBuf,
     pub(super) format: Format,
-    /// Cycles dropped before it began.
+    /// Cycles dropped before this file began.
     dropped_before: u64,
     dropped_said: u64,
-    /// Half of what it and the older file may come to; 0 for no bound.
+    /// Half of the size limit of this and the older file together; 0 for no limit.
     half_bytes: u64,
 }
 
 impl Document {
-    /// Writes the head of the file. `settings` are in force now, and `dropped` cycles have been lost before.
+    /// Writes the head of the file. `settings` are in force, and `dropped` cycles have been lost
+    /// before.
     pub(super) fn create(
         files: &mut dyn Files,
         path: &Path,
@@ -55,17 +56,17 @@ impl Document {
         &self.path
     }
 
-    /// Whether there is so much text that it should be written.
+    /// Whether the text is long enough to be written to the file.
     pub(super) fn is_long(&self) -> bool {
         self.format.text().len() >= self.text_max_bytes()
     }
 
-    /// Whether another text might not fit in its half of the bound.
+    /// Whether another text might not fit in this file's half of the limit.
     pub(super) fn is_full(&self) -> bool {
         self.half_bytes > 0 && self.sink.bytes() + self.text_max_bytes() as u64 > self.half_bytes
     }
 
-    /// Whether it has come to the whole bound.
+    /// Whether the file has reached the whole limit.
     pub(super) fn is_overfull(&self) -> bool {
         self.half_bytes > 0 && self.sink.bytes() > 2 * self.half_bytes
     }
@@ -77,7 +78,7 @@ impl Document {
         }
     }
 
-    /// Says how many cycles have been dropped so far; true if that is news.
+    /// Records the number of cycles dropped so far; returns whether it has changed.
     pub(super) fn dropped(&mut self, dropped: u64) -> bool {
         let here = dropped.saturating_sub(self.dropped_before);
         let news = here > self.dropped_said;
@@ -88,7 +89,7 @@ impl Document {
         news
     }
 
-    /// Writes what the format holds.
+    /// Writes the text that the format holds.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         let text = self.format.text_mut();
         if text.is_empty() {
@@ -97,7 +98,7 @@ impl Document {
         self.sink.write(text)
     }
 
-    /// Makes this the older file and begins the next one.
+    /// Renames this file to the older file and begins the next one.
     pub(super) fn rotate(
         &mut self,
         files: &mut dyn Files,
@@ -118,7 +119,7 @@ impl Document {
         self.flush()
     }
 
-    /// Writes the rest and closes the file.
+    /// Writes the remaining text and closes the file.
     pub(super) fn close(mut self) {
         let written = self.flush().and_then(|()| self.sink.finish());
         if let Err(error) = written {

@@ -1,4 +1,5 @@
-//! The open files: a document in Horovod's format, a trace in BytePS's, both or none; selects the records for each.
+//! Open files: a document in Horovod's format, a trace in BytePS's, both or none; selects the
+//! records for each.
 
 use std::io;
 use std::path::Path;
@@ -17,24 +18,24 @@ use super::writer::{MARK_CYCLES, RECORDING};
 use crate::clock::{Alignment, Nanos};
 use crate::error::SettingsError;
 
-/// See the module.
+/// Files that the writer has open.
 pub(super) struct Documents {
     options: Options,
     line: Line,
     files: Box<dyn Files>,
     horovod: Option<Document>,
     mark_cycles: bool,
-    /// Steps that Horovod's format is restricted to.
+    /// Steps that the file in Horovod's format is restricted to.
     window: Option<Window>,
     byteps: Option<Trace>,
-    /// Steps are counted: something depends on them.
+    /// Whether steps are counted, because a file depends on them.
     counts: bool,
     steps: Steps,
-    /// A cycle that has begun, to be marked if something in it is recorded.
+    /// Start of the current cycle, to be marked if a record of the cycle is written.
     cycle: Option<Nanos>,
-    /// Tensors that have been negotiated and have not travelled yet.
+    /// Number of tensors that have been negotiated and not executed yet.
     under_way: usize,
-    /// Dropped cycles so far.
+    /// Cycles dropped so far.
     dropped: u64,
     dropped_said: bool,
 }
@@ -68,7 +69,7 @@ impl Documents {
         }
     }
 
-    /// What the tracks are to record.
+    /// Kinds of events that the tracks have to record.
     pub(super) fn recording(&self) -> u32 {
         let marks = if self.mark_cycles { MARK_CYCLES } else { 0 };
         let comes = |window: &Window| self.options.dynamic && !window.is_over(&self.steps);
@@ -80,7 +81,7 @@ impl Documents {
         }
     }
 
-    /// Makes sure that what is to be recorded can be.
+    /// Checks that the files can be written.
     pub(super) fn watch(&mut self) -> Answer {
         if let (Some(trace), Some(byteps)) = (&self.byteps, &self.options.byteps)
             && let Err(error) = trace.prepare(&mut *self.files)
@@ -128,7 +129,7 @@ impl Documents {
         self.cycle = None;
     }
 
-    /// Ends all.
+    /// Ends all files.
     pub(super) fn finish(&mut self) {
         self.say_if_empty();
         self.stop();
@@ -137,7 +138,7 @@ impl Documents {
         }
     }
 
-    /// Says so if the job has not come to the steps that its file is to have.
+    /// Warns if the job has not reached the steps that its file is restricted to.
     fn say_if_empty(&self) {
         let seen = self.steps.seen();
         if let (Some(window), Some(document)) = (&self.window, &self.horovod)
@@ -145,7 +146,7 @@ impl Documents {
             && seen < window.range.first
         {
             tracing::warn!(
-                "the timeline {} is to begin with step {}, but there were {seen}, so it is empty; set \
+                "the timeline {} should begin with step {}, but the job had only {seen} steps, so it is empty; set \
                  RONDE_TIMELINE_STEPS to steps that the job reaches",
                 document.path().display(),
                 window.range.first
@@ -160,7 +161,7 @@ impl Documents {
         }
     }
 
-    /// Takes in a record of the track that `names` belong to.
+    /// Processes a record of the track that `names` belongs to.
     pub(super) fn record(&mut self, names: &Names, record: Record<'_>) {
         self.rotate_if_full();
         match record {
@@ -173,7 +174,7 @@ impl Documents {
             }
             Record::Step { number, at } => {
                 self.steps.mark(number, self.line.reference_ns(at));
-                // The end of the step before is the beginning of the first.
+                // The end of the previous step is the start of the first one.
                 let held = |window: &Window| window.holds(number);
                 let step = number + u64::from(!self.window.as_ref().is_none_or(held));
                 if let Some(document) = self.document(step) {
@@ -244,7 +245,7 @@ impl Documents {
                 let MemberWords {
                     submitted, output, ..
                 } = member;
-                // Of the others' tracks, nobody has said when the tensor was negotiated.
+                // The tracks of the other ranks have no time at which the tensor was negotiated.
                 if let Some(submitted) = submitted.filter(|_| names.rank > 0) {
                     document
                         .format
@@ -261,7 +262,7 @@ impl Documents {
         }
     }
 
-    /// Writes what there is to be written now; `dropped` cycles have been lost so far.
+    /// Writes pending text; `dropped` cycles have been lost so far.
     pub(super) fn flush(&mut self, dropped: u64) {
         self.dropped = dropped;
         let over = |window: &Window| window.is_over(&self.steps);
@@ -289,7 +290,7 @@ impl Documents {
         }
     }
 
-    /// Something was put into Horovod's document.
+    /// Notes that the document in Horovod's format has new text.
     fn written(&mut self) {
         if self.horovod.as_ref().is_some_and(Document::is_long) {
             self.flush_horovod();
@@ -303,8 +304,8 @@ impl Documents {
         }
     }
 
-    /// Goes on in a new file where this one is full: between cycles, as far as its size allows, so that what a tensor did
-    /// stands in one file.
+    /// Continues in a new file when this one is full: between cycles, as far as its size allows, so
+    /// that all events of a tensor's operation are in one file.
     fn rotate_if_full(&mut self) {
         if let Some(document) = &mut self.horovod
             && document.is_full()
@@ -316,7 +317,7 @@ impl Documents {
         }
     }
 
-    /// Says, once, that a write has failed, and ends the recording.
+    /// Reports the first failed write, and ends the recording.
     fn or_give_up(&mut self, written: io::Result<()>) {
         let Err(error) = written else { return };
         if let Some(document) = self.horovod.take() {
@@ -329,12 +330,13 @@ impl Documents {
         }
     }
 
-    /// The step of a tensor submitted at `at`; 0 where steps do not matter.
+    /// Step of a tensor submitted at `at`; 0 where steps are not counted.
     fn step(&self, serial: u32, at: i64) -> u64 {
         if self.counts { self.steps.of(serial, at) } else { 0 }
     }
 
-    /// Horovod's document, if `step` is to be in it; a cycle whose beginning is to be marked then is.
+    /// Returns the document in Horovod's format if it contains `step`; marks the start of the cycle
+    /// if that is still to be marked.
     fn document(&mut self, step: u64) -> Option<&mut Document> {
         if self.window.as_ref().is_some_and(|window| !window.holds(step)) {
             return None;
@@ -353,9 +355,10 @@ impl Documents {
     }
 }
 
-/// When rank `rank` had a tensor ready, on rank 0's clock: in which of its steps that was is the tensor's step here,
-/// though another rank may be a step ahead. The first of the others counts for one that has joined. Ticks have no
-/// nanoseconds: what is submitted right behind a mark is behind it.
+/// Time at which rank `rank` had a tensor ready, on rank 0's clock. That rank's step at this time
+/// is the tensor's step in this file, even if another rank is one step ahead. For a joined rank,
+/// the first of the other ranks is used. Ticks have no nanoseconds: a tensor submitted directly
+/// after a mark counts as after it.
 fn ready_ns(ticks: &[u64], rank: u64) -> Option<i64> {
     let mut ticks = ticks.iter().map(|&tick| record::tick(tick));
     let own = ticks.clone().find(|&(of, _)| of == rank).map(|(_, us)| us);

@@ -5,67 +5,68 @@ use crate::collective::Phases;
 use crate::negotiation::OpKind;
 use crate::tensor::Dtype;
 
-/// A tensor registered with a [`Track`](super::Track), which numbers its own from 1.
+/// Tensor registered with a [`Track`](super::Track); each track numbers its tensors from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorId(pub(super) u32);
 
 impl TensorId {
-    /// Stands for every tensor beyond [`TENSORS_MAX`]: its events are left out.
+    /// Any tensor beyond [`TENSORS_MAX`]: its events are not recorded.
     pub(super) const UNRECORDED: Self = Self(0);
 
-    /// The number, to be kept beside the tensor.
+    /// Returns the number, to be stored with the tensor.
     pub(crate) fn number(self) -> u32 {
         self.0
     }
 
-    /// The tensor with a number kept from [`number`](Self::number).
+    /// Returns the tensor of a number returned by [`number`](Self::number).
     pub(crate) fn from_number(number: u32) -> Self {
         Self(number)
     }
 }
 
-/// Tensors that one track, and one file, can hold. Names with counters in them never end; a viewer gives up long
-/// before this.
+/// Most tensors of one track, and of one file. A job whose names contain counters creates new ones
+/// without end; a viewer fails long before this number.
 pub(crate) const TENSORS_MAX: u32 = 1 << 20;
 
-/// Something that happened inside an operation, such as `SHM_ALLREDUCE`. The activities of one operation come in
-/// order and do not overlap.
+/// Part of an operation, such as `SHM_ALLREDUCE`. The activities of one operation are in order and
+/// do not overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// Its name in the file: one of Horovod's (`horovod/common/common.h`) or `SHM_*`.
+    /// Name in the file: one of Horovod's (`horovod/common/common.h`) or `SHM_*`.
     pub name: &'static str,
-    /// When it began.
+    /// Start of the activity.
     pub began: Nanos,
-    /// When it ended.
+    /// End of the activity.
     pub ended: Nanos,
-    /// Whether it is the one that the batch's [`Phases`] were measured in.
+    /// Whether the batch's [`Phases`] were measured in this activity.
     pub measured: bool,
 }
 
-/// What the members of one executed batch have in common.
+/// Data that the members of one executed batch share.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchRecord<'a> {
-    /// The operation.
+    /// Operation of the batch.
     pub op: OpKind,
-    /// When the ranks had agreed on what the cycle moves.
+    /// Time at which the ranks agreed on the tensors of the cycle.
     pub agreed: Nanos,
-    /// When its execution began.
+    /// Start of the execution.
     pub began: Nanos,
-    /// When its results were in place.
+    /// Time at which the results were in place.
     pub ended: Nanos,
-    /// What happened in between.
+    /// Activities of the batch.
     pub activities: &'a [Activity],
-    /// Where the collective's time went.
+    /// Time of the collective by phase.
     pub phases: Phases,
 }
 
 /// One tensor of an executed batch.
 #[derive(Clone, Copy, Debug)]
 pub struct Member<'a> {
-    /// The tensor.
+    /// Number of the tensor.
     pub tensor: TensorId,
-    /// When this rank submitted it; `None` if it has not: it has joined.
+    /// Time at which this rank submitted it; `None` if it has joined and did not.
     pub submitted: Option<Nanos>,
-    /// Element type and shape of the output; `None` where there is none (a barrier, the root of a broadcast).
+    /// Element type and shape of the output; `None` where there is none (a barrier, the root of a
+    /// broadcast).
     pub output: Option<(Dtype, &'a [usize])>,
 }

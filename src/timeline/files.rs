@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// Makes files.
+/// File operations of a timeline.
 pub(super) trait Files: Send {
-    /// Makes and empties a file.
+    /// Creates a file, or truncates an existing one.
     fn create(&mut self, path: &Path) -> io::Result<Box<dyn Output>>;
-    /// Gives a file another name, in place of one that has it.
+    /// Renames a file, replacing one with the new name.
     fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
     /// Deletes a file.
     fn remove(&mut self, path: &Path) -> io::Result<()>;
-    /// Makes a folder and those that it lies in.
+    /// Creates a folder and its parents.
     fn create_folder(&mut self, path: &Path) -> io::Result<()>;
 }
 
-/// Where text goes; a file, and in tests one that fails.
+/// Destination of text: a file, or in tests one that fails.
 pub(super) trait Output: Send {
-    /// Writes the beginning of `text` at `offset`, as much as the system takes at once, and returns the
-    /// number of bytes.
+    /// Writes the beginning of `text` at `offset`, as much as the system accepts at once, and
+    /// returns the number of bytes.
     fn write_at(&mut self, text: &[u8], offset: u64) -> io::Result<usize>;
-    /// Cuts what is behind `length`.
+    /// Truncates the file to `length` bytes.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
-/// A text of which only the beginning could be written.
+/// Error of a text of which only the beginning could be written.
 #[derive(Debug)]
 pub(super) struct Incomplete {
     /// Bytes of the text that are in the file.
@@ -58,7 +58,7 @@ pub(super) fn write_all_at(output: &mut dyn Output, text: &[u8], offset: u64) ->
     Ok(())
 }
 
-/// The machine's.
+/// File operations on the file system.
 pub(super) struct Disk;
 
 impl Files for Disk {
@@ -67,7 +67,7 @@ impl Files for Disk {
             .write(true)
             .create(true)
             .truncate(true)
-            .custom_flags(OFlags::NONBLOCK.bits() as i32) // a pipe without a reader is an error, not a wait
+            .custom_flags(OFlags::NONBLOCK.bits() as i32) // for a pipe without a reader: an error instead of a wait
             .open(path)?;
         Ok(Box::new(file))
     }
@@ -95,7 +95,8 @@ impl Output for File {
     }
 }
 
-/// Writes a file whole: whoever reads it finds all of it or what was there before. Nothing else is left if it fails.
+/// Writes a whole file atomically: a reader finds either the new contents or the previous ones. On
+/// failure no temporary file stays.
 pub(super) fn write_whole(files: &mut dyn Files, path: &Path, text: &[u8]) -> io::Result<()> {
     let unfinished = unfinished(path);
     let mut output = begin_whole(files, path)?;
@@ -104,7 +105,8 @@ pub(super) fn write_whole(files: &mut dyn Files, path: &Path, text: &[u8]) -> io
     written.inspect_err(|_| drop(files.remove(&unfinished)))
 }
 
-/// Makes the folder of a file that is to be [written whole](write_whole), and finds out whether it can be written there.
+/// Creates the folder of a file that is to be [written whole](write_whole), and checks that it is
+/// writable.
 pub(super) fn prepare_whole(files: &mut dyn Files, path: &Path) -> io::Result<()> {
     begin_whole(files, path)?;
     files.remove(&unfinished(path))
@@ -117,15 +119,15 @@ fn begin_whole(files: &mut dyn Files, path: &Path) -> io::Result<Box<dyn Output>
     files.create(&unfinished(path))
 }
 
-/// The name of a file until it is whole.
+/// Name of a file until it is complete.
 fn unfinished(path: &Path) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
     name.push(".tmp");
     name.into()
 }
 
-/// The file of rank `rank` where rank 0's is `path`: `t.json` → `t.rank1.json`, `t.json.gz` → `t.rank1.json.gz`,
-/// `t` → `t.rank1`.
+/// Returns rank `rank`'s file name where rank 0's is `path`: `t.json` → `t.rank1.json`, `t.json.gz`
+/// → `t.rank1.json.gz`, `t` → `t.rank1`.
 pub(crate) fn of_rank(path: &Path, rank: usize) -> PathBuf {
     if rank == 0 {
         return path.to_owned();
@@ -133,17 +135,18 @@ pub(crate) fn of_rank(path: &Path, rank: usize) -> PathBuf {
     with_infix(path, &format!(".rank{rank}"))
 }
 
-/// What becomes of `path` when it has grown too large and a new one begins: `t.json` → `t.old.json`.
+/// Returns the name that `path` gets when it has grown too large and a new file begins: `t.json` →
+/// `t.old.json`.
 pub(crate) fn older(path: &Path) -> PathBuf {
     with_infix(path, ".old")
 }
 
-/// Whether the file is to be compressed.
+/// Whether the file is compressed, according to its name.
 pub(super) fn is_gz(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "gz")
 }
 
-/// `path` with `infix` before its extension, or at its end.
+/// Returns `path` with `infix` before its extension, or at its end.
 fn with_infix(path: &Path, infix: &str) -> PathBuf {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let name = path.file_name().map_or(&[][..], |name| name.as_bytes());

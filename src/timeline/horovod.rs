@@ -1,5 +1,5 @@
-//! Horovod's timeline format (`horovod/common/timeline.cc`): a JSON array of Chrome trace events, one "process" for each
-//! tensor.
+//! Horovod's timeline format (`horovod/common/timeline.cc`): a JSON array of Chrome trace events,
+//! one "process" for each tensor.
 //!
 //! ```text
 //! [
@@ -16,30 +16,35 @@
 //! {"ph": "E", "ts": 27376, "pid": 1, "args": {"copy_in_us": 201.5, "reduce_us": 80, "copy_out_us": 190, "wait_us": 12}},
 //! {"ph": "E", "ts": 27380, "pid": 1, "args": {"dtype": "float32", "shape": "[1000]"}}]    … and has arrived
 //! ```
-//! (Line breaks after events are ours, here only: the file has them after metadata alone.) Keys stand in this order
-//! and with these blanks, since scripts match on them. `ts` is in whole microseconds since the process joined the
-//! job, on rank 0's clock. A tensor's metadata stand before its first event.
+//! (The line breaks after events are for this page only: the file has them after metadata alone.)
+//! Keys have this order and these blanks, because scripts match on them. `ts` is in whole
+//! microseconds since the process joined the job, on rank 0's clock. A tensor's metadata precede
+//! its first event.
 //!
-//! **Phases of a streaming collective.** The local backend copies in, reduces and copies out chunk by chunk, and
-//! the three overlap. The bars show what does not: `MEMCPY_IN_FUSION_BUFFER` lasts until this rank's first chunk is
-//! in, `MEMCPY_OUT_FUSION_BUFFER` from when nothing is left to do but to copy out, and between them `SHM_ALLREDUCE`
-//! is all three at once. How long each took, summed over the chunks of the batch, stands at the end of that bar, in
-//! microseconds: `copy_in_us`, `reduce_us`, `copy_out_us`, `wait_us` (for peers).
+//! **Phases of a streaming collective.** The local backend copies in, reduces and copies out chunk
+//! by chunk, and these stages overlap. Bars show the parts that do not overlap:
+//! `MEMCPY_IN_FUSION_BUFFER` ends when this rank's first chunk is copied in,
+//! `MEMCPY_OUT_FUSION_BUFFER` begins when only copying out is left, and between them
+//! `SHM_ALLREDUCE` contains all three stages. The end of that bar has the time of each, summed over
+//! the chunks of the batch, in microseconds: `copy_in_us`, `reduce_us`, `copy_out_us`, `wait_us`
+//! (for peers).
 //!
-//! **What is ours.** The member `ronde` of pid 0's `process_labels` says who wrote the file: rank, size, local
-//! rank, host, how ranks reach each other, the settings at the beginning, the number of the segment if a file has
-//! grown too large, and how the file's clock relates to rank 0's: `zero_ns` is the file's `ts` 0 on rank 0's clock,
-//! `offset_ns` what was added to this rank's, `error_ns` how wrong that may be, `drift_ppb` how fast it changes and
-//! `drift_error_ppb` how wrong that may be. What is measured later follows as metadata `ronde_clock` with the same
-//! members; the last counts. Instants: `STEP` and `EPOCH` (`{"step": n}`, `{"epoch": n}`) where the program has
-//! marked the ends of steps and epochs, `SETTINGS` when they change. Where settings are told, `hierarchical_allreduce` and
-//! `hierarchical_allgather` are members only while they are on.
+//! **Extensions.** The member `ronde` of pid 0's `process_labels` describes the writer: rank, size,
+//! local rank, host, backend, initial settings, the number of the segment if a file has grown too
+//! large, and the relation of the file's clock to rank 0's: `zero_ns` is the file's `ts` 0 on rank
+//! 0's clock, `offset_ns` the offset added to this rank's clock, `error_ns` its error bound,
+//! `drift_ppb` its rate of change and `drift_error_ppb` the error bound of that rate. Later
+//! measurements follow as metadata `ronde_clock` with the same members; the last one counts.
+//! Instants: `STEP` and `EPOCH` (`{"step": n}`, `{"epoch": n}`) where the program has marked the
+//! ends of steps and epochs, `SETTINGS` when settings change. Settings include the members
+//! `hierarchical_allreduce` and `hierarchical_allgather` only while these are on.
 //!
-//! Where we differ: names are escaped; a tensor's events are in order of time and nest (an event that would reach
-//! back into the tensor's previous bar begins at its end); cached tensors have their rank ticks too; a barrier has
-//! a bar instead of a stray end; dropped cycles are counted in `process_labels` of pid 0. Events of different
-//! tensors come in any order: a negotiation is written when it is over, however long ago it began. Files of ranks
-//! other than 0 tell this rank's own time of readiness alone: its negotiation begins there.
+//! **Differences.** Names are escaped; a tensor's events are in order of time and nested (an event
+//! that would begin before the end of the tensor's previous bar begins at that end); cached tensors
+//! have the ticks of ranks too; a barrier has a bar instead of an unmatched end; dropped cycles are
+//! counted in `process_labels` of pid 0. Events of different tensors are in any order: a
+//! negotiation is written when it has ended, however long ago it began. Files of other ranks than 0
+//! have only the time at which this rank was ready: the negotiation begins there.
 
 use super::inbox::{Names, TensorName};
 use super::line::Line;
@@ -55,24 +60,24 @@ mod stencil;
 
 use stencil::Stencil;
 
-/// Turns records into the text of the format. It holds what has not been written yet; who writes it appends a
-/// `]`, to be overwritten by the next text.
+/// Converts records to the text of the format. It holds the text that is not written yet; the
+/// writer of the file appends a `]`, which the next text overwrites.
 pub(super) struct Format {
     text: Vec<u8>,
     line: Line,
     last: Last,
     segment: u64,
     settings: Settings,
-    /// The pid of each tensor, by serial number; 0 for none yet.
+    /// Pid of each tensor, by serial number; 0 for none yet.
     pids: Vec<u32>,
-    /// For each pid, end of its last bar in microseconds since the zero; position 0 is unused.
+    /// End of each pid's last bar in microseconds since the zero; position 0 is unused.
     ends_us: Vec<u64>,
     ticks: Vec<(u64, u64)>,
-    /// The bars of the batch that is being told.
+    /// Bars of the current batch.
     stencil: Stencil,
 }
 
-/// What the array's last element is: decides what separates it from the next.
+/// Kind of the array's last element, which determines the separator before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Last {
     Nothing,
@@ -81,7 +86,7 @@ enum Last {
 }
 
 impl Format {
-    /// The head of a file, the `segment`-th of its recording; `settings` are in force.
+    /// Creates the head of a file, the `segment`-th of its recording; `settings` are in force.
     pub(super) fn new(options: &Options, line: Line, settings: Settings, segment: u64) -> Self {
         let mut format = Self {
             text: Vec::new(),
@@ -103,28 +108,28 @@ impl Format {
         format
     }
 
-    /// Text so far, to be written in place of the file's last `]`.
+    /// Text so far, to be written over the file's last `]`.
     pub(super) fn text(&self) -> &Vec<u8> {
         &self.text
     }
 
-    /// The same, to be emptied.
+    /// Text so far, to be emptied.
     pub(super) fn text_mut(&mut self) -> &mut Vec<u8> {
         &mut self.text
     }
 
-    /// The file's number among those of its recording.
+    /// Number of the file among those of its recording.
     pub(super) fn segment(&self) -> u64 {
         self.segment
     }
 
-    /// A cycle begins.
+    /// Records the start of a cycle.
     pub(super) fn cycle(&mut self, at: Nanos) {
         self.instant("CYCLE_START", at);
         self.text.push(b'}');
     }
 
-    /// The program has marked something: `name` with `"args": {member: number}`.
+    /// Records a mark of the program: `name` with `"args": {member: number}`.
     pub(super) fn mark(&mut self, name: &str, member: &str, number: u64, at: Nanos) {
         self.instant(name, at);
         self.text.raw(", \"args\": {\"");
@@ -134,7 +139,7 @@ impl Format {
         self.text.raw("}}");
     }
 
-    /// These settings are in force from `at` on.
+    /// Records that these settings are in force from `at` on.
     pub(super) fn settings(&mut self, settings: Settings, at: Nanos) {
         if settings == self.settings {
             return;
@@ -149,7 +154,7 @@ impl Format {
         self.text.raw("}}");
     }
 
-    /// Members that say which of the settings' switches are on; for one that is off there is none.
+    /// Writes members for the switches that are on; a switch that is off has none.
     fn switches(&mut self) {
         if self.settings.hierarchical_allreduce {
             self.text.raw(", \"hierarchical_allreduce\": true");
@@ -159,7 +164,8 @@ impl Format {
         }
     }
 
-    /// A tensor has become ready on all ranks: on the first of them when the first tick says.
+    /// Records that a tensor is ready on all ranks; the first tick is the time at which the first
+    /// rank was ready.
     pub(super) fn negotiated(&mut self, tensor: &TensorName, op: &str, ticks: &[u64], ended: Nanos) {
         let line = self.line;
         let tick = |&word: &u64| {
@@ -169,8 +175,8 @@ impl Format {
         self.negotiation(tensor, op, ticks.iter().map(tick), self.line.micros(ended));
     }
 
-    /// All that this rank, number `rank` of the process set, knows of a negotiation: when it had the tensor ready
-    /// itself, and when the cycle was agreed on.
+    /// Records a negotiation as known to this rank, number `rank` of the process set: from the time
+    /// at which it had the tensor ready until the cycle was agreed on.
     pub(super) fn own_negotiation(
         &mut self,
         tensor: &TensorName,
@@ -212,7 +218,7 @@ impl Format {
         self.ticks = sorted;
     }
 
-    /// The ranks disagreed about a tensor.
+    /// Records a mismatch between ranks for a tensor.
     pub(super) fn error(&mut self, tensor: &TensorName, began: Nanos, ended: Nanos) {
         let (began, ended) = (self.line.micros(began), self.line.micros(ended));
         if let Some((pid, began, ended)) = self.span(tensor, began, ended) {
@@ -221,12 +227,12 @@ impl Format {
         }
     }
 
-    /// A batch has travelled; its tensors follow.
+    /// Records that a batch was executed; its tensors follow.
     pub(super) fn batch(&mut self) {
         self.stencil.clear();
     }
 
-    /// A tensor has travelled in `batch`.
+    /// Records that a tensor was executed in `batch`.
     pub(super) fn executed(
         &mut self,
         tensor: &TensorName,
@@ -256,8 +262,8 @@ impl Format {
         self.text.push(b'}');
     }
 
-    /// The tensor's pid, and its bar's two ends in microseconds since the zero, moved so that it does not reach back
-    /// into the tensor's previous bar; `None` if the file is full.
+    /// Returns the tensor's pid, and start and end of its bar in microseconds since the zero, moved
+    /// behind the tensor's previous bar if necessary; `None` if the file is full.
     fn span(&mut self, tensor: &TensorName, began: u64, ended: u64) -> Option<(u64, u64, u64)> {
         let pid = match self.pids.get(tensor.serial as usize) {
             None | Some(0) => self.introduce(tensor)?,
@@ -269,7 +275,7 @@ impl Format {
         Some((pid.into(), began, *previous))
     }
 
-    /// A bar's beginning.
+    /// Writes the start of a bar.
     fn begin(&mut self, prefix: &str, name: &str, at_us: u64, pid: u64) {
         self.separate(Last::Event);
         stencil::begin(&mut self.text, prefix, name, at_us);
@@ -277,7 +283,7 @@ impl Format {
         self.text.push(b'}');
     }
 
-    /// The end of a bar of which there is nothing more to say.
+    /// Writes the end of a bar without arguments.
     fn end(&mut self, at_us: u64, pid: u64) {
         self.separate(Last::Event);
         stencil::end(&mut self.text, at_us);
@@ -285,7 +291,7 @@ impl Format {
         self.text.push(b'}');
     }
 
-    /// An instant without its closing brace.
+    /// Writes an instant without its closing brace.
     fn instant(&mut self, name: &str, at: Nanos) {
         self.separate(Last::Event);
         self.text.raw("{\"ph\": \"i\", \"name\": \"");

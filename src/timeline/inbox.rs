@@ -10,7 +10,7 @@ use super::event::TensorId;
 use super::record::NameId;
 use super::track::{Name, TrackShared};
 
-/// See the module.
+/// Receiving end of a track.
 pub(super) struct Inbox {
     ring: Consumer<u64>,
     names_there: Receiver<Name>,
@@ -18,19 +18,20 @@ pub(super) struct Inbox {
     pub(super) names: Names,
 }
 
-/// What a track's numbers stand for.
+/// Names for the numbers of a track.
 #[derive(Debug)]
 pub(super) struct Names {
-    /// This rank's place in the track's process set: the lowest tells when tensors had been negotiated.
+    /// This rank's number in the track's process set: the lowest rank records when tensors were
+    /// negotiated.
     pub(super) rank: usize,
     constants: Vec<&'static str>,
     tensors: Vec<TensorName>,
 }
 
-/// A tensor, to the writer.
+/// Tensor, as the writer knows it.
 #[derive(Clone, Debug)]
 pub(super) struct TensorName {
-    /// Its number among all tensors of the process: 0, 1, ….
+    /// Number among all tensors of the process: 0, 1, ….
     pub(super) serial: u32,
     pub(super) name: Arc<str>,
 }
@@ -54,10 +55,11 @@ impl Inbox {
         }
     }
 
-    /// Moves all words that are there to `words`, and learns the names in them; `serial` counts the tensors.
+    /// Moves all available words to `words`, and reads the names in them; `serial` counts the
+    /// tensors.
     pub(super) fn take(&mut self, words: &mut Vec<u64>, serial: &mut u32) {
         words.resize(self.ring.slots(), 0);
-        // As many words as there are: cannot fail.
+        // As many words as are available: cannot fail.
         let taken = self.ring.pop_entire_slice(words).is_ok();
         debug_assert!(taken);
         // After the ring: a name is sent before the first record that uses it.
@@ -79,14 +81,15 @@ impl Inbox {
         self.shared.dropped_cycles.load(Ordering::Relaxed)
     }
 
-    /// Whether its track has ended. Read before [`take`](Self::take), everything has then been taken.
+    /// Whether the track has ended. If this is read before [`take`](Self::take), that call has
+    /// taken everything.
     pub(super) fn has_ended(&self) -> bool {
         self.shared.ended.load(Ordering::Acquire)
     }
 }
 
 impl Names {
-    /// `None` for a tensor beyond the last that is recorded.
+    /// Returns the name of a tensor; `None` for a tensor beyond the last that is recorded.
     pub(super) fn tensor(&self, id: TensorId) -> Option<&TensorName> {
         self.tensors.get((id.0 as usize).checked_sub(1)?)
     }

@@ -1,25 +1,27 @@
-//! Converts times of the rank's clock to microseconds since the zero of the process's files, on rank 0's clock.
+//! Converts times of the rank's clock to microseconds since the zero of the process's files, on
+//! rank 0's clock.
 
 use std::time::SystemTime;
 
 use crate::clock::{Alignment, Clock, Nanos};
 
-/// See the module. The zero is the same point in time for all files of a process, and stays what the first alignment
-/// said: a later one bends the line behind it.
+/// Conversion of times to those of the files. The zero is the same point in time for all files of a
+/// process and does not change after the first alignment; a later alignment changes the conversion
+/// of later times only.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line {
-    /// The zero on this rank's clock.
+    /// Zero on this rank's clock.
     start: Nanos,
-    /// The zero on the wall clock, nanoseconds since 1970.
+    /// Zero on the wall clock, nanoseconds since 1970.
     pub(super) start_epoch_ns: u64,
-    /// The zero on rank 0's clock, nanoseconds.
+    /// Zero on rank 0's clock, nanoseconds.
     pub(super) zero_ns: i64,
-    /// None as long as nothing has been measured: this rank's clock counts as rank 0's.
+    /// `None` before the first measurement: this rank's clock is used as rank 0's.
     pub(super) alignment: Option<Alignment>,
 }
 
 impl Line {
-    /// A line that begins now.
+    /// Creates a conversion whose zero is the present.
     pub(super) fn new(clock: &dyn Clock) -> Self {
         let start = clock.now();
         let wall = SystemTime::now()
@@ -33,7 +35,7 @@ impl Line {
         }
     }
 
-    /// Takes in how this rank's clock relates to rank 0's.
+    /// Applies a measurement of the offset between this rank's clock and rank 0's.
     pub(super) fn align(&mut self, alignment: &Alignment) {
         let first = self.alignment.replace(*alignment).is_none();
         if first {
@@ -41,22 +43,22 @@ impl Line {
         }
     }
 
-    /// A time of this rank's clock on rank 0's, nanoseconds.
+    /// Converts a time of this rank's clock to rank 0's, nanoseconds.
     pub(super) fn reference_ns(&self, at: Nanos) -> i64 {
         signed(self.alignment.map_or(at, |alignment| alignment.to_reference(at)))
     }
 
-    /// A time of this rank's clock in microseconds since the zero.
+    /// Converts a time of this rank's clock to microseconds since the zero.
     pub(super) fn micros(&self, at: Nanos) -> u64 {
         self.since_zero_us(self.reference_ns(at))
     }
 
-    /// A time of rank 0's clock, in microseconds, in microseconds since the zero.
+    /// Converts a time of rank 0's clock, in microseconds, to microseconds since the zero.
     pub(super) fn reference_micros(&self, at_us: u64) -> u64 {
         self.since_zero_us(i64::try_from(at_us.saturating_mul(1_000)).unwrap_or(i64::MAX))
     }
 
-    /// A time of this rank's clock in microseconds since 1970.
+    /// Converts a time of this rank's clock to microseconds since 1970.
     pub(super) fn epoch_us(&self, at: Nanos) -> u64 {
         let since = i128::from(at.0) - i128::from(self.start.0);
         let epoch_ns = (i128::from(self.start_epoch_ns) + since).max(0);
@@ -100,8 +102,9 @@ mod tests {
         line.align(&alignment);
         assert_eq!(line.zero_ns, 3_000_000_000);
         assert_eq!(line.micros(Nanos(6_000_000_000)), 1_001_000);
-        assert_eq!(line.reference_micros(3_000_700), 700); // said by rank 0
-        // Measured again a second later: the offset has come to what the drift foretold, so nothing moves.
+        assert_eq!(line.reference_micros(3_000_700), 700); // from rank 0
+        // Measured again a second later: the offset equals the prediction from the drift, so
+        // nothing changes.
         line.align(&Alignment {
             at: Nanos(6_000_000_000),
             offset_ns: -1_999_000_000,

@@ -1,13 +1,16 @@
-//! Step metrics: how long a step takes and where its time goes, added up as each batch is executed.
+//! Step metrics: duration of a step and the time spent in its parts, summed as batches are
+//! executed.
 //!
-//! A step lasts from one completion of its anchor to the next. The anchor is the largest allreduce of the smallest
-//! [repeating period](super::period); or the caller marks the steps itself, which counts from then on. Nothing
-//! here depends on the recorder, which may drop cycles.
+//! A step lasts from one completion of its anchor to the next. The anchor is the largest allreduce
+//! of the smallest [repeating period](super::period). If the caller marks steps, the marks replace
+//! it from then on. Nothing here depends on the recorder, which may drop cycles.
 //!
-//! Only whole, undisturbed steps are samples. A step with foreign traffic in it (validation, a broadcast, a
-//! checkpoint) is reported as [interrupted](Step::Interrupted), and the next one is left out too: caches are cold and
-//! hooks uneven. A pause without traffic shows as a step far longer than those before; one alone is left
-//! out, a second one in a row is the new normal. Marked steps that come in turns are measured by the round (`rounds`).
+//! Only whole, undisturbed steps are samples. A step with other tensors in it (validation, a
+//! broadcast, a checkpoint) is reported as [interrupted](Step::Interrupted), and the next one is
+//! skipped too: caches are cold and hooks run at uneven times. A pause without operations makes a
+//! step far longer than those before; one such step is skipped, and a second one in a row is
+//! accepted as the new duration. Marked steps that alternate between kinds are measured by the
+//! round (`rounds`).
 
 use super::period::{Item, PeriodFinder, mix};
 use crate::clock::Nanos;
@@ -20,86 +23,88 @@ use pauses::Pauses;
 use rounds::{Load, Rounds, Turn};
 use sums::Sums;
 
-/// What the cycle knows about a batch that it has executed; its tensors come beside it.
+/// Times of an executed batch, as measured by the cycle; its tensors are passed separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExecutedBatch {
-    /// When its results were in place.
+    /// Time at which its results were in place.
     pub ended: Nanos,
     /// Time inside the collective, nanoseconds.
     pub collective_ns: u64,
-    /// Part of it spent waiting for peers, nanoseconds.
+    /// Part of `collective_ns` spent waiting for peers, nanoseconds.
     pub wait_ns: u64,
 }
 
-/// One undisturbed step, on this rank.
+/// Measurements of one undisturbed step on this rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct StepSample {
-    /// From the end of the step before to its own, milliseconds.
+    /// Duration from the end of the previous step to its own, milliseconds.
     pub step_ms: f64,
-    /// A hash of what such steps consist of (operation, element type and size of each tensor; marked steps in a round), whatever
-    /// names and order: the same in every job that trains the same model. 0 without tensors.
+    /// Hash of the step's contents (operation, element type and size of each tensor; marked steps
+    /// in a round), independent of names and order: equal in all jobs that train the same model. 0
+    /// without tensors.
     pub signature: u64,
-    /// Payload of all tensors.
+    /// Bytes of all tensors.
     pub bytes: u64,
-    /// Tensors executed.
+    /// Number of tensors executed.
     pub tensors: u64,
-    /// Batches they travelled in.
+    /// Number of batches executed.
     pub batches: u64,
-    /// Cycles begun.
+    /// Number of cycles begun.
     pub cycles: u64,
     /// Time in negotiation, milliseconds.
     pub negotiate_ms: f64,
     /// Time in collectives, milliseconds.
     pub collective_ms: f64,
-    /// Part of that spent waiting for peers, milliseconds.
+    /// Part of `collective_ms` spent waiting for peers, milliseconds.
     pub wait_ms: f64,
 }
 
-/// Why a step is no sample.
+/// Reason why a step is not a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interruption {
-    /// Tensors that are not part of the step came in between, or fewer or more of them than usual.
+    /// Tensors that are not part of the step were executed, or fewer or more of them than usual.
     ForeignTraffic,
-    /// It took far longer than those before it.
+    /// The step took far longer than those before it.
     Pause,
-    /// The step has just been learnt, or the one before it was interrupted.
+    /// The steps have just been detected, or the previous step was interrupted.
     Settling,
 }
 
-/// What happened between two ends of a step.
+/// Result of the measurement between two ends of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Step {
-    /// A step as usual.
+    /// Undisturbed step.
     Sample(StepSample),
-    /// A step that says nothing about the settings.
+    /// Step that cannot be used to compare settings.
     Interrupted(Interruption),
 }
 
-/// The end of a step as a whole: everything that belongs to it has been executed. Unlike the anchor's, it leaves no
-/// tensor of a step to the next one.
+/// End of a step as a whole: all of its tensors have been executed. At the end of a step by its
+/// anchor, by contrast, some of its tensors may be counted in the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WholeStep {
-    /// When.
+    /// End of the step.
     pub ended: Nanos,
-    /// What it consisted of, as in [`StepSample`].
+    /// Contents of the step, as in [`StepSample`].
     pub signature: u64,
-    /// Whether it consisted of what steps consist of.
+    /// Whether it contained exactly the tensors of a usual step.
     pub usual: bool,
 }
 
-/// Turns executed batches into step samples. See the module.
+/// Converts executed batches to step samples.
 #[derive(Debug, Default)]
 pub(crate) struct StepMeter {
     finder: PeriodFinder,
     marked: bool,
-    /// Of marked steps; and what `sums` said at the last mark of what they move.
+    /// Rounds of marked steps, and the sums at the last mark.
     rounds: Rounds,
     at_mark: Load,
-    /// End of the step before; none until the first.
+    /// End of the previous step; `None` until the first one.
     boundary: Option<Nanos>,
-    /// What cycles before the one under way have executed since then.
+    /// Sums of the cycles before the current one since then.
     sums: Sums,
-    /// When the cycle under way began, and what it has executed: a mark made before it is heard of after it.
+    /// Start of the current cycle, and its sums: a mark that was made before the cycle is received
+    /// after it.
     cycle_began: Nanos,
     cycle: Sums,
     /// Foreign tensors since then, and whether the period changed.
@@ -107,19 +112,20 @@ pub(crate) struct StepMeter {
     changed: bool,
     settling: bool,
     pauses: Pauses,
-    /// The same of the step as a whole, and its end once it has come.
+    /// Foreign tensors of the whole step, and its end once that has been reached.
     whole_foreign: usize,
     whole_changed: bool,
     whole: Option<WholeStep>,
 }
 
 impl StepMeter {
-    /// Knows no steps yet.
+    /// Creates a meter that knows no steps yet.
     pub(crate) fn new() -> Self {
         Self::default()
     }
 
-    /// A cycle that began at `began` has spent `negotiate_ns` nanoseconds on negotiation. Called before its batches.
+    /// Records that a cycle began at `began` and spent `negotiate_ns` nanoseconds on negotiation.
+    /// Called before its batches.
     pub(crate) fn cycle(&mut self, began: Nanos, negotiate_ns: u64) {
         self.sums.add(&std::mem::take(&mut self.cycle));
         self.cycle_began = began;
@@ -127,7 +133,7 @@ impl StepMeter {
         self.cycle.negotiate_ns += negotiate_ns;
     }
 
-    /// A batch of `tensors` has been executed. Answers if it ended a step.
+    /// Records a batch of `tensors`. Returns the step if the batch ended one.
     pub(crate) fn executed(
         &mut self,
         batch: &ExecutedBatch,
@@ -166,20 +172,21 @@ impl StepMeter {
         if ends == 0 {
             return None;
         }
-        // Two steps that ended in one batch have no length of their own.
+        // The length of a step is unknown if two steps ended in one batch.
         self.changed |= ends > 1;
         self.take_cycle_before(batch.ended);
-        self.sums.signature = signature; // which tensors came between two anchors is up to the batches
+        self.sums.signature = signature; // the tensors between two anchors depend on the batches
         self.end_step(batch.ended, false)
     }
 
-    /// The running step is not like the others, whatever it looks like.
+    /// Marks the current step as disturbed, whatever its contents.
     pub(crate) fn disturbed(&mut self) {
         self.changed = true;
         self.whole_changed = true;
     }
 
-    /// The end of a step as a whole, if one has ended since the last call; of several the last, which is then not usual.
+    /// Returns the end of a whole step, if one has ended since the last call; of several ends the
+    /// last, which is then not usual.
     pub(crate) fn take_whole(&mut self) -> Option<WholeStep> {
         self.whole.take()
     }
@@ -196,8 +203,8 @@ impl StepMeter {
         });
     }
 
-    /// The caller says that a step ends now. From the first call on steps are what the caller says. Answers if a round of them
-    /// has ended.
+    /// Ends a step at the caller's request. From the first call on, only such calls end steps.
+    /// Returns the step if a round of them has ended.
     pub(crate) fn mark_step(&mut self, now: Nanos) -> Option<Step> {
         let is_first = !std::mem::replace(&mut self.marked, true);
         self.changed |= is_first;
@@ -205,12 +212,12 @@ impl StepMeter {
         self.take_cycle_before(now);
         let length = self.rounds.length();
         let turn = if is_first {
-            Turn::Ends // nobody knows when it began
+            Turn::Ends // its start is unknown
         } else {
             self.rounds.push(self.sums.load().since(&self.at_mark))
         };
         if length != self.rounds.length() {
-            self.pauses = Pauses::default(); // another measure
+            self.pauses = Pauses::default(); // steps are now measured differently
         }
         let breaks = turn == Turn::Breaks;
         if turn == Turn::Within {
@@ -219,7 +226,7 @@ impl StepMeter {
         }
         self.at_mark = Load::default();
         if length > 1 {
-            // Not that of its one step with traffic, which is shorter.
+            // Not the signature of its one step with operations, which is shorter.
             self.sums.signature = mix(self.sums.signature, length as u64);
         }
         self.whole_changed |= breaks;
@@ -227,14 +234,14 @@ impl StepMeter {
         self.end_step(now, breaks)
     }
 
-    /// What the cycle under way has executed belongs to a step that ends now, unless it began later.
+    /// Adds the sums of the current cycle to the step that ends now, unless the cycle began later.
     fn take_cycle_before(&mut self, now: Nanos) {
         if self.cycle_began < now {
             self.sums.add(&std::mem::take(&mut self.cycle));
         }
     }
 
-    /// `breaks`: not what marked steps consist of.
+    /// `breaks`: whether the contents differ from those of marked steps.
     fn end_step(&mut self, now: Nanos, breaks: bool) -> Option<Step> {
         let sums = std::mem::take(&mut self.sums);
         let foreign = std::mem::take(&mut self.foreign);

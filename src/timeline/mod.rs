@@ -1,14 +1,15 @@
-//! The timeline: records the operations of a rank with their times, and measures steps for the tuner.
+//! The timeline: records the operations of a rank with their times, and measures steps for the
+//! tuner.
 //!
-//! Two paths leave the cycle. A [`Track`] puts whole cycles into a ring that a writer thread empties into files in
-//! [Horovod's format](horovod) and in [BytePS's](byteps); it may drop cycles when the disk is slow. The
-//! [`StepMeter`] adds up each batch as it is executed and drops nothing; [`period`] detects steps from
-//! the repetition of tensors.
+//! The cycle reports to two recipients. A [`Track`] puts whole cycles into a ring that a writer
+//! thread empties into files in [Horovod's format](horovod) and in [BytePS's](byteps); it may drop
+//! cycles when the disk is slow. The `StepMeter` sums each batch as it is executed and drops
+//! nothing; [`period`] detects steps from the repetition of tensors.
 //!
-//! A process has one [`Timeline`], and one track for each of its process sets. `control` starts and stops, `track`,
-//! `record` and `inbox` carry a record from a cycle to the `writer`, `documents` selects the files for it,
-//! `document` and `sink` are a file in Horovod's format on disk, `line` puts times on rank 0's clock and `steps`
-//! counts.
+//! A process has one [`Timeline`], and one track for each of its process sets. `control` starts and
+//! stops recordings; `track`, `record` and `inbox` pass a record from a cycle to the `writer`;
+//! `documents` selects the files for it; `document` and `sink` are a file in Horovod's format on
+//! disk; `line` converts times to rank 0's clock; `steps` counts steps.
 
 pub(crate) mod byteps;
 mod control;

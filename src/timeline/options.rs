@@ -6,50 +6,50 @@ use crate::identity::Identity;
 use crate::knobs::{Knobs, Link, StepRange};
 use crate::settings::Settings;
 
-/// What a process records, and what its files say about it. [`Default`] records nothing, as the only rank of a job.
+/// Options of a process's recording. [`Default`] records nothing, as the only rank of a job.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Rank 0's file in Horovod's format, recorded from the beginning; none until there is an
-    /// command.
+    /// Rank 0's file in Horovod's format, recorded from the start; `None` until a command starts a
+    /// recording.
     pub path: Option<PathBuf>,
-    /// Whether the file marks where cycles begin.
+    /// Whether the file marks the starts of cycles.
     pub mark_cycles: bool,
     /// Whether ranks other than 0 write a file of their own, beside rank 0's.
     pub all_ranks: bool,
-    /// Steps that Horovod's format is restricted to.
+    /// Steps that the file in Horovod's format is restricted to.
     pub steps: Option<StepRange>,
-    /// Bytes that the file and the older one beside it come to, about; 0 for no bound.
+    /// Approximate size limit of the file and the older one together, bytes; 0 for no limit.
     pub max_bytes: u64,
-    /// The trace in BytePS's format.
+    /// Trace in BytePS's format.
     pub byteps: Option<BytepsOptions>,
     /// Whether the program may start and stop the timeline.
     pub dynamic: bool,
-    /// This process's rank in the job.
+    /// Rank of this process in the job.
     pub rank: usize,
-    /// Ranks in the job.
+    /// Number of ranks in the job.
     pub size: usize,
-    /// This process's rank on its host.
+    /// Local rank of this process.
     pub local_rank: usize,
-    /// Number of its host.
+    /// Cross rank of this process.
     pub cross_rank: usize,
     /// Name of its host.
     pub host: String,
-    /// How the ranks reach each other.
+    /// Backend through which the ranks reach each other.
     pub backend: &'static str,
-    /// The link that the local collective is shaped to.
+    /// Link whose speed the local collective simulates.
     pub link: Option<Link>,
-    /// Settings at the beginning.
+    /// Settings at the start.
     pub settings: Settings,
-    /// Bytes that one batch on a GPU may hold, where the settings allow more.
+    /// Most bytes of one batch on a GPU, where the settings allow more.
     pub gpu_fusion_threshold_bytes: Option<u64>,
 }
 
 /// A trace in BytePS's format.
 #[derive(Clone, Debug)]
 pub struct BytepsOptions {
-    /// The folder that holds the ranks' folders; made if it is not there.
+    /// Folder that contains the ranks' folders; created if it does not exist.
     pub folder: PathBuf,
-    /// The steps recorded.
+    /// Steps to be recorded.
     pub steps: StepRange,
 }
 
@@ -77,8 +77,8 @@ impl Default for Options {
 }
 
 impl Options {
-    /// What the knobs say, for the process `identity` that reaches the others through `backend`; `settings` are those at
-    /// the beginning.
+    /// Creates the options from the knobs, for the process `identity` and the backend `backend`;
+    /// `settings` are those at the start.
     pub fn new(knobs: &Knobs, identity: &Identity, backend: &'static str, settings: Settings) -> Self {
         let byteps = knobs.byteps_trace.then(|| BytepsOptions {
             folder: knobs.byteps_trace_folder.clone(),
@@ -114,8 +114,9 @@ impl Options {
 }
 
 impl BytepsOptions {
-    /// The file of a process. BytePS has `<folder>/<local_rank>/comm.json`, which hosts on a shared disk overwrite
-    /// for one another; here those of the other hosts are in a folder of their host.
+    /// Returns the file of a process. BytePS uses `<folder>/<local_rank>/comm.json`, where hosts
+    /// with a shared disk overwrite each other's files; here the files of other hosts are in a
+    /// folder of their host.
     pub fn file(&self, local_rank: usize, cross_rank: usize) -> PathBuf {
         let mut path = self.folder.clone();
         if cross_rank > 0 {

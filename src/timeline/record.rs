@@ -1,9 +1,11 @@
-//! Records as 64-bit words, the form in which they cross the ring from the cycle to the writer thread.
+//! Records as 64-bit words, the form in which they cross the ring from the cycle to the writer
+//! thread.
 //!
-//! A record is a header word and a tail whose length the header gives. Times are nanoseconds on this rank's clock,
-//! but for the ticks of ranks, which come from negotiation and are on rank 0's. Header, from the lowest bit: kind (8
-//! bits), operation (8), number of ticks or activities (16), tensor, number of members or number of the step (32).
-//! Names of activities travel once, beside the ring; a record has their [`NameId`].
+//! A record is a header word and a tail whose length is in the header. Times are nanoseconds on
+//! this rank's clock, except the ticks of ranks, which come from negotiation and are on rank 0's
+//! clock. Header, from the lowest bit: kind (8 bits), operation (8), number of ticks or activities
+//! (16), tensor, number of members or number of the step (32). Names of activities are sent once,
+//! beside the ring; a record contains their [`NameId`].
 
 use super::event::{BatchRecord, Member, TensorId};
 use crate::clock::Nanos;
@@ -12,7 +14,7 @@ use crate::negotiation::OpKind;
 use crate::settings::Settings;
 use crate::tensor::Dtype;
 
-/// Number of the name of an activity, counted from 0 in the order in which the writer learnt them.
+/// Number of the name of an activity, from 0 in the order in which they were sent to the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NameId(pub(super) u8);
 
@@ -27,13 +29,14 @@ const STEP: u64 = 5;
 const EPOCH: u64 = 6;
 const SETTINGS: u64 = 7;
 
-/// A tick is one word: rank above, microseconds below (2^52 µs = 142 years).
+/// Bits of the time in a tick, which is one word: rank above, microseconds below (2^52 µs = 142
+/// years).
 const TICK_TIME_BITS: u32 = 52;
 const RANK_MAX: u64 = (1 << (64 - TICK_TIME_BITS)) - 1;
 const TICK_TIME_MAX: u64 = (1 << TICK_TIME_BITS) - 1;
-/// In the word of an activity's name: the batch's phases were measured in this one.
+/// Bit in the word of an activity's name: the batch's phases were measured in this activity.
 const MEASURED: u64 = 1 << 8;
-/// Element type of a member without an output; no wire number comes near.
+/// Element type of a member without an output; no element type has a number this high.
 const NO_OUTPUT: u64 = 0xff;
 /// Time of submission of a member that this rank has not submitted.
 const NOT_SUBMITTED: u64 = u64::MAX;
@@ -49,7 +52,7 @@ const OPS: [OpKind; 8] = [
     OpKind::Agree,
 ];
 
-/// A record as the writer reads it back.
+/// Record, as the writer reads it.
 #[derive(Debug)]
 pub(super) enum Record<'a> {
     Cycle {
@@ -82,7 +85,7 @@ pub(super) enum Record<'a> {
     Executed(Executed<'a>),
 }
 
-/// A batch, still in words.
+/// Batch, still in words.
 #[derive(Clone, Debug)]
 pub(super) struct Executed<'a> {
     pub(super) op: OpKind,
@@ -102,7 +105,8 @@ pub(super) fn put_cycle(words: &mut Words, at: Nanos) {
     words.extend_from_slice(&[CYCLE, at.0]);
 }
 
-/// Puts a mark of a step in front of what is there: what comes after it in the cycle may belong to the next one.
+/// Inserts the mark of a step before the existing words: later records of the cycle may belong to
+/// the next step.
 pub(super) fn put_step_first(words: &mut Words, number: u64, at: Nanos) {
     let record = [header(STEP, 0, 0, number), at.0];
     words.splice(0..0, record);
@@ -126,7 +130,8 @@ pub(super) fn put_error(words: &mut Words, tensor: TensorId, began: Nanos, ended
     words.extend_from_slice(&[header(ERROR, 0, 0, tensor.0.into()), began.0, ended.0]);
 }
 
-/// Appends that a tensor is ready on all ranks; `ticks` in microseconds on rank 0's clock.
+/// Appends the record of a tensor that is ready on all ranks; `ticks` in microseconds on rank 0's
+/// clock.
 pub(super) fn put_negotiated(
     words: &mut Words,
     tensor: TensorId,
@@ -145,7 +150,7 @@ pub(super) fn put_negotiated(
     words[at] = header(NEGOTIATED, op as u64, ticks, tensor.0.into());
 }
 
-/// Appends a batch; `name_of` gives the number under which the writer knows a name.
+/// Appends the record of a batch; `name_of` returns the number of a name.
 pub(super) fn put_executed<'m>(
     words: &mut Words,
     batch: &BatchRecord<'_>,
@@ -189,14 +194,14 @@ pub(super) fn put_executed<'m>(
     words[at] = header(EXECUTED, batch.op as u64, activities.len(), count);
 }
 
-/// The members of an executed batch, still in words.
+/// Members of an executed batch, still in words.
 #[derive(Clone, Debug)]
 pub(super) struct Members<'a> {
     words: &'a [u64],
     left: usize,
 }
 
-/// One member.
+/// One member of a batch, still in words.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemberWords<'a> {
     pub(super) tensor: TensorId,
@@ -220,7 +225,7 @@ impl<'a> Iterator for Members<'a> {
     }
 }
 
-/// Takes the first record off `words`; `None` at the end.
+/// Removes the first record from `words`; returns `None` at the end.
 pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
     let (&head, rest) = words.split_first()?;
     let op = OPS.into_iter().find(|op| *op as u64 == head >> 8 & 0xff);
@@ -313,13 +318,13 @@ pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
     Some(record)
 }
 
-/// Rank, and microseconds on rank 0's clock, of a tick word.
+/// Returns the rank of a tick word, and its microseconds on rank 0's clock.
 pub(super) fn tick(word: u64) -> (u64, u64) {
     (word >> TICK_TIME_BITS, word & TICK_TIME_MAX)
 }
 
 impl Executed<'_> {
-    /// Name, beginning and end of each activity, and whether the phases were measured in it.
+    /// Returns name, start and end of each activity, and whether the phases were measured in it.
     pub(super) fn activities(&self) -> impl Iterator<Item = (NameId, Nanos, Nanos, bool)> {
         let (activities, _) = self.activities.as_chunks::<3>();
         activities.iter().map(|&[name, began, ended]| {

@@ -1,9 +1,11 @@
-//! Output of a document: a plain file whose closing bracket is always in place, or a compressed one.
+//! Output of a document: a plain file whose closing bracket is always in place, or a compressed
+//! one.
 //!
-//! Each write to a plain file is one `pwrite` over the closing `]`, so that the file is valid JSON at any moment
-//! except after a kill inside that write. If a write ends early, as on a full disk, the elements that were
-//! written whole stay, and the bracket is put behind them. A compressed file cannot be written over: it
-//! gets its bracket at the end, and all text written before a kill or a full disk can be decompressed.
+//! Each write to a plain file is one `pwrite` over the closing `]`, so that the file is valid JSON
+//! at any moment except after a kill during that write. If a write ends early, as on a full disk,
+//! the elements that were written completely stay, and the bracket is written after them. A
+//! compressed file cannot be overwritten: it gets its bracket at the end, and all text written
+//! before a kill or a full disk can be decompressed.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -14,19 +16,19 @@ use flate2::write::GzEncoder;
 
 use super::files::{Files, Output, is_gz, write_all_at};
 
-/// See the module.
+/// Output file of a document.
 pub(super) enum Sink {
     Plain {
         output: Box<dyn Output>,
-        /// Where the closing bracket is.
+        /// Position of the closing bracket.
         end: u64,
-        /// Whether it is there: a failed write may have removed it.
+        /// Whether the bracket is in the file: a failed write may have removed it.
         closed: bool,
     },
     Gz(Box<GzEncoder<Appender>>),
 }
 
-/// An output that is written from beginning to end.
+/// Output that is written sequentially.
 pub(super) struct Appender {
     output: Box<dyn Output>,
     bytes: u64,
@@ -35,7 +37,7 @@ pub(super) struct Appender {
 /// State of a file whose recording has ended early; prints as the predicate of a sentence about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Contents {
-    /// Nothing that can be read.
+    /// No readable data.
     Nothing,
     /// This many bytes of valid JSON.
     Valid { bytes: u64 },
@@ -46,7 +48,7 @@ pub(super) enum Contents {
 }
 
 impl Sink {
-    /// Makes the file; compressed if its name says so.
+    /// Creates the file; compressed if its name says so.
     pub(super) fn create(files: &mut dyn Files, path: &Path) -> io::Result<Self> {
         let output = files.create(path)?;
         Ok(if is_gz(path) {
@@ -62,11 +64,11 @@ impl Sink {
         })
     }
 
-    /// Appends to the array, of which `text` is what comes next, and empties `text`.
+    /// Appends `text`, the next part of the array, and empties `text`.
     ///
     /// # Errors
-    /// The system's error. A plain file then ends with the last element that was written whole, and
-    /// with the bracket if that could be written.
+    /// The system's error. A plain file then ends with the last element that was written
+    /// completely, and with the bracket if that could be written.
     pub(super) fn write(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         let written = match self {
             Self::Plain { output, end, closed } => {
@@ -78,7 +80,8 @@ impl Sink {
                         Ok(())
                     }
                     Err(incomplete) => {
-                        // The bracket replaces a byte that was written, which needs no disk space.
+                        // The bracket replaces a byte that has been written, which needs no disk
+                        // space.
                         let room = incomplete.written.saturating_sub(1);
                         *end += whole_elements(&text[..room]) as u64;
                         *closed = *end > 0 && write_all_at(&mut **output, b"]", *end).is_ok();
@@ -95,7 +98,7 @@ impl Sink {
         written
     }
 
-    /// Nothing more will come.
+    /// Completes the file; nothing is written after it.
     pub(super) fn finish(&mut self) -> io::Result<()> {
         match self {
             Self::Plain { .. } => Ok(()),
@@ -149,7 +152,7 @@ impl fmt::Display for Contents {
 }
 
 /// Length of the part of `text` that consists of whole array elements and ends every bar that it
-/// begins. The text before it does so too.
+/// begins. The text before `text` must do so too.
 fn whole_elements(text: &[u8]) -> usize {
     const BEGIN: &[u8] = br#"{"ph": "B""#;
     const END: &[u8] = br#"{"ph": "E""#;

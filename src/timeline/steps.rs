@@ -1,27 +1,28 @@
-//! Number of the step that a record belongs to, for recordings of a window of steps.
+//! Counts steps, for recordings of a range of steps: determines the step of each record.
 //!
-//! Where the program marks its steps, step n lasts from mark n - 1 to mark n, and a tensor belongs to the step in
-//! which it was submitted. Where it does not, the n-th time that a tensor's name travels is its step n, as BytePS
-//! has it: a tensor that travels ten times a step is ten times as fast, but what comes once a step is right.
+//! If the program marks its steps, step n lasts from mark n - 1 to mark n, and a tensor belongs to
+//! the step in which it was submitted. Otherwise the n-th execution of a tensor's name is its step
+//! n, as in BytePS: for a tensor that is executed ten times a step the count is ten times too high,
+//! for one that is executed once a step it is right.
 
 use crate::knobs::StepRange;
 
-/// Marks remembered: nothing in flight is older.
+/// Number of marks kept: no tensor in flight is older.
 const MARKS_MAX: usize = 1024;
 
-/// Counts. Times are nanoseconds on rank 0's clock.
+/// Counter of steps. Times are nanoseconds on rank 0's clock.
 #[derive(Debug, Default)]
 pub(super) struct Steps {
-    /// When the steps ended that the program marked, with their numbers; ascending.
+    /// Numbers and ends of the steps that the program marked; ascending.
     marks: Vec<(u64, i64)>,
-    /// How often each tensor has travelled, by serial number.
+    /// Number of executions of each tensor, by serial number.
     travelled: Vec<u64>,
-    /// The step of what was looked at last.
+    /// Step of the last record.
     pub(super) latest: u64,
 }
 
 impl Steps {
-    /// The program has said that step `number` ends at `at`.
+    /// Records the program's mark that step `number` ends at `at`.
     pub(super) fn mark(&mut self, number: u64, at: i64) {
         if self.marks.len() == MARKS_MAX {
             self.marks.drain(..MARKS_MAX / 2);
@@ -30,12 +31,12 @@ impl Steps {
         self.latest = number;
     }
 
-    /// Steps that the program has marked.
+    /// Number of steps that the program has marked.
     pub(super) fn marked(&self) -> u64 {
         self.marks.last().map_or(0, |&(number, _)| number)
     }
 
-    /// Steps so far, as far as is known.
+    /// Number of steps so far, as far as is known.
     pub(super) fn seen(&self) -> u64 {
         match self.marked() {
             0 => self.travelled.iter().copied().max().unwrap_or(0),
@@ -43,17 +44,18 @@ impl Steps {
         }
     }
 
-    /// The step of a tensor submitted at `at` that is about to travel; it has not been [counted](Self::travels) yet.
+    /// Step of a tensor submitted at `at` that is about to be executed; it is not
+    /// [counted](Self::travels) yet.
     pub(super) fn of(&self, serial: u32, at: i64) -> u64 {
         if self.marks.is_empty() {
             return self.travelled.get(serial as usize).copied().unwrap_or(0) + 1;
         }
-        // Most often the last: the search begins there.
+        // Usually the last one: the search begins there.
         let before = self.marks.iter().rev().find(|&&(_, mark)| mark <= at);
         before.map_or(self.marks[0].0, |&(number, _)| number + 1)
     }
 
-    /// A tensor travels, for this many times now.
+    /// Counts an execution of a tensor; returns the number of its executions.
     pub(super) fn travels(&mut self, serial: u32) -> u64 {
         let index = serial as usize;
         if index >= self.travelled.len() {
@@ -64,14 +66,14 @@ impl Steps {
     }
 }
 
-/// Some steps, and whether they are over.
+/// Range of steps, and whether it has passed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     pub(super) range: StepRange,
-    /// Tensors that come back and have not travelled often enough yet. What travels once only (the first broadcast of
-    /// the weights) is not waited for.
+    /// Tensors that are executed repeatedly and have not reached the last step yet. Tensors that
+    /// are executed only once (the first broadcast of the weights) are not waited for.
     behind: usize,
-    /// Some tensor has travelled once more than the last step.
+    /// Whether some tensor has been executed once more than the last step.
     ahead: bool,
 }
 
@@ -88,7 +90,7 @@ impl Window {
         self.range.holds(step)
     }
 
-    /// A tensor has travelled `count` times now.
+    /// Records that a tensor has been executed `count` times.
     pub(super) fn counted(&mut self, count: u64) {
         let Some(last) = self.range.last else { return };
         if count == 2 && last > 2 {
@@ -125,7 +127,7 @@ mod tests {
     fn without_marks_a_tensors_step_is_how_often_it_has_travelled() {
         let (mut steps, mut window) = (Steps::default(), window(2, 3));
         let mut over = Vec::new();
-        steps.travels(9); // a broadcast of the weights
+        steps.travels(9); // the broadcast of the weights
         window.counted(1);
         for expected in 1..=4 {
             for tensor in [0, 1] {
@@ -135,7 +137,8 @@ mod tests {
                 over.push(window.is_over(&steps));
             }
         }
-        // Over when the first tensor begins step 4: all that come back have been through step 3.
+        // Over when the first tensor begins step 4: all repeated tensors have been executed in step
+        // 3.
         assert_eq!(over, [false, false, false, false, false, false, true, true]);
         assert!(!window.holds(1) && window.holds(2) && window.holds(3) && !window.holds(4));
     }
@@ -149,7 +152,7 @@ mod tests {
                 window.counted(count);
             }
         }
-        assert!(!window.is_over(&steps)); // tensor 1 has come back and been there twice
+        assert!(!window.is_over(&steps)); // tensor 1 has been executed twice
         let count = steps.travels(1);
         window.counted(count);
         assert!(window.is_over(&steps));

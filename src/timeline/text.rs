@@ -1,17 +1,17 @@
-//! Writes JSON text directly: most of it is numbers and constants, for which `write!` and a serializer take several
-//! times as long.
+//! Writes JSON text directly: most of it is numbers and constants, for which `write!` and a
+//! serializer take several times as long.
 
-/// Appends to the text.
+/// Appends JSON to a text.
 pub(super) trait Text {
-    /// Raw text.
+    /// Appends raw text.
     fn raw(&mut self, text: &str);
-    /// A number in decimal.
+    /// Appends a number in decimal.
     fn number(&mut self, value: u64);
-    /// A signed number in decimal.
+    /// Appends a signed number in decimal.
     fn signed(&mut self, value: i64);
-    /// A string in quotes, with JSON's escapes.
+    /// Appends a string in quotes, with JSON's escapes.
     fn quoted(&mut self, text: &str);
-    /// Nanoseconds as microseconds, with as many decimals as it takes.
+    /// Appends nanoseconds as microseconds, with as many decimals as necessary.
     fn micros(&mut self, ns: u64);
 }
 
@@ -32,7 +32,7 @@ impl Text for Vec<u8> {
     }
 
     fn quoted(&mut self, text: &str) {
-        // A `Vec` takes every write.
+        // Writes to a `Vec` cannot fail.
         let _ = serde_json::to_writer(self, text);
     }
 

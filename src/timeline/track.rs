@@ -1,12 +1,14 @@
-//! A track: records the events of one engine. Every process set of a rank has an engine, and so a track of its own.
+//! Track: records the events of one engine. Every process set of a rank has an engine, and
+//! therefore a track.
 //!
-//! It is called between collectives, so it must cost next to nothing and never wait: an event is a few words
+//! It is called between collectives, so it must be cheap and never block: an event is a few words
 //! appended to a buffer, and the end of a cycle copies the buffer into a lock-free ring that the
-//! writer thread empties. A cycle that finds no room there is dropped whole, so that no bar ever
-//! loses one of its ends, and counted. While nothing is recorded, a cycle costs one look at whether that has changed.
+//! writer thread empties. A cycle that does not fit there is dropped as a whole and counted, so
+//! that every bar has both of its ends. While nothing is recorded, a cycle only checks whether that
+//! has changed.
 //!
-//! One record is made for a batch; the writer expands it into the bars of each tensor. Names cross once, through
-//! a channel of their own, and are numbers from then on.
+//! A batch has one record; the writer expands it into the bars of each tensor. Names are sent once,
+//! through a separate channel, and are numbers from then on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,30 +26,31 @@ use crate::clock::Nanos;
 use crate::negotiation::OpKind;
 use crate::settings::Settings;
 
-/// What one engine records. Calls come from one thread at a time. Between [`begin_cycle`](Self::begin_cycle) and
-/// [`end_cycle`](Self::end_cycle) lies what is kept or dropped together.
+/// Events of one engine. Calls come from one thread at a time. Events between
+/// [`begin_cycle`](Self::begin_cycle) and [`end_cycle`](Self::end_cycle) are kept or dropped
+/// together.
 #[derive(Debug)]
 pub struct Track {
     timeline: Arc<Timeline>,
-    /// The process set, unless it is that of all ranks.
+    /// Process set; `None` for that of all ranks.
     set: Option<u32>,
-    /// This rank's place in the set.
+    /// This rank's number in the set.
     rank: usize,
-    /// This cycle is recorded.
+    /// Whether this cycle is recorded.
     on: bool,
-    /// The cycle under way.
+    /// Records of the current cycle.
     words: record::Words,
-    /// Once something is recorded.
+    /// Connection to the writer, once something is recorded.
     line: Option<Line>,
     tensors: HashMap<Arc<str>, TensorId>,
-    /// Marks so far.
+    /// Number of marks so far.
     steps: u64,
     epochs: u64,
-    /// A change of settings that has not come to the writer yet.
+    /// Change of settings that has not been sent to the writer yet.
     unsaid: Option<(Settings, Nanos)>,
 }
 
-/// The way to the writer.
+/// Connection to the writer.
 #[derive(Debug)]
 struct Line {
     ring: Producer<u64>,
@@ -56,21 +59,22 @@ struct Line {
     shared: Arc<TrackShared>,
 }
 
-/// What a track and the writer thread share besides the ring.
+/// State shared by a track and the writer thread, besides the ring.
 #[derive(Debug, Default)]
 pub(super) struct TrackShared {
-    /// Cycles that found no room in the ring.
+    /// Cycles that did not fit in the ring.
     pub(super) dropped_cycles: AtomicU64,
-    /// Nothing more will come.
+    /// Whether the track has ended.
     pub(super) ended: AtomicBool,
 }
 
-/// Names travel beside the ring: seldom, and whole. One is sent before the first record that uses it is.
+/// Name sent to the writer, rarely and beside the ring. It is sent before the first record that
+/// uses it.
 #[derive(Debug)]
 pub(super) enum Name {
-    /// The tensor with the next number, by its name in the file.
+    /// Name in the file of the tensor with the next number.
     Tensor(Arc<str>),
-    /// The activity with the next number.
+    /// Name of the activity with the next number.
     Constant(&'static str),
 }
 
@@ -90,18 +94,19 @@ impl Track {
         }
     }
 
-    /// The timeline that it is a part of.
+    /// Returns the timeline that this track belongs to.
     pub fn timeline(&self) -> &Arc<Timeline> {
         &self.timeline
     }
 
-    /// Whether the cycle under way is recorded. What is told otherwise is ignored.
+    /// Whether the current cycle is recorded. Otherwise events are ignored.
     pub fn is_on(&self) -> bool {
         self.on
     }
 
-    /// The number of the tensor called `name`: the next one (1, 2, …) if it has none yet. Slower than an event; ask
-    /// once for a tensor and keep the answer. Only while the track [is on](Self::is_on).
+    /// Returns the number of the tensor called `name`: the next one (1, 2, …) if it is new. Slower
+    /// than an event; call it once for a tensor and keep the result. Only while the track [is
+    /// on](Self::is_on).
     pub fn tensor(&mut self, name: &str) -> TensorId {
         if let Some(&known) = self.tensors.get(name) {
             return known;
@@ -123,12 +128,13 @@ impl Track {
             Some(set) => format!("{name} [set {set}]").into(),
         };
         self.tensors.insert(own, TensorId(number));
-        // Nobody listens once the timeline is over.
+        // The receiver is gone once the timeline has ended.
         let _ = line.names.send(Name::Tensor(shown));
         TensorId(number)
     }
 
-    /// Begins what is kept or dropped together; ends the previous one, if that is still open.
+    /// Begins a cycle, which is kept or dropped as a whole; ends the previous one if that is still
+    /// open.
     pub fn begin_cycle(&mut self, now: Nanos) {
         self.hand_over();
         let recording = self.timeline.recording();
@@ -144,9 +150,9 @@ impl Track {
         }
     }
 
-    /// A tensor has become ready on every rank of the set. `ticks` gives the ranks whose time is known, in
-    /// microseconds on rank 0's clock. Only the set's lowest rank knows; of the others' tracks, the bar of a tensor's
-    /// negotiation begins with this rank's own submission.
+    /// Records that a tensor is ready on every rank of the set. `ticks` has the ranks whose time is
+    /// known, in microseconds on rank 0's clock. Only the set's lowest rank has them; on the other
+    /// ranks' tracks, the bar of a negotiation begins with this rank's own submission.
     pub fn negotiated(
         &mut self,
         tensor: TensorId,
@@ -159,7 +165,7 @@ impl Track {
         }
     }
 
-    /// A batch has been executed. Each member gets the batch's bar and activities.
+    /// Records an executed batch. Each member gets the batch's bar and activities.
     pub fn executed<'m>(&mut self, batch: &BatchRecord<'_>, members: impl IntoIterator<Item = Member<'m>>) {
         if !self.has_room() {
             return;
@@ -170,15 +176,16 @@ impl Track {
         }
     }
 
-    /// A tensor was refused, because ranks disagreed about it.
+    /// Records that a tensor was refused because of a mismatch between ranks.
     pub fn error(&mut self, tensor: TensorId, began: Nanos, ended: Nanos) {
         if self.has_room() {
             record::put_error(&mut self.words, tensor, began, ended);
         }
     }
 
-    /// The program says that a step ends, or has ended, at `at`. Counted in any case. Call for the marks in order,
-    /// before [`end_cycle`](Self::end_cycle), with all that the cycle has learnt of.
+    /// Records that a step ends, or has ended, at `at`. The step is counted in any case. Pass the
+    /// marks in order, before [`end_cycle`](Self::end_cycle), with all marks that the cycle has
+    /// received.
     pub fn mark_steps(&mut self, at: &[Nanos]) {
         self.steps += at.len() as u64;
         if self.has_room() {
@@ -188,7 +195,7 @@ impl Track {
         }
     }
 
-    /// Likewise of epochs.
+    /// Records marks of epochs, like [`mark_steps`](Self::mark_steps).
     pub fn mark_epochs(&mut self, at: &[Nanos]) {
         for &at in at {
             self.epochs += 1;
@@ -198,7 +205,7 @@ impl Track {
         }
     }
 
-    /// From `now` on other settings are in force.
+    /// Records that other settings are in force from `now` on.
     pub fn settings(&mut self, settings: Settings, now: Nanos) {
         self.unsaid = Some((settings, now));
     }
@@ -210,7 +217,7 @@ impl Track {
         }
     }
 
-    /// What comes until the next cycle belongs to no recording: the timeline is being switched over.
+    /// Ignores events until the next cycle, because the timeline is being started or stopped.
     pub(crate) fn interrupt(&mut self) {
         self.hand_over();
         self.on = false;
@@ -245,7 +252,7 @@ impl Track {
         line.map_or(0, |line| line.shared.dropped_cycles.load(Ordering::Relaxed))
     }
 
-    /// Whether the cycle may still grow: once larger than the ring it will be dropped anyway.
+    /// Whether the cycle may still grow: a cycle larger than the ring will be dropped anyway.
     fn has_room(&self) -> bool {
         self.on && self.words.len() <= self.timeline.ring_words
     }
@@ -270,7 +277,8 @@ impl Track {
 }
 
 impl Line {
-    /// The number of a name of ours. A job has a dozen, so a scan by address finds one at once.
+    /// Returns the number of one of the runtime's names. A job has about a dozen, so a search by
+    /// address is fast.
     fn name_of(&mut self, name: &'static str) -> NameId {
         let known = self.constants.iter().position(|known| std::ptr::eq(*known, name));
         let Some(position) = known else {
@@ -293,7 +301,7 @@ impl Line {
 impl Drop for Track {
     fn drop(&mut self) {
         if self.timeline.is_foreign() {
-            return; // in a forked child: the ring's other end is the parent's
+            return; // in a forked child: the parent owns the other end of the ring
         }
         self.hand_over();
         if let Some(line) = &self.line {

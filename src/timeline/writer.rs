@@ -1,8 +1,8 @@
 //! The writer thread: empties the tracks into the documents.
 //!
-//! It sleeps until a ring is a quarter full or a twentieth of a second has passed; while nothing is recorded it sleeps until
-//! it is told to. Orders to begin and end a recording come to it through a channel: what the tracks have handed over
-//! before is written first.
+//! It sleeps until a ring is a quarter full or a twentieth of a second has passed; while nothing is
+//! recorded it sleeps until it is woken. Commands to start and stop a recording arrive through a
+//! channel; all events that the tracks handed over before are written first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,37 +16,37 @@ use super::inbox::Inbox;
 use super::record;
 use crate::clock::Alignment;
 
-/// Longest time that an event stays unwritten. Horovod writes at once, and programs look into the file a tenth of a second
-/// later; this is twenty writes a second.
+/// Longest time that an event stays unwritten: twenty writes a second. Horovod writes at once, and
+/// programs read the file a tenth of a second later.
 const FLUSH_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Bits of what is recorded. Something is.
+/// Bit: a recording is active.
 pub(super) const RECORDING: u32 = 1;
-/// The beginnings of cycles too.
+/// Bit: starts of cycles are recorded too.
 pub(super) const MARK_CYCLES: u32 = 2;
 
-/// What the writer is told.
+/// Command to the writer.
 pub(super) enum Command {
-    /// There is another track.
+    /// Adds a track.
     Track(Box<Inbox>),
-    /// Record whatever is to be recorded from the beginning on.
+    /// Starts the recordings that begin with the job.
     Watch { reply: Sender<Answer> },
-    /// Record into this file.
+    /// Starts a recording into this file.
     Start {
         path: PathBuf,
         mark_cycles: bool,
         reply: Sender<Answer>,
     },
-    /// Close that file.
+    /// Stops that recording.
     Stop { reply: Sender<Answer> },
-    /// How this rank's clock relates to rank 0's.
+    /// Applies a measurement of the offset between this rank's clock and rank 0's.
     Aligned(Alignment),
-    /// Close all and end.
+    /// Closes all files and ends the thread.
     Finish,
 }
 
 impl Command {
-    /// The file that it is about.
+    /// Returns the file that the command refers to.
     pub(super) fn path(&self) -> Option<&Path> {
         match self {
             Self::Start { path, .. } => Some(path),
@@ -55,13 +55,13 @@ impl Command {
     }
 }
 
-/// The thread's state.
+/// State of the writer thread.
 pub(super) struct Writer {
     shared: Arc<Shared>,
     commands: Receiver<Command>,
     inboxes: Vec<Inbox>,
     documents: Documents,
-    /// Tensors of all tracks so far.
+    /// Number of tensors of all tracks so far.
     tensors: u32,
     /// Cycles dropped by tracks that have ended.
     dropped_before: u64,
@@ -85,7 +85,7 @@ impl Writer {
         self.documents.align(alignment);
     }
 
-    /// Runs until it is told to end.
+    /// Runs until [`Command::Finish`] arrives.
     pub(super) fn run(mut self) {
         loop {
             self.shared.rung.store(false, Ordering::Release);
@@ -126,7 +126,7 @@ impl Writer {
                 self.answer(&reply, Ok(()));
             }
             Command::Aligned(alignment) => {
-                self.drain(); // what was recorded before is on the line as it was
+                self.drain(); // earlier events use the earlier alignment
                 self.documents.align(&alignment);
             }
             Command::Finish => {
@@ -139,7 +139,7 @@ impl Writer {
         false
     }
 
-    /// Whoever asked goes on when the tracks can see what is recorded now.
+    /// Answers a command after the tracks can read the new state of the recording.
     fn answer(&mut self, reply: &Sender<Answer>, answer: Answer) {
         self.show_recording();
         let _ = reply.send(answer);
@@ -151,7 +151,7 @@ impl Writer {
         recording
     }
 
-    /// Writes everything that the tracks have handed over.
+    /// Writes all events that the tracks have handed over.
     fn drain(&mut self) {
         let Self {
             inboxes,

@@ -1,44 +1,44 @@
-//! The block of words that every rank brings to a cycle, and the function that combines the blocks
-//! of all ranks.
+//! Block of words that every rank publishes in a cycle, and the trait that combines the blocks of
+//! all ranks.
 //!
-//! The transport moves words and compares cycle, version and length. What the words mean is up to
-//! the caller, who also supplies the function: see [`Combine`].
+//! The transport sends words and compares cycle, version and length. The caller defines the meaning
+//! of the words, and provides the implementation of [`Combine`].
 
 use smallvec::SmallVec;
 
-/// Words of [`Contribution::head`], at most.
+/// Most words of [`Contribution::head`].
 pub(crate) const BLOCK_HEAD_WORDS_MAX: usize = 8;
 
-/// The block that this rank brings to a cycle. In one cycle the blocks of all ranks have the same
-/// version and size.
+/// Block of this rank for one cycle. In a cycle the blocks of all ranks have the same version and
+/// size.
 #[derive(Clone, Debug)]
 pub(crate) struct Contribution<'a> {
     /// Version of the block's format.
     pub version: u64,
     /// The first words, at most [`BLOCK_HEAD_WORDS_MAX`].
     pub head: SmallVec<[u64; BLOCK_HEAD_WORDS_MAX]>,
-    /// The words after them. Each bit says whether the detail of the same index is present.
+    /// Words after the head. Each bit tells whether the detail with the same index is present.
     pub bits: &'a [u64],
-    /// Details, one word for each bit. They are moved where they are present and where a rank wants
-    /// to read them: rank 0 can always.
+    /// Details, one word for each bit. Only present ones are sent, and only to ranks that read
+    /// them: rank 0 always can.
     pub details: &'a [u64],
 }
 
 impl Contribution<'_> {
-    /// Words that every rank reads: the head and the bits.
+    /// Number of words that every rank reads: the head and the bits.
     pub(crate) fn words(&self) -> usize {
         self.head.len() + self.bits.len()
     }
 }
 
-/// The block of one rank, for [`Combine`]. Another process may still write to it: each read may
-/// give another value, so values are read once, then checked, then used.
+/// Block of one rank, for [`Combine`]. Another process may still write to it: each read may return
+/// another value, so values are read once, then checked, then used.
 pub(crate) trait RankBlock {
-    /// Reads the head and the bits. The length of `to` is the number of both.
+    /// Reads the head and the bits. `to` has exactly their number of words.
     fn read_words(&self, to: &mut [u64]);
 
     /// Reads the details whose bit in `bits` is set, to the same index of `to`. They are 0 on a
-    /// rank that this transport does not move them to.
+    /// rank that this transport does not send them to.
     fn read_details(&self, bits: &[u64], to: &mut [u64]);
 }
 
@@ -54,20 +54,20 @@ impl RankBlock for Contribution<'_> {
     }
 }
 
-/// Combines the blocks of all ranks of a cycle. Every rank combines the same blocks, in rank order,
-/// and comes to the same result.
+/// Combines the blocks of all ranks in a cycle. Every rank combines the same blocks in rank order,
+/// and gets the same result.
 ///
-/// The result for the words must not depend on how the ranks are split into consecutive groups that
-/// are combined first (it is associative). An implementation may also keep a view of each rank,
+/// The result for the words must be associative: it must not depend on a division of the ranks into
+/// consecutive groups that are combined first. An implementation may also keep data of each rank,
 /// such as its details.
 pub(crate) trait Combine {
-    /// Starts with no block. The blocks to come have `words` words: the head and the bits.
+    /// Starts without a block. The following blocks have `words` words: the head and the bits.
     fn start(&mut self, words: usize);
 
     /// Adds the block of the next rank.
     ///
     /// # Errors
-    /// Why no rank that works can have sent this block. The result is then of no use.
+    /// Reason why no correct rank can have sent this block. The result is then not usable.
     fn add(&mut self, block: &dyn RankBlock) -> Result<(), String>;
 }
 
@@ -82,10 +82,10 @@ pub(super) fn each_bit(bits: &[u64], mut visit: impl FnMut(usize)) {
     }
 }
 
-/// Words in front of a block where it is moved: cycle, version, number of words.
+/// Number of words before a block in a message: cycle, version, number of words.
 pub(super) const PREFIX_WORDS: usize = 3;
 
-/// What stands in front of a block.
+/// Words before a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Prefix {
     cycle: u64,
@@ -114,7 +114,7 @@ impl Prefix {
         }
     }
 
-    /// Compares what a peer has sent with what this rank has sent itself.
+    /// Compares the prefix of a peer's block with that of this rank's own.
     ///
     /// # Errors
     /// A block of another cycle, version or length.

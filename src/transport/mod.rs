@@ -1,11 +1,10 @@
-//! The control interface: ranks exchange what is ready, and wake one another.
+//! Transport: trait for the control messages of a process set, with a doorbell to wake other ranks.
 //!
-//! A [`Transport`] knows ranks, cycles and bytes; it knows nothing of tensors. It has three verbs:
-//! [`exchange`](Transport::exchange) brings one block of words from every rank to all and combines them with a function that
-//! the caller supplies,
-//! [`gather`](Transport::gather) and [`broadcast`](Transport::broadcast) carry what is not cached through rank 0.
-//! Its [`Doorbell`] is the part that submitting threads may touch: a hint that a cycle is wanted, never an input
-//! to what the cycle decides.
+//! A [`Transport`] knows ranks, cycles and bytes, but no tensors. [`exchange`](Transport::exchange)
+//! publishes one block of words of every rank to all ranks and combines the blocks by the caller's
+//! function. [`gather`](Transport::gather) and [`broadcast`](Transport::broadcast) send requests
+//! and responses through rank 0. Submitting threads use only its [`Doorbell`]: it is a hint that a
+//! cycle is requested, and never an input to the cycle's decisions.
 
 use std::sync::Arc;
 
@@ -21,27 +20,28 @@ pub(crate) mod simulated;
 
 pub(crate) use block::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock};
 
-/// Most bytes of a frame: some 500,000 requests.
+/// Longest frame, bytes: about 500,000 requests.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// Moves control data among the ranks of one process set. Blocks and frames are collective: every rank makes these
-/// calls in the same order. Ranks are counted within the set; errors name them as the job does.
+/// Sends control data among the ranks of one process set. Blocks and frames are collective: every
+/// rank makes these calls in the same order. Ranks are set ranks; errors name job ranks.
 pub(crate) trait Transport: Send {
-    /// This rank, `0..size`.
+    /// Set rank of this process, `0..size`.
     fn rank(&self) -> usize;
 
     /// Number of ranks.
     fn size(&self) -> usize;
 
-    /// Whether all ranks read the same clock, as those of one boot do. Where they do not, the cycle has them compared.
+    /// Whether all ranks read the same clock, as those of one boot do. Otherwise the cycle measures
+    /// the offsets.
     fn shares_clock(&self) -> bool;
 
-    /// Publishes this rank's block for `cycle` (1, 2, 3, …), waits until every rank has published its own, and combines all of
-    /// them in rank order.
+    /// Publishes this rank's block for `cycle` (1, 2, 3, …), waits until every rank has published
+    /// its own, and combines all of them in rank order.
     ///
     /// # Errors
-    /// A peer that died, left or stalled beyond the shutdown limit; [`PeerError::InvalidData`] for a block of another cycle,
-    /// version or length, and for one that `combine` refuses.
+    /// A peer that died, left or stalled beyond the shutdown limit; [`PeerError::InvalidData`] for
+    /// a block of another cycle, version or length, and for a block that `combine` refuses.
     fn exchange(
         &mut self,
         cycle: u64,
@@ -49,33 +49,34 @@ pub(crate) trait Transport: Send {
         combine: &mut dyn Combine,
     ) -> Result<(), Error>;
 
-    /// Brings every rank's frame to rank 0, in rank order; on the other ranks `frames` stays empty.
+    /// Sends every rank's frame to rank 0, in rank order; on the other ranks `frames` stays empty.
     ///
     /// # Errors
     /// As for [`exchange`](Self::exchange), and frames longer than [`FRAME_BYTES_MAX`].
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error>;
 
-    /// Brings rank 0's frame to every rank; on the others it replaces what `frame` held.
+    /// Sends rank 0's frame to every rank; on the others it replaces the contents of `frame`.
     ///
     /// # Errors
     /// As for [`gather`](Self::gather).
     fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error>;
 
-    /// The wake-up side, shared with submitting threads.
+    /// The doorbell, shared with submitting threads.
     fn doorbell(&self) -> Arc<dyn Doorbell>;
 
-    /// Looks for peers that died, left or stalled, without waiting. Called while work is pending but no cycle runs.
+    /// Checks for peers that died, left or stalled, without waiting. Called while work is pending
+    /// but no cycle runs.
     ///
     /// # Errors
-    /// The first such peer.
+    /// The error about the first such peer.
     fn check_peers(&mut self) -> Result<(), Error>;
 
-    /// Tells the peers that this rank leaves for good, in order (`None`) or because of an error, so that they
-    /// report it instead of waiting for this rank.
+    /// Informs the peers that this rank leaves, in order (`None`) or because of an error, so that
+    /// they report it instead of waiting for this rank.
     fn leave(&mut self, because: Option<&Error>);
 }
 
-/// Fails if this rank's frame, which is job rank `rank`'s, is too long to be sent.
+/// Checks that this rank's frame can be sent; errors name job rank `rank`.
 fn check_own_frame(rank: usize, frame: &[u8]) -> Result<(), Error> {
     if frame.len() <= FRAME_BYTES_MAX {
         return Ok(());
@@ -88,7 +89,7 @@ fn check_own_frame(rank: usize, frame: &[u8]) -> Result<(), Error> {
     .into())
 }
 
-/// The length of a frame from job rank `rank`, if it is one.
+/// Converts the length of a frame from job rank `rank`; returns an error if it is above the limit.
 fn check_length(rank: usize, bytes: u64) -> Result<usize, Error> {
     let length = usize::try_from(bytes)
         .ok()
@@ -101,8 +102,8 @@ fn check_length(rank: usize, bytes: u64) -> Result<usize, Error> {
     })
 }
 
-/// Leaves, for a transport of job rank `rank` that is dropped: a rank that is still alive but will never answer must not be
-/// waited for.
+/// Leaves when the transport of job rank `rank` is dropped: the others must not wait for a rank
+/// that is alive but will never answer.
 fn leave_when_dropped(transport: &mut dyn Transport, rank: usize) {
     let panicked = std::thread::panicking().then(|| Error::Internal {
         rank,
@@ -111,28 +112,29 @@ fn leave_when_dropped(transport: &mut dyn Transport, rank: usize) {
     transport.leave(panicked.as_ref());
 }
 
-/// Who parks at the doorbell: at most one of each at a time.
+/// Thread that parks at the doorbell: at most one of each role at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The rank's own cycle thread.
     Background,
-    /// A caller that drives the cycle from inside `wait`. While one is [present](Doorbell::present), rings wake
-    /// it and not the background thread.
+    /// A caller that runs the cycle from inside `wait`. While one is [present](Doorbell::present),
+    /// rings wake it and not the background thread.
     Driver,
 }
 
 /// Park: how long a thread sleeps and which events wake it. A ring is counted in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Park {
-    /// Until the cycle time has passed; ends early when every rank is eager, but not for a ring: the cycle it
-    /// asks for could not start sooner anyway, and waking a thread costs more than a small allreduce.
+    /// Until the cycle time has passed. It ends early when every rank is eager, but not for a ring:
+    /// the requested cycle could not start sooner anyway, and waking a thread costs more than a
+    /// small allreduce.
     Pace(Nanos),
-    /// Until somebody rings, or until this time.
+    /// Until a rank rings, or until this time.
     Idle(Option<Nanos>),
 }
 
 impl Park {
-    /// The same, but no longer than until `deadline`.
+    /// Returns the park, limited to `deadline`.
     pub(crate) fn until(self, deadline: Option<Nanos>) -> Self {
         let Some(deadline) = deadline else { return self };
         match self {
@@ -142,24 +144,26 @@ impl Park {
     }
 }
 
-/// Wake-ups among ranks. Everything here is a hint: a lost or false wake-up may cost time, never correctness.
+/// Wake-ups among ranks. All of them are hints: a lost or false wake-up may cost time, never
+/// correctness.
 pub(crate) trait Doorbell: Send + Sync {
-    /// Asks every rank to join `cycle`. The highest cycle asked for counts.
+    /// Requests that every rank enters `cycle`. The highest requested cycle counts.
     fn ring(&self, cycle: u64);
 
-    /// The highest cycle that any rank asked for.
+    /// Highest cycle that any rank has requested.
     fn rung(&self) -> u64;
 
-    /// Says that this rank would start `cycle` at once: it has submitted all it expects to, or is blocked in
-    /// `wait`. The rank that completes the condition wakes the others; its own background thread only if `own`
-    /// says so, since a caller that is about to wait drives the cycle itself.
+    /// Announces that this rank would start `cycle` at once: it has submitted all tensors that it
+    /// expects to, or is blocked in `wait`. The rank that completes the condition wakes the others.
+    /// It wakes its own background thread only if `own`, because a caller that is about to wait
+    /// runs the cycle itself.
     fn eager(&self, cycle: u64, own: bool);
 
     /// Whether every rank would start `cycle` at once.
     fn all_eager(&self, cycle: u64) -> bool;
 
-    /// Number of wake-ups so far at this rank; taken before looking at the state that [`park`](Self::park) then
-    /// guards.
+    /// Number of wake-ups of this rank so far; must be read before the state that
+    /// [`park`](Self::park) depends on.
     fn wakes(&self) -> u32;
 
     /// Sleeps until `park` ends; returns at once if the number of wake-ups differs from `seen`.
@@ -168,6 +172,6 @@ pub(crate) trait Doorbell: Send + Sync {
     /// Wakes this rank's own sleeper.
     fn wake_self(&self);
 
-    /// Says that a driver has come or gone.
+    /// Announces that a driver has arrived or left.
     fn present(&self, driver: bool);
 }

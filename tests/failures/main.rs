@@ -1,4 +1,4 @@
-//! What is refused or fails: dead, stopped and leaving ranks, bad input, and jobs that cannot start.
+//! Failures: dead, stopped and leaving ranks, bad input, and jobs that cannot start.
 
 mod bad_input;
 mod start;

@@ -1,4 +1,4 @@
-//! What is said when a job cannot start: wrong variables, paths, versions, memory.
+//! Errors of jobs that cannot start: wrong variables, paths, versions, memory.
 
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ fn impossible_numbers_of_ranks_are_refused() {
 #[test]
 fn too_little_memory_says_how_much_is_needed() {
     let program = env!("CARGO_BIN_EXE_ronde");
-    // Sixteen ranks want 32 MiB of rings, on top of what a process has mapped anyway.
+    // Sixteen ranks need 32 MiB of rings, in addition to the mappings of any process.
     let script =
         format!("ulimit -v 45000; exec {program} run -np 16 -- {program} bench --model many-small --steps 2");
     let output = Command::new("sh")
@@ -130,7 +130,7 @@ fn ranks_on_other_hosts_are_refused_in_one_sentence() {
         ("HOROVOD_LOCAL_RANK", "0"),
         ("HOROVOD_LOCAL_SIZE", "2"),
     ];
-    // With MPI, that is asked who this is.
+    // With MPI, the rank comes from MPI.
     let whom = if cfg!(feature = "mpi") {
         "rank 0 of 4"
     } else {

@@ -1,4 +1,5 @@
-//! What survivors see when a rank dies, leaves, stops or forks: an error that names it, in time, and no hang.
+//! Survivors of a rank that dies, leaves, stops or forks: they get an error that names it, in time,
+//! and never hang.
 
 #![allow(unsafe_code)] // forks
 
@@ -8,14 +9,15 @@ use std::time::{Duration, Instant};
 use crate::support::{Draw, job, start};
 use ronde::{Context, Error, NegotiationError, PeerError, ReduceOp};
 
-/// Within how long every survivor must know: two seconds by contract, the rest for a busy machine.
+/// Time within which every survivor must have an error: the contract is two seconds, the rest is
+/// for a busy machine.
 const DEADLINE: Duration = Duration::from_secs(8);
 
 fn context() -> Context {
     Context::from_env().expect("the job starts")
 }
 
-/// Reduces until that fails; the error, and how long the failing operation took.
+/// Reduces until that fails; returns the error, and the duration of the failing operation.
 fn reduce_until_error(context: &Context, tensors: usize, elements: usize) -> (Error, Duration) {
     loop {
         let began = Instant::now();
@@ -41,7 +43,7 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
         50
     };
     for round in 0..rounds {
-        // Small tensors: mostly in negotiation when it happens; large ones: mostly in the data path.
+        // Small tensors: mostly in negotiation at that moment; large ones: mostly in the data path.
         let elements = [10usize, 3_000, 2_000_000][round % 3].to_string();
         let env = [
             ("TEST_RONDE_ELEMENTS", &elements[..]),
@@ -76,7 +78,7 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
         let took = killed.elapsed();
         for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != victim) {
             let text = &outcome.output;
-            // Killed while the ranks still meet, it is missed there instead.
+            // A rank that is killed during the rendezvous is reported as missing there instead.
             let met = text.contains("error after");
             let named = text.contains(&format!("rank {victim}")) || text.contains(&format!("process {pid}"));
             let missed = text.contains("never met") && text.contains(&victim.to_string());
@@ -89,7 +91,7 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
                 "round {round}, rank {rank}: {text}"
             );
         }
-        // A rank killed before the ranks met is waited for until the start timeout.
+        // Survivors wait for a rank that was killed before the rendezvous until the start timeout.
         let met = outcomes
             .iter()
             .any(|outcome| outcome.output.contains("error after"));
@@ -194,7 +196,7 @@ fn a_panic_with_a_context_in_hand_is_seen_by_the_others() {
     assert!(!outcomes[1].status.success());
 }
 
-/// The output of each rank about the start: the error, or its rank and then the first error.
+/// Prints the start of each rank: the error, or its rank and then the first error.
 fn say_how_it_starts() {
     let began = Instant::now();
     match Context::from_env() {
@@ -206,7 +208,8 @@ fn say_how_it_starts() {
     }
 }
 
-/// Delays, from the start of the processes, that cover the whole rendezvous of ranks that need a few milliseconds to come.
+/// Draws a delay from the start of the processes, so that delays cover the whole rendezvous of
+/// ranks that start within a few milliseconds.
 fn moment(draw: &mut Draw) -> Duration {
     Duration::from_micros(draw.below(40_000))
 }
@@ -271,7 +274,8 @@ fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
         let pid = job.ranks[victim].id().to_string();
         signal("-STOP", &pid);
         let stopped = Instant::now();
-        // Pipes end with the last holder: the stopped rank goes when the others have had their time.
+        // Pipes end with their last holder: the stopped rank is killed after the others' time
+        // limit.
         let killer = std::thread::spawn({
             let pid = pid.clone();
             move || {
@@ -292,7 +296,8 @@ fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
                 names.iter().any(|name| text.contains(name)),
                 "round {round}, rank {rank}, victim {victim}: {text}"
             );
-            // Two limits one after the other at most, and not the ten seconds after which the rank dies.
+            // At most two limits one after the other, and not the ten seconds after which the rank
+            // dies.
             assert!(outcome.took < Duration::from_secs(9), "round {round}: {text}");
         }
         assert!(stopped.elapsed() < 2 * DEADLINE);
@@ -315,7 +320,8 @@ fn a_stopped_rank_is_warned_about_and_given_up_after_the_limit() {
     ];
     let Some(job) = start(TEST, 2, &limits, || {
         let context = context();
-        // Between two steps, so that it is the rank that the other waits for, and not one of its tensors.
+        // Between two steps, so that the other rank waits for this rank and not for one of its
+        // tensors.
         let own = if context.rank() == 1 {
             i64::from(std::process::id())
         } else {
@@ -348,7 +354,7 @@ fn a_stopped_rank_is_warned_about_and_given_up_after_the_limit() {
     };
     let began = Instant::now();
     std::thread::sleep(Duration::from_secs(8));
-    signal("-KILL", &job.ranks[1].id().to_string()); // it would otherwise be waited for
+    signal("-KILL", &job.ranks[1].id().to_string()); // otherwise the test would wait for it
     let outcomes = job.finish();
     assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
     let text = &outcomes[0].output;
@@ -481,8 +487,8 @@ fn a_forked_child_is_refused_and_does_no_harm() {
         let pending = context
             .allreduce("before", vec![1.0f32; 1000], ReduceOp::Sum)
             .expect("in");
-        // SAFETY: the child calls nothing that could hang on a lock held elsewhere: the refusals under test come
-        // before any lock, and it ends with `_exit`.
+        // SAFETY: the child calls nothing that could block on a lock held by another thread: the
+        // refusals under test come before any lock, and it ends with `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let refused = context
@@ -494,7 +500,7 @@ fn a_forked_child_is_refused_and_does_no_harm() {
             unsafe { libc::_exit(if refused { 0 } else { 1 }) };
         }
         let mut status = 0;
-        // SAFETY: waits for the child just made; `status` is a valid place for its status.
+        // SAFETY: waits for the child just forked; `status` is a valid location for its status.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0, "the child was refused and ended by itself");
         assert_eq!(pending.wait().expect("out"), [2.0; 1000]);

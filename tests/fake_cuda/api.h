@@ -15,10 +15,6 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
-typedef struct CUgraph_st *CUgraph;
-typedef struct {
-    char bytes[16];
-} CUuuid;
 
 /* X(name, number, text) */
 #define FAKE_CUDA_RESULTS(X)                                                                     \
@@ -45,10 +41,6 @@ typedef struct {
     X(CUDA_ERROR_LAUNCH_FAILED, 719, "unspecified launch failure")                               \
     X(CUDA_ERROR_NOT_SUPPORTED, 801, "operation not supported")                                  \
     X(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, 803, "driver and library versions do not match")        \
-    X(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, 900, "not permitted when stream is capturing")      \
-    X(CUDA_ERROR_STREAM_CAPTURE_UNMATCHED, 903, "stream is not capturing")                       \
-    X(CUDA_ERROR_STREAM_CAPTURE_ISOLATION, 905, "dependency on work that is captured elsewhere") \
-    X(CUDA_ERROR_CAPTURED_EVENT, 907, "not permitted on an event last recorded in a capture")    \
     X(CUDA_ERROR_UNKNOWN, 999, "unknown error")
 
 enum {
@@ -67,48 +59,33 @@ EXPORT CUresult cuGetErrorName(CUresult error, const char **name);
 EXPORT CUresult cuGetErrorString(CUresult error, const char **text);
 EXPORT CUresult cuDeviceGetCount(int *count);
 EXPORT CUresult cuDeviceGet(CUdevice *device, int ordinal);
-EXPORT CUresult cuDeviceGetName(char *name, int length, CUdevice device);
-EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device);
-EXPORT CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device);
-EXPORT CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 EXPORT CUresult cuDeviceGetPCIBusId(char *text, int length, CUdevice device);
-EXPORT CUresult cuDeviceGetAttribute(int *value, int number, CUdevice device);
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext *handle, CUdevice device);
 EXPORT CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device);
-EXPORT CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active);
 EXPORT CUresult cuCtxPushCurrent_v2(CUcontext handle);
 EXPORT CUresult cuCtxPopCurrent_v2(CUcontext *handle);
 EXPORT CUresult cuCtxSetCurrent(CUcontext handle);
 EXPORT CUresult cuCtxGetCurrent(CUcontext *handle);
 EXPORT CUresult cuCtxGetDevice(CUdevice *device);
 EXPORT CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest);
-EXPORT CUresult cuCtxSynchronize(void);
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes);
 EXPORT CUresult cuMemFree_v2(CUdeviceptr address);
 EXPORT CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags);
-EXPORT CUresult cuMemAllocHost_v2(void **address, size_t bytes);
 EXPORT CUresult cuMemFreeHost(void *address);
-EXPORT CUresult cuMemGetInfo_v2(size_t *unused, size_t *total);
 EXPORT CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream handle);
 EXPORT CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle);
-EXPORT CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr address);
 EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t bytes);
 EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes);
-EXPORT CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes);
 EXPORT CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream);
 EXPORT CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream stream);
 EXPORT CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream);
 EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream);
-EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream);
 EXPORT CUresult cuStreamCreateWithPriority(CUstream *handle, unsigned int flags, int priority);
 EXPORT CUresult cuStreamCreate(CUstream *handle, unsigned int flags);
 EXPORT CUresult cuStreamDestroy_v2(CUstream handle);
 EXPORT CUresult cuStreamSynchronize(CUstream handle);
 EXPORT CUresult cuStreamQuery(CUstream handle);
 EXPORT CUresult cuStreamIsCapturing(CUstream handle, int *status);
-EXPORT CUresult cuStreamBeginCapture_v2(CUstream handle, int mode);
-EXPORT CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph);
-EXPORT CUresult cuGraphDestroy(CUgraph graph);
 EXPORT CUresult cuEventCreate(CUevent *handle, unsigned int flags);
 EXPORT CUresult cuEventDestroy_v2(CUevent handle);
 EXPORT CUresult cuEventRecord(CUevent handle, CUstream stream_handle);
@@ -125,7 +102,7 @@ EXPORT CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned 
                                unsigned int shared_bytes, CUstream stream_handle, void **parameters, void **extra);
 
 /* Puts work of one's own on a stream. `line` is what the log says when it runs. `run` is called once, on the stream's
- * thread, in its turn; if `broken`, the context has failed, or the stream is capturing, and all that is left to do is to free
+ * thread, in its turn; if `broken`, the context has failed, and all that is left to do is to free
  * `argument`, without any call of the driver. */
 typedef CUresult fake_cuda_enqueue_call(CUstream stream, const char *line, void (*run)(void *argument, int broken),
                                         void *argument);

@@ -1,4 +1,4 @@
-//! `ronde_copy` and `ronde_fill`.
+//! Tests of the kernels `ronde_copy` and `ronde_fill`.
 
 #![allow(unsafe_code)] // calls the compiled kernels
 
@@ -9,7 +9,7 @@ use rand::{Rng, RngExt, SeedableRng};
 use crate::compiled::{ENTRIES, Entry, chunk, launch};
 use crate::memory::Memory;
 
-/// Copies stretches of these many bytes between these offsets (modulo 64) in one launch.
+/// Copies ranges of these lengths between these offsets (modulo 64) in one launch.
 fn copy(stretches: &[(usize, usize, usize)], seed: u64) {
     let mut random = StdRng::seed_from_u64(seed);
     let mut pairs: Vec<(Memory, Memory)> = stretches
@@ -32,7 +32,7 @@ fn copy(stretches: &[(usize, usize, usize)], seed: u64) {
             elements: bytes as u32,
         })
         .collect();
-    // SAFETY: every entry has memory of its size. A factor and a divisor change no bytes.
+    // SAFETY: every entry has memory of its size. Factor and divisor do not affect bytes.
     unsafe { launch("ronde_copy", &entries, (0.5, 3), chunk(1), seed) };
     for ((source, target), stretch) in pairs.iter().zip(stretches) {
         assert!(source.bytes() == target.bytes(), "{stretch:?}");

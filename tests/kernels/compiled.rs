@@ -1,4 +1,4 @@
-//! The kernels, compiled by the C compiler that Rust links with, and loaded.
+//! GPU kernels, compiled by the C compiler that Rust links with, and loaded as a library.
 
 #![allow(unsafe_code)] // loads and calls the compiled kernels
 
@@ -13,7 +13,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 
-/// As in `table.h`.
+/// Entries of a table, as in `table.h`.
 pub(crate) const ENTRIES: usize = 170;
 const THREADS: u32 = 256;
 const CHUNK_BYTES: u32 = 32768;
@@ -42,7 +42,7 @@ pub(crate) struct Kernel {
 // SAFETY: constants of a library that is never unloaded.
 unsafe impl Sync for Kernel {}
 
-/// `ronde_run`: the kernel, its table, a block and a thread.
+/// Type of `ronde_run`: the kernel, its table, a block and a thread.
 type Run = unsafe extern "C" fn(*const Kernel, *const Table, u32, u32);
 
 struct Kernels {
@@ -87,12 +87,12 @@ fn kernels() -> &'static Kernels {
     })
 }
 
-/// The names of all kernels.
+/// Returns the names of all kernels.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     kernels().by_name.keys().map(String::as_str)
 }
 
-/// One row of a table: addresses, or for `ronde_fill` a pattern and an address.
+/// Row of a table: addresses, or for `ronde_fill` a pattern and an address.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) from: u64,
@@ -100,15 +100,17 @@ pub(crate) struct Entry {
     pub(crate) elements: u32,
 }
 
-/// Elements that one block does, where `size` is the larger element's.
+/// Returns the number of elements that one block processes, where `size` is the larger element's
+/// size.
 pub(crate) fn chunk(size: u32) -> u32 {
     CHUNK_BYTES / size
 }
 
-/// Launches a kernel: all threads of all blocks, in an order that `seed` decides.
+/// Launches a kernel: all threads of all blocks, in an order drawn from `seed`.
 ///
 /// # Safety
-/// The entries' addresses must be good for as many elements of the kernel's types, and aligned to them.
+/// The entries' addresses must be valid for their numbers of elements of the kernel's types, and
+/// aligned to them.
 pub(crate) unsafe fn launch(
     name: &str,
     entries: &[Entry],
@@ -120,7 +122,7 @@ pub(crate) unsafe fn launch(
         factor,
         divisor,
         count: entries.len() as u32,
-        // What is not in use must not be used.
+        // Unused entries must not be accessed.
         from: [1; ENTRIES],
         to: [1; ENTRIES],
         elements: [u32::MAX; ENTRIES],
@@ -141,7 +143,7 @@ pub(crate) unsafe fn launch(
     let kernels = kernels();
     let kernel = kernels.by_name[name];
     for (block, thread) in places {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { (kernels.run)(kernel, &table, block, thread) };
     }
 }

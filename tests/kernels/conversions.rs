@@ -1,4 +1,4 @@
-//! `ronde_<from>_<to>`.
+//! Tests of the conversion kernels `ronde_<from>_<to>`.
 
 #![allow(unsafe_code)] // calls the compiled kernels
 
@@ -9,7 +9,7 @@ use crate::compiled::{ENTRIES, Entry, chunk, launch, names};
 use crate::element::{Element, agrees, converted};
 use crate::memory::Memory;
 
-/// One of these kernels.
+/// Conversion kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conversion {
     name: &'static str,
@@ -37,7 +37,8 @@ impl Conversion {
         chunk(self.from.size().max(self.to.size()) as u32)
     }
 
-    /// Converts `sources` in one launch, between addresses these many elements beyond multiples of 64 bytes.
+    /// Converts `sources` in one launch, between addresses that are these numbers of elements
+    /// beyond multiples of 64 bytes.
     pub(crate) fn run(
         self,
         sources: &[Vec<u8>],
@@ -66,7 +67,7 @@ impl Conversion {
         pairs.iter().map(|(_, target)| target.bytes().to_vec()).collect()
     }
 
-    /// Asserts that the kernel made this of a source.
+    /// Asserts that the kernel's output `target` is correct for a source.
     pub(crate) fn assert_right(self, source: &[u8], target: &[u8], (factor, divisor): (f64, u32)) {
         let found = target.chunks(self.to.size());
         for (index, (source, found)) in source.chunks(self.from.size()).zip(found).enumerate() {
@@ -79,7 +80,7 @@ impl Conversion {
         }
     }
 
-    /// Runs and asserts.
+    /// Converts the sources and asserts that the outputs are correct.
     fn check(self, sources: &[Vec<u8>], scaling: (f64, u32), offsets: impl Fn(usize) -> (usize, usize)) {
         let targets = self.run(sources, scaling, offsets);
         for (source, target) in sources.iter().zip(&targets) {
@@ -87,7 +88,7 @@ impl Conversion {
         }
     }
 
-    /// Elements of any bits, and among them small numbers, powers of two and limits.
+    /// Returns elements of arbitrary bits, some of them small numbers, powers of two and limits.
     fn sample(self, elements: usize, random: &mut StdRng) -> Vec<u8> {
         let mut bytes = Vec::new();
         for _ in 0..elements {
@@ -95,14 +96,14 @@ impl Conversion {
             let element = match (random.random_range(0..4), self.from) {
                 (0, Element::F64) => small.to_le_bytes().to_vec(),
                 (0, Element::F32) => (small as f32).to_le_bytes().to_vec(),
-                // Around what half precision can hold.
+                // Around the range of half precision.
                 (1, Element::F64) => (random.random::<f64>() * 2.0_f64.powi(random.random_range(-150..140)))
                     .to_le_bytes()
                     .to_vec(),
                 (1, Element::F32) => (random.random::<f32>() * 2.0_f32.powi(random.random_range(-30..20)))
                     .to_le_bytes()
                     .to_vec(),
-                // Halfway between two of them, or a little beside it.
+                // Halfway between two values of half precision, or close to that.
                 (2, Element::F64) => (random.random::<u64>() & !0x3ff_ffff_ffff
                     | random.random_range(0..2) << 41)
                     .wrapping_add_signed(random.random_range(-1..2))
@@ -286,7 +287,7 @@ fn a_factor_of_one_keeps_all_bits() {
     }
 }
 
-/// Integers as bytes.
+/// Returns integers as bytes.
 macro_rules! bytes {
     ($($number:expr),*) => { [$($number.to_le_bytes().to_vec()),*].concat() };
 }
@@ -297,11 +298,11 @@ fn integers_saturate_when_scaled_and_wrap_when_not() {
     let source = [bytes![-1_i32, 255_i32, 256_i32, 1000_i32, i32::MIN, i32::MAX]];
     assert_eq!(
         i32_u8.run(&source, (2.0, 1), aligned),
-        [[255, 255, 0, 255, 0, 255]], // of 255, 255, 0, 232, 0 and 255, which the sums have wrapped to
+        [[255, 255, 0, 255, 0, 255]], // of 255, 255, 0, 232, 0 and 255, to which the sums have wrapped
     );
     assert_eq!(
         i32_u8.run(&source, (2.0, 4), aligned),
-        [[0, 127, 128, 255, 0, 255]], // averages have not
+        [[0, 127, 128, 255, 0, 255]], // averages do not wrap
     );
     let u8_i32 = Conversion::named("ronde_u8_i32");
     assert_eq!(

@@ -1,10 +1,10 @@
-//! What a kernel has to make of one element, computed another way.
+//! Reference of the conversion of one element, computed in another way than by the kernels.
 
 use std::sync::OnceLock;
 
 use half::{bf16, f16};
 
-/// Types of elements, by the names that kernels have for them.
+/// Element types, by their names in the kernels' names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Element {
     U8,
@@ -50,7 +50,7 @@ impl Element {
     }
 }
 
-/// A value of either kind; every element type but i64 is exact in f64.
+/// Value of an element; every element type but i64 is exact in f64.
 #[derive(Clone, Copy, Debug)]
 enum Value {
     Whole(i64),
@@ -76,7 +76,8 @@ fn value_of(bytes: &[u8], element: Element) -> Value {
     }
 }
 
-/// All finite values of a 16-bit float from 0 up, which is also the order of their bits; then what would come next.
+/// All finite values of a 16-bit float from 0 up, which is also the order of their bits; then the
+/// value that would follow.
 struct Grid {
     values: Vec<f64>,
 }
@@ -96,7 +97,8 @@ impl Grid {
         }
     }
 
-    /// The bits of the nearest value, of two as near the even one. What would come next is infinity, by its bits too.
+    /// Returns the bits of the nearest value, of two equally near ones the even one. The value that
+    /// would follow is infinity, also by its bits.
     fn nearest(&self, x: f64) -> u16 {
         let sign = u16::from(x.is_sign_negative()) << 15;
         let above = self.values.partition_point(|&value| value <= x.abs());
@@ -104,7 +106,7 @@ impl Grid {
             above - 1
         } else {
             let (low, high) = (self.values[above - 1], self.values[above]);
-            // Both have few bits: their middle is exact.
+            // Both have few bits: their mean is exact.
             let middle = low + (high - low) / 2.0;
             let upper = x.abs() > middle || (x.abs() == middle && above.is_multiple_of(2));
             above - usize::from(!upper)
@@ -133,13 +135,14 @@ fn saturated(x: f64, element: Element) -> Vec<u8> {
     }
 }
 
-/// What becomes of an element.
+/// Returns the converted element.
 pub(crate) fn converted(bytes: &[u8], from: Element, to: Element, factor: f64, divisor: u32) -> Vec<u8> {
     match value_of(bytes, from) {
         Value::Float(_) if from == to && factor == 1.0 => bytes.to_vec(),
         Value::Float(x) if from == F64 || to == F64 => float_bytes(x * factor, to),
         Value::Float(x) => float_bytes((x as f32 * factor as f32).into(), to),
-        // In the tensor's own type, which is the narrower one; only a sum that is divided has not wrapped to it before.
+        // In the tensor's own type, which is the narrower one; only a sum that is divided has not
+        // wrapped to it before.
         Value::Whole(x) if factor != 1.0 => {
             let own = if from.size() < to.size() { from } else { to };
             let x = match value_of(&x.to_le_bytes()[..own.size()], own) {
@@ -159,7 +162,7 @@ pub(crate) fn converted(bytes: &[u8], from: Element, to: Element, factor: f64, d
     }
 }
 
-/// Whether an outcome is right: the same bits, or NaN for NaN.
+/// Whether a result is correct: the same bits, or NaN for NaN.
 pub(crate) fn agrees(found: &[u8], expected: &[u8], element: Element) -> bool {
     let is_nan = |bytes| matches!(value_of(bytes, element), Value::Float(x) if x.is_nan());
     found == expected || (is_nan(found) && is_nan(expected))

@@ -1,10 +1,10 @@
-//! 16-bit floats: all there are, and what lies between them.
+//! Tests of 16-bit floats: all values, and the values between them.
 
 use half::{bf16, f16};
 
 use crate::conversions::Conversion;
 
-/// All bit patterns.
+/// Returns all bit patterns.
 fn patterns() -> Vec<u8> {
     (0..=u16::MAX).flat_map(u16::to_le_bytes).collect()
 }
@@ -18,7 +18,7 @@ fn run(name: &'static str, source: &[u8], factor: f64) -> Vec<u8> {
     target.clone()
 }
 
-/// The bits of floats.
+/// Returns the bits of floats.
 fn words(bytes: &[u8]) -> impl Iterator<Item = u16> {
     bytes
         .chunks(2)
@@ -68,9 +68,9 @@ fn every_one_is_scaled() {
     }
 }
 
-/// Every value, every middle of two, and their neighbours in the wider type.
+/// Every value, every midpoint of two values, and their neighbours in the wider type.
 #[test]
-fn what_lies_between_is_rounded_once() {
+fn values_between_are_rounded_once() {
     for (wide, narrow) in [
         ("ronde_f16_f32", "ronde_f32_f16"),
         ("ronde_bf16_f32", "ronde_f32_bf16"),

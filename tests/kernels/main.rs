@@ -1,5 +1,5 @@
-//! The copy kernels of GPUs, run on the CPU: their source is C as well as CUDA. And what can be told of the PTX made of
-//! it without a GPU.
+//! Tests of the GPU's copy kernels on the CPU (their source is both C and CUDA), and of the PTX
+//! compiled from it.
 
 mod bytes;
 mod compiled;

@@ -1,4 +1,4 @@
-//! What stands in the PTX of this repository.
+//! Tests of the PTX in this repository.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::compiled::names;
 
 const PTX: &str = include_str!("../../src/collective/nccl/kernels/generated/copy.ptx");
 
-/// The entries' names and parameter lists.
+/// Returns the names and parameter lists of the entries.
 fn entries() -> impl Iterator<Item = (&'static str, &'static str)> {
     PTX.split(".visible .entry ").skip(1).map(|entry| {
         let (name, rest) = entry.split_once('(').unwrap();
@@ -30,7 +30,7 @@ fn kernels_take_one_table() {
 
 #[test]
 fn the_table_stays_in_constant_memory() {
-    // A copy of it would be 4096 bytes of local memory for every thread.
+    // A copy of the table would be 4096 bytes of local memory for every thread.
     assert!(!PTX.contains(".local"));
 }
 

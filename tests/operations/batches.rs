@@ -1,4 +1,5 @@
-//! Batches between real processes: tensors that are submitted at once and do not wait for one another.
+//! Batches between real processes: tensors that are submitted at once and do not wait for one
+//! another.
 
 #![allow(unsafe_code)] // submits the test's own buffers
 
@@ -7,7 +8,7 @@ use ronde::{
     ArgumentError, Context, Device, Dtype, Error, Operation, RawHandle, RawOutput, RawTensor, ReduceOp,
 };
 
-/// A tensor in memory of its own, eight bytes an element at most.
+/// Tensor in memory of its own, at most eight bytes an element.
 struct Tensor {
     name: String,
     dtype: Dtype,
@@ -17,14 +18,14 @@ struct Tensor {
 
 const DTYPES: [Dtype; 4] = [Dtype::F32, Dtype::F64, Dtype::I32, Dtype::I64];
 
-/// Elements that an element-wise sum rounds, where it is one of floats.
+/// Returns elements whose sum is rounded if they are floats.
 fn value(rank: usize, tensor: usize, index: usize) -> f64 {
     (1.0 + rank as f64 / 3.0) * (tensor + 7 * index + 1) as f64
 }
 
 impl Tensor {
     fn new(prefix: &str, rank: usize, number: usize) -> Self {
-        let elements = number * 5 % 9; // 0 among them
+        let elements = number * 5 % 9; // sometimes 0
         let dtype = DTYPES[number % DTYPES.len()];
         let mut bytes: Vec<u8> = Vec::new();
         for index in 0..elements {
@@ -39,7 +40,7 @@ impl Tensor {
         bytes.resize(bytes.len().next_multiple_of(8), 0);
         let (words, _) = bytes.as_chunks::<8>();
         let mut values: Vec<u64> = words.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        values.reserve(1); // an address of its own, also without elements
+        values.reserve(1); // an address of its own even without elements
         Self {
             name: format!("{prefix}{number}"),
             dtype,
@@ -81,7 +82,8 @@ fn submit_batch(context: &Context, tensors: &mut [Tensor]) -> Result<Vec<RawHand
         .iter_mut()
         .map(|tensor| tensor.part(ReduceOp::Sum))
         .collect();
-    // SAFETY: the values lie on the heap, as long as the shape says, and are not touched before the handles are done.
+    // SAFETY: the values are on the heap, as long as the shape says, and not accessed before the
+    // handles are done.
     unsafe { context.submit_batch(&parts) }
 }
 
@@ -118,7 +120,8 @@ fn a_batch_gives_the_bits_that_single_submissions_give() {
                 let handles = submit_batch(&context, &mut batch).expect("submitted");
                 assert_eq!(handles.len(), 50);
                 wait(handles);
-                // One rank's batch meets other ranks' single tensors, and batches cut elsewhere.
+                // A batch of one rank is combined with single tensors of others, and with batches
+                // that are split differently.
                 let handles = match (context.rank() + step) % 3 {
                     0 => submit_batch(&context, &mut mixed).expect("submitted"),
                     1 => submit_each(&context, &mut mixed),

@@ -1,4 +1,4 @@
-//! Groups between real processes: what is submitted together travels together.
+//! Groups between real processes: tensors that are submitted together are executed together.
 
 #![allow(unsafe_code)] // submits the test's own buffers
 
@@ -12,7 +12,8 @@ fn context() -> Context {
     Context::from_env().expect("the job starts")
 }
 
-/// From rank 0's timeline: for each tensor, the begins and ends (microseconds) of its movements.
+/// Returns from rank 0's timeline, for each tensor, the starts and ends of its operations
+/// (microseconds).
 fn movements(timeline: &Path) -> BTreeMap<String, Vec<(u64, u64)>> {
     let text = std::fs::read_to_string(timeline).expect("written");
     let events: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
@@ -45,7 +46,7 @@ fn movements(timeline: &Path) -> BTreeMap<String, Vec<(u64, u64)>> {
     movements
 }
 
-/// How often a tensor travels in the jobs below.
+/// Number of executions of a tensor in the jobs below.
 const STEPS: usize = 4;
 
 fn zeros(tensors: usize, elements: usize) -> Vec<Vec<f32>> {
@@ -79,7 +80,8 @@ fn groups_among_others() {
             (group("first"), second)
         };
         let (a, b) = early.unwrap_or_else(|| (single(0), single(1)));
-        // One rank brings other rows each time: that one is negotiated anew, its mates are in the cache.
+        // One rank contributes other rows each time: that tensor is negotiated again, the other
+        // members are in the cache.
         let rows = [2, 3, 1 + rank * step];
         let rows: Vec<_> = rows.map(|rows| vec![rank as i64; rows]).into_iter().collect();
         let shapes: Vec<[usize; 1]> = rows.iter().map(|rows| [rows.len()]).collect();
@@ -115,7 +117,7 @@ fn a_group_travels_at_once_whatever_the_threshold() {
     let folder = Folder::new();
     for (number, variable, value) in [
         (0, "HOROVOD_FUSION_THRESHOLD", "0"),
-        (1, "HOROVOD_FUSION_THRESHOLD", "6000"), // one single tensor and a half
+        (1, "HOROVOD_FUSION_THRESHOLD", "6000"), // one and a half single tensors
         (2, "HOROVOD_FUSION_THRESHOLD", "67108864"),
         (3, "HOROVOD_DISABLE_GROUP_FUSION", "1"),
     ] {
@@ -142,7 +144,7 @@ fn a_group_travels_at_once_whatever_the_threshold() {
                 assert_eq!(one, other, "{group}, {variable}={value}");
             }
         }
-        // Beyond the threshold nothing joins a group, and with no threshold nothing joins anything.
+        // Beyond the threshold a group shares no batch, and without a threshold no tensor does.
         if number != 2 {
             let apart = [at("first_1of5"), at("second_1of5"), at("single0"), at("single1")];
             let times: BTreeSet<_> = apart.iter().flatten().collect();
@@ -195,7 +197,8 @@ fn groups_of_none_of_one_and_of_several_types() {
                 (broadcast, part!("m.bytes", U8, bytes, &[3])),
                 (sum, part!("m.sums", I64, sums, &[2])),
             ];
-            // SAFETY: the vectors outlive the waits, are as long as their shapes say, and nobody else uses them.
+            // SAFETY: the vectors outlive the waits, are as long as their shapes say, and are not
+            // accessed meanwhile.
             let handles = unsafe { context.submit_group("mixed", &parts) }.expect("in");
             assert_eq!(handles.len(), 3);
             for handle in handles {
@@ -231,7 +234,7 @@ fn a_refused_member_fails_alone() {
                 }
             }
         }
-        // Ranks that disagree on who belongs together are told.
+        // Ranks with different groups get a mismatch.
         let name = if rank == 0 { "one" } else { "other" };
         let group = [(0, "x"), (1, "y")].map(|(at, tensor)| {
             let shape: &'static [usize] = &[1];
@@ -259,14 +262,14 @@ fn a_refused_member_fails_alone() {
                 },
             )
         });
-        // SAFETY: the two numbers outlive the waits, and nobody else uses them.
+        // SAFETY: the two numbers outlive the waits, and are not accessed meanwhile.
         let handles = unsafe { context.submit_group(name, &parts) }.expect("in");
         for handle in handles {
             let error = handle.wait().expect_err("other groups");
             assert!(error.to_string().contains("mismatched groups"), "{error}");
         }
         assert_eq!(memory, [1.0; 2]);
-        // All or none: a name in flight keeps its mates out, too.
+        // All or none: if one name is in flight, its whole group is refused.
         if rank == 0 {
             let alone = context
                 .allreduce("h_2of2", vec![1i32], ReduceOp::Sum)
@@ -295,7 +298,7 @@ fn a_refused_member_fails_alone() {
     });
 }
 
-/// Two groups of one name whose members differ are in flight at once; none of them takes the other's for its own.
+/// Two groups of one name with different members are in flight at once; they are not confused.
 #[test]
 fn groups_of_one_name_are_told_apart_by_their_members() {
     let test = "groups::groups_of_one_name_are_told_apart_by_their_members";
@@ -310,7 +313,8 @@ fn groups_of_one_name_are_told_apart_by_their_members() {
         let rank = context.rank();
         let rows = |step: usize| [[1usize], [1 + rank * step]];
         for step in 0..STEPS {
-            // In both, one member is cached and its mate is negotiated anew: they are ready a cycle apart.
+            // In both, one member is cached and the other one is negotiated again: they are ready a
+            // cycle apart.
             let shapes = rows(step);
             let twice = |count: usize| {
                 let tensors = (0..count).map(|tensor| {
@@ -330,7 +334,7 @@ fn groups_of_one_name_are_told_apart_by_their_members() {
     assert_eq!(movements["g_1of3"], movements["g_3of3"]);
 }
 
-/// Steps of more tensors than the cache has slots for.
+/// Runs steps of more tensors than the cache has slots.
 fn large_steps(tensors: usize, steps: usize) {
     let context = context();
     let rank = context.rank();
@@ -339,7 +343,7 @@ fn large_steps(tensors: usize, steps: usize) {
             .map(|tensor| vec![(tensor * step + rank) as i64; 3])
             .collect();
         let sums = if step % 2 == rank {
-            std::thread::sleep(std::time::Duration::from_millis(2)); // the others' cycles see a part of the ranks
+            std::thread::sleep(std::time::Duration::from_millis(2)); // cycles of the others run before this rank is ready
             context.grouped_allreduce("large", buffers, ReduceOp::Sum)
         } else {
             context.grouped_allreduce("large", buffers, ReduceOp::Sum)

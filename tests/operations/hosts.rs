@@ -1,5 +1,6 @@
-//! Jobs on several hosts that change the way between them while they run. They are `mpirun`'s to start: left out unless
-//! `TEST_RONDE_MPIRUN` names it. Where it puts all ranks on this machine, they make hosts up.
+//! Jobs on several hosts that change between flat and hierarchical operations while they run.
+//! `mpirun` starts them: skipped unless `TEST_RONDE_MPIRUN` names it. If it starts all ranks on
+//! this machine, they simulate hosts.
 
 #![allow(unsafe_code)] // sets environment variables
 
@@ -8,17 +9,18 @@ use ronde::internal::identity::Identity;
 use ronde::settings::PartialSettings;
 use ronde::{Context, ReduceOp};
 
-/// Rounds, in each of which rank 0 changes the settings.
+/// Rounds; rank 0 changes the settings in each.
 const ROUNDS: usize = 24;
 /// Elements of the longest tensor: several chunks in each lane.
 const LONG: usize = 2_000_003;
 
-/// The context of a rank, whose host is the one of its letter if the launcher knows of no other.
+/// Returns the context of a rank, whose host is the one of its letter if the launcher starts all
+/// ranks on one host.
 fn context(hosts: &str, sets: &[&[usize]]) -> Context {
     let identity = Identity::from_env().expect("mpirun says who this is");
     if identity.local_size == identity.size {
         let host = &hosts[identity.rank..=identity.rank];
-        // SAFETY: this rank's test thread is the only one that looks at the environment.
+        // SAFETY: only this rank's test thread accesses the environment.
         unsafe { std::env::set_var("RONDE_HOST_ID", format!("made-up-{host}")) };
     }
     // SAFETY: as above.
@@ -28,7 +30,8 @@ fn context(hosts: &str, sets: &[&[usize]]) -> Context {
     builder.build().expect("the job starts")
 }
 
-/// What rank 0 sets in round `round`: the switches take turns, and something else changes with them now and then.
+/// Returns the settings of round `round`: the switches alternate, and sometimes another setting
+/// changes with them.
 fn change(round: usize) -> PartialSettings {
     PartialSettings {
         fusion_threshold_bytes: round.is_multiple_of(5).then_some((round as u64) << 18),
@@ -38,12 +41,14 @@ fn change(round: usize) -> PartialSettings {
     }
 }
 
-/// Element `index` of a tensor of rank `rank`: whole numbers, so that sums are exact however they are made.
+/// Returns element `index` of a tensor of rank `rank`: integers, so that sums are exact in any
+/// order.
 fn whole(rank: usize, round: usize, index: usize) -> f32 {
     ((rank + 1) * (index % 1000) + round) as f32
 }
 
-/// Rows of `rank`'s contribution to an allgather: some have none, and some far more than others.
+/// Returns the rows of `rank`'s contribution to an allgather: some ranks have none, and some far
+/// more than others.
 fn rows(rank: usize, round: usize, tensor: usize) -> usize {
     match (rank + round + tensor) % 4 {
         0 => 0,
@@ -58,7 +63,7 @@ fn row(rank: usize, round: usize, tensor: usize) -> impl Iterator<Item = i32> {
     (0..3 * rows(rank, round, tensor)).map(move |index| first ^ (index as i32).wrapping_mul(7))
 }
 
-/// A number in (-1, 1).
+/// Draws a number in (-1, 1).
 fn fraction(draw: &mut Draw) -> f64 {
     draw.below(2_000_001) as f64 / 1e6 - 1.0
 }
@@ -68,7 +73,7 @@ fn rounds(context: &Context) {
     let all = 0..size;
     for round in 0..ROUNDS {
         let lengths = [1, 5, 4_099, if round % 6 == 3 { LONG } else { 300_007 }];
-        // The other ranks have these on their way when rank 0 is still about to change how they go.
+        // The other ranks have submitted these when rank 0 is still about to change the settings.
         let switch = || {
             let settings = context.set_settings(change(round)).expect("rank 0 may");
             assert_eq!(settings.hierarchical_allreduce, round % 2 == 1);
@@ -90,7 +95,7 @@ fn rounds(context: &Context) {
             .collect();
         let gathered = [0, 1, 2].map(|tensor| {
             if rank == 0 && round % 3 == 1 && tensor == 1 {
-                switch(); // in the middle
+                switch(); // between submissions
             }
             let buffer: Vec<i32> = row(rank, round, tensor).collect();
             let shape = [rows(rank, round, tensor), 3];
@@ -131,7 +136,8 @@ fn rounds(context: &Context) {
     left(context);
 }
 
-/// Sums that are rounded: the same bits on all ranks, and near the exact sum whichever way they go.
+/// Sums that are rounded: the same bits on all ranks, and close to the exact sum, flat or
+/// hierarchical.
 fn rounded(context: &Context, round: usize) {
     const LENGTH: usize = 50_000;
     let (rank, size) = (context.rank(), context.size());
@@ -148,7 +154,7 @@ fn rounded(context: &Context, round: usize) {
     let inputs: Vec<Vec<f32>> = (0..size).map(numbers).collect();
     for (index, &got) in sum.iter().enumerate() {
         let exact: f64 = inputs.iter().map(|input| f64::from(input[index])).sum();
-        // Each addition is off by half a unit in the last place of at most `size`.
+        // Each addition has an error of half a unit in the last place of at most `size`.
         let bound = size as f64 * size as f64 * f64::from(f32::EPSILON);
         assert!((f64::from(got) - exact).abs() <= bound, "{got} for {exact}");
     }
@@ -165,7 +171,8 @@ fn rounded(context: &Context, round: usize) {
     }
 }
 
-/// Ranks leave one after another, the highest first, whose host goes on carrying what the others gather.
+/// Ranks leave one after another, the highest first; their hosts still carry the other ranks'
+/// gathered data.
 fn left(context: &Context) {
     let (rank, size) = (context.rank(), context.size());
     if rank == 0 {
@@ -199,7 +206,7 @@ fn left(context: &Context) {
     context.join().expect("all join");
 }
 
-/// Sets on one host, on several, and of one rank, while everything that can is hierarchical.
+/// Sets on one host, on several, and of one rank, with all hierarchical operations on.
 fn sets(context: &Context) {
     let rank = context.rank();
     if rank == 0 {
@@ -235,7 +242,8 @@ fn sets(context: &Context) {
     }
 }
 
-/// Runs `body` on as many ranks as `hosts` has letters, one for the host of each, with these process sets.
+/// Runs `body` on one rank for each letter of `hosts`, which names the rank's host, with these
+/// process sets.
 fn on_hosts(test: &str, hosts: &str, sets: &[&[usize]], body: impl FnOnce(&Context)) {
     if has_hosts() {
         job(test, hosts.len(), || body(&context(hosts, sets)));
@@ -254,7 +262,7 @@ fn three_hosts_of_two_one_and_one() {
 
 #[test]
 fn hosts_whose_lanes_cross() {
-    // The second ranks of the hosts come in another order than the first.
+    // The second ranks of the hosts are in another order than the first ones.
     on_hosts("hosts::hosts_whose_lanes_cross", "abbaa", &[], rounds);
 }
 
@@ -296,7 +304,8 @@ fn the_timeline_names_the_stages_as_horovod_does() {
     );
     let text = std::fs::read_to_string(&path).expect("rank 0 has written it");
     let count = |name: &str| text.matches(&format!("\"B\", \"name\": \"{name}\"")).count();
-    // Of four rounds the second and the fourth reduce hierarchically, the third and the fourth gather so.
+    // Of four rounds the second and the fourth reduce hierarchically, the third and the fourth
+    // gather hierarchically.
     let of_allreduce = ["SHM_REDUCESCATTER", "MPI_ALLREDUCE", "SHM_ALLGATHER"].map(count);
     assert_eq!(of_allreduce, [2, 4, 2]);
     let of_allgather = ["MPI_ALLGATHER", "MEMCPY_IN_SHARED_BUFFER", "MPI_CROSS_ALLGATHER"].map(count);

@@ -1,4 +1,5 @@
-//! Uneven data between real processes: ranks that run out of data join, and the others go on without them.
+//! Uneven data between real processes: ranks that run out of data join, and the others go on
+//! without them.
 
 #![allow(unsafe_code)] // kills its own process
 
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 use crate::support::{Folder, job, job_with, start_separately};
 use ronde::{ArgumentError, Context, Error, NegotiationError, PeerError, ReduceOp};
 
-/// Within how long a survivor must know: two seconds by contract, the rest for a busy machine.
+/// Time within which a survivor must have an error: the contract is two seconds, the rest is for a
+/// busy machine.
 const DEADLINE: Duration = Duration::from_secs(8);
 
 /// Rounds in which every rank joins once.
@@ -25,17 +27,19 @@ fn context() -> Context {
     Context::from_env().expect("the job starts")
 }
 
-/// How many batches `rank` has in `epoch`: another number for each rank, and in each epoch another rank has the most.
+/// Returns the number of `rank`'s batches in `epoch`: different for each rank, with another maximum
+/// rank in each epoch.
 fn batches(rank: usize, epoch: usize, size: usize) -> usize {
     2 + (rank + epoch) % size
 }
 
-/// What `rank` brings to batch `batch`: small and positive, so that identity elements would show in any reduction.
+/// Returns `rank`'s input of batch `batch`: small and positive, so that identity elements would
+/// change any reduction.
 fn value(rank: usize, batch: usize, index: usize) -> i64 {
     (2 + (rank + batch + index) % 3) as i64
 }
 
-/// The reduction over the ranks that take part; an average divides by the size of the job.
+/// Returns the reduction over the ranks that take part; an average divides by the size of the job.
 fn reduced(op: ReduceOp, active: &[usize], size: usize, batch: usize, index: usize) -> f64 {
     let values = active.iter().map(|&rank| value(rank, batch, index) as f64);
     match op {
@@ -51,7 +55,8 @@ fn numbers<T>(length: usize, of: impl Fn(i64) -> T, rank: usize, batch: usize) -
     (0..length).map(|index| of(value(rank, batch, index))).collect()
 }
 
-/// One batch of every operation, with all tensors in flight at once; the ranks `active` take part.
+/// Runs one batch of every operation, with all tensors in flight at once; the ranks `active` take
+/// part.
 fn one_batch(context: &Context, epoch: usize, batch: usize, active: &[usize]) {
     let (rank, size) = (context.rank(), context.size());
     let close = |got: f64, want: f64| (got - want).abs() <= 1e-12 * want.abs();
@@ -78,7 +83,7 @@ fn one_batch(context: &Context, epoch: usize, batch: usize, active: &[usize]) {
     let group = context
         .grouped_allreduce("group", group, ReduceOp::Min)
         .expect("in");
-    // The same rows each time, and others from batch to batch.
+    // The same rows each time, and rows that change from batch to batch.
     let steady = context
         .allgather("steady", vec![rank as i64; 2 * (rank + 1)], &[rank + 1, 2])
         .expect("in");
@@ -204,7 +209,8 @@ fn uneven_data() {
                 .collect();
             one_batch(&context, epoch, batch, &active);
         }
-        // Submitted by everyone before it joins, and complete only when the last has come.
+        // Submitted by every rank before it joins, and complete only after the last rank has
+        // joined.
         let tail = context
             .allgather("tail", vec![rank as i32; rank + epoch % 2], &[rank + epoch % 2])
             .expect("in");
@@ -219,7 +225,7 @@ fn uneven_data() {
         assert_eq!(steady.wait().expect("out"), [size as i64], "epoch {epoch}");
         let most = (0..size).max_by_key(|&rank| batches(rank, epoch, size));
         assert_eq!(Some(last), most, "epoch {epoch}");
-        // Nothing is missing when all have data again.
+        // No rank is absent once all have data again.
         let all = context
             .allgather("last", vec![last as i64], &[1])
             .expect("in")
@@ -252,7 +258,7 @@ fn uneven_data_without_fusion_and_with_a_cache_that_is_too_small() {
         ("HOROVOD_CACHE_CAPACITY", "1"),
         ("RONDE_CACHE_CAPACITY_MAX", "1"),
     ];
-    // One word of the cache: 64 tensors. The fresh names push the others out.
+    // One word of the cache: 64 tensors. New names evict the others.
     job_with(test, 3, &env, || {
         let context = context();
         let (rank, size) = (context.rank(), context.size());
@@ -287,8 +293,8 @@ fn uneven_data_without_fusion_and_with_a_cache_that_is_too_small() {
     });
 }
 
-/// What a rank submits before it joins takes part, also when it is in the cache there and another rank asks for it in
-/// another form, whatever comes first and in whichever cycle.
+/// A tensor that a rank submits before it joins includes that rank, even if it is cached there and
+/// another rank requests it in another form, in any order and in any cycle.
 #[test]
 fn what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptied() {
     let test = "join::what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptied";
@@ -310,7 +316,8 @@ fn what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptie
                 want([5; 3]),
                 "cached, round {round}"
             );
-            // Rank 1 has its cached form ready and joins, rank 2 joins without; then rank 0 comes with more rows.
+            // Rank 1 has its cached form ready and joins, rank 2 joins without it; then rank 0
+            // submits more rows.
             match rank {
                 0 => {
                     pause();
@@ -338,7 +345,8 @@ fn what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptie
                 want([5; 3]),
                 "cached, round {round}"
             );
-            // The same, but rank 0 joins in the very cycle in which it asks: it is the last to join.
+            // As above, but rank 0 joins in the same cycle in which it sends the request: it is the
+            // last to join.
             if rank == 0 {
                 pause();
             }
@@ -357,7 +365,8 @@ fn what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptie
                 want([5; 3]),
                 "cached, round {round}"
             );
-            // All others have the cached form ready; rank 2 asks for another and joins in the same cycle.
+            // All others have the cached form ready; rank 2 requests another one and joins in the
+            // same cycle.
             if rank == 2 {
                 pause();
             }
@@ -389,13 +398,13 @@ fn a_root_that_has_joined_and_submissions_after_the_join_are_refused() {
         || {
             let context = context();
             let rank = context.rank();
-            // A root that submitted before it joined is still good for that.
+            // A root that submitted before it joined is still valid for that operation.
             if rank == 1 {
                 let before = context.broadcast("before", vec![7i32], 1).expect("in");
                 std::thread::scope(|scope| {
                     let joining = scope.spawn(|| context.join());
                     let refused = loop {
-                        // Until the other thread's join is in.
+                        // Until the other thread's join has been processed.
                         match context.allreduce("late", vec![1i32], ReduceOp::Sum) {
                             Err(failed) => break failed.error,
                             Ok(handle) => assert_eq!(handle.wait().expect("out"), [3]),
@@ -409,7 +418,8 @@ fn a_root_that_has_joined_and_submissions_after_the_join_are_refused() {
                 });
                 assert_eq!(before.wait().expect("out"), [7]);
             } else {
-                // As many as rank 1 gets in before its join; with fewer ranks in the sum from then on.
+                // As many as rank 1 submits before its join; later ones have fewer ranks in the
+                // sum.
                 while context
                     .allreduce("late", vec![1i32], ReduceOp::Sum)
                     .expect("in")
@@ -464,7 +474,7 @@ fn timeline_and_tuner_live_through_joins() {
     let events: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
     let count = |name: &str| events.iter().filter(|event| event["name"] == name).count();
     assert_eq!(count("NEGOTIATE_JOIN"), EPOCHS);
-    // Every batch of every epoch, also those that rank 0 took no part in.
+    // Every batch of every epoch, including those without rank 0.
     let all: usize = (0..EPOCHS)
         .map(|epoch| (0..3).map(|rank| batches(rank, epoch, 3)).max().unwrap_or(0))
         .sum();
@@ -496,7 +506,7 @@ fn a_rank_that_dies_while_others_have_joined_is_named_to_all() {
                     ones().expect("in").expect("out");
                 }
                 std::thread::sleep(Duration::from_millis(200));
-                // SAFETY: ends this process, without a word.
+                // SAFETY: kills this process.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
                 return;
             }
@@ -532,7 +542,7 @@ fn a_join_may_wait_and_a_tensor_does_not_miss_who_has_joined() {
         assert_eq!((sum("busy"), sum("late")), (3, 3)); // cached
         if context.rank() != 1 {
             for _ in 0..15 {
-                assert_eq!(sum("busy"), 2); // rank 1's join waits all the while
+                assert_eq!(sum("busy"), 2); // rank 1's join is still pending
                 std::thread::sleep(Duration::from_millis(100));
             }
             if context.rank() == 2 {
@@ -595,14 +605,14 @@ fn a_strict_join_leaves_allreduces_alone_and_fails_all_else() {
                     .map(|failed| failed.error);
                 (sum.expect("out"), errors.collect::<Vec<_>>())
             };
-            // Known to the cache, and not.
+            // Cached, and not cached.
             for _ in 0..2 {
                 assert!(of_all("known").1.is_empty());
             }
             if rank == 1 {
                 for what in ["known", "new"] {
                     let (sum, errors) = of_all(what);
-                    assert_eq!(sum, [1.0, 1.0]); // its own alone
+                    assert_eq!(sum, [1.0, 1.0]); // this rank's input alone
                     assert_eq!(errors.len(), 4, "{what}: {errors:?}");
                     let joined = |error: &Error| {
                         matches!(

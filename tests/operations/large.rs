@@ -1,5 +1,6 @@
-//! Tensors of more than 4 GiB: lengths and offsets that do not fit 32 bits. Needs 13 GiB of memory and TEST_RONDE_LARGE=1;
-//! best in a release build. With TEST_RONDE_MPIRUN=mpirun and RONDE_BACKEND=mpi they go through MPI, in chunks.
+//! Tensors of more than 4 GiB: lengths and offsets that do not fit 32 bits. Needs 13 GiB of memory
+//! and TEST_RONDE_LARGE=1; best in a release build. With TEST_RONDE_MPIRUN=mpirun and
+//! RONDE_BACKEND=mpi the operations use MPI, in chunks.
 
 use std::io::Write;
 use std::time::Instant;
@@ -9,10 +10,10 @@ use ronde::{Context, ReduceOp};
 
 const BYTES: usize = (1 << 32) + 4099;
 
-/// Data repeat after a prime number of bytes, so that no part of the tensor can stand for another.
+/// Period of the data, a prime number of bytes, so that different parts of the tensor differ.
 const PERIOD: usize = 1021;
 
-/// Many periods: to fill and compare quickly.
+/// Returns many periods, for fast filling and comparing.
 fn pattern(byte: impl Fn(usize) -> u8) -> Vec<u8> {
     (0..PERIOD).map(byte).collect::<Vec<u8>>().repeat(1024)
 }
@@ -55,7 +56,8 @@ fn body() {
     println!("\nallreduce of {BYTES} bytes: {:.2?}", began.elapsed());
     check(&tensor, &pattern(|at| own(0)(at).wrapping_add(own(1)(at))));
 
-    // Into given memory: what rank 0 brings alone is more than 4 GiB, and so is where rank 1's rows begin.
+    // Into given memory: rank 0's input alone is more than 4 GiB, and rank 1's rows begin beyond 4
+    // GiB.
     let rows = [BYTES - 17, 17];
     let mut input = vec![0u8; rows[rank]];
     fill(&mut input, &pattern_of(rank));
@@ -79,7 +81,7 @@ fn more_than_four_gib() {
         let outcomes = job_with("large::more_than_four_gib", 2, &[], body);
         outcomes.iter().for_each(|outcome| println!("{}", outcome.output));
     } else {
-        // Past the harness, which shows nothing of tests that pass.
+        // Not through the test harness, which hides the output of tests that pass.
         let left_out = "more_than_four_gib: left out; it needs 13 GiB of memory, TEST_RONDE_LARGE=1 runs it";
         writeln!(std::io::stderr(), "{left_out}").expect("standard error is open");
     }

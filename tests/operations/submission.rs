@@ -1,4 +1,5 @@
-//! Operations between real processes: orders, forms of submission, and what is refused. (All results are in `matrix`.)
+//! Operations between real processes: orders, forms of submission, and refusals. (`matrix` tests
+//! all results.)
 
 use crate::support::{Draw, job};
 use ronde::{ArgumentError, Context, Error, Reduce, ReduceOp};
@@ -7,7 +8,8 @@ fn context() -> Context {
     Context::from_env().expect("the job starts")
 }
 
-/// Every rank's contribution to element `index` of tensor `tensor`: small integers, exact in every type.
+/// Returns every rank's contribution to element `index` of tensor `tensor`: small integers, exact
+/// in every type.
 fn value(rank: usize, tensor: usize, index: usize) -> i64 {
     ((rank + 1) * (tensor % 3 + 1) + index % 5) as i64
 }
@@ -86,7 +88,7 @@ fn eight_ranks_end_with_the_same_bits_whatever_the_fusion() {
                         .collect::<Vec<u32>>()
                 };
                 assert_eq!(bits(&fused), bits(&alone));
-                // And the same on every rank: the largest and smallest bit patterns agree.
+                // Also equal on every rank: the largest and smallest bit patterns are equal.
                 let hash = bits(&fused).iter().fold(0i64, |hash, &bits| {
                     hash.wrapping_mul(31).wrapping_add(i64::from(bits))
                 });
@@ -171,12 +173,12 @@ fn handles_can_be_polled_awaited_and_dropped() {
                 std::thread::yield_now();
             }
             assert_eq!(handle.wait().expect("out"), [2.0]);
-            context.barrier().expect("all come"); // the dropped one is through as well
+            context.barrier().expect("all come"); // the dropped one is complete as well
         }
     });
 }
 
-/// The smallest executor: parks the thread until it is woken.
+/// Minimal executor: parks the thread until it is woken.
 fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(std::thread::Thread);
     impl std::task::Wake for Unpark {
@@ -210,7 +212,7 @@ fn mismatches_name_both_ranks_and_values_and_the_job_goes_on() {
                 }
             };
             for round in 0..3 {
-                // Twice the same, so that in later rounds the good one is cached.
+                // Twice the same, so that in later rounds the correct one is cached.
                 let sum = |length: usize| {
                     context
                         .allreduce("t", vec![1.0f32; length], ReduceOp::Sum)
@@ -289,9 +291,9 @@ fn mismatches_name_both_ranks_and_values_and_the_job_goes_on() {
 }
 
 #[test]
-fn what_is_wrong_on_one_rank_alone_is_refused_at_once() {
+fn input_that_is_wrong_on_one_rank_is_refused_at_once() {
     job(
-        "submission::what_is_wrong_on_one_rank_alone_is_refused_at_once",
+        "submission::input_that_is_wrong_on_one_rank_is_refused_at_once",
         2,
         || {
             let context = context();

@@ -1,4 +1,4 @@
-//! How sets end: with a member, with the context, in a forked child.
+//! Ends of process sets: with a member, with the context, in a forked child.
 
 #![allow(unsafe_code)] // forks, and kills its own process
 
@@ -9,9 +9,9 @@ use ronde::{Error, PeerError, ProcessSet, ReduceOp};
 use super::{DEADLINE, dynamic, holdings, rank_sum, sum, try_sum, with_sets};
 use crate::support::{job, start_separately};
 
-/// Ends this process as the kernel ends one that takes too much memory.
+/// Kills this process as the kernel kills one that uses too much memory.
 fn die() {
-    // SAFETY: asks for nothing but this process's end.
+    // SAFETY: only kills this process.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
@@ -52,7 +52,7 @@ fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
                 lost(try_sum(&context, "w", 1).expect_err("the context has ended"));
             }
             3 => {
-                // All sets of this rank end, and at once.
+                // All sets of this rank end at once.
                 let other = set(2)
                     .allreduce("of rank 3 alone", vec![1i32], ReduceOp::Sum)
                     .expect("in");
@@ -61,7 +61,8 @@ fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
                 lost(try_sum(&context, "w", 1).expect_err("the context has ended"));
             }
             1 => {
-                // Rank 3 is alive and leaves because of rank 4, with which this set has nothing to do: it says why.
+                // Rank 3 is alive and leaves because of rank 4, which is not in this set: the error
+                // has this reason.
                 let error = fails(&set(2));
                 match &error {
                     Error::Peer(PeerError::Failed { rank: 3, reason }) => {
@@ -107,7 +108,8 @@ fn a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed() {
                     matches!(error, Error::Peer(PeerError::Lost { rank: 3, .. })),
                     "{error}"
                 );
-                // Not gone before the others are through: its leaving is not what ends their context.
+                // This rank must not leave before the others are done: its leaving must not be the
+                // reason that their context ends.
                 std::thread::sleep(Duration::from_secs(2));
             }
             rank => {
@@ -148,7 +150,8 @@ fn contexts_end_with_sets_open_and_others_begin() {
             for set in &mine {
                 assert_eq!(sum(set, "x", context.rank()), rank_sum(set));
             }
-            // Of this rank alone: nobody else submits it, and it ends with the context. (A set of one rank needs nobody.)
+            // No other rank submits this one, and it ends with the context. (In a set of one rank
+            // it would complete.)
             let name = format!("of rank {} alone", context.rank());
             let pending: Vec<_> = mine
                 .iter()
@@ -163,7 +166,7 @@ fn contexts_end_with_sets_open_and_others_begin() {
             } else {
                 drop(context);
             }
-            // Another rank may have been quicker to leave.
+            // Another rank may have left earlier.
             let over = |error: &Error| error.is_shut_down() || error.is_peer_gone();
             for pending in pending {
                 let error = pending.map(|handle| handle.wait().expect_err("nobody else").error);
@@ -199,8 +202,8 @@ fn a_forked_child_is_refused_by_all_sets() {
         let set = context.add_process_set(&[0]).expect("made");
         let world = context.process_sets().remove(0);
         let pending = world.allreduce("before", vec![1i32], ReduceOp::Sum).expect("in");
-        // SAFETY: the child calls nothing that could hang on a lock held elsewhere: the refusals under test come
-        // before any lock, and it ends with `_exit`.
+        // SAFETY: the child calls nothing that could block on a lock held by another thread: the
+        // refusals under test come before any lock, and it ends with `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let refused = [
@@ -219,7 +222,7 @@ fn a_forked_child_is_refused_by_all_sets() {
             unsafe { libc::_exit(if refused == 4 { 0 } else { 1 }) };
         }
         let mut status = 0;
-        // SAFETY: waits for the child just made; `status` is a valid place for its status.
+        // SAFETY: waits for the child just forked; `status` is a valid location for its status.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0, "the child was refused and ended by itself");
         assert_eq!(pending.wait().expect("out"), [2]);
@@ -232,7 +235,8 @@ fn a_forked_child_is_refused_by_all_sets() {
     });
 }
 
-/// Wherever it is stopped, in the members' meeting or in what all ranks agree on before and after.
+/// Stopped at any point: in the members' rendezvous, or in the agreement of all ranks before and
+/// after it.
 #[test]
 fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
     const TEST: &str = "endings::a_member_stopped_while_sets_come_and_go_is_named_in_time";
@@ -258,7 +262,7 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
                 let delay = Duration::from_micros(delay.parse().expect("a number"));
                 std::thread::spawn(move || {
                     std::thread::sleep(delay);
-                    // SAFETY: asks for nothing but that this process is stopped.
+                    // SAFETY: only stops this process.
                     unsafe { libc::kill(libc::getpid(), libc::SIGSTOP) };
                 });
             }
@@ -274,7 +278,8 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
         });
         let Some(job) = job else { return };
         let victim = job.ranks[VICTIM].id() as i32;
-        // Pipes end with the last holder: the stopped rank goes when the others have had their time.
+        // Pipes end with their last holder: the stopped rank is killed after the others' time
+        // limit.
         let killer = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_secs(14));
             // SAFETY: a child of this process that has not been waited for.
@@ -292,7 +297,8 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
                 names.iter().any(|name| text.contains(name)),
                 "round {round}, rank {rank}: {text}"
             );
-            // The start timeout, the time for an answer, the stall limit; not the time after which the rank dies.
+            // The start timeout, the time for an answer, the stall limit; not the time after which
+            // the rank dies.
             assert!(
                 outcomes[rank].took < Duration::from_secs(13),
                 "round {round}, rank {rank}: {text}"
@@ -301,7 +307,7 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
     }
 }
 
-/// Wherever the death finds the members: they may notice it one after another while they meet.
+/// Killed at any point: members may notice it one after another during their rendezvous.
 #[test]
 fn the_death_of_another_rank_while_members_meet_is_not_blamed_on_a_member() {
     const TEST: &str = "endings::the_death_of_another_rank_while_members_meet_is_not_blamed_on_a_member";

@@ -1,4 +1,4 @@
-//! Process sets between real processes: numbers, overlap, what is refused, and what a death means to whom.
+//! Process sets between real processes: numbers, overlap, refusals, and the effects of a death.
 
 mod endings;
 mod membership;
@@ -12,7 +12,8 @@ use std::time::Duration;
 use ronde::{Context, Error, ProcessSet, ReduceOp};
 use support::Draw;
 
-/// Within how long a survivor must know: two seconds by contract, the rest for a busy machine.
+/// Time within which a survivor must have an error: the contract is two seconds, the rest is for a
+/// busy machine.
 const DEADLINE: Duration = Duration::from_secs(8);
 
 fn dynamic() -> Context {
@@ -41,7 +42,7 @@ fn sum(set: &ProcessSet, name: &str, value: usize) -> usize {
     try_sum(set, name, value as i64).expect("reduced") as usize
 }
 
-/// What the sum of the members' ranks is.
+/// Returns the sum of the members' ranks.
 fn rank_sum(set: &ProcessSet) -> usize {
     set.ranks().iter().sum()
 }

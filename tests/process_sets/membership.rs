@@ -1,4 +1,4 @@
-//! Which sets there are: added, removed and used, the same on all ranks.
+//! Process sets that are added, removed and used, with the same numbers on all ranks.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,7 +60,7 @@ fn numbers_agree_on_all_ranks_whatever_is_added_and_removed() {
                     set.ranks()
                 );
             }
-            // What each rank believes there is, as one list.
+            // The sets that each rank knows, as one list.
             let mine: Vec<i64> = context
                 .process_sets()
                 .iter()
@@ -104,7 +104,7 @@ fn sets_that_are_removed_leave_nothing_behind() {
                 let sets = subsets.map(|ranks| context.add_process_set(ranks).expect("made"));
                 assert!(holdings().2 > now.2);
                 for set in &sets {
-                    // Removed at once: whoever has its result has nothing in flight any more.
+                    // Removed at once: a rank that has its result has nothing in flight.
                     if set.included() {
                         assert_eq!(sum(set, "x", context.rank()), rank_sum(set));
                     }
@@ -166,7 +166,7 @@ fn a_removal_amid_submissions_is_refused_or_done_on_all_ranks_and_harms_nobody()
                         while !gone.load(Ordering::SeqCst) {
                             match try_sum(&set, "x", 7) {
                                 Ok(sum) => assert_eq!(sum, 14),
-                                // While the ranks make up their minds, and for good.
+                                // While the ranks agree on the removal, and after it.
                                 Err(error) => {
                                     assert!(
                                         matches!(

@@ -1,4 +1,4 @@
-//! What sets do: every operation, in any order, at once.
+//! Operations of process sets: every operation, in any order, at once.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn overlapping_sets_and_the_world_move_at_once_in_any_order() {
                 .filter(ProcessSet::included)
                 .collect();
             assert_eq!(mine.len(), 3);
-            let mut draw = Draw(0x0dd + 77 * rank as u64); // another on each rank
+            let mut draw = Draw(0x0dd + 77 * rank as u64); // different on each rank
             for round in 0..150 {
                 // The same names in all sets; each rank submits and waits in an order of its own.
                 let mut order: Vec<(usize, usize)> =
@@ -49,7 +49,7 @@ fn overlapping_sets_and_the_world_move_at_once_in_any_order() {
                     );
                 }
             }
-            // And with a thread for each, which waits for each tensor before it goes on.
+            // Also with a thread for each set, which waits for each tensor before the next one.
             std::thread::scope(|scope| {
                 for set in &mine {
                     scope.spawn(move || {
@@ -76,7 +76,7 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
             let rank = context.rank();
             let (mine, other) = if rank % 2 == 1 { (1, 2) } else { (2, 1) };
             let set = context.process_set(mine).expect("made");
-            let low = rank % 2; // the lower of its ranks; the other is higher by two
+            let low = rank % 2; // the lower rank of the set; the other is higher by two
             assert_eq!(
                 (set.ranks(), set.rank(), set.size()),
                 (&[low, low + 2][..], Some(rank / 2), 2)
@@ -96,7 +96,7 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
                 let rows = set
                     .allgather("g", vec![rank as u8; rank + round], &[rank + round])
                     .expect("in");
-                // One row to the lower, and to the higher as many as this rank's number.
+                // One row to the lower rank, and to the higher one as many as this rank's number.
                 let sent = [vec![rank as i16], vec![-(rank as i16); rank]].concat();
                 let swapped = set.alltoall("s", sent, &[1 + rank], &[1, rank]).expect("in");
                 let share = set.reducescatter(
@@ -128,7 +128,7 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
                 assert_eq!(group.wait().expect("out"), [vec![low as i64 + 2], vec![1, 2]]);
                 set.barrier().expect("both come");
             }
-            // A join concerns the set alone: the others and the world go on.
+            // A join affects its set only: the other sets and the set of all ranks go on.
             if rank == low {
                 let last = set.join().expect("both join");
                 assert_eq!(last, low + 2);

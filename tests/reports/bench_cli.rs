@@ -30,7 +30,7 @@ fn result_as_json_and_text() {
     );
     let text = stdout(&output);
     assert!(
-        text.starts_with("many-small: 1000 tensors, 1.0 MB per step, 2 ranks, local backend\n"),
+        text.starts_with("many-small: 1,000 tensors, 1,000 KiB per step, 2 ranks, local backend\n"),
         "{text}"
     );
     assert!(text.contains("of memcpy") && !text.contains("shaped"), "{text}");

@@ -4,11 +4,10 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use html5gum::{Token, Tokenizer};
 use serde_json::Value;
 
 use crate::support::fixture::fixture;
-use crate::support::output::{assert_failed, silent_stdout as stdout, texts};
+use crate::support::output::{assert_failed, assert_stands_alone, silent_stdout as stdout, texts};
 
 const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
      tensor_fusion_threshold,score\n";
@@ -75,10 +74,10 @@ fn a_log_of_rondes_is_told_to_its_end() {
     ));
     for part in [
         "a.csv: Ronde's autotune log, 5 trials of 3 settings, finished",
-        "Use 84.45 MB, 3.162 ms: 23 % faster",
+        "Use 84.45 MiB, 3.162 ms: 23 % faster",
         "its verdict is there",
-        "In 1 round of alternating windows 84.45 MB, 3.162 ms took 43.9 ms and the default, 128 MB, 1 ms, 56.9 ms",
-        "Sample 2 tries 256 MB, 1.778 ms: 55.8 ms in 2 steps",
+        "In 1 round of alternating windows 84.45 MiB, 3.162 ms took 43.9 ms and the default, 128 MiB, 1 ms, 56.9 ms",
+        "Sample 2 tries 256 MiB, 1.778 ms: 55.8 ms in 2 steps",
         "HOROVOD_FUSION_THRESHOLD=88550670 HOROVOD_CYCLE_TIME=3.162",
         "--fusion-threshold-mb 84 --cycle-time-ms 3.162",
     ] {
@@ -110,14 +109,8 @@ fn a_log_of_rondes_is_told_to_its_end() {
     );
 
     let page = String::from_utf8(read("r.html")).unwrap();
-    assert!(page.contains("23 % faster") && page.matches("<svg").count() >= 2);
-    assert!(
-        !page.contains("http://") && !page.contains("https://"),
-        "the page asks the network for something"
-    );
-    for token in Tokenizer::new(&page).flatten() {
-        assert!(!matches!(token, Token::Error(_)), "{token:?}");
-    }
+    assert!(page.contains("23 % faster") && page.matches("class=\"chart\"").count() >= 2);
+    assert_stands_alone(&page);
     assert!(read("r.png").starts_with(b"\x89PNG") && read("r.svg").starts_with(b"<svg"));
 }
 
@@ -129,7 +122,7 @@ fn a_job_that_was_killed_keeps_its_default() {
     let folder = folder(&[("k.csv", &format!("{RONDE}{rows}{slow}"))]);
     let text = stdout(&review(folder.path(), &["k.csv"]));
     assert!(
-        text.contains("not finished") && text.contains("Keep the default, 128 MB, 1 ms"),
+        text.contains("not finished") && text.contains("Keep the default, 128 MiB, 1 ms"),
         "{text}"
     );
     assert!(text.contains("cut short, as clearly worse"), "{text}");
@@ -225,7 +218,7 @@ fn two_logs_side_by_side() {
     let folder = folder(&[("a.csv", &log(1.0)), ("b.csv", &log(0.8)), ("empty.csv", HOROVOD)]);
     let text = stdout(&review(folder.path(), &["--compare", "a.csv", "b.csv"]));
     assert!(
-        text.contains("4 settings in both") && text.contains("Both chose 64 MB, 5 ms."),
+        text.contains("4 settings in both") && text.contains("Both chose 64 MiB, 5 ms."),
         "{text}"
     );
     let document = json(folder.path(), &["--compare", "a.csv", "b.csv"]);

@@ -1,11 +1,12 @@
-//! Files in `tests/fixtures`.
+//! Paths of the files in `tests/fixtures`.
 
 use std::path::{Path, PathBuf};
 
-/// Path of the fixture `name`, whichever of the workspace's packages the test belongs to.
+/// Returns the path of the fixture `name`, whichever of the workspace's packages the test belongs
+/// to.
 ///
 /// # Panics
-/// If there is no such file: a missing fixture fails the test.
+/// If the file does not exist: a missing fixture fails the test.
 pub(crate) fn fixture(name: &str) -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = package

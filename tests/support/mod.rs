@@ -1,6 +1,7 @@
-//! What the integration tests share: jobs of real processes, the program under test, its output, and fixtures.
+//! Helpers of the integration tests: jobs of real processes, the program under test, its output,
+//! and fixtures.
 
-#![allow(dead_code, unused_imports)] // each group of tests uses its part
+#![allow(dead_code, unused_imports)] // each group of tests uses a part of it
 
 pub(crate) mod fixture;
 pub(crate) mod output;

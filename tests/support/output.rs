@@ -1,28 +1,28 @@
-//! What a run of the program said.
+//! Output of a run of the program.
 
 use std::process::Output;
 
-/// Standard output and error.
+/// Returns standard output and standard error.
 pub(crate) fn texts(output: &Output) -> (String, String) {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Standard output of a run that must have gone well.
+/// Returns the standard output of a run that must have succeeded.
 pub(crate) fn stdout(output: &Output) -> String {
     let (out, err) = texts(output);
     assert!(output.status.success(), "{out}{err}");
     out
 }
 
-/// Standard output of a run that must have gone well, and without a word on standard error.
+/// Returns the standard output of a run that must have succeeded, with empty standard error.
 pub(crate) fn silent_stdout(output: &Output) -> String {
     let (out, err) = texts(output);
     assert!(output.status.success() && err.is_empty(), "{out}{err}");
     out
 }
 
-/// Asserts the exit code, and that the message holds all `parts`; answers with the message.
+/// Asserts the exit code, and that the message contains all `parts`; returns the message.
 pub(crate) fn assert_failed(output: &Output, code: i32, parts: &[&str]) -> String {
     let (_, err) = texts(output);
     assert_eq!(output.status.code(), Some(code), "{err}");
@@ -30,7 +30,27 @@ pub(crate) fn assert_failed(output: &Output, code: i32, parts: &[&str]) -> Strin
     err
 }
 
-/// Text without its line ends, so that it does not matter where lines are wrapped.
+/// Returns text without its line ends, so that line wrapping does not matter.
 pub(crate) fn unwrapped(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// Asserts that a page is well formed, loads nothing and has the licences of the charts in it.
+pub(crate) fn assert_stands_alone(page: &str) {
+    let mut emitter = html5gum::emitters::default::DefaultEmitter::<()>::default();
+    emitter.naively_switch_states(true); // the text of scripts is not markup
+    for token in html5gum::Tokenizer::new_with_emitter(page, emitter) {
+        assert!(!matches!(token, Ok(html5gum::Token::Error(_))), "{token:?}");
+    }
+    let (own, rest) = page.split_once("<details id=\"licences\">").expect("licences");
+    let (licences, scripts) = rest.split_once("</details>").expect("the end of the licences");
+    assert!(licences.contains("Apache License") && licences.contains("The Apache Software Foundation"));
+    assert!(own.contains("default-src 'none'"), "no policy");
+    let (_, own_scripts) = scripts.split_once("</script>").expect("the library");
+    for part in [own, own_scripts] {
+        assert!(
+            !part.contains("http://") && !part.contains("https://"),
+            "the page asks the network for something"
+        );
+    }
 }

@@ -1,12 +1,12 @@
 //! Jobs of real processes for tests: a test starts its own executable once per rank.
 //!
-//! `job("module::name_of_the_test", ranks, body)` in a test function: in the parent it starts the ranks, waits for them
-//! and answers with what became of each; in a rank it runs `body` and exits with its outcome.
+//! `job("module::name_of_the_test", ranks, body)` in a test function starts the ranks in the
+//! parent, waits for them and returns the outcome of each; in a rank it runs `body` and exits.
 //!
-//! With `TEST_RONDE_MPIRUN=mpirun` the ranks of a job are started by that program instead, and count as one process: for
-//! tests in which all must go well, over whatever backend `RONDE_BACKEND` names.
+//! With `TEST_RONDE_MPIRUN=mpirun` that program starts the ranks of a job, which then count as one
+//! process: for tests in which all ranks must succeed, over the backend that `RONDE_BACKEND` names.
 
-#![allow(dead_code)] // each of those that include it uses its part
+#![allow(dead_code)] // each group of tests uses a part of it
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 /// Longer than any test takes, even on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A folder for what the ranks write; in a rank, which ends without cleaning up, there is none.
+/// Folder for the ranks' files; `None` in a rank, which ends without cleaning up.
 pub(crate) struct Folder(Option<tempfile::TempDir>);
 
 impl Folder {
@@ -26,7 +26,7 @@ impl Folder {
         Self((!is_rank).then(|| tempfile::tempdir().expect("a folder")))
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the folder.
     pub(crate) fn file(&self, name: &str) -> std::path::PathBuf {
         self.0
             .as_ref()
@@ -34,7 +34,7 @@ impl Folder {
     }
 }
 
-/// What became of a rank.
+/// Outcome of a rank.
 #[derive(Debug)]
 pub(crate) struct Outcome {
     pub(crate) status: ExitStatus,
@@ -42,13 +42,14 @@ pub(crate) struct Outcome {
     pub(crate) took: Duration,
 }
 
-/// A job under way.
+/// Running job.
 pub(crate) struct Job {
     pub(crate) ranks: Vec<Child>,
     began: Instant,
 }
 
-/// Starts `ranks` ranks that run `body` in processes of their own; `None` in such a process, which does not return.
+/// Starts `ranks` ranks that run `body` in processes of their own; does not return in such a
+/// process.
 pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Option<Job> {
     start_by(
         std::env::var_os("TEST_RONDE_MPIRUN").as_deref(),
@@ -59,8 +60,9 @@ pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl F
     )
 }
 
-/// As [`start`] for a test that kills or stops ranks, looks at the output of each, or gives them few resources. Such ranks are
-/// always children of the test. Where `TEST_RONDE_MPIRUN` starts the ranks, the test is left out: it would need one child per rank.
+/// Starts ranks as [`start`] does, for a test that kills or stops ranks, checks the output of each,
+/// or limits their resources. Such ranks are always children of the test. The test is skipped if
+/// `TEST_RONDE_MPIRUN` starts the ranks, because it needs one child per rank.
 pub(crate) fn start_separately(
     test: &str,
     ranks: usize,
@@ -75,7 +77,7 @@ pub(crate) fn start_separately(
     start_by(None, test, ranks, env, body)
 }
 
-/// The same, by that `mpirun` if one is given.
+/// Starts ranks as [`start`] does, by the given `mpirun` if there is one.
 pub(crate) fn start_by(
     mpirun: Option<&OsStr>,
     test: &str,
@@ -128,8 +130,8 @@ pub(crate) fn start_by(
     })
 }
 
-/// Asserts that `test` is the calling test's whole name, as libtest names the thread of a test: ranks under another name
-/// would run no test at all, and succeed.
+/// Asserts that `test` is the calling test's full name, which libtest gives the thread of a test:
+/// with another name, ranks would run no test at all, and succeed.
 fn assert_is_this_test(test: &str) {
     let thread = std::thread::current();
     let name = thread.name().unwrap_or(test);
@@ -140,7 +142,7 @@ fn assert_is_this_test(test: &str) {
 }
 
 impl Job {
-    /// Waits for all ranks; kills what is left after [`PATIENCE`] and fails then.
+    /// Waits for all ranks; after [`PATIENCE`], kills the remaining ones and fails.
     pub(crate) fn finish(self) -> Vec<Outcome> {
         let began = self.began;
         let waits: Vec<_> = self
@@ -191,12 +193,13 @@ pub(crate) fn job(test: &str, ranks: usize, body: impl FnOnce()) {
     job_with(test, ranks, &[], body);
 }
 
-/// The same, with variables in the environment.
+/// Runs a job as [`job`] does, with variables in the environment.
 pub(crate) fn job_with(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
     start(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
 }
 
-/// As [`job_with`], of ranks that are [started separately](start_separately); no outcomes where these are left out.
+/// Runs a job as [`job_with`] does, of ranks that are [started separately](start_separately);
+/// returns no outcomes if these are skipped.
 pub(crate) fn job_separately(
     test: &str,
     ranks: usize,
@@ -220,7 +223,7 @@ fn all_succeed(job: Job, ranks: usize) -> Vec<Outcome> {
     outcomes
 }
 
-/// Whether there are ranks on several hosts to be had, or this is one of them.
+/// Whether ranks on several hosts are available, or this is one of them.
 pub(crate) fn has_hosts() -> bool {
     let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
     let can = is_rank || (cfg!(feature = "mpi") && std::env::var_os("TEST_RONDE_MPIRUN").is_some());
@@ -230,7 +233,7 @@ pub(crate) fn has_hosts() -> bool {
     can
 }
 
-/// A small deterministic generator for test data.
+/// Small deterministic generator of test data.
 pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {

@@ -1,9 +1,9 @@
-//! The program under test.
+//! Commands that run the program under test.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// The program, in an environment without launchers and settings.
+/// Returns a command of the program, in an environment without launchers and settings.
 pub(crate) fn ronde() -> Command {
     const FOREIGN: [&str; 9] = [
         "HOROVOD_",
@@ -26,8 +26,8 @@ pub(crate) fn ronde() -> Command {
     command
 }
 
-/// `command` with these signals neither ignored nor caught, whatever the tests were started by: a shell ignores SIGINT in
-/// the background, nohup ignores SIGHUP. Its folder and its variables are kept; its output is piped.
+/// Returns `command` with these signals neither ignored nor caught: a shell ignores SIGINT in the
+/// background, nohup ignores SIGHUP. Folder and variables are kept; the output is piped.
 pub(crate) fn by_default(signals: &str, command: &Command) -> Command {
     let mut by_default = Command::new("env");
     by_default
@@ -50,10 +50,10 @@ pub(crate) fn by_default(signals: &str, command: &Command) -> Command {
     by_default
 }
 
-/// What `found` finds, as soon as it does.
+/// Calls `found` repeatedly and returns its first result.
 ///
 /// # Panics
-/// If that takes longer than anything does on a loaded machine.
+/// After a time longer than any operation takes on a loaded machine.
 #[track_caller]
 pub(crate) fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();

@@ -1,5 +1,5 @@
-//! Timelines started and stopped while the job runs, in real processes: who may call, when, and what the call says. What
-//! the files then hold is tested where they are written.
+//! Timelines that are started and stopped while the job runs, in real processes: callers, times and
+//! results of the calls. Other tests check the contents of the files.
 
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ fn step(context: &Context, name: &str) {
     context.mark_step();
 }
 
-/// All ranks train; timelines come and go meanwhile, ordered by rank 0 alone or by all, who then all call alike.
+/// Trains on all ranks while timelines are started and stopped, by rank 0 alone or by the same call
+/// on all ranks.
 fn train_with_timelines(test: &str, ranks: usize) {
     let folder = Folder::new();
     let path = folder.file("t");
@@ -71,7 +72,7 @@ fn train_with_timelines(test: &str, ranks: usize) {
     }
 }
 
-/// What a timeline holds.
+/// Contents of a timeline.
 #[derive(Debug)]
 struct Recorded {
     allreduces: usize,
@@ -109,22 +110,22 @@ fn timelines_come_and_go_on_three_ranks() {
 }
 
 #[test]
-fn a_call_does_not_wait_for_what_another_thread_waits_for() {
+fn a_call_does_not_wait_for_another_threads_tensor() {
     job_with(
-        "control::a_call_does_not_wait_for_what_another_thread_waits_for",
+        "control::a_call_does_not_wait_for_another_threads_tensor",
         2,
         &[DYNAMIC],
         || {
             let context = Context::from_env().expect("a job");
             std::thread::scope(|scope| {
                 if context.rank() == 0 {
-                    let waiting = scope.spawn(|| step(&context, "late")); // drives the cycle meanwhile
+                    let waiting = scope.spawn(|| step(&context, "late")); // runs the cycle meanwhile
                     std::thread::sleep(Duration::from_millis(50));
                     context.stop_timeline().expect("nothing was recorded");
                     step(&context, "go");
                     waiting.join().expect("it came in the end");
                 } else {
-                    step(&context, "go"); // not before rank 0's call is over
+                    step(&context, "go"); // after rank 0's call has returned
                     step(&context, "late");
                 }
             });
@@ -238,7 +239,7 @@ fn after_a_rank_has_died_a_call_names_it() {
             std::process::abort();
         }
         if context.rank() == 0 {
-            // It may take part in some cycles yet.
+            // The dead rank may still have taken part in some cycles.
             let first = (0..).find_map(|_| context.stop_timeline().err());
             let second = context.start_timeline("never.json", false).err();
             for error in [first, second] {

@@ -1,9 +1,9 @@
-//! The fuzz targets still hold for every file of their corpora. `scripts/fuzz` looks for new ones.
+//! Runs the fuzz targets on every file of their corpora. `scripts/fuzz` searches for new inputs.
 
 #[path = "../../fuzz/src/targets.rs"]
 mod targets;
 
-/// Files of a target's corpus with their bytes.
+/// Returns the files of a target's corpus with their contents.
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
@@ -24,7 +24,7 @@ fn every_target_holds_on_every_corpus() {
         assert!(!files.is_empty(), "{of} has no corpus");
         for (name, bytes) in files {
             for (target, run) in targets::ALL {
-                // A panic's message says the rest.
+                // The message of a panic has the details.
                 eprintln!("{target}: {name}");
                 run(&bytes);
             }

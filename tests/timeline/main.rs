@@ -1,4 +1,4 @@
-//! Timelines: how jobs record them, how they are started and stopped, and what `ronde timeline` reports on them.
+//! Timelines: recording, starting and stopping them, and the reports of `ronde timeline`.
 
 mod cli;
 mod control;

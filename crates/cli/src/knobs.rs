@@ -1,5 +1,6 @@
 //! `ronde knobs`: the table of settings, as text, JSON or Markdown, or the values in force.
 
+use super::present::Table;
 use super::{fail, print};
 use ronde::knobs::{FlagForm, IGNORED, KNOBS, Knob, Knobs, Scope};
 use serde_json::json;
@@ -63,8 +64,8 @@ fn effective(as_json: bool) -> ExitCode {
             },
         ]
     };
-    let rows: Vec<[String; 3]> = rows.iter().map(row).collect();
-    print(&(aligned(["knob", "value", "set by"], &rows).join("\n") + "\n"))
+    let rows = rows.iter().map(row);
+    print(&(lines(&["<knob", "<value", "<set by"], rows).join("\n") + "\n"))
 }
 
 fn table_text() -> String {
@@ -80,16 +81,15 @@ fn table_text() -> String {
         ]
     };
     let (here, elsewhere): (Vec<&Knob>, Vec<&Knob>) = KNOBS.iter().partition(|knob| !is_elsewhere(knob));
-    let rows: Vec<[String; 6]> = here.iter().map(|knob| row(knob)).collect();
-    let lines = aligned(["variable", "flag", "default", "range", "unit", "tunable"], &rows);
-    let mut text = lines[0].clone();
-    for (line, knob) in lines[1..].iter().zip(&here) {
+    let headings = ["<variable", "<flag", "<default", "<range", "<unit", "<tunable"];
+    let table = lines(&headings, here.iter().map(|knob| row(knob)));
+    let mut text = table[0].clone();
+    for (line, knob) in table[1..].iter().zip(&here) {
         let _ = write!(text, "\n{line}\n    {}", knob.doc);
     }
     text.push_str("\n\nAccepted, without effect here:\n");
     let row = |knob: &&Knob| [format!("  {}", knob.env), reason(knob).to_owned()];
-    let rows: Vec<[String; 2]> = elsewhere.iter().map(row).collect();
-    text.push_str(&aligned(["  variable", "because"], &rows)[1..].join("\n"));
+    text.push_str(&lines(&["<", "<"], elsewhere.iter().map(row)).join("\n"));
     for group in IGNORED {
         let _ = write!(text, "\n\nIgnored, {}:", group.reason);
         for names in group.names.chunks(3) {
@@ -189,20 +189,11 @@ fn reason(knob: &Knob) -> &'static str {
     }
 }
 
-/// Lines of columns padded to equal width, the heading first; no line ends in spaces.
-fn aligned<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Vec<String> {
-    let heading = heading.map(str::to_owned);
-    let lines = || std::iter::once(&heading).chain(rows);
-    let width = |column: usize| lines().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let cells = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
-        cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
-    };
-    lines().map(line).collect()
+/// The whole table, whatever the terminal's width: it is searched with grep.
+fn lines<const N: usize>(headings: &[&str; N], rows: impl Iterator<Item = [String; N]>) -> Vec<String> {
+    let mut table = Table::new(headings).indented(0);
+    rows.for_each(|row| table.row(row));
+    table.lines(usize::MAX)
 }
 
 #[cfg(test)]
@@ -230,14 +221,5 @@ mod tests {
                 assert!(found, "{env} is not in the {form} form");
             }
         }
-    }
-
-    #[test]
-    fn columns_align() {
-        let rows = [
-            ["a".to_owned(), "bb".to_owned()],
-            ["cccc".to_owned(), String::new()],
-        ];
-        assert_eq!(aligned(["x", "yy"], &rows), ["x     yy", "a     bb", "cccc"]);
     }
 }

@@ -5,13 +5,15 @@
 
 mod argv;
 mod bench;
+mod chart;
 mod completions;
 pub mod config_file;
-mod figure;
 mod html;
 pub mod knob_flags;
 mod knobs;
+mod licences;
 mod man;
+mod present;
 mod program;
 mod range;
 mod replay;
@@ -21,8 +23,9 @@ mod sweep;
 mod timeline;
 mod tune;
 
+pub(crate) use present::{fail, print};
+
 use clap::{CommandFactory, Parser, Subcommand};
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 /// Exit code of wrong usage, as clap's.
@@ -41,6 +44,7 @@ Examples:
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and who set them
   ronde man | man -l -                           the manual page, the settings in it
+  ronde licenses                                 the licences of what this program contains
   ronde completions bash > ~/.local/share/bash-completion/completions/ronde";
 
 /// Data-parallel training whose tensor fusion tunes itself
@@ -62,6 +66,7 @@ enum Command {
     Tune(tune::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
+    Licenses(licences::Args),
     Man(man::Args),
     #[command(hide = true, name = run::GUARD)]
     Guard,
@@ -91,25 +96,11 @@ pub fn run(program: Program) -> ExitCode {
         Command::Tune(args) => tune::main(&args),
         Command::Knobs(args) => knobs::main(&args),
         Command::Completions(args) => completions::main(&args, Cli::command()),
+        Command::Licenses(_) => licences::main(),
         Command::Man(args) => man::main(&args, Cli::command()),
         Command::SweepRank(args) => sweep::rank::main(&args),
         Command::Guard => run::guard_main(),
     }
-}
-
-/// Prints to standard output. A reader that has gone away, as `head` does, is no failure.
-pub(crate) fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("cannot print: {error}"), 1),
-        _ => ExitCode::SUCCESS,
-    }
-}
-
-/// Says on standard error what went wrong, and gives the exit code for it.
-pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
-    // If standard error is gone too, the code is all that is left to tell.
-    let _ = writeln!(io::stderr(), "ronde: {message}");
-    ExitCode::from(code)
 }
 
 /// The signals that this process ignores, signal n as bit n - 1 (proc_pid_status(5)); none if the kernel does not tell.

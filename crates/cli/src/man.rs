@@ -2,8 +2,7 @@
 //!
 //! ronde(1) has the settings as environment variables; each subcommand has a page of its own, with its options.
 
-use super::timeline::error::Error;
-use super::timeline::output::Output;
+use super::present::output::{Output, OutputError};
 use super::{fail, print};
 use clap::ValueHint;
 use clap_mangen::Man;
@@ -47,8 +46,8 @@ pub(super) fn main(args: &Args, command: clap::Command) -> ExitCode {
     }
 }
 
-fn write(dir: &Path, pages: &[(String, String)]) -> Result<(), Error> {
-    std::fs::create_dir_all(dir).map_err(|source| Error::Write {
+fn write(dir: &Path, pages: &[(String, String)]) -> Result<(), OutputError> {
+    std::fs::create_dir_all(dir).map_err(|source| OutputError::Write {
         path: dir.to_owned(),
         source,
     })?;

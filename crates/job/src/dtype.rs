@@ -1,7 +1,7 @@
-//! Element types of tensors, and the operations that combine elements.
+//! Element types and reduction operations.
 
-/// Element type of a tensor. The discriminants travel on the wire and follow Horovod's numbering
-/// (`DataType` in `horovod/common/message.h`); bf16, which Horovod lacks, comes after its last.
+/// Element type of a tensor. The discriminants are sent between ranks and follow Horovod's numbers
+/// (`DataType` in `horovod/common/message.h`); bf16, which Horovod lacks, has the next number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Dtype {
@@ -21,15 +21,17 @@ pub enum Dtype {
     F32 = 7,
     /// IEEE 754 double precision.
     F64 = 8,
-    /// Truth value, one byte: 0 is false, anything else true; results are 0 or 1. Reductions are logical: sum and max
-    /// are OR, product and min are AND; there is no average, and scale factors are 1.
+    /// Boolean, one byte: 0 is false, any other value is true; results are 0 or 1. Reductions are
+    /// logical: sum and max are OR, product and min are AND; average is an error, and scale factors
+    /// must be 1.
     Bool = 9,
     /// bfloat16: the upper half of a single-precision number.
     Bf16 = 10,
 }
 
 impl Dtype {
-    /// Whether elements can be sent as `wire` between ranks, which has fewer bits.
+    /// Whether `wire`, the type in which elements are sent, has fewer bits and can replace this
+    /// type.
     pub const fn narrows_to(self, wire: Self) -> bool {
         matches!(self, Self::F32 | Self::F64) && matches!(wire, Self::F16 | Self::Bf16)
     }
@@ -58,7 +60,7 @@ impl Dtype {
         }
     }
 
-    /// The name used in timelines, profiles and messages.
+    /// Name in timelines, profiles and messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::U8 => "uint8",
@@ -74,7 +76,7 @@ impl Dtype {
         }
     }
 
-    /// The element type with this wire number.
+    /// Element type with the given wire number.
     pub fn from_wire(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| *dtype as u8 == number)
     }
@@ -86,7 +88,7 @@ impl std::fmt::Display for Dtype {
     }
 }
 
-/// How a reduction combines the ranks' elements. Discriminants are Horovod's public constants.
+/// Reduction of the ranks' elements. Discriminants are Horovod's public constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
@@ -106,7 +108,7 @@ impl ReduceOp {
     /// Every operation, for tables and tests.
     pub const ALL: [Self; 5] = [Self::Average, Self::Sum, Self::Min, Self::Max, Self::Product];
 
-    /// Lower-case name for messages.
+    /// Lower-case name in messages.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Average => "average",
@@ -117,7 +119,7 @@ impl ReduceOp {
         }
     }
 
-    /// The operation with this wire number.
+    /// Operation with the given wire number.
     pub fn from_wire(number: u8) -> Option<Self> {
         Self::ALL.into_iter().find(|op| *op as u8 == number)
     }

@@ -1,23 +1,24 @@
-//! The fusion planner: which of the ready tensors travel together. A pure function, shared by the runtime and by
+//! Fusion planner: assigns ready tensors to batches. A pure function, shared by the runtime and the
 //! replay, so that a prediction plans exactly as a job does.
 //!
-//! Rules. Tensors of one class (same operation, element type, factors, root, device) may share a
-//! batch of at most the fusion threshold. A batch is opened by the first tensor left over and filled in order,
-//! looking ahead past what does not fit, until as many bytes have been passed over as the threshold allows (the
-//! same limit as in Horovod's `Controller::FuseResponses`: beyond it the tensors come too late to wait for them). A
-//! tensor larger than the threshold goes alone. A group is never cut, even when it is larger than the threshold;
-//! others may join it if they fit. Threshold 0: every tensor (or group) alone.
+//! Tensors of one class (equal operation, element type, factors, root and device) may share a
+//! batch of at most the fusion threshold. The first tensor without a batch opens one; later tensors
+//! fill it in order. Tensors that do not fit are skipped, until the skipped tensors have as many
+//! bytes as the threshold (the limit of Horovod's `Controller::FuseResponses`: the batch does not
+//! wait for tensors further back). A tensor larger than the threshold has its own batch. A
+//! group is never split, even if it is larger than the threshold; other tensors may join it if they
+//! fit. With threshold 0, every tensor (or group) has its own batch.
 
 use serde::{Deserialize, Serialize};
 
-/// A ready tensor, as far as planning is concerned.
+/// A ready tensor, as the planner sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// Tensors of different classes never share a batch. Any numbering will do, the same on every rank.
+    /// Tensors of different classes never share a batch. All ranks must use the same numbers.
     pub class: u32,
     /// Payload in bytes.
     pub bytes: u64,
-    /// Tensors of one group and class travel together; `None` stands for itself.
+    /// Tensors of one group and class share a batch; `None` for a tensor without a group.
     pub group: Option<u64>,
 }
 
@@ -54,7 +55,7 @@ struct Unit {
 const NONE: u32 = u32::MAX;
 
 impl Plan {
-    /// Plans `items`, in the order in which all ranks agreed on them.
+    /// Plans `items`, given in the order that all ranks agreed on.
     pub fn make(&mut self, items: &[Item], fusion_threshold_bytes: u64) {
         self.order.clear();
         self.ends.clear();
@@ -66,7 +67,7 @@ impl Plan {
         self.make_by_class(items, |_| fusion_threshold_bytes);
     }
 
-    /// The same with a fusion threshold for each class.
+    /// Plans `items` with a fusion threshold for each class.
     pub fn make_by_class(&mut self, items: &[Item], fusion_threshold_bytes: impl Fn(u32) -> u64) {
         self.order.clear();
         self.ends.clear();
@@ -85,8 +86,9 @@ impl Plan {
         }
     }
 
-    /// As [`make`](Self::make) of a runtime that does not look ahead: a batch ends where the next tensor does not fit or is of
-    /// another class. Groups are not kept together. For replays of such runtimes.
+    /// Plans `items` as a runtime without look-ahead does: a batch ends where the next tensor does
+    /// not fit or is of another class. Groups are not kept together. Used for the replay of such
+    /// runtimes.
     pub fn make_in_order(&mut self, items: &[Item], fusion_threshold_bytes: u64) {
         self.order.clear();
         self.ends.clear();
@@ -105,7 +107,7 @@ impl Plan {
         }
     }
 
-    /// The batches in order of execution; each lists positions in the planned items.
+    /// Batches in order of execution; each lists positions in the planned items.
     pub fn batches(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         self.ends.iter().enumerate().map(|(index, &end)| {
             let start = if index == 0 { 0 } else { self.ends[index - 1] };
@@ -127,7 +129,8 @@ impl Plan {
                 filled_bytes += scratch.take(unit, order);
                 scratch.next[before as usize] = after;
             } else {
-                // What is larger than the threshold goes alone anyway: passing it over holds nobody up.
+                // A tensor larger than the threshold has its own batch: skipping it delays no other
+                // tensor.
                 passed_over_bytes += if bytes <= threshold_bytes { bytes } else { 0 };
                 before = unit;
             }
@@ -137,7 +140,8 @@ impl Plan {
     }
 }
 
-/// Whether `items` are of one class, in no group, and together below its threshold: what most steps of small tensors are.
+/// Whether `items` are of one class, in no group, and together below its threshold: the common case
+/// of steps with small tensors.
 fn fits_one_batch(items: &[Item], fusion_threshold_bytes: impl Fn(u32) -> u64) -> bool {
     let Some(first) = items.first() else {
         return false;
@@ -146,7 +150,8 @@ fn fits_one_batch(items: &[Item], fusion_threshold_bytes: impl Fn(u32) -> u64) -
     let bytes = items
         .iter()
         .fold(0u64, |sum, item| sum.saturating_add(item.bytes));
-    // Below, not equal to: at the threshold a batch takes nothing more, not even a tensor of no bytes.
+    // Below, not equal to: a batch of exactly the threshold takes no more tensors, not even an
+    // empty one.
     bytes < fusion_threshold_bytes(first.class) && items.iter().all(is_like_first)
 }
 
@@ -154,7 +159,7 @@ impl Scratch {
     fn collect_units(&mut self, items: &[Item]) {
         self.units.clear();
         self.unit_of.clear();
-        // (group, class) → unit; few groups at a time, so a scan from the back finds one at once.
+        // (group, class) → unit; a cycle has few groups, so a linear search from the back is fast.
         let mut groups: Vec<(u64, u32, u32)> = Vec::new();
         for item in items {
             let known = item.group.and_then(|group| {
@@ -198,7 +203,7 @@ impl Scratch {
         self.taken.resize(self.units.len(), false);
         self.next.clear();
         self.next.resize(self.units.len(), NONE);
-        // (class, its last unit so far): a job has a handful of classes.
+        // (class, its last unit): a job has few classes.
         let mut tails: Vec<(u32, u32)> = Vec::new();
         for (index, unit) in self.units.iter().enumerate() {
             let index = index as u32;
@@ -286,7 +291,8 @@ mod tests {
 
     #[test]
     fn looking_ahead_ends_when_a_threshold_of_bytes_has_been_passed_over() {
-        // The first batch passes over 60 and 60 (120 > 100) and does not look at the 40 any more; the second does.
+        // The first batch passes over 60 and 60 (120 > 100) and does not look at the 40 any more;
+        // the second does.
         let items = [item(0, 60), item(0, 60), item(0, 60), item(0, 40)];
         assert_eq!(plan(&items, 100), [vec![0], vec![1, 3], vec![2]]);
     }

@@ -1,10 +1,10 @@
-//! Fusion classes: which tensors may share a batch. One function decides, for the running job, for
-//! the replay of what was traced in it, and for the analysis of recorded files.
+//! Fusion classes: tensors of one class may share a batch. One function decides for the running
+//! job, for the replay of its trace, and for the analysis of recorded files.
 //!
-//! A [`FusionKey`] has everything that the members of a batch must have in common.
-//! [`FusionClasses`] numbers the keys; the number is [`Item::class`](crate::fusion::Item::class),
-//! all that the [planner](crate::fusion) knows of it. Facts that a recorded file does not have are
-//! unknown on every tensor of that file, and thus equal.
+//! A [`FusionKey`] holds all properties that the tensors of a batch must have in common.
+//! [`FusionClasses`] numbers the keys. The [planner](crate::fusion) uses only the number, as
+//! [`Item::class`](crate::fusion::Item::class). A property that a recorded file does not have is
+//! unknown for every tensor of that file, and therefore equal.
 //!
 //! ```
 //! use ronde_job::fusion_class::{Fusible, FusionClasses, FusionKey};
@@ -29,13 +29,13 @@ use crate::OpKind;
 use crate::replay::Operation;
 use crate::{Dtype, ReduceOp};
 
-/// Operations whose tensors may share a batch. An alltoall is none of them: it has as many messages
-/// as ranks squared already.
+/// Operations whose tensors may share a batch. Alltoall is not one of them: it already sends
+/// ranks squared messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fusible {
-    /// An allreduce by element.
+    /// Elementwise allreduce.
     Allreduce,
-    /// An allreduce by Adasum, in files of Horovod.
+    /// Adasum allreduce, in files of Horovod.
     Adasum,
     /// An allgather.
     Allgather,
@@ -46,7 +46,7 @@ pub enum Fusible {
 }
 
 impl Fusible {
-    /// The operation `kind`, if its tensors may share a batch.
+    /// Converts `kind`; `None` if its tensors never share a batch.
     pub const fn of(kind: OpKind) -> Option<Self> {
         match kind {
             OpKind::Allreduce => Some(Self::Allreduce),
@@ -58,29 +58,29 @@ impl Fusible {
     }
 }
 
-/// What the tensors of a batch have in common.
+/// Properties that all tensors of a batch have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct FusionKey<'a> {
-    /// The operation; `None` for one whose tensors share no batch.
+    /// Operation; `None` if its tensors never share a batch.
     pub operation: Option<Fusible>,
     /// Element type; `None` if unknown.
     pub dtype: Option<Dtype>,
-    /// Element type between ranks, where it differs.
+    /// Element type in which the tensor is sent, if it is not its own.
     pub wire_dtype: Option<Dtype>,
-    /// How elements are combined; `None` if unknown.
+    /// Reduction operation; `None` if unknown.
     pub op: Option<ReduceOp>,
-    /// Factors on every contribution and on the result.
+    /// Factors applied to every contribution and to the result.
     pub factors: (f64, f64),
-    /// Rank that the data comes from. Broadcasts from an unknown rank share no batch.
+    /// Rank that sends the data. Broadcasts from an unknown rank never share a batch.
     pub root: Option<u32>,
-    /// Whether the tensor is in GPU memory. Which GPU is no matter: a rank uses one.
+    /// Whether the tensor is in GPU memory. The GPU's number does not matter: a rank uses one GPU.
     pub is_on_gpu: bool,
-    /// Ranks that take no part, ascending.
+    /// Ranks that do not take part, ascending.
     pub absent: &'a [u32],
 }
 
 impl FusionKey<'_> {
-    /// The key of a tensor in host memory of which only the operation is known.
+    /// Key of a tensor in host memory of which only the operation is known.
     pub const fn new(operation: Option<Fusible>) -> Self {
         Self {
             operation,
@@ -94,7 +94,21 @@ impl FusionKey<'_> {
         }
     }
 
-    /// Whether the tensor shares a batch with no other.
+    /// Whether tensors of both keys may share a batch, where facts that neither knows are equal.
+    pub fn may_share(&self, other: &FusionKey<'_>) -> bool {
+        self.operation.is_some() && self.agrees(other) && same_ranks(self.absent, other.absent)
+    }
+
+    /// Whether both are equal, but for the absent ranks.
+    fn agrees(&self, other: &FusionKey<'_>) -> bool {
+        self.operation == other.operation
+            && (self.dtype, self.op, self.wire_dtype) == (other.dtype, other.op, other.wire_dtype)
+            && same_factor(self.factors.0, other.factors.0)
+            && same_factor(self.factors.1, other.factors.1)
+            && (self.root, self.is_on_gpu) == (other.root, other.is_on_gpu)
+    }
+
+    /// Whether the tensor never shares a batch.
     fn is_alone(&self) -> bool {
         match self.operation {
             None => true,
@@ -114,45 +128,39 @@ struct Shared {
 
 impl Shared {
     fn admits(&self, key: &FusionKey<'_>) -> bool {
-        let own = &self.key;
-        own.operation == key.operation
-            && (own.dtype, own.op, own.wire_dtype) == (key.dtype, key.op, key.wire_dtype)
-            && same_factor(own.factors.0, key.factors.0)
-            && same_factor(own.factors.1, key.factors.1)
-            && (own.root, own.is_on_gpu) == (key.root, key.is_on_gpu)
-            && same_ranks(&self.absent, key.absent)
+        self.key.agrees(key) && same_ranks(&self.absent, key.absent)
     }
 }
 
-/// Whether two factors are the same for all ranks. NaNs of any bits are: negotiation does not tell
-/// them apart either, and all ranks must come to the same classes.
+/// Whether two factors are equal. All NaNs are equal: negotiation does not distinguish them
+/// either, and all ranks must compute the same classes.
 fn same_factor(one: f64, other: f64) -> bool {
     one == other || (one.is_nan() && other.is_nan())
 }
 
 /// Whether two lists, mostly empty, are equal. Comparing empty slices is not free: `memcmp` reads
-/// at the dangling address of an empty vector, which takes a processor with masked loads longer
-/// than the rest of the plan.
+/// at the dangling address of an empty vector, which takes longer than the rest of the plan on a
+/// processor with masked loads.
 fn same_ranks(one: &[u32], other: &[u32]) -> bool {
     one.len() == other.len() && (one.is_empty() || one == other)
 }
 
-/// Tensors alone in their class that are told apart. Beyond, they share a class: names that never
-/// repeat must not take memory for ever.
+/// Maximum number of tensors with a class of their own. Further tensors share one class, so that
+/// names that never repeat do not use memory without limit.
 const ALONE_MAX: usize = 1 << 16;
 
-/// The classes known so far. Numbers follow one another from 0, in order of appearance.
+/// The known classes, numbered from 0 in order of appearance.
 #[derive(Clone, Debug, Default)]
 pub struct FusionClasses {
     shared: Vec<Shared>,
     /// Classes of one tensor each.
     alone: HashMap<u64, u32>,
-    /// By number: the operation as far as settings matter to it, and whether the class is on GPUs.
+    /// By class number: the operation as settings distinguish it, and whether the class is on GPUs.
     classes: Vec<(Operation, bool)>,
 }
 
 impl FusionClasses {
-    /// Forgets all classes, and keeps the memory.
+    /// Forgets all classes but keeps the allocated memory.
     pub fn clear(&mut self) {
         self.shared.clear();
         self.classes.clear();
@@ -161,14 +169,13 @@ impl FusionClasses {
         }
     }
 
-    /// The number of the class of `key`. `tensor` is a hash of the tensor's identity: a tensor that
-    /// shares batches with no other has the same class each time; `None` where no tensor comes
-    /// twice.
+    /// Number of the class of `key`. `tensor` is a hash of the tensor's identity: a tensor that
+    /// never shares a batch has the same class each time. `None` if no tensor occurs twice.
     pub fn number(&mut self, key: &FusionKey<'_>, tensor: Option<u64>) -> u32 {
         if key.is_alone() {
             return self.number_alone(key, tensor);
         }
-        // From the last one: tensors of one kind mostly come one after another.
+        // From the back: consecutive tensors are mostly of one class.
         if let Some(known) = self.shared.iter().rev().find(|known| known.admits(key)) {
             return known.number;
         }
@@ -278,6 +285,11 @@ mod tests {
             },
         ];
         let mut classes = FusionClasses::default();
+        for (index, key) in keys.iter().enumerate() {
+            for (other_index, other) in keys.iter().enumerate() {
+                assert_eq!(key.may_share(other), index == other_index, "{key:?} {other:?}");
+            }
+        }
         for _ in 0..2 {
             let numbers: Vec<u32> = keys.iter().map(|key| classes.number(key, None)).collect();
             assert_eq!(numbers, (0..keys.len() as u32).collect::<Vec<_>>());
@@ -300,6 +312,7 @@ mod tests {
             ..FusionKey::new(Some(Fusible::Broadcast))
         };
         let alone = FusionKey::new(None);
+        assert!(!alone.may_share(&alone));
         assert_eq!(
             [1, 2, 1].map(|tensor| classes.number(&alone, Some(tensor))),
             [0, 1, 0]

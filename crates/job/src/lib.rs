@@ -1,12 +1,14 @@
-//! What a data-parallel job is, without access to the operating system: element types, operations, settings, the fusion
-//! plan, steps, a cost model and the simulator that replays a job under other settings.
+//! Model of a data-parallel job, without access to the operating system: element types, operations,
+//! settings, fusion planner, step detection, a cost model and the simulator that replays a job
+//! under other settings.
 //!
-//! The runtime, the readers of timelines and the experiments all use these definitions, so a prediction plans batches
-//! exactly as a running job does.
+//! The runtime, the readers of timelines and the experiments share these definitions, so a
+//! prediction plans batches exactly as a running job does.
 //!
-//! - [`Dtype`], [`ReduceOp`], [`OpKind`]: what a tensor is, and what is done with it.
-//! - [`settings`]: what may change while a job runs. [`fusion`]: which ready tensors share a batch.
-//! - [`step`]: the repeating sequence of tensors that is a training step.
+//! - [`Dtype`], [`ReduceOp`], [`OpKind`]: element types, reductions and collective operations.
+//! - [`settings`]: the settings that may change while a job runs. [`fusion`]: assigns ready tensors
+//!   to batches.
+//! - [`step`]: detection of training steps, the repeating sequence of tensors.
 //! - [`replay`]: costs fitted to recorded steps, the simulator, other networks, the profile format.
 //!
 //! ```
@@ -27,6 +29,7 @@ pub mod percentile;
 pub mod replay;
 pub mod settings;
 pub mod step;
+pub mod units;
 
 pub use dtype::{Dtype, ReduceOp};
 pub use operation::OpKind;

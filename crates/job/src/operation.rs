@@ -1,26 +1,28 @@
-//! The collective operations.
+//! Collective operations ([`OpKind`]) and their properties.
 
 use serde::{Deserialize, Serialize};
 
-/// The operations. Discriminants are those of Horovod's `Request::RequestType` (`horovod/common/message.h`), except the last.
+/// A collective operation. Discriminants are those of Horovod's `Request::RequestType`
+/// (`horovod/common/message.h`), except the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum OpKind {
-    /// Combine over all ranks, result everywhere.
+    /// Reduces the tensors of all ranks; every rank gets the result.
     Allreduce = 0,
-    /// Everyone's rows one after another, everywhere; the numbers of rows may differ.
+    /// Concatenates the rows of all ranks on every rank; the numbers of rows may differ.
     Allgather = 1,
-    /// Copy from one rank to all.
+    /// Copies a tensor from one rank to all.
     Broadcast = 2,
-    /// This rank has no more data.
+    /// Declares that this rank has no more data.
     Join = 3,
-    /// Some rows from each rank to each other.
+    /// Sends some rows from each rank to each other rank.
     Alltoall = 5,
-    /// Wait for all; moves nothing.
+    /// Waits for all ranks; transfers no data.
     Barrier = 6,
-    /// Combine over all ranks, each keeps its share of the rows.
+    /// Reduces the tensors of all ranks; each rank keeps its share of the rows.
     Reducescatter = 7,
-    /// All ranks say the same: how process sets are added and removed. Moves nothing and is on no timeline.
+    /// Compares a message on all ranks, to add and remove process sets. Transfers no tensor and is
+    /// on no timeline.
     Agree = 8,
 }
 
@@ -39,7 +41,7 @@ impl OpKind {
         }
     }
 
-    /// Name of the negotiation phase in timelines.
+    /// Name of the negotiation phase on timelines.
     pub const fn negotiate_name(self) -> &'static str {
         match self {
             Self::Allreduce => "NEGOTIATE_ALLREDUCE",
@@ -53,17 +55,18 @@ impl OpKind {
         }
     }
 
-    /// Whether ranks may bring different numbers of rows.
+    /// Whether ranks may submit different numbers of rows.
     pub const fn has_own_rows(self) -> bool {
         matches!(self, Self::Allgather | Self::Alltoall)
     }
 
-    /// Whether elements are combined.
+    /// Whether the operation reduces elements.
     pub const fn is_reduction(self) -> bool {
         matches!(self, Self::Allreduce | Self::Reducescatter)
     }
 
-    /// Numbers that each of `size` ranks contributes to the rows that all ranks agree on.
+    /// Number of values that each of `size` ranks contributes to the row counts that all ranks
+    /// agree on.
     pub const fn rows_each(self, size: usize) -> usize {
         match self {
             Self::Allgather => 1,
@@ -72,12 +75,13 @@ impl OpKind {
         }
     }
 
-    /// Whether the response cache keeps it. Broadcasts are rare and would only take the room of gradients.
+    /// Whether the response cache keeps the tensor. Broadcasts are rare and would only displace
+    /// gradients.
     pub const fn is_cached(self) -> bool {
         !matches!(self, Self::Broadcast | Self::Join | Self::Agree)
     }
 
-    /// Whether tensors travel.
+    /// Whether the operation transfers tensors.
     pub const fn moves_data(self) -> bool {
         !matches!(self, Self::Join | Self::Barrier | Self::Agree)
     }

@@ -1,19 +1,21 @@
-//! Percentiles of what has been measured.
+//! Percentiles of measured values.
 
-/// The `fraction` percentile (0 to 1) of values in ascending order, linear between neighbours; `None` without values.
+/// Returns the `fraction` percentile (0 to 1) of values in ascending order, interpolated linearly;
+/// `None` without values.
 ///
-/// This is definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996), the default of NumPy.
+/// This is definition 7 of Hyndman and Fan, "Sample Quantiles in Statistical Packages" (1996), the
+/// default of NumPy.
 pub fn percentile(sorted: &[f64], fraction: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let position = fraction.clamp(0.0, 1.0) * last as f64;
     let below = position.floor() as usize;
     let above = (below + 1).min(last);
     let part = position - below as f64;
-    // Not by their difference, which may be larger than any number.
+    // A weighted sum, as the difference of the two values may overflow.
     Some(sorted[below] * (1.0 - part) + sorted[above] * part)
 }
 
-/// The same of values in any order.
+/// Returns the `fraction` percentile of values in any order.
 pub fn percentile_of(mut values: Vec<f64>, fraction: f64) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     percentile(&values, fraction)

@@ -1,16 +1,18 @@
-//! The settings in force: the part of the knobs that a tuner may change while the job runs.
+//! Settings that can change while a job runs.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// Largest fusion threshold: 1 TiB, beyond any set of gradients and far from overflow in sums of sizes.
+/// Largest fusion threshold: 1 TiB, beyond any set of gradients and far from overflow in sums of
+/// sizes.
 pub const FUSION_THRESHOLD_BYTES_MAX: u64 = 1 << 40;
 
-/// Longest cycle time: one minute, the stall inspector's default warning time; a longer one only looks like a hang.
+/// Longest cycle time: one minute, the stall inspector's default warning time. A longer one looks
+/// like a hang.
 pub const CYCLE_TIME_MS_MAX: f64 = 60_000.0;
 
-/// Which operations are hierarchical, where the ranks are on several hosts.
+/// The operations that are hierarchical if the ranks are on several hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hierarchy {
     /// Allreduces.
@@ -19,23 +21,23 @@ pub struct Hierarchy {
     pub allgather: bool,
 }
 
-/// The settings that can change while a job runs; every rank uses the same in the same cycle.
+/// Settings that can change while a job runs; in one cycle, every rank uses the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Settings {
-    /// Bytes that one batch may hold; 0 = no fusion.
+    /// Most bytes of a batch of several tensors; 0 disables fusion.
     pub fusion_threshold_bytes: u64,
-    /// Least time between the starts of two cycles, nanoseconds.
+    /// Shortest time between the starts of two cycles, nanoseconds.
     pub cycle_time_ns: u64,
     /// Whether known tensors are negotiated through the response cache.
     pub cache: bool,
     /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: bool,
-    /// Whether allgathers do.
+    /// Whether allgathers are hierarchical.
     pub hierarchical_allgather: bool,
 }
 
 impl Settings {
-    /// Which operations are hierarchical.
+    /// The operations that are hierarchical.
     pub fn hierarchy(&self) -> Hierarchy {
         Hierarchy {
             allreduce: self.hierarchical_allreduce,
@@ -43,7 +45,7 @@ impl Settings {
         }
     }
 
-    /// The same where no operation can be hierarchical.
+    /// These settings without hierarchical operations.
     pub fn flat(self) -> Self {
         Self {
             hierarchical_allreduce: false,
@@ -52,7 +54,7 @@ impl Settings {
         }
     }
 
-    /// The switches as bits of a word: how they travel, and how the timeline keeps them.
+    /// The switches as bits of a word, as they are sent between ranks and stored in timelines.
     pub fn switches(&self) -> u64 {
         let switches = [
             self.cache,
@@ -62,8 +64,8 @@ impl Settings {
         (0..).zip(switches).map(|(bit, on)| u64::from(on) << bit).sum()
     }
 
-    /// The first value outside of the range that its knob has, if there is one. Checked before a user's change is
-    /// sent and when settings arrive from another rank.
+    /// Describes the first value outside of its setting's range; `None` if all are valid. Checked
+    /// before a user's change is sent and when settings arrive from another rank.
     pub fn problem(&self) -> Option<String> {
         let cycle_time_ms = self.cycle_time_ns as f64 / 1e6;
         if self.fusion_threshold_bytes > FUSION_THRESHOLD_BYTES_MAX {
@@ -80,7 +82,7 @@ impl Settings {
         }
     }
 
-    /// The same with the switches of such a word.
+    /// These settings with the switches of `word`, the format of [`switches`](Self::switches).
     pub fn with_switches(self, word: u64) -> Self {
         let is_on = |bit: u32| word >> bit & 1 == 1;
         Self {
@@ -92,12 +94,12 @@ impl Settings {
     }
 }
 
-/// A value and the number of changes that led to it. A larger number is newer.
+/// A value and the number of changes so far. A larger number is newer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Versioned<T> {
-    /// Counts the changes.
+    /// Number of changes.
     pub version: u64,
-    /// What is in force since the last one.
+    /// Value after the last change.
     pub value: T,
 }
 
@@ -116,18 +118,18 @@ impl<T> std::ops::Deref for Versioned<T> {
     }
 }
 
-/// Some of the settings: what a program changes. `None` leaves a setting as it is.
+/// A change of some settings. `None` leaves a setting as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartialSettings {
-    /// Bytes that one batch may hold; 0 = no fusion.
+    /// Most bytes of a batch of several tensors; 0 disables fusion.
     pub fusion_threshold_bytes: Option<u64>,
-    /// Least time between the starts of two cycles.
+    /// Shortest time between the starts of two cycles.
     pub cycle_time: Option<Duration>,
     /// Whether known tensors are negotiated through the response cache.
     pub cache: Option<bool>,
     /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: Option<bool>,
-    /// Whether allgathers do.
+    /// Whether allgathers are hierarchical.
     pub hierarchical_allgather: Option<bool>,
 }
 
@@ -136,7 +138,7 @@ pub struct PartialSettings {
 pub type SettingsChange = PartialSettings;
 
 impl PartialSettings {
-    /// `settings` with these in place of theirs.
+    /// `settings` after this change.
     pub fn applied_to(&self, settings: &Settings) -> Settings {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Settings {
@@ -156,7 +158,7 @@ impl PartialSettings {
 }
 
 impl Default for Settings {
-    /// Horovod's defaults: 128 MiB, 1 ms, with the cache, no operation hierarchical.
+    /// Horovod's defaults: 128 MiB, 1 ms, response cache on, no operation hierarchical.
     fn default() -> Self {
         Self {
             fusion_threshold_bytes: 128 << 20,
@@ -169,13 +171,13 @@ impl Default for Settings {
 }
 
 impl std::fmt::Display for Settings {
-    /// Threshold in MB as Horovod's flags mean it (MiB), and cycle time in ms.
+    /// Fusion threshold in MiB, which Horovod's flags call MB, and cycle time in ms.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (fusion_mb, cycle_ms) = (
             self.fusion_threshold_bytes as f64 / f64::from(1 << 20),
             self.cycle_time_ns as f64 / 1e6,
         );
-        write!(f, "{} MB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))?;
+        write!(f, "{} MiB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))?;
         f.write_str(if self.cache { "" } else { ", no response cache" })?;
         f.write_str(match (self.hierarchical_allreduce, self.hierarchical_allgather) {
             (false, false) => "",
@@ -186,7 +188,7 @@ impl std::fmt::Display for Settings {
     }
 }
 
-/// Three digits that matter, no trailing zeros.
+/// A number with three significant digits and no trailing zeros.
 struct Rounded(f64);
 
 impl std::fmt::Display for Rounded {
@@ -235,6 +237,6 @@ mod tests {
         };
         let after = change.applied_to(&Settings::default());
         assert_eq!(after.switches(), 0b101);
-        assert_eq!(after.to_string(), "128 MB, cycle 1 ms, hierarchical allgather");
+        assert_eq!(after.to_string(), "128 MiB, cycle 1 ms, hierarchical allgather");
     }
 }

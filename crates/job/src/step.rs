@@ -1,26 +1,29 @@
 //! Step detection: a training step is the repeating sequence of tensors.
 //!
-//! The program does not report the end of a step, but training repeats: the smallest repeating period of the
-//! sequence of submissions is the step. Once it is known, a cycle can start as soon as a step's last tensor is
-//! submitted, and it is the unit in which time is measured.
+//! The program does not report the end of a step, but training repeats: the smallest repeating
+//! period of the sequence of submissions is the step. Once it is known, a cycle can start as soon
+//! as the last tensor of a step is submitted, and times can be measured per step.
 //!
-//! Three things make it harder than finding the period of a string. Hooks fire in another order in each step; so
-//! a step is a *set* of tensors with their multiplicities. Other traffic comes in between (validation, a checkpoint,
-//! a counter in a name); so what was learnt is kept when something foreign passes by. And names may never repeat;
-//! so there are two searches side by side:
+//! Three properties of training make this harder than finding the period of a string. Hooks fire in
+//! another order in each step, so a step is a *set* of tensors with their multiplicities. Foreign
+//! tensors occur in between (validation, a checkpoint, a counter in a name), so a known period is
+//! kept while they pass. And names may never repeat, so two searches run side by side:
 //!
-//! - **By name.** The sequence is cut in front of each tensor that the current piece has already: in plain training a
-//!   piece is a step, whatever the order inside. Where a tensor comes several times in a step (a loss for each
-//!   micro-batch), a step is several pieces. A piece is summed up by an order-free hash over the tensors known from
-//!   before; new names do not count. The period is one of the sequence of pieces.
-//! - **Anonymous**, by operation, element type and size. The period is one of the sequence of tensors, and order
-//!   counts. Believed only after [`NAMELESS_ITEMS`] tensors without a single repeated name, and never with one
-//!   tensor in the period: equal sizes would make every tensor the end of a step.
+//! - **By name.** The sequence is cut before each tensor that the current piece already contains:
+//!   in plain training a piece is a step, whatever the order inside. If a tensor occurs several
+//!   times in a step (a loss for each micro-batch), a step is several pieces. The symbol of a piece
+//!   is an order-independent hash of its already known tensors; new names do not count. The period
+//!   is a period of the sequence of pieces.
+//! - **Anonymous**, by operation, element type and size. The period is a period of the sequence of
+//!   tensors, and order counts. It is accepted only after [`NAMELESS_ITEMS`] tensors without a
+//!   repeated name, and never with one tensor in the period: with equal sizes, every tensor would
+//!   end a step.
 //!
-//! A period is believed once it has come three times in a row and these were [`RUN_ITEMS_MIN`] tensors or more. It is given up when
-//! a tensor comes more often than its order allows, when foreign traffic takes over, or when the same foreign
-//! traffic comes with every step (then it belongs to the step). Everything is O(1) for each tensor, amortized, and
-//! memory is bounded by [`PERIOD_ITEMS_MAX`].
+//! A period is accepted once it has occurred three times in a row and these were at least
+//! [`RUN_ITEMS_MIN`] tensors. It is given up when a tensor occurs more often than the period
+//! allows, when most tensors are foreign, or when the same foreign tensors occur in every step
+//! (then they belong to the step). The cost per tensor is O(1), amortized, and memory is bounded by
+//! [`PERIOD_ITEMS_MAX`]. memory is bounded by [`PERIOD_ITEMS_MAX`].
 
 mod search;
 mod track;
@@ -33,21 +36,21 @@ use crate::OpKind;
 use search::Search;
 use track::Track;
 
-/// Tensors that a period may have; what repeats less often than that is not found.
+/// Most tensors in a period; a longer period is not found.
 pub const PERIOD_ITEMS_MAX: usize = 1 << 16;
-/// Tensors that a run of equal periods must have before it is believed: a loss reduced for each micro-batch is no
-/// step.
+/// Fewest tensors in a run of equal periods before it is accepted: a loss reduced for each
+/// micro-batch is not a step.
 pub const RUN_ITEMS_MIN: usize = 16;
-/// Tensors in a row with names never seen before, after which names are believed never to repeat. More than most
-/// models have, since in the first step all names are new.
+/// Number of consecutive tensors with new names after which names are assumed never to repeat. More
+/// than most models have, since in the first step all names are new.
 pub const NAMELESS_ITEMS: usize = 1_024;
 
-/// One submission, as far as periods are concerned.
+/// One submission, as the step detection sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Name, operation, element type and size, as a hash.
+    /// Hash of name, operation, element type and size.
     exact: u64,
-    /// The same without the name.
+    /// Hash of operation, element type and size.
     anonymous: u64,
     /// Payload, bytes.
     bytes: u64,
@@ -55,7 +58,7 @@ pub struct Item {
 }
 
 impl Item {
-    /// `elements` elements of type `dtype`, called `name`.
+    /// Creates the item of a tensor `name` with `elements` elements of type `dtype`.
     pub fn new(name: &str, op: OpKind, dtype: Dtype, elements: usize) -> Self {
         let anonymous = mix(mix(op as u64 + 1, dtype as u64), elements as u64);
         let (words, rest) = name.as_bytes().as_chunks::<8>();
@@ -79,53 +82,54 @@ impl Item {
         self.bytes
     }
 
-    /// This tensor's part of the step signature: the sum over a step's tensors is a hash of the step's contents, independent
-    /// of names and order.
+    /// This tensor's part of the step signature: the sum over a step's tensors is a hash of the
+    /// step's contents, independent of names and order.
     #[inline]
     pub fn signature(&self) -> u64 {
         mix(self.anonymous, 1)
     }
 
-    /// What this tensor is known by, as a hash: its name and form or, where names do not repeat, its form (operation, element
-    /// type and size).
+    /// Hash that identifies the tensor: name, operation, element type and size, without the name if
+    /// not `named` (where names do not repeat).
     #[inline]
     pub fn key(&self, named: bool) -> u64 {
         if named { self.exact } else { self.anonymous }
     }
 }
 
-/// What a submission means for the step.
+/// Result of one submission for the step detection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
-    /// With this tensor everything that the learnt step expects has come.
+    /// This tensor was the last that the known step expected.
     pub step_complete: bool,
     /// This tensor is the step's [anchor](Period::anchor).
     pub anchor: bool,
-    /// A period is known and this tensor is not part of it.
+    /// A period is known and this tensor does not belong to it.
     pub foreign: bool,
     /// The period was found, replaced or given up at this tensor.
     pub changed: bool,
 }
 
-/// A learnt step.
+/// A detected step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Period {
     /// Number of tensors.
     pub items: usize,
-    /// Their payload, bytes.
+    /// Their payload in bytes.
     pub bytes: u64,
-    /// Their [signatures](Item::signature), added up.
+    /// Sum of their [signatures](Item::signature).
     pub signature: u64,
-    /// Payload of the anchor, bytes: the largest allreduce, preferably one that comes once in a step. `None` if the
-    /// step has no allreduce.
+    /// Payload of the anchor in bytes: the largest allreduce, preferably one that occurs once in a
+    /// step. `None` if the step has no allreduce.
     pub anchor: Option<u64>,
-    /// Whether tensors are told apart by name.
+    /// Whether tensors are distinguished by name.
     pub named: bool,
-    /// Foreign tensors that came along with each step when it was learnt (names with counters).
+    /// Foreign tensors in each step when the period was found (names with counters).
     pub foreign: usize,
 }
 
-/// Finds the smallest repeating period of a sequence of submissions, online. See the module.
+/// Finds the smallest repeating period of a sequence of submissions, online; the
+/// [module documentation](self) describes the search.
 #[derive(Debug, Default)]
 pub struct PeriodFinder {
     state: State,
@@ -145,12 +149,12 @@ impl Default for State {
 }
 
 impl PeriodFinder {
-    /// Knows nothing yet.
+    /// Creates a finder without history.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes in the next submission.
+    /// Processes the next submission.
     pub fn observe(&mut self, item: Item) -> Observation {
         match &mut self.state {
             State::Tracking(track) => match track.observe(item) {
@@ -168,7 +172,7 @@ impl PeriodFinder {
         }
     }
 
-    /// The step, if it is known.
+    /// The detected step; `None` if no period is known.
     pub fn period(&self) -> Option<Period> {
         match &self.state {
             State::Tracking(track) => Some(*track.period()),
@@ -183,7 +187,8 @@ impl PeriodFinder {
         let Some(mut track) = search.observe(item, &self.distrust) else {
             return Observation::default();
         };
-        // By name, this tensor has shown that the step before it is over; anonymous, it is that step's last.
+        // By name, this tensor shows that the previous step has ended; anonymous, it is the last of
+        // that step.
         let first = if track.period().named {
             track.observe(item).unwrap_or_default()
         } else {
@@ -199,7 +204,8 @@ impl PeriodFinder {
     }
 }
 
-/// Periods that were believed and turned out wrong, with the number of repeats that would convince us again.
+/// Periods that were accepted and given up, with the number of repeats required to accept them
+/// again.
 #[derive(Debug, Default)]
 struct Distrust {
     periods: VecDeque<(u64, u64)>,
@@ -223,17 +229,17 @@ impl Distrust {
     }
 }
 
-/// Folds `b` into `a`; every bit of the result depends on every bit of both.
+/// Mixes `b` into `a`; every bit of the result depends on every bit of both.
 #[inline]
 pub fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ 0x9e37_79b9_7f4a_7c15) * u128::from(b ^ 0xd1b5_4a32_d192_ed03);
     product as u64 ^ (product >> 64) as u64
 }
 
-/// A map whose keys are hashes already.
+/// Map whose keys are hashes already.
 pub type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 
-/// Passes keys of [`KeyMap`] through.
+/// Hasher of [`KeyMap`]: returns the key itself.
 #[derive(Debug, Default)]
 pub struct KeyHasher(u64);
 

@@ -1,8 +1,10 @@
-//! The data set: 1797 handwritten digits of 8 x 8 pixels, split by a seed into those to train on and those to test on.
+//! Data set: 1797 handwritten digits of 8 x 8 pixels, split by a seed into training and test
+//! digits.
 //!
-//! Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak, UCI Machine Learning Repository 1998), as the
-//! crate smartcore brings it. All ranks load all of it and draw the same order from the same seed; which digits are
-//! whose follows from the rank alone, so nothing has to be told.
+//! Optical Recognition of Handwritten Digits (E. Alpaydin, C. Kaynak, UCI Machine Learning
+//! Repository 1998), as contained in the crate smartcore. All ranks load the whole set and draw the
+//! same order from the same seed; a rank's share follows from its number, so no communication is
+//! needed.
 
 use anyhow::{Result, ensure};
 use candle_core::{Device, Tensor};
@@ -11,22 +13,22 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use smartcore::dataset::digits;
 
-/// Pixels of a digit.
+/// Number of pixels of a digit.
 pub(crate) const PIXELS: usize = 64;
-/// Classes: 0 to 9.
+/// Number of classes: 0 to 9.
 pub(crate) const CLASSES: usize = 10;
-/// Digits to test on, about a sixth.
+/// Number of test digits, about a sixth.
 const TEST: usize = 297;
 
-/// Some digits, ready for the network.
+/// Digits as tensors.
 pub(crate) struct Batch {
     /// `digits x PIXELS`, 0 (white) to 1.
     pub(crate) pixels: Tensor,
-    /// `digits`: which digit it is.
+    /// `digits`: the class of each digit.
     pub(crate) labels: Tensor,
 }
 
-/// All digits, and which of them are for testing.
+/// All digits, split into training and test digits.
 pub(crate) struct Digits {
     pixels: Vec<f32>,
     labels: Vec<u32>,
@@ -35,10 +37,10 @@ pub(crate) struct Digits {
 }
 
 impl Digits {
-    /// Loads the digits and splits them: the same split for the same seed.
+    /// Loads the digits and splits them; equal seeds give equal splits.
     ///
     /// # Errors
-    /// If the crate's data are not what this program was written for.
+    /// If the crate's data differ from the expected data set.
     pub(crate) fn load(seed: u64) -> Result<Self> {
         let set = digits::load_dataset();
         ensure!(
@@ -60,33 +62,33 @@ impl Digits {
         })
     }
 
-    /// Number of digits to train on.
+    /// Number of training digits.
     pub(crate) fn train_len(&self) -> usize {
         self.train.len()
     }
 
-    /// Number of digits to test on.
+    /// Number of test digits.
     pub(crate) fn test_len(&self) -> usize {
         self.test.len()
     }
 
-    /// The digits to train on in the order of `epoch`: another one for each epoch, the same on all ranks.
+    /// Order of the training digits in `epoch`: different in each epoch, equal on all ranks.
     pub(crate) fn order(&self, seed: u64, epoch: u32) -> Vec<usize> {
         let mut order = self.train.clone();
-        let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(epoch)); // seeds next to each other share no order
+        let seed = seed.wrapping_mul(1_000_003).wrapping_add(u64::from(epoch)); // adjacent seeds give unrelated orders
         order.shuffle(&mut Xoshiro256PlusPlus::seed_from_u64(seed));
         order
     }
 
-    /// Part `index` of `parts` of the digits to test on; the parts' sizes differ by one at most.
+    /// Part `index` of `parts` of the test digits; sizes of parts differ by at most one.
     pub(crate) fn test_part(&self, index: usize, parts: usize) -> Vec<usize> {
         self.test.iter().copied().skip(index).step_by(parts).collect()
     }
 
-    /// The digits that `indices` name.
+    /// The digits with these `indices`, as tensors.
     ///
     /// # Errors
-    /// As candle has them.
+    /// Those of candle.
     pub(crate) fn batch(&self, indices: &[usize]) -> candle_core::Result<Batch> {
         let pixels: Vec<f32> = indices
             .iter()

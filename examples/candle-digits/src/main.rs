@@ -1,13 +1,14 @@
-//! A real training job: a digit classifier, trained with candle on several ranks, its gradients averaged by Ronde.
+//! A complete training job: a digit classifier, trained with candle on several ranks; Ronde
+//! averages the gradients.
 //!
 //! ```sh
 //! cargo build --release && cargo build --release -p candle-digits
 //! target/release/ronde run -np 2 -- target/release/candle-digits --reference
 //! ```
 //!
-//! What makes a candle program data-parallel stands in `ranks.rs`: rank 0's weights go to everybody before the first
-//! step, and the ranks' gradients are averaged in every step, between `backward` and the optimizer. The rest is what
-//! a program for one process would have, except that each rank takes its part of every batch.
+//! The data-parallel part is in `ranks.rs`: the weights of rank 0 are broadcast before the first
+//! step, and gradients are averaged in every step, between `backward` and the optimizer. The rest
+//! is the program for one process, except that each rank uses its part of every batch.
 
 mod data;
 mod model;
@@ -23,10 +24,11 @@ use model::Model;
 use ranks::Ranks;
 use train::{Plan, train, train_alone};
 
-/// How far a weight may be from that of one process on the joined batches. Both compute the same sums in another
-/// order, so a step's gradients differ in the last places (6e-8 of a value near 1 in f32). Seen with 24 seeds on
-/// 2 and 3 ranks: up to 9e-7 after 30 epochs, with 3 of them 1.4e-6 after 300; this is some ten times that. An average that is
-/// wrong by a thousandth is off by 2e-4 after 10 epochs, a sum in its place by 0.2.
+/// Largest allowed difference of a weight from that of one process on the joined batches. Both
+/// compute the same sums in another order, so gradients differ in the last places (6e-8 of a value
+/// near 1 in f32). Observed with 24 seeds on 2 and 3 ranks: up to 9e-7 after 30 epochs, with 3 of
+/// them 1.4e-6 after 300; this is some ten times that. An average that is wrong by a thousandth
+/// gives 2e-4 after 10 epochs, a sum in its place 0.2.
 const TOLERANCE: f32 = 1e-5;
 
 /// Trains a small network on handwritten digits; start it with `ronde run`, or alone.
@@ -68,7 +70,7 @@ fn main() -> Result<()> {
         digits.train_len()
     );
 
-    // Every rank draws weights of its own; all go on with those of rank 0.
+    // Every rank draws its own weights and then receives those of rank 0.
     let model = Model::random(flags.seed.wrapping_add(ranks.rank() as u64))?;
     ranks.broadcast_parameters(&model)?;
     let start = model.copy()?;

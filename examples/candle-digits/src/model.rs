@@ -1,7 +1,8 @@
-//! The network: 64 pixels, two hidden layers with tanh, 10 digits; 6,570 numbers to train in 6 tensors.
+//! The network: 64 pixels, two hidden layers with tanh, 10 digits; 6,570 numbers to train in 6
+//! tensors.
 //!
-//! tanh rather than ReLU, for the comparison with one process: where a sum that rounds otherwise puts a ReLU on the
-//! other side of its kink, the two trainings part for good (by up to 0.04 in a weight; with tanh, 1e-6).
+//! tanh instead of ReLU, for the comparison with one process: where different rounding changes the
+//! sign of a ReLU's input, the two trainings diverge (by up to 0.04 in a weight; with tanh, 1e-6).
 
 use candle_core::{Device, Result, Tensor, Var};
 use candle_nn::{Linear, Module};
@@ -13,14 +14,14 @@ use crate::data::{CLASSES, PIXELS};
 /// Width of the input, of each hidden layer and of the output.
 const WIDTHS: [usize; 4] = [PIXELS, 64, 32, CLASSES];
 
-/// A tensor that is trained, and the name by which all ranks know it.
+/// A trained tensor, and its name, which is equal on all ranks.
 pub(crate) struct Parameter {
     pub(crate) name: String,
     pub(crate) var: Var,
 }
 
-/// The network. (candle's `VarMap` would keep the parameters for us, but in no particular order, and draw first
-/// weights that no seed determines.)
+/// The network. (candle's `VarMap` could hold the parameters, but has no fixed order, and does not
+/// initialize weights from a seed.)
 pub(crate) struct Model {
     /// A weight and a bias for each layer, in the order of the forward pass.
     parameters: Vec<Parameter>,
@@ -28,10 +29,11 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// A network with random weights, uniform within `±1 / sqrt(inputs)` of each layer: PyTorch's choice.
+    /// A network with random weights, uniform within `±1 / sqrt(inputs)` of each layer, as in
+    /// PyTorch.
     ///
     /// # Errors
-    /// As candle has them; likewise below.
+    /// Those of candle; likewise below.
     pub(crate) fn random(seed: u64) -> Result<Self> {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut parameters = Vec::new();
@@ -63,7 +65,7 @@ impl Model {
     }
 
     fn new(parameters: Vec<Parameter>) -> Self {
-        let tensor = |parameter: &Parameter| parameter.var.as_tensor().clone(); // shares the numbers
+        let tensor = |parameter: &Parameter| parameter.var.as_tensor().clone(); // shares the memory
         let (pairs, _) = parameters.as_chunks();
         let layers = pairs
             .iter()
@@ -72,12 +74,12 @@ impl Model {
         Self { parameters, layers }
     }
 
-    /// What is trained, in the order of the forward pass.
+    /// The trained tensors, in the order of the forward pass.
     pub(crate) fn parameters(&self) -> &[Parameter] {
         &self.parameters
     }
 
-    /// `digits x PIXELS` to `digits x CLASSES`: how much speaks for each class.
+    /// Forward pass, `digits x PIXELS` to `digits x CLASSES`: the scores of the classes.
     pub(crate) fn forward(&self, pixels: &Tensor) -> Result<Tensor> {
         let mut values = pixels.clone();
         for (depth, layer) in self.layers.iter().enumerate() {
@@ -89,14 +91,15 @@ impl Model {
         Ok(values)
     }
 
-    /// All weights one after another.
+    /// All weights, concatenated.
     pub(crate) fn weights(&self) -> Result<Vec<f32>> {
         let weights = |parameter: &Parameter| parameter.var.flatten_all()?.to_vec1::<f32>();
         let weights: Vec<_> = self.parameters.iter().map(weights).collect::<Result<_>>()?;
         Ok(weights.concat())
     }
 
-    /// The largest difference of a weight from that of `other`; infinite if there is none, as with NaN.
+    /// Largest absolute difference of a weight from that of `other`; infinite if it is not a
+    /// number.
     pub(crate) fn distance(&self, other: &Self) -> Result<f32> {
         let differences = self.weights()?.into_iter().zip(other.weights()?);
         Ok(differences.fold(0.0, |largest, (a, b)| {

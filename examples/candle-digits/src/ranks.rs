@@ -1,4 +1,4 @@
-//! Everything the ranks do together: all that this program has of Ronde.
+//! Communication between the ranks: all uses of Ronde in this program.
 
 use anyhow::{Context as _, Result};
 use candle_core::backprop::GradStore;
@@ -7,7 +7,7 @@ use ronde::{Context, Reduce, ReduceOp};
 
 use crate::model::Model;
 
-/// This process among the ranks of the job.
+/// The context of this rank.
 pub(crate) struct Ranks {
     context: Context,
 }
@@ -16,7 +16,7 @@ impl Ranks {
     /// Joins the job that `ronde run` has started; without it, a job of one rank.
     ///
     /// # Errors
-    /// As Ronde has them, here and below: a rank that dies is an error of all others.
+    /// Those of Ronde, here and below: the loss of a rank is an error on all others.
     pub(crate) fn join() -> Result<Self> {
         let context = Context::from_env()?;
         Ok(Self { context })
@@ -30,8 +30,8 @@ impl Ranks {
         self.context.size()
     }
 
-    /// Limits candle's threads to this rank's share of the cores; by itself every rank would take them all.
-    /// `RAYON_NUM_THREADS` says otherwise.
+    /// Limits candle's threads to this rank's share of the cores; by default every rank would use
+    /// all cores. `RAYON_NUM_THREADS` overrides this.
     pub(crate) fn share_cores(&self) -> Result<()> {
         if std::env::var_os("RAYON_NUM_THREADS").is_none() {
             let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -43,7 +43,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Gives rank 0's weights to all ranks. Submits all, then waits for all: they travel together.
+    /// Broadcasts rank 0's weights. Submits all tensors before waiting, so that they are fused.
     pub(crate) fn broadcast_parameters(&self, model: &Model) -> Result<()> {
         let mut in_flight = Vec::new();
         for parameter in model.parameters() {
@@ -57,8 +57,9 @@ impl Ranks {
         Ok(())
     }
 
-    /// Replaces each gradient by its average over the ranks. The last layer's gradients are submitted first, as
-    /// the backward pass finds them: while later ones are still copied out, earlier ones are on their way.
+    /// Replaces each gradient by its average over the ranks. The last layer's gradients are
+    /// submitted first, as the backward pass computes them: earlier ones are reduced while later
+    /// ones are still copied.
     pub(crate) fn average_gradients(&self, model: &Model, gradients: &mut GradStore) -> Result<()> {
         let mut in_flight = Vec::new();
         for parameter in model.parameters().iter().rev() {
@@ -77,7 +78,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Says that a training step is over: the tuner and the step metrics count in steps.
+    /// Marks the end of a training step, for the tuner and the step metrics.
     pub(crate) fn mark_step(&self) {
         self.context.mark_step();
     }
@@ -96,8 +97,9 @@ impl Ranks {
         Ok(sum.wait()?[0])
     }
 
-    /// Whether all ranks have the same weights to the last bit: then the least and the greatest of all ranks' bits
-    /// are the same. Bits, as integers: floats have two zeros that are equal, and NaNs that are not.
+    /// Whether all ranks have bitwise equal weights: then the minimum and maximum of the bits over
+    /// the ranks are equal. Compares bits as integers: floats have two zeros that are equal, and
+    /// NaNs that are not.
     pub(crate) fn identical(&self, model: &Model) -> Result<bool> {
         let bits: Vec<i32> = model
             .weights()?
@@ -109,7 +111,7 @@ impl Ranks {
         Ok(least.wait()? == greatest.wait()?)
     }
 
-    /// Leaves the job, when all ranks are done.
+    /// Leaves the job after all ranks are done.
     pub(crate) fn leave(self) -> Result<()> {
         self.context.barrier()?;
         self.context.shutdown();

@@ -1,9 +1,9 @@
-//! What the program prints, on rank 0.
+//! Output of the program, on rank 0.
 
 use crate::data::Digits;
 use crate::train::Plan;
 
-/// What is going to happen.
+/// Prints the plan of the training.
 pub(crate) fn plan(plan: &Plan, digits: &Digits) {
     println!(
         "ranks: {}; digits: {} to train on, {} to test on; batch: {} per rank, {} joined; {} epochs of {} steps",
@@ -17,7 +17,7 @@ pub(crate) fn plan(plan: &Plan, digits: &Digits) {
     );
 }
 
-/// How far we are: ten lines for a whole training are enough.
+/// Prints the progress: at most ten lines for a training.
 pub(crate) fn epoch(epoch: u32, plan: &Plan, loss: f64, accuracy: f64) {
     let (number, every) = (epoch + 1, plan.epochs.div_ceil(10));
     if number == 1 || number == plan.epochs || number % every == 0 {

@@ -1,4 +1,4 @@
-//! The training loops: a rank's, with the others; and, for comparison, that of one process on the joined batches.
+//! Training loops: data-parallel, and for comparison that of one process on the joined batches.
 
 use anyhow::Result;
 use candle_core::{D, Tensor};
@@ -10,11 +10,12 @@ use crate::model::Model;
 use crate::ranks::Ranks;
 use crate::report;
 
-/// Plain SGD's step size. An optimizer that divides by the gradients' size, as AdamW does, would turn their last
-/// places into whole steps where a gradient is nearly 0, and the comparison with one process would say little.
+/// Step size of plain SGD. An optimizer that divides by the gradients' size, such as AdamW, would
+/// amplify rounding differences where a gradient is nearly 0, and make the comparison with one
+/// process meaningless.
 const LEARNING_RATE: f64 = 0.2;
 
-/// What all ranks agree on.
+/// Parameters of the training, equal on all ranks.
 pub(crate) struct Plan {
     /// Passes over the training digits.
     pub(crate) epochs: u32,
@@ -32,7 +33,8 @@ impl Plan {
         self.batch * self.ranks
     }
 
-    /// Whole joined batches in an epoch; what is left over is left out, other digits in each epoch.
+    /// Number of whole joined batches in an epoch; the remaining digits, others in each epoch, are
+    /// not used.
     pub(crate) fn steps_per_epoch(&self, digits: &Digits) -> usize {
         digits.train_len() / self.joined_batch()
     }
@@ -41,7 +43,7 @@ impl Plan {
 /// Trains `model` with all ranks, each on its share of every batch; rank 0 reports every epoch.
 ///
 /// # Errors
-/// Whatever candle or Ronde has.
+/// Those of candle and Ronde.
 pub(crate) fn train(model: &Model, digits: &Digits, plan: &Plan, ranks: &Ranks) -> Result<()> {
     let mut optimizer = optimizer(model)?;
     for epoch in 0..plan.epochs {
@@ -64,10 +66,10 @@ pub(crate) fn train(model: &Model, digits: &Digits, plan: &Plan, ranks: &Ranks) 
     Ok(())
 }
 
-/// Trains `model` as one process would that has the joined batches to itself: nothing of Ronde is in here.
+/// Trains `model` as one process does with the joined batches: this function does not use Ronde.
 ///
 /// # Errors
-/// Whatever candle has.
+/// Those of candle.
 pub(crate) fn train_alone(model: &Model, digits: &Digits, plan: &Plan) -> Result<()> {
     let mut optimizer = optimizer(model)?;
     for epoch in 0..plan.epochs {
@@ -83,13 +85,13 @@ fn optimizer(model: &Model) -> Result<SGD> {
     Ok(SGD::new(vars.collect(), LEARNING_RATE)?)
 }
 
-/// The mean loss of the digits that `indices` name.
+/// Mean loss of the digits with these `indices`.
 fn loss(model: &Model, digits: &Digits, indices: &[usize]) -> Result<Tensor> {
     let batch = digits.batch(indices)?;
     Ok(cross_entropy(&model.forward(&batch.pixels)?, &batch.labels)?)
 }
 
-/// The part of the test digits that the model gets right; every rank tries its share.
+/// Fraction of the test digits that the model classifies correctly; every rank tests its share.
 fn accuracy(model: &Model, digits: &Digits, ranks: &Ranks) -> Result<f64> {
     let batch = digits.batch(&digits.test_part(ranks.rank(), ranks.size()))?;
     let guesses = model.forward(&batch.pixels)?.argmax(D::Minus1)?;

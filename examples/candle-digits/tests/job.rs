@@ -1,11 +1,12 @@
-//! The program as the README starts it: on 1, 2 and 3 ranks, with the tuner and the timeline on.
+//! Runs the program as in the README: on 1, 2 and 3 ranks, with the tuner and the timeline on.
 
 use std::path::Path;
 use std::process::Command;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_candle-digits");
 
-/// Trains on `ranks` ranks for 10 epochs and compares with one process; returns what rank 0 printed.
+/// Trains on `ranks` ranks for 10 epochs and compares with one process; returns the output of rank
+/// 0.
 fn train(ranks: usize, variables: &[(&str, &Path)]) -> String {
     let launcher = Path::new(PROGRAM).with_file_name("ronde");
     let output = Command::new(&launcher)
@@ -25,7 +26,7 @@ fn train(ranks: usize, variables: &[(&str, &Path)]) -> String {
     text
 }
 
-/// The number behind `word` in each line that has it.
+/// The number after `word` in each line that has it.
 fn numbers(text: &str, word: &str) -> Vec<f64> {
     let behind = text
         .lines()
@@ -39,7 +40,7 @@ fn any_number_of_ranks_learns_the_digits_and_ends_where_one_process_does() {
         let text = train(ranks, &[]);
         let losses = numbers(&text, "loss");
         assert_eq!(losses.len(), 10, "{text}");
-        // ln 10 = 2.3 is a guess among ten.
+        // ln 10 = 2.3 is the loss of a random guess.
         assert!(losses[0] < 2.3 && losses[9] < 0.1 * losses[0], "{losses:?}");
         let accuracies = numbers(&text, "accuracy");
         assert!(accuracies[9] > 85.0, "{accuracies:?}");
@@ -70,7 +71,8 @@ fn the_tuner_and_the_timeline_are_a_matter_of_the_environment() {
         .filter_map(|event| event["args"]["name"].as_str())
         .collect();
     assert!(tensors.contains(&"layer0.weight"), "{tensors:?}");
-    // 6 gradients in each of 10 x 46 steps, and the loss and the accuracy of each epoch, and the last comparison.
+    // 6 gradients in each of 10 x 46 steps, the loss and the accuracy of each epoch, and the final
+    // comparison.
     assert_eq!(allreduces, 6 * 460 + 2 * 10 + 2);
 
     let csv = std::fs::read_to_string(&log).expect("a log");

@@ -1,1 +1,1 @@
-"""What Ronde's front ends share: joining a job, process sets, exceptions."""
+"""Code that does not depend on the framework: init and shutdown, process sets, exceptions."""

@@ -1,4 +1,4 @@
-"""Joining and leaving a job, and what a rank knows of it."""
+"""`HorovodBasics`: init, shutdown, and queries such as rank and size."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .process_sets import ProcessSet
 
 
 class HorovodBasics:
-    """The job, as Horovod's class of this name shows it.
+    """A job, with the interface of Horovod's class of this name.
 
-    Its arguments, which say where Horovod's extension lies, are taken and ignored: there is one extension.
+    The arguments, the location of Horovod's extension, are ignored: Ronde has one extension.
     """
 
     _is_left_at_exit = False
@@ -28,12 +28,12 @@ class HorovodBasics:
         comm: Union[Sequence[int], Any, None] = None,
         process_sets: Union[Sequence[Union[ProcessSet, Sequence[int]]], str, None] = None,
     ) -> None:
-        """Joins the job that the environment describes; without a launcher, one of a single rank.
+        """Joins the job that the environment describes; without a launcher, a job of one rank.
 
-        ``comm``: only these ranks of it, numbered in this order, or those of an mpi4py communicator.
-        ``process_sets``: sets to register besides that of all ranks, the same on all of them; or
-        ``"dynamic"``: such as are added later. Called again it changes nothing, but looks up process sets.
-        ValueError if that fails; the message says why.
+        ``comm``: a list of ranks that form the job, in this order, or an mpi4py communicator.
+        ``process_sets``: sets to register besides that of all ranks, equal on all ranks; or
+        ``"dynamic"``: sets can be added later. A second call only looks up process sets.
+        Raises ValueError with the reason if it fails.
         """
         wanted: list[ProcessSet] = []
         if not isinstance(process_sets, str):
@@ -43,7 +43,7 @@ class HorovodBasics:
             raise ValueError(f'process_sets={process_sets!r}: expected "dynamic", or process sets')
         communicator = comm if sets.is_communicator(comm) else None
         members = sets.communicator_ranks(comm) if communicator is not None else comm
-        # None of them stands for all.
+        # No members means all ranks.
         ranks = None if members is None else [int(rank) for rank in members] or None
         _ronde.init(ranks, sets.agree(wanted, communicator), process_sets == "dynamic")
         if not HorovodBasics._is_left_at_exit:
@@ -52,7 +52,7 @@ class HorovodBasics:
         sets.bind(wanted, communicator)
 
     def shutdown(self) -> None:
-        """Leaves the job; without effect outside of one. Operations in flight fail."""
+        """Leaves the job; no effect outside of a job. Operations in flight fail."""
         _ronde.shutdown()
         sets.unbind()
 
@@ -61,14 +61,15 @@ class HorovodBasics:
         return _ronde.is_initialized()
 
     def start_timeline(self, file_path: Union[str, PathLike[str]], mark_cycles: bool = False) -> None:
-        """Records a timeline to ``file_path`` from here on, on rank 0. Without effect if that is being done.
+        """Starts a timeline in ``file_path``, on rank 0. No effect while one is being recorded.
 
-        ValueError before ``init``, and unless ``HOROVOD_TIMELINE`` is set (to ``DYNAMIC``, or to a file).
+        Raises ValueError before ``init``, and unless ``HOROVOD_TIMELINE`` is set (to ``DYNAMIC`` or
+        a file).
         """
         _ronde.start_timeline(file_path, mark_cycles)
 
     def stop_timeline(self) -> None:
-        """Ends the timeline and writes what is left of it. Without effect if there is none."""
+        """Stops the timeline and writes its last events. No effect if none is being recorded."""
         _ronde.stop_timeline()
 
     def size(self) -> int:
@@ -80,7 +81,7 @@ class HorovodBasics:
         return _ronde.local_size()
 
     def cross_size(self) -> int:
-        """Number of hosts that have this local rank. ValueError before ``init``."""
+        """Number of hosts with this local rank. ValueError before ``init``."""
         return _ronde.cross_size()
 
     def rank(self) -> int:
@@ -88,62 +89,63 @@ class HorovodBasics:
         return _ronde.rank()
 
     def local_rank(self) -> int:
-        """This process's rank among those of its host. ValueError before ``init``."""
+        """This process's rank among the ranks of its host. ValueError before ``init``."""
         return _ronde.local_rank()
 
     def cross_rank(self) -> int:
-        """Index of this host among those that have this local rank. ValueError before ``init``."""
+        """Index of this host among the hosts with this local rank. ValueError before ``init``."""
         return _ronde.cross_rank()
 
     def is_homogeneous(self) -> bool:
-        """Whether all hosts have as many ranks. ValueError before ``init``."""
+        """Whether all hosts have the same number of ranks. ValueError before ``init``."""
         return _ronde.is_homogeneous()
 
     def mpi_threads_supported(self) -> bool:
-        """Whether MPI may be used beside Ronde, from any thread: always, where the ranks meet over MPI.
+        """Whether the program may call MPI from any thread: always true in a job over MPI.
 
-        ValueError where they do not.
+        Raises ValueError in a job without MPI.
         """
         if not self.mpi_enabled():
             raise ValueError("MPI is not enabled in this job: mpi_threads_supported() has no answer")
         return True
 
     def mpi_enabled(self) -> bool:
-        """Whether the job's ranks meet over MPI; false before ``init``."""
+        """Whether the job uses MPI; false before ``init``."""
         return _ronde.is_initialized() and _ronde.backend() == "mpi"
 
     def mpi_built(self) -> bool:
-        """Whether MPI is built in, so that ranks may be on several hosts."""
+        """Whether MPI is built in; it is needed for ranks on several hosts."""
         return _ronde.mpi_built()
 
     def gloo_enabled(self) -> bool:
-        """Whether the job's ranks meet without MPI, which Horovod has Gloo for; false before ``init``."""
+        """Whether the job runs without MPI, where Horovod uses Gloo; false before ``init``."""
         return _ronde.is_initialized() and _ronde.backend() != "mpi"
 
     def gloo_built(self) -> bool:
-        """Whether ranks can meet without MPI: always, in shared memory."""
+        """Whether jobs can run without MPI: always, in shared memory."""
         return True
 
     def nccl_built(self) -> int:
-        """The version of the NCCL that can be loaded, as a number such as 22105 for 2.21.5; 0 if there is none."""
+        """Version of the NCCL library that can be loaded, such as 22105 for 2.21.5; 0 if there is
+        none."""
         return _ronde.nccl_version()
 
     def ddl_built(self) -> bool:
-        """Whether IBM's DDL is built in: no."""
+        """Whether IBM's DDL is built in: never."""
         return False
 
     def ccl_built(self) -> bool:
-        """Whether oneCCL is built in: no."""
+        """Whether oneCCL is built in: never."""
         return False
 
     def cuda_built(self) -> bool:
-        """Whether tensors on CUDA devices can be reduced: where NCCL can be loaded."""
+        """Whether tensors on CUDA devices can be reduced: if NCCL can be loaded."""
         return self.nccl_built() > 0
 
     def rocm_built(self) -> bool:
-        """Whether ROCm is built in: no."""
+        """Whether ROCm is built in: never."""
         return False
 
     def _get_process_set_ids_and_ranks(self) -> dict[int, list[int]]:
-        """The job's process sets by number; the name is one that test suites use."""
+        """Ranks of the process sets by number; test suites use this name."""
         return sets.get_process_set_ids_and_ranks()

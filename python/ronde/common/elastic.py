@@ -1,9 +1,10 @@
-"""Elastic training, whatever the framework: a state that is committed, and a loop that goes on from there.
+"""Elastic training, independent of the framework: a committed state, and a loop that resumes from
+it.
 
-The loop (:func:`run_fn`) leaves the job and joins it anew when an operation fails or the hosts change.
-Horovod's ranks can wait for each other there for ever, when some have failed and others have only heard of a
-change: some then bring their states together and the others skip that (horovod/horovod#3494). Here all ranks
-ask each other first.
+When an operation fails or the hosts change, the loop (:func:`run_fn`) leaves the job and joins it
+again. In Horovod the ranks can then wait for each other for ever: if an operation has failed on
+some ranks while others have only been notified of a change, some synchronize their states and
+others skip it (horovod/horovod#3494). Here all ranks first agree whether to synchronize.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _log = logging.getLogger("ronde.elastic")
 
 
 class HostUpdateResult:
-    """What has become of the job's hosts; bits, to be combined."""
+    """Kind of a change of the job's hosts, as bits."""
 
     no_update = 0
     removed = 1
@@ -30,10 +31,10 @@ class HostUpdateResult:
 
 
 class WorkerNotificationManager:
-    """Tells the states of this process that the job's hosts have changed.
+    """Notifies the states of this process that the job's hosts have changed.
 
-    Ronde's launcher changes no hosts: whoever does calls :meth:`handle_hosts_updated`, or a state's
-    `on_hosts_updated`.
+    Ronde's launcher never changes hosts: a program that does calls :meth:`handle_hosts_updated`, or
+    a state's `on_hosts_updated`.
     """
 
     def __init__(self) -> None:
@@ -41,20 +42,20 @@ class WorkerNotificationManager:
         self._listeners: set[Any] = set()
 
     def init(self, *args: Any, **kwargs: Any) -> None:
-        """Does nothing: in Horovod it connects with the launcher, where the arguments say."""
+        """Does nothing; in Horovod it connects to the launcher."""
 
     def register_listener(self, listener: Any) -> None:
-        """From now on changes are told to ``listener``, by its method ``on_hosts_updated``."""
+        """Registers ``listener``, whose method ``on_hosts_updated`` is called at changes."""
         with self._lock:
             self._listeners.add(listener)
 
     def remove_listener(self, listener: Any) -> None:
-        """Changes are told to ``listener`` no more."""
+        """Removes ``listener``."""
         with self._lock:
             self._listeners.discard(listener)
 
     def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """Tells all listeners of a change."""
+        """Notifies all listeners of a change."""
         with self._lock:
             listeners = list(self._listeners)
         for listener in listeners:
@@ -65,11 +66,11 @@ notification_manager = WorkerNotificationManager()
 
 
 class State:
-    """The state of a training that is to survive changes of the ranks: a base class.
+    """State of a training that survives changes of the ranks: a base class.
 
-    What the state consists of, and how it is kept, is for derived classes to say.
+    Derived classes define the contents and how they are saved.
 
-    ``bcast_object``: gives all ranks an object of rank 0. ``get_rank``: this process's rank.
+    ``bcast_object``: broadcasts an object from rank 0. ``get_rank``: returns this process's rank.
     """
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int]) -> None:
@@ -80,30 +81,33 @@ class State:
         self._reset_callbacks: list[Callable[[], Any]] = []
 
     def register_reset_callbacks(self, callbacks: Iterable[Callable[[], Any]]) -> None:
-        """Has these called, in order, when the job has been joined anew: to adapt a learning rate, say."""
+        """Registers functions called in order after a reset, for example to adapt a learning
+        rate."""
         self._reset_callbacks.extend(callbacks)
 
     def on_reset(self) -> None:
-        """The job has been joined anew."""
+        """Called after the job has been joined again."""
         self._host_messages = queue.Queue()
         self.reset()
         for callback in self._reset_callbacks:
             callback()
 
     def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
-        """The hosts have changed (a :class:`HostUpdateResult`): the next commit sees it. From any thread."""
+        """Notes a change of hosts (:class:`HostUpdateResult`) for the next commit. Thread-safe."""
         self._host_messages.put((timestamp, update_res))
 
     def commit(self) -> None:
-        """Saves the state, to go back to if the job fails; then :meth:`check_host_updates`.
+        """Saves the state, which is restored if the job fails; then calls
+        :meth:`check_host_updates`.
 
-        All ranks call it. It copies everything: not needed after every batch.
+        All ranks call it. It copies the whole state, so call it less often than after every batch.
         """
         self.save()
         self.check_host_updates()
 
     def check_host_updates(self) -> None:
-        """Raises HostsUpdatedInterrupt, on all ranks, if one has heard of new hosts. All ranks call it."""
+        """Raises HostsUpdatedInterrupt on all ranks if one was notified of a change. All ranks call
+        it."""
         before = latest = self._last_updated_timestamp
         update = HostUpdateResult.no_update
         while not self._host_messages.empty():
@@ -119,7 +123,7 @@ class State:
             raise HostsUpdatedInterrupt(update == HostUpdateResult.removed)
 
     def _of_all_ranks(self, value: Any) -> list[Any]:
-        """The values that the ranks bring: as far as a broadcast can tell, that is rank 0's."""
+        """The values of all ranks; in this base class, which can only broadcast, that of rank 0."""
         return [self._bcast_object(value)]
 
     def _all_skip_sync(self, skip_sync: bool) -> bool:
@@ -128,26 +132,26 @@ class State:
         return can_ask and all(self._of_all_ranks(skip_sync))
 
     def save(self) -> None:
-        """Keeps the state as it is now, in memory."""
+        """Saves the current state in memory."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Goes back to what was kept last."""
+        """Restores the last saved state."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives all ranks the state of rank 0. All ranks call it."""
+        """Broadcasts the state of rank 0. All ranks call it."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """Adapts the state to the ranks that there are now, before the callbacks are called."""
+        """Adapts the state to the new ranks, before the callbacks are called."""
 
 
 class ObjectState(State):
-    """A state of plain Python objects, which are its attributes.
+    """A state whose attributes are plain Python objects.
 
-    ``kwargs``: the objects by name. They are copied when they are kept, so that changes within them are
-    undone too.
+    ``kwargs``: the objects by name. They are deep-copied when saved, so that restoring also
+    reverts changes inside them.
     """
 
     def __init__(self, bcast_object: Callable[..., Any], get_rank: Callable[[], int], **kwargs: Any) -> None:
@@ -174,8 +178,8 @@ class ObjectState(State):
 
 
 def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., Any]:
-    """``func``, made elastic; see :func:`ronde.torch.elastic.run`. ``reset`` leaves the job and joins it
-    anew."""
+    """Makes ``func`` elastic; see :func:`ronde.torch.elastic.run`. ``reset`` leaves the job and
+    joins it again."""
 
     @functools.wraps(func)
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -185,13 +189,13 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
         try:
             while True:
                 try:
-                    # A rank that is new to the job has a state to get, whatever the others think.
+                    # A new rank has to receive the state, whatever the other ranks want.
                     if not (state._all_skip_sync(skip_sync) if isinstance(state, State) else skip_sync):
                         state.sync()
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:
-                    # If the job cannot be joined again, that alone would be raised.
-                    _log.warning("back to the last commit, as an operation failed: %s", error)
+                    # If joining fails, its error would hide this one.
+                    _log.warning("restoring the last commit, as an operation failed: %s", error)
                     state.restore()
                     skip_sync = False
                 except HostsUpdatedInterrupt as interrupt:

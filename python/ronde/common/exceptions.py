@@ -1,4 +1,4 @@
-"""The exceptions that Ronde raises, under the names that programs written for Horovod catch."""
+"""Exceptions of Ronde, with Horovod's names."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from typing import Optional
 
 
 class HorovodInternalError(RuntimeError):
-    """An operation failed: the ranks disagree about a tensor, or one of them is gone.
+    """An operation failed: the ranks disagree about a tensor, or a rank was lost.
 
-    The attributes tell what is known of it; what is not known is None.
+    The attributes describe the cause; an unknown one is None.
     """
 
-    #: Name of the tensor, with its operation in front (``allreduce.loss``).
+    #: Name of the tensor, prefixed with its operation (``allreduce.loss``).
     tensor: Optional[str] = None
     #: The rank at fault.
     rank: Optional[int] = None
-    #: The rank that it differs from.
+    #: The rank that the rank at fault differs from.
     first_rank: Optional[int] = None
 
 
 class HostsUpdatedInterrupt(RuntimeError):
-    """The job's hosts have changed: an elastic program joins anew, and keeps its state.
+    """The job's hosts have changed: an elastic program joins again and keeps its state.
 
-    ``skip_sync``: whether ranks have only left, so that all that remain have the same state already.
+    ``skip_sync``: whether hosts were only removed, so that all remaining ranks have the same state.
     """
 
     def __init__(self, skip_sync: bool = False) -> None:
@@ -31,9 +31,9 @@ class HostsUpdatedInterrupt(RuntimeError):
 
 
 class HorovodVersionMismatchError(ImportError):
-    """A library was installed after, and in another version than, the one that an extension was built for.
+    """A library has another version than the one that an extension was built for.
 
-    Ronde's extension is built for no particular version of torch and never raises it.
+    Never raised by Ronde, whose extension is not built for a particular version of torch.
     """
 
     def __init__(self, name: str, version: Optional[str], installed_version: Optional[str]) -> None:
@@ -44,7 +44,7 @@ class HorovodVersionMismatchError(ImportError):
 
 
 def get_version_mismatch_message(name: str, version: Optional[str], installed_version: Optional[str]) -> str:
-    """What to say when the extension was built for one version of ``name`` and meets another."""
+    """Message for an extension that was built for another version of ``name``."""
     return (
         f"the extension was built with {name} {installed_version or '(none)'}, but {name} {version} is "
         f"installed; install it again"

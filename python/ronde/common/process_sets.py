@@ -1,7 +1,7 @@
-"""Process sets: some of a job's ranks, which work together while others do something else.
+"""Process sets: subsets of a job's ranks that run operations among themselves.
 
-A set is known to the job by its number, and has one from its registration (``init(process_sets=[…])`` or
-:func:`add_process_set`) until it is removed or the rank leaves the job.
+A set gets a number when it is registered (``init(process_sets=[…])`` or
+:func:`add_process_set`) and keeps it until it is removed or the rank leaves the job.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from .. import _ronde
 
 
 def is_communicator(it: Any) -> bool:
-    """Whether it is an mpi4py communicator. Told by its methods: mpi4py is not for us to import."""
+    """Whether it is an mpi4py communicator. Detected by its methods, so that mpi4py is not
+    imported."""
     return hasattr(it, "Get_rank") and hasattr(it, "allgather")
 
 
 class ProcessSet:
     """Some ranks of the job.
 
-    ``ranks_or_comm``: their numbers, in any order, or an mpi4py communicator. With communicators each rank
-    names the one that it is in, and all of them become process sets.
+    ``ranks_or_comm``: the ranks in any order, or an mpi4py communicator. With communicators, each
+    rank passes the one that it belongs to, and all of them become process sets.
     """
 
-    #: The job's number for it; None while it is not registered.
+    #: Number of the set in the job; None while it is not registered.
     process_set_id: Optional[int] = None
-    #: Its ranks in ascending order; None while they are not known, before ``init``.
+    #: Its ranks in ascending order; None before ``init`` if they are not known.
     ranks: Optional[list[int]] = None
-    #: The communicator that it was made of.
+    #: The communicator that it was created from.
     mpi_comm: Any = None
 
     def __init__(self, ranks_or_comm: Union[Iterable[int], Any]) -> None:
@@ -46,7 +47,8 @@ class ProcessSet:
         return _ronde.size() if self.ranks is None else len(self.ranks)
 
     def rank(self) -> Optional[int]:
-        """This process's place in the set, None outside of it. ValueError if it is not registered."""
+        """This process's rank within the set, None outside of it. ValueError if it is not
+        registered."""
         return _ronde.process_set_rank(self._registered_id())
 
     def included(self) -> bool:
@@ -63,21 +65,23 @@ class ProcessSet:
         return f"ProcessSet({about})"
 
 
-#: All ranks of the job. It has its number from the start, and its ranks from ``init`` to ``shutdown``.
+#: All ranks of the job. Its number is fixed; it has ranks between ``init`` and ``shutdown``.
 global_process_set = ProcessSet([])
 global_process_set.process_set_id = 0
 global_process_set.ranks = None
 
-#: What is registered beside it, to be forgotten at ``shutdown``.
+#: Other registered sets, to be reset at ``shutdown``.
 _registered: weakref.WeakSet[ProcessSet] = weakref.WeakSet()
 
 
 def add_process_set(process_set: Union[ProcessSet, Iterable[int], Any]) -> ProcessSet:
-    """Registers a process set while the job runs: a :class:`ProcessSet`, or what it is made of.
+    """Registers a process set while the job runs: a :class:`ProcessSet`, or ranks or a
+    communicator.
 
-    All ranks call it, members or not, with the same ranks, in the same order as other calls that add and
-    remove sets. Returns the set. ValueError if there is one of the same ranks, or if the job's process sets
-    are fixed: they are not with ``init(process_sets="dynamic")`` or ``HOROVOD_DYNAMIC_PROCESS_SETS=1``.
+    All ranks call it, members or not, with the same ranks, in the same order as other calls that
+    add or remove sets. Returns the set. Raises ValueError if a set of the same ranks exists, or if
+    the job's process sets are fixed, which is the default; ``init(process_sets="dynamic")`` or
+    ``HOROVOD_DYNAMIC_PROCESS_SETS=1`` allows changes.
     """
     if not isinstance(process_set, ProcessSet):
         process_set = ProcessSet(process_set)
@@ -92,7 +96,7 @@ def add_process_set(process_set: Union[ProcessSet, Iterable[int], Any]) -> Proce
 def remove_process_set(process_set: ProcessSet) -> bool:
     """Removes a process set from the job; all ranks call it, members or not.
 
-    Returns whether it was there: false for the set of all ranks, which stays, and for one that is not
+    Returns false for the set of all ranks, which cannot be removed, and for a set that is not
     registered.
     """
     if process_set.process_set_id in (None, 0):
@@ -103,12 +107,12 @@ def remove_process_set(process_set: ProcessSet) -> bool:
 
 
 def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
-    """The job's process sets: their numbers and ranks."""
+    """The ranks of the job's process sets by number."""
     return _ronde.process_sets()
 
 
 def unregistered(process_set: ProcessSet) -> ValueError:
-    """What to raise where a set is to work that has no number."""
+    """The error for an operation of a set that is not registered."""
     return ValueError(
         f"{process_set} does not exist, or has not been registered: hand it to "
         f"hvd.init(process_sets=[…]) or hvd.add_process_set"
@@ -116,15 +120,15 @@ def unregistered(process_set: ProcessSet) -> ValueError:
 
 
 def communicator_ranks(communicator: Any) -> list[int]:
-    """The job's ranks in a communicator, in its order. All its ranks call it."""
+    """The job's ranks in a communicator, in its order. All ranks of the communicator call it."""
     return communicator.allgather(_world_of(communicator).Get_rank())
 
 
 def agree(process_sets: Sequence[ProcessSet], job: Any) -> list[list[int]]:
-    """The ranks of the sets to register, the same on all ranks.
+    """Ranks of the sets to register, equal on all ranks.
 
-    They are those of ``process_sets`` and, where some are made of communicators, those of the other ranks';
-    their ``ranks`` are set. ``job``: the communicator of the job's ranks, where it is not all that MPI has.
+    These are ``process_sets`` and, where some are communicators, those of the other ranks too; sets
+    their ``ranks``. ``job``: the communicator of the job's ranks, if it is not MPI's world.
     """
     communicators = [process_set.mpi_comm for process_set in process_sets if process_set.mpi_comm is not None]
     for process_set in process_sets:
@@ -142,9 +146,9 @@ def agree(process_sets: Sequence[ProcessSet], job: Any) -> list[list[int]]:
 
 
 def bind(process_sets: Sequence[ProcessSet], job: Any) -> None:
-    """Gives the sets their numbers, and the set of all ranks its ranks, after ``init``.
+    """Sets the numbers of the sets, and the ranks of the set of all ranks, after ``init``.
 
-    ValueError for a set that is not registered, and for two of the same ranks.
+    Raises ValueError for a set that is not registered, and for two sets of the same ranks.
     """
     known = _ronde.process_sets()
     global_process_set.ranks = known[0]
@@ -166,7 +170,7 @@ def bind(process_sets: Sequence[ProcessSet], job: Any) -> None:
 
 
 def unbind() -> None:
-    """Forgets what :func:`bind` and :func:`add_process_set` have noted, after ``shutdown``."""
+    """Reverts :func:`bind` and :func:`add_process_set`, after ``shutdown``."""
     for process_set in list(_registered):
         _forget(process_set)
     global_process_set.ranks = None
@@ -179,6 +183,6 @@ def _forget(process_set: ProcessSet) -> None:
 
 
 def _world_of(communicator: Any) -> Any:
-    """All that MPI has, or the communicator itself if its library has no such thing."""
+    """MPI's world, or the communicator itself if its library has none."""
     library = sys.modules.get(type(communicator).__module__)
     return getattr(library, "COMM_WORLD", communicator)

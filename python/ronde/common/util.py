@@ -1,4 +1,4 @@
-"""Small helpers, by the names under which programs import them from ``horovod.common.util``."""
+"""Helpers that programs import from ``horovod.common.util``."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from .basics import HorovodBasics
 
 _FRONT_ENDS = ("torch",)
 
-#: The front ends, by the name that Horovod's programs look for.
+#: The supported frameworks, under the name that programs for Horovod use.
 EXTENSIONS = list(_FRONT_ENDS)
 
 _basics = HorovodBasics()
 
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that calls ``f`` once for the same arguments, and returns what it returned then.
+    """Caches the results of ``f`` by its arguments.
 
-    The arguments must be hashable. What ``f`` raises is not kept.
+    The arguments must be hashable. Exceptions are not cached.
     """
     results: dict[Any, Any] = {}
 
@@ -39,12 +39,12 @@ def _cache(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def get_ext_suffix() -> str:
-    """The suffix of extension modules of this Python."""
+    """File name suffix of extension modules in this Python."""
     return sysconfig.get_config_var("EXT_SUFFIX") or ".so"
 
 
 def get_extension_full_path(pkg_path: str, *args: str) -> str:
-    """The path of the extension module ``args`` (folders, then a name) beside the file
+    """Path of the extension module ``args`` (folders, then a name) in the folder of the file
     ``pkg_path``.
     """
     *folders, name = args
@@ -52,22 +52,22 @@ def get_extension_full_path(pkg_path: str, *args: str) -> str:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether there is a front end of this name (``torch``), and its framework is installed."""
+    """Whether the framework (``torch``) is supported and installed."""
     return ext_base_name in _FRONT_ENDS and importlib.util.find_spec(ext_base_name) is not None
 
 
 def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) -> None:
-    """Raises ImportError unless there is a front end of this name (``horovod.torch``).
+    """Raises ImportError unless the framework (``horovod.torch``) is supported.
 
-    The other arguments, which say where Horovod's extension lies, are taken and ignored: there is
-    one extension.
+    The other arguments, the location of Horovod's extension, are ignored: Ronde has one
+    extension.
     """
     if ext_name.rpartition(".")[2] not in _FRONT_ENDS:
         raise ImportError(f"there is no {ext_name}: Ronde has horovod.torch")
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether there is a GPU whose tensors this front end (``torch``) can reduce."""
+    """Whether a GPU is available whose tensors can be reduced with this framework (``torch``)."""
     if not extension_available(ext_base_name) or not _basics.cuda_built():
         return False
     import torch
@@ -81,38 +81,38 @@ def mpi_built(verbose: bool = False) -> bool:
 
 
 def gloo_built(verbose: bool = False) -> bool:
-    """Whether ranks can meet without MPI: always."""
+    """Whether jobs can run without MPI: always."""
     return _basics.gloo_built()
 
 
 def nccl_built(verbose: bool = False) -> int:
-    """The version of the NCCL that can be loaded, as a number; 0 if there is none."""
+    """Version of the NCCL library that can be loaded, as a number; 0 if there is none."""
     return _basics.nccl_built()
 
 
 def ddl_built(verbose: bool = False) -> bool:
-    """Whether IBM's DDL is built in: no."""
+    """Whether IBM's DDL is built in: never."""
     return _basics.ddl_built()
 
 
 def ccl_built(verbose: bool = False) -> bool:
-    """Whether oneCCL is built in: no."""
+    """Whether oneCCL is built in: never."""
     return _basics.ccl_built()
 
 
 def cuda_built(verbose: bool = False) -> bool:
-    """Whether tensors on CUDA devices can be reduced: where NCCL can be loaded."""
+    """Whether tensors on CUDA devices can be reduced: if NCCL can be loaded."""
     return _basics.cuda_built()
 
 
 def rocm_built(verbose: bool = False) -> bool:
-    """Whether ROCm is built in: no."""
+    """Whether ROCm is built in: never."""
     return _basics.rocm_built()
 
 
 @contextlib.contextmanager
 def env(**kwargs: Optional[str]) -> Iterator[None]:
-    """Sets environment variables for the length of a ``with`` block; None unsets one."""
+    """Sets environment variables within a ``with`` block; None unsets a variable."""
     before = {name: os.environ.get(name) for name in kwargs}
     _set_environment(kwargs)
     try:
@@ -132,15 +132,18 @@ def _set_environment(variables: dict[str, Optional[str]]) -> None:
 def get_average_backwards_compatibility_fun(
     reduce_ops: Any,
 ) -> Callable[[Optional[int], Optional[bool]], int]:
-    """What makes one of ``op`` and the older ``average``; ``reduce_ops`` has ``Average`` and ``Sum``."""
+    """Returns a function that combines ``op`` and the older ``average`` into one ``op``.
+
+    ``reduce_ops`` has the attributes ``Average`` and ``Sum``.
+    """
 
     def one_of(op: Optional[int], average: Optional[bool]) -> int:
-        """``op``, or what ``average`` stands for, or the average. ValueError for both."""
+        """``op``, or the op for ``average``; Average if both are None. ValueError for both."""
         if average is None:
             return reduce_ops.Average if op is None else op
         if op is not None:
             raise ValueError("op and average both say how to combine the ranks' tensors; give op alone")
-        # This function, the front end's check, the operation, and then the program.
+        # The stack: this function, the check of the operation, the operation, and the program.
         warnings.warn("average is deprecated; use op=Average or op=Sum", DeprecationWarning, stacklevel=4)
         return reduce_ops.Average if average else reduce_ops.Sum
 
@@ -148,12 +151,13 @@ def get_average_backwards_compatibility_fun(
 
 
 def num_rank_is_power_2(num_rank: int) -> bool:
-    """Whether it is 1, 2, 4, 8 …"""
+    """Whether the number is 1, 2, 4, 8 …"""
     return num_rank > 0 and num_rank & (num_rank - 1) == 0
 
 
 def split_list(items: Sequence[Any], n: int) -> list[Sequence[Any]]:
-    """``n`` slices of a list, in order, whose lengths differ by one at most, the longer first."""
+    """Splits a list into ``n`` slices in order, whose lengths differ by at most one; longer ones
+    first."""
     length, longer = divmod(len(items), n)
     ends = [length * (index + 1) + min(index + 1, longer) for index in range(n)]
     return [items[start:end] for start, end in zip([0, *ends], ends)]
@@ -162,7 +166,7 @@ def split_list(items: Sequence[Any], n: int) -> list[Sequence[Any]]:
 def check_installed_version(
     name: str, version: str, exception: Optional[BaseException] = None
 ) -> None:
-    """Does nothing: the extension is built for no particular version of a framework."""
+    """Does nothing: the extension is not built for a particular version of a framework."""
 
 
 def is_version_greater_equal_than(ver: str, target: str) -> bool:
@@ -179,7 +183,7 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
 
 
 def is_iterable(x: Any) -> bool:
-    """Whether one can iterate over it."""
+    """Whether ``x`` is iterable."""
     try:
         iter(x)
     except TypeError:

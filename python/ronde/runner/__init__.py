@@ -1,4 +1,4 @@
-"""Calls a function on several ranks, from a script or a notebook; the launcher for it and for commands.
+"""`ronde.run`: calls a function on several ranks, from a script or a notebook.
 
 ```python
 import ronde
@@ -57,24 +57,25 @@ def run(
     network_interface: Optional[str] = None,
     no_thread_limit: Optional[bool] = None,
 ) -> list[Any]:
-    """Calls `func(*args, **kwargs)` on `num_proc` ranks, each a process of its own. The results, by rank.
+    """Calls `func(*args, **kwargs)` on `num_proc` ranks, one process each. Returns the results by
+    rank.
 
-    The function travels by cloudpickle, so one that a notebook or a script defines will do; its arguments and
-    results must be picklable. What the ranks print appears here, line by line behind `[<rank>]<stdout>:`. An
-    interrupt ends all ranks.
+    The function is pickled with cloudpickle, so it may be defined in a notebook or a script; its
+    arguments and results must be picklable. Output of the ranks is printed line by line after
+    `[<rank>]<stdout>:`. An interrupt ends all ranks.
 
-    - `hosts` (`"node1:4,node2:4"`) or `hostfile` (lines such as `node1 slots=4`): where the ranks are; this
-      machine if neither is given. On other machines `mpirun` starts them, through `ssh_port` and with
-      `ssh_identity_file`, between `network_interfaces`, with `mpi_args`; `use_mpi` has it start them on this
-      machine too. The function then travels through the folder for temporary files, which all hosts must see:
-      set TMPDIR to a shared one.
-    - `start_timeout`: seconds that the ranks have to find each other.
-    - `output_filename`: a folder for what the ranks print, too; `verbose`: say what is started and how it
-      ends.
+    - `hosts` (`"node1:4,node2:4"`) or `hostfile` (lines such as `node1 slots=4`): hosts of the
+      ranks; this machine if neither is given. On other hosts, `mpirun` starts the ranks, with
+      `ssh_port`, `ssh_identity_file`, `network_interfaces` and `mpi_args`; `use_mpi` makes it start
+      ranks on this machine too. The function is then passed through the folder for temporary files,
+      which must be shared by all hosts: set TMPDIR to a shared folder.
+    - `start_timeout`: seconds within which the ranks must find each other.
+    - `output_filename`: a folder that also gets the output of the ranks; `verbose`: log what is
+      started and how it ends.
     - `executable`: the Python of the ranks, instead of this one.
-    - `no_thread_limit`: leave OMP_NUM_THREADS unset, which is otherwise set to each rank's share of this
-      machine's cores, unless it is set already.
-    - `use_gloo` and `disable_cache` are accepted, and change nothing.
+    - `no_thread_limit`: leave OMP_NUM_THREADS unset. By default it is set to each rank's share of
+      this machine's cores, unless it is already set.
+    - `use_gloo` and `disable_cache` are accepted and ignored.
     - `np` and `network_interface` are old names of `num_proc` and `network_interfaces`.
 
     Raises `JobError`, a RuntimeError, if a rank fails: the message names it and has its traceback.
@@ -111,7 +112,7 @@ def run(
 
 
 def _renamed(old: str, old_value: Any, new: str, new_value: Any) -> Any:
-    """The value of a parameter that may still be given by its old name."""
+    """Value of a parameter that may be given by its old name."""
     if old_value is None:
         return new_value
     warnings.warn(f"{old} is deprecated, use {new}", DeprecationWarning, stacklevel=3)

@@ -1,4 +1,5 @@
-"""What to start, and where: attributes with horovodrun's names, and the flags of `ronde run` for them."""
+"""Description of a job: attributes with horovodrun's names, and their conversion to flags of `ronde
+run`."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _VALUES = (
     "log_level",
 )
 
-# True sets them, False writes the opposite, None leaves them to the environment.
+# True writes the flag, False its opposite, None leaves the setting to the environment.
 _SWITCHES = (
     "hierarchical_allreduce",
     "hierarchical_allgather",
@@ -52,13 +53,13 @@ _SWITCHES = (
     "mpi_threads_disable",
 )
 
-# Switches whose pair of flags has other names.
+# Switches whose two flags have other names.
 _NAMED_SWITCHES = {
     "no_stall_check": ("--no-stall-check", "--stall-check"),
     "log_with_timestamp": ("--log-with-timestamp", "--log-without-timestamp"),
 }
 
-# Either given or not.
+# Flags without an opposite.
 _FLAGS = {
     "disable_cache": "--disable-cache",
     "verbose": "--verbose",
@@ -75,10 +76,10 @@ _OLD_NAMES = {"np": "num_proc", "min_np": "min_num_proc", "max_np": "max_num_pro
 class _HorovodArgs:
     """A job: set its attributes, then call `horovod.runner.launch._run`. None means not given.
 
-    `num_proc`, and `run_func` (called without arguments) or `command` (a list of words), say what to start;
-    `nics` is a list of network interfaces, `executable` the Python that calls `run_func`. The others are
-    named like horovodrun's flags. To ask for anything else is an AttributeError; None or False asks for
-    nothing.
+    Required are `num_proc`, and `run_func` (called without arguments) or `command` (a list of
+    words). `nics` is a list of network interfaces, `executable` the Python that calls `run_func`.
+    The others are named like horovodrun's flags. An unknown attribute is an AttributeError, unless
+    it is set to None or False.
     """
 
     def __init__(self) -> None:
@@ -102,15 +103,15 @@ class _HorovodArgs:
         name = _OLD_NAMES.get(name, name)
         if value and name not in self._KNOWN:
             known = ", ".join(sorted(self._KNOWN))
-            raise AttributeError(f"{name!r} is no attribute of a job; it has {known}")
+            raise AttributeError(f"a job has no attribute {name!r}; it has {known}")
         super().__setattr__(name, value)
 
 
 def launcher_flags(job: Union[_HorovodArgs, argparse.Namespace]) -> list[str]:
-    """The flags of `ronde run` for `job`, or for what `horovod.runner.launch.parse_args` has read.
+    """Flags of `ronde run` for `job`, which may be a result of `horovod.runner.launch.parse_args`.
 
-    Raises NotImplementedError for elastic jobs, ValueError for a number of ranks that cannot be and for two
-    launchers at once.
+    Raises NotImplementedError for elastic jobs, ValueError for an invalid number of ranks and for
+    two launchers at once.
     """
     for name in _ELASTIC:
         if getattr(job, name) is not None:

@@ -1,4 +1,4 @@
-"""The folder through which a function travels to its ranks, and what became of it travels back."""
+"""The folder that passes a function to its ranks and their results back."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from ..common.exceptions import HorovodInternalError
 
 try:
     import cloudpickle as pickler
-except ImportError:  # then the function must be one that ranks can import
+except ImportError:  # then only importable functions can be pickled
     pickler = pickle
 
 
 @dataclass(frozen=True)
 class Returned:
-    """A rank's result, pickled, so that one that cannot be read spoils no other."""
+    """A rank's result, pickled separately, so that an unreadable one does not affect the others."""
 
     value: bytes
 
 
 @dataclass(frozen=True)
 class Raised:
-    """A rank's exception: its type and text, its traceback, when it was, and whether it speaks of peers."""
+    """A rank's exception: type and text, traceback, time, and whether it blames a peer."""
 
     summary: str
     traceback: str
@@ -40,13 +40,14 @@ Outcome = Union[Returned, Raised]
 
 
 class JobFolder:
-    """See the module. All of it is written by the same user: the folder must be open to nobody else."""
+    """The files of one call. The folder must be accessible to its user only, as they are
+    unpickled."""
 
     def __init__(self, path: Union[str, Path]) -> None:
         self.path = Path(path)
 
     def write_function(self, function: Callable[[], Any], *, with_path: bool) -> None:
-        """Writes `function`; with where this process looks for modules, if the ranks are to look there too.
+        """Writes `function`, with this process's module search path if `with_path`.
 
         Raises TypeError if it cannot be pickled.
         """
@@ -59,30 +60,30 @@ class JobFolder:
         (self.path / "function").write_bytes(pickle.dumps((path, body)))
 
     def read_function(self) -> Callable[[], Any]:
-        """Reads the function, and extends this process's path by what it was written with."""
+        """Reads the function, and extends this process's search path by the one written with it."""
         path, body = pickle.loads((self.path / "function").read_bytes())
         sys.path[:0] = [entry for entry in path if entry not in sys.path]
         function: Callable[[], Any] = pickle.loads(body)
         return function
 
     def write_result(self, rank: int, value: Any) -> None:
-        """Writes what the function returned on `rank`. Raises whatever pickling raises."""
+        """Writes the result of the function on `rank`. Raises any exception of pickling."""
         self._write_outcome(rank, Returned(pickler.dumps(value)))
 
     def write_exception(self, rank: int, error: BaseException) -> None:
-        """Writes what was raised on `rank`."""
+        """Writes the exception of the function on `rank`."""
         summary = "".join(traceback.format_exception_only(type(error), error)).strip()
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         self._write_outcome(rank, Raised(summary, text, time.time(), isinstance(error, HorovodInternalError)))
 
     def outcomes(self, ranks: int) -> list[Optional[Outcome]]:
-        """What became of each rank; None for one that ended without a word."""
+        """Outcome of each rank; None for a rank that ended without writing one."""
         return [self._read_outcome(rank) for rank in range(ranks)]
 
     def _write_outcome(self, rank: int, outcome: Outcome) -> None:
         part = self.path / f"outcome.{rank}.part"
         part.write_bytes(pickle.dumps(outcome))
-        os.replace(part, self.path / f"outcome.{rank}")  # a rank killed while it writes has said nothing
+        os.replace(part, self.path / f"outcome.{rank}")  # atomic: a rank may be killed while it writes
 
     def _read_outcome(self, rank: int) -> Optional[Outcome]:
         try:

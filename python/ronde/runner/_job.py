@@ -1,4 +1,5 @@
-"""A job as this process's child: started, its output passed on, its end awaited, its results collected."""
+"""A job as a child process: starts the launcher, forwards its output, waits, and collects
+results."""
 
 from __future__ import annotations
 
@@ -16,15 +17,16 @@ from typing import Any, Callable, Optional, Sequence, TextIO
 
 from ._folder import JobFolder, Outcome, Raised, Returned
 
-# Time that the launcher has to end its ranks; it gives them 5 s after SIGTERM.
+# Time for the launcher to end its ranks; it waits 5 s after SIGTERM.
 _END_SECONDS = 15
 
-# What the launcher says of the rank that failed first: ronde run: rank 1 exited with code 3; ending …
+# The launcher's message about the rank that failed first: ronde run: rank 1 exited with code 3;
+# ending …
 _CAUSE = re.compile(r"^ronde run: (rank (\d+) .*?)(;|$)")
 
 
 class JobError(RuntimeError):
-    """A job that failed: the launcher's exit code, the rank at fault and its traceback, where known."""
+    """A failed job: the launcher's exit code, and if known the rank at fault and its traceback."""
 
     def __init__(
         self, message: str, exit_code: int, rank: Optional[int] = None, traceback: Optional[str] = None
@@ -43,8 +45,8 @@ def call(
 ) -> list[Any]:
     """Calls `function` on every rank, and returns the results by rank.
 
-    Raises `JobError` if a rank fails; it says that `launcher` found so, in Horovod's words. TypeError for a
-    function that cannot be pickled.
+    Raises `JobError` if a rank fails; the message names `launcher`, in Horovod's words. TypeError
+    if the function cannot be pickled.
     """
     with tempfile.TemporaryDirectory(prefix="ronde-run-") as path:
         folder = JobFolder(path)
@@ -59,10 +61,10 @@ def call(
 
 
 def execute(flags: Sequence[str], command: Sequence[str]) -> tuple[int, Optional[str]]:
-    """Runs `command` on every rank, and passes on what the ranks print.
+    """Runs `command` on every rank, and forwards the output of the ranks.
 
-    Gives the launcher's exit code, and what it said of the rank that failed first. An exception, such as an
-    interrupt, ends all ranks first.
+    Returns the launcher's exit code and its message about the rank that failed first. An exception,
+    such as an interrupt, ends all ranks first.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "ronde.runner._launcher", str(os.getpid()), *flags, "--", *command],
@@ -70,7 +72,7 @@ def execute(flags: Sequence[str], command: Sequence[str]) -> tuple[int, Optional
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=_environment(),
-        start_new_session=True,  # a Ctrl-C is for us, who then end it
+        start_new_session=True,  # Ctrl-C goes to this process only, which then ends the launcher
     )
     try:
         cause = _pass_on(process)
@@ -83,30 +85,31 @@ def execute(flags: Sequence[str], command: Sequence[str]) -> tuple[int, Optional
 
 
 def failed(code: int, launcher: str) -> str:
-    """How a failure is told: in the words that scripts and test suites look for."""
+    """Message of a failure, in the words that scripts and test suites search for."""
     if launcher == "mpirun":
         return f"mpirun failed with exit code {code}"
     return "Horovod detected that one or more processes exited with non-zero status"
 
 
 def _environment() -> dict[str, str]:
-    """This process's, in which the ranks find the package too, wherever this process has found it."""
+    """This process's environment, extended so that the ranks find this package."""
     root = str(Path(__file__).resolve().parents[2])
     environment = dict(os.environ)
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     installed = {os.path.realpath(path) for path in (*site.getsitepackages(), site.getusersitepackages())}
-    # Installed packages are found anyway, and would come before the standard library.
+    # Installed packages are found anyway, and their folder would precede the standard library.
     if root not in installed and root not in map(os.path.realpath, paths):
         environment["PYTHONPATH"] = os.pathsep.join([root, *paths])
     return environment
 
 
 def _pass_on(process: "subprocess.Popen[bytes]") -> Optional[str]:
-    """Copies the launcher's output into `sys.stdout` and `sys.stderr`, which in a notebook are no files.
+    """Copies the launcher's output to `sys.stdout` and `sys.stderr`, which in a notebook are not
+    files.
 
-    Gives what it said of the rank that failed first.
+    Returns its message about the rank that failed first.
     """
-    said = ""  # the end of what it said
+    said = ""  # the end of its standard error
     with selectors.DefaultSelector() as selector:
         for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
             assert pipe is not None
@@ -119,7 +122,7 @@ def _pass_on(process: "subprocess.Popen[bytes]") -> Optional[str]:
                 text = decoder.decode(data, final=not data)
                 if not data:
                     selector.unregister(key.fileobj)
-                _write(getattr(sys, name), text)  # looked up every time: whoever captures output exchanges it
+                _write(getattr(sys, name), text)  # looked up every time: capturing output replaces it
                 if name == "stderr":
                     said = (said + text)[-(1 << 16) :]
     return next((line for line in said.splitlines() if _CAUSE.match(line)), None)
@@ -128,18 +131,18 @@ def _pass_on(process: "subprocess.Popen[bytes]") -> Optional[str]:
 def _write(stream: Optional[TextIO], text: str) -> None:
     if stream is None:
         return
-    # What cannot be printed here must not end the job.
+    # Characters that cannot be printed must not end the job.
     encoding = getattr(stream, "encoding", None) or "utf-8"
     stream.write(text.encode(encoding, "replace").decode(encoding))
     stream.flush()
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    _close(process)  # or the launcher would wait for us to read what is left
+    _close(process)  # or the launcher would block on unread output
     process.terminate()
     try:
         process.wait(_END_SECONDS)
-    except BaseException:  # time is up, or a second interrupt
+    except BaseException:  # timeout, or a second interrupt
         process.kill()  # its guard then kills the ranks
         process.wait()
 
@@ -153,7 +156,8 @@ def _close(process: "subprocess.Popen[bytes]") -> None:
 def _failure(
     code: int, cause: Optional[str], outcomes: Sequence[Optional[Outcome]], launcher: str
 ) -> JobError:
-    """The error that names the rank at fault: one that has only lost a peer is not, if there is another."""
+    """The error that names the rank at fault; a rank that only lost a peer is not, if there is
+    another."""
     raised = [(rank, outcome) for rank, outcome in enumerate(outcomes) if isinstance(outcome, Raised)]
     raised.sort(key=lambda item: (item[1].blames_peers, item[1].time))
     match = _CAUSE.match(cause) if cause else None

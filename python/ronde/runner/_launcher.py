@@ -2,8 +2,8 @@
 
     python -m ronde.runner._launcher PARENT FLAG… -- COMMAND…
 
-PARENT is the process id of the parent; when that is gone, however it ended, the kernel tells this process,
-which then ends the ranks.
+PARENT is the process id of the parent. When the parent ends in any way, the kernel signals this
+process, which then ends the ranks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _end_with(parent: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
-    if os.getppid() != parent:  # it ended before the line above
+    if os.getppid() != parent:  # the parent ended before the line above
         sys.exit(128 + signal.SIGTERM)
 
 

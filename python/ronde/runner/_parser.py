@@ -1,4 +1,4 @@
-"""horovodrun's flags as an argparse parser, for programs that read them themselves."""
+"""horovodrun's flags as an argparse parser, for programs that parse them themselves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Optional, Sequence
 from ._arguments import _ELASTIC, _FLAGS, _NAMED_SWITCHES, _SWITCHES, _VALUES
 from .common.util.config_parser import LOG_LEVELS, set_args_from_config, validate_config_args
 
-# Types of the values that are not text.
+# Types of values that are not text.
 _TYPES: dict[str, type] = {
     "start_timeout": int,
     "ssh_port": int,
@@ -33,7 +33,7 @@ _TYPES: dict[str, type] = {
     "elastic_timeout": int,
 }
 
-# Flags by attribute, where they are not the attribute's name with dashes.
+# Flags that are not the attribute's name with dashes.
 _SPELLED: dict[str, tuple[str, ...]] = {
     "hosts": ("-H", "--hosts"),
     "hostfile": ("-hostfile", "--hostfile"),
@@ -55,7 +55,7 @@ _OLDER = {
     "--log-without-timestamp": ("--log-hide-timestamp",),
 }
 
-# Of these only one may be given.
+# Groups of flags of which only one may be given.
 _EXCLUSIVE = (
     ("hosts", "hostfile", "host_discovery_script"),
     ("use_gloo", "use_mpi", "use_jsrun"),
@@ -63,7 +63,7 @@ _EXCLUSIVE = (
 
 
 def parse(argv: Sequence[str], version: str) -> argparse.Namespace:
-    """See :func:`ronde.runner.launch.parse_args`."""
+    """Implements :func:`ronde.runner.launch.parse_args`."""
     given: set[str] = set()
     parser = _parser(given, version)
     args = parser.parse_args(list(argv))
@@ -82,8 +82,8 @@ def parse(argv: Sequence[str], version: str) -> argparse.Namespace:
 
 
 def _parser(given: set[str], version: str) -> argparse.ArgumentParser:
-    """The parser, which adds to ``given`` the attributes that a flag has set."""
-    # No abbreviations: a flag may be the beginning of another launcher's.
+    """The parser, which adds the attributes that a flag has set to ``given``."""
+    # No abbreviations: a prefix of a flag may be a flag of another launcher.
     parser = argparse.ArgumentParser(
         prog="horovodrun",
         description="Starts a command on several ranks; `ronde run --help` explains the flags.",
@@ -138,7 +138,7 @@ def _add_switch(
 
 
 def _recording(given: set[str]) -> type[argparse.Action]:
-    """An action that also says that the attribute was set."""
+    """An action that also records that the attribute was set."""
 
     class Store(argparse.Action):
         def __call__(
@@ -155,7 +155,7 @@ def _recording(given: set[str]) -> type[argparse.Action]:
 
 
 class _Interfaces(argparse.Action):
-    """Adds names, separated by commas, to a set."""
+    """Adds comma-separated names to a set."""
 
     def __call__(
         self,
@@ -169,7 +169,7 @@ class _Interfaces(argparse.Action):
 
 
 class _Interface(_Interfaces):
-    """A network interface, for a flag that is meant for one."""
+    """Sets a network interface; accepts several for compatibility."""
 
     def __call__(
         self,

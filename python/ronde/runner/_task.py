@@ -1,4 +1,4 @@
-"""A rank of `ronde.run`: `python -m ronde.runner._task FOLDER` calls the function that is in the folder."""
+"""A rank of `ronde.run`: `python -m ronde.runner._task FOLDER` calls the function in the folder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .common.util.env import get_env_rank_and_size
 
 
 def main(path: str) -> int:
-    """Leaves in the folder what the function returned or raised. Gives the exit code."""
+    """Writes the function's result or exception to the folder. Returns the exit code."""
     folder = JobFolder(path)
     rank, _ = get_env_rank_and_size()
     try:
         folder.write_result(rank, _call(folder))
-    except BaseException as error:  # also an interrupt and SystemExit: whoever waits must hear of them
+    except BaseException as error:  # includes interrupts and SystemExit: the caller waits for an outcome
         folder.write_exception(rank, error)
         traceback.print_exc()
         return 1

@@ -1,6 +1,6 @@
-"""The launcher: `horovodrun`, and jobs that a program starts.
+"""The launcher: `horovodrun`, and jobs started by a program.
 
-`horovodrun` is `ronde run`, which takes its flags.
+`horovodrun` runs `ronde run`, which accepts its flags.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ __all__ = [
     "run_commandline",
 ]
 
-# The release of Horovod whose interface this is.
+# The Horovod release whose interface is implemented.
 _INTERFACE = "0.28.1"
 
 
 def horovod_version() -> str:
-    """What `horovod.__version__` is: the release whose interface this is, then our own."""
+    """Value of `horovod.__version__`: the Horovod release whose interface is implemented, then
+    Ronde's version."""
     return f"{_INTERFACE}+ronde.{__version__}"
 
 
 def run_commandline(argv: Optional[Sequence[str]] = None) -> int:
-    """Runs `horovodrun` with `argv`, the process's own arguments if None, and returns its exit code.
+    """Runs `horovodrun` with `argv`, by default the process's arguments, and returns its exit code.
 
-    That is 0, the code of the rank that failed first, or 2 for wrong usage, flags of elastic jobs included.
+    The code is 0, that of the rank that failed first, or 2 for wrong usage, which includes flags of
+    elastic jobs.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     for word in words:
@@ -54,13 +56,12 @@ def run_commandline(argv: Optional[Sequence[str]] = None) -> int:
 
 
 def parse_args(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
-    """Reads horovodrun's flags from ``argv``, the process's own arguments if None.
+    """Parses horovodrun's flags in ``argv``, by default the process's arguments.
 
     The attributes have horovodrun's names (``num_proc``, ``hosts``, ``fusion_threshold_mb``,
-    ``command`` …); None means not given. Settings of ``--config-file`` are among them, where no
-    flag says otherwise (needs PyYAML). Ends the process for ``--help``, ``--version`` and
-    ``--check-build``, and with code 2 for wrong usage. ValueError for settings that are out of
-    range.
+    ``command`` …); None means not given. Settings in ``--config-file`` (needs PyYAML) are included
+    unless a flag overrides them. Ends the process for ``--help``, ``--version`` and
+    ``--check-build``, and with code 2 for wrong usage. Raises ValueError for settings out of range.
     """
     args = parse(sys.argv[1:] if argv is None else argv, horovod_version())
     if args.check_build:
@@ -70,7 +71,7 @@ def parse_args(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
 
 
 def check_build() -> str:
-    """What this build can do, in horovodrun's form."""
+    """Features of this build, in horovodrun's format."""
     mark = {True: "X", False: " "}
     torch = mark[importlib.util.find_spec("torch") is not None]
     mpi, gloo, nccl = (mark[bool(built())] for built in (mpi_built, gloo_built, nccl_built))
@@ -85,10 +86,12 @@ def check_build() -> str:
 
 
 def _run(args: Union[_HorovodArgs, argparse.Namespace]) -> Optional[list[Any]]:
-    """Starts the job that `args` describes, or :func:`parse_args` has read, and waits for its end.
+    """Starts the job described by `args`, which :func:`parse_args` may have returned, and waits for
+    it.
 
-    Gives the results by rank if it is a function, None if it is a command. Raises `JobError`, a RuntimeError,
-    if a rank fails; NotImplementedError for elastic jobs; ValueError if there is nothing to start.
+    Returns the results by rank for a function, None for a command. Raises `JobError`, a
+    RuntimeError, if a rank fails; NotImplementedError for elastic jobs; ValueError if there is
+    nothing to start.
     """
     flags = launcher_flags(args)
     launcher = "mpirun" if args.use_mpi else "horovodrun"

@@ -1,4 +1,4 @@
-"""Data-parallel training with PyTorch: what programs know as ``horovod.torch``.
+"""Data-parallel training with PyTorch, with the interface of ``horovod.torch``.
 
 ::
 
@@ -172,7 +172,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # What only users of DistributedDataParallel need is loaded when it is asked for.
+    # Loaded on demand, as only users of DistributedDataParallel need it.
     if name == "ddp_hook":
         from .ddp import ddp_hook
 

@@ -1,7 +1,7 @@
-"""The distributed optimizer for ``op=Adasum``: the ranks' own steps are combined, not their gradients.
+"""Distributed optimizer for ``op=Adasum``: combines the ranks' own steps, not their gradients.
 
-A step of an adaptive optimizer is no multiple of the gradient, so that Adasum, which looks at the angles
-between what the ranks bring, has to see the steps themselves.
+Adasum depends on the angles between its inputs, and the step of an adaptive optimizer is not
+a multiple of the gradient. So Adasum must combine the steps themselves.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .wrapping import construct, default_names, names_by_parameter, parameters_o
 
 
 class _DistributedAdasumOptimizer(torch.optim.Optimizer):
-    """What the optimizer has besides the methods of the one that it is derived from."""
+    """Methods that are added to the class of the wrapped optimizer."""
 
     def __init__(
         self,
@@ -35,10 +35,10 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
     def _attach(self, names: dict[torch.Tensor, str], compression: type[Compressor], passes: int) -> None:
         self._parameter_names = names
         self._compression = compression
-        #: What Horovod calls it; here any number of backward passes add up, as nothing happens before `step`.
+        #: Horovod's attribute, without effect: backward passes accumulate until `step`.
         self.backward_passes_per_step = passes
         self._compared: Optional[int] = None
-        #: Where the parameters were before the step; kept, so that memory is asked for once.
+        #: The parameters before the step; kept, so that memory is allocated once.
         self._starts: dict[torch.Tensor, torch.Tensor] = {}
 
     def set_backward_passes_per_step(self, passes: int) -> None:
@@ -46,23 +46,23 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
         self.backward_passes_per_step = positive(passes)
 
     def synchronize(self) -> None:
-        """Does nothing: gradients stay each rank's own."""
+        """Does nothing: gradients are not reduced."""
 
     def skip_synchronize(self) -> Any:
-        """AssertionError: a step without the other ranks would make the models differ."""
+        """Raises AssertionError: a step without the other ranks would make the models differ."""
         raise AssertionError("Skipping synchronization is not supported when using Adasum optimizer.")
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Changes nothing: backward passes never reduce."""
+        """No effect: backward passes never reduce."""
         yield
 
     def step(self, closure: Optional[Callable[[], Any]] = None, **kwargs: Any) -> Any:
-        """Makes this rank's own step and combines what it has changed with the other ranks' changes.
+        """Makes this rank's own step and combines its changes with those of the other ranks.
 
-        Every rank calls it. If the ranks cannot combine, the parameters are what they were before (the
-        optimizer's state is not), and HorovodInternalError is raised; ValueError, at the first step, if the
-        ranks' models differ.
+        Every rank calls it. If combining fails, the parameters are restored to their values before
+        the step (the optimizer's state is not) and HorovodInternalError is raised. Raises
+        ValueError at the first step if the ranks' models differ.
         """
         trained = [parameter for parameter in parameters_of(self) if parameter.requires_grad]
         if self._compared != generation():
@@ -76,7 +76,7 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
         self._combine(trained)
         return loss
 
-    # Tells torch not to wrap it: the wrapped class's step is wrapped, and would run step hooks a second time.
+    # Torch must not wrap it: the wrapped class's step is wrapped, and step hooks would run twice.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _keep_start(self, parameter: torch.Tensor) -> None:
@@ -86,7 +86,7 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
         start.copy_(parameter.detach())
 
     def _combine(self, trained: list[torch.Tensor]) -> None:
-        """Replaces what the step has changed in the parameters by the ranks' combined changes."""
+        """Replaces the step's changes of the parameters by the ranks' combined changes."""
         started = []
         failure: Optional[BaseException] = None
         try:
@@ -99,7 +99,7 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
         except Exception as error:
             failure = error
         for handle, _ in started:
-            # All are waited for: nothing writes to the parameters once this is over.
+            # Waits for all: nothing may write to the parameters afterwards.
             try:
                 synchronize(handle)
             except Exception as error:
@@ -116,16 +116,16 @@ class _DistributedAdasumOptimizer(torch.optim.Optimizer):
             raise failure
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the wrapped optimizer's; all ranks add the same group."""
+        """Like that of the wrapped optimizer; all ranks add the same group."""
         before = len(self.param_groups)
         super().add_param_group(param_group)
         if "_parameter_names" not in vars(self):
-            return  # being constructed
-        self._parameter_names = {**default_names(self, before), **self._parameter_names}  # some may have names
+            return  # called by the constructor
+        self._parameter_names = {**default_names(self, before), **self._parameter_names}  # given names win
         self._compared = None
 
     def __reduce__(self) -> Any:
-        # The class cannot be imported by its name: it is made again.
+        # The class cannot be imported by name, so it is created again.
         names = [self._parameter_names[parameter] for parameter in parameters_of(self)]
         distributed = (names, self._compression, self.backward_passes_per_step)
         state = dict(super().__getstate__(), _distributed=distributed)

@@ -1,5 +1,5 @@
-"""Making tensors smaller for the way: an algorithm is a class of two static methods, and programs write their
-own.
+"""Compression of tensors for sending. An algorithm is a class with two static methods; programs may
+define their own.
 """
 
 from __future__ import annotations
@@ -10,21 +10,22 @@ import torch
 
 
 class Compressor:
-    """What a compression algorithm consists of."""
+    """Interface of a compression algorithm."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """The tensor to send in place of ``tensor``, and whatever :meth:`decompress` needs to know."""
+        """Returns the tensor to send in place of ``tensor``, and the context for
+        :meth:`decompress`."""
         raise NotImplementedError
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """The tensor that a result of compressed ones stands for."""
+        """Returns the result for a reduced compressed tensor."""
         raise NotImplementedError
 
 
 class NoneCompressor(Compressor):
-    """Sends tensors as they are."""
+    """Sends tensors unchanged."""
 
     @staticmethod
     def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -38,38 +39,39 @@ class NoneCompressor(Compressor):
 
 
 class _CastCompressor(Compressor):
-    """Sends floating-point tensors with elements of ``wire_dtype``, others as they are."""
+    """Sends floating-point tensors as ``wire_dtype``, others unchanged."""
 
     wire_dtype: torch.dtype
 
     @classmethod
     def compress(cls, tensor: torch.Tensor) -> tuple[torch.Tensor, torch.dtype]:
-        """The tensor with elements of the type to send, and the type that it had."""
+        """Returns the tensor in the dtype to send, and its original dtype."""
         dtype = tensor.dtype
         return (tensor.to(cls.wire_dtype) if dtype.is_floating_point else tensor), dtype
 
     @staticmethod
     def decompress(tensor: torch.Tensor, ctx: torch.dtype) -> torch.Tensor:
-        """The tensor with elements of the type that it had."""
+        """Returns the tensor in its original dtype."""
         return tensor.to(ctx)
 
 
 class FP16Compressor(_CastCompressor):
-    """Sends floating-point tensors in half precision: 11 bits, up to 65,504."""
+    """Sends floating-point tensors as float16: 11 bits of precision, up to 65,504."""
 
     wire_dtype = torch.float16
 
 
 class BF16Compressor(_CastCompressor):
-    """Sends floating-point tensors as bfloat16: 8 bits, with the range of float32."""
+    """Sends floating-point tensors as bfloat16: 8 bits of precision, with the range of float32."""
 
     wire_dtype = torch.bfloat16
 
 
 def runtime_does(compression: type[Compressor], tensor: torch.Tensor) -> Optional[torch.dtype]:
-    """What the runtime is to send the elements of ``tensor`` as, in place of :meth:`Compressor.compress`.
+    """The dtype in which the runtime sends ``tensor``, in place of :meth:`Compressor.compress`.
 
-    On GPUs the kernels that fuse tensors convert them. None where they do not, or the algorithm is none of ours.
+    On GPUs, the kernels that fuse tensors also convert them. None if they cannot, or if the
+    algorithm is not one of this module.
     """
     is_ours = compression is FP16Compressor or compression is BF16Compressor
     is_wide = tensor.dtype is torch.float32 or tensor.dtype is torch.float64
@@ -77,7 +79,7 @@ def runtime_does(compression: type[Compressor], tensor: torch.Tensor) -> Optiona
 
 
 class Compression:
-    """The algorithms there are."""
+    """The available algorithms."""
 
     none = NoneCompressor
     fp16 = FP16Compressor

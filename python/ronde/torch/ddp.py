@@ -1,13 +1,14 @@
-"""Ronde's reduction for models in PyTorch's own ``DistributedDataParallel``, as a communication hook::
+"""Communication hook that reduces the gradients of PyTorch's ``DistributedDataParallel``::
 
     model = torch.nn.parallel.DistributedDataParallel(model)  # over gloo, say
     hvd.init()
     model.register_comm_hook(None, hvd.ddp_hook)
 
-Ranks must be the same in both. Gradients of a bucket travel while the backward pass fills the next one.
+Ranks must be equal in both. A bucket is reduced while the backward pass fills the next one.
 """
 
-# No `from __future__ import annotations`: torch compares the hook's annotations with types, not with names.
+# No `from __future__ import annotations`: torch compares the hook's annotations with types, not
+# with names.
 
 import itertools
 import os
@@ -26,7 +27,7 @@ from .reducer import Shipment
 
 
 class DdpHookState:
-    """The state to register the hook with, if ranks or compression are not the defaults."""
+    """State to register with the hook, if ranks or compression differ from the defaults."""
 
     def __init__(
         self,
@@ -43,10 +44,11 @@ _DEFAULT_STATE = DdpHookState()
 def ddp_hook(
     state: Union[DdpHookState, ProcessSet, None], bucket: dist.GradBucket
 ) -> torch.futures.Future[torch.Tensor]:
-    """Averages a bucket of gradients over the ranks, for ``model.register_comm_hook(state, ddp_hook)``.
+    """Averages a bucket of gradients over the ranks, for ``model.register_comm_hook(state,
+    ddp_hook)``.
 
-    ``state``: None for all ranks, a process set, or a :class:`DdpHookState`. What goes wrong between ranks
-    comes out of ``backward()`` as a RuntimeError with HorovodInternalError's message.
+    ``state``: None for all ranks, a process set, or a :class:`DdpHookState`. Errors between ranks
+    are raised by ``backward()`` as a RuntimeError with HorovodInternalError's message.
     """
     if state is None:
         state = _DEFAULT_STATE
@@ -68,22 +70,23 @@ def ddp_hook(
         reduced = shipment.result(state.compression)
         return reduced if reduced is buffer else buffer.copy_(reduced)
 
-    # To DDP an exception that is set as a future's result is a value; one that a callback raises is an error.
+    # For DDP, an exception set as a future's result is a value; one raised by a callback is an
+    # error.
     return done.then(result)
 
 
-#: Numbers of buckets: by the id of a bucket's first parameter, which is no other bucket's.
+#: Numbers of buckets, by the id of the first parameter, which no other bucket has.
 _numbers: Dict[int, Tuple["weakref.ref[torch.Tensor]", int]] = {}
-#: What numbers come next, by the process set: its ranks all have seen the same buckets of it.
+#: Next numbers by process set: all its ranks have seen the same buckets.
 _next_numbers: "weakref.WeakKeyDictionary[ProcessSet, Iterator[int]]" = weakref.WeakKeyDictionary()
 
 
 def _number_of(first_parameter: torch.Tensor, process_set: ProcessSet) -> int:
-    """The number of the bucket that begins with this parameter, in the order in which buckets are first used.
+    """Number of the bucket that begins with this parameter, in order of first use.
 
-    It is the bucket's index at first. But several models have buckets of the same index, and DDP makes others
-    after the first step: these get numbers of their own, on all ranks the same ones, as they do so in the
-    same order.
+    At first this is the bucket's index. But several models have buckets of the same index, and DDP
+    creates new buckets after the first step. These get new numbers, equal on all ranks, since all
+    ranks use them in the same order.
     """
     key = id(first_parameter)
     known = _numbers.get(key)
@@ -95,13 +98,14 @@ def _number_of(first_parameter: torch.Tensor, process_set: ProcessSet) -> int:
 
 
 _lock = threading.Lock()
-#: What the waiter is to do, and the process that its thread is in.
+#: Work for the waiting thread, and the process that the thread runs in.
 _orders: Optional["queue.SimpleQueue[Tuple[int, Any]]"] = None
 _owner = 0
 
 
 def _waiter() -> "queue.SimpleQueue[Tuple[int, Any]]":
-    """The queue of a thread that waits for operations and fulfils futures; a forked process has its own."""
+    """Queue of a thread that waits for operations and completes futures; one thread per process,
+    also after a fork."""
     global _orders, _owner
     with _lock:
         if _orders is None or _owner != os.getpid():
@@ -119,5 +123,5 @@ def _wait(orders: "queue.SimpleQueue[Tuple[int, Any]]") -> None:
         except BaseException as raised:
             error = raised
         done.set_result(error)
-        # Nothing of an order is kept while waiting for the next one.
+        # Keep no reference while waiting for the next order.
         del handle, done, error

@@ -1,4 +1,4 @@
-"""Bringing all ranks to the same state: parameters, an optimizer's state, any Python object."""
+"""Broadcast of parameters, optimizer state and Python objects."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set
 from .mpi_ops import allgather, allgather_async, broadcast_, broadcast_async_, rank, synchronize
 
-try:  # it also takes functions and classes of the main program
+try:  # also pickles functions and classes of the main program
     import cloudpickle
 except ImportError:
     cloudpickle = pickle
@@ -26,10 +26,10 @@ def broadcast_parameters(
     params: Union[Mapping[str, torch.Tensor], Iterable[Union[torch.Tensor, tuple[str, torch.Tensor]]]],
     root_rank: int,
 ) -> None:
-    """Gives all ranks the parameters of rank ``root_rank``, in place.
+    """Broadcasts parameters from rank ``root_rank``, in place.
 
-    ``params``: a ``model.state_dict()``, ``model.named_parameters()`` or ``model.parameters()``, also as a
-    list. Tensors of any layout and dtype. ValueError for anything else.
+    ``params``: a ``model.state_dict()``, ``model.named_parameters()`` or ``model.parameters()``, or
+    a list of their entries. Tensors may have any layout and dtype. ValueError for anything else.
     """
     if isinstance(params, Mapping):
         named: list[Any] = sorted(params.items())
@@ -59,10 +59,9 @@ def _broadcast_in_place(named: _Named, root_rank: int) -> None:
 
 
 def _sendable(name: Optional[str], tensor: torch.Tensor) -> torch.Tensor:
-    """The data to send for a tensor: itself, or its bytes, of its own memory or in a copy that is
-    contiguous.
+    """The data to send for a tensor: the tensor, or its bytes, in place or in a contiguous copy.
 
-    ValueError for one that has no bytes to send, which names it.
+    Raises ValueError with the tensor's name if it has no bytes to send.
     """
     if tensor.layout is not torch.strided or tensor.is_quantized:
         instead = "tensor.dequantize()" if tensor.is_quantized else "tensor.to_dense()"
@@ -94,14 +93,14 @@ _SENT_AS_IS = {
 def broadcast_optimizer_state(
     optimizer: torch.optim.Optimizer, root_rank: int, model: Optional[torch.nn.Module] = None
 ) -> None:
-    """Gives all ranks the optimizer's state and options of rank ``root_rank``.
+    """Broadcasts an optimizer's state and options from rank ``root_rank``.
 
-    The optimizer makes no step for it: a rank gets the entries that the root has, with its types, and loses
-    those that the root has not; tensors that fit are filled in place. Where an optimizer has no state yet,
-    parameters that require gradients get some (zeros) if they have none.
+    The optimizer makes no step. Every rank gets exactly the root's entries, with the root's types;
+    tensors with equal shape and dtype are filled in place. If an optimizer has no state yet,
+    parameters that require gradients and have none get zeros.
 
-    ``model`` is Horovod's, and not needed. ValueError for L-BFGS, whose state is not its parameters', and on
-    all ranks if the optimizers differ in their parameters.
+    ``model`` is a parameter of Horovod, and not used. Raises ValueError for L-BFGS, whose state
+    does not belong to parameters, and on all ranks if the optimizers' parameters differ.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
         raise ValueError("the state of torch.optim.LBFGS cannot be broadcast")
@@ -124,28 +123,28 @@ def _fill_missing_gradients(optimizer: torch.optim.Optimizer) -> None:
         for parameter in group["params"]:
             if parameter.requires_grad and parameter.grad is None:
                 zeros = torch.zeros_like(parameter)
-                # It takes no others.
+                # SparseAdam accepts only sparse gradients.
                 is_sparse = isinstance(optimizer, torch.optim.SparseAdam)
                 parameter.grad = zeros.to_sparse() if is_sparse else zeros
 
 
 class _Slot(NamedTuple):
-    """Stands for a tensor in what is pickled; the tensors follow, in order."""
+    """Placeholder for a tensor in pickled data; the tensors follow in order."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    #: Whether it lies where its parameter lies; in host memory if not.
+    #: Whether the tensor is on its parameter's device; in host memory if not.
     is_beside_parameter: bool
 
 
 class _Tensors:
-    """The tensors of a state, in the order in which they are met."""
+    """The tensors of a state, in order of occurrence."""
 
     def __init__(self) -> None:
         self.found: list[torch.Tensor] = []
 
     def take(self, value: Any, parameter: Optional[torch.Tensor]) -> Any:
-        """``value``, with slots in place of its tensors, also in dicts, lists and tuples."""
+        """Replaces the tensors in ``value`` by slots, also in dicts, lists and tuples."""
         if isinstance(value, torch.Tensor):
             self.found.append(value)
             is_beside = parameter is not None and value.device == parameter.device
@@ -153,7 +152,8 @@ class _Tensors:
         return _rebuilt(value, lambda _, part: self.take(part, parameter))
 
     def put(self, value: Any, local: Any, parameter: Optional[torch.Tensor]) -> Any:
-        """``value``, with tensors in place of its slots: those of ``local``, where they fit."""
+        """Replaces the slots in ``value`` by tensors: those of ``local`` if shape and dtype are
+        equal."""
         if isinstance(value, _Slot):
             if not (isinstance(local, torch.Tensor) and (tuple(local.shape), local.dtype) == value[:2]):
                 device = parameter.device if parameter is not None and value.is_beside_parameter else "cpu"
@@ -164,7 +164,8 @@ class _Tensors:
 
 
 def _rebuilt(value: Any, change: Any) -> Any:
-    """A dict, list or tuple with its parts changed; anything else as it is."""
+    """Copies a dict, list or tuple with ``change`` applied to its parts; returns other values
+    unchanged."""
     if type(value) is dict:
         return {key: change(key, part) for key, part in value.items()}
     if type(value) in (list, tuple):
@@ -180,13 +181,13 @@ def _part_of(container: Any, key: Any) -> Any:
 
 
 class _OptimizerState(NamedTuple):
-    """An optimizer's options and state, with parameters as numbers and tensors as slots."""
+    """An optimizer's options and state, with numbers for parameters and slots for tensors."""
 
     #: Shapes of the parameters, by group.
     shapes: list[list[tuple[int, ...]]]
     #: Options, by group.
     options: list[dict[str, Any]]
-    #: State by the parameter's number.
+    #: State by parameter number.
     of_parameters: dict[int, Any]
     #: State by other keys.
     others: dict[Any, Any]
@@ -195,7 +196,7 @@ class _OptimizerState(NamedTuple):
     def of(
         cls, optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor], tensors: _Tensors
     ) -> _OptimizerState:
-        """What there is to send; its tensors are taken to ``tensors``."""
+        """The state to send; its tensors are added to ``tensors``."""
         options = [tensors.take(_options(group), None) for group in optimizer.param_groups]
         state = optimizer.state
         present = [number for number, parameter in enumerate(parameters) if parameter in state]
@@ -208,7 +209,7 @@ class _OptimizerState(NamedTuple):
     def restore(
         self, optimizer: torch.optim.Optimizer, parameters: list[torch.Tensor], tensors: _Tensors
     ) -> None:
-        """Makes it the optimizer's; the tensors, which are still to be filled, are taken to ``tensors``."""
+        """Sets the optimizer's state; its tensors, still to be filled, are added to ``tensors``."""
         for group, options in zip(optimizer.param_groups, self.options):
             group.update(tensors.put(options, group, None))
         before = dict(optimizer.state)
@@ -229,7 +230,8 @@ def _shapes(optimizer: torch.optim.Optimizer) -> list[list[tuple[int, ...]]]:
 
 
 def _check_alike(root: _OptimizerState, optimizer: torch.optim.Optimizer) -> None:
-    """Raises ValueError on all ranks if the parameters of some rank's optimizer are not like the root's."""
+    """Raises ValueError on all ranks if the parameters of a rank's optimizer differ from the
+    root's."""
     shapes = _shapes(optimizer)
     differences = [
         f"parameter {index} of group {group} has shape {own}, the root's {theirs}"
@@ -252,15 +254,15 @@ def broadcast_object(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> Any:
-    """Gives all ranks the object of rank ``root_rank``.
+    """Broadcasts an object from rank ``root_rank``.
 
-    It travels pickled (by cloudpickle, where it is installed), and may be of any size. Returns the object: on
-    the root, the one it was given; elsewhere, a new one, whatever ``obj`` was. An object that cannot be
-    pickled raises the reason on the root, and HorovodInternalError elsewhere.
+    The object is pickled (with cloudpickle if it is installed), and may have any size. Returns the
+    same object on the root and a new one on other ranks, where ``obj`` is ignored. If the object
+    cannot be pickled, the root raises the reason, and other ranks HorovodInternalError.
     """
     name = name or "object"
     if rank() != root_rank:
-        # Its length comes first: none, if it could not be pickled.
+        # The length is sent first; it is 0 if the object could not be pickled.
         length = int(broadcast_(_length(0), root_rank, f"{name}.sz", process_set))
         if not length:
             raise HorovodInternalError(f"rank {root_rank} could not pickle the object {name}: see its error")
@@ -279,10 +281,10 @@ def broadcast_object(
 def allgather_object(
     obj: Any, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> list[Any]:
-    """Gives all ranks the objects of all, by rank.
+    """Gathers the objects of all ranks, by rank.
 
-    They travel pickled (by cloudpickle, where it is installed), and may be of any size. An object that cannot
-    be pickled raises the reason on its rank, and HorovodInternalError elsewhere.
+    Objects are pickled (with cloudpickle if it is installed), and may have any size. If an object
+    cannot be pickled, its rank raises the reason, and other ranks HorovodInternalError.
     """
     name = name or "object"
     try:
@@ -305,12 +307,13 @@ def _length(bytes: int) -> torch.Tensor:
 
 
 def _pickled(obj: Any) -> torch.Tensor:
-    """The object as a tensor of bytes: as many as it takes, never none."""
+    """The pickled object as a tensor of bytes, never empty."""
     stream = io.BytesIO()
     cloudpickle.dump(obj, stream, protocol=pickle.HIGHEST_PROTOCOL)
     return torch.frombuffer(stream.getbuffer(), dtype=torch.uint8)
 
 
 def _unpickled(data: torch.Tensor) -> Any:
-    # Read where it lies; `numpy()` would do it as well, but torch can be installed without.
+    # Reads the tensor's memory directly; `numpy()` could too, but torch can be installed without
+    # NumPy.
     return pickle.loads((ctypes.c_char * data.numel()).from_address(data.data_ptr()))

@@ -1,12 +1,12 @@
-"""Whether all ranks train the same model, asked before the first gradients are handed over.
+"""Check that all ranks train the same model, before the first gradients are submitted.
 
-A parameter that only some ranks have would be waited for without end. So the ranks compare what they have
-first: a digest of all names, dtypes, shapes and memory layouts, in one small allreduce. Only where it differs
-do they tell each other all of it, to say what is different.
+All ranks would wait for ever for a parameter that only some of them have. So the ranks first
+compare a digest of all names, dtypes, shapes and memory layouts, in one small allreduce. Only if
+the digests differ, they exchange the full descriptions to report the difference.
 
-An allreduce of sums, since ranks that have joined take part in no other operation. Numbers x of n ranks are
-equal if and only if n times the sum of x² is the square of the sum of x (Cauchy–Schwarz), so that all ranks
-come to the same verdict.
+The operation is an allreduce of sums, as ranks that have joined take part in no other operation.
+The numbers x of n ranks are equal if and only if n times the sum of x² is the square of the sum of
+x (Cauchy–Schwarz), so all ranks reach the same result.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from .mpi_ops import Max, Sum, allreduce
 
 _NAME = "model_check"
 
-#: The digest is compared in parts of 16 bits, whose squares no number of ranks can bring to overflow.
+#: The digest is compared in parts of 16 bits, so that the squares cannot overflow in the sum.
 _DIGEST = struct.Struct("<8H")
 
 
 class Answer(NamedTuple):
-    """What the ranks have told each other besides."""
+    """Further results of the check."""
 
-    #: Whether no rank has joined, which would have to be asked when it is back.
+    #: Whether no rank has joined; otherwise the check must be repeated later.
     is_final: bool
-    #: Whether some rank has said ``has_sparse``.
+    #: Whether some rank has passed ``has_sparse``.
     has_sparse: bool
 
 
 def check_same_model(
     parameters: Mapping[str, str], process_set: ProcessSet, has_sparse: bool = False
 ) -> Answer:
-    """Raises ValueError on all ranks unless they have the same parameters: names, and what is said of each.
+    """Raises ValueError on all ranks unless they have the same parameters: names and descriptions.
 
-    All ranks of the set call it, but for those that have joined.
+    All ranks of the set call it, except joined ranks.
     """
     digest = hashlib.blake2b(repr(sorted(parameters.items())).encode(), digest_size=_DIGEST.size)
     parts = _DIGEST.unpack(digest.digest())
@@ -56,13 +56,14 @@ def check_same_model(
 
 
 def largest(numbers: list[int], process_set: ProcessSet) -> list[int]:
-    """For each of ``numbers``, the largest that a rank of the set has there. All have equally many."""
+    """Elementwise maximum of ``numbers`` over the ranks of the set. All have the same length."""
     tensor = torch.tensor(numbers, dtype=torch.int32)
     return allreduce(tensor, op=Max, name=f"{_NAME}.largest", process_set=process_set).tolist()
 
 
 def _first_difference(of_ranks: list[dict[str, str]], process_set: ProcessSet) -> str:
-    """What to say of models that differ: a parameter in which a rank is unlike the set's first."""
+    """Message for models that differ: a parameter that differs between a rank and the set's first
+    rank."""
     first = of_ranks[0]
     place = next(place for place, parameters in enumerate(of_ranks) if parameters != first)
     other = of_ranks[place]
@@ -81,5 +82,5 @@ def _first_difference(of_ranks: list[dict[str, str]], process_set: ProcessSet) -
         what = f"parameter {name!r} is {first[name]} on rank {first_rank} and {other[name]} on rank {rank}"
     return (
         f"the models of ranks {first_rank} ({len(first)} parameters) and {rank} ({len(other)}) differ: "
-        f"{what}. DistributedOptimizer wants the same parameters, by the same names, on all ranks"
+        f"{what}. DistributedOptimizer needs the same parameters, with the same names, on all ranks"
     )

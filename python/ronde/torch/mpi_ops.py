@@ -1,18 +1,18 @@
-"""The operations on torch's tensors: those that combine the ranks' tensors, and what a rank knows of its job.
+"""Collective operations on torch tensors, and queries such as rank and size.
 
-Every operation has a form that returns a handle at once (``…_async``), for :func:`synchronize` and
-:func:`poll`. Names that end in ``_`` write the result into the tensor itself; others leave it alone. Those
-without ``async`` wait, and where they leave the tensor alone they have gradients.
+Every operation has an asynchronous form (``…_async``), which returns a handle for
+:func:`synchronize` and :func:`poll`. Names that end in ``_`` write the result into the tensor
+itself. Operations without ``async`` and without ``_`` support autograd.
 
-All ranks of the process set call the same operation with the same ``name``; without one it is named by a
-count, so that ranks must call unnamed operations in the same order. Tensors lie in host memory; asynchronous
-operations and those in place want them contiguous, and want them left alone until the handle has been waited
-for.
+All ranks of the process set call the same operation with the same ``name``. Without a name, an
+operation is named by a counter, so all ranks must call unnamed operations in the same order.
+Asynchronous and in-place operations need contiguous tensors, which must not be modified
+until the operation has completed.
 
-A tensor whose memory does not hold its values is resolved (negative bit, truth values other than 0
+A tensor whose memory does not hold its values is resolved (negative bit, booleans other than 0
 and 1) or refused with the reason (sparse, quantized, nested, fake and batched tensors).
 
-What is wrong with a call raises ValueError or TypeError; what goes wrong between the ranks,
+Invalid arguments raise ValueError or TypeError; errors between ranks raise
 HorovodInternalError.
 """
 
@@ -33,7 +33,7 @@ from ..common.process_sets import remove_process_set as remove_process_set
 from ..common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
 from .compression import Compression, Compressor
 
-# How the ranks' tensors are combined.
+# Reduction operations.
 Average = 0
 Sum = 1
 Adasum = 2
@@ -43,11 +43,12 @@ Product = 5
 
 
 def _stream_of(device: int) -> int:
-    """The address of the stream that is current on a CUDA device."""
+    """Address of the current stream of a CUDA device."""
     return torch.cuda.current_stream(device).cuda_stream
 
 
-# The same without an object for the stream, where torch has it: it is asked for each tensor.
+# Faster, as it creates no stream object: it is called for each tensor. Not in all versions of
+# torch.
 _stream_of = getattr(torch._C, "_cuda_getCurrentRawStream", _stream_of)
 
 _ronde.setup_torch(
@@ -100,24 +101,25 @@ class _ReduceOps:
 
 handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_ReduceOps)
 
-# Bound here: what is called for every gradient of every step looks nothing up.
+# Bound here to save lookups in calls for every gradient of every step.
 _allreduce = _ronde.allreduce
 
 poll: Callable[[int], bool] = _ronde.poll
-"""Whether the operation of this handle is over. ValueError for a handle that is not known, or no more."""
+"""Whether the operation of this handle has completed. ValueError for an unknown or used handle."""
 
 
 synchronize: Callable[[int], Any] = _ronde.synchronize
-"""Waits for the operation of this handle, asleep, and returns its result; the handle is used up.
+"""Waits for the operation of this handle without using the processor, and returns its result. The
+handle becomes invalid.
 
-That is a tensor, a list of them for a group, and for alltoall a pair: the tensor, and the rows that came from each
-rank (int32). None for a handle that is not known, or no more. Raises what has gone wrong, as HorovodInternalError.
-KeyboardInterrupt leaves the handle as it is.
+The result is a tensor; for a group, a list of tensors; for alltoall, a pair of the tensor and the
+number of rows from each rank (int32). None for an unknown or used handle. Raises
+HorovodInternalError if the operation failed. After KeyboardInterrupt the handle is still valid.
 """
 
 
 def _checked_op(average: Optional[bool], op: Optional[int], process_set: ProcessSet) -> int:
-    """How to combine the tensors, of what an operation was given."""
+    """The reduction operation for the arguments of an operation."""
     op = handle_average_backwards_compatibility(op, average)
     if op == Adasum:
         check_adasum(process_set)
@@ -125,11 +127,11 @@ def _checked_op(average: Optional[bool], op: Optional[int], process_set: Process
 
 
 def check_adasum(process_set: ProcessSet) -> None:
-    """NotImplementedError for ranks that Adasum does not work with."""
+    """Raises NotImplementedError for ranks that Adasum does not support."""
     if process_set is not global_process_set:
         raise NotImplementedError("Adasum does not work with process sets other than that of all ranks")
     if not num_rank_is_power_2(size()):
-        raise NotImplementedError(f"Adasum wants 2, 4, 8 … ranks; this job has {size()}")
+        raise NotImplementedError(f"Adasum needs 2, 4, 8 … ranks; this job has {size()}")
 
 
 def _set_id(process_set: ProcessSet) -> int:
@@ -139,7 +141,7 @@ def _set_id(process_set: ProcessSet) -> int:
 
 
 def _check_tensor(operation: str, tensor: Any) -> None:
-    """Raises before torch does, in words of its own, for arguments that an operation cannot take.
+    """Raises a clear error, before torch does, for arguments that an operation cannot take.
 
     TypeError for anything but a tensor, ValueError for layouts other than strided.
     """
@@ -148,7 +150,7 @@ def _check_tensor(operation: str, tensor: Any) -> None:
         module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
         is_sequence = isinstance(tensor, (list, tuple))
         if is_sequence and any(isinstance(one, torch.Tensor) for one in tensor):
-            instead = "several tensors go one by one, or as a group (hvd.grouped_allreduce and others)"
+            instead = "pass several tensors one by one, or as a group (hvd.grouped_allreduce and others)"
         else:
             instead = (
                 "torch.as_tensor(...) makes a tensor of numbers and arrays, and "
@@ -166,7 +168,7 @@ def _check_tensor(operation: str, tensor: Any) -> None:
 
 
 def _check_tensors(operation: str, tensors: Any) -> list[torch.Tensor]:
-    """The tensors as a list; TypeError and ValueError as above."""
+    """Returns the tensors as a list; errors as in :func:`_check_tensor`."""
     tensors = list(tensors)
     for tensor in tensors:
         _check_tensor(operation, tensor)
@@ -176,12 +178,12 @@ def _check_tensors(operation: str, tensors: Any) -> list[torch.Tensor]:
 def _type_name(tensor: torch.Tensor) -> str:
     try:
         return tensor.type()
-    except Exception:  # of some layouts torch has no name
+    except Exception:  # torch has no name for some layouts
         return str(tensor.layout)
 
 
 def _gradient_name(name: Optional[str]) -> Optional[str]:
-    """A name of its own, the same at every step, so that the ranks need not agree on the tensor again."""
+    """Name of a gradient, equal in every step, so that the response cache can keep the tensor."""
     return None if name is None else f"{name}.grad"
 
 
@@ -194,13 +196,13 @@ def allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Combines the ranks' tensors, element by element, into a new one. Returns a handle.
+    """Reduces the ranks' tensors element by element into a new tensor. Returns a handle.
 
-    The tensors have one shape and dtype on all ranks. ``op``: :data:`Average` (the default), :data:`Sum`,
-    :data:`Min`, :data:`Max`, :data:`Product` or :data:`Adasum`; the older ``average`` instead of it is
-    deprecated. Tensors are multiplied by ``prescale_factor`` before they are combined, the result by
-    ``postscale_factor``. Any dtype of integers up to 64 bits, float16, bfloat16, float32, float64; bool with
-    operations other than the average.
+    The tensors have the same shape and dtype on all ranks. ``op``: :data:`Average` (the default),
+    :data:`Sum`, :data:`Min`, :data:`Max`, :data:`Product` or :data:`Adasum`; the older argument
+    ``average`` is deprecated. Tensors are multiplied by ``prescale_factor`` before the reduction,
+    the result by ``postscale_factor``. Any integer dtype up to 64 bits, float16, bfloat16, float32,
+    float64; bool with operations other than the average.
     """
     op = _checked_op(average, op, process_set)
     _check_tensor("allreduce_async", tensor)
@@ -217,8 +219,9 @@ def allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """:func:`allreduce_async` into the tensor itself, which may be a leaf that requires a gradient."""
-    # Called for every gradient of every step: the usual case does nothing but look.
+    """:func:`allreduce_async` into the tensor itself, which may be a leaf that requires a
+    gradient."""
+    # Called for every gradient of every step: the usual case only checks.
     if average is not None or op == Adasum:
         op = _checked_op(average, op, process_set)
     elif op is None:
@@ -237,7 +240,7 @@ def send_in_place(
     process_set: ProcessSet,
     wire_dtype: Optional[torch.dtype] = None,
 ) -> int:
-    """:func:`allreduce_async_` whose elements may have another type on the way."""
+    """:func:`allreduce_async_` with another dtype for sending."""
     if op == Adasum:
         check_adasum(process_set)
     return _allreduce(tensor, tensor, name, op, *factors, _set_id(process_set), wire_dtype)
@@ -250,7 +253,8 @@ def send_batch_in_place(
     factors: tuple[float, float],
     process_set: ProcessSet,
 ) -> int:
-    """:func:`send_in_place` of tensors that do not wait for one another: all or none. Returns one handle."""
+    """Submits tensors as :func:`send_in_place`, all or none; they do not wait for one another.
+    Returns one handle."""
     return _ronde.allreduce_batch(tensors, names, op, *factors, _set_id(process_set))
 
 
@@ -262,7 +266,7 @@ def send_group_in_place(
     process_set: ProcessSet,
     wire_dtypes: Optional[list[Optional[torch.dtype]]],
 ) -> int:
-    """:func:`grouped_allreduce_async_` likewise: one type, or None, for each tensor."""
+    """Like :func:`grouped_allreduce_async_`, with a dtype for sending, or None, for each tensor."""
     if op == Adasum:
         check_adasum(process_set)
     return _ronde.grouped_allreduce(tensors, tensors, name, op, *factors, _set_id(process_set), wire_dtypes)
@@ -277,7 +281,7 @@ def allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """:func:`allreduce_async_`, and waits. Returns the tensor."""
+    """Synchronous :func:`allreduce_async_`. Returns the tensor."""
     op = _checked_op(average, op, process_set)
     return synchronize(
         _allreduce(tensor, tensor, name, op, prescale_factor, postscale_factor, _set_id(process_set))
@@ -285,7 +289,7 @@ def allreduce_(
 
 
 class HorovodAllreduce(torch.autograd.Function):
-    """:func:`allreduce` for autograd: the gradient is combined like the tensor."""
+    """Autograd function of :func:`allreduce`: the gradient is reduced like the tensor."""
 
     @staticmethod
     def forward(ctx, tensor, name, op, prescale_factor, postscale_factor, process_set):
@@ -314,10 +318,10 @@ def allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """:func:`allreduce_async`, and waits. Returns the new tensor.
+    """Synchronous :func:`allreduce_async`. Returns the new tensor.
 
-    The tensor need not be contiguous, and may be compressed for the way. The gradient is combined in the same
-    way; there is none for Min, Max and Product (NotImplementedError).
+    The tensor need not be contiguous, and may be compressed for sending. The gradient is reduced in
+    the same way; Min, Max and Product have none (NotImplementedError).
     """
     op = _checked_op(average, op, process_set)
     _check_tensor("allreduce", tensor)
@@ -335,7 +339,7 @@ def grouped_allreduce_async(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """:func:`allreduce_async` of tensors that wait for one another, on all ranks. Returns one handle."""
+    """Group of :func:`allreduce_async`: the tensors wait for one another. Returns one handle."""
     op = _checked_op(average, op, process_set)
     tensors = _check_tensors("grouped_allreduce_async", tensors)
     outputs = [torch.empty_like(tensor) for tensor in tensors]
@@ -352,7 +356,7 @@ def grouped_allreduce_async_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """:func:`grouped_allreduce_async` into the tensors themselves."""
+    """In-place :func:`grouped_allreduce_async`."""
     op = _checked_op(average, op, process_set)
     tensors = list(tensors)
     set_id = _set_id(process_set)
@@ -368,7 +372,7 @@ def grouped_allreduce_(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """:func:`grouped_allreduce_async_`, and waits. Returns the tensors."""
+    """Synchronous :func:`grouped_allreduce_async_`. Returns the tensors."""
     op = _checked_op(average, op, process_set)
     return synchronize(
         grouped_allreduce_async_(tensors, None, name, op, prescale_factor, postscale_factor, process_set)
@@ -376,7 +380,7 @@ def grouped_allreduce_(
 
 
 class HorovodGroupedAllreduce(torch.autograd.Function):
-    """:func:`grouped_allreduce` for autograd."""
+    """Autograd function of :func:`grouped_allreduce`."""
 
     @staticmethod
     def forward(ctx, name, op, prescale_factor, postscale_factor, process_set, *tensors):
@@ -401,7 +405,7 @@ def grouped_allreduce(
     postscale_factor: float = 1.0,
     process_set: ProcessSet = global_process_set,
 ) -> list[torch.Tensor]:
-    """:func:`allreduce` of tensors that wait for one another, on all ranks."""
+    """Group of :func:`allreduce`: the tensors wait for one another, on all ranks."""
     op = _checked_op(average, op, process_set)
     tensors = _check_tensors("grouped_allreduce", tensors)
     compressed = [compression.compress(tensor) for tensor in tensors]
@@ -411,7 +415,7 @@ def grouped_allreduce(
     return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, compressed)]
 
 
-# What is put together of valid tensors is valid. From 2.0 on torch can check, and warns if nobody says whether.
+# A tensor assembled from valid tensors is valid. Torch 2.0 and newer warn unless the check is set.
 _UNCHECKED = {"check_invariants": False} if hasattr(torch.sparse, "check_sparse_tensor_invariants") else {}
 
 
@@ -421,10 +425,10 @@ def sparse_allreduce_async(
     op: int,
     process_set: ProcessSet = global_process_set,
 ) -> Callable[[], torch.Tensor]:
-    """Combines the ranks' sparse tensors, by the average or the sum: gathers their indices and values.
+    """Reduces sparse tensors, by average or sum: gathers the ranks' indices and values.
 
-    Returns what to call for the result, a sparse tensor with an element for each that a rank has (not
-    coalesced).
+    Returns a function that waits and returns the result, a sparse tensor with the elements of
+    all ranks (not coalesced).
     """
     if op not in (Average, Sum):
         raise ValueError("sparse tensors are combined by Average or Sum only")
@@ -455,16 +459,16 @@ def sparse_allreduce_async(
 def allgather_async(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    """Puts the ranks' tensors one after another, along the first dimension. Returns a handle.
+    """Concatenates the ranks' tensors along the first dimension. Returns a handle.
 
-    Tensors of shape ``n × …``, where only ``n`` may differ between ranks; the result is ``Σn × …``. Any dtype
-    that allreduce takes, and bool.
+    Tensors of shape ``n × …``, where only ``n`` may differ between ranks; the result is ``Σn × …``.
+    Any dtype that allreduce supports, and bool.
     """
     return _ronde.allgather(tensor, name, _set_id(process_set))
 
 
 class HorovodAllgather(torch.autograd.Function):
-    """:func:`allgather` for autograd: the rank's own rows of the gradient, averaged over the ranks."""
+    """Autograd function of :func:`allgather`: the rank's own rows of the gradient, averaged."""
 
     @staticmethod
     def forward(ctx, tensor, name, process_set):
@@ -483,7 +487,7 @@ class HorovodAllgather(torch.autograd.Function):
 def _own_rows(
     gathered: Sequence[torch.Tensor], row_counts: list[int], name: Optional[str], process_set: ProcessSet
 ) -> list[torch.Tensor]:
-    """This rank's part of tensors that were gathered, of which it gave ``row_counts`` rows."""
+    """This rank's part of gathered tensors, to which it contributed ``row_counts`` rows."""
     name = None if name is None else f"{name}.rows"
     all_counts = allgather(torch.tensor([row_counts], device="cpu"), name, process_set)
     starts = all_counts[: process_set.rank()].sum(0).tolist()
@@ -493,9 +497,9 @@ def _own_rows(
 def allgather(
     tensor: torch.Tensor, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> torch.Tensor:
-    """:func:`allgather_async`, and waits; the tensor need not be contiguous.
+    """Synchronous :func:`allgather_async`; the tensor need not be contiguous.
 
-    Its gradient is this rank's rows of the result's, averaged over the ranks.
+    Its gradient is this rank's rows of the result's gradient, averaged over the ranks.
     """
     _check_tensor("allgather", tensor)
     return HorovodAllgather.apply(tensor, name, process_set)
@@ -504,12 +508,12 @@ def allgather(
 def grouped_allgather_async(
     tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> int:
-    """:func:`allgather_async` of tensors that wait for one another, on all ranks. Returns one handle."""
+    """Group of :func:`allgather_async`: the tensors wait for one another. Returns one handle."""
     return _ronde.grouped_allgather(list(tensors), name, _set_id(process_set))
 
 
 class HorovodGroupedAllgather(torch.autograd.Function):
-    """:func:`grouped_allgather` for autograd."""
+    """Autograd function of :func:`grouped_allgather`."""
 
     @staticmethod
     def forward(ctx, name, process_set, *tensors):
@@ -528,7 +532,7 @@ class HorovodGroupedAllgather(torch.autograd.Function):
 def grouped_allgather(
     tensors: Sequence[torch.Tensor], name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> list[torch.Tensor]:
-    """:func:`allgather` of tensors that wait for one another, on all ranks."""
+    """Group of :func:`allgather`: the tensors wait for one another, on all ranks."""
     tensors = _check_tensors("grouped_allgather", tensors)
     return list(HorovodGroupedAllgather.apply(name, process_set, *tensors))
 
@@ -539,9 +543,10 @@ def broadcast_async(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Gives all ranks the tensor of one of them, as a new tensor. Returns a handle.
+    """Copies one rank's tensor to all ranks, into a new tensor. Returns a handle.
 
-    ``root_rank``: its rank in the job, also with a process set. The tensors have one shape and dtype.
+    ``root_rank``: its rank in the job, even with a process set. All tensors have the same shape and
+    dtype.
     """
     _check_tensor("broadcast_async", tensor)
     return _ronde.broadcast(tensor, torch.empty_like(tensor), root_rank, name, _set_id(process_set))
@@ -553,7 +558,7 @@ def broadcast_async_(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """:func:`broadcast_async` into the tensor itself."""
+    """In-place :func:`broadcast_async`."""
     return _ronde.broadcast(tensor, tensor, root_rank, name, _set_id(process_set))
 
 
@@ -563,12 +568,13 @@ def broadcast_(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """:func:`broadcast_async_`, and waits. Returns the tensor."""
+    """Synchronous :func:`broadcast_async_`. Returns the tensor."""
     return synchronize(broadcast_async_(tensor, root_rank, name, process_set))
 
 
 class HorovodBroadcast(torch.autograd.Function):
-    """:func:`broadcast` for autograd: the average of the gradients for the root, nothing for others."""
+    """Autograd function of :func:`broadcast`: the root gets the average of the gradients, others
+    zero."""
 
     @staticmethod
     def forward(ctx, tensor, root_rank, name, process_set):
@@ -588,9 +594,10 @@ def broadcast(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> torch.Tensor:
-    """:func:`broadcast_async`, and waits; the tensor need not be contiguous.
+    """Synchronous :func:`broadcast_async`; the tensor need not be contiguous.
 
-    The gradient of the root's tensor is the average of the ranks' gradients; that of the others is zero.
+    The gradient of the root's tensor is the average of the ranks' gradients; that of other ranks is
+    zero.
     """
     _check_tensor("broadcast", tensor)
     return HorovodBroadcast.apply(tensor, root_rank, name, process_set)
@@ -600,9 +607,9 @@ def _splits_list(splits: Union[torch.Tensor, Sequence[int], None]) -> Optional[l
     if not isinstance(splits, torch.Tensor):
         return None if splits is None else [int(split) for split in splits]
     if splits.dim() != 1:
-        raise ValueError(f"alltoall wants a 1D splits tensor, not one of shape {tuple(splits.shape)}")
+        raise ValueError(f"alltoall needs a 1D splits tensor, not one of shape {tuple(splits.shape)}")
     if splits.dtype != torch.int32:
-        raise ValueError(f"alltoall wants splits of 32-bit integers, not {splits.dtype}")
+        raise ValueError(f"alltoall needs splits of 32-bit integers, not {splits.dtype}")
     return splits.tolist()
 
 
@@ -612,17 +619,17 @@ def alltoall_async(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Sends every rank some rows of the tensor, and gathers those that the ranks send here. Returns a handle.
+    """Sends rows of the tensor to every rank, and receives rows from every rank. Returns a handle.
 
-    ``splits``: how many rows each rank of the set gets, the first ones first (a list, or a 1-D tensor of
-    int32); without it all get as many. :func:`synchronize` gives the rows in the order of the ranks, and how
-    many came from each.
+    ``splits``: the number of rows for each rank of the set, in order (a list, or a 1-D tensor of
+    int32); without it, all ranks get the same number. :func:`synchronize` returns the received rows
+    in the order of the ranks, and the number from each.
     """
     return _ronde.alltoall(tensor, _splits_list(splits), name, _set_id(process_set))
 
 
 class HorovodAlltoall(torch.autograd.Function):
-    """:func:`alltoall` for autograd: rows of the gradient go back to where the rows came from."""
+    """Autograd function of :func:`alltoall`: rows of the gradient are sent back to their origin."""
 
     @staticmethod
     def forward(ctx, tensor, splits, name, process_set):
@@ -649,10 +656,10 @@ def alltoall(
     name: Optional[str] = None,
     process_set: ProcessSet = global_process_set,
 ) -> Union[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-    """:func:`alltoall_async`, and waits; the tensor need not be contiguous.
+    """Synchronous :func:`alltoall_async`; the tensor need not be contiguous.
 
-    Returns the rows that came, and with ``splits`` also how many came from each rank (int32). The gradients
-    of the rows go back to where the rows came from.
+    Returns the received rows, and with ``splits`` also the number from each rank (int32). The
+    gradients of the rows are sent back to their origin.
     """
     _check_tensor("alltoall", tensor)
     output, received_splits = HorovodAlltoall.apply(tensor, splits, name, process_set)
@@ -667,10 +674,11 @@ def reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """Combines the ranks' tensors, by the average or the sum, and keeps a part of the rows. Returns a handle.
+    """Reduces the ranks' tensors, by average or sum; each rank keeps a share of the rows. Returns a
+    handle.
 
-    Tensors of shape ``n × …``, the same on all ranks; a rank gets ``n / size`` rows, the first ``n % size``
-    one more.
+    Tensors of shape ``n × …``, equal on all ranks; a rank gets ``n / size`` rows, the first
+    ``n % size`` ranks one more.
     """
     return _ronde.reducescatter(tensor, name, op, prescale_factor, postscale_factor, _set_id(process_set))
 
@@ -678,16 +686,17 @@ def reducescatter_async(
 def _scattered_gradient_factor(
     op: int, prescale_factor: float, postscale_factor: float, process_set: ProcessSet
 ) -> float:
-    """What the gathered gradient of a reducescatter is multiplied by.
+    """Factor on the gathered gradient of a reducescatter.
 
-    The sum has ``size`` here, where the mathematician has 1: as the gradient of an allgather is an average,
-    an allgather after a reducescatter then has the gradient of the allreduce that both make.
+    For the sum it is ``size``, although the mathematical gradient has factor 1: the gradient of an
+    allgather is an average, so that an allgather after a reducescatter has the gradient of the
+    equivalent allreduce.
     """
     return prescale_factor * postscale_factor * (process_set.size() if op == Sum else 1)
 
 
 class HorovodReducescatter(torch.autograd.Function):
-    """:func:`reducescatter` for autograd: the gradients of all rows, gathered."""
+    """Autograd function of :func:`reducescatter`: the gathered gradients of all rows."""
 
     @staticmethod
     def forward(ctx, tensor, name, op, process_set, prescale_factor, postscale_factor):
@@ -712,11 +721,11 @@ def reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> torch.Tensor:
-    """:func:`reducescatter_async`, and waits. Returns this rank's rows.
+    """Synchronous :func:`reducescatter_async`. Returns this rank's rows.
 
-    The tensor need not be contiguous, and may be compressed for the way. Its gradient is that of all rows,
-    gathered from the ranks, times ``prescale_factor * postscale_factor``, and for the sum times the number of
-    ranks.
+    The tensor need not be contiguous, and may be compressed for sending. Its gradient is that of
+    all rows, gathered from the ranks, times ``prescale_factor * postscale_factor``, and for the sum
+    times the number of ranks.
     """
     _check_tensor("reducescatter", tensor)
     compressed, context = compression.compress(tensor)
@@ -732,13 +741,14 @@ def grouped_reducescatter_async(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> int:
-    """:func:`reducescatter_async` of tensors that wait for one another, on all ranks. Returns one handle."""
+    """Group of :func:`reducescatter_async`: the tensors wait for one another. Returns one
+    handle."""
     set_id = _set_id(process_set)
     return _ronde.grouped_reducescatter(list(tensors), name, op, prescale_factor, postscale_factor, set_id)
 
 
 class HorovodGroupedReducescatter(torch.autograd.Function):
-    """:func:`grouped_reducescatter` for autograd."""
+    """Autograd function of :func:`grouped_reducescatter`."""
 
     @staticmethod
     def forward(ctx, name, op, process_set, prescale_factor, postscale_factor, *tensors):
@@ -768,7 +778,7 @@ def grouped_reducescatter(
     prescale_factor: float = 1.0,
     postscale_factor: float = 1.0,
 ) -> list[torch.Tensor]:
-    """:func:`reducescatter` of tensors that wait for one another, on all ranks."""
+    """Group of :func:`reducescatter`: the tensors wait for one another, on all ranks."""
     tensors = _check_tensors("grouped_reducescatter", tensors)
     compressed = [compression.compress(tensor) for tensor in tensors]
     reduced = HorovodGroupedReducescatter.apply(
@@ -778,11 +788,12 @@ def grouped_reducescatter(
 
 
 def join(device: int = -1) -> int:
-    """Says that this rank has no more data, and waits until none has. Returns the rank that joined last.
+    """Declares that this rank has no more data, and waits until all ranks have. Returns the rank
+    that joined last.
 
-    Meanwhile the others' operations go on without this rank; averages still divide by the number of all
-    ranks. ``device`` is Horovod's, and of no consequence: this rank's GPU, if the others' tensors are on GPUs, is
-    that of its own tensors, or else that of its local rank.
+    Until then the operations of other ranks go on without this rank; averages still divide by the
+    number of all ranks. ``device`` is a parameter of Horovod, and not used: if the other ranks'
+    tensors are on GPUs, this rank uses the GPU of its own tensors, or else that of its local rank.
     """
     return _ronde.join()
 
@@ -793,22 +804,25 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 
 def autotune_report() -> Optional[dict[str, Any]]:
-    """What the tuner is doing, or has done: on rank 0, with ``HOROVOD_AUTOTUNE=1``; None elsewhere.
+    """State and results of the tuner, on rank 0 with ``HOROVOD_AUTOTUNE=1``; None elsewhere.
 
-    The entries: ``phase`` (default, sample, ab, final), ``sample`` and ``steps_left``; ``settings`` being
-    measured and their ``step_ms``; the ``best`` settings so far with theirs; ``verdict``, once there is one:
-    the ``settings`` chosen, ``default_step_ms`` and ``chosen_step_ms``, the gain (``gain_pct``, a 95 %
-    interval), and what the search has cost (``steps_lost`` of ``budget_steps``); ``not_tuned``: the knobs
-    that are left alone, and why. ValueError before ``init``.
+    Entries: ``phase`` (default, sample, ab, final), ``sample`` and ``steps_left``; the ``settings``
+    being measured and their ``step_ms``; the ``best`` settings so far and their ``step_ms``; at the
+    end, ``verdict`` with the chosen ``settings``, ``default_step_ms`` and ``chosen_step_ms``, the
+    gain (``gain_pct``, a 95 % interval) and the cost of the search (``steps_lost`` of
+    ``budget_steps``); ``not_tuned``: the settings that are not changed, and why. ValueError before
+    ``init``.
     """
     return _ronde.autotune_report()
 
 
 def mark_step() -> None:
-    """Says that a training step ends here. Steps are told by what repeats; this tells them from the first."""
+    """Marks the end of a training step. Steps are detected automatically; marks are exact from the
+    first step."""
     _ronde.mark_step()
 
 
 def mark_epoch() -> None:
-    """Says that an epoch ends here: what follows (a validation, a checkpoint) is no part of a step."""
+    """Marks the end of an epoch: operations that follow (validation, checkpoint) belong to no
+    step."""
     _ronde.mark_epoch()

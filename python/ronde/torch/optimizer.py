@@ -1,4 +1,4 @@
-"""``DistributedOptimizer``: an optimizer whose step begins with gradients that are reduced over the ranks."""
+"""``DistributedOptimizer``: an optimizer that reduces gradients over the ranks before each step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .wrapping import (
 
 
 class _DistributedOptimizer(torch.optim.Optimizer):
-    """What a distributed optimizer has besides the methods of the optimizer that it is derived from."""
+    """Methods that are added to the class of the wrapped optimizer."""
 
     def __init__(
         self,
@@ -53,26 +53,28 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     @property
     def backward_passes_per_step(self) -> int:
-        """Backward passes whose gradients are added up before they are reduced."""
+        """Backward passes whose gradients are accumulated before they are reduced."""
         return self._reducer.passes
 
     def set_backward_passes_per_step(self, passes: int) -> None:
-        """Changes :attr:`backward_passes_per_step`, between steps. ValueError if it is not positive."""
+        """Changes :attr:`backward_passes_per_step`, between steps. ValueError if it is not
+        positive."""
         self._reducer.set_passes(positive(passes))
         self._options["passes"] = passes
 
     def synchronize(self) -> None:
-        """Waits until all gradients are reduced. To change them before the step: :meth:`skip_synchronize`.
+        """Waits until all gradients are reduced. To modify them before the step, see
+        :meth:`skip_synchronize`.
 
-        Every rank of the process set calls it. ValueError at the first step, on all ranks, if their models
-        differ; HorovodInternalError for what goes wrong between ranks.
+        Every rank of the process set calls it. Raises ValueError at the first step, on all ranks,
+        if their models differ; HorovodInternalError for errors between ranks.
         """
         self._reducer.finish()
         self._synchronized = True
 
     @contextlib.contextmanager
     def skip_synchronize(self) -> Iterator[None]:
-        """Within it, :meth:`step` takes the gradients as they are. For changes of the reduced gradients::
+        """Context in which :meth:`step` does not synchronize. To modify reduced gradients::
 
         loss.backward()
         optimizer.synchronize()
@@ -88,14 +90,14 @@ class _DistributedOptimizer(torch.optim.Optimizer):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Within it, backward passes only add to the gradients; the next pass outside reduces the sum::
+        """Context in which backward passes only accumulate; the next pass outside reduces the sum::
 
             with optimizer.no_sync():
                 loss(first_half).backward()
             loss(second_half).backward()
             optimizer.step()
 
-        Passes within do not count for ``backward_passes_per_step``.
+        Passes in the context do not count for ``backward_passes_per_step``.
         """
         before = self._reducer.is_paused
         self._reducer.is_paused = True
@@ -105,9 +107,10 @@ class _DistributedOptimizer(torch.optim.Optimizer):
             self._reducer.is_paused = before
 
     def step(self, closure: Optional[Callable[[], Any]] = None, **kwargs: Any) -> Any:
-        """Waits until all gradients are reduced, then steps; with ``closure``, whenever it has computed them.
+        """Waits until all gradients are reduced, then steps; with ``closure``, after each call of
+        it.
 
-        Gradients of fewer backward passes than ``backward_passes_per_step`` are reduced as they are.
+        Gradients of fewer backward passes than ``backward_passes_per_step`` are reduced too.
         """
         if not self._should_synchronize:
             self._synchronized = False
@@ -127,7 +130,7 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         finally:
             self._synchronized = False
 
-    # Tells torch not to wrap it: the wrapped class's step is wrapped, and would run step hooks a second time.
+    # Torch must not wrap it: the wrapped class's step is wrapped, and step hooks would run twice.
     step.hooked = True  # type: ignore[attr-defined]
 
     def _inner_step(self, closure: Optional[Callable[[], Any]], kwargs: dict[str, Any]) -> Any:
@@ -136,9 +139,9 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return super().step(closure, **kwargs)
 
     def _reducing(self, closure: Callable[[], Any]) -> Callable[[], Any]:
-        """A closure after which the gradients that it has computed are reduced."""
+        """Returns a closure that reduces the gradients that ``closure`` computes."""
         if self._reducer.is_touched:
-            self.synchronize()  # of a backward pass before it
+            self.synchronize()  # of an earlier backward pass
 
         def reducing() -> Any:
             loss = closure()
@@ -149,7 +152,8 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         return reducing
 
     def zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's. AssertionError while gradients are being reduced, or added up to be."""
+        """Like that of the wrapped optimizer. AssertionError while gradients are accumulated or
+        reduced."""
         if self._reducer.is_touched:
             raise AssertionError(
                 "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
@@ -158,28 +162,28 @@ class _DistributedOptimizer(torch.optim.Optimizer):
         super().zero_grad(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        """As the wrapped optimizer's; gradients that are being reduced are forgotten."""
+        """Like that of the wrapped optimizer; drops gradients that are being reduced."""
         self._reducer.forget()
         self._synchronized = False
         self._should_synchronize = True
         super().load_state_dict(*args, **kwargs)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As the wrapped optimizer's; all ranks add the same group, between steps."""
+        """Like that of the wrapped optimizer; all ranks add the same group, between steps."""
         before = len(self.param_groups)
         super().add_param_group(param_group)
         if "_reducer" not in vars(self):
-            return  # being constructed
+            return  # called by the constructor
         added = default_names(self, before)
-        self._parameter_names = {**added, **self._parameter_names}  # some may have names
+        self._parameter_names = {**added, **self._parameter_names}  # given names win
         if is_reducing(self._reducer.process_set):
             self._hook(added)
 
     def __reduce__(self) -> Any:
-        # The class cannot be imported by its name: it is made again.
+        # The class cannot be imported by name, so it is created again.
         options = dict(self._options)
         if options["process_set"] is global_process_set:
-            options["process_set"] = None  # the one of the process that reads it
+            options["process_set"] = None  # that of the process that unpickles it
         names = [self._parameter_names[parameter] for parameter in parameters_of(self)]
         state = dict(super().__getstate__(), _distributed=(names, options))
         return rebuild, (_DistributedOptimizer, type(self).__mro__[2]), state
@@ -204,35 +208,36 @@ def DistributedOptimizer(
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
 ) -> torch.optim.Optimizer:
-    """An optimizer like ``optimizer``, whose gradients are reduced over the ranks before each step.
+    """Wraps ``optimizer`` so that gradients are reduced over the ranks before each step.
 
-    It is of a class of the same name, derived from that of ``optimizer``, shares its parameter groups and has
-    a state of its own. The backward pass submits each gradient as soon as it is ready; gradients of at most
-    16 KiB in host memory are submitted in batches, the last one when the pass ends. :meth:`step` waits for all.
-    All ranks must have the same parameters, in any order: by their names, which are the timeline's too.
+    The result is of a subclass with the same name. It shares the parameter groups of ``optimizer``
+    and has a state of its own. The backward pass submits each gradient as soon as it is ready;
+    gradients of at most 16 KiB in host memory are submitted in batches, the last one when the pass
+    ends. :meth:`step` waits for all. All ranks must have the same parameters, in any order; they
+    are identified by name, also on the timeline.
 
     ``named_parameters``
-        ``model.named_parameters()``; without it parameters are named by their place in the optimizer.
+        ``model.named_parameters()``; without it, names are positions in the optimizer's groups.
     ``compression``
-        How gradients are made smaller for the way: :class:`Compression`, or a class of yours.
+        Compression for sending: a member of :class:`Compression`, or your own class.
     ``backward_passes_per_step``
-        Backward passes whose gradients are added up (not averaged) before they are reduced.
+        Backward passes whose gradients are summed (not averaged) before they are reduced.
     ``op``
-        ``Average``, ``Sum`` …; ``Adasum`` combines what each rank's own step has changed, instead of
+        ``Average``, ``Sum`` …; ``Adasum`` combines the changes of each rank's own step, not
         gradients.
     ``gradient_predivide_factor``
-        For averages: gradients are divided by it before they are summed, by the rest of the ranks' number
-        afterwards.
+        For averages: gradients are divided by it before the sum, and by the remaining factor of the
+        number of ranks afterwards.
     ``groups``
-        Number of groups of parameters, or lists of parameters, whose gradients are reduced together.
-        (``num_groups`` is an older name for it.)
+        Number of groups of parameters, or lists of parameters, whose gradients are reduced
+        together. (``num_groups`` is an older name.)
     ``sparse_as_dense``
-        Whether sparse gradients are reduced as dense ones; else the ranks' entries are gathered.
+        Whether sparse gradients are reduced as dense ones; otherwise they are gathered.
     ``process_set``
-        The ranks that train together; on other ranks the optimizer is a plain one.
+        Ranks that train together; on other ranks, the optimizer reduces nothing.
 
-    ValueError for arguments that make no sense; NotImplementedError for ``Adasum`` on a process set or a
-    number of ranks that it does not work with.
+    Raises ValueError for invalid arguments; NotImplementedError for ``Adasum`` on a process set, or
+    on a number of ranks that is not a power of two.
     """
     if isinstance(optimizer, (_DistributedOptimizer, _DistributedAdasumOptimizer)):
         raise ValueError("the optimizer is a DistributedOptimizer already")

@@ -1,12 +1,11 @@
-"""Reduction of gradients over the ranks, while the backward pass still computes others.
+"""Reduction of gradients over the ranks, overlapped with the backward pass.
 
-A hook on each parameter's gradient accumulator hands the gradient over as soon as it is there; small ones in host
-memory go along with others, in batches.
-:meth:`Reducer.finish` hands over what no hook has, so that all ranks submit the same, waits, and leaves the
-results in the parameters' ``grad``.
+A hook on each parameter's gradient accumulator submits the gradient as soon as it is computed;
+small gradients in host memory are submitted in batches. :meth:`Reducer.finish` submits the rest, so
+that all ranks submit the same tensors, waits, and leaves the results in the parameters' ``grad``.
 
-In the first step nothing is handed over before all gradients are there: the ranks compare their models first
-(:mod:`.model_check`), so that a difference between them is an error and not a wait without end.
+In the first step nothing is submitted before all gradients are computed: the ranks compare their
+models first (:mod:`.model_check`), so that a difference is an error instead of an endless wait.
 """
 
 from __future__ import annotations
@@ -35,38 +34,41 @@ from .mpi_ops import (
     synchronize,
 )
 
-#: How gradients are to be grouped: into so many groups, or these; parameters in none are reduced alone.
+#: Groups of gradients: their number, or lists of parameters; other parameters are reduced alone.
 Groups = Union[int, Sequence[Sequence[torch.Tensor]], None]
 
-#: A larger gradient is handed over at once; smaller ones wait for it, or for so many others, or for the end of the
-#: backward pass, and go along in one call: the call costs more than what they wait for.
+#: Largest gradient that is submitted in a batch. A larger one is submitted at once. Smaller ones
+#: wait for a larger one, for enough small ones, or for the end of the backward pass: a call for
+#: each would cost more than the wait.
 BATCHED_BYTES_MAX = 16 << 10
 BATCH_TENSORS_MAX = 64
 
-#: Counts how often the ranks of this process's job have changed: models are compared again then.
+#: Number of changes of the ranks of this process's job; after a change models are compared again.
 _generation = 0
 
 
 def ranks_have_changed() -> None:
-    """Says that the job has other ranks now, which have compared their models with nobody."""
+    """Notes that the job has new ranks, whose models have not been compared."""
     global _generation
     _generation += 1
 
 
 def generation() -> int:
-    """How often they have changed."""
+    """Number of changes of the ranks."""
     return _generation
 
 
 def is_reducing(process_set: ProcessSet) -> bool:
-    """Whether there is anything to reduce: not outside of the set, and not alone, unless others may come."""
+    """Whether gradients are reduced: not outside of the set, and not on one rank unless ranks may
+    be added."""
     return process_set.included() and (size() > 1 or os.environ.get("HOROVOD_ELASTIC") == "1")
 
 
 def memory_order(tensor: torch.Tensor) -> Optional[tuple[int, ...]]:
-    """The dimensions from the one that strides most to the one that strides least; None if they come so.
+    """Dimensions in order of descending stride; None if that is their own order.
 
-    ``tensor.permute(order)`` is contiguous where elements lie without gaps, as with ``torch.channels_last``.
+    If the memory has no gaps, ``tensor.permute(order)`` is contiguous, as with
+    ``torch.channels_last``.
     """
     if tensor.is_contiguous():
         return None
@@ -75,42 +77,43 @@ def memory_order(tensor: torch.Tensor) -> Optional[tuple[int, ...]]:
 
 
 def described(parameter: torch.Tensor) -> str:
-    """What ranks must agree on in a parameter."""
+    """Properties of a parameter that must be equal on all ranks."""
     order = memory_order(parameter)
     layout = "" if order is None else f" with dimensions in memory in the order {order}"
     return f"{str(parameter.dtype).replace('torch.', '')} {tuple(parameter.shape)}{layout}"
 
 
 class Shipment:
-    """A tensor on its way: made contiguous and compressed, and where its result goes."""
+    """A tensor made contiguous and compressed for sending, and the destination of its result."""
 
     __slots__ = ("tensor", "sent", "wire_dtype", "context", "_reduced")
 
     def __init__(
         self, tensor: torch.Tensor, order: Optional[tuple[int, ...]], compression: type[Compressor]
     ) -> None:
-        #: What the runtime compresses it to.
+        #: The dtype in which the runtime sends it.
         self.wire_dtype = runtime_does(compression, tensor)
         compressed, self.context = (tensor, None) if self.wire_dtype else compression.compress(tensor)
         sent = compressed if order is None else compressed.permute(order)
         self._reduced = compressed
         if not sent.is_contiguous():
-            # Other memory than `compressed` has: the result is looked at in the order of its dimensions.
+            # Not the memory of `compressed`: the result is viewed in the order of the original
+            # dimensions.
             sent = self._reduced = sent.contiguous()
             if order is not None:
                 places = sorted(range(len(order)), key=order.__getitem__)
                 self._reduced = sent.permute(places)
         self.tensor = tensor
-        #: What the operation works on, in place.
+        #: The tensor that the operation reduces in place.
         self.sent = sent
 
     def result(self, compression: type[Compressor]) -> torch.Tensor:
-        """The result, once the operation is over: ``tensor`` itself, or another."""
+        """The result of the completed operation: ``tensor`` itself, or another tensor."""
         return self._reduced if self.wire_dtype else compression.decompress(self._reduced, self.context)
 
 
 class _Slot:
-    """A parameter, and how far its gradient is."""
+    """A parameter and the state of its gradient."""
 
     __slots__ = (
         "parameter",
@@ -132,43 +135,43 @@ class _Slot:
     def __init__(self, parameter: torch.Tensor, name: str, passes: int) -> None:
         self.parameter = parameter
         self.name = name
-        #: The same name, as a batch takes it.
+        #: The same name in the runtime's form, for batches.
         self.batch_name = _ronde.AllreduceName(name)
         self.order = memory_order(parameter)
-        #: Whether its gradient waits for others.
+        #: Whether its gradient is submitted in a batch.
         self.is_small = parameter.numel() * parameter.element_size() <= BATCHED_BYTES_MAX
         #: Backward passes until the gradient is complete.
         self.passes_left = passes
         self.group: Optional[_Group] = None
-        #: While it is being reduced: the gradient, …
+        #: The gradient while it is being reduced.
         self.gradient: Any = None
-        #: … what is sent of it, if it is not just itself, …
+        #: Its shipment, if the gradient itself is not sent.
         self.shipment: Any = None
-        #: … and the operation.
+        #: The handle of its operation.
         self.handle: Any = None
-        #: Sparse dimensions of its gradients; 0 if they are dense, as far as is known.
+        #: Sparse dimensions of its gradients; 0 if they are dense or not known yet.
         self.sparse_dims = 0
-        #: What stands for the gradient until there is one: programs expect zeros after
+        #: Zero gradient until the first backward pass: programs expect zeros after
         #: `DistributedOptimizer(…)`, also in parameters that are frozen before the first step.
         self.placeholder: Optional[torch.Tensor] = None
-        #: The hook's handle.
+        #: Handle of the hook.
         self.hook: Any = None
         if parameter.requires_grad and parameter.grad is None:
             self.placeholder = parameter.grad = torch.zeros_like(parameter)
 
     def drop_placeholder(self, gradient: torch.Tensor) -> None:
-        """The first gradient has been added to what is in ``grad``: a sparse one shall stay sparse."""
+        """Removes the placeholder from a first gradient that is sparse, so that it stays sparse."""
         if gradient.is_sparse and self.parameter.grad is self.placeholder:
             self.parameter.grad = gradient.clone()
         self.placeholder = None
 
     def is_missing(self) -> bool:
-        """Whether there is no gradient, as far as this rank knows."""
+        """Whether this rank has no gradient."""
         gradient = self.parameter.grad
         return gradient is None or gradient is self.placeholder
 
     def take_gradient(self) -> torch.Tensor:
-        """The gradient to reduce: zeros, if the backward passes have made none."""
+        """The gradient to reduce; zeros if there is none."""
         if self.is_missing():
             zeros = torch.zeros_like(self.parameter)
             self.parameter.grad = zeros.to_sparse(self.sparse_dims) if self.sparse_dims else zeros
@@ -187,7 +190,7 @@ class _Slot:
         return shipment.sent
 
     def unpack(self, compression: type[Compressor]) -> None:
-        """Leaves the result of what was sent in the gradient."""
+        """Writes the result of the shipment to the gradient."""
         gradient = self.gradient
         if self.shipment is None:
             self.put_gradient(gradient)
@@ -200,32 +203,32 @@ class _Slot:
         self.put_gradient(gradient)
 
     def put_gradient(self, gradient: torch.Tensor) -> None:
-        # Not so if it was taken away while it was being reduced.
+        # Unless the program removed it while it was being reduced.
         if self.parameter.grad is not gradient:
             self.parameter.grad = gradient
 
 
 
-#: Whose hook a parameter has, by its id: the optimizer's that was made last.
+#: By the id of a parameter, the slot whose hook it has: that of the last optimizer.
 _hooked: weakref.WeakValueDictionary[int, _Slot] = weakref.WeakValueDictionary()
 
 
 class _Group:
-    """Parameters whose gradients are reduced together, once all are there."""
+    """Parameters whose gradients are reduced together, once all are complete."""
 
     __slots__ = ("slots", "complete")
 
     def __init__(self, slots: list[_Slot]) -> None:
         self.slots = slots
-        #: How many of the gradients are there.
+        #: Number of complete gradients.
         self.complete = 0
 
 
 class Reducer:
-    """Reduces the gradients of the parameters that it is given (:meth:`add`).
+    """Reduces the gradients of the parameters added by :meth:`add`.
 
-    ``passes``: backward passes until a gradient is complete. ``predivide``: gradients are divided by it
-    before they are summed, and multiplied by it afterwards.
+    ``passes``: backward passes until a gradient is complete. ``predivide``: gradients are divided
+    by it before the sum and multiplied by it afterwards.
     """
 
     def __init__(
@@ -247,28 +250,28 @@ class Reducer:
         self.groups = groups
         self.sparse_as_dense = sparse_as_dense
         self.process_set = process_set
-        #: Whether backward passes are to leave gradients alone.
+        #: Whether backward passes only accumulate.
         self.is_paused = False
-        #: Whether a backward pass has been counted since gradients were reduced last.
+        #: Whether a backward pass was counted since gradients were last reduced.
         self.is_touched = False
         self._factors = (1.0 / predivide, predivide) if op == Average else (1.0, 1.0)
         self._slots: list[_Slot] = []
-        #: What the hooks sit on: a parameter does not keep it.
+        #: Nodes that the hooks are registered on; a parameter holds no reference to its node.
         self._accumulators: list[Any] = []
         self._formed: list[_Group] = []
-        #: The generation of ranks that the model has been compared with.
+        #: Generation of the ranks for which the models were compared.
         self._compared: Optional[int] = None
-        #: Complete gradients that wait for the comparison, in the order in which they came.
+        #: Complete gradients that wait for the comparison, in order.
         self._waiting: list[_Slot] = []
-        #: Submitted gradients, and lists of those that were submitted as a group or a batch.
+        #: Submitted gradients; lists for groups and batches.
         self._in_flight: list[Union[_Slot, list[_Slot]]] = []
-        #: Gradients that go with the next batch. Threads of the backward pass may add to it at once.
+        #: Gradients of the next batch. Threads of the backward pass may append concurrently.
         self._batch: deque[_Slot] = deque()
-        #: Whether the end of the backward pass under way sends the batch.
+        #: Whether a callback at the end of the current backward pass will send the batch.
         self._is_sent_at_end = False
 
     def add(self, parameters: Iterable[tuple[torch.Tensor, str]]) -> None:
-        """Takes these parameters in, by these names, and hooks them, those that are frozen now too."""
+        """Adds parameters with their names and registers their hooks, including frozen ones."""
         self._compared = None
         for parameter, name in parameters:
             if not (parameter.is_floating_point() or parameter.is_complex()):
@@ -277,21 +280,22 @@ class Reducer:
             self._slots.append(slot)
             former = _hooked.get(id(parameter))
             if former is not None:
-                former.hook.remove()  # else both would hand the gradient over, under one name
+                former.hook.remove()  # or both would submit the gradient, under one name
             _hooked[id(parameter)] = slot
             accumulator = _gradient_accumulator(parameter)
             slot.hook = accumulator.register_hook(self._hook(slot))
             self._accumulators.append(accumulator)
 
     def close(self) -> None:
-        """Removes the hooks. Whoever has made a reducer calls it in the end, as its hooks keep it alive."""
+        """Removes the hooks. The owner must call it, as the hooks hold references to the
+        reducer."""
         for slot in self._slots:
             slot.hook.remove()
         self._slots.clear()
         self._accumulators.clear()
 
     def set_passes(self, passes: int) -> None:
-        """Another number of backward passes, from now on."""
+        """Changes the number of backward passes."""
         self.passes = passes
         for slot in self._slots:
             slot.passes_left = passes
@@ -323,7 +327,7 @@ class Reducer:
         return on_gradient
 
     def _hand_over(self, slot: _Slot) -> None:
-        """The gradient is complete."""
+        """Handles a complete gradient."""
         if self._compared != _generation:
             self._waiting.append(slot)
             return
@@ -345,7 +349,7 @@ class Reducer:
             and not gradient.is_sparse
             and gradient.is_contiguous()
         ):
-            # As almost all are: it goes as it is.
+            # The usual case: the gradient itself is sent.
             slot.gradient = gradient
             if self._is_batched and gradient.is_cpu:
                 self._batch.append(slot)
@@ -393,7 +397,7 @@ class Reducer:
         dense = []
         for slot in slots:
             if self._goes_sparse(slot):
-                self._send(slot)  # what it sends has another size on each rank
+                self._send(slot)  # sparse: its size differs between ranks
             else:
                 dense.append(slot)
         if not dense:
@@ -408,11 +412,11 @@ class Reducer:
         self._in_flight.append(dense)
 
     def finish(self) -> None:
-        """Reduces what is not being reduced yet, and waits until the gradients of all ranks are in ``grad``.
+        """Reduces the remaining gradients and waits until all results are in ``grad``.
 
-        A parameter that requires a gradient and has none gets zeros, since other ranks may have one.
-        Parameters that are frozen now take no part. ValueError on all ranks, the first time, if the model is
-        not the same on all of them. After any exception the gradients' values are undefined.
+        A parameter that requires a gradient and has none gets zeros, since other ranks may have
+        one. Frozen parameters take no part. Raises ValueError on all ranks, the first time, if
+        their models differ. After an exception the gradients' values are undefined.
         """
         if not self._slots:
             return
@@ -430,7 +434,7 @@ class Reducer:
     def _send_rest(self) -> None:
         sent = sum(len(sent) if isinstance(sent, list) else 1 for sent in self._in_flight)
         if sent == len(self._slots):
-            return  # mostly: no parameter is left
+            return  # the usual case: nothing remains
 
         def is_wanted(slot: _Slot) -> bool:
             return slot.handle is None and (slot.passes_left < self.passes or slot.parameter.requires_grad)
@@ -444,7 +448,7 @@ class Reducer:
     def _wait(self) -> None:
         failure = None
         for sent in self._in_flight:
-            # All are waited for, whatever has become of others: nothing is left in flight for the next step.
+            # Waits for all, even after an error: nothing may be in flight in the next step.
             try:
                 self._wait_for(sent)
             except Exception as error:
@@ -456,7 +460,7 @@ class Reducer:
         if isinstance(sent, list):
             synchronize(sent[0].handle)
             for slot in sent:
-                # Looked at here, without a call: mostly there is nothing to do.
+                # Checked here to save a call: mostly there is nothing to do.
                 if slot.shipment is not None or slot.parameter.grad is not slot.gradient:
                     slot.unpack(self.compression)
         elif callable(sent.handle):
@@ -466,9 +470,9 @@ class Reducer:
             sent.unpack(self.compression)
 
     def forget(self) -> None:
-        """Nothing has been handed over, and no backward pass counted."""
+        """Resets the state to that before a backward pass."""
         passes = self.passes
-        for slot in self._slots:  # without a call for each: this is done in every step
+        for slot in self._slots:  # inlined: it runs in every step
             slot.passes_left = passes
             slot.gradient = slot.shipment = slot.handle = None
         for group in self._formed:
@@ -480,9 +484,9 @@ class Reducer:
         self.is_touched = False
 
     def _compare(self) -> bool:
-        """Compares the model with that of the other ranks, and hands over what has waited for it.
+        """Compares the models of the ranks, and submits the gradients that waited for it.
 
-        Returns false if ranks have joined, which will ask for it when they are back.
+        Returns false if ranks have joined; the comparison is then repeated later.
         """
         slots = sorted(self._slots, key=lambda slot: slot.name)
         for slot in slots:
@@ -494,7 +498,7 @@ class Reducer:
         parameters = {slot.name: described(slot.parameter) for slot in self._slots}
         answer = check_same_model(parameters, self.process_set, any(sparse_dims))
         if answer.has_sparse:
-            # Ranks without a gradient do not know yet of what kind it is.
+            # Ranks without a gradient do not know whether it is sparse.
             for slot, dims in zip(slots, largest(sparse_dims, self.process_set)):
                 slot.sparse_dims = dims
         self._form_groups()
@@ -508,7 +512,7 @@ class Reducer:
         self._formed = []
         if self.groups is None:
             return
-        # Ranks may have the parameters in another order; that of the set's first rank holds for all.
+        # Ranks may have the parameters in another order; that of the set's first rank is used.
         root = (self.process_set.ranks or [0])[0]
         names = [slot.name for slot in self._slots]
         names = broadcast_object(names, root, "model_check.order", self.process_set)
@@ -529,17 +533,17 @@ class Reducer:
                     slot.group = group
 
 
-#: Has a function called at the end of the backward pass under way, by torch.
+#: Registers a callback for the end of the current backward pass.
 _at_end_of_backward: Callable[[Callable[[], None]], None] = (
     torch.autograd.Variable._execution_engine.queue_callback
 )
 
 
 def _gradient_accumulator(parameter: torch.Tensor) -> Any:
-    """The node of the autograd graph that adds to ``parameter.grad``."""
+    """The node of the autograd graph that accumulates ``parameter.grad``."""
     is_frozen = not parameter.requires_grad
     if is_frozen:
-        parameter.requires_grad_(True)  # else it has none
+        parameter.requires_grad_(True)  # without it there is no node
     with torch.enable_grad():
         accumulator = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
     if is_frozen:

@@ -1,8 +1,8 @@
 """Batch normalization over the batches of all ranks, as if they were one.
 
-Of ``N`` values per channel in all, with ``n`` of them on a rank, whose mean is ``m`` and whose squared
-deviations from it add up to ``s`` (Chan, Golub, LeVeque, "Updating formulae and a pairwise algorithm for
-computing sample variances", 1979):
+With ``N`` values per channel in total, ``n`` of them on a rank, ``m`` their mean and ``s`` the sum
+of their squared deviations from ``m`` (Chan, Golub, LeVeque, "Updating formulae and a pairwise
+algorithm for computing sample variances", 1979):
 
     mean = Σ n·m / N        var = Σ (s + n·(m − mean)²) / N
 
@@ -10,8 +10,8 @@ and with ``x̂ = (x − mean) / σ``, ``σ² = var + eps``, and ``g`` the gradie
 
     ∂x = weight / σ · (g − Σg / N − x̂ · Σ(g·x̂) / N)        ∂weight = Σ g·x̂        ∂bias = Σ g
 
-where the sums of ``∂x`` are those of all ranks, and those of ``∂weight`` and ``∂bias`` the rank's own: what
-averages other parameters' gradients averages these.
+The sums in ``∂x`` are over all ranks; ``∂weight`` and ``∂bias`` are the rank's own sums, to be
+averaged like the gradients of other parameters.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from .mpi_ops import Sum, allgather, allreduce_, size
 
 
 class SyncBatchNorm(_BatchNorm):
-    """``torch.nn.BatchNorm1d``, ``2d`` or ``3d`` over the batches of all ranks, which may differ in size.
+    """``torch.nn.BatchNorm1d``, ``2d`` or ``3d`` over the batches of all ranks, which may differ in
+    size.
 
-    Input and output: ``batch × num_features × …``, at least two dimensions, of float16, bfloat16, float32 or
-    float64. In training all ranks call it; in evaluation it works on the rank's own input alone.
+    Input and output: ``batch × num_features × …``, at least two dimensions, of float16, bfloat16,
+    float32 or float64. In training all ranks call it; in evaluation it uses only the rank's own
+    input.
     """
 
     def _check_input_dim(self, input: torch.Tensor) -> None:
@@ -34,14 +36,14 @@ class SyncBatchNorm(_BatchNorm):
             raise ValueError(f"expected at least 2D input (got {input.dim()}D input)")
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """Normalizes, and in training moves the running statistics."""
+        """Normalizes; in training also updates the running statistics."""
         if not self.training or size() == 1:
             return super().forward(input)
         self._check_input_dim(input)
         with torch.no_grad():
             mean, var, count = _statistics(input)
             if count < 2:
-                raise ValueError(f"training wants more than one value per channel; there is {count}")
+                raise ValueError(f"training needs more than one value per channel; there is {count}")
             if self.running_mean is not None:
                 self._move_running_statistics(mean, var * (count / (count - 1)))
         return _SyncBatchNorm.apply(input, self.weight, self.bias, mean, torch.rsqrt(var + self.eps), count)
@@ -54,7 +56,7 @@ class SyncBatchNorm(_BatchNorm):
 
 
 class _SyncBatchNorm(torch.autograd.Function):
-    """Normalizes by the statistics of all ranks."""
+    """Normalizes with the statistics of all ranks."""
 
     @staticmethod
     def forward(ctx, input, weight, bias, mean, inverse_deviation, count):
@@ -75,12 +77,13 @@ class _SyncBatchNorm(torch.autograd.Function):
         others = _all_but_channel(g)
         sum_g = g.sum(others)
         sum_g_x_hat = (g * x_hat).sum(others)
-        # Torch gives them the dtype of their parameters.
+        # Torch converts them to the dtype of the parameters.
         grad_weight = sum_g_x_hat if weight is not None else None
         grad_bias = sum_g if weight is not None else None
         grad_input = None
         if ctx.needs_input_grad[0]:
-            # By a name that tells the shape, so that layers that share it share what the ranks know of it.
+            # The name contains the shape, so that layers of equal shape share one entry of the
+            # response cache.
             name = f"sync_batch_norm.backward.{mean.numel()}"
             sums = allreduce_(torch.cat([sum_g, sum_g_x_hat]), name=name, op=Sum) / ctx.count
             mean_g, mean_g_x_hat = sums.chunk(2)
@@ -91,7 +94,8 @@ class _SyncBatchNorm(torch.autograd.Function):
 
 
 def _statistics(input: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, int]:
-    """Mean and variance of the channels over all ranks, and how many values each has; at least in float32."""
+    """Mean and variance of each channel over all ranks, and the number of values; at least
+    float32."""
     x = input.to(torch.promote_types(input.dtype, torch.float32))
     channels = x.shape[1]
     others = _all_but_channel(x)
@@ -116,5 +120,5 @@ def _all_but_channel(x: torch.Tensor) -> list[int]:
 
 
 def _by_channel(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """Values per channel, in the shape that combines with tensors like this."""
+    """Values per channel, in a shape that broadcasts with ``like``."""
     return values.view(1, -1, *[1] * (like.dim() - 2))

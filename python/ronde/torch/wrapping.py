@@ -1,4 +1,5 @@
-"""An optimizer made anew as a distributed one, of a class derived from its own, over the same parameters."""
+"""Creation of a distributed optimizer from another optimizer: a subclass with the same
+parameters."""
 
 from __future__ import annotations
 
@@ -14,17 +15,20 @@ from torch.optim import Optimizer
 
 @functools.lru_cache(maxsize=None)
 def distributed_class(mixin: type, wrapped: type[Optimizer]) -> Any:
-    """The class ``wrapped``, under its own name, with the methods of ``mixin`` in front of its own."""
-    # By the module programs tell a distributed optimizer: Lightning looks for "horovod" in the class's `str`.
+    """Returns a subclass of ``wrapped`` with the same name, whose methods come from ``mixin``
+    first."""
+    # Programs identify a distributed optimizer by module: Lightning looks for "horovod" in the
+    # class's `str`.
     package = "horovod" if "horovod" in sys.modules else "ronde"
     attributes = {"__module__": f"{package}.torch.optimizer", "__doc__": wrapped.__doc__}
     return type(wrapped.__name__, (mixin, wrapped), attributes)
 
 
 def construct(optimizer: Optimizer, wrapped: Optimizer) -> None:
-    """Makes ``optimizer``, of a class derived from that of ``wrapped``, from what ``wrapped`` was made from.
+    """Initializes ``optimizer``, of a subclass of that of ``wrapped``, with the arguments of
+    ``wrapped``.
 
-    The groups are shared: whoever changes a learning rate there changes it here. The state is a new one.
+    The parameter groups are shared, so a changed learning rate applies to both. The state is new.
     """
     kind: Any = type(wrapped)
     parameters = inspect.signature(kind.__init__).parameters.values()
@@ -34,25 +38,26 @@ def construct(optimizer: Optimizer, wrapped: Optimizer) -> None:
     try:
         kind.__init__(optimizer, wrapped.param_groups, **options)
     except TypeError:
-        # The class takes more than an optimizer tells of itself. A copy lacks only a state made in advance.
+        # The class needs arguments that the optimizer does not keep. So copy it, except its state.
         attributes = dict(vars(wrapped), state=defaultdict(dict))
-        attributes.pop("step", None)  # a scheduler's, bound to `wrapped`
+        attributes.pop("step", None)  # set by a scheduler, bound to `wrapped`
         optimizer.__dict__.update(attributes)
 
 
 def rebuild(mixin: type, wrapped: type[Optimizer]) -> Optimizer:
-    """What ``pickle`` and ``copy`` begin with: an instance whose attributes ``__setstate__`` then sets."""
+    """First step of ``pickle`` and ``copy``: an instance whose attributes ``__setstate__`` sets."""
     kind: Any = distributed_class(mixin, wrapped)
     return kind.__new__(kind)
 
 
 def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
-    """All parameters of the optimizer, by group."""
+    """All parameters of the optimizer, group by group."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def default_names(optimizer: _Optimizer, first_group: int = 0) -> dict[torch.Tensor, str]:
-    """Names of parameters that nobody has named, from this group on: their places in the optimizer's groups."""
+    """Default names of parameters, from ``first_group`` on: their positions in the optimizer's
+    groups."""
     return {
         parameter: f"allreduce.noname.{number}.{index}"
         for number, group in enumerate(optimizer.param_groups[first_group:], first_group)
@@ -63,9 +68,10 @@ def default_names(optimizer: _Optimizer, first_group: int = 0) -> dict[torch.Ten
 def names_by_parameter(
     optimizer: Optimizer, named_parameters: Optional[Iterable[tuple[str, torch.Tensor]]]
 ) -> dict[torch.Tensor, str]:
-    """The names of the parameters, of the optimizer's and of others that ``named_parameters`` has.
+    """Names of the optimizer's parameters and of others in ``named_parameters``.
 
-    ValueError for entries that are not tuples, for names that come twice, and for parameters without a name.
+    Raises ValueError for entries that are not tuples, duplicate names, and parameters without a
+    name.
     """
     if named_parameters is None:
         return default_names(optimizer)
@@ -94,7 +100,7 @@ def names_by_parameter(
 
 
 def positive(passes: int) -> int:
-    """``backward_passes_per_step``, as it is; ValueError if it is not positive."""
+    """Returns ``backward_passes_per_step``; ValueError if it is not positive."""
     if passes <= 0:
         raise ValueError(f"backward_passes_per_step must be positive, not {passes}")
     return passes

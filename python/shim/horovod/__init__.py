@@ -1,6 +1,6 @@
-"""Horovod's package name, provided by Ronde: `horovod.torch` is the module `ronde.torch` itself, and so on.
+"""Horovod's package name, provided by Ronde: `horovod.torch` is the module `ronde.torch`.
 
-Not here: TensorFlow, Keras, MXNet, Spark and Ray.
+Not included: TensorFlow, Keras, MXNet, Spark and Ray.
 """
 
 import importlib
@@ -11,7 +11,7 @@ from . import _alias, _conflict
 _conflict.refuse()
 _alias.install()
 
-from horovod.runner import run  # noqa: E402  (it takes the alias)
+from horovod.runner import run  # noqa: E402  (uses the alias)
 from horovod.runner.launch import horovod_version  # noqa: E402
 
 __all__ = ["__version__", "run"]
@@ -20,7 +20,7 @@ __version__: str = horovod_version()
 
 
 def __getattr__(name: str) -> Any:
-    # Programs ask whether there is horovod.torch after no more than `import horovod`.
+    # Programs may access horovod.torch after only `import horovod`.
     if name in ("common", "torch"):
         try:
             return importlib.import_module(f"horovod.{name}")

@@ -1,7 +1,7 @@
-"""`horovod.X` as another name for the module `ronde.X`.
+"""Alias `horovod.X` for the module `ronde.X`.
 
-One module object under two names, so that a class is the same class whichever name it was imported by, and
-what a test replaces under one name is replaced under the other.
+Both names refer to one module object, so that classes are identical under both names, and a
+patch of one name applies to both.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Optional, Sequence
 _OURS = ("common", "runner", "torch")
 _ABSENT = ("_keras", "data", "keras", "mxnet", "ray", "spark", "tensorflow")
 
-# Parts of Horovod's own launcher, which starts and connects its processes in other ways than
-# Ronde's.
+# Parts of Horovod's launcher that Ronde does not have, as it starts and connects processes
+# differently.
 _LAUNCHER = (
     "runner.common.service",
     "runner.common.util.network",
@@ -43,8 +43,8 @@ _LAUNCHER = (
 
 
 def install() -> None:
-    """Puts the alias before all other finders, which would load the files of `ronde` a second time under the
-    other name.
+    """Installs the alias before all other finders, which would load the files of `ronde` a second
+    time under the other name.
     """
     sys.meta_path.insert(0, _Finder())
 
@@ -86,6 +86,5 @@ class _Loader(importlib.abc.Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # It has been executed under its own name. The import system has just given it the spec of the other
-        # one.
+        # It was executed under its own name. The import system has just replaced its spec.
         module.__spec__ = self._own_spec

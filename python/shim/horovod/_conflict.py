@@ -1,10 +1,11 @@
-"""Two distributions that provide one package, and which of them to uninstall."""
+"""Check that Horovod itself is not installed beside this package."""
 
 from importlib import metadata
 
 
 def refuse() -> None:
-    """Raises ImportError if Horovod itself is installed: its files and these would be one package of both."""
+    """Raises ImportError if Horovod is installed: both distributions provide the package
+    `horovod`."""
     try:
         other = metadata.distribution("horovod")
     except metadata.PackageNotFoundError:

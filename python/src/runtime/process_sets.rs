@@ -1,4 +1,4 @@
-//! Process sets by number, as Python knows them.
+//! Process sets by number, as Python functions.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) fn unknown(id: u32) -> PyErr {
     ))
 }
 
-/// Makes the process set of `ranks`, on all ranks at once; its number.
+/// Creates the process set of `ranks`, called by all ranks; returns its number.
 #[pyfunction]
 #[pyo3(signature = (ranks, /))]
 pub(crate) fn add_process_set(py: Python<'_>, ranks: Vec<usize>) -> PyResult<u32> {
@@ -23,7 +23,8 @@ pub(crate) fn add_process_set(py: Python<'_>, ranks: Vec<usize>) -> PyResult<u32
     set.map(|set| set.id()).map_err(|error| raise(py, &error))
 }
 
-/// Removes a process set, on all ranks at once; false if there is none of this number, or it is that of all ranks.
+/// Removes a process set, called by all ranks. False for an unknown number and for the set of all
+/// ranks.
 #[pyfunction]
 #[pyo3(signature = (id, /))]
 pub(crate) fn remove_process_set(py: Python<'_>, id: u32) -> PyResult<bool> {
@@ -39,14 +40,14 @@ pub(crate) fn remove_process_set(py: Python<'_>, id: u32) -> PyResult<bool> {
     }
 }
 
-/// The process sets there are, with their ranks.
+/// The process sets with their ranks.
 #[pyfunction]
 pub(crate) fn process_sets() -> PyResult<BTreeMap<u32, Vec<usize>>> {
     let sets = context()?.process_sets();
     Ok(sets.iter().map(|set| (set.id(), set.ranks().to_vec())).collect())
 }
 
-/// This process's place in a set; none if it is not one of its ranks.
+/// This process's rank within a set; None if it is not a member.
 #[pyfunction]
 #[pyo3(signature = (id, /))]
 pub(crate) fn process_set_rank(id: u32) -> PyResult<Option<usize>> {

@@ -1,9 +1,9 @@
-"""What tests that start processes of their own share."""
+"""Configuration of the tests that start processes."""
 
 import signal
 
 
 def pytest_configure():
-    """Lets SIGINT interrupt what the tests start, also where a shell has it ignored in the background."""
+    """Enables SIGINT in child processes, also where a shell ignores it for background jobs."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,8 +1,8 @@
-"""What tests of processes share."""
+"""Helpers for tests of processes."""
 
 import time
 
-SECONDS = 60  # a deadline with slack: starting Python on a busy machine takes a while
+SECONDS = 60  # a generous deadline: starting Python on a busy machine takes a while
 
 
 def wait_until(condition):
@@ -13,7 +13,7 @@ def wait_until(condition):
 
 
 def is_alive(pid):
-    """Whether the process runs. One that has ended and that nobody has reaped does not."""
+    """Whether the process runs; a zombie does not."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
@@ -22,10 +22,10 @@ def is_alive(pid):
 
 
 def all_written(paths):
-    """Whether all files are there, and not empty."""
+    """Whether all files exist and are not empty."""
     return all(path.exists() and path.read_text() for path in paths)
 
 
 def none_alive(paths):
-    """Whether none of the processes runs whose numbers stand in the files."""
+    """Whether no process runs whose number is in one of the files."""
     return not any(is_alive(int(path.read_text())) for path in paths)

@@ -1,4 +1,5 @@
-"""The `ronde` program as a Python process: exit codes, output, signals, and what becomes of the ranks."""
+"""The `ronde` program as a Python process: exit codes, output, signals, and the end of the
+ranks."""
 
 import os
 import signal
@@ -68,8 +69,8 @@ time.sleep(600)
 
 
 def test_a_killed_launcher_leaves_no_rank_behind(tmp_path):
-    # The rank's child is not the launcher's own: only the guard, which the launcher starts as this same
-    # program, ends it.
+    # The launcher does not know the rank's child; only the guard, a second process of the launcher,
+    # can end it.
     code = """
 import subprocess, sys
 child = subprocess.Popen(["sleep", "600"])
@@ -89,7 +90,7 @@ child.wait()
 
 
 def test_an_ignored_interrupt_stays_ignored(tmp_path):
-    # As with nohup: the job outlives the signal.
+    # As with nohup: the job survives the signal.
     code = "import sys, time; open(sys.argv[1], 'w').close(); time.sleep(1)"
     program = subprocess.Popen(
         [*PROGRAM, "run", "-np", "1", *python(code), f"{tmp_path}/started"],

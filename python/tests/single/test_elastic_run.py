@@ -10,7 +10,8 @@ pytest.importorskip("torch")
 
 
 def joined_again():
-    """Trains to the tenth step, with an error on the way and a change of hosts; what the ranks have seen."""
+    """Trains ten steps with an error and a change of hosts in between; returns a log of the
+    steps."""
     import torch
 
     import ronde.torch as hvd
@@ -38,7 +39,7 @@ def joined_again():
             state.samples = state.samples + [sample]
             sampler.record_batch(0, 1)
             if seen.count("joined") == 0 and state.step == 5:
-                # The ranks disagree: an error on all of them.
+                # The shapes differ between ranks: an error on all of them.
                 hvd.allreduce(torch.ones(1 + hvd.rank()), name="planted")
             if state.step in (3, 7):
                 if seen.count("joined") == 1 and hvd.rank() == 1:
@@ -58,15 +59,16 @@ def test_a_job_joins_again_after_errors_and_changes_of_hosts():
     results = ronde.run(joined_again, num_proc=2)
     assert len(results) == 2
     for rank, (seen, samples, weights) in enumerate(results):
-        # The error comes two steps after a commit; the change of hosts is heard of by a commit.
+        # The error comes two steps after a commit; the change of hosts is noticed by a commit.
         assert seen == [0, 1, 2, 3, 4, "joined", 3, 4, 5, 6, "joined", 7, 8, 9]
-        # After the error, what rank 0 had committed; after the change, which only removed hosts, one's own.
+        # After the error, the samples of rank 0's commit; after the change, which only removed
+        # hosts, the rank's own.
         assert samples == [0, 2, 4, *range(6 + rank, 20 + rank, 2)]
         assert weights[0] == weights[1]
 
 
-def lonely():
-    """A rank whose peer has gone for good."""
+def after_losing_a_rank():
+    """A rank whose peer has ended for good."""
     import os
 
     import torch
@@ -88,5 +90,5 @@ def lonely():
 def test_a_job_that_has_lost_a_rank_ends():
     begin = time.monotonic()
     with pytest.raises(ronde.runner.JobError):
-        ronde.run(lonely, num_proc=2, start_timeout=10)
+        ronde.run(after_losing_a_rank, num_proc=2, start_timeout=10)
     assert time.monotonic() - begin < SECONDS

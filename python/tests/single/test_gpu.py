@@ -1,7 +1,7 @@
-"""Tensors on a GPU, handed to the extension module.
+"""Tensors on a GPU, passed directly to the extension module.
 
-Where there is no GPU, libcuda and libnccl are those of tests/fake_cuda, and a stand-in has of a tensor what the extension
-asks for; with TEST_RONDE_GPU=real the tensors are torch's, on device 0.
+Without a GPU, libcuda and libnccl are those of tests/fake_cuda, and a stand-in class has the tensor
+attributes that the extension reads; with TEST_RONDE_GPU=real, tensors are torch's, on device 0.
 """
 
 import os
@@ -99,7 +99,7 @@ REAL = """
 
 
 def run(body, **environment):
-    """Runs ``body`` in a process that has a GPU, or what does as one; gives what it prints."""
+    """Runs ``body`` in a process with a GPU, real or fake; returns its output."""
     if not IS_REAL:
         folder = os.environ.get("TEST_RONDE_FAKE_CUDA", str(ROOT / "target/tmp/fake_cuda"))
         built = subprocess.run([str(ROOT / "tests/fake_cuda/build"), folder], capture_output=True, text=True)

@@ -1,11 +1,12 @@
-"""What happens to whole processes: outside of a job, in one after another, forked, interrupted, abandoned."""
+"""Lifecycle of processes: outside of a job, several jobs in turn, forked, interrupted,
+abandoned."""
 
 import os
 import subprocess
 import sys
 import textwrap
 
-SECONDS = 120  # a deadline with slack: starting torch on a busy machine takes a while
+SECONDS = 120  # a generous deadline: starting torch on a busy machine takes a while
 
 PREAMBLE = """
 import os, pathlib, pickle, signal, sys, threading, time, warnings
@@ -16,7 +17,8 @@ from ronde.torch import HorovodInternalError
 
 
 def run(program, *, ranks=None, folder=None, **environment):
-    """Runs a program, in ranks or on its own; the outcome, with output and errors in one text."""
+    """Runs a program, in ranks or alone; returns the finished process, with output and errors
+    joined."""
     program = PREAMBLE + textwrap.dedent(program)
     command = [sys.executable, "-c", program]
     if ranks:

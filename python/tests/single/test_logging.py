@@ -1,4 +1,4 @@
-"""What the runtime warns of, in Python's logging: for programs that have set that up."""
+"""The runtime's warnings in Python's logging, for programs that have configured it."""
 
 import os
 import subprocess
@@ -46,7 +46,7 @@ def test_the_loggers_level_counts():
 
 
 @pytest.mark.parametrize("setup, level", [("", ""), (RECORDS, "warning")])
-def test_who_has_not_set_it_up_or_asks_for_horovods_lines_gets_these(setup, level):
+def test_without_logging_or_with_a_log_level_the_lines_are_horovods(setup, level):
     done = run(setup, HOROVOD_LOG_LEVEL=level)
     assert "[0]: HOROVOD_HIERARCHICAL_ALLREDUCE without effect" in done.stderr and done.stderr.startswith("[")
     assert done.stdout == ""

@@ -1,4 +1,5 @@
-"""Modules of `horovod.runner` and `horovod.common` that programs and integrations import, by both names."""
+"""Modules of `horovod.runner` and `horovod.common` that programs and integrations import, by both
+names."""
 
 import argparse
 import importlib
@@ -228,7 +229,7 @@ def test_hosts_that_cool_down(monkeypatch):
             discovery.HostManager(found, cooldown_range=wrong)
 
 
-def test_elastic_settings_leave_the_discovery_here():
+def test_pickled_elastic_settings_have_no_discovery():
     made = ElasticSettings(discovery.FixedHosts({}), 1, 4, 600, None, num_proc=2, verbose=2)
     assert made.elastic and made.min_num_proc == 1 and made.num_proc == 2
     copy = pickle.loads(pickle.dumps(made))
@@ -277,7 +278,7 @@ def test_much_output_and_closed_streams():
     assert safe_shell_exec.execute("yes | head -c 3000000", stdout=closed) == 0
 
 
-# Leaves a daemon, too, whose parent is gone; each says its number.
+# Also starts a daemon whose parent has ended; each process writes its number.
 TREE = """
 sh -c 'echo $$ > {0}/pid0; exec sleep 600' &
 (setsid sh -c 'echo $$ > {0}/pid1; exec sleep 600' &)

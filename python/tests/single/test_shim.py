@@ -13,7 +13,7 @@ SHIM = Path(__file__).resolve().parents[2] / "shim"
 
 
 def python(*words, folders=()):
-    """A Python process that finds the shim, and what is in `folders` before it."""
+    """Runs Python with the shim in its search path, after `folders`."""
     paths = [*map(str, folders), str(SHIM), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(
@@ -28,7 +28,7 @@ def check(code, **options):
 
 
 def horovodrun(*words):
-    # What the console script does.
+    # As the console script does.
     code = "import sys; from horovod.runner.launch import run_commandline; sys.exit(run_commandline())"
     return python("-c", code, *words)
 

@@ -4,7 +4,7 @@ use super::*;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Rank 0's clock, as a function of this rank's: what is to be found out.
+/// True relation of rank 0's clock to this rank's, which the estimator has to find.
 #[derive(Clone, Copy, Debug)]
 struct Truth {
     offset_ns: i64,
@@ -17,7 +17,7 @@ impl Truth {
         nanos(i128::from(own.0) + i128::from(self.offset_ns) + grown.div_euclid(BILLION))
     }
 
-    /// A round that begins at `sent`; the messages take `out` and `back`, ns.
+    /// A round that begins at `sent`; its messages take `out` and `back`, ns.
     fn round(&self, sent: Nanos, (out, back): (u64, u64)) -> Round {
         let stamped = sent + Duration::from_nanos(out);
         Round {
@@ -38,9 +38,10 @@ fn round(sent: u64, stamp: u64, received: u64) -> Round {
 }
 
 #[test]
-fn the_quickest_round_counts_and_is_off_by_half_of_it_at_most() {
+fn the_shortest_round_counts_and_its_error_is_at_most_half_its_time() {
     let mut estimator = Estimator::default();
-    // Rank 0 is 1000 ahead. The messages of the second round took 20 and 40, of the others more.
+    // Rank 0 is 1000 ns ahead. The messages of the second round took 20 and 40 ns, the others
+    // longer.
     let rounds = [
         round(100, 1150, 300),
         round(500, 1520, 560),
@@ -173,7 +174,8 @@ fn truths() -> impl Strategy<Value = Truth> {
 }
 
 proptest! {
-    /// Whatever the delays, the truth is within what is stated: at the measurement and until the next one.
+    /// Whatever the delays, the truth is within what is stated: at the measurement and until the
+    /// next one.
     #[test]
     fn the_true_offset_is_always_within_the_bound(
         truth in truths(),

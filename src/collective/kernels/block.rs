@@ -1,4 +1,5 @@
-//! The one loop of all kernels: block by block, read every rank's elements, combine them in registers, write.
+//! Loop that all kernels share: reads a block from every rank, combines the blocks in registers and
+//! writes the result.
 
 #![allow(unsafe_code)] // vector instructions, and elements at addresses
 
@@ -6,21 +7,22 @@
 use super::isa::F16c;
 use super::isa::{Baseline, Isa};
 
-/// Elements in a block: one AVX-512 register of f32, and few enough that the compiler unrolls every loop over them.
+/// Elements in a block: one AVX-512 register of f32, and few enough that the compiler unrolls every
+/// loop over them.
 pub(super) const LANES: usize = 16;
 
-/// Factors, `None` where they change nothing.
+/// Scale factors; `None` leaves the values unchanged.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scaling {
-    /// On every contribution.
+    /// Factor of every contribution.
     pub(super) prescale: Option<f64>,
     /// Number of ranks, for an average.
     pub(super) divisor: Option<u32>,
-    /// On the result.
+    /// Factor of the result.
     pub(super) postscale: Option<f64>,
 }
 
-/// One stretch of elements to combine. The pointers are as [`super::Reducer::combine`] demands them.
+/// Range of elements to combine. The pointers meet the requirements of [`super::Reducer::combine`].
 pub(super) struct Task<'a> {
     pub(super) sources: &'a [*const u8],
     pub(super) output: *mut u8,
@@ -32,20 +34,20 @@ pub(super) struct Task<'a> {
 /// A compiled kernel.
 pub(super) type Run = unsafe fn(&Task<'_>);
 
-/// How one (element type, operation) computes.
+/// Arithmetic of one element type under one operation.
 pub(super) trait Scheme {
-    /// As in memory.
+    /// Element in memory.
     type Element: Copy + Default;
-    /// As computed.
+    /// Element during the computation.
     type Accumulator: Copy;
 
-    /// A block from memory, as the accumulator's type.
+    /// Converts a block from memory to the accumulator's type.
     ///
     /// # Safety
     /// That of [`Isa`].
     unsafe fn widen<I: Isa>(block: &[Self::Element; LANES]) -> [Self::Accumulator; LANES];
 
-    /// `factor · x`.
+    /// Returns `factor · x`.
     fn prescale(x: Self::Accumulator, factor: f64) -> Self::Accumulator;
 
     /// Combines the result so far with the next rank's contribution.
@@ -54,14 +56,14 @@ pub(super) trait Scheme {
     /// Divides by the number of ranks and applies the postscale.
     fn finish(block: &mut [Self::Accumulator; LANES], scaling: &Scaling);
 
-    /// A block as it goes to memory.
+    /// Converts a block of results to the type in memory.
     ///
     /// # Safety
     /// That of [`Isa`].
     unsafe fn narrow<I: Isa>(block: &[Self::Accumulator; LANES]) -> [Self::Element; LANES];
 }
 
-/// One block: `read` fetches it from a source.
+/// Combines one block; `read` fetches it from a source.
 #[inline(always)]
 unsafe fn combine<I: Isa, S: Scheme>(
     task: &Task<'_>,
@@ -97,8 +99,8 @@ unsafe fn run<I: Isa, S: Scheme>(task: &Task<'_>) {
     let mut at = 0;
     while at + LANES <= task.elements {
         let offset = at * element_bytes;
-        // SAFETY: a whole block lies inside of every range (`Reducer::combine`), and every read of it comes before
-        // the writes, so that an output may be a source.
+        // SAFETY: a whole block lies inside every range (`Reducer::combine`), and every range is
+        // read before any is written, so an output may also be a source.
         unsafe {
             let result = combine::<I, S>(task, |source| {
                 source.add(offset).cast::<[S::Element; LANES]>().read_unaligned()
@@ -118,7 +120,8 @@ unsafe fn run<I: Isa, S: Scheme>(task: &Task<'_>) {
     }
     let (offset, rest_bytes) = (at * element_bytes, (task.elements - at) * element_bytes);
     if rest_bytes > 0 {
-        // SAFETY: the last `rest_bytes` of every range; the block is longer than that and on the stack.
+        // SAFETY: the last `rest_bytes` of every range; the block is longer than that and on the
+        // stack.
         unsafe {
             let result = combine::<I, S>(task, |source| {
                 let mut block = [S::Element::default(); LANES];
@@ -138,33 +141,34 @@ unsafe fn run<I: Isa, S: Scheme>(task: &Task<'_>) {
     }
 }
 
-/// The loop with the target's own instructions.
+/// Runs the loop with the baseline instructions of the target.
 ///
 /// # Safety
 /// That of [`super::Reducer::combine`].
 pub(super) unsafe fn run_baseline<S: Scheme>(task: &Task<'_>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run::<Baseline, S>(task) }
 }
 
-/// The loop for AVX2.
+/// Runs the loop with AVX2 instructions.
 ///
 /// # Safety
 /// That of [`super::Reducer::combine`], on a processor with AVX2 and F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,f16c")]
 pub(super) unsafe fn run_avx2<S: Scheme>(task: &Task<'_>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run::<F16c, S>(task) }
 }
 
-/// The loop for AVX-512.
+/// Runs the loop with AVX-512 instructions.
 ///
 /// # Safety
-/// That of [`super::Reducer::combine`], on a processor with AVX-512 F, BW, DQ and VL, AVX2 and F16C.
+/// That of [`super::Reducer::combine`], on a processor with AVX-512 F, BW, DQ and VL, AVX2 and
+/// F16C.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,f16c")]
 pub(super) unsafe fn run_avx512<S: Scheme>(task: &Task<'_>) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { run::<F16c, S>(task) }
 }

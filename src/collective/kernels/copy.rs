@@ -1,7 +1,7 @@
-//! Copies between private memory and the ring.
+//! Copies between private memory and the ring in shared memory.
 //!
-//! Not libc's: that changes its method with the length (`rep movsb`, non-temporal stores past a share of the cache), and
-//! knows nothing of lines that another core holds. Here the caller chooses.
+//! `memcpy` of libc selects its method by length (`rep movsb`, non-temporal stores above a share of
+//! the cache) and ignores cache lines that another core holds. Here the caller selects the method.
 
 #![allow(unsafe_code)] // vector instructions, and bytes at addresses
 
@@ -10,14 +10,15 @@ use super::Level;
 /// Bytes moved at a time: one cache line.
 const LINE_BYTES: usize = 64;
 
-/// Bytes taken at a time: they are still in the nearest cache when their lines are written.
+/// Bytes that [`Copier::take`] copies at a time: few enough that they are still in the L1 cache
+/// when their lines are written.
 const TAKE_BYTES: usize = 4 << 10;
 
-/// A shorter copy goes through the cache in any case: its edges, which share lines with what is beside it, and the fence
-/// would cost more than is gained.
+/// Shortest copy that bypasses the cache. For shorter copies, the unaligned edges and the fence
+/// cost more than bypassing saves.
 const STREAM_BYTES_MIN: usize = 4 << 10;
 
-/// Copies with the widest registers there are, or past the cache.
+/// Copies bytes with the widest registers of the processor, through the cache or past it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Copier {
     copy: unsafe fn(*const u8, *mut u8, usize),
@@ -25,7 +26,7 @@ pub(crate) struct Copier {
 }
 
 impl Copier {
-    /// The copy for `level`.
+    /// Returns the copier through the cache for `level`.
     pub(crate) fn new(level: Level) -> Self {
         match level {
             Level::Baseline => Self {
@@ -45,13 +46,14 @@ impl Copier {
         }
     }
 
-    /// The copy past the cache (non-temporal stores): no line of the target is read, nor fetched from another core, before
-    /// it is written, and then it is in no cache. Where the processor has no such stores, through the cache. Taking is
-    /// copying.
+    /// Returns the copier past the cache (non-temporal stores): no line of the target is read or
+    /// fetched from another core before it is written, and none is cached afterwards. Copies
+    /// through the cache where the processor has no such stores. [`take`](Self::take) is a plain
+    /// copy.
     pub(crate) fn streaming() -> Self {
         Self {
             copy: stream,
-            // SAFETY: the caller's promise, which covers a copy's.
+            // SAFETY: guaranteed by the caller of `take`, which requires more than a copy does.
             take: |source, target, bytes| unsafe { stream(source, target, bytes) },
         }
     }
@@ -59,20 +61,23 @@ impl Copier {
     /// Copies `bytes` bytes.
     ///
     /// # Safety
-    /// The source must be readable and the target writable for `bytes` bytes, and they must not overlap.
+    /// The source must be readable and the target writable for `bytes` bytes, and they must not
+    /// overlap.
     pub(crate) unsafe fn copy(&self, source: *const u8, target: *mut u8, bytes: usize) {
-        // SAFETY: the function was chosen for a level that this processor has; the rest is the caller's promise.
+        // SAFETY: the function was chosen for a level that this processor has; the caller
+        // guarantees the rest.
         unsafe { (self.copy)(source, target, bytes) }
     }
 
-    /// Copies `bytes` bytes and writes a byte of each of the source's cache lines back as it was, which makes the lines
-    /// this core's own. Another core that writes them next gets them faster from one that owns them than from itself and
-    /// one that shares them: a stream between two ranks runs 2 to 4 times as fast for it where their cores share no
-    /// cache, and within a few percent elsewhere (EPYC, 8 MB, µs: a broadcast 1860 → 450 and 265 → 257, an allgather in
-    /// place 1140 → 470 and 272 → 280).
+    /// Copies `bytes` bytes and then rewrites one byte of each cache line of the source with its
+    /// own value, so that this core owns the lines. Another core that writes them next gets them
+    /// faster from one owner than from a core that shares them with it: a stream between two ranks
+    /// runs 2 to 4 times as fast where their cores share no cache, and within a few percent
+    /// elsewhere (EPYC, 8 MB, µs: a broadcast 1860 → 450 and 265 → 257, an allgather in place 1140
+    /// → 470 and 272 → 280).
     ///
     /// # Safety
-    /// As for [`copy`](Self::copy), and nobody else may read or write the source meanwhile.
+    /// As for [`copy`](Self::copy), and no other thread or process may access the source meanwhile.
     pub(crate) unsafe fn take(&self, source: *mut u8, target: *mut u8, bytes: usize) {
         // SAFETY: as above.
         unsafe { (self.take)(source, target, bytes) }
@@ -84,7 +89,7 @@ unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
     let lines_bytes = bytes / LINE_BYTES * LINE_BYTES;
     let mut at = 0;
     while at < lines_bytes {
-        // SAFETY: a whole line lies inside of both ranges.
+        // SAFETY: a whole line lies inside both ranges.
         unsafe {
             let line = source.add(at).cast::<[u8; LINE_BYTES]>().read_unaligned();
             target.add(at).cast::<[u8; LINE_BYTES]>().write_unaligned(line);
@@ -100,11 +105,11 @@ unsafe fn take(source: *mut u8, target: *mut u8, bytes: usize) {
     let mut at = 0;
     while at < bytes {
         let block_bytes = TAKE_BYTES.min(bytes - at);
-        // SAFETY: the block lies inside of both ranges, which both may be written.
+        // SAFETY: the block lies inside both ranges, and both may be written.
         unsafe {
             copy(source.add(at), target.add(at), block_bytes);
             for line in (at..at + block_bytes).step_by(LINE_BYTES) {
-                // Volatile, as the compiler sees that this changes nothing.
+                // Volatile: the compiler would remove a store that does not change the value.
                 let byte = source.add(line);
                 byte.write_volatile(byte.read_volatile());
             }
@@ -115,7 +120,7 @@ unsafe fn take(source: *mut u8, target: *mut u8, bytes: usize) {
 
 #[cfg(not(target_arch = "x86_64"))]
 unsafe fn stream(source: *const u8, target: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { copy(source, target, bytes) }
 }
 
@@ -124,13 +129,14 @@ unsafe fn stream(source: *const u8, target: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
 
     if bytes < STREAM_BYTES_MIN {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         return unsafe { copy(source, target, bytes) };
     }
     let head = target.align_offset(LINE_BYTES).min(bytes);
     let tail = head + (bytes - head) / LINE_BYTES * LINE_BYTES;
-    // SAFETY: head, lines and tail make up both ranges; the target's lines are aligned. SSE2 is part of x86-64; wider
-    // stores were no faster (EPYC 9004), as a line leaves the processor as a whole anyway.
+    // SAFETY: head, lines and tail make up both ranges; the target's lines are aligned. SSE2 is
+    // part of x86-64; wider stores were no faster (EPYC 9004), because the processor writes a whole
+    // line at once in any case.
     unsafe {
         std::ptr::copy_nonoverlapping(source, target, head);
         for line in (head..tail).step_by(LINE_BYTES) {
@@ -140,22 +146,23 @@ unsafe fn stream(source: *const u8, target: *mut u8, bytes: usize) {
             }
         }
         std::ptr::copy_nonoverlapping(source.add(tail), target.add(tail), bytes - tail);
-        // These stores are ordered with nothing else, not even with the release that publishes them.
+        // Non-temporal stores are not ordered with other stores, not even with the release that
+        // publishes the data.
         _mm_sfence();
     }
 }
 
-/// Both loops with the target's own instructions, and for what else there is.
+/// Compiles both loops for one set of target features.
 macro_rules! compiled {
     ($($copy:ident, $take:ident: $(#[$attribute:meta])*;)*) => {$(
         $(#[$attribute])*
         unsafe fn $copy(source: *const u8, target: *mut u8, bytes: usize) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { copy(source, target, bytes) }
         }
         $(#[$attribute])*
         unsafe fn $take(source: *mut u8, target: *mut u8, bytes: usize) {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { take(source, target, bytes) }
         }
     )*};
@@ -173,7 +180,7 @@ mod tests {
     #[test]
     fn every_length_and_skew() {
         const BYTES: usize = 9000;
-        const BLOCK: usize = TAKE_BYTES; // where streaming begins, too
+        const BLOCK: usize = TAKE_BYTES; // also the shortest streaming copy
         const { assert!(BLOCK == STREAM_BYTES_MIN) };
         let original: Vec<u8> = (0..BYTES).map(|x| (x % 251) as u8).collect();
         let through_cache = Level::available().into_iter().map(Copier::new);

@@ -1,4 +1,5 @@
-//! Floating point: f32 and f64 in their own type, f16 and bf16 in f32 with one rounding at the end.
+//! Floating-point arithmetic: f32 and f64 in their own type, f16 and bf16 in f32 with one rounding
+//! at the end.
 
 #![allow(unsafe_code)] // vector instructions
 
@@ -11,9 +12,9 @@ use super::block::{LANES, Scaling, Scheme};
 use super::isa::Isa;
 use super::op::Op;
 
-/// A float that computes in its own type.
+/// Float that computes in its own type.
 pub(super) trait Real: Copy + Default + Mul<Output = Self> + Div<Output = Self> {
-    /// The nearest value to `x`.
+    /// Returns the value nearest to `x`.
     fn nearest(x: f64) -> Self;
 }
 
@@ -37,7 +38,7 @@ fn finish<R: Real>(block: &mut [R; LANES], scaling: &Scaling) {
     if let Some(size) = scaling.divisor {
         let size_f64 = f64::from(size);
         if size.is_power_of_two() {
-            // Exact, hence the same bits as the division, and cheaper.
+            // The reciprocal of a power of two is exact: same bits as a division, and cheaper.
             let reciprocal = R::nearest(size_f64.recip());
             for x in block.iter_mut() {
                 *x = *x * reciprocal;
@@ -57,7 +58,7 @@ fn finish<R: Real>(block: &mut [R; LANES], scaling: &Scaling) {
     }
 }
 
-/// f32 or f64 under the operation `O`.
+/// Scheme of f32 or f64 under the operation `O`.
 pub(super) struct Plain<E, O>(PhantomData<(E, O)>);
 
 impl<E: Real, O: Op<E>> Scheme for Plain<E, O> {
@@ -86,14 +87,14 @@ impl<E: Real, O: Op<E>> Scheme for Plain<E, O> {
     }
 }
 
-/// A 16-bit float.
+/// 16-bit float.
 pub(super) trait Half: Copy + Default {
-    /// To f32, exact.
+    /// Converts to f32, exactly.
     ///
     /// # Safety
     /// That of [`Isa`].
     unsafe fn widen<I: Isa>(block: &[Self; LANES]) -> [f32; LANES];
-    /// From f32, to nearest even.
+    /// Converts from f32, rounding to nearest even.
     ///
     /// # Safety
     /// That of [`Isa`].
@@ -120,8 +121,8 @@ impl Half for bf16 {
     }
     #[inline(always)]
     unsafe fn narrow<I: Isa>(block: &[f32; LANES]) -> [Self; LANES] {
-        // Branch-free, unlike the conversion of the crate `half`, so that it becomes vector code. The instruction
-        // VCVTNEPS2BF16 is no choice: it takes denormals for zero.
+        // Branch-free, so that it compiles to vector code, unlike the conversion of the crate
+        // `half`. The instruction VCVTNEPS2BF16 cannot be used: it treats denormals as zero.
         block.map(|x| {
             let bits = x.to_bits();
             let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
@@ -131,7 +132,7 @@ impl Half for bf16 {
     }
 }
 
-/// f16 or bf16 under the operation `O`, computed in f32.
+/// Scheme of f16 or bf16 under the operation `O`, computed in f32.
 pub(super) struct Halved<E, O>(PhantomData<(E, O)>);
 
 impl<E: Half, O: Op<f32>> Scheme for Halved<E, O> {

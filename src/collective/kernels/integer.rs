@@ -1,4 +1,4 @@
-//! Integers: wrapping sums and products, exact averages, scale factors by way of f64.
+//! Integer arithmetic: wrapping sums and products, exact averages, scale factors in f64.
 
 #![allow(unsafe_code)] // vector instructions
 
@@ -8,17 +8,17 @@ use super::block::{LANES, Scaling, Scheme};
 use super::isa::Isa;
 use super::op::Op;
 
-/// An integer element.
+/// Integer element type.
 pub(super) trait Integer: Copy + Default {
-    /// Signed, and wide enough for the sum over 65535 ranks, far more than there can be.
+    /// Signed type that holds the sum over 65535 ranks, more than a job can have.
     type Wide: Copy + std::ops::Add<Output = Self::Wide>;
-    /// The same value, wide.
+    /// Converts to the wide type.
     fn widen(self) -> Self::Wide;
-    /// The same value, which fits.
+    /// Converts a value that fits from the wide type.
     fn narrow(wide: Self::Wide) -> Self;
-    /// `wide / size`, toward zero.
+    /// Returns `wide / size`, rounded toward zero.
     fn quotient(wide: Self::Wide, size: u32) -> Self::Wide;
-    /// `factor · self / size`, toward zero, saturated to this type.
+    /// Returns `factor · wide / size`, rounded toward zero and saturated to this type.
     fn scaled(wide: Self::Wide, factor: f64, size: u32) -> Self::Wide;
 }
 
@@ -36,7 +36,7 @@ macro_rules! integer {
             }
             #[inline(always)]
             fn scaled(wide: $wide, factor: f64, size: u32) -> $wide {
-                // `as` from a float truncates, saturates and takes NaN for 0.
+                // `as` from a float truncates, saturates and converts NaN to 0.
                 <$wide>::from((wide as f64 * factor / f64::from(size)) as Self)
             }
         }
@@ -44,7 +44,7 @@ macro_rules! integer {
 }
 integer!(u8 => i32, i8 => i32, i16 => i32, i32 => i64, i64 => i128);
 
-/// An integer under the operation `O`, in its own width.
+/// Scheme of an integer under the operation `O`, in its own width.
 pub(super) struct Whole<E, O>(PhantomData<(E, O)>);
 
 impl<E: Integer, O: Op<E>> Scheme for Whole<E, O> {
@@ -77,7 +77,7 @@ impl<E: Integer, O: Op<E>> Scheme for Whole<E, O> {
     }
 }
 
-/// The average of integers: summed wide, cut off once.
+/// Scheme of integer averages: summed in the wide type, truncated once.
 pub(super) struct Averaged<E>(PhantomData<E>);
 
 impl<E: Integer> Scheme for Averaged<E> {

@@ -1,4 +1,5 @@
-//! Instruction sets: which one this processor has, and the f16 conversions that differ among them.
+//! Instruction sets: detects those of this processor and implements the f16 conversions that differ
+//! among them.
 
 #![allow(unsafe_code)] // vector instructions
 
@@ -7,21 +8,21 @@ use half::f16;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::{_MM_FROUND_TO_NEAREST_INT, _mm256_cvtph_ps, _mm256_cvtps_ph};
 
-/// An instruction set that kernels are compiled for. All give the same bits.
+/// Instruction set that kernels are compiled for. All of them give the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// What every processor of the target has: SSE2, NEON.
+    /// Baseline of the target: SSE2 or NEON.
     Baseline,
     /// AVX2 and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// AVX-512 F, BW, DQ, VL, and the above.
+    /// AVX-512 F, BW, DQ and VL, in addition to AVX2 and F16C.
     #[cfg(target_arch = "x86_64")]
     Avx512,
 }
 
 impl Level {
-    /// The best level of this processor.
+    /// Returns the highest level of this processor.
     pub(crate) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -39,7 +40,7 @@ impl Level {
         Self::Baseline
     }
 
-    /// Every level that this processor has.
+    /// Returns all levels of this processor.
     #[cfg(test)]
     pub(crate) fn available() -> Vec<Self> {
         let mut levels = vec![Self::Baseline];
@@ -53,19 +54,19 @@ impl Level {
     }
 }
 
-/// What a kernel needs from an instruction set beyond what the compiler finds by itself.
+/// Operations for which the compiler does not find the best instructions by itself.
 ///
 /// # Safety
-/// The methods may use instructions that only a processor of this level has: call them below a function with the
-/// `target_feature`s of that level.
+/// The methods may use instructions that only a processor of this level has: they are to be called
+/// from a function with the `target_feature`s of that level.
 pub(super) trait Isa {
-    /// f16 to f32, exact.
+    /// Converts f16 to f32, exactly.
     unsafe fn widen(block: &[f16; LANES]) -> [f32; LANES];
-    /// f32 to f16, to nearest even.
+    /// Converts f32 to f16, rounding to nearest even.
     unsafe fn narrow(block: &[f32; LANES]) -> [f16; LANES];
 }
 
-/// [`Level::Baseline`].
+/// Conversions of [`Level::Baseline`].
 pub(super) struct Baseline;
 
 impl Isa for Baseline {
@@ -79,7 +80,7 @@ impl Isa for Baseline {
     }
 }
 
-/// [`Level::Avx2`] and above: the conversions of F16C.
+/// Conversions of [`Level::Avx2`] and above, by F16C.
 #[cfg(target_arch = "x86_64")]
 pub(super) struct F16c;
 
@@ -89,7 +90,7 @@ impl Isa for F16c {
     unsafe fn widen(block: &[f16; LANES]) -> [f32; LANES] {
         let mut wide = [0.0; LANES];
         for (wide, narrow) in wide.chunks_exact_mut(8).zip(block.chunks_exact(8)) {
-            // SAFETY: eight elements each, unaligned access; the processor has F16C (caller).
+            // SAFETY: eight elements each, unaligned access; the caller guarantees F16C.
             unsafe {
                 let packed = narrow
                     .as_ptr()

@@ -1,30 +1,37 @@
-//! Kernels: combining the ranks' elements, for every element type and operation, with the widest SIMD there is.
+//! Reduction kernels: combine the ranks' elements, for every element type and operation, with the
+//! widest SIMD instructions of the processor.
 //!
 //! # Numerics
 //!
-//! One rule per element, whatever the block, tail or instruction set it falls into: contributions are combined in
-//! rank order, `((x₀ ∘ x₁) ∘ x₂) ∘ …`, so the bits of a result depend on nothing but the contributions.
+//! One rule per element, whatever the block, tail or instruction set it falls into: contributions
+//! are combined in rank order, `((x₀ ∘ x₁) ∘ x₂) ∘ …`, so the bits of a result depend on nothing
+//! but the contributions.
 //!
-//! - **f32, f64** compute in their own type, without fused multiply-add. Average divides the sum by the number of
-//!   ranks (a true division; then the postscale, if it is not 1, is one more multiplication).
+//! - **f32, f64** compute in their own type, without fused multiply-add. Average divides the sum by
+//!   the number of ranks (a true division; then the postscale, if it is not 1, is one more
+//!   multiplication).
 //! - **f16, bf16** do all of it in f32 and round once at the end, to nearest even.
-//! - **u8, i8, i16, i32, i64**: sum and product wrap. Average sums exactly (in 32, 64 and 128 bits), cannot overflow,
-//!   and drops the fraction, as Horovod does (-5 / 2 is -2). A scale factor that is not 1 multiplies in f64,
-//!   drops the fraction and saturates; average with a postscale drops it once.
-//! - **bool**: any byte but 0 is true; sum and max are OR, product and min are AND; results are 0 or 1, also those of a
-//!   single rank. Average and scale factors make no sense and are refused before they come here.
-//! - **Min, max** of floats: NaN if any rank has NaN, the first one in rank order; of equal zeros the first.
+//! - **u8, i8, i16, i32, i64**: sum and product wrap. Average sums exactly (in 32, 64 and 128
+//!   bits), cannot overflow, and drops the fraction, as Horovod does (-5 / 2 is -2). A scale factor
+//!   that is not 1 multiplies in f64, drops the fraction and saturates; average with a postscale
+//!   drops it once.
+//! - **bool**: any byte but 0 is true; sum and max are OR, product and min are AND; results are 0
+//!   or 1, also those of a single rank. Averages and scale factors are undefined for bool and are
+//!   refused earlier.
+//! - **Min, max** of floats: NaN if any rank has NaN, the first one in rank order; of equal zeros
+//!   the first.
 //! - A scale factor of exactly 1 leaves every bit as it is.
-//! - A rank that is absent is left out; an average divides by the number of all ranks all the same.
+//! - An absent rank contributes nothing; an average still divides by the number of all ranks.
 //!
-//! Where several contributions are NaN, which of them the sum or product carries on is up to the compiler.
+//! Where several contributions are NaN, it is unspecified which of them a sum or product returns.
 //!
-//! # How
+//! # Implementation
 //!
-//! [`Reducer::new`] picks one function for (element type, operation, instruction set). All of them are one loop
-//! ([`block::run`]) over blocks of [`block::LANES`] elements as arrays, which the compiler turns into vector
-//! registers; the rest at the end is padded to a block. A block is read from every rank, combined in registers, and
-//! written at most twice; so outputs may be the same memory as a source.
+//! [`Reducer::new`] picks one function for (element type, operation, instruction set). All of them
+//! are one loop (`block::run`) over blocks of [`block::LANES`] elements as arrays, which the
+//! compiler turns into vector registers; the rest at the end is padded to a block. A block is read
+//! from every rank, combined in registers, and written at most twice; so outputs may be the same
+//! memory as a source.
 
 mod block;
 mod copy;
@@ -52,7 +59,8 @@ pub(crate) struct Reducer {
 }
 
 impl Reducer {
-    /// The kernel for `reduction` over `size` ranks, absent ones counted, using instructions of `level`.
+    /// Returns the kernel for `reduction` over `size` ranks, including absent ones, with
+    /// instructions of `level`.
     pub(crate) fn new(level: Level, reduction: &Reduction, size: usize) -> Self {
         let op = reduction.op;
         let run = match reduction.dtype {
@@ -79,13 +87,13 @@ impl Reducer {
         }
     }
 
-    /// Combines `bytes` bytes from every source, in their order (one per rank that is not absent), into `output`, and into `shared` too if that is not
-    /// null.
+    /// Combines `bytes` bytes from every source, in their order (one per rank that is not absent),
+    /// into `output`, and into `shared` too if that is not null.
     ///
     /// # Safety
-    /// Every source must be readable and every output writable for `bytes` bytes, a multiple of the element size; an
-    /// output may be the same range as a source or as the other output, and else overlaps nothing. `sources` is not
-    /// empty. Alignment does not matter.
+    /// Every source must be readable and every output writable for `bytes` bytes, a multiple of the
+    /// element size; an output may be the same range as a source or as the other output, and
+    /// otherwise overlaps nothing. `sources` is not empty. Alignment does not matter.
     #[allow(unsafe_code)] // elements at addresses
     pub(crate) unsafe fn combine(
         &self,
@@ -102,7 +110,8 @@ impl Reducer {
             elements: bytes / self.element_bytes,
             scaling: self.scaling,
         };
-        // SAFETY: `run` was chosen for a level that this processor has; the ranges are the caller's promise.
+        // SAFETY: `run` was chosen for a level that this processor has; the ranges are the caller's
+        // promise.
         unsafe { (self.run)(&task) }
     }
 }
@@ -154,7 +163,7 @@ fn truth(level: Level, op: ReduceOp) -> Run {
     }
 }
 
-/// The loop for one scheme, compiled for `level`.
+/// Returns the loop for one scheme, compiled for `level`.
 fn compiled<S: Scheme>(level: Level) -> Run {
     match level {
         Level::Baseline => block::run_baseline::<S>,

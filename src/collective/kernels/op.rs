@@ -1,18 +1,18 @@
-//! Operations on two accumulators.
+//! Operations that combine two accumulators: sum, product, minimum and maximum.
 
 /// Combines the result so far with the next rank's contribution.
 pub(super) trait Op<A> {
-    /// `so_far ∘ next`.
+    /// Returns `so_far ∘ next`.
     fn apply(so_far: A, next: A) -> A;
 }
 
-/// Addition; integers wrap.
+/// Sum; integers wrap.
 pub(super) struct Sum;
-/// Multiplication; integers wrap.
+/// Product; integers wrap.
 pub(super) struct Product;
-/// The smaller; NaN wins.
+/// Minimum; NaN if either operand is NaN.
 pub(super) struct Min;
-/// The larger; NaN wins.
+/// Maximum; NaN if either operand is NaN.
 pub(super) struct Max;
 
 macro_rules! float_ops {
@@ -25,7 +25,8 @@ macro_rules! float_ops {
             #[inline(always)]
             fn apply(so_far: $float, next: $float) -> $float { so_far * next }
         }
-        // One comparison each way that is false for NaN: a NaN so far stays, a NaN next is taken.
+        // Written as a comparison that is false for NaN: a NaN in `so_far` stays, a NaN in `next`
+        // is taken.
         impl Op<$float> for Min {
             #[inline(always)]
             fn apply(so_far: $float, next: $float) -> $float {

@@ -1,22 +1,22 @@
-//! What a reduction has to give, computed one element at a time, and inputs to try it on.
+//! Reference implementation of reductions, one element at a time, and random inputs for tests.
 
 use half::{bf16, f16};
 
 use crate::collective::Reduction;
 use crate::tensor::{Dtype, ReduceOp};
 
-/// Whether a reduction makes sense: bool knows neither averages nor factors.
+/// Whether a reduction is defined: bool supports neither averages nor factors.
 pub(crate) fn is_sensible(reduction: &Reduction) -> bool {
     let plain = reduction.prescale == 1.0 && reduction.postscale == 1.0;
     reduction.dtype != Dtype::Bool || (plain && reduction.op != ReduceOp::Average)
 }
 
-/// The result for `inputs`, one byte string per rank.
+/// Reduces `inputs`, one byte string per rank.
 pub(crate) fn reduce(inputs: &[Vec<u8>], reduction: &Reduction) -> Vec<u8> {
     reduce_present(inputs, inputs.len(), reduction)
 }
 
-/// As [`reduce`], for `inputs` of the ranks that are not absent among `size`.
+/// Reduces `inputs`, those of the ranks that are not absent among `size` ranks.
 pub(crate) fn reduce_present(inputs: &[Vec<u8>], size: usize, reduction: &Reduction) -> Vec<u8> {
     let width = reduction.dtype.size_bytes();
     (0..inputs[0].len() / width)
@@ -28,7 +28,7 @@ pub(crate) fn reduce_present(inputs: &[Vec<u8>], size: usize, reduction: &Reduct
         .collect()
 }
 
-/// Element bytes as an array.
+/// Converts the bytes of an element to an array.
 fn fixed<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("one element")
 }
@@ -173,7 +173,8 @@ fn one(column: &[Vec<u8>], size: usize, reduction: &Reduction) -> Vec<u8> {
     }
 }
 
-/// `bytes` with every NaN replaced by one of them: which NaN a sum of several gives is not promised.
+/// Returns `bytes` with every NaN replaced by one NaN: which NaN a sum of several gives is
+/// unspecified.
 pub(crate) fn canonical(bytes: &[u8], dtype: Dtype) -> Vec<u8> {
     bytes
         .chunks_exact(dtype.size_bytes())
@@ -187,8 +188,8 @@ pub(crate) fn canonical(bytes: &[u8], dtype: Dtype) -> Vec<u8> {
         .collect()
 }
 
-/// `elements` elements drawn from `seed`: every other one of arbitrary bits (NaN, infinities, denormals, extremes),
-/// the others of moderate size, so that sums round.
+/// Returns `elements` elements drawn from `seed`. Every second one has arbitrary bits (NaN,
+/// infinities, denormals, extremes); the others are of moderate size, so that sums are rounded.
 pub(crate) fn input(dtype: Dtype, elements: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     (0..elements)
@@ -200,7 +201,8 @@ pub(crate) fn input(dtype: Dtype, elements: usize, seed: u64) -> Vec<u8> {
             bits ^= bits >> 31;
             let moderate = (bits >> 40) as f64 / 4096.0 - 2048.0;
             match dtype {
-                // Mostly false or mostly true, so that OR and AND of several ranks have something to tell apart.
+                // Mostly false or mostly true, so that OR and AND of several ranks give different
+                // results.
                 Dtype::Bool if index % 4 < 2 => vec![u8::from(bits.is_multiple_of(5))],
                 Dtype::Bool => vec![if bits.is_multiple_of(5) { 0 } else { bits as u8 | 1 }],
                 _ if index % 2 == 0 => bits.to_ne_bytes()[..dtype.size_bytes()].to_vec(),

@@ -17,7 +17,7 @@ fn reduction(dtype: Dtype, op: ReduceOp, prescale: f64, postscale: f64) -> Reduc
     }
 }
 
-/// What the kernel gives for byte strings that start `skew` bytes off a cache line.
+/// Returns the kernel's result for byte strings that start `skew` bytes after a cache line.
 fn combine(level: Level, reduction: &Reduction, inputs: &[Vec<u8>], skew: usize) -> Vec<u8> {
     let skewed: Vec<Vec<u8>> = inputs
         .iter()
@@ -33,7 +33,7 @@ fn combine(level: Level, reduction: &Reduction, inputs: &[Vec<u8>], skew: usize)
     output
 }
 
-/// The result for one element per rank.
+/// Returns the result for one element per rank.
 fn of<E: Element + PartialEq + std::fmt::Debug>(reduction: &Reduction, column: &[E]) -> E {
     let sources: Vec<*const u8> = column.iter().map(|x| ptr::from_ref(x).cast()).collect();
     let mut results = Level::available().into_iter().map(|level| {
@@ -106,7 +106,7 @@ fn in_place_gives_the_same() {
 
 #[test]
 fn f16_survives_conversion_at_every_level() {
-    // One rank: every bit pattern through f32 and back. A signalling NaN comes back quiet.
+    // One rank: every bit pattern to f32 and back. A signalling NaN becomes quiet.
     let every: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_ne_bytes).collect();
     for dtype in [Dtype::F16, Dtype::Bf16] {
         for level in Level::available() {
@@ -172,7 +172,7 @@ fn integers_wrap_and_scale_factors_saturate() {
         i32::MAX
     );
     assert_eq!(of(&reduction(Dtype::I32, ReduceOp::Sum, 0.5, 1.0), &[3, -3]), 0); // 1 + -1
-    // 3 · 10 / 2, cut off once: not 10 · 1.
+    // 3 · 10 / 2, truncated once: not 10 · 1.
     assert_eq!(
         of(&reduction(Dtype::I32, ReduceOp::Average, 1.0, 10.0), &[1, 2]),
         15
@@ -185,7 +185,7 @@ fn nan_wins_and_infinities_pass() {
     let max = reduction(Dtype::F64, ReduceOp::Max, 1.0, 1.0);
     let bits = |x: f32| x.to_bits();
     for column in [[f32::NAN, 1.0], [1.0, f32::NAN]] {
-        // Not by `of`, as NaN differs from itself.
+        // `of` cannot be used: NaN differs from itself.
         let level = Level::detect();
         let inputs = column.map(|x| x.to_ne_bytes().to_vec());
         assert_eq!(combine(level, &min, &inputs, 0), f32::NAN.to_ne_bytes());
@@ -212,7 +212,7 @@ fn halves_round_once() {
         of(&sum(Dtype::F16), &[f16::from_f32(2048.0), one, one]),
         f16::from_f32(2050.0)
     );
-    // 256 + 1 + 1: bf16 has 8 bits.
+    // 256 + 1 + 1: bf16 has a significand of 8 bits.
     let one = bf16::ONE;
     assert_eq!(
         of(&sum(Dtype::Bf16), &[bf16::from_f32(256.0), one, one]),

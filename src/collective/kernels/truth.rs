@@ -1,4 +1,4 @@
-//! Truth values: bytes that are 0 or not, combined by OR or AND into bytes that are 0 or 1.
+//! Boolean arithmetic: bytes that are 0 or not, combined by OR or AND into bytes that are 0 or 1.
 
 #![allow(unsafe_code)] // vector instructions
 
@@ -8,12 +8,12 @@ use super::block::{LANES, Scaling, Scheme};
 use super::isa::Isa;
 use super::op::{Max, Min, Op};
 
-/// Bytes as truth values under [`Max`], which is OR of 0 and 1, or [`Min`], which is AND.
+/// Bytes as booleans under [`Max`], which is OR of 0 and 1, or [`Min`], which is AND.
 pub(super) struct Truth<O>(PhantomData<O>);
 
-/// True if any rank says so.
+/// OR: true if any rank contributes true.
 pub(super) type Any = Truth<Max>;
-/// True if every rank says so.
+/// AND: true if every rank contributes true.
 pub(super) type All = Truth<Min>;
 
 impl<O: Op<u8>> Scheme for Truth<O> {
@@ -24,7 +24,7 @@ impl<O: Op<u8>> Scheme for Truth<O> {
     unsafe fn widen<I: Isa>(block: &[u8; LANES]) -> [u8; LANES] {
         block.map(|byte| u8::from(byte != 0))
     }
-    /// No factor: those other than 1 are refused before they come here.
+    /// Factors other than 1 were refused earlier.
     #[inline(always)]
     fn prescale(x: u8, _factor: f64) -> u8 {
         x
@@ -33,7 +33,7 @@ impl<O: Op<u8>> Scheme for Truth<O> {
     fn combine(so_far: u8, next: u8) -> u8 {
         O::apply(so_far, next)
     }
-    /// Nothing to divide or scale, as above.
+    /// Averages and factors were refused earlier.
     #[inline(always)]
     fn finish(_block: &mut [u8; LANES], _scaling: &Scaling) {}
     #[inline(always)]

@@ -1,4 +1,5 @@
-//! Allreduce: the three stages, their pipeline, and the short cuts for tiny batches and for one rank.
+//! Allreduce in shared memory: three pipelined stages, and shorter paths for tiny batches and for
+//! one rank.
 
 #![allow(unsafe_code)] // reduces in memory that other processes write
 
@@ -13,19 +14,19 @@ use crate::collective::kernels::Reducer;
 use crate::collective::stream::{Piece, Stream};
 use crate::error::Error;
 
-/// What the stages of one batch share.
+/// State of one batch, shared by its stages.
 struct Job<'a> {
     batch: &'a Stream,
     cut: Cut,
     reducer: Reducer,
     /// Ranks that contribute, in order.
     present: SmallVec<[usize; 16]>,
-    /// Whether this rank is none of them.
+    /// Whether this rank is absent.
     is_absent: bool,
 }
 
 impl LocalCollective {
-    /// Combines a batch; returns the number of the chunk after its last.
+    /// Combines a batch; returns the number of the chunk that follows its last chunk.
     pub(super) fn allreduce_batch(
         &self,
         batch: &Stream,
@@ -67,7 +68,7 @@ impl LocalCollective {
         Ok(self.next.wrapping_add(chunks as u32))
     }
 
-    /// Stage 1 of chunk `index`.
+    /// Copies chunk `index` in (stage 1).
     fn copy_in(&self, job: &Job<'_>, index: usize, lap: &mut Lap) -> Result<(), Error> {
         let chunk = self.next.wrapping_add(index as u32);
         self.wait_slot(chunk, lap)?;
@@ -75,8 +76,9 @@ impl LocalCollective {
         let area = self.layout.slot(chunk, self.rank);
         for range in [whole.start..own.start, own.end..whole.end] {
             for piece in job.batch.pieces(range) {
-                // SAFETY: the piece is readable (`Span::new`); its place is in this rank's area, which nobody reads
-                // any more (`wait_slot`) nor yet (not published).
+                // SAFETY: the piece is readable (`Span::new`). Its place is in this rank's area:
+                // all reads of the previous chunk there have ended (`wait_slot`), and this chunk is
+                // not published yet.
                 unsafe {
                     self.copier
                         .copy(piece.input, area.add(piece.at - whole.start), piece.bytes)
@@ -87,7 +89,7 @@ impl LocalCollective {
         Ok(())
     }
 
-    /// Stage 2 of chunk `index`.
+    /// Reduces this rank's part of chunk `index` (stage 2).
     fn reduce(&self, job: &Job<'_>, index: usize, lap: &mut Lap) -> Result<(), Error> {
         let chunk = self.next.wrapping_add(index as u32);
         let counters = &self.layout.counters;
@@ -97,10 +99,10 @@ impl LocalCollective {
         let (start, own) = (job.cut.chunk(index).start, job.cut.part(index, self.rank));
         let next = self.layout.slot(chunk, self.next_rank(self.rank));
         if job.is_absent {
-            // Nothing private: the result goes straight to where the others fetch it.
+            // No private output: the result is written directly to the area that the others read.
             let piece = Piece {
                 input: ptr::null(),
-                // SAFETY: inside of the next rank's area.
+                // SAFETY: inside the next rank's area.
                 output: unsafe { next.add(own.start - start) },
                 at: own.start,
                 bytes: own.len(),
@@ -109,10 +111,11 @@ impl LocalCollective {
             unsafe { self.combine(job, chunk, start, piece, ptr::null_mut()) };
         }
         for piece in job.batch.pieces(own) {
-            // SAFETY: inside of the next rank's area.
+            // SAFETY: inside the next rank's area.
             let shared = unsafe { next.add(piece.at - start) };
-            // SAFETY: all peers have copied in; of the next rank's area this part is read only here until it is
-            // published, and written only here until the slot is free again.
+            // SAFETY: all peers have copied in. Only this rank reads this part of the next rank's
+            // area until the result is published, and only this rank writes it until the slot is
+            // free again.
             unsafe { self.combine(job, chunk, start, piece, shared) };
         }
         counters.reduced(self.rank).publish(chunk.wrapping_add(1));
@@ -120,7 +123,7 @@ impl LocalCollective {
         Ok(())
     }
 
-    /// Stage 3 of chunk `index`.
+    /// Copies the other ranks' parts of chunk `index` out (stage 3).
     fn copy_out(&self, job: &Job<'_>, index: usize, lap: &mut Lap) -> Result<(), Error> {
         let chunk = self.next.wrapping_add(index as u32);
         let counters = &self.layout.counters;
@@ -129,8 +132,8 @@ impl LocalCollective {
             self.wait(counters.reduced(peer), chunk.wrapping_add(1), peer, lap)?;
             let area = self.layout.slot(chunk, self.next_rank(peer));
             for piece in job.batch.pieces(job.cut.part(index, peer)) {
-                // SAFETY: the owner has published this part and writes it no more before `copied_out` below; the
-                // output is writable and nobody else's (`Span::new`).
+                // SAFETY: the owner has published this part and does not write it before
+                // `copied_out` below; the output is writable and not aliased (`Span::new`).
                 unsafe {
                     self.copier
                         .copy(area.add(piece.at - start), piece.output, piece.bytes)
@@ -142,10 +145,10 @@ impl LocalCollective {
         Ok(())
     }
 
-    /// A batch of one small chunk: everyone copies all of it in and reduces all of it.
+    /// Reduces a batch of one small chunk: every rank copies all of it in and reduces all of it.
     fn tiny(&self, job: &Job<'_>, lap: &mut Lap) -> Result<(), Error> {
         if job.is_absent {
-            return Ok(()); // nobody needs it
+            return Ok(()); // no rank reads an absent rank's area
         }
         let chunk = self.next;
         let counters = &self.layout.counters;
@@ -160,14 +163,15 @@ impl LocalCollective {
             self.wait(counters.copied_in(peer), chunk.wrapping_add(1), peer, lap)?;
         }
         for piece in job.batch.pieces(job.cut.chunk(0)) {
-            // SAFETY: nothing is shared here: the areas are only read until `finish` publishes `copied_out`.
+            // SAFETY: writes to private memory only; the areas are only read until `finish`
+            // publishes `copied_out`.
             unsafe { self.combine(job, chunk, 0, piece, ptr::null_mut()) };
         }
         lap.file(|phases| &mut phases.reduce_ns);
         Ok(())
     }
 
-    /// The only rank: scale factors, or a copy.
+    /// Reduces a batch of a set of one rank: applies scale factors, or copies.
     fn alone(&self, job: &Job<'_>) {
         for piece in job.batch.pieces(0..job.batch.bytes()) {
             // SAFETY: equal or disjoint ranges of the piece's length (`Span::new`).
@@ -178,12 +182,13 @@ impl LocalCollective {
         }
     }
 
-    /// Combines a piece of chunk `chunk`, which starts at `start` in the batch, from the private input (unless this rank
-    /// is absent) and the peers' areas into the piece's output and `shared`.
+    /// Combines a piece of chunk `chunk`, which starts at byte `start` of the batch, from the
+    /// private input (unless this rank is absent) and the peers' areas into the piece's output and
+    /// `shared`.
     ///
     /// # Safety
-    /// All peers must have copied the piece in; `shared` must be null, or the piece's place in an area of the slot,
-    /// there for this rank alone.
+    /// All peers must have copied the piece in. `shared` must be null, or the piece's place in an
+    /// area of the slot that only this rank accesses.
     unsafe fn combine(&self, job: &Job<'_>, chunk: u32, start: usize, piece: Piece, shared: *mut u8) {
         let sources: SmallVec<[*const u8; 16]> = job
             .present
@@ -192,13 +197,13 @@ impl LocalCollective {
                 if rank == self.rank {
                     piece.input
                 } else {
-                    // SAFETY: inside of that rank's area of the slot.
+                    // SAFETY: inside that rank's area of the slot.
                     unsafe { self.layout.slot(chunk, rank).add(piece.at - start).cast_const() }
                 }
             })
             .collect();
-        // SAFETY: readable: the piece (`Span::new`) and the areas (the caller); writable likewise; an output is one
-        // of the sources or overlaps nothing.
+        // SAFETY: the piece (`Span::new`) and the areas (the caller) are readable and writable; an
+        // output is one of the sources or overlaps nothing.
         unsafe { job.reducer.combine(&sources, piece.output, shared, piece.bytes) };
     }
 }

@@ -1,4 +1,5 @@
-//! Where things lie in the shared area, and into how many bytes a batch is cut.
+//! Layout of the shared memory (counters, slots and areas), and division of a batch into chunks and
+//! parts.
 //!
 //! ```text
 //! counters      slot 0                            slot 1
@@ -11,28 +12,28 @@ use std::ops::Range;
 
 use crate::shm::{Area, Counter, View};
 
-/// Chunks in flight. A chunk passes three stages, each one iteration after the other; the fourth slot lets a rank
-/// run ahead of a peer that is still copying out.
+/// Chunks in flight. A chunk passes through three stages, one iteration each; the fourth slot lets
+/// a rank run ahead of a peer that is still copying out.
 pub(super) const SLOTS: usize = 4;
 const _: () = assert!(SLOTS.is_power_of_two(), "chunk numbers wrap at 2³²");
 
-/// Largest chunk. The ranks' chunks of all slots are to stay in cache between one core's write and another's read;
-/// below, the cost of synchronizing for each chunk shows.
+/// Largest chunk. The chunks of all ranks and slots have to stay in cache between the write of one
+/// core and the read of another; in smaller chunks the cost of synchronization dominates.
 const CHUNK_BYTES_MAX: usize = 512 << 10;
 
-/// Largest ring, shared memory that a set of ranks takes whatever its size.
+/// Largest ring: the shared memory of a process set of any size.
 const RING_BYTES_MAX: usize = 64 << 20;
 
-/// Least chunk: a page, so that more than 4096 ranks exceed [`RING_BYTES_MAX`].
+/// Smallest chunk: one page. More than 4096 ranks therefore exceed [`RING_BYTES_MAX`].
 const CHUNK_BYTES_MIN: usize = 4 << 10;
 
-/// Parts and chunks start on multiples of this: two cache lines, as the processor fetches them in pairs.
+/// Alignment of parts and chunks: two cache lines, because the processor fetches them in pairs.
 const LINE_BYTES: usize = 128;
 
-/// A batch so small that every rank reads all of everything: bytes × ranks.
+/// Largest tiny batch, in bytes × ranks: every rank reads and reduces all of it.
 const TINY_BYTES: usize = 64 << 10;
 
-/// Bytes of a chunk in the ring for `size` ranks.
+/// Returns the bytes of a chunk in the ring for `size` ranks.
 pub(super) fn chunk_bytes(size: usize) -> usize {
     let fair = RING_BYTES_MAX / (SLOTS * size) / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
     fair.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX)
@@ -42,12 +43,12 @@ fn counters_bytes(size: usize) -> usize {
     (3 * size * size_of::<Counter>()).next_multiple_of(4 << 10)
 }
 
-/// Bytes of shared memory for `size` ranks.
+/// Returns the bytes of shared memory for `size` ranks.
 pub(super) fn required_bytes(size: usize) -> usize {
     counters_bytes(size) + SLOTS * size * chunk_bytes(size)
 }
 
-/// One rank's progress, in chunks since the beginning.
+/// Progress of all ranks, in chunks since the start.
 #[derive(Debug)]
 pub(super) struct Counters {
     view: View<Counter>,
@@ -55,23 +56,23 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Chunks whose contribution rank `rank` has copied to its area.
+    /// Number of chunks that rank `rank` has copied to its area.
     pub(super) fn copied_in(&self, rank: usize) -> &Counter {
         &self.view[rank]
     }
 
-    /// Chunks of which rank `rank` has reduced its part.
+    /// Number of chunks of which rank `rank` has reduced its part.
     pub(super) fn reduced(&self, rank: usize) -> &Counter {
         &self.view[self.size + rank]
     }
 
-    /// Chunks of which rank `rank` needs nothing any more.
+    /// Number of chunks that rank `rank` no longer reads.
     pub(super) fn copied_out(&self, rank: usize) -> &Counter {
         &self.view[2 * self.size + rank]
     }
 }
 
-/// The shared area, taken apart.
+/// Addresses of the counters and the ring in the shared memory.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub(super) counters: Counters,
@@ -97,7 +98,7 @@ impl Layout {
         }
     }
 
-    /// Rank `rank`'s bytes in the slot of chunk `chunk`.
+    /// Returns the address of rank `rank`'s area in the slot of chunk `chunk`.
     pub(super) fn slot(&self, chunk: u32, rank: usize) -> *mut u8 {
         let slot = chunk as usize % SLOTS;
         let offset = (slot * self.size + rank) * self.chunk_bytes;
@@ -111,14 +112,15 @@ impl Layout {
         self.chunk_bytes
     }
 
-    /// Bytes of an area that one rank has for another: as many to each. At least one line, as there are at most as many
-    /// ranks as an area has lines (`MAX_RANKS`).
+    /// Bytes of an area that one rank reserves for each rank. At least one line, because there are
+    /// at most as many ranks as an area has lines (`MAX_RANKS`).
     pub(super) fn part_bytes(&self) -> usize {
         self.chunk_bytes / self.size / LINE_BYTES * LINE_BYTES
     }
 
-    /// Rank `from`'s bytes for rank `to` in the slot of chunk `chunk`. From one use of the slot to the next, the two trade
-    /// places with what `to` has for `from`: who has read there is the next to write there.
+    /// Returns the place of rank `from`'s bytes for rank `to` in the slot of chunk `chunk`. From
+    /// one use of the slot to the next, this place and that of `to`'s bytes for `from` are
+    /// exchanged, so that the rank that read a place last is the next to write it.
     pub(super) fn part(&self, chunk: u32, from: usize, to: usize) -> *mut u8 {
         let (area, part) = match chunk as usize / SLOTS % 2 {
             0 => (from, to),
@@ -129,7 +131,7 @@ impl Layout {
         unsafe { self.slot(chunk, area).add(part * self.part_bytes()) }
     }
 
-    /// How a batch of `total_bytes` is cut.
+    /// Divides a batch of `total_bytes` bytes.
     pub(super) fn cut(&self, total_bytes: usize) -> Cut {
         Cut {
             total_bytes,
@@ -139,7 +141,7 @@ impl Layout {
     }
 }
 
-/// How a batch is cut: into chunks, one after the other, and each of those into a part per rank.
+/// Division of a batch into consecutive chunks, each with one part per rank.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cut {
     total_bytes: usize,
@@ -153,18 +155,18 @@ impl Cut {
         self.total_bytes.div_ceil(self.chunk_bytes)
     }
 
-    /// Whether the batch is one chunk that every rank had better reduce as a whole.
+    /// Whether the batch is one chunk that every rank should reduce as a whole.
     pub(super) fn is_tiny(&self) -> bool {
         self.total_bytes <= (TINY_BYTES / self.size).min(self.chunk_bytes)
     }
 
-    /// The bytes of chunk `index` in the batch.
+    /// Returns the range of chunk `index` in the batch.
     pub(super) fn chunk(&self, index: usize) -> Range<usize> {
         let start = index * self.chunk_bytes;
         start..(start + self.chunk_bytes).min(self.total_bytes)
     }
 
-    /// The bytes of rank `rank`'s part of chunk `index` in the batch.
+    /// Returns the range of rank `rank`'s part of chunk `index` in the batch.
     pub(super) fn part(&self, index: usize, rank: usize) -> Range<usize> {
         let chunk = self.chunk(index);
         let part_bytes = chunk.len().div_ceil(self.size).next_multiple_of(LINE_BYTES);
@@ -185,7 +187,7 @@ mod tests {
             assert!(SLOTS * size * chunk_bytes(size) <= RING_BYTES_MAX, "{size} ranks");
             assert!(chunk_bytes(size).is_multiple_of(LINE_BYTES));
         }
-        // Every rank has room for every other one, up to more ranks than there can be.
+        // Every rank has room for every other rank, up to more ranks than allowed.
         assert!((1..=4 * MAX_RANKS).all(|size| chunk_bytes(size) / size >= LINE_BYTES));
     }
 

@@ -1,60 +1,72 @@
-//! Collectives among the ranks of one host, through shared memory.
+//! Shared-memory collective: operations among the ranks of one host.
 //!
-//! A batch is streamed: cut into chunks that fit in cache and pushed through a small ring of slots, each with an
-//! area per rank. There is no fusion buffer of the size of a batch; a tensor's bytes come from DRAM once and go
-//! back once, everything between them stays in cache.
+//! A batch is streamed: it is cut into chunks that fit in the cache, and the chunks pass through a
+//! small ring of slots, each with one area per rank. There is no fusion buffer of the size of a
+//! batch. The bytes of a tensor are read from DRAM once and written back once; all copies between
+//! stay in the cache.
 //!
 //! # Allreduce
 //!
-//! A chunk is cut into one part per rank, which *owns* it. Three stages, each published in a counter that the
-//! others wait for:
+//! A chunk is cut into one part per rank; that rank *owns* the part. Each of three stages is
+//! published in a counter that the other ranks wait for:
 //!
 //! 1. **copy in**: a rank copies its contribution to all parts but its own to its area of the slot;
-//! 2. **reduce**: it combines its own part from its private input and the peers' areas, in rank order, into both its
-//!    private output and the *next* rank's area, over the contribution it has just read there;
+//! 2. **reduce**: it combines its own part from its private input and the peers' areas, in rank
+//!    order, into both its private output and the *next* rank's area, over the contribution it has
+//!    just read there;
 //! 3. **copy out**: it copies every other part from where its owner put it to the private output.
 //!
-//! For *n* ranks and a batch of *B* bytes a rank writes *B* bytes to shared memory and reads 2·*B*·(*n* − 1)/*n* from
-//! there. Iteration *i* copies chunk *i* in, reduces chunk *i* − 1, and copies chunk *i* − 2 out, so
-//! that what a stage waits for has mostly happened while this rank did other things. A slot is reused once all ranks
-//! have copied its former chunk out.
+//! For *n* ranks and a batch of *B* bytes, a rank writes *B* bytes to shared memory and reads
+//! 2·*B*·(*n* − 1)/*n* bytes from it. Iteration *i* copies chunk *i* in, reduces chunk *i* − 1 and
+//! copies chunk *i* − 2 out. Peers have therefore usually completed the work that a stage waits
+//! for. A slot is reused when all ranks have copied its previous chunk out.
 //!
-//! Why over the contribution: a cache line that two cores have read must be taken from the other one before it can be
-//! written, one round trip between the cores each, and stores queue behind it. Here the owner writes a line that it
-//! fetches anyway, and the rank that copies the result out of its own area will be the next to write it. Results put
-//! in areas of their own made the two-rank allreduce 1.2 times slower where the cores share a cache, and 6 times
-//! where they do not (EPYC 9004, 102 MB: 12.5 → 10.4 ms and 71 → 12 ms).
+//! Results overwrite contributions for this reason: before a core can write a cache line that two
+//! cores have read, it must invalidate the other copy. That costs one round trip between the cores
+//! per line, and later stores wait for it. Here the owner writes a line that it has to fetch
+//! anyway, and the rank that copies the result out of its own area is the next to write that area.
+//! With separate areas for results, the allreduce of two ranks was 1.2 times slower where the cores
+//! share a cache, and 6 times slower where they do not (EPYC 9004, 102 MB: 12.5 → 10.4 ms and 71 →
+//! 12 ms).
 //!
-//! A *tiny* batch is one chunk that everyone copies in whole, then everyone reduces all of it: one synchronization less.
-//! Since the order is the ranks' order everywhere, the bits are the same.
+//! A *tiny* batch is one chunk: every rank copies all of it in and then reduces all of it, which
+//! saves one synchronization. The order of the reduction is rank order in both cases, so the bits
+//! are the same.
 //!
-//! An absent rank takes part in what concerns others: it reduces its parts of the chunks, from its peers' areas straight
-//! into the next one's. Of a tiny batch it does nothing.
+//! An absent rank does its share of the work for the others: it reduces its parts of the chunks
+//! from its peers' areas into the next rank's area. In a tiny batch it does nothing.
 //!
 //! # Reducescatter
 //!
-//! The first two stages of an allreduce, where the parts are not of the batch but of the ranks' *shares* of it: each
-//! rank's share is a stream of its own, cut into parts, and a chunk is one part of each. The owner combines the part from
-//! its private input and its peers' areas into its private output; `copied_out` then frees the slot. By the rule above,
-//! two ranks use the same place in turn for what they have for one another: who has read there is the next to write.
+//! Reducescatter runs the first two stages of an allreduce. The batch consists of the ranks'
+//! *shares*: each share is a stream of its own, cut into parts, and a chunk contains one part of
+//! each share. The owner combines the part from its private input and its peers' areas into its
+//! private output; `copied_out` then frees the slot. As in an allreduce, the rank that read a place
+//! last is the next to write it: two ranks use the same place alternately for the bytes that they
+//! send each other.
 //!
 //! # Broadcast, allgather, alltoall
 //!
-//! One engine, `transfer`, along the routes of the operation. Each rank sends one stream of bytes, chunk by chunk
-//! through its area, and copies out of the others' what concerns it; a batch takes as many rounds as the longest stream
-//! has chunks. Two stages, pipelined as above. A rank whose stream has ended, or that has nothing to receive, waits for
-//! nobody, and counts on. What a rank keeps for itself does not pass through the ring; in a broadcast and an allgather it
-//! is copied along with the chunk, while that is in cache.
+//! The module `transfer` implements all three along the routes of the operation. Each rank sends
+//! one stream of bytes through its area, chunk by chunk, and copies its bytes out of the other
+//! ranks' areas; a batch takes as many rounds as the longest stream has chunks. Two stages are
+//! pipelined as above. A rank whose stream has ended, or that receives nothing, waits for no peer
+//! and only advances its counters. Bytes that a rank sends to itself do not pass through the ring;
+//! in a broadcast and an allgather they are copied together with the chunk, while that is in the
+//! cache.
 //!
-//! Here the sender writes lines that it wrote before and a peer has read since. So a rank that alone reads some bytes
-//! *takes* them (`Copier::take`). Long streams do not stay in cache at all (`transfer`).
+//! Here the sender writes lines that it wrote before and that a peer has read since. A rank that is
+//! the only reader of some bytes therefore *takes* them (`Copier::take`). Long streams bypass the
+//! cache (`transfer`).
 //!
-//! Batches of one chunk are no special case: they take one synchronization, as a tiny allreduce does.
+//! Batches of one chunk are not a special case: they take one synchronization, like a tiny
+//! allreduce.
 //!
 //! # Counters
 //!
-//! Chunks are numbered through all batches, modulo 2³². At the end of a batch each of a rank's three counters has
-//! come to the same number, whatever stages the batch had: a counter left behind for 2³¹ chunks would seem ahead.
+//! Chunks are numbered through all batches, modulo 2³². At the end of a batch, the three counters
+//! of a rank have the same value, whatever stages the batch had: a counter that stayed behind for
+//! 2³¹ chunks would appear to be ahead.
 
 mod allreduce;
 mod layout;
@@ -81,7 +93,7 @@ use layout::Layout;
 use patience::Patience;
 use routes::Routes;
 
-/// What the timeline calls them.
+/// Names of the operations on the timeline.
 static ACTIVITIES: Activities = Activities {
     allreduce: Stages::streamed("SHM_ALLREDUCE"),
     allgather: Stages::streamed("SHM_ALLGATHER"),
@@ -90,7 +102,7 @@ static ACTIVITIES: Activities = Activities {
     reducescatter: Stages::streamed("SHM_REDUCESCATTER"),
 };
 
-/// The shared-memory collective of one rank.
+/// Shared-memory collective of one rank.
 pub struct LocalCollective {
     layout: Layout,
     rank: usize,
@@ -99,9 +111,9 @@ pub struct LocalCollective {
     watch: Arc<dyn Watch>,
     level: Level,
     copier: Copier,
-    /// The number of the next chunk.
+    /// Number of the next chunk.
     next: u32,
-    /// An allreduce's batch; kept for its memory.
+    /// Stream of an allreduce's batch; kept to reuse its memory.
     batch: Stream,
 }
 
@@ -117,21 +129,23 @@ impl std::fmt::Debug for LocalCollective {
 }
 
 impl LocalCollective {
-    /// Bytes of shared memory that `size` ranks need.
+    /// Returns the bytes of shared memory for `size` ranks.
     pub fn required_bytes(size: usize) -> usize {
         layout::required_bytes(size)
     }
 
-    /// Bytes of the chunks that a batch among `size` ranks is cut into.
+    /// Returns the bytes of the chunks that a batch among `size` ranks is cut into.
     pub fn chunk_bytes(size: usize) -> usize {
         layout::chunk_bytes(size)
     }
 
-    /// The collective of rank `rank` of `size` over `area`, which is zero before the first of them uses it and best
-    /// starts on a page boundary. A wait spins for `spin`, then sleeps and asks `watch` now and then.
+    /// Creates the collective of rank `rank` of `size` over `area`. The area must be zero before
+    /// the first rank uses it and should start on a page boundary. A wait spins for `spin`, then
+    /// sleeps and checks `watch` from time to time.
     ///
     /// # Panics
-    /// If `area` is smaller than [`required_bytes`](Self::required_bytes), or `rank` not below `size`.
+    /// If `area` is smaller than [`required_bytes`](Self::required_bytes), or `rank` is not below
+    /// `size`.
     pub(crate) fn new(area: Area, rank: usize, size: usize, spin: Duration, watch: Arc<dyn Watch>) -> Self {
         assert!(rank < size, "rank {rank} of {size}");
         let level = Level::detect();
@@ -148,21 +162,22 @@ impl LocalCollective {
         }
     }
 
-    /// The memory for [`over_file`](Self::over_file) of `size` ranks: an anonymous file whose length is sealed, to be
-    /// handed to the other processes.
+    /// Creates the memory for [`over_file`](Self::over_file) of `size` ranks: an anonymous file of
+    /// sealed length, to be passed to the other processes.
     ///
     /// # Errors
-    /// Of creating the file.
+    /// Errors of the operating system while the file is created.
     pub fn create_file(size: usize) -> Result<OwnedFd, Errno> {
         Region::create_file("ronde-bench", Self::required_bytes(size))
     }
 
-    /// The collective of rank `rank` of `size` over a file made by [`create_file`](Self::create_file) that all of them
-    /// have open, without a context: for benchmarks. A wait spins for `spin`, then sleeps; one of more than `patience` is
-    /// an [`PeerError::Stalled`](crate::error::PeerError::Stalled).
+    /// Creates the collective of rank `rank` of `size` over a file made by
+    /// [`create_file`](Self::create_file) that all ranks have open, without a context, for
+    /// benchmarks. A wait spins for `spin`, then sleeps; a wait longer than `patience` fails with
+    /// [`PeerError::Stalled`](crate::error::PeerError::Stalled).
     ///
     /// # Errors
-    /// Of mapping the file; `EINVAL` for one of another length or without seals.
+    /// Errors of mapping the file; `EINVAL` for a file of another length or without seals.
     ///
     /// # Panics
     /// If `rank` is not below `size`.
@@ -181,14 +196,15 @@ impl LocalCollective {
         Ok(Self::new(Area::whole(Arc::new(region)), rank, size, spin, watch))
     }
 
-    /// Starts the numbering at `next` instead of 0; all ranks must do so before any of them goes on.
+    /// Starts the numbering at `next` instead of 0; all ranks must do so before any of them runs an
+    /// operation.
     #[cfg(test)]
     fn starting_at(mut self, next: u32) -> Self {
         self.finish(next);
         self
     }
 
-    /// Uses instructions of `level`.
+    /// Selects instructions of `level`.
     #[cfg(test)]
     fn at_level(mut self, level: Level) -> Self {
         self.level = level;
@@ -196,23 +212,24 @@ impl LocalCollective {
         self
     }
 
-    /// The other ranks, from the next one on, so that not all of them read the same rank at once.
+    /// Returns the other ranks, starting with the next one, so that they do not all read the same
+    /// rank at once.
     fn peers(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, size) = (self.rank, self.size);
         (1..size).map(move |distance| (rank + distance) % size)
     }
 
-    /// The ranks that are not in `absent`, in order.
+    /// Returns the ranks that are not in `absent`, ascending.
     fn present(&self, absent: &[usize]) -> SmallVec<[usize; 16]> {
         (0..self.size).filter(|rank| !absent.contains(rank)).collect()
     }
 
-    /// The rank after `rank`.
+    /// Returns the rank after `rank`.
     fn next_rank(&self, rank: usize) -> usize {
         (rank + 1) % self.size
     }
 
-    /// Waits until `counter`, rank `on`'s, has come to `value`.
+    /// Waits until `counter`, which belongs to rank `on`, has reached `value`.
     fn wait(&self, counter: &Counter, value: u32, on: usize, lap: &mut Lap) -> Result<(), Error> {
         if counter.reached(value) {
             return Ok(());
@@ -220,7 +237,7 @@ impl LocalCollective {
         lap.waiting(|| counter.wait(value, self.spin, on, &*self.watch))
     }
 
-    /// Says that this rank's contribution to chunk `chunk` lies where the others see it.
+    /// Publishes this rank's contribution to chunk `chunk`.
     fn has_copied_in(&self, chunk: u32, lap: &mut Lap) {
         let counter = self.layout.counters.copied_in(self.rank);
         counter.publish(chunk.wrapping_add(1));
@@ -236,7 +253,7 @@ impl LocalCollective {
         Ok(())
     }
 
-    /// Ends a batch: brings every counter of this rank to `next`.
+    /// Ends a batch: sets every counter of this rank to `next`.
     fn finish(&mut self, next: u32) {
         let counters = &self.layout.counters;
         for counter in [
@@ -314,7 +331,7 @@ impl Collective for LocalCollective {
 }
 
 impl LocalCollective {
-    /// Runs one batch, which returns the number of the chunk after its last.
+    /// Runs one batch; `body` returns the number of the chunk that follows its last chunk.
     fn batch(&mut self, body: impl FnOnce(&Self, &mut Lap) -> Result<u32, Error>) -> Result<Phases, Error> {
         let mut lap = Lap::new();
         let next = body(self, &mut lap)?;
@@ -323,13 +340,13 @@ impl LocalCollective {
     }
 }
 
-/// A stopwatch that files the time since it was last read under a phase.
+/// Stopwatch that adds the time since its last reading to a phase.
 struct Lap {
     phases: Phases,
     last: Instant,
-    /// The batch's first chunk is in.
+    /// Whether the first chunk of the batch has been copied in.
     is_led_in: bool,
-    /// All peers have come: something has been done that needs their data.
+    /// Whether all peers have arrived: some work that needs their data has been done.
     is_met: bool,
 }
 
@@ -343,8 +360,8 @@ impl Lap {
         }
     }
 
-    /// Files the time since the last reading, less what was spent waiting, under the phase that `phase` picks; answers
-    /// with that time, ns.
+    /// Adds the time since the last reading, without time spent waiting, to the phase that `phase`
+    /// selects; returns that time in nanoseconds.
     fn file(&mut self, phase: impl FnOnce(&mut Phases) -> &mut u64) -> u64 {
         let now = Instant::now();
         let took = nanos(now - self.last);
@@ -354,9 +371,9 @@ impl Lap {
         took
     }
 
-    /// Files a chunk's copying in; of the first one, also as what leads the batch in.
+    /// Records the copying in of a chunk; for the first chunk also as the lead-in of the batch.
     fn copied_in(&mut self) {
-        let is_met = self.is_met; // copying in takes no peer
+        let is_met = self.is_met; // copying in needs no peer
         let took = self.file(|phases| &mut phases.copy_in_ns);
         self.is_met = is_met;
         if !std::mem::replace(&mut self.is_led_in, true) {
@@ -364,7 +381,7 @@ impl Lap {
         }
     }
 
-    /// Files copying out. `is_last`: nothing but that is left to do in this batch.
+    /// Records the copying out of a chunk. `is_last`: the batch has no other work left.
     fn copied_out(&mut self, is_last: bool) {
         let took = self.file(|phases| &mut phases.copy_out_ns);
         if is_last {
@@ -372,7 +389,7 @@ impl Lap {
         }
     }
 
-    /// Files the time of `body` as waiting; the running phase goes on after it.
+    /// Adds the time of `body` to the time spent waiting; the current phase continues after it.
     fn waiting<T>(&mut self, body: impl FnOnce() -> T) -> T {
         let began = Instant::now();
         let value = body();

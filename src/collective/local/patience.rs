@@ -1,11 +1,11 @@
-//! The simplest watch: waits so long and no longer.
+//! Watch with a time limit, for collectives without a context.
 
 use std::time::Duration;
 
 use crate::error::{Error, PeerError};
 use crate::shm::Watch;
 
-/// Gives up after a time.
+/// Fails a wait after a time limit.
 #[derive(Debug)]
 pub(super) struct Patience {
     pub(super) limit: Duration,

@@ -1,4 +1,5 @@
-//! Reducescatter: contributions copied in for the ranks whose shares they belong to, which combine them.
+//! Reducescatter in shared memory: every rank copies its contributions in, and the owner of each
+//! share combines them.
 
 #![allow(unsafe_code)] // reduces in memory that other processes write
 
@@ -14,9 +15,10 @@ use crate::collective::stream::Stream;
 use crate::error::Error;
 use crate::tensor::Span;
 
-/// What the stages of one batch share.
+/// State of one batch, shared by its stages.
 struct Job {
-    /// Each rank's share of the batch, as this rank contributes to it; this rank's own with where its result goes.
+    /// Each rank's share of the batch, as this rank contributes to it; this rank's own share
+    /// includes the output.
     shares: Vec<Stream>,
     /// Ranks that contribute, in order.
     present: SmallVec<[usize; 16]>,
@@ -24,7 +26,8 @@ struct Job {
 }
 
 impl LocalCollective {
-    /// Combines a batch, each rank its share; returns the number of the chunk after its last. The tables are those of
+    /// Combines a batch, of which each rank gets its share; returns the number of the chunk that
+    /// follows its last chunk. The tables are those of
     /// [`Collective::reducescatter`](crate::collective::Collective::reducescatter).
     pub(super) fn reducescatter_batch(
         &self,
@@ -74,7 +77,7 @@ impl LocalCollective {
         Ok(end)
     }
 
-    /// The shares of the ranks; of those that are absent, nothing.
+    /// Returns the shares of the ranks; those of absent ranks are empty.
     fn shares(&self, spans: &[Span], bytes: &[usize], absent: &[usize]) -> Vec<Stream> {
         let mut shares: Vec<Stream> = (0..self.size).map(|_| Stream::default()).collect();
         for (span, bytes) in spans.iter().zip(bytes.chunks(self.size)) {
@@ -84,7 +87,8 @@ impl LocalCollective {
                 if owner == self.rank && span.keeps_nothing() {
                     share.skip(*bytes);
                 } else if !absent.contains(&owner) {
-                    // The output is a share's, hence only the owner's is meant.
+                    // The output holds this rank's share only; it is used for the owner's stream
+                    // only.
                     share.push(span.input().wrapping_add(offset), span.output(), *bytes);
                 }
                 offset += bytes;
@@ -93,13 +97,13 @@ impl LocalCollective {
         shares
     }
 
-    /// The bytes of a share that are on their way in chunk `index`.
+    /// Returns the range of a share that chunk `index` contains.
     fn window(&self, index: usize) -> Range<usize> {
         let start = index * self.layout.part_bytes();
         start..start + self.layout.part_bytes()
     }
 
-    /// Stage 1 of chunk `index`: contributions to the other ranks' shares.
+    /// Copies this rank's contributions to the other ranks' shares in (stage 1 of chunk `index`).
     fn contribute(&self, job: &Job, index: usize, lap: &mut Lap) -> Result<(), Error> {
         let chunk = self.next.wrapping_add(index as u32);
         self.wait_slot(chunk, lap)?;
@@ -107,8 +111,9 @@ impl LocalCollective {
         for owner in self.peers() {
             let place = self.layout.part(chunk, self.rank, owner);
             for piece in job.shares[owner].pieces(window.clone()) {
-                // SAFETY: the piece is readable (`Span::new`); its place is this rank's for this chunk, and nobody reads
-                // there any more (`wait_slot`) nor yet (not published).
+                // SAFETY: the piece is readable (`Span::new`). Its place belongs to this rank for
+                // this chunk: all reads of the previous chunk there have ended (`wait_slot`), and
+                // this chunk is not published yet.
                 unsafe {
                     self.copier
                         .copy(piece.input, place.add(piece.at - window.start), piece.bytes)
@@ -119,7 +124,8 @@ impl LocalCollective {
         Ok(())
     }
 
-    /// Stage 2 of chunk `index`: the own share, from the private input and what the peers have copied in.
+    /// Reduces this rank's share from its private input and the peers' contributions (stage 2 of
+    /// chunk `index`).
     fn reduce_share(&self, job: &Job, index: usize, lap: &mut Lap) -> Result<(), Error> {
         let chunk = self.next.wrapping_add(index as u32);
         let counters = &self.layout.counters;
@@ -136,12 +142,13 @@ impl LocalCollective {
                     return piece.input;
                 }
                 let place = self.layout.part(chunk, rank, self.rank);
-                // SAFETY: inside of the part, which is as long as the window.
+                // SAFETY: inside the part, which is as long as the window.
                 unsafe { place.add(piece.at - window.start).cast_const() }
             };
             let sources: SmallVec<[*const u8; 16]> = job.present.iter().map(source).collect();
-            // SAFETY: the peers have published their contributions and leave them alone until `copied_out` below; input
-            // and output are the piece's, and disjoint (`Span::new`).
+            // SAFETY: the peers have published their contributions and do not write them before
+            // `copied_out` below; input and output belong to the piece and are disjoint
+            // (`Span::new`).
             unsafe {
                 job.reducer
                     .combine(&sources, piece.output, ptr::null_mut(), piece.bytes)

@@ -1,43 +1,45 @@
-//! Routes: which bytes go from which rank to which, for the operations that move data without combining it.
+//! Routes of broadcast, allgather and alltoall: the bytes that each rank sends to each other rank.
 //!
-//! Every rank sends one *stream* of bytes; each other rank receives a stretch of it. In a broadcast and an allgather the
-//! stream is the rank's inputs, and everyone receives all of it. In an alltoall it is the parts for the other ranks one
-//! after another, beginning with the next rank's: so at each place of the streams all ranks send to different ones, and
-//! uneven parts cost no more than the longest stream takes. What a rank keeps for itself is in no stream, or not
-//! received from there.
+//! Every rank sends one *stream* of bytes, and each other rank receives a range of it. In a
+//! broadcast and an allgather, the stream consists of the rank's inputs, and every rank receives
+//! all of it. In an alltoall, it consists of the parts for the other ranks one after another,
+//! beginning with the next rank's: at each position of the streams all ranks send to different
+//! ranks, and uneven parts cost no more time than the longest stream. Bytes that a rank sends to
+//! itself are in no stream, or are not received from it.
 
 use std::ops::Range;
 
 use crate::tensor::Span;
 
-/// A stretch of one tensor's input or output.
+/// Range of one tensor's input or output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Leg {
     /// Position of the tensor in the batch.
     pub(super) tensor: usize,
-    /// Where the stretch begins, bytes.
+    /// Start of the range, bytes.
     pub(super) offset: usize,
-    /// Its length.
+    /// Length of the range, bytes.
     pub(super) bytes: usize,
 }
 
-/// An operation that moves data; the tables are those of [`Collective`](crate::collective::Collective).
+/// Operation that moves data; the tables are those of
+/// [`Collective`](crate::collective::Collective).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Routes<'a> {
-    /// From one rank to all.
+    /// One rank sends the same bytes to all.
     Broadcast {
         root: usize,
         size: usize,
         spans: &'a [Span],
     },
-    /// From all to all, everyone the same.
+    /// Every rank sends the same bytes to all.
     Allgather { size: usize, bytes: &'a [usize] },
-    /// From all to all, everyone something else.
+    /// Every rank sends different bytes to each rank.
     Alltoall { size: usize, bytes: &'a [usize] },
 }
 
 impl Routes<'_> {
-    /// Number of tensors.
+    /// Indices of the tensors.
     fn tensors(&self) -> Range<usize> {
         0..match self {
             Self::Broadcast { spans, .. } => spans.len(),
@@ -46,7 +48,8 @@ impl Routes<'_> {
         }
     }
 
-    /// The ranks whose parts make up `from`'s stream, in order; one stands for all where all receive the same.
+    /// Returns the ranks whose parts make up `from`'s stream, in order; a single rank where all
+    /// ranks receive the same bytes.
     fn recipients(&self, from: usize) -> impl Iterator<Item = usize> + use<> {
         let (size, distances) = match *self {
             Self::Broadcast { size, .. } | Self::Allgather { size, .. } => (size, 1..2),
@@ -55,7 +58,7 @@ impl Routes<'_> {
         distances.map(move |distance| (from + distance) % size)
     }
 
-    /// Bytes of tensor `tensor` that go from `from` to `to`.
+    /// Bytes of tensor `tensor` that `from` sends to `to`.
     fn bytes(&self, tensor: usize, from: usize, to: usize) -> usize {
         match *self {
             Self::Broadcast { root, spans, .. } if from == root => spans[tensor].bytes(),
@@ -65,7 +68,7 @@ impl Routes<'_> {
         }
     }
 
-    /// Where they lie in `from`'s input.
+    /// Offset of these bytes in `from`'s input.
     fn input_offset(&self, tensor: usize, from: usize, to: usize) -> usize {
         match self {
             Self::Broadcast { .. } | Self::Allgather { .. } => 0,
@@ -73,12 +76,12 @@ impl Routes<'_> {
         }
     }
 
-    /// Where they lie in `to`'s output.
+    /// Offset of these bytes in `to`'s output.
     fn output_offset(&self, tensor: usize, from: usize, to: usize) -> usize {
         (0..from).map(|before| self.bytes(tensor, before, to)).sum()
     }
 
-    /// Bytes of all tensors that go from `from` to `to`.
+    /// Bytes of all tensors that `from` sends to `to`.
     fn total_bytes(&self, from: usize, to: usize) -> usize {
         self.tensors().map(|tensor| self.bytes(tensor, from, to)).sum()
     }
@@ -88,7 +91,7 @@ impl Routes<'_> {
         self.recipients(from).map(|to| self.total_bytes(from, to)).sum()
     }
 
-    /// The stream that `from` sends: stretches of its inputs.
+    /// Returns the stream that `from` sends, as ranges of its inputs.
     pub(super) fn sent(&self, from: usize) -> impl Iterator<Item = Leg> {
         self.recipients(from).flat_map(move |to| {
             self.tensors().map(move |tensor| Leg {
@@ -99,7 +102,7 @@ impl Routes<'_> {
         })
     }
 
-    /// Where in `from`'s stream that begins which `to` receives.
+    /// Offset in `from`'s stream of the bytes that `to` receives.
     pub(super) fn start(&self, from: usize, to: usize) -> usize {
         match self {
             Self::Broadcast { .. } | Self::Allgather { .. } => 0,
@@ -111,7 +114,8 @@ impl Routes<'_> {
         }
     }
 
-    /// What `to` receives from `from`'s stream, in the stream's order: stretches of its outputs.
+    /// Returns the bytes that `to` receives from `from`'s stream, in the order of the stream, as
+    /// ranges of its outputs.
     pub(super) fn received(&self, from: usize, to: usize) -> impl Iterator<Item = Leg> {
         self.tensors().map(move |tensor| Leg {
             tensor,
@@ -120,7 +124,7 @@ impl Routes<'_> {
         })
     }
 
-    /// What `rank` keeps: stretches of its inputs, and of its outputs.
+    /// Returns the bytes that `rank` sends to itself, as ranges of its inputs and of its outputs.
     pub(super) fn kept(&self, rank: usize) -> impl Iterator<Item = (Leg, Leg)> {
         self.received(rank, rank).map(move |output| {
             let offset = self.input_offset(output.tensor, rank, rank);
@@ -133,20 +137,21 @@ impl Routes<'_> {
 mod tests {
     use super::*;
 
-    /// By rank and tensor: bytes, each told by the rank and tensor it came from and its place there.
+    /// By rank and tensor: bytes, each identified by the rank and tensor that it came from and its
+    /// position there.
     type Tensors = Vec<Vec<Vec<(usize, usize, usize)>>>;
 
-    /// Lengths from 0 to 4, several of them 0.
+    /// Returns lengths from 0 to 4, several of them 0.
     fn table(entries: usize) -> Vec<usize> {
         (0..entries).map(|entry| entry * entry % 11 % 5).collect()
     }
 
-    /// The bytes of rank `rank`'s input of tensor `tensor`, each one of its kind.
+    /// Returns rank `rank`'s input of tensor `tensor`; every byte is unique.
     fn input(rank: usize, tensor: usize, bytes: usize) -> Vec<(usize, usize, usize)> {
         (0..bytes).map(|at| (rank, tensor, at)).collect()
     }
 
-    /// Moves every rank's input along the routes; the outputs by rank and tensor.
+    /// Moves every rank's input along the routes; returns the outputs by rank and tensor.
     fn moved(routes: &Routes<'_>, size: usize, inputs: &Tensors) -> Tensors {
         let streams: Vec<Vec<_>> = (0..size)
             .map(|from| {

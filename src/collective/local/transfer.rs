@@ -1,10 +1,12 @@
-//! Transfer: streams copied in by their senders and out by whom they concern. All of broadcast, allgather and alltoall.
+//! Broadcast, allgather and alltoall in shared memory: senders copy their streams in, receivers
+//! copy them out.
 //!
-//! What is long goes past the caches. For outputs that saves reading every line before it is filled. For the ring it is a
-//! detour through memory where the cores share a cache. Where they do not, a sender that writes a line which others have
-//! read must first take it from them, one round trip after another, and memory is faster than that; faster also than
-//! readers that take the lines (`Copier::take`), which only a sole reader may. Between two cores of an EPYC 9004, which
-//! its hypervisor moves about, 64 MB, ms:
+//! Long streams and outputs bypass the caches. For outputs, that saves reading every line before it
+//! is written. For the ring, it costs a detour through memory where the cores share a cache. Where
+//! they do not, a sender must invalidate the readers' copies of every line before it can write it,
+//! one round trip after another, and memory is faster than that. Memory is also faster than readers
+//! that take the lines (`Copier::take`), which only a sole reader may do. Between two cores of an
+//! EPYC 9004 whose hypervisor migrates them, 64 MB, ms:
 //!
 //! | to the ring; to the outputs | common cache: broadcast | alltoall | none: broadcast | alltoall |
 //! | --- | --- | --- | --- | --- |
@@ -23,38 +25,39 @@ use crate::collective::stream::Stream;
 use crate::error::Error;
 use crate::tensor::Span;
 
-/// So many bytes, a rank's stream or its outputs, are written past the caches: where little of them would be found there when
-/// they are read. (Between the two cores above, 8 MB that everyone has in cache take 0.3 to 0.7 ms through them and 0.6 to
-/// 0.9 ms past them; 2 MB 0.06 and 0.15 to 0.2.)
+/// Length from which a rank's stream or outputs bypass the caches: little of it would still be
+/// cached when it is read. (Between the two cores above, 8 MB that both ranks have in cache take
+/// 0.3 to 0.7 ms through the caches and 0.6 to 0.9 ms past them; 2 MB take 0.06 and 0.15 to 0.2
+/// ms.)
 pub(super) const LONG_BYTES: usize = 8 << 20;
 
-/// What this rank receives of one peer's stream.
+/// Bytes that this rank receives of one peer's stream.
 struct Receipt {
     from: usize,
-    /// Where it begins in the peer's stream.
+    /// Start of these bytes in the peer's stream.
     start: usize,
-    /// Where it goes to.
+    /// Outputs that they are copied to.
     stream: Stream,
 }
 
-/// What the rounds of one batch share.
+/// State of one batch, shared by its rounds.
 struct Job {
     sent: Stream,
-    /// From this rank to itself, past the ring.
+    /// Bytes that this rank sends to itself, which bypass the ring.
     kept: Stream,
     receipts: Vec<Receipt>,
-    /// Whether nobody else reads what this rank receives.
+    /// Whether no other rank reads the bytes that this rank receives.
     is_sole_reader: bool,
-    /// Chunks of the longest stream.
+    /// Number of chunks of the longest stream.
     rounds: usize,
-    /// To the ring.
+    /// Copier to the ring.
     copier_in: Copier,
-    /// To the outputs.
+    /// Copier to the outputs.
     copier_out: Copier,
 }
 
 impl LocalCollective {
-    /// Moves a batch along `routes`; returns the number of the chunk after its last.
+    /// Moves a batch along `routes`; returns the number of the chunk that follows its last chunk.
     pub(super) fn transfer(&self, spans: &[Span], routes: &Routes<'_>, lap: &mut Lap) -> Result<u32, Error> {
         let job = self.transfer_job(spans, routes);
         for iteration in 0..=job.rounds {
@@ -126,7 +129,7 @@ impl LocalCollective {
         }
     }
 
-    /// How so many bytes are best copied.
+    /// Returns the faster copier for a stream of `bytes` bytes.
     fn copier_of(&self, bytes: usize) -> Copier {
         if bytes >= LONG_BYTES {
             Copier::streaming()
@@ -135,8 +138,9 @@ impl LocalCollective {
         }
     }
 
-    /// Copies chunk `index` of this rank's stream in, if it is that long, and then what this rank keeps at that place:
-    /// in a broadcast or allgather the same bytes, now in cache.
+    /// Copies chunk `index` of this rank's stream in, if the stream is that long, and then the
+    /// bytes for itself at that position: in a broadcast or allgather the same bytes, which are now
+    /// in the cache.
     fn send(&self, job: &Job, index: usize, lap: &mut Lap) -> Result<(), Error> {
         let chunk = self.next.wrapping_add(index as u32);
         let start = index * self.layout.chunk_bytes();
@@ -145,8 +149,9 @@ impl LocalCollective {
             self.wait_slot(chunk, lap)?;
             let area = self.layout.slot(chunk, self.rank);
             for piece in job.sent.pieces(start..end) {
-                // SAFETY: the piece is readable (`Span::new`); its place is in this rank's area, which nobody reads any
-                // more (`wait_slot`) nor yet (not published).
+                // SAFETY: the piece is readable (`Span::new`). Its place is in this rank's area:
+                // all reads of the previous chunk there have ended (`wait_slot`), and this chunk is
+                // not published yet.
                 unsafe {
                     job.copier_in
                         .copy(piece.input, area.add(piece.at - start), piece.bytes)
@@ -159,22 +164,23 @@ impl LocalCollective {
         Ok(())
     }
 
-    /// Copies what this rank keeps, from byte `start` to byte `end` of it.
+    /// Copies the bytes that this rank sends to itself, from byte `start` to byte `end`.
     fn keep(&self, job: &Job, start: usize, end: usize) {
         for piece in job.kept.pieces(start..end) {
-            // SAFETY: disjoint, as those at the same place were skipped (`Span::new`).
+            // SAFETY: disjoint, because pieces whose input and output are the same memory were
+            // skipped (`Span::new`).
             unsafe { job.copier_out.copy(piece.input, piece.output, piece.bytes) };
         }
     }
 
-    /// Copies out what concerns this rank in chunk `index` of its peers' streams.
+    /// Copies out this rank's bytes of chunk `index` of its peers' streams.
     fn receive(&self, job: &Job, index: usize, lap: &mut Lap) -> Result<(), Error> {
         let chunk = self.next.wrapping_add(index as u32);
         let counters = &self.layout.counters;
         let start = index * self.layout.chunk_bytes();
         let end = start + self.layout.chunk_bytes();
         for receipt in &job.receipts {
-            // The chunk as the receipt counts.
+            // Range of the chunk within the receipt.
             let window = start.saturating_sub(receipt.start)..end.saturating_sub(receipt.start);
             let mut pieces = receipt.stream.pieces(window).peekable();
             if pieces.peek().is_none() {
@@ -188,10 +194,11 @@ impl LocalCollective {
             )?;
             let area = self.layout.slot(chunk, receipt.from);
             for piece in pieces {
-                // SAFETY: in the sender's area, as the piece is in its chunk.
+                // SAFETY: inside the sender's area, because the piece is inside its chunk.
                 let source = unsafe { area.add(receipt.start + piece.at - start) };
-                // SAFETY: the sender has published the chunk and leaves it alone until `copied_out` below; the output is
-                // writable and nobody else's (`Span::new`). Taken is only what nobody else reads.
+                // SAFETY: the sender has published the chunk and does not write it before
+                // `copied_out` below; the output is writable and not aliased (`Span::new`). Bytes
+                // are taken only if no other rank reads them.
                 unsafe {
                     if job.is_sole_reader {
                         job.copier_out.take(source, piece.output, piece.bytes);

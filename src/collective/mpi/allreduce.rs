@@ -1,8 +1,10 @@
-//! Allreduce: every part of a chunk to its owner, the kernels, every result to all; several chunks on their way at once.
+//! Allreduce over MPI: ranks send every part of a chunk to its owner, the owner combines it and
+//! sends the result to all; several chunks are in flight.
 //!
-//! A rank's own part never passes through staging: it is read where the tensors lie, and its result is written to them and
-//! to what is sent in one go. Whatever has arrived is taken on at once, the chunk that is nearest to its end first, as that
-//! makes room for the next; MPI gets a look after every step, for a peer may wait for an answer from it.
+//! A rank's own part does not pass through staging: the kernel reads it from the tensors and writes
+//! its result to them and to the send buffer in one pass. Arrived data is processed at once, the
+//! chunk closest to completion first, because that frees buffers for the next one. MPI is polled
+//! after every step, because a peer may wait for a message from it.
 
 #![allow(unsafe_code)] // reduces in memory of the caller
 
@@ -17,19 +19,19 @@ use crate::collective::kernels::Reducer;
 use crate::collective::stream::{Piece, Stream};
 use crate::mpi::{MpiError, Pending, part_range, turn};
 
-/// A chunk on its way to the owners of its parts.
+/// Chunk whose parts are being sent to their owners.
 struct Scattered {
     cut: Cut,
     pending: Pending<(Vec<u8>, Vec<u8>)>,
 }
 
-/// A chunk on its way back.
+/// Chunk whose results are being sent to all ranks.
 struct Gathered {
     cut: Cut,
     pending: Pending<Vec<u8>>,
 }
 
-/// Where a chunk lies in its batch, and what of it is this rank's.
+/// Position of a chunk in its batch, with this rank's part of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Cut {
     range: Range<usize>,
@@ -51,14 +53,14 @@ impl Cut {
         self.range.start + self.own.start..self.range.start + self.own.end
     }
 
-    /// What is before it and behind it, within the batch.
+    /// Ranges before and after this rank's part, within the batch.
     fn others(&self) -> [Range<usize>; 2] {
         let own = self.own_of_batch();
         [self.range.start..own.start, own.end..self.range.end]
     }
 }
 
-/// What the chunks of one batch share.
+/// State of one batch, shared by its chunks.
 struct Work {
     job: Job,
     batch: Stream,
@@ -90,7 +92,8 @@ pub(super) async fn allreduce(
         present,
     };
     let (mut scattered, mut gathered) = (VecDeque::<Scattered>::new(), VecDeque::<Gathered>::new());
-    // Messages between two ranks are told apart by the way they go and the order in which both begin them: that of the chunks.
+    // Messages between two ranks are identified by their direction and by the order in which both
+    // ranks begin them: chunk order.
     loop {
         if let Some(first) = gathered.front_mut()
             && let Some(chunk) = first.pending.test()?
@@ -116,7 +119,7 @@ pub(super) async fn allreduce(
 }
 
 impl Work {
-    /// Copies the others' parts of a chunk in and begins to bring them to their owners.
+    /// Copies the other ranks' parts of a chunk in and starts sending them to their owners.
     fn scatter(&mut self, cut: Cut) -> Result<Scattered, MpiError> {
         let Self { job, batch, .. } = self;
         let (bytes, others) = (cut.range.len(), job.comm.size() - 1);
@@ -135,7 +138,8 @@ impl Work {
         Ok(Scattered { cut, pending })
     }
 
-    /// Combines this rank's part of a chunk and begins to bring it to all. `received` has what the others sent for it.
+    /// Combines this rank's part of a chunk and starts sending the result to all. `received` holds
+    /// the other ranks' contributions.
     fn combine(&mut self, cut: Cut, (mut chunk, received): (Vec<u8>, Vec<u8>)) -> Result<Gathered, MpiError> {
         let Self {
             job,
@@ -156,14 +160,15 @@ impl Work {
                         }
                     };
                     let sources: SmallVec<[*const u8; 16]> = present.iter().map(source).collect();
-                    // SAFETY: the piece is readable and writable (`Span::new`), and what was received and is sent as long;
-                    // one output may be this rank's own input, else they overlap nothing. There is a source, for somebody
+                    // SAFETY: the piece is readable and writable (`Span::new`), and the received
+                    // and sent buffers are as long; one output may be this rank's own input,
+                    // otherwise they overlap nothing. There is a source, because some rank
                     // submitted the tensor.
                     unsafe { reducer.combine(&sources, result, piece.output, piece.bytes) };
                 };
                 let result = &mut chunk[cut.own.clone()];
                 if !present.contains(&rank) && !whole.is_empty() {
-                    // Nothing of this rank's own: only to where it is sent from.
+                    // This rank contributes nothing: the result is written to the send buffer only.
                     combine(
                         Piece {
                             input: std::ptr::null(),
@@ -185,7 +190,7 @@ impl Work {
         Ok(Gathered { cut, pending })
     }
 
-    /// Copies the results of the others' parts out.
+    /// Copies the results of the other ranks' parts out.
     fn copy_out(&mut self, cut: &Cut, chunk: Vec<u8>) {
         let Self { job, batch, .. } = self;
         job.lap.file(
@@ -201,21 +206,24 @@ impl Work {
     }
 }
 
-/// Which of the two ways of which batch: of two batches, the later may be the first to turn back on one of the ranks.
+/// Tag of a message, from the batch and the direction: of two batches, the later one may be the
+/// first to send results on one of the ranks.
 fn tag(serial: u16, way: u16) -> u16 {
-    serial << 1 | way // the highest bits are cut off: far fewer batches are under way at once
+    serial << 1 | way // the highest bit is lost: far fewer batches are in flight at once
 }
 
 /// Combines `sources`, each as long as `result`, which may be one of them.
 pub(super) fn reduce(reducer: &Reducer, sources: &[*const u8], result: &mut [u8]) {
     if !result.is_empty() {
-        // SAFETY: sources are as long as the result, a whole number of elements as chunks, parts and batches are; one may be
-        // the result, the others do not overlap it. Who submits a tensor is present, so there is a source.
+        // SAFETY: the sources are as long as the result, a whole number of elements, as chunks,
+        // parts and batches are; one may be the result, the others do not overlap it. There is a
+        // source, because a rank that submits a tensor is present.
         unsafe { reducer.combine(sources, result.as_mut_ptr(), std::ptr::null_mut(), result.len()) };
     }
 }
 
-/// Everything to everyone, and everyone combines all of it: one synchronization.
+/// Reduces a tiny batch: every rank sends all of it to all and combines all of it, with one
+/// synchronization.
 async fn tiny(mut job: Job, batch: Stream, reducer: Reducer, present: Vec<usize>) -> Result<Batch, MpiError> {
     let (bytes, size) = (batch.bytes(), job.comm.size());
     let (mut own, all) = (job.staging.take(bytes), job.staging.take(bytes * size));
@@ -247,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_chunk_is_cut_in_parts_of_whole_lines_and_what_is_not_ones_own_lies_around_it() {
-        // 1000 bytes in three: parts of 384, the last one of 232.
+        // 1000 bytes among three ranks: parts of 384, the last one of 232.
         let cut = |rank| Cut::new(5_000..6_000, rank, 3);
         assert_eq!((cut(0).part, cut(0).own), (384, 0..384));
         assert_eq!(cut(1).own_of_batch(), 5_384..5_768);

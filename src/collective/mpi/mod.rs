@@ -1,14 +1,18 @@
-//! Collectives over MPI.
+//! Collective over MPI: streams batches through staging buffers and combines them with Ronde's
+//! kernels.
 //!
-//! A batch is streamed in chunks, as within a host (`collective/local`): copied into a staging buffer of the engine's, moved
-//! by nonblocking calls on bytes, and copied out, several chunks at once. MPI moves and Ronde combines: a chunk of an
-//! allreduce is cut into a part per rank, every rank sends each part to the rank that owns it, the kernels combine there in
-//! rank order, and every owner sends its result to all. That is what a ring moves, 2·*B*·(*n* − 1)/*n* bytes each way, in
-//! two steps instead of 2·(*n* − 1), and the bits are those of the local collective: the same whatever the fusion, with f16
-//! and bf16 accumulated in f32 and rounded once. MPI's own reductions promise none of it. (Direct reduce-scatter and
-//! allgather: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005, §4.)
+//! As within a host (`collective/local`), a batch is streamed in chunks: each is copied into a
+//! staging buffer of the engine, moved by nonblocking calls on bytes, and copied out, several
+//! chunks at once. MPI moves and Ronde combines: a chunk of an allreduce is cut into a part per
+//! rank, every rank sends each part to the rank that owns it, the owner combines it in rank order
+//! and sends its result to all. A ring moves as many bytes, 2·*B*·(*n* − 1)/*n* each way, but in
+//! 2·(*n* − 1) steps instead of two. The bits equal those of the local collective: they do not
+//! depend on fusion, and f16 and bf16 are accumulated in f32 and rounded once. MPI's own reductions
+//! guarantee none of this. (Direct reduce-scatter and allgather: Thakur, Rabenseifner and Gropp,
+//! "Optimization of Collective Communication Operations in MPICH", 2005, §4.)
 //!
-//! All ranks begin the same calls in the same order, as MPI demands of collectives, whichever of them completes first.
+//! All ranks begin the same calls in the same order, as MPI requires for collectives; they may
+//! complete in any order.
 
 use std::sync::Arc;
 
@@ -29,25 +33,27 @@ mod transfer;
 pub(crate) use hierarchical::{HierarchicalCollective, IntraNode, Lane, Map};
 use staging::{Lap, Staging};
 
-/// Bytes of a chunk, of all its parts together: few enough that a few of them stay in cache.
+/// Bytes of a chunk, all parts together: few enough that a few chunks stay in cache.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes of a chunk of an allreduce, and how many are under way at once: little enough to stay in a core's cache, and short
-/// enough that the engine looks at what else is under way before a peer misses it. ResNet-50 between two ranks of one host
-/// that share a cache took, ms: three of 384 KiB 22.1, four of 192 KiB 25.9, of 256 KiB 24.3, of 512 KiB 22.3; six of 1 MiB
-/// 29 and of 2 MiB 41. (`MPI_Allreduce` over chunks of one buffer 23.3.) Where their cores share none, kernel copies of
-/// lines that the other core has just written take several times as long, and longer chunks would be faster.
+/// Bytes of a chunk of an allreduce, and number of chunks in flight: few enough to stay in a core's
+/// cache, and short enough that the engine polls the other chunks before a peer waits for them.
+/// ResNet-50 between two ranks of one host that share a cache took, ms: three of 384 KiB 22.1, four
+/// of 192 KiB 25.9, of 256 KiB 24.3, of 512 KiB 22.3; six of 1 MiB 29 and of 2 MiB 41.
+/// (`MPI_Allreduce` over chunks of one buffer 23.3.) Where their cores share no cache, kernel
+/// copies of lines that the other core has just written take several times as long, and longer
+/// chunks would be faster.
 const STREAM_BYTES: usize = 384 << 10;
 const FLIGHTS: usize = 3;
-/// A part is no shorter unless the batch is: many ranks have longer chunks.
+/// Smallest part of a long batch: with many ranks, chunks are longer.
 const PART_BYTES_MIN: usize = 16 << 10;
-/// Chunks that a stage runs behind the one before it.
+/// Number of chunks that a stage runs behind the previous one.
 const LAG: usize = 2;
-/// Parts begin on multiples of this: a cache line, and a whole number of elements of any type.
+/// Alignment of parts: a cache line, and a whole number of elements of any type.
 const PART_ALIGN: usize = 64;
-/// A batch that comes to no more than this from all ranks together goes to everyone whole.
+/// Largest batch, all ranks together, that is sent whole to every rank.
 const TINY_BYTES: usize = 32 << 10;
 
-/// What the timeline calls them.
+/// Names of the operations on the timeline.
 const FLAT: Activities = Activities {
     allreduce: Stages::streamed("MPI_ALLREDUCE"),
     allgather: Stages::streamed("MPI_ALLGATHER"),
@@ -56,7 +62,7 @@ const FLAT: Activities = Activities {
     reducescatter: Stages::streamed("MPI_REDUCESCATTER"),
 };
 
-/// The MPI collective of one rank.
+/// MPI collective of one rank.
 pub(crate) struct MpiCollective {
     job: Arc<MpiJob>,
     data: CommId,
@@ -64,14 +70,14 @@ pub(crate) struct MpiCollective {
     rank: usize,
     size: usize,
     level: Level,
-    /// Counts the batches: messages of two that are under way at once are told apart by it.
+    /// Number of the batch, which distinguishes the messages of two batches in flight.
     serial: u16,
-    /// Kept for its memory; away while the engine has it.
+    /// Staging buffers, kept to reuse their memory; empty while the engine uses them.
     staging: Staging,
 }
 
 impl MpiCollective {
-    /// The collective of rank `rank` of `size` over `communicators` of `job`.
+    /// Creates the collective of rank `rank` of `size` over `communicators` of `job`.
     pub(crate) fn new(job: &Arc<MpiJob>, communicators: Communicators, rank: usize, size: usize) -> Self {
         Self {
             job: Arc::clone(job),
@@ -85,14 +91,15 @@ impl MpiCollective {
         }
     }
 
-    /// Begins to reduce `batch` over all ranks of this collective, as a part of a reduction over `ranks` ranks.
+    /// Starts reducing `batch` over all ranks of this collective, as a part of a reduction over
+    /// `ranks` ranks.
     fn begin_allreduce(&mut self, batch: Stream, reduction: &Reduction, ranks: usize) -> Promise<Batch> {
         let reducer = Reducer::new(self.level, reduction, ranks);
         let present = (0..self.size).collect();
         self.begin(move |job| allreduce::allreduce(job, batch, reducer, present))
     }
 
-    /// Has the engine begin `order`.
+    /// Starts `order` on the engine.
     fn begin<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Promise<Batch>
     where
         F: Future<Output = Result<Batch, MpiError>> + 'static,
@@ -110,7 +117,7 @@ impl MpiCollective {
         })
     }
 
-    /// Waits for what was begun.
+    /// Waits for an operation that was started.
     fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
         let guard = Waiting {
             heartbeat: &self.job.heartbeat,
@@ -121,7 +128,7 @@ impl MpiCollective {
         Ok(phases)
     }
 
-    /// Has the engine run `order`.
+    /// Runs `order` on the engine and waits for it.
     fn run<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Result<Phases, Error>
     where
         F: Future<Output = Result<Batch, MpiError>> + 'static,
@@ -131,10 +138,10 @@ impl MpiCollective {
     }
 }
 
-/// What comes of a batch: where its time went, and the staging buffers back.
+/// Result of a batch: its phases, and the staging buffers, which are returned.
 type Batch = (Phases, Staging);
 
-/// What a batch has at hand on the engine's thread.
+/// State of a batch on the engine's thread.
 struct Job {
     comm: Comm,
     serial: u16,
@@ -209,7 +216,7 @@ impl Collective for MpiCollective {
     }
 }
 
-/// The ranks that are not in `absent`, in order.
+/// Returns the ranks that are not in `absent`, ascending.
 fn present(size: usize, absent: &[usize]) -> Vec<usize> {
     (0..size).filter(|rank| !absent.contains(rank)).collect()
 }

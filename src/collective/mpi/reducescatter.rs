@@ -1,4 +1,4 @@
-//! Reducescatter: the first half of an allreduce, where the parts are the ranks' shares.
+//! Reducescatter over MPI: the first half of an allreduce, whose parts are the ranks' shares.
 
 use super::allreduce::reduce;
 use super::rounds::{piece_bytes, rounds};
@@ -9,7 +9,8 @@ use crate::collective::stream::Stream;
 use crate::mpi::{MpiError, Parts, part_range};
 use crate::tensor::Span;
 
-/// Each rank's share of the batch, in rank order; what this rank reads of it, and of its own, where it writes it.
+/// Returns each rank's share of the batch, in rank order: the inputs that this rank reads, and for
+/// its own share the outputs.
 pub(super) fn shares(spans: &[Span], bytes: &[usize], rank: usize, size: usize) -> Vec<Stream> {
     let share = |owner: usize| {
         let mut stream = Stream::default();
@@ -41,7 +42,7 @@ pub(super) async fn reducescatter(
     let (rank, size) = (job.comm.rank(), job.comm.size());
     let part = piece_bytes(size);
     let is_present = |rank: usize| present.binary_search(&rank).is_ok();
-    // An absent rank's share is reduced by nobody.
+    // An absent rank's share is not reduced.
     let length = |owner: usize| {
         if is_present(owner) {
             shares[owner].bytes()
@@ -79,7 +80,7 @@ pub(super) async fn reducescatter(
     let end = |job: &mut Job, round: usize, [(sent, _), (contributions, _)]: [(Vec<u8>, Parts); 2]| {
         let range = piece(rank, round);
         let bytes = range.len();
-        // Those who are present lie one after another, without gaps for the others.
+        // Contributions of the present ranks are stored without gaps for the absent ones.
         let places = 0..present.len();
         let sources: Vec<*const u8> = places
             .map(|place| contributions[place * bytes..].as_ptr())

@@ -1,16 +1,17 @@
-//! The rounds of a batch, a few of them under way at once.
+//! Rounds of a batch, with a few of them in flight.
 
 use std::collections::VecDeque;
 
 use super::{CHUNK_BYTES, Job, LAG, PART_ALIGN};
 use crate::mpi::{MpiError, Pending};
 
-/// Bytes that go from one rank to another in a round of `size` ranks: a chunk's from all together.
+/// Bytes that one rank sends to another in a round of `size` ranks: all together send one chunk.
 pub(super) fn piece_bytes(size: usize) -> usize {
     (CHUNK_BYTES / size).next_multiple_of(PART_ALIGN)
 }
 
-/// Has `begin` begin each of `rounds` rounds, in order, and `end` take in what has come of it, [`LAG`] rounds later.
+/// Calls `begin` for each of `rounds` rounds in order, and `end` with the received data of each,
+/// [`LAG`] rounds later.
 pub(super) async fn rounds<B>(
     job: &mut Job,
     rounds: usize,

@@ -1,4 +1,4 @@
-//! Where bytes lie between the tensors and MPI, and the time it takes to bring them there.
+//! Staging buffers between the tensors and MPI, and the time spent on copies.
 
 #![allow(unsafe_code)] // copies from and to memory of the caller
 
@@ -8,14 +8,14 @@ use std::time::Instant;
 use crate::collective::Phases;
 use crate::collective::stream::Stream;
 
-/// Buffers that come and go.
+/// Buffers to be reused.
 #[derive(Debug, Default)]
 pub(super) struct Staging {
     free: Vec<Vec<u8>>,
 }
 
 impl Staging {
-    /// A buffer of at least `bytes` bytes.
+    /// Takes a buffer of at least `bytes` bytes.
     pub(super) fn take(&mut self, bytes: usize) -> Vec<u8> {
         let mut buffer = self.free.pop().unwrap_or_default();
         if buffer.len() < bytes {
@@ -24,39 +24,42 @@ impl Staging {
         buffer
     }
 
-    /// Takes all of another's.
+    /// Adds all buffers of `other`.
     pub(super) fn join(&mut self, other: Self) {
         self.free.extend(other.free);
     }
 
-    /// Takes one back.
+    /// Returns a buffer for reuse.
     pub(super) fn give(&mut self, buffer: Vec<u8>) {
         self.free.push(buffer);
     }
 }
 
-/// Copies `range` of what `stream` reads to the beginning of `buffer`; where nothing is read, what lies there stays.
+/// Copies `range` of the inputs of `stream` to the beginning of `buffer`; bytes without an input
+/// stay unchanged.
 pub(super) fn copy_in(stream: &Stream, range: Range<usize>, buffer: &mut [u8]) {
     let begin = range.start;
     for piece in stream.pieces(range).filter(|piece| !piece.input.is_null()) {
         let place = &mut buffer[piece.at - begin..][..piece.bytes];
-        // SAFETY: the caller of the collective keeps the input readable until the operation is over (`Span::new`), and
-        // waits for it (`Engine::run`); the buffer is our own.
+        // SAFETY: the caller of the collective keeps the input readable until the operation is over
+        // (`Span::new`), and waits for it (`Engine::run`); the buffer belongs to this rank.
         unsafe { std::ptr::copy_nonoverlapping(piece.input, place.as_mut_ptr(), piece.bytes) };
     }
 }
 
-/// Copies the beginning of `buffer` to where `stream` writes `range`; where nothing is written, nowhere.
+/// Copies the beginning of `buffer` to `range` of the outputs of `stream`; bytes without an output
+/// are skipped.
 pub(super) fn copy_out(stream: &Stream, range: Range<usize>, buffer: &[u8]) {
     let begin = range.start;
     for piece in stream.pieces(range).filter(|piece| !piece.output.is_null()) {
         let place = &buffer[piece.at - begin..][..piece.bytes];
-        // SAFETY: likewise for the output.
+        // SAFETY: as in `copy_in`, for the output.
         unsafe { std::ptr::copy_nonoverlapping(place.as_ptr(), piece.output, piece.bytes) };
     }
 }
 
-/// A stopwatch that files the time since it was last read under a phase; what is not filed was spent waiting.
+/// Stopwatch that adds the time since its last reading to a phase; the remaining time was spent
+/// waiting.
 pub(super) struct Lap {
     began: Instant,
     phases: Phases,
@@ -70,7 +73,7 @@ impl Lap {
         }
     }
 
-    /// Runs `body` and files its time where `phase` says.
+    /// Runs `body` and adds its time to the phase that `phase` selects.
     pub(super) fn file<T>(
         &mut self,
         phase: impl FnOnce(&mut Phases) -> &mut u64,
@@ -82,7 +85,7 @@ impl Lap {
         value
     }
 
-    /// What it has come to.
+    /// Returns the phases measured so far.
     pub(super) fn phases(&self) -> Phases {
         let all = self.began.elapsed().as_nanos() as u64;
         let filed = self.phases.copy_in_ns + self.phases.reduce_ns + self.phases.copy_out_ns;

@@ -1,4 +1,4 @@
-//! Broadcast, allgather and alltoall: bytes that go from rank to rank as they are.
+//! Broadcast, allgather and alltoall over MPI.
 
 use super::rounds::{piece_bytes, rounds};
 use super::staging::{copy_in, copy_out};
@@ -7,7 +7,7 @@ use crate::collective::stream::Stream;
 use crate::mpi::{MpiError, Parts, part_range};
 use crate::tensor::Span;
 
-/// From rank `root` to all; `batch` is what the root reads and everyone writes.
+/// Sends from rank `root` to all; `batch` has the inputs of the root and the outputs of every rank.
 pub(super) async fn broadcast(mut job: Job, batch: Stream, root: usize) -> Result<Batch, MpiError> {
     let bytes = batch.bytes();
     let chunk = |round: usize| part_range(round, CHUNK_BYTES, bytes);
@@ -32,7 +32,7 @@ pub(super) async fn broadcast(mut job: Job, batch: Stream, root: usize) -> Resul
     Ok(job.done())
 }
 
-/// What rank `rank` contributes to an allgather.
+/// Returns the inputs that rank `rank` contributes to an allgather.
 pub(super) fn gathered_from_here(spans: &[Span], bytes: &[usize], rank: usize, size: usize) -> Stream {
     let mut stream = Stream::default();
     for (span, lengths) in spans.iter().zip(bytes.chunks_exact(size)) {
@@ -41,7 +41,7 @@ pub(super) fn gathered_from_here(spans: &[Span], bytes: &[usize], rank: usize, s
     stream
 }
 
-/// Where what each rank contributes is written here.
+/// Returns the outputs on this rank for each rank's contribution.
 pub(super) fn gathered_here(spans: &[Span], bytes: &[usize], size: usize) -> Vec<Stream> {
     let from = |from: usize| {
         let mut stream = Stream::default();
@@ -54,7 +54,7 @@ pub(super) fn gathered_here(spans: &[Span], bytes: &[usize], size: usize) -> Vec
     (0..size).map(from).collect()
 }
 
-/// What rank `rank` sends to each rank in an alltoall.
+/// Returns the inputs that rank `rank` sends to each rank in an alltoall.
 pub(super) fn sent_from_here(spans: &[Span], bytes: &[usize], rank: usize, size: usize) -> Vec<Stream> {
     let to = |to: usize| {
         let mut stream = Stream::default();
@@ -72,7 +72,7 @@ pub(super) fn sent_from_here(spans: &[Span], bytes: &[usize], rank: usize, size:
     (0..size).map(to).collect()
 }
 
-/// Where what each rank sends to rank `rank` is written here.
+/// Returns the outputs for the bytes that each rank sends to rank `rank`.
 pub(super) fn received_here(spans: &[Span], bytes: &[usize], rank: usize, size: usize) -> Vec<Stream> {
     let from = |from: usize| {
         let mut stream = Stream::default();
@@ -85,7 +85,7 @@ pub(super) fn received_here(spans: &[Span], bytes: &[usize], rank: usize, size: 
     (0..size).map(from).collect()
 }
 
-/// `bytes` bytes that go to `offset` of the output of `span`, if there is one.
+/// Adds `bytes` bytes at `offset` of the output of `span`, if it has one.
 fn receive(stream: &mut Stream, span: &Span, offset: usize, bytes: usize) {
     if span.keeps_nothing() {
         stream.skip(bytes);
@@ -94,13 +94,13 @@ fn receive(stream: &mut Stream, span: &Span, offset: usize, bytes: usize) {
     }
 }
 
-/// The most that one rank sends to another in an alltoall, all tensors together.
+/// Returns the most bytes that one rank sends to another in an alltoall, all tensors together.
 pub(super) fn longest_way(bytes: &[usize], size: usize) -> usize {
     let way = |way: usize| bytes.iter().skip(way).step_by(size * size).sum();
     (0..size * size).map(way).max().unwrap_or(0)
 }
 
-/// Everyone's stream to all.
+/// Sends every rank's stream to all.
 pub(super) async fn allgather(mut job: Job, own: Stream, all: Vec<Stream>) -> Result<Batch, MpiError> {
     let part = piece_bytes(job.comm.size());
     let longest = all.iter().map(Stream::bytes).max().unwrap_or(0);
@@ -123,7 +123,8 @@ pub(super) async fn allgather(mut job: Job, own: Stream, all: Vec<Stream>) -> Re
     Ok(job.done())
 }
 
-/// Each rank's streams to the others; the longest of all ranks' has `longest` bytes.
+/// Sends each rank's streams to the others; `longest` is the length of the longest stream of all
+/// ranks.
 pub(super) async fn alltoall(
     mut job: Job,
     sent: Vec<Stream>,
@@ -153,7 +154,7 @@ pub(super) async fn alltoall(
     Ok(job.done())
 }
 
-/// Copies what has come of each of `streams` in round `round` to where it is written.
+/// Copies the bytes received for each of `streams` in round `round` to the outputs.
 fn copy_parts_out(
     job: &mut Job,
     streams: &[Stream],
@@ -172,12 +173,12 @@ fn copy_parts_out(
     );
 }
 
-/// What of each of `streams` goes in round `round`.
+/// Returns the range of each of `streams` that is sent in round `round`.
 fn parts(streams: &[Stream], round: usize, part: usize) -> Parts {
     Parts::of(streams.iter().map(|stream| piece(stream, round, part).len()))
 }
 
-/// What of `stream` does.
+/// Returns the range of `stream` that is sent in round `round`.
 fn piece(stream: &Stream, round: usize, part: usize) -> std::ops::Range<usize> {
     part_range(round, part, stream.bytes())
 }

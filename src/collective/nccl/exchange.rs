@@ -3,9 +3,8 @@
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use super::state::Trouble;
-use super::{Company, SetRank, gpu_error};
-use crate::error::{Error, PeerError};
+use crate::collective::asynchronous::{LaunchError, Peers, SetRank};
+use crate::error::{DeviceError, Error, PeerError};
 use crate::gpu::{GpuError, UniqueId};
 use crate::transport::Transport;
 
@@ -24,10 +23,10 @@ struct Unable {
 pub(super) fn exchange(
     own: Result<Option<UniqueId>, GpuError>,
     set_rank: SetRank,
-    company: &mut Company<'_>,
-) -> Result<Vec<Option<UniqueId>>, Trouble> {
-    let rank = company.members[set_rank.rank];
-    let transport = &mut *company.transport;
+    peers: &mut Peers<'_>,
+) -> Result<Vec<Option<UniqueId>>, LaunchError> {
+    let rank = peers.members[set_rank.rank];
+    let transport = &mut *peers.transport;
     let word = match &own {
         Ok(id) => Ok(id.map(|id| Id(id.to_vec()))),
         Err(error) => Err(Unable {
@@ -35,20 +34,20 @@ pub(super) fn exchange(
             reason: error.to_string(),
         }),
     };
-    let members = company.members;
-    let words = gather(transport, members, &word).map_err(Trouble::OfRank)?;
+    let members = peers.members;
+    let words = gather(transport, members, &word).map_err(LaunchError::Rank)?;
     let all: Option<Result<Vec<Option<Id>>, Unable>> =
         (set_rank.rank == 0).then(|| words.into_iter().collect());
     let all: Result<Vec<Option<Id>>, Unable> =
-        broadcast(transport, members, all.as_ref()).map_err(Trouble::OfRank)?;
-    let of_batch = |error| Trouble::OfBatch(gpu_error(rank, error));
+        broadcast(transport, members, all.as_ref()).map_err(LaunchError::Rank)?;
+    let of_batch = |error| LaunchError::Batch(DeviceError::of_rank(rank, error).into());
     own.map_err(of_batch)?;
     let all = all.map_err(|Unable { rank, reason }| of_batch(GpuError::Peer { rank, reason }))?;
     let bytes = |id: Option<Id>| id.map(|Id(bytes)| bytes.try_into()).transpose();
     let ids: Result<Vec<Option<UniqueId>>, _> = all.into_iter().map(bytes).collect();
     match ids {
         Ok(ids) if ids.len() == set_rank.size => Ok(ids),
-        _ => Err(Trouble::OfRank(invalid(
+        _ => Err(LaunchError::Rank(invalid(
             members[0],
             "NCCL ids of another length or number",
         ))),
@@ -56,8 +55,8 @@ pub(super) fn exchange(
 }
 
 /// The least of what all ranks say.
-pub(super) fn least(own: u64, set_rank: SetRank, company: &mut Company<'_>) -> Result<u64, Error> {
-    let (transport, members) = (&mut *company.transport, company.members);
+pub(super) fn least(own: u64, set_rank: SetRank, peers: &mut Peers<'_>) -> Result<u64, Error> {
+    let (transport, members) = (&mut *peers.transport, peers.members);
     let all = gather(transport, members, &own)?;
     let least = (set_rank.rank == 0).then(|| all.into_iter().min().unwrap_or(0));
     let least = broadcast(transport, members, least.as_ref())?;

@@ -1,8 +1,8 @@
 //! What moves bytes and combines nothing: broadcast, allgather, alltoall.
 
-use super::layout::{places, room};
 use super::program::{Copies, Program, entry};
 use super::{Batch, Scratch, SetRank};
+use crate::gpu::layout::{places, room};
 use crate::gpu::{Call, Number};
 use crate::tensor::Span;
 

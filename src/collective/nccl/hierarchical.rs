@@ -17,9 +17,8 @@ use std::sync::Arc;
 
 use super::exchange::exchange;
 use super::number;
-use super::state::Trouble;
 use super::track::Track;
-use super::{Company, Crossing, SetRank};
+use crate::collective::asynchronous::{Crossing, LaunchError, Peers, SetRank};
 use crate::collective::{HostPlace, InterNode, Reduction};
 use crate::gpu::{Call, Combine, Combined, Communicator, Device, GpuError, Mark, UniqueId};
 use crate::tensor::{ReduceOp, Span};
@@ -55,8 +54,8 @@ impl Hierarchical {
         place: HostPlace,
         in_set: SetRank,
         track: &Track,
-        company: &mut Company<'_>,
-    ) -> Result<Self, Trouble> {
+        peers: &mut Peers<'_>,
+    ) -> Result<Self, LaunchError> {
         let device = Arc::clone(&track.device);
         let mut made = Self {
             place,
@@ -66,12 +65,12 @@ impl Hierarchical {
             device,
         };
         let own = made.prepare();
-        let ids = exchange(own, in_set, company)?;
+        let ids = exchange(own, in_set, peers)?;
         if let Some(&Some(id)) = ids.get(place.first) {
             let joined = made.device.gpu.join(&id, place.rank, place.size);
             let communicator = joined.map_err(|error| track.fatal(error))?;
             made.communicator = Some(communicator);
-            track.settle(communicator, company.transport)?;
+            track.settle(communicator, peers.transport)?;
         }
         Ok(made)
     }
@@ -107,7 +106,7 @@ impl Hierarchical {
         is_timed: bool,
         inter_node: &mut dyn InterNode,
         transport: &mut dyn Transport,
-    ) -> Result<Crossing, Trouble> {
+    ) -> Result<Crossing, LaunchError> {
         let shares = Shares::new(whole, self.place);
         let reductions = Reductions::of(&whole, self.place, self.ranks);
         self.call(&shares.reduction(reductions.intra_node), track, transport)?;
@@ -128,7 +127,7 @@ impl Hierarchical {
     }
 
     /// Puts calls within the host onto the stream; a rank that is alone there has none.
-    fn call(&self, calls: &[Call], track: &Track, transport: &mut dyn Transport) -> Result<(), Trouble> {
+    fn call(&self, calls: &[Call], track: &Track, transport: &mut dyn Transport) -> Result<(), LaunchError> {
         let (Some(communicator), false) = (self.communicator, calls.is_empty()) else {
             return Ok(());
         };
@@ -149,7 +148,7 @@ impl Hierarchical {
         is_timed: bool,
         inter_node: &mut dyn InterNode,
         transport: &mut dyn Transport,
-    ) -> Result<[Mark; 3], Trouble> {
+    ) -> Result<[Mark; 3], LaunchError> {
         let own = shares.own();
         let slots = self.slots.unwrap_or(std::ptr::null_mut()); // who has none has no share
         let (from, to) = shares.crosses(&own);
@@ -183,7 +182,7 @@ impl Hierarchical {
             let Some(piece) = turn.checked_sub(LAG).filter(|&piece| piece < pieces) else {
                 continue;
             };
-            inter_node.keep().map_err(Trouble::OfRank)?;
+            inter_node.keep().map_err(LaunchError::Rank)?;
             if piece + 1 == pieces {
                 crossed = Some(track.mark(is_timed)?);
             }

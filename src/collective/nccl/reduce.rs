@@ -3,10 +3,10 @@
 //! Several tensors go through the fusion buffer: one kernel in, one call, one kernel out. One tensor alone needs no copy: NCCL reads the
 //! input and writes the output; a factor is a kernel over the output before or after.
 
-use super::layout::{places, room};
 use super::number::Travel;
 use super::program::{Copies, Program, entry};
 use super::{Batch, Scratch, SetRank};
+use crate::gpu::layout::{places, room};
 use crate::gpu::{Call, Kernel};
 
 fn is_direct(batch: &Batch<'_>, travel: &Travel) -> bool {

@@ -3,12 +3,12 @@
 //! NCCL gives every rank as much. Where shares differ, by a row, or several tensors travel at once, the fusion buffer has a region for
 //! each rank, all as long as the longest, with that rank's shares of all tensors.
 
-use super::layout::{places, room};
 use super::number::Travel;
 use super::program::{Copies, Program, entry};
 use super::reduce::{neutral, units};
 use super::{Batch, Scratch, SetRank};
 use crate::gpu::Call;
+use crate::gpu::layout::{places, room};
 
 /// Elements of rank `rank`'s share of a tensor.
 fn share(batch: &Batch<'_>, size: usize, tensor: usize, rank: usize) -> usize {

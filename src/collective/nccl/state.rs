@@ -4,31 +4,33 @@
 //! the fusion buffer must grow: all ranks are in the same batch then, so each knows that the others call too ([`super::exchange`]).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::exchange::{exchange, invalid, least};
 use super::hierarchical::Hierarchical;
 use super::program::Program;
 use super::track::Track;
-use super::{Awaited, Batch, Company, Crossing, Launched, Scratch, SetRank};
+use super::watch::Watch;
+use super::{ACTIVITIES, Scratch};
+use crate::collective::asynchronous::{
+    AsyncCollective, Batch, Crossing, DeviceActivities, LaunchError, Launched, OnEnd, OpenDevice, Peers,
+    SetRank,
+};
+use crate::delivery::Memory;
+use crate::device::{Mark, OnDevice};
 use crate::error::Error;
-use crate::gpu::{Communicator, Device, GpuError, Stream};
+use crate::gpu::{Communicator, Device, DeviceBinding, GpuError};
+use crate::tensor::Dtype;
 use crate::transport::Transport;
 
 /// Fusion buffers grow by steps of this many bytes; one that is smaller is not worth having.
 const BUFFER_STEP_BYTES: usize = 2 << 20;
 
-/// What has gone wrong with a batch.
-#[derive(Debug)]
-pub(crate) enum Trouble {
-    /// Every rank knows, and goes on without it.
-    OfBatch(Error),
-    /// This rank cannot go on.
-    OfRank(Error),
-}
-
 /// See the module.
-pub(crate) struct NcclCollective {
+pub(super) struct NcclCollective {
     set_rank: SetRank,
+    /// Ends first: what it reports may still use the rest.
+    watch: Option<Watch>,
     communicator: Option<Communicator>,
     /// State of hierarchical allreduces; created for the first such batch.
     hierarchical: Option<Hierarchical>,
@@ -48,67 +50,38 @@ struct Buffer {
     bytes: usize,
 }
 
-impl NcclCollective {
-    /// Creates the state on `device`, or returns why that failed, together with the set's other ranks.
-    pub(crate) fn make(
+impl OpenDevice for DeviceBinding {
+    fn open(
+        &self,
         set_rank: SetRank,
-        device: Result<Arc<Device>, GpuError>,
-        company: &mut Company<'_>,
-    ) -> Result<Self, Trouble> {
-        let rank = company.members[set_rank.rank];
-        let own = device.and_then(|device| {
-            let id = (set_rank.rank == 0).then(|| device.gpu.unique_id()).transpose()?;
-            Ok((Track::new(device, rank)?, id))
-        });
-        let (track, id) = match own {
-            Ok((track, id)) => (Ok(track), Ok(id)),
-            Err(error) => (Err(()), Err(error)),
-        };
-        let ids = exchange(id, set_rank, company)?;
-        let (Ok(track), Some(Some(id))) = (track, ids.into_iter().next()) else {
-            // A rank that cannot take part has its own error by now.
-            return Err(Trouble::OfRank(invalid(company.members[0], "no NCCL id")));
-        };
-        let communicator = track
-            .device
-            .gpu
-            .join(&id, set_rank.rank, set_rank.size)
-            .map_err(|error| track.fatal(error))?;
-        let new = Self {
-            set_rank,
-            communicator: Some(communicator),
-            hierarchical: None,
-            buffer: Buffer::default(),
-            shared_bytes: 0,
-            is_limited: false,
-            sink: Buffer::default(),
-            track,
-        };
-        new.track.settle(communicator, company.transport)?;
-        Ok(new)
+        peers: &mut Peers<'_>,
+    ) -> Result<Box<dyn AsyncCollective>, LaunchError> {
+        Ok(Box::new(NcclCollective::make(set_rank, self.device(), peers)?))
     }
 
-    /// The device.
-    pub(crate) fn device(&self) -> &Arc<Device> {
-        &self.track.device
+    fn wants_times(&self) -> bool {
+        self.wants_times()
+    }
+}
+
+impl AsyncCollective for NcclCollective {
+    fn activities(&self) -> &'static DeviceActivities {
+        &ACTIVITIES
     }
 
-    /// The stream, for memory that results go to.
-    pub(crate) fn stream(&self) -> Stream {
-        self.track.stream
+    fn allocate(&self, dtype: Dtype, bytes: usize, tensor: &OnDevice) -> Option<Memory> {
+        Memory::on_device(dtype, bytes, &self.track.device, self.track.stream, tensor.stream)
     }
 
-    /// Puts a batch onto the stream, behind what it waits for. `is_timed`: somebody wants to know when its parts happen. One that goes host
-    /// by host is waited for until its last byte has come from the other hosts.
-    pub(crate) fn launch(
+    fn launch(
         &mut self,
         batch: &Batch<'_>,
-        awaited: &Awaited<'_>,
+        inputs: &[&Mark],
         is_timed: bool,
-        company: &mut Company<'_>,
-    ) -> Result<Launched, Trouble> {
+        peers: &mut Peers<'_>,
+    ) -> Result<Launched, LaunchError> {
         let wanted = batch.buffer_bytes(self.set_rank);
-        self.grow(wanted, company)?;
+        self.grow(wanted, peers)?;
         let parts = if wanted <= self.shared_bytes {
             std::iter::once(0..batch.spans.len()).collect()
         } else {
@@ -120,7 +93,7 @@ impl NcclCollective {
             .find(|part| part.buffer_bytes(self.set_rank) > self.shared_bytes)
         {
             // The same on all ranks, as is what they share of their buffers.
-            return Err(Trouble::OfBatch(self.track.error(GpuError::OutOfMemory {
+            return Err(LaunchError::Batch(self.track.error(GpuError::OutOfMemory {
                 ordinal: self.track.device.ordinal,
                 bytes: part.buffer_bytes(self.set_rank),
             })));
@@ -130,7 +103,7 @@ impl NcclCollective {
             .map(|part| part.sink_bytes(self.set_rank))
             .max()
             .unwrap_or(0);
-        self.ensure_sink(sunk, company.transport)?;
+        self.ensure_sink(sunk, peers.transport)?;
         let scratch = Scratch {
             buffer: self.buffer.address,
             sink: self.sink.address,
@@ -139,8 +112,8 @@ impl NcclCollective {
             .iter()
             .map(|part| part.program(self.set_rank, scratch))
             .collect();
-        self.ensure_hierarchical(&programs, company)?;
-        self.track.follow(awaited)?;
+        self.ensure_hierarchical(&programs, peers)?;
+        self.track.follow(inputs)?;
         let began = self.track.mark(is_timed)?;
         let (mut copied_in, mut reduced, mut crossing) = (None, None, None);
         for program in &programs {
@@ -150,7 +123,7 @@ impl NcclCollective {
             if copied_in.is_none() {
                 copied_in = Some(self.track.mark(is_timed)?);
             }
-            let crossed = self.call(program, is_timed, company)?;
+            let crossed = self.call(program, is_timed, peers)?;
             crossing = Crossing::joined(crossing, crossed);
             reduced = Some(self.track.mark(is_timed)?);
             program
@@ -167,61 +140,20 @@ impl NcclCollective {
         })
     }
 
-    /// Puts a program's calls onto the stream, hierarchically if that is on and the program allows it.
-    fn call(
-        &mut self,
-        program: &Program,
-        is_timed: bool,
-        company: &mut Company<'_>,
-    ) -> Result<Option<Crossing>, Trouble> {
-        let Some(communicator) = self.communicator else {
-            return Ok(None);
-        };
-        if let (Some(inter_node), Some(hierarchical), Some(whole)) = (
-            &mut company.inter_node,
-            &mut self.hierarchical,
-            program.allreduce(),
-        ) {
-            let crossed =
-                hierarchical.allreduce(whole, &self.track, is_timed, &mut **inter_node, company.transport)?;
-            return Ok(Some(crossed));
+    fn on_end(&mut self, ended: Arc<Mark>, then: OnEnd) {
+        if let Some(watch) = &self.watch {
+            watch.add(ended, then);
         }
-        program
-            .call(&self.track.device, communicator, self.track.stream)
-            .map_err(|error| self.track.fatal(error))?;
-        self.track.settle(communicator, company.transport)?;
-        Ok(None)
     }
 
-    /// Creates the state of hierarchical allreduces, if any of `programs` is hierarchical.
-    fn ensure_hierarchical(
-        &mut self,
-        programs: &[Program],
-        company: &mut Company<'_>,
-    ) -> Result<(), Trouble> {
-        if let (None, Some(inter_node)) = (&self.hierarchical, &company.inter_node)
-            && programs.iter().any(|program| program.allreduce().is_some())
-        {
-            let place = inter_node.place();
-            let made = Hierarchical::make(place, self.set_rank, &self.track, company)?;
-            self.hierarchical = Some(made);
-        }
-        Ok(())
-    }
-
-    /// Whether all is well with the communicators.
-    ///
-    /// # Errors
-    /// What NCCL has found out meanwhile.
-    pub(crate) fn check(&self) -> Result<(), Error> {
+    fn check(&self) -> Result<(), Error> {
         let intra_node = self.hierarchical.as_ref().and_then(Hierarchical::communicator);
         [self.communicator, intra_node]
             .into_iter()
             .try_for_each(|communicator| self.track.check(communicator))
     }
 
-    /// Ends what is on the device, done or not.
-    pub(crate) fn abort(&mut self) {
+    fn abort(&mut self) {
         if let Some(communicator) = self.communicator.take() {
             self.track.device.gpu.abort(communicator);
         }
@@ -230,14 +162,105 @@ impl NcclCollective {
         }
     }
 
+    fn last(&self) -> Option<Mark> {
+        self.track.device.mark(self.track.stream, false).ok()
+    }
+
+    fn wait_until(&self, patience: Duration, is_so: &dyn Fn() -> bool) -> bool {
+        self.track.device.gpu.wait_until(patience, is_so)
+    }
+}
+
+impl NcclCollective {
+    /// Creates the state on `device`, or returns why that failed, together with the set's other ranks.
+    fn make(
+        set_rank: SetRank,
+        device: Result<Arc<Device>, GpuError>,
+        peers: &mut Peers<'_>,
+    ) -> Result<Self, LaunchError> {
+        let rank = peers.members[set_rank.rank];
+        let own = device.and_then(|device| {
+            let id = (set_rank.rank == 0).then(|| device.gpu.unique_id()).transpose()?;
+            Ok((Track::new(device, rank)?, id))
+        });
+        let (track, id) = match own {
+            Ok((track, id)) => (Ok(track), Ok(id)),
+            Err(error) => (Err(()), Err(error)),
+        };
+        let ids = exchange(id, set_rank, peers)?;
+        let (Ok(track), Some(Some(id))) = (track, ids.into_iter().next()) else {
+            // A rank that cannot take part has its own error by now.
+            return Err(LaunchError::Rank(invalid(peers.members[0], "no NCCL id")));
+        };
+        let watch = Watch::start(&track.device, rank).map_err(LaunchError::Rank)?;
+        let communicator = track
+            .device
+            .gpu
+            .join(&id, set_rank.rank, set_rank.size)
+            .map_err(|error| track.fatal(error))?;
+        let new = Self {
+            set_rank,
+            watch: Some(watch),
+            communicator: Some(communicator),
+            hierarchical: None,
+            buffer: Buffer::default(),
+            shared_bytes: 0,
+            is_limited: false,
+            sink: Buffer::default(),
+            track,
+        };
+        new.track.settle(communicator, peers.transport)?;
+        Ok(new)
+    }
+
+    /// Puts a program's calls onto the stream, hierarchically if that is on and the program allows it.
+    fn call(
+        &mut self,
+        program: &Program,
+        is_timed: bool,
+        peers: &mut Peers<'_>,
+    ) -> Result<Option<Crossing>, LaunchError> {
+        let Some(communicator) = self.communicator else {
+            return Ok(None);
+        };
+        if let (Some(inter_node), Some(hierarchical), Some(whole)) =
+            (&mut peers.inter_node, &mut self.hierarchical, program.allreduce())
+        {
+            let crossed =
+                hierarchical.allreduce(whole, &self.track, is_timed, &mut **inter_node, peers.transport)?;
+            return Ok(Some(crossed));
+        }
+        program
+            .call(&self.track.device, communicator, self.track.stream)
+            .map_err(|error| self.track.fatal(error))?;
+        self.track.settle(communicator, peers.transport)?;
+        Ok(None)
+    }
+
+    /// Creates the state of hierarchical allreduces, if any of `programs` is hierarchical.
+    fn ensure_hierarchical(
+        &mut self,
+        programs: &[Program],
+        peers: &mut Peers<'_>,
+    ) -> Result<(), LaunchError> {
+        if let (None, Some(inter_node)) = (&self.hierarchical, &peers.inter_node)
+            && programs.iter().any(|program| program.allreduce().is_some())
+        {
+            let place = inter_node.place();
+            let made = Hierarchical::make(place, self.set_rank, &self.track, peers)?;
+            self.hierarchical = Some(made);
+        }
+        Ok(())
+    }
+
     /// Makes the fusion buffer as large as `wanted`, or as all ranks can.
-    fn grow(&mut self, wanted: usize, company: &mut Company<'_>) -> Result<(), Trouble> {
+    fn grow(&mut self, wanted: usize, peers: &mut Peers<'_>) -> Result<(), LaunchError> {
         if wanted <= self.shared_bytes || self.is_limited {
             return Ok(());
         }
         let device = Arc::clone(&self.track.device);
         if self.buffer.bytes > 0 {
-            self.track.drain(self.communicator, company.transport)?; // it is in use until then
+            self.track.drain(self.communicator, peers.transport)?; // it is in use until then
             device.gpu.free(self.buffer.address);
             self.buffer = Buffer::default();
         }
@@ -252,7 +275,7 @@ impl NcclCollective {
             }
         }
         let own = self.buffer.bytes as u64;
-        let least = least(own, self.set_rank, company).map_err(Trouble::OfRank)?;
+        let least = least(own, self.set_rank, peers).map_err(LaunchError::Rank)?;
         self.shared_bytes = least as usize;
         self.is_limited = self.shared_bytes < wanted;
         if self.is_limited {
@@ -268,7 +291,7 @@ impl NcclCollective {
     }
 
     /// Makes the sink as large as this rank wants it.
-    fn ensure_sink(&mut self, bytes: usize, transport: &mut dyn Transport) -> Result<(), Trouble> {
+    fn ensure_sink(&mut self, bytes: usize, transport: &mut dyn Transport) -> Result<(), LaunchError> {
         if bytes <= self.sink.bytes {
             return Ok(());
         }
@@ -290,6 +313,7 @@ impl NcclCollective {
 impl Drop for NcclCollective {
     /// Nothing is in flight, or it has been aborted.
     fn drop(&mut self) {
+        self.watch = None;
         let gpu = &self.track.device.gpu;
         if let Some(communicator) = self.communicator.take() {
             gpu.leave(communicator);

@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::state::Trouble;
-use super::{Awaited, gpu_error};
-use crate::error::Error;
+use crate::collective::asynchronous::LaunchError;
+use crate::error::{DeviceError, Error};
 use crate::gpu::{Communicator, Device, GpuError, Mark, Stream};
 use crate::transport::Transport;
 
@@ -31,23 +30,22 @@ impl Track {
     }
 
     pub(super) fn error(&self, error: GpuError) -> Error {
-        gpu_error(self.rank, error)
+        DeviceError::of_rank(self.rank, error).into()
     }
 
-    pub(super) fn fatal(&self, error: GpuError) -> Trouble {
-        Trouble::OfRank(self.error(error))
+    pub(super) fn fatal(&self, error: GpuError) -> LaunchError {
+        LaunchError::Rank(self.error(error))
     }
 
     /// Marks the point that the stream has come to.
-    pub(super) fn mark(&self, is_timed: bool) -> Result<Mark, Trouble> {
+    pub(super) fn mark(&self, is_timed: bool) -> Result<Mark, LaunchError> {
         let mark = self.device.mark(self.stream, is_timed);
         mark.map_err(|error| self.fatal(error))
     }
 
     /// Puts what follows behind the callers' data.
-    pub(super) fn follow(&self, awaited: &Awaited<'_>) -> Result<(), Trouble> {
-        let followed = awaited
-            .marks
+    pub(super) fn follow(&self, inputs: &[&Mark]) -> Result<(), LaunchError> {
+        let followed = inputs
             .iter()
             .try_for_each(|mark| self.device.gpu.follow(self.stream, mark.event));
         followed.map_err(|error| self.fatal(error))
@@ -68,15 +66,15 @@ impl Track {
         &self,
         communicator: Communicator,
         transport: &mut dyn Transport,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LaunchError> {
         while !self
             .device
             .gpu
             .is_ready(communicator)
             .map_err(|error| self.fatal(error))?
         {
-            transport.check_peers().map_err(Trouble::OfRank)?;
-            std::thread::sleep(POLL);
+            transport.check_peers().map_err(LaunchError::Rank)?;
+            self.device.gpu.pause(POLL);
         }
         Ok(())
     }
@@ -87,7 +85,7 @@ impl Track {
         mark: &Mark,
         communicator: Option<Communicator>,
         transport: &mut dyn Transport,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LaunchError> {
         while !self
             .device
             .gpu
@@ -96,8 +94,8 @@ impl Track {
         {
             self.check(communicator)
                 .and_then(|()| transport.check_peers())
-                .map_err(Trouble::OfRank)?;
-            std::thread::sleep(SHORT_POLL);
+                .map_err(LaunchError::Rank)?;
+            self.device.gpu.pause(SHORT_POLL);
         }
         Ok(())
     }
@@ -108,7 +106,7 @@ impl Track {
         &self,
         communicator: Option<Communicator>,
         transport: &mut dyn Transport,
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), LaunchError> {
         let last = self.mark(false)?;
         self.reach(&last, communicator, transport)
     }

@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::{Clock, MonotonicClock};
+use crate::collective::asynchronous::NoDevice;
 use crate::collective::local::LocalCollective;
 use crate::cycle::Parts;
-use crate::gpu::{DeviceBinding, devices};
 use crate::negotiation::ResponseCache;
 use crate::observer::NoObserver;
 use crate::queue::TensorQueue;
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::settings_cell::SettingsSource;
-use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
+use crate::transport::local::LocalTransport;
 use crate::transport::{Combine, Contribution, Doorbell, Transport};
 
 /// The local transport, as if its ranks were on hosts of their own.
@@ -108,7 +109,7 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         is_world: true,
         settings: SettingsSource::Decides(Arc::default()),
         early: true,
-        binding: Arc::new(DeviceBinding::new(Arc::clone(devices()), rank)),
+        device: Arc::new(NoDevice),
         gpu_fusion_threshold_bytes: u64::MAX,
     })
 }

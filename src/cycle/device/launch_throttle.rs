@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::collective::nccl::Launched;
-use crate::gpu::Mark;
+use crate::collective::asynchronous::Launched;
+use crate::device::Mark;
 use crate::negotiation::OpKind;
 use crate::queue::Submission;
 
@@ -83,13 +83,12 @@ impl LaunchThrottle {
 
     /// Whether the limit of launches in flight is reached. Device errors count as not busy; they are reported elsewhere.
     fn is_busy(&mut self) -> bool {
-        let has_come = |mark: &Mark| mark.device().gpu.has_come(mark.event);
         while let Some(first) = self.on_stream.front()
-            && !matches!(has_come(&first.ended), Ok(false))
+            && !matches!(first.ended.has_come(), Ok(false))
         {
             self.on_stream.pop_front();
         }
         let first = self.on_stream.front().filter(|_| self.on_stream.len() >= BATCHES);
-        first.is_some_and(|first| matches!(has_come(&first.began), Ok(true)))
+        first.is_some_and(|first| matches!(first.began.has_come(), Ok(true)))
     }
 }

@@ -2,13 +2,11 @@
 
 use smallvec::SmallVec;
 
-use super::anchor::Anchor;
 use super::{Ready, Start};
 use crate::clock::Nanos;
 use crate::collective::Phases;
-use crate::collective::nccl::Crossing;
-use crate::gpu::Mark;
-use crate::negotiation::OpKind;
+use crate::collective::asynchronous::{Crossing, DeviceClock};
+use crate::device::Mark;
 use crate::timeline::Activity;
 
 /// See the module.
@@ -22,8 +20,13 @@ pub(super) struct Times {
 impl Times {
     /// Of a batch that was seen to be over at `seen`; from when it was launched until then in one piece, if the device cannot say
     /// more. None of what moves nothing.
-    pub(super) fn of(start: &Start, members: &[Ready], anchor: Option<&Anchor>, seen: Nanos) -> Option<Self> {
-        let queued = start.connected.unwrap_or(start.began);
+    pub(super) fn of(
+        start: &Start,
+        members: &[Ready],
+        clock: Option<&dyn DeviceClock>,
+        seen: Nanos,
+    ) -> Option<Self> {
+        let queued = start.opened.unwrap_or(start.began);
         let as_seen = Stages {
             queued,
             ready: None,
@@ -33,14 +36,14 @@ impl Times {
             reduced: seen,
             ended: seen,
         };
-        let stages = anchor.and_then(|anchor| Stages::told(start, members, anchor));
+        let stages = clock.and_then(|clock| Stages::told(start, members, clock));
         let name = match start.launched.crossing {
-            Some(_) => BETWEEN_HOSTS,
-            None => name(start.kind)?,
+            Some(_) => start.activities.inter_node,
+            None => start.activities.name(start.kind)?,
         };
         let mut times = stages.unwrap_or(as_seen).times(name);
-        if let Some(connected) = start.connected {
-            let activity = activity("INIT_NCCL", start.began, connected, false);
+        if let Some(opened) = start.opened {
+            let activity = activity(start.activities.init, start.began, opened, false);
             times.activities.insert(0, activity);
             times.began = start.began;
         }
@@ -49,24 +52,12 @@ impl Times {
 }
 
 /// When data was ready: of the tensor that was submitted first, and of the last.
-fn ready(members: &[Ready], anchor: &Anchor) -> Option<(Nanos, Nanos)> {
+fn ready(members: &[Ready], clock: &dyn DeviceClock) -> Option<(Nanos, Nanos)> {
     let on_device = || members.iter().filter(|member| member.submission.on.is_some());
-    let time = |member: &Ready| anchor.time_of(&member.submission.on.as_ref()?.ready);
+    let time = |member: &Ready| clock.time_of(&member.submission.on.as_ref()?.ready);
     let first = on_device().min_by_key(|member| member.submission.at)?;
     let last = on_device().max_by_key(|member| member.submission.at)?;
     Some((time(first)?, time(last)?))
-}
-
-/// What a collective is called.
-fn name(kind: OpKind) -> Option<&'static str> {
-    match kind {
-        OpKind::Allreduce => Some("NCCL_ALLREDUCE"),
-        OpKind::Allgather => Some("NCCL_ALLGATHER"),
-        OpKind::Broadcast => Some("NCCL_BCAST"),
-        OpKind::Alltoall => Some("NCCL_ALLTOALL"),
-        OpKind::Reducescatter => Some("NCCL_REDUCESCATTER"),
-        OpKind::Join | OpKind::Barrier | OpKind::Agree => None,
-    }
 }
 
 /// Moments of a batch.
@@ -95,20 +86,20 @@ struct Crossed {
 }
 
 impl Crossed {
-    fn told(crossing: &Crossing, anchor: &Anchor) -> Option<Self> {
+    fn told(crossing: &Crossing, clock: &dyn DeviceClock) -> Option<Self> {
         Some(Self {
             names: crossing.names,
-            reduced: anchor.time_of(&crossing.reduced)?,
-            fetched: anchor.time_of(&crossing.fetched)?,
-            crossed: anchor.time_of(&crossing.crossed)?,
-            sent: anchor.time_of(&crossing.sent)?,
+            reduced: clock.time_of(&crossing.reduced)?,
+            fetched: clock.time_of(&crossing.fetched)?,
+            crossed: clock.time_of(&crossing.crossed)?,
+            sent: clock.time_of(&crossing.sent)?,
         })
     }
 }
 
 impl Stages {
     /// As the device tells them.
-    fn told(start: &Start, members: &[Ready], anchor: &Anchor) -> Option<Self> {
+    fn told(start: &Start, members: &[Ready], clock: &dyn DeviceClock) -> Option<Self> {
         let launched = &start.launched;
         let moments: [&Mark; 4] = [
             &launched.began,
@@ -116,17 +107,17 @@ impl Stages {
             &launched.reduced,
             &launched.ended,
         ];
-        let mut moments = moments.into_iter().map(|mark| anchor.time_of(mark));
+        let mut moments = moments.into_iter().map(|mark| clock.time_of(mark));
         let mut next = || moments.next().flatten();
         Some(Self {
-            queued: start.connected.unwrap_or(start.began),
-            ready: ready(members, anchor),
+            queued: start.opened.unwrap_or(start.began),
+            ready: ready(members, clock),
             began: next()?,
             copied_in: next()?,
             crossing: launched
                 .crossing
                 .as_ref()
-                .and_then(|crossing| Crossed::told(crossing, anchor)),
+                .and_then(|crossing| Crossed::told(crossing, clock)),
             reduced: next()?,
             ended: next()?,
         })
@@ -194,9 +185,6 @@ impl Stages {
         }
     }
 }
-
-/// What goes between hosts.
-const BETWEEN_HOSTS: &str = "MPI_ALLREDUCE";
 
 /// What is shorter is an event after another, with nothing between.
 const SHORTEST: std::time::Duration = std::time::Duration::from_micros(2);
@@ -274,7 +262,7 @@ mod tests {
             crossed: at(500),
             sent: at(510),
         });
-        let parts = parts_of(Stages { crossing, ..STAGES }, BETWEEN_HOSTS);
+        let parts = parts_of(Stages { crossing, ..STAGES }, "MPI_ALLREDUCE");
         let expected = [
             ("NCCL_REDUCESCATTER", 350, 400),
             ("MEMCPY_IN_HOST_BUFFER", 400, 420),

@@ -1,7 +1,6 @@
 //! State behind all simulated GPUs of a job: devices, communicators, and the order in which things are done.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::time::Instant;
 
 use super::collective::{Group, Turn};
 use super::host::HostMemory;
@@ -19,7 +18,8 @@ pub(super) struct World {
     pub(super) failures: Vec<String>,
     random: u64,
     handles: u64,
-    began: Instant,
+    /// Nanoseconds on the devices' clock.
+    clock: Box<dyn Fn() -> u64 + Send>,
 }
 
 /// A device.
@@ -46,7 +46,7 @@ pub(super) struct Member {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, devices: usize) -> Self {
+    pub(super) fn new(seed: u64, devices: usize, clock: Box<dyn Fn() -> u64 + Send>) -> Self {
         let hardware = |at| Hardware {
             memory: Memory::new(at),
             host: HostMemory::default(),
@@ -67,7 +67,7 @@ impl World {
             failures: Vec::new(),
             random: seed,
             handles: 1_000,
-            began: Instant::now(),
+            clock,
         }
     }
 
@@ -94,7 +94,7 @@ impl World {
         self.failures.push(format!("device {at}: {call}: {text}"));
         GpuError::Call {
             call,
-            name: "TWIN_FAULT".to_owned(),
+            name: "SIMULATED_FAULT".to_owned(),
             text,
             advice: "",
         }
@@ -383,7 +383,7 @@ impl World {
             } => self.is_done(at, *communicator, *turn),
             _ => true,
         };
-        let now_ns = self.began.elapsed().as_nanos() as u64;
+        let now_ns = (self.clock)();
         let device = &mut self.devices[at];
         let did = match work {
             Work::Launch(launch) => {

@@ -18,9 +18,9 @@ use super::pending::Pending;
 use super::start;
 use super::world::{CommId, World};
 use crate::error::{Error, PeerError};
+use crate::rendezvous::Patience;
 use crate::shm::Watch;
 use crate::sync::lock;
-use crate::transport::local::Patience;
 
 mod message;
 mod neighbours;

@@ -1,9 +1,9 @@
-//! Numbers drawn from a seed.
+//! Random numbers of a seed.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 
-/// The same numbers for the same seed.
+/// Generator that returns the same numbers for the same seed.
 pub(super) struct Draw(SmallRng);
 
 impl Draw {
@@ -15,7 +15,7 @@ impl Draw {
         self.0.random_range(0..bound)
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times` on average.
     pub(super) fn one_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

@@ -1,12 +1,12 @@
-//! Random programs: what a seed draws (operations of all kinds on tensors of all types in overlapping process sets,
-//! joins among them) runs in the simulator and on real processes, and gives there what a sequential reference says, bit
-//! for bit.
+//! Random programs: operations of all kinds on tensors of all types in overlapping process sets,
+//! including joins, drawn from a seed. They run in the simulator and on real processes, and have to
+//! give the results of a sequential reference bit for bit.
 //!
-//! [`program`] draws them, [`reference`](self::reference) works out their results, [`play`](self::play) is what a rank
-//! does; [`simulated`] and [`processes`] are where.
+//! [`program`] draws them, [`reference`](self::reference) computes their results,
+//! [`play`](self::play) is the program of a rank; [`simulated`] and [`processes`] run them.
 //!
-//! What fails names the seed; in the simulator that gives the same run again. `TEST_RONDE_PROGRAMS=20` searches 20 times
-//! as long.
+//! A failure names the seed; in the simulator, the seed reproduces the run.
+//! `TEST_RONDE_PROGRAMS=20` runs 20 times as many programs.
 
 use self::draw::Draw;
 use self::play::{Outcome, Played};
@@ -27,7 +27,7 @@ mod reference;
 mod simulated;
 mod work;
 
-/// Says which program it was when something fails.
+/// Prints the program when a check fails.
 struct Naming<'a>(&'a Program);
 
 impl Drop for Naming<'_> {
@@ -38,7 +38,8 @@ impl Drop for Naming<'_> {
     }
 }
 
-/// Whether an operation gave what was expected. Which NaN a reduction of several gives is not promised.
+/// Whether an operation gave the expected result. Which NaN a reduction of several gives is
+/// unspecified.
 fn is_right(work: &Work, got: &Result<Output, Error>, wanted: &Result<Output, Refused>) -> bool {
     match (got, wanted) {
         (Ok(got), Ok(wanted)) if matches!(work.task, Task::Allreduce(_) | Task::Reducescatter(_)) => {
@@ -54,16 +55,16 @@ fn is_right(work: &Work, got: &Result<Output, Error>, wanted: &Result<Output, Re
     }
 }
 
-/// An output of a rank that differs from the reference.
+/// Output of a rank that differs from the reference.
 struct Deviation {
     step: usize,
     action: usize,
     tensor: usize,
-    /// The error, if the output is one.
+    /// Error, if the output is one.
     error: Option<Error>,
 }
 
-/// All outputs of `rank` that differ from the reference.
+/// Returns all outputs of `rank` that differ from the reference.
 fn deviations(program: &Program, rank: usize, played: &Played) -> Vec<Deviation> {
     let mut deviations = Vec::new();
     for (step, actions) in program.steps.iter().enumerate() {
@@ -98,7 +99,7 @@ fn deviations(program: &Program, rank: usize, played: &Played) -> Vec<Deviation>
     deviations
 }
 
-/// Fails unless everything went on `rank` as the reference says.
+/// Fails unless all outputs of `rank` equal the reference.
 fn check(program: &Program, rank: usize, played: &Played) {
     if let Some(&Deviation { step, action, .. }) = deviations(program, rank, played).first() {
         let wanted: Vec<_> = (0..program.steps[step][action].deed.tensors().len())
@@ -111,7 +112,7 @@ fn check(program: &Program, rank: usize, played: &Played) {
     }
 }
 
-/// Runs `program` in the simulator, where nobody dies, and checks it.
+/// Runs `program` in the simulator, without deaths, and checks it.
 fn check_simulated(program: &Program) {
     let _naming = Naming(program);
     let run = run(program, None);
@@ -124,9 +125,9 @@ fn check_simulated(program: &Program) {
         }
     }
     for (rank, played) in run.played.iter().enumerate() {
-        check(program, rank, played.as_ref().expect("nobody dies"));
+        check(program, rank, played.as_ref().expect("no rank dies"));
     }
-    // All members were told the same last one.
+    // All members received the same last rank.
     for (step, actions) in program.steps.iter().enumerate() {
         for (index, action) in actions.iter().enumerate() {
             let told = run
@@ -141,10 +142,11 @@ fn check_simulated(program: &Program) {
     }
 }
 
-/// Programs that run both in the simulator and on processes, for each number of ranks.
+/// Number of programs that run both in the simulator and on processes, for each number of ranks.
 const PROGRAMS: u64 = 32;
 
-/// `count` seeds from `first` on; `TEST_RONDE_PROGRAMS` times as many, the others far from these.
+/// Returns `count` seeds from `first` on; `TEST_RONDE_PROGRAMS` times as many, the others far from
+/// these.
 fn seeds(first: u64, count: u64) -> impl Iterator<Item = u64> {
     let times = std::env::var("TEST_RONDE_PROGRAMS").map_or(1, |times| times.parse().expect("a number"));
     (0..times).flat_map(move |time| {
@@ -153,7 +155,8 @@ fn seeds(first: u64, count: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// The program of a seed that runs both in the simulator and on processes: in one of four a rank does something odd.
+/// Returns the program of a seed that runs both in the simulator and on processes: in one of four,
+/// a rank submits a mismatch.
 fn shared_program(seed: u64, ranks: usize) -> Program {
     let program = Program::new(seed, ranks);
     if seed % 4 == 3 {
@@ -172,8 +175,8 @@ fn programs_run_in_the_simulator_as_in_sequence() {
 
 #[test]
 fn who_joins_takes_part_in_what_it_submitted_before_though_only_some_have_it_cached() {
-    // Rank 1 brings other rows the second time, so it has to ask while rank 0 has the tensor cached; one of them joins at
-    // once, and the other a step later.
+    // Rank 1 contributes other rows the second time, so it sends a request while rank 0 has the
+    // tensor cached; one of them joins at once, and the other a step later.
     for (seed, early) in (0..40).flat_map(|seed| [(seed, 0), (seed, 1)]) {
         let gather = |rows: [usize; 2]| Action {
             set: 0,
@@ -215,7 +218,8 @@ fn a_mismatch_in_a_program_fails_its_tensor_on_all_members_and_nothing_else() {
     }
 }
 
-/// The ranks that share a set with traffic with `rank`, or with one that does, and so on.
+/// Returns the ranks that share a set with operations with `rank`, or with a rank that does, and so
+/// on.
 fn connected(program: &Program, rank: usize) -> Vec<usize> {
     let mut connected = vec![rank];
     loop {
@@ -234,8 +238,9 @@ fn connected(program: &Program, rank: usize) -> Vec<usize> {
     }
 }
 
-/// A rank dies: what it never submitted fails on all who share it, and what comes after that on each of them; ranks that
-/// it has nothing to do with, not even through others, notice nothing.
+/// Runs a program in which a rank dies: the tensors that it did not submit fail on all ranks that
+/// share them, and so do later tensors on each of those ranks; ranks without a connection to it,
+/// also through others, do not notice.
 fn check_death(program: &Program, death: Death) {
     let _naming = Naming(program);
     let run = run(program, Some(death));
@@ -254,7 +259,7 @@ fn check_death(program: &Program, death: Death) {
                 step, action, error, ..
             } = deviation;
             let (step, action) = (*step, *action);
-            // A join is waited for later than in its step.
+            // A join is waited for in a later step than its own.
             noticed = noticed.min(match program.steps[step][action].deed {
                 Deed::Join { over } => over,
                 _ => step,

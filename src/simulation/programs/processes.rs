@@ -1,5 +1,5 @@
-//! Programs on real processes: one job for each number of ranks, which runs many programs one after another, under
-//! several settings. The simulator runs the same ones.
+//! Random programs on real processes: one job for each number of ranks, which runs many programs
+//! one after another, under several settings. The simulator runs the same programs.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ const SETTINGS: [&[(&str, &str)]; 4] = [
     &[("HOROVOD_FUSION_THRESHOLD", "0"), ("HOROVOD_CYCLE_TIME", "0.1")],
 ];
 
-/// One rank in a process.
+/// Rank in a process.
 struct ProcessStage {
     sets: Vec<ProcessSet>,
 }
@@ -49,7 +49,8 @@ impl Stage for ProcessStage {
     }
 }
 
-/// Runs programs on this rank and checks what it gets. The sets of each are made for it and removed after it.
+/// Runs programs on this rank and checks their outputs. The process sets of each program are added
+/// for it and removed after it.
 fn run_programs(ranks: usize) {
     for (batch, settings) in (0..).zip(SETTINGS) {
         let value = |name: &str| {

@@ -1,31 +1,32 @@
-//! A random program: what every rank does in each step, drawn from a seed.
+//! Random program: the operations of every rank in each step, drawn from a seed.
 //!
-//! Ranks submit all of a step, each in an order of its own, and then wait for all of it; so whatever the order, no rank
-//! waits for what another will never submit. A join is waited for at the end of the step in which the last member
-//! joins. Between its join and that, a rank does nothing in that set; in the step of its join it may leave out some of
-//! what the others do.
+//! Each rank submits all tensors of a step in an order of its own, and then waits for all of them;
+//! whatever the order, no rank waits for a tensor that another rank will never submit. A join is
+//! waited for at the end of the step in which the last member joins. Between its join and that
+//! step, a rank submits nothing in the set; in the step of its join it may skip some of the others'
+//! operations.
 
 use super::draw::Draw;
 use super::work::{Kind, Work};
 
-/// See the module. Ranks are those of the job.
+/// Operations of all ranks. Ranks are those of the job.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
     pub(super) seed: u64,
     pub(super) ranks: usize,
-    /// The ranks of each process set, ascending; that of all ranks first.
+    /// Ranks of each process set, ascending; the set of all ranks first.
     pub(super) sets: Vec<Vec<usize>>,
-    /// What is done in each step.
+    /// Actions of each step.
     pub(super) steps: Vec<Vec<Action>>,
     pub(super) odd: Option<Odd>,
 }
 
-/// What some ranks of a set do in a step.
+/// Operations that some ranks of a set perform in a step.
 #[derive(Clone, Debug)]
 pub(super) struct Action {
-    /// The set's place in [`Program::sets`].
+    /// Position of the set in [`Program::sets`].
     pub(super) set: usize,
-    /// Who does it. The other members have joined, or do so in this step.
+    /// Ranks that perform it. The other members have joined, or join in this step.
     pub(super) ranks: Vec<usize>,
     pub(super) deed: Deed,
 }
@@ -38,13 +39,13 @@ pub(super) enum Deed {
         tensors: Vec<Work>,
     },
     Barrier,
-    /// All members have joined in step `over`.
+    /// Join of all members, complete in step `over`.
     Join {
         over: usize,
     },
 }
 
-/// One rank submits something else for one tensor.
+/// Rank that submits a mismatch for one tensor.
 #[derive(Clone, Debug)]
 pub(super) struct Odd {
     pub(super) step: usize,
@@ -54,22 +55,22 @@ pub(super) struct Odd {
     pub(super) instead: Work,
 }
 
-/// The members of a set join one after another.
+/// Joins of the members of a set, one after another.
 struct Round {
-    /// In which step each does.
+    /// Step in which each member joins.
     at: Vec<usize>,
     over: usize,
 }
 
-/// Who writes a program.
+/// Generator of a program.
 struct Author {
     draw: Draw,
-    /// Different names of tensors, and of groups, in a set.
+    /// Number of names of tensors, and of groups, in a set.
     names: usize,
     kinds: Vec<Kind>,
-    /// One in so many times, something else is done under a name.
+    /// One time in this many, a name is used for other operations.
     repeats: usize,
-    /// What was last done under each name of each set: mostly it is done again.
+    /// Last operations under each name of each set: they are usually repeated.
     done: Vec<Vec<(String, Deed)>>,
 }
 
@@ -83,7 +84,8 @@ impl Program {
                 sets.push(set);
             }
         }
-        // A narrow one does much the same again and again: what is rare is the same tensor at the wrong moment.
+        // A narrow program repeats mostly the same operations: the rare case is the same tensor at
+        // the wrong time.
         let is_narrow = draw.one_in(3);
         let mut author = Author {
             names: if is_narrow { 2 } else { draw.pick(&[2, 8, 40]) },
@@ -122,7 +124,7 @@ impl Program {
         }
     }
 
-    /// The same without anything in the set of all ranks.
+    /// Removes all operations from the set of all ranks.
     pub(super) fn without_traffic_among_all(mut self) -> Self {
         for actions in &mut self.steps {
             actions.retain(|action| action.set != 0);
@@ -130,7 +132,7 @@ impl Program {
         self
     }
 
-    /// The same, with a barrier of each set that does anything at its end.
+    /// Appends a barrier to each set that has operations.
     pub(super) fn with_barriers_at_the_end(mut self) -> Self {
         let busy = |set: &usize| self.steps.iter().flatten().any(|action| action.set == *set);
         let busy: Vec<usize> = (0..self.sets.len()).filter(busy).collect();
@@ -143,7 +145,7 @@ impl Program {
         self
     }
 
-    /// The same with one rank doing something else, if there is a tensor that several ranks submit.
+    /// Lets one rank submit a mismatch, if there is a tensor that several ranks submit.
     pub(super) fn with_something_odd(mut self) -> Self {
         let mut draw = Draw::new(self.seed ^ 0x0dd);
         let mut places = Vec::new();
@@ -167,7 +169,7 @@ impl Program {
         self
     }
 
-    /// What `rank` submits as the tensor `tensor` of an action.
+    /// Returns the submission of `rank` for the tensor `tensor` of an action.
     pub(super) fn work(&self, step: usize, action: usize, tensor: usize, rank: usize) -> &Work {
         let is_here =
             |odd: &&Odd| (odd.step, odd.action, odd.tensor, odd.rank) == (step, action, tensor, rank);
@@ -177,7 +179,7 @@ impl Program {
         }
     }
 
-    /// What `rank` brings for it, in bytes.
+    /// Returns the input of `rank` for it, in bytes.
     pub(super) fn input(&self, step: usize, action: usize, tensor: usize, rank: usize) -> Vec<u8> {
         let number = [step, action, tensor, rank]
             .into_iter()
@@ -199,7 +201,7 @@ impl Deed {
 }
 
 impl Author {
-    /// Adds what the set does in a step.
+    /// Adds the operations of the set in a step.
     fn step_of_set(
         &mut self,
         set: usize,
@@ -209,7 +211,8 @@ impl Author {
         actions: &mut Vec<Action>,
     ) {
         let joins_in = |place: usize| round.map_or(usize::MAX, |round| round.at[place]);
-        // How much a rank leaves out in the step of its join: one in so many; everything, half, or (almost) nothing.
+        // Share of the operations that a rank skips in the step of its join: one in this many; all,
+        // half, or almost none.
         let omits: Vec<usize> = members.iter().map(|_| self.draw.pick(&[1, 2, 1000])).collect();
         let who = |draw: &mut Draw| -> Vec<usize> {
             let places = 0..members.len();
@@ -253,7 +256,7 @@ impl Author {
         }
     }
 
-    /// What is done under `name`: the same as before, mostly.
+    /// Returns the operations under `name`: usually the same as before.
     fn deed(&mut self, set: usize, members: &[usize], name: &str, is_group: bool) -> Deed {
         let draw = &mut self.draw;
         let known = self.done[set].iter().position(|(known, _)| known == name);

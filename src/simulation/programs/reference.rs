@@ -1,11 +1,12 @@
-//! The sequential reference: what a program's operations give, worked out one after another from all inputs.
+//! Sequential reference: computes the results of a program's operations one after another from all
+//! inputs.
 
 use super::program::{Action, Deed, Program};
 use super::work::{Combine, Task, Work, place};
 use crate::collective::{Reduction, reference};
 use crate::error::{Error, NegotiationError};
 
-/// What an operation gives one rank.
+/// Result of an operation on one rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Output {
     pub(super) bytes: Vec<u8>,
@@ -14,17 +15,17 @@ pub(super) struct Output {
     pub(super) splits: Vec<usize>,
 }
 
-/// Why it gives nothing.
+/// Reason why an operation fails.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Refused {
-    /// This rank submits something else than the others.
+    /// This rank submits a mismatch.
     Odd(usize),
     /// The root of a broadcast has joined.
     Joined(usize),
 }
 
 impl Refused {
-    /// Whether `error` says just this.
+    /// Whether `error` reports exactly this.
     pub(super) fn is(&self, error: &Error) -> bool {
         match (self, error) {
             (Self::Odd(odd), Error::Negotiation(NegotiationError::Mismatch(mismatch))) => {
@@ -38,7 +39,7 @@ impl Refused {
     }
 }
 
-/// What `rank`, one of those that do it, gets for the tensor `tensor` of an action.
+/// Returns the result of `rank`, one of those that perform the action, for its tensor `tensor`.
 pub(super) fn expected(
     program: &Program,
     step: usize,
@@ -46,12 +47,13 @@ pub(super) fn expected(
     tensor: usize,
     rank: usize,
 ) -> Result<Output, Refused> {
-    expected_without(None, program, step, action, tensor, rank)
+    expected_without(&[], program, step, action, tensor, rank)
 }
 
-/// As [`expected`], if the rank `joined` joins before it submits the tensor.
+/// Returns the result as [`expected`] does, if the ranks `joined` join before they submit the
+/// tensor.
 pub(super) fn expected_without(
-    joined: Option<usize>,
+    joined: &[usize],
     program: &Program,
     step: usize,
     action: usize,
@@ -67,9 +69,9 @@ pub(super) fn expected_without(
     {
         return Err(Refused::Odd(odd.rank));
     }
-    // Of each member, what it brings; none if it is absent.
+    // Input of each member; none if it is absent.
     let inputs = members.iter().map(|member| {
-        let acts = acting.ranks.contains(member) && joined != Some(*member);
+        let acts = acting.ranks.contains(member) && !joined.contains(member);
         acts.then(|| program.input(step, action, tensor, *member))
     });
     let inputs: Vec<Option<Vec<u8>>> = inputs.collect();
@@ -139,13 +141,14 @@ fn reduce(work: &Work, combine: Combine, inputs: &[Option<Vec<u8>>]) -> Vec<u8> 
     reference::reduce_present(&present, inputs.len(), &reduction)
 }
 
-/// The members that may be the last to join in a round whose last step is `over`.
+/// Returns the members that may be the last to join in a round whose last step is `over`.
 pub(super) fn last_to_join(program: &Program, set: usize, over: usize) -> Vec<usize> {
     let mut last = Vec::new();
     for (step, actions) in program.steps[..=over].iter().enumerate() {
         let of_set = || actions.iter().filter(|action| action.set == set);
         let joins = |action: &&Action| matches!(action.deed, Deed::Join { .. });
-        // Who joins in a later step has first waited for all of this one, and so for those who had joined before it.
+        // A rank that joins in a later step has waited for all operations of this one, and
+        // therefore for the earlier joins.
         if step < over && !of_set().all(|action| joins(&action)) {
             last.clear();
         }

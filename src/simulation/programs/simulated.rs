@@ -1,4 +1,4 @@
-//! Programs in the simulator.
+//! Runs random programs in the simulator.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -18,31 +18,32 @@ use crate::sync::lock;
 use crate::transport::Transport;
 use crate::transport::simulated::{SimulatedSet, SimulatedTransport, World};
 
-/// How long a tensor may wait beside a hostile rank, in the world's time: far longer than any does in a sound job.
+/// Longest time that a tensor may wait when a rank is hostile, in the simulation's time: far longer
+/// than in a correct job.
 const STALL_WARNING: Duration = Duration::from_secs(10);
 const STALL_LIMIT: Duration = Duration::from_secs(30);
 
-/// When a hostile rank dies, in the world's time.
+/// Time at which a hostile rank dies, in the simulation's time.
 const HOSTILE_LIFE: Duration = Duration::from_secs(300);
 
-/// A rank that dies when it is about to submit its action of this number (from 1).
+/// Rank that dies when it is about to submit its action of this number (from 1).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Death {
     pub(super) rank: usize,
     pub(super) at: usize,
 }
 
-/// What came of a program.
+/// Result of a program.
 pub(super) struct Run {
-    /// By rank; `None` of one that died.
+    /// Outputs by rank; `None` for a rank that died.
     pub(super) played: Vec<Option<Played>>,
-    /// The steps and actions that each rank submitted.
+    /// Steps and actions that each rank submitted.
     pub(super) begun: Vec<Vec<(usize, usize)>>,
-    /// What each member of each set saw.
+    /// Log of each member of each set.
     pub(super) logs: Vec<Vec<Log>>,
 }
 
-/// How the engines of a program are set up.
+/// Returns the engines' configuration for a program.
 fn setup(program: &Program) -> Setup {
     let mut draw = Draw::new(program.seed ^ 0x5e7);
     let (cache_capacity, cache_capacity_max) = draw.pick(&[(0, 0), (3, 3), (3, 9), (1024, 1024)]);
@@ -55,12 +56,12 @@ fn setup(program: &Program) -> Setup {
     }
 }
 
-/// Runs `program` under the same seed.
+/// Runs `program` with its own seed.
 pub(super) fn run(program: &Program, death: Option<Death>) -> Run {
     run_with(program, death, None)
 }
 
-/// [`run`] with a stall limit and one rank whose control data is changed on the way.
+/// Runs `program` with a stall limit and one rank whose control messages are modified.
 pub(super) fn run_hostile(program: &Program, rank: usize, hostility: &Hostility) -> Run {
     run_with(program, None, Some((rank, hostility)))
 }
@@ -117,7 +118,7 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
         });
     }
     if let Some((hostile, _)) = hostile {
-        // It may wait for ever for what it has left out itself, and others for it to join.
+        // The rank may wait forever for an operation that it skipped, and others for it to join.
         let in_world = Arc::clone(&world);
         world.spawn(hostile, "its end".into(), move || {
             in_world.sleep_until(in_world.now() + HOSTILE_LIFE);
@@ -133,12 +134,12 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
     }
 }
 
-/// One rank in the simulator.
+/// Rank in the simulator.
 struct SimStage {
     world: Arc<World>,
     rank: usize,
     members: BTreeMap<usize, (Member, ProcessSet)>,
-    /// Dies before its submission of this number.
+    /// Number of the submission before which it dies.
     death: Option<usize>,
     begun: Arc<Mutex<Vec<(usize, usize)>>>,
 }
@@ -152,7 +153,7 @@ impl Stage for SimStage {
         let number = lock(&self.begun).len() + 1;
         if self.death == Some(number) {
             self.world.kill(self.rank);
-            self.world.sleep_until(self.world.now()); // vanishes here
+            self.world.sleep_until(self.world.now()); // does not return
         }
         lock(&self.begun).push((step, action));
     }

@@ -1,16 +1,16 @@
-//! What a random program does with one tensor.
+//! Operation of a random program on one tensor.
 
 use super::draw::Draw;
 use crate::collective::reference;
 use crate::context::Operation;
 use crate::tensor::{Dtype, ReduceOp};
 
-/// One tensor and what is done with it, as all ranks of its set describe it.
+/// Tensor and its operation, as all ranks of its set describe it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Work {
     pub(super) name: String,
     pub(super) dtype: Dtype,
-    /// Dimensions; the first is replaced where ranks have rows of their own.
+    /// Dimensions; the first is replaced where ranks have numbers of rows of their own.
     pub(super) dims: Vec<usize>,
     pub(super) task: Task,
 }
@@ -18,11 +18,11 @@ pub(super) struct Work {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Task {
     Allreduce(Combine),
-    /// Rows of each member.
+    /// Number of rows of each member.
     Allgather(Vec<usize>),
-    /// The root, a rank of the job.
+    /// Root, a rank of the job.
     Broadcast(usize),
-    /// Rows from each member to each.
+    /// Number of rows from each member to each member.
     Alltoall(Vec<Vec<usize>>),
     Reducescatter(Combine),
 }
@@ -44,7 +44,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// Reductions twice: there is more to them.
+    /// Kinds of operations, reductions twice because they have more variants.
     pub(super) const ALL: [Self; 7] = [
         Self::Allreduce,
         Self::Allreduce,
@@ -84,7 +84,7 @@ impl Work {
         }
     }
 
-    /// Changes the number of rows: of all ranks, or, where they may differ, of one of `size`.
+    /// Changes the number of rows: of all ranks, or, where ranks may differ, of one of `size`.
     pub(super) fn change_rows(&mut self, size: usize, draw: &mut Draw) {
         let changed = draw.below(size);
         match &mut self.task {
@@ -94,7 +94,7 @@ impl Work {
         }
     }
 
-    /// Something else under the same name, which does not agree with this.
+    /// Returns another operation under the same name, a mismatch with this one.
     pub(super) fn made_odd(&self, members: &[usize], draw: &mut Draw) -> Self {
         let mut odd = self.clone();
         loop {
@@ -119,7 +119,7 @@ impl Work {
         }
     }
 
-    /// As `rank`, one of `members`, submits it.
+    /// Returns the operation as `rank`, one of `members`, submits it.
     pub(super) fn operation(&self, members: &[usize], rank: usize) -> Operation<'_> {
         match &self.task {
             &Task::Allreduce(Combine {
@@ -152,7 +152,7 @@ impl Work {
         }
     }
 
-    /// Dimensions of what `rank`, one of `members`, brings.
+    /// Returns the dimensions of the input of `rank`, one of `members`.
     pub(super) fn shape(&self, members: &[usize], rank: usize) -> Vec<usize> {
         let rows = match &self.task {
             Task::Allgather(of_members) => of_members[place(members, rank)],
@@ -162,7 +162,7 @@ impl Work {
         self.with_rows(rows)
     }
 
-    /// Its dimensions with `rows` rows.
+    /// Returns the dimensions with `rows` rows.
     pub(super) fn with_rows(&self, rows: usize) -> Vec<usize> {
         let inner = self.dims.iter().skip(1).copied();
         std::iter::once(rows).chain(inner).collect()
@@ -172,12 +172,12 @@ impl Work {
         self.dims.iter().skip(1).product::<usize>() * self.dtype.size_bytes()
     }
 
-    /// What `rank` brings, drawn from `seed`.
+    /// Returns the input of `rank`, drawn from `seed`.
     pub(super) fn input(&self, members: &[usize], rank: usize, seed: u64) -> Vec<u8> {
         let elements = self.shape(members, rank).iter().product();
         let mut input = reference::input(self.dtype, elements, seed);
         if self.dtype == Dtype::Bool {
-            // Elsewhere any byte but 0 is true; front ends hand in nothing but 0 and 1.
+            // The collectives accept any byte but 0 as true; front ends pass only 0 and 1.
             input.iter_mut().for_each(|truth| *truth = u8::from(*truth != 0));
         }
         input
@@ -208,12 +208,12 @@ impl Combine {
     }
 }
 
-/// Place of `rank` among `members`.
+/// Position of `rank` among `members`.
 pub(super) fn place(members: &[usize], rank: usize) -> usize {
     members.binary_search(&rank).expect("a member")
 }
 
-/// A number of rows: mostly small, now and then none or many.
+/// Draws a number of rows: usually small, sometimes none or many.
 fn rows(draw: &mut Draw) -> usize {
     match draw.below(40) {
         0..5 => 0,

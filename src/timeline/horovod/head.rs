@@ -1,4 +1,5 @@
-//! Metadata of a file: its writer, clock and tensors, and the records that are missing.
+//! Metadata of a file in Horovod's format: its writer, clock, tensors, and the number of dropped
+//! cycles.
 
 use super::super::event::TENSORS_MAX;
 use super::super::inbox::TensorName;
@@ -8,7 +9,7 @@ use super::super::text::Text;
 use super::{Format, Last};
 
 impl Format {
-    /// Goes on with `line`.
+    /// Uses `line` from now on.
     pub(in super::super) fn align(&mut self, line: Line) {
         self.line = line;
         self.metadata("ronde_clock", 0);
@@ -16,7 +17,7 @@ impl Format {
         self.text.raw("}}");
     }
 
-    /// Says how many cycles have been dropped so far; the last such statement counts.
+    /// Records the number of cycles dropped so far; the last such record counts.
     pub(in super::super) fn dropped(&mut self, cycles: u64) {
         self.metadata("process_labels", 0);
         self.text.raw("\"labels\": \"");
@@ -26,7 +27,7 @@ impl Format {
         self.text.raw("}}");
     }
 
-    /// Who writes the file, and what was in force at its beginning.
+    /// Writes the description of the rank, and the settings at the beginning of the file.
     pub(super) fn about(&mut self, options: &Options) {
         self.metadata("process_labels", 0);
         self.text.raw("\"labels\": \"rank ");
@@ -50,7 +51,7 @@ impl Format {
             self.text.number(value);
         }
         self.text.raw(", \"cycle_time_ms\": ");
-        // Nanoseconds are to milliseconds' thousandths what they are to microseconds.
+        // `micros` divides by 1,000: microseconds are printed as milliseconds with decimals.
         self.text.micros(self.settings.cycle_time_ns / 1_000);
         self.switches();
         self.text.raw(", \"host\": ");
@@ -73,7 +74,7 @@ impl Format {
         self.text.raw("}}}");
     }
 
-    /// How the file's clock relates to rank 0's.
+    /// Writes the relation of the file's clock to rank 0's.
     fn clock(&mut self) {
         let alignment = self.line.alignment.unwrap_or_default();
         self.text.raw("\"zero_ns\": ");
@@ -88,7 +89,7 @@ impl Format {
         self.text.number(alignment.drift_error_ppb);
     }
 
-    /// A metadata event up to the brace that opens its arguments.
+    /// Writes a metadata event up to the brace that opens its arguments.
     pub(super) fn metadata(&mut self, name: &str, pid: u64) {
         self.separate(Last::Metadata);
         self.text.raw("{\"name\": \"");

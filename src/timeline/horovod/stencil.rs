@@ -1,27 +1,29 @@
-//! Text of a batch's bars, composed once: the bars of its tensors differ only in the pid.
+//! Text of a batch's bars, formatted once: the bars of its tensors differ only in the pid.
 
 use super::super::inbox::Names;
 use super::super::line::Line;
 use super::super::record::Executed;
 use super::super::text::Text;
 
-/// The bar of a tensor that travels and what lies in it, but for the last closing brace, with a hole for each pid.
+/// Bars of one tensor's operation, without the last closing brace, with a gap for each pid.
 #[derive(Debug, Default)]
 pub(super) struct Stencil {
-    /// The bar's two ends in microseconds since the zero; none: nothing is cut out yet.
+    /// Start and end of the bar in microseconds since the zero; `None` while the text is not
+    /// formatted.
     span: Option<(u64, u64)>,
     text: Vec<u8>,
-    /// Where the holes are in it.
+    /// Positions of the gaps.
     holes: Vec<usize>,
 }
 
 impl Stencil {
-    /// Another batch comes.
+    /// Discards the text, for another batch.
     pub(super) fn clear(&mut self) {
         self.span = None;
     }
 
-    /// Cuts out the bars of a tensor of `batch` from `began` to `ended`, if that is not what there is.
+    /// Formats the bars of a tensor of `batch` from `began` to `ended`, unless they are already
+    /// formatted.
     pub(super) fn cut(
         &mut self,
         line: Line,
@@ -77,7 +79,7 @@ impl Stencil {
     }
 }
 
-/// A bar's beginning up to its pid.
+/// Writes the start of a bar up to its pid.
 pub(super) fn begin(text: &mut Vec<u8>, prefix: &str, name: &str, at_us: u64) {
     text.raw("{\"ph\": \"B\", \"name\": \"");
     text.raw(prefix);
@@ -87,14 +89,14 @@ pub(super) fn begin(text: &mut Vec<u8>, prefix: &str, name: &str, at_us: u64) {
     text.raw(", \"pid\": ");
 }
 
-/// A bar's end up to its pid.
+/// Writes the end of a bar up to its pid.
 pub(super) fn end(text: &mut Vec<u8>, at_us: u64) {
     text.raw("{\"ph\": \"E\", \"ts\": ");
     text.number(at_us);
     text.raw(", \"pid\": ");
 }
 
-/// Where the time of a collective went, if it says.
+/// Writes the time of a collective by phase, if it was measured.
 fn phases(text: &mut Vec<u8>, batch: &Executed<'_>) {
     let phases = &batch.phases;
     let sums = [

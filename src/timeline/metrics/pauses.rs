@@ -1,23 +1,24 @@
-//! Pauses: steps far longer than those before.
+//! Detection of pauses: steps far longer than those before.
 
-/// Tells pauses from steps by the last few steps.
+/// Distinguishes pauses from steps by the durations of the last few steps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pauses {
     recent_ns: [u64; Self::RECENT],
     count: usize,
-    /// The step before was taken for a pause.
+    /// Whether the previous step was taken for a pause.
     paused: bool,
 }
 
 impl Pauses {
-    /// Enough for a median; few enough to follow a change of settings.
+    /// Number of recent steps: enough for a median, few enough to follow a change of settings.
     const RECENT: usize = 9;
-    /// A pause is this many times the median step: settings in the tuner's range rarely differ by so much …
+    /// Ratio of a pause to the median step: settings in the tuner's range rarely differ by so much
+    /// …
     const FACTOR: u64 = 4;
-    /// … and longer than it by at least this: short steps are easily stretched by the scheduler alone.
+    /// … and least difference in nanoseconds: the scheduler alone easily extends short steps.
     const MARGIN_NS: u64 = 50_000_000;
 
-    /// Whether a step of this length is one; otherwise it counts among the last few.
+    /// Returns whether a step of this length is a pause; otherwise adds it to the last few steps.
     pub(super) fn is_pause(&mut self, step_ns: u64) -> bool {
         let mut sorted = self.recent_ns;
         sorted.sort_unstable();
@@ -29,7 +30,7 @@ impl Pauses {
             return true;
         }
         if self.paused && step_ns > limit_ns {
-            // Twice in a row: this is how long steps are now.
+            // Two in a row: steps are that long from now on.
             self.count = 0;
         }
         self.paused = false;

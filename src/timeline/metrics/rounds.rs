@@ -1,28 +1,33 @@
-//! Rounds of marked steps that alternate: a GAN's two optimizers, three micro-batches without traffic and one with it. The
-//! settings hold for all of them, so what is measured is a whole round.
+//! Rounds of marked steps of alternating kinds: the two optimizers of a GAN, or three micro-batches
+//! without operations and one with them. Settings apply to all of them, so a sample is a whole
+//! round.
 //!
-//! A round is the shortest sequence of signatures, of several, that has come [`REPEATS`] times in a row. From then on a round ends
-//! with every so many steps each of which is like the one a round before, wherever in the sequence that begins: after a
-//! step that does not fit, the next round begins with the step that follows it.
+//! A round is the shortest sequence of several signatures that has repeated [`REPEATS`] times in a
+//! row. From then on a round ends after each such number of steps that equal the steps one round
+//! before, wherever in the sequence it begins: after a step that does not fit, the next round
+//! begins with the following step.
 //!
-//! Where most steps are alike and each of the others has a trifle more, as a loss that is averaged every tenth step, there are no
-//! rounds: measured by ten steps a tuner would take ten times as long. The odd steps are of another signature, and pass by.
+//! If most steps are equal and each of the others has slightly more bytes, such as a loss that is
+//! averaged every tenth step, there are no rounds: with samples of ten steps, a tuner would take
+//! ten times as long. The other steps have another signature and are skipped.
 
 use std::collections::VecDeque;
 
 /// Most steps in a round: micro-batches of one optimizer step.
 const STEPS_MAX: usize = 32;
-/// Times that a round must have come.
+/// Number of repetitions that establish a round.
 const REPEATS: usize = 4;
-/// Steps in a row that fit no round, in rounds, after which there are none any more: a step put in between takes one round and a step.
+/// Number of rounds' worth of consecutive steps without a fit after which the round is discarded:
+/// one inserted step takes one round and a step.
 const MISSES_MOST: usize = 3;
 
-/// A step counts as one that has a trifle more than another up to this share of the other's bytes…
+/// Largest share of a step's bytes by which another one may exceed it and still count as slightly
+/// larger …
 const TRIFLE: f64 = 0.02;
-/// …and most steps are alike if so many of three are.
+/// … and number of steps out of three that must be equal for "most steps are equal".
 const MOST_OF_THREE: usize = 2;
 
-/// What a marked step moved.
+/// Contents of a marked step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Load {
     /// As in [`StepSample`](super::StepSample).
@@ -31,7 +36,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    /// What has been moved since it was `earlier`.
+    /// Returns the difference from `earlier`.
     pub(super) fn since(&self, earlier: &Self) -> Self {
         Self {
             signature: self.signature.wrapping_sub(earlier.signature),
@@ -45,29 +50,29 @@ impl Load {
     }
 }
 
-/// What a step is to the round under way.
+/// Relation of a step to the current round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// One of its steps.
+    /// Step of the round.
     Within,
-    /// Its last one.
+    /// Last step of the round.
     Ends,
-    /// None of its steps: the round is not whole.
+    /// Step that does not fit: the round is not complete.
     Breaks,
 }
 
-/// See the module.
+/// Detects rounds and follows them.
 #[derive(Debug)]
 pub(super) struct Rounds {
-    /// The last steps.
+    /// Last steps.
     steps: VecDeque<Load>,
-    /// Steps of a round.
+    /// Number of steps of a round.
     length: usize,
-    /// Signatures of its steps, added up.
+    /// Sum of its steps' signatures.
     signature: u64,
-    /// Steps of the round under way.
+    /// Number of steps of the current round so far.
     done: usize,
-    /// Steps since the last whole round that fitted none.
+    /// Steps since the last complete round that did not fit.
     misses: usize,
 }
 
@@ -85,12 +90,12 @@ impl Default for Rounds {
 }
 
 impl Rounds {
-    /// Steps of a round.
+    /// Number of steps of a round.
     pub(super) fn length(&self) -> usize {
         self.length
     }
 
-    /// Takes in a step.
+    /// Adds a step.
     pub(super) fn push(&mut self, step: Load) -> Turn {
         let fits = self.length == 1 || self.back(self.length) == Some(step.signature);
         if self.steps.len() == STEPS_MAX * REPEATS {
@@ -105,7 +110,7 @@ impl Rounds {
             return Turn::Within;
         }
         if self.length > 1 && self.last(self.length) != self.signature {
-            // Other steps, which repeat themselves over the same distance.
+            // Other steps, which repeat with the same period.
             self.length = 1;
             return self.breaks();
         }
@@ -132,13 +137,14 @@ impl Rounds {
         self.steps.get(index).map(|step| step.signature)
     }
 
-    /// The signatures of the last steps, added up.
+    /// Sum of the last steps' signatures.
     fn last(&self, steps: usize) -> u64 {
         let last = self.steps.iter().rev().take(steps);
         last.fold(0, |sum, step| sum.wrapping_add(step.signature))
     }
 
-    /// The shortest sequence of several steps that has come often enough, if they differ by more than a trifle now and then.
+    /// Returns the length of the shortest sequence of several steps that has repeated often enough,
+    /// unless its steps are alike.
     fn found(&self) -> Option<usize> {
         let repeats = |length: usize, times: usize| {
             let count = length * times;
@@ -149,7 +155,8 @@ impl Rounds {
         (!self.are_alike(length)).then_some(length)
     }
 
-    /// Whether most of the last steps are alike and the others have a trifle more, or none is another.
+    /// Whether most of the last steps are equal and the others are slightly larger, or all are
+    /// equal.
     fn are_alike(&self, steps: usize) -> bool {
         let last = || self.steps.iter().rev().take(steps);
         let alike = |step: &Load| last().filter(|other| other.signature == step.signature).count();
@@ -171,7 +178,7 @@ mod tests {
         Load { signature, bytes }
     }
 
-    /// What steps of these signatures are, a letter each: within, ends, breaks.
+    /// Returns the turns of steps of these signatures, one character each: within, ends, breaks.
     fn turns(rounds: &mut Rounds, signatures: &str) -> String {
         let turn = |signature: char| match rounds.push(of(signature, 1000)) {
             Turn::Within => '.',
@@ -192,7 +199,7 @@ mod tests {
         assert_eq!(turns(&mut rounds, "dgdgdgdg"), "||||||||");
         assert_eq!(rounds.length(), 2);
         assert_eq!(turns(&mut rounds, "dgdgdg"), ".|.|.|");
-        // A step between, or one left out: the rounds after it begin with the other half.
+        // One step inserted or missing: the rounds after it begin with the other half.
         assert_eq!(turns(&mut rounds, "dvgdgdgdg"), ".xxx.|.|.");
         assert_eq!(turns(&mut rounds, "ddgdg"), "|xx.|");
     }
@@ -220,7 +227,7 @@ mod tests {
         };
         assert_eq!(length(10, of('b', 1020)), 1);
         assert_eq!(length(3, of('b', 1004)), 1);
-        // As often as not; more than a trifle; another that is smaller.
+        // Half of the steps; more than slightly larger; smaller.
         assert_eq!(length(2, of('b', 1004)), 2);
         assert_eq!(length(10, of('b', 1021)), 10);
         assert_eq!(length(10, of('b', 1000)), 10);
@@ -230,7 +237,7 @@ mod tests {
     fn when_turns_end_every_step_is_one_again() {
         let mut rounds = Rounds::default();
         turns(&mut rounds, "dgdgdgdg");
-        // Four of one kind: two that fit none, and a round that is none.
+        // Four of one kind: two that do not fit, and one round that is incomplete.
         let after = turns(&mut rounds, "ddddddd");
         assert_eq!((rounds.length(), after.ends_with("|||")), (1, true), "{after}");
         assert_eq!(turns(&mut rounds, "aaa"), "|||");
@@ -243,7 +250,7 @@ mod tests {
         let mut single = 0;
         for _ in 0..10_000 {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let signature = seed >> 62; // one of four
+            let signature = seed >> 62; // one of four values
             rounds.push(Load {
                 signature,
                 bytes: 1000,
@@ -251,7 +258,7 @@ mod tests {
             single += usize::from(rounds.length() == 1);
             assert!(rounds.steps.len() <= STEPS_MAX * REPEATS);
         }
-        // Now and then chance makes one, for a few steps.
+        // Occasionally, chance creates a round for a few steps.
         assert!(single > 9_900, "{single}");
     }
 }

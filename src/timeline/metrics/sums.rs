@@ -1,9 +1,9 @@
-//! Sums over a step.
+//! Sums of the measurements of a step.
 
 use super::StepSample;
 use super::rounds::Load;
 
-/// See the module.
+/// Sums since the end of the previous step.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sums {
     pub(super) bytes: u64,
@@ -29,7 +29,7 @@ impl Sums {
         self.wait_ns += other.wait_ns;
     }
 
-    /// What has been moved.
+    /// Returns the contents so far.
     pub(super) fn load(&self) -> Load {
         Load {
             signature: self.signature,

@@ -1,4 +1,4 @@
-//! Measurements of a simulated job with its own clock.
+//! Tests of the step meter with a simulated job that has its own clock.
 
 use super::*;
 use crate::negotiation::OpKind;
@@ -6,7 +6,7 @@ use crate::tensor::Dtype;
 
 const MS: u64 = 1_000_000;
 
-/// A job on a clock of its own: 30 tensors of 1 KiB and one of 1 MiB in a step.
+/// Job with a clock of its own: 30 tensors of 1 KiB and one of 1 MiB in a step.
 #[derive(Default)]
 struct Job {
     meter: StepMeter,
@@ -142,11 +142,12 @@ fn marked_steps_override_what_was_found() {
 }
 
 #[test]
-fn what_moves_after_a_mark_belongs_to_the_next_step() {
+fn tensors_after_a_mark_belong_to_the_next_step() {
     let mut job = Job::default();
     let mut tensors = Vec::new();
     for step in 0..6 {
-        // The mark is heard of at the end of a cycle that has moved tensors of the next step, more of them each time.
+        // The mark is received at the end of a cycle that has executed tensors of the next step,
+        // more of them each time.
         let mark = Nanos(job.now_ns);
         job.now_ns += MS;
         job.batch(10, Job::gradients(0..1 + step));
@@ -169,7 +170,8 @@ fn marked_steps_that_come_in_turns_are_measured_by_the_round() {
         let both = (0..times).flat_map(|_| [(20, 0..20), (5, 20..31)]);
         both.map(|(ms, tensors)| marked(ms, tensors)).collect::<Vec<_>>()
     };
-    // The first mark is the end of nothing. Of the nine others eight show that they come in turns, and a round begins.
+    // The first mark ends no known step. Eight of the nine others show that the steps alternate,
+    // and a round begins.
     let learnt = turns(5);
     assert!(learnt[1..9].iter().all(|(step, _)| step.is_some()), "{learnt:?}");
     assert_eq!(learnt[9].0, None);
@@ -189,7 +191,7 @@ fn marked_steps_that_come_in_turns_are_measured_by_the_round() {
     let signature = mix(signatures.fold(0, u64::wrapping_add), 2);
     assert_eq!(whole[whole.len() - 2..], [(25.0, 31, signature); 2], "{rounds:?}");
     assert_eq!(rounds.iter().filter(|(step, _)| step.is_some()).count(), 3);
-    // A validation that is marked, and the round that it breaks, are no samples; nor is the next round.
+    // A marked validation, the round that it interrupts and the next round are not samples.
     let foreign = |step: &Option<Step>| *step == interrupted(Interruption::ForeignTraffic);
     let (odd, _) = marked(7, 0..3);
     let after: Vec<_> = (0..6)

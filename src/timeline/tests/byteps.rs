@@ -1,4 +1,5 @@
-//! BytePS's format: the structure of its own files, the stages where they belong, alone and beside Horovod's.
+//! Tests of BytePS's format: structure of its own files and times of the stages, alone and beside
+//! Horovod's format.
 
 use super::*;
 use crate::knobs::StepRange;
@@ -81,7 +82,7 @@ fn a_row_for_the_whole_and_for_each_stage() {
         ("Comm.c.REDUCE", 130, 20, "131072"),
     ];
     assert_eq!(found, expected);
-    // Microseconds since 1970: the present, for the tests' clock shows 0.
+    // Microseconds since 1970: the present, because the tests' clock shows 0.
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros() as u64;
     assert!((now - 60_000_000..=now).contains(&zero), "{zero} at {now}");
     let first = format!(
@@ -97,7 +98,7 @@ fn a_row_for_the_whole_and_for_each_stage() {
     );
 }
 
-/// What a line is without its values.
+/// Returns a line without its values.
 fn shape(line: &str) -> String {
     let (key, value) = line.split_once(": ").unwrap_or((line, ""));
     let value = match value.chars().next() {
@@ -120,7 +121,7 @@ fn the_structure_is_that_of_byteps_own_file() {
     (1..=3).for_each(|step| recording.step(step * 100, &["a"]));
     recording.finish();
     let ours = memory.text_of("tr/0/comm.json");
-    let count = 12; // 3 times a whole and three stages
+    let count = 12; // three synchronizations with three stages each
     let row_lines = 12;
     let ours: Vec<String> = ours.lines().map(shape).collect();
     let real: Vec<String> = real.lines().map(shape).collect();
@@ -149,7 +150,7 @@ fn both_ends_of_the_window_are_in_it_and_it_is_written_when_they_have_passed() {
         assert!(!memory.names().iter().any(|name| name.contains("comm.json")));
         recording.step(step * 100, &["a", "b"]);
     }
-    // An order to begin what has begun comes back when the writer has come round.
+    // A command to start a recording that runs already is answered when the writer has run.
     let order = crate::timeline::TimelineCommand::Start {
         path: "t.json".into(),
         mark_cycles: false,
@@ -165,7 +166,7 @@ fn both_ends_of_the_window_are_in_it_and_it_is_written_when_they_have_passed() {
         .collect();
     let apart: Vec<u64> = totals.iter().map(|at| at - totals[0]).collect();
     assert_eq!(apart, (0..11).map(|step| step * 100).collect::<Vec<u64>>());
-    // Horovod's has all steps, and goes on.
+    // Horovod's file has all steps, and continues.
     recording.step(2200, &["a"]);
     recording.finish();
     assert_eq!(memory.names(), ["t.rank3.json", "tr/node1/1/comm.json"]);
@@ -185,7 +186,7 @@ fn a_job_that_ends_early_leaves_what_there_is() {
 
 #[test]
 fn a_folder_that_cannot_be_made_is_an_error_now() {
-    // The second is there, but nothing can be made in it.
+    // The second folder exists, but is not writable.
     for folder in ["/nowhere/tr", "/sealed/tr"] {
         let mut options = options(1, 2);
         options.byteps.as_mut().unwrap().folder = folder.into();

@@ -1,4 +1,4 @@
-//! Starting and stopping, ranks, process sets and windows of steps.
+//! Tests of starting and stopping, ranks, process sets and ranges of steps.
 
 use super::*;
 use crate::error::Error;
@@ -13,14 +13,14 @@ fn start(path: &str) -> TimelineCommand {
 }
 
 impl Recording {
-    /// As a cycle does it that brings an order.
+    /// Applies a command as a cycle does that receives it.
     fn order(&mut self, order: &TimelineCommand) -> Result<(), Error> {
         self.track.interrupt();
         self.timeline.apply(order)
     }
 }
 
-/// When the operations in a file ended, microseconds.
+/// Returns the ends of the operations in a file, microseconds.
 fn ends(text: &str) -> Vec<u64> {
     let events = balanced(text);
     let ended = events.iter().filter(|event| event["args"]["dtype"].is_string());
@@ -28,7 +28,7 @@ fn ends(text: &str) -> Vec<u64> {
 }
 
 #[test]
-fn what_is_recorded_is_what_lies_between_start_and_stop() {
+fn only_events_between_start_and_stop_are_recorded() {
     let memory = Memory::new();
     let options = Options {
         dynamic: true,
@@ -39,11 +39,11 @@ fn what_is_recorded_is_what_lies_between_start_and_stop() {
     recording.step(10, &["a"]);
     assert!(memory.names().is_empty());
     recording.order(&start("t.json")).unwrap();
-    assert!(ends(&memory.text()).is_empty()); // there at once
+    assert!(ends(&memory.text()).is_empty()); // valid from the start
     recording.step(20, &["b"]);
-    recording.order(&start("t.json")).unwrap(); // goes on
+    recording.order(&start("t.json")).unwrap(); // continues
     recording.step(30, &["a"]);
-    recording.order(&start("u.json")).unwrap(); // elsewhere
+    recording.order(&start("u.json")).unwrap(); // another file
     assert_eq!(ends(&memory.text()), [26, 36]); // complete when the command has been applied
     recording.step(40, &["a"]);
     recording.order(&TimelineCommand::Stop).unwrap();
@@ -51,12 +51,12 @@ fn what_is_recorded_is_what_lies_between_start_and_stop() {
     assert!(!recording.track.is_on());
     recording.step(50, &["a"]);
     recording.order(&TimelineCommand::Stop).unwrap();
-    recording.order(&start("t.json")).unwrap(); // anew
+    recording.order(&start("t.json")).unwrap(); // a new file
     recording.step(60, &["c"]);
     recording.finish();
     assert_eq!(ends(&memory.text()), [66]);
     assert_eq!(memory.names(), ["t.json", "u.json"]);
-    // Each file has its own numbers, in order of first appearance there.
+    // Each file has its own numbers, in order of first appearance in it.
     assert_eq!(tensors(&memory.text_of("u.json")), ["a"]);
     assert_eq!(tensors(&memory.text()), ["c"]);
 }
@@ -70,7 +70,7 @@ fn a_file_that_cannot_be_written_is_an_error_of_the_order() {
     recording.step(10, &["a"]);
     recording.order(&start("t.json")).unwrap();
     recording.step(20, &["a"]);
-    // The recording under way is closed first.
+    // The current recording is closed first.
     assert!(recording.order(&start("/nowhere/t.json")).is_err());
     recording.step(30, &["a"]);
     recording.finish();
@@ -153,13 +153,13 @@ fn a_window_holds_its_steps_only() {
 }
 
 #[test]
-fn nothing_is_recorded_behind_a_window() {
+fn nothing_is_recorded_after_a_window() {
     let memory = Memory::new();
     let mut recording = Recording::new(memory.timeline(windowed(1, Some(3))));
     for step in 1..=4 {
         recording.step(step * 100, &["a"]);
     }
-    // Has come round when this is answered.
+    // The writer has run when this is answered.
     recording.order(&start("u.json")).unwrap();
     recording.order(&TimelineCommand::Stop).unwrap();
     assert_eq!(ends(&memory.text()), [106, 206, 306]);
@@ -172,7 +172,8 @@ fn nothing_is_recorded_behind_a_window() {
 fn an_open_window_counts_marked_steps_by_time() {
     let memory = Memory::new();
     let mut recording = Recording::new(memory.timeline(windowed(2, None)));
-    // The first cycle of step 2 brings both its tensors, submitted at 196, and the mark that ended step 1 at 150.
+    // The first cycle of step 2 has both of its tensors, submitted at 196, and the mark that ended
+    // step 1 at 150.
     recording.step(100, &["a"]);
     recording.track.mark_steps(&[]);
     recording.track.begin_cycle(us(200));
@@ -206,7 +207,8 @@ fn a_negotiation_belongs_to_the_step_of_its_tensor_though_another_rank_is_ahead(
     let mut recording = Recording::new(memory.timeline(options));
     let track = &mut recording.track;
     let a = track.tensor("a");
-    // Rank 1 is ready for a step before rank 0 has marked the end of the one before, and rank 0 at once then.
+    // Rank 1 is ready for a step before rank 0 has marked the end of the previous one; rank 0 is
+    // ready directly after the mark.
     for step in 1..=3 {
         let ended = step * 100 + 100;
         track.begin_cycle(us(ended - 70));

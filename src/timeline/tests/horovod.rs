@@ -1,4 +1,4 @@
-//! Horovod's format, byte for byte, and balanced whatever is recorded.
+//! Tests of Horovod's format, byte for byte, and of balanced bars for random records.
 
 use proptest::prelude::*;
 
@@ -16,7 +16,7 @@ fn one_step_reads_like_horovods() {
     assert_eq!(track.tensor("b"), b);
     track.interrupt();
     track.begin_cycle(us(10));
-    // Rank 1 came first, at 12 µs; ticks are sorted.
+    // Rank 1 was first, at 12 µs; ticks are sorted.
     let ticks = [(0, 15), (1, 12)];
     track.negotiated(a, OpKind::Allreduce, ticks.into_iter(), us(16));
     let activities = [("MEMCPY_IN_FUSION_BUFFER", 17, 20), ("SHM_ALLREDUCE", 20, 29)];
@@ -108,7 +108,7 @@ fn one_step_reads_like_horovods() {
 {"ph": "B", "name": "BARRIER", "ts": 1020, "pid": 2},
 {"ph": "E", "ts": 1021, "pid": 2},
 {"ph": "i", "name": "EPOCH", "ts": 1023, "s": "g", "args": {"epoch": 1}}]"#;
-    // Here a line for each event; in the file, events are joined without a line break.
+    // Here one line for each event; in the file, events are joined without a line break.
     let mut joined = String::new();
     for line in expected.lines() {
         joined.push_str(line);
@@ -169,7 +169,8 @@ fn a_bar_does_not_reach_back_into_the_one_before() {
     recording
         .track
         .executed(&allreduce(10, 20, &[]), [member(tensor)]);
-    // Another rank was done first and submitted the tensor again while it was being copied out here.
+    // Another rank finished first and submitted the tensor again while it was being copied out
+    // here.
     let ticks = [(1, 18), (0, 25)];
     recording
         .track
@@ -210,7 +211,7 @@ fn another_rank_knows_when_it_was_ready_itself() {
         {"ph": "E", "ts": 16, "pid": 1, "args": {"dtype": "float32", "shape": "[2, 3]"}},
     ]);
     assert_eq!(Value::from(balanced(&text)), expected);
-    // The file's zero is where it was; on rank 0's clock that is 1 ms.
+    // The file's zero is unchanged; on rank 0's clock it is 1 ms.
     let clock = ["zero_ns", "offset_ns", "error_ns", "drift_ppb"].map(|member| {
         let value = metadata(&text, "ronde_clock", member);
         value.as_i64().unwrap()
@@ -218,7 +219,7 @@ fn another_rank_knows_when_it_was_ready_itself() {
     assert_eq!(clock, [1_000_000, 1_000_000, 20, 0]);
 }
 
-/// A random thing to record: which tensors, when, and what.
+/// Random event to record: kind, tensors, times and ticks.
 fn event() -> impl Strategy<Value = (u8, Vec<u8>, u64, u64, Vec<(u64, u64)>)> {
     let inner = proptest::collection::vec((0u64..100_000, 0u64..100_000), 0..4);
     (

@@ -1,4 +1,4 @@
-//! Contents of the files, for all kinds of records and failures of the disk.
+//! Tests of the files' contents, for all kinds of records and for failures of the disk.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -19,15 +19,15 @@ mod control;
 mod horovod;
 mod ring;
 
-/// A disk in memory: each file `room` bytes long at most, what is in Horovod's format checked after each write; and
-/// one that can be held up.
+/// Disk in memory that limits each file to `room` bytes, checks files in Horovod's format after
+/// each write, and can be blocked.
 #[derive(Clone)]
 struct Memory {
     files: Arc<Mutex<BTreeMap<PathBuf, Vec<u8>>>>,
     room: usize,
 }
 
-/// A file on it.
+/// File on the disk.
 struct MemoryFile {
     memory: Memory,
     path: PathBuf,
@@ -43,7 +43,7 @@ impl Memory {
         Self::with_room(usize::MAX)
     }
 
-    /// While this is held, writes wait.
+    /// Blocks writes while the guard is held.
     fn hold(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Vec<u8>>> {
         self.files.lock().unwrap()
     }
@@ -77,7 +77,7 @@ impl Memory {
         Timeline::with_files(options, &Zero, Box::new(self.clone()), ring_words).unwrap()
     }
 
-    /// A recording into `t.json`, and rank 0's track.
+    /// Starts a recording into `t.json`; includes rank 0's track.
     fn recording(&self, mark_cycles: bool, ring_words: usize) -> Recording {
         let options = Options {
             path: Some("t.json".into()),
@@ -129,7 +129,7 @@ impl Output for MemoryFile {
         let end = text.len().max(offset + fits);
         text.resize(end, 0);
         text[offset..offset + fits].copy_from_slice(&new[..fits]);
-        // As a disk does: what there is room for is written, and only the next write is refused.
+        // Like a disk: the part that fits is written, and only the next write is refused.
         if fits == 0 {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -148,7 +148,7 @@ impl Output for MemoryFile {
     }
 }
 
-/// The clock of the tests: time is what they say, and the files' zero is 0.
+/// Clock of the tests: always 0, which is also the files' zero; the tests pass their own times.
 struct Zero;
 
 impl Clock for Zero {
@@ -157,7 +157,7 @@ impl Clock for Zero {
     }
 }
 
-/// A timeline and a track of the set of all ranks.
+/// Timeline with a track of the set of all ranks.
 struct Recording {
     timeline: Arc<Timeline>,
     track: Track,
@@ -170,7 +170,8 @@ impl Recording {
         Self { timeline, track }
     }
 
-    /// A cycle from `began` on in which `tensors` travel for 5 µs, submitted 4 µs before the cycle.
+    /// Records a cycle that begins at `began` and executes `tensors` for 5 µs; they were submitted
+    /// 4 µs before it.
     fn step(&mut self, began: u64, tensors: &[&str]) {
         self.track.begin_cycle(us(began));
         if self.track.is_on() {
@@ -214,9 +215,9 @@ fn member(tensor: TensorId) -> Member<'static> {
     }
 }
 
-/// Parses the text and checks it against the trace-event format: events have what their kind must have, a pid's
-/// metadata come before its events, and these are in order of time and nest. Answers with the events that are not
-/// metadata.
+/// Parses the text and checks it against the trace-event format: events have the members of their
+/// kind, a pid's metadata precede its events, and these are in order of time and nested. Returns
+/// the events that are not metadata.
 fn balanced(text: &str) -> Vec<Value> {
     let events: Vec<Value> = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let mut open: HashMap<u64, (u64, Vec<String>)> = HashMap::new();
@@ -259,7 +260,7 @@ fn balanced(text: &str) -> Vec<Value> {
     events.into_iter().filter(|event| event["ph"] != "M").collect()
 }
 
-/// The value of `member` in pid 0's metadata called `name`, where it has it last.
+/// Returns the last value of `member` in pid 0's metadata called `name`.
 fn metadata(text: &str, name: &str, member: &str) -> Value {
     let events: Vec<Value> = serde_json::from_str(text).unwrap();
     let found = events
@@ -272,7 +273,7 @@ fn metadata(text: &str, name: &str, member: &str) -> Value {
         .unwrap_or(Value::Null)
 }
 
-/// The names of the tensors in a file, in order of their pids.
+/// Returns the names of the tensors in a file, in order of their pids.
 fn tensors(text: &str) -> Vec<String> {
     let events: Vec<Value> = serde_json::from_str(text).unwrap();
     let named = events

@@ -1,4 +1,4 @@
-//! The ring, the disk and the ends of the file.
+//! Tests of full rings, full disks and the end of the file.
 
 use super::*;
 use crate::clock::MonotonicClock;
@@ -64,7 +64,8 @@ fn a_full_ring_drops_whole_cycles_and_says_how_many() {
         }
         track.end_cycle();
     }
-    // Three records of 14 words: three cycles fit in the ring, and three more if the writer took the first.
+    // Three records of 14 words: three cycles fit in the ring, and three more if the writer has
+    // taken the first ones.
     let dropped = track.dropped_cycles();
     assert!((94..=97).contains(&dropped), "{dropped}");
     drop(held);
@@ -105,7 +106,7 @@ fn a_disk_that_fills_up_leaves_a_valid_file_and_the_job_alone() {
         recording.track.error(tensor, us(cycle), us(cycle));
         recording.track.end_cycle();
         if cycle % 10 == 0 {
-            std::thread::yield_now(); // so that the writer comes to fill the disk
+            std::thread::yield_now(); // lets the writer fill the disk
         }
     }
     recording.finish();
@@ -125,7 +126,7 @@ fn a_full_disk_keeps_every_operation_that_fits() {
         recording.finish();
         memory.text()
     };
-    /// More than one operation takes, with the metadata of its tensor.
+    /// Upper bound of the bytes of one operation and the metadata of its tensor.
     const OPERATION_BYTES: usize = 1_000;
     let whole = text_with(usize::MAX);
     let first = whole.find("gradient").unwrap();
@@ -136,7 +137,7 @@ fn a_full_disk_keeps_every_operation_that_fits() {
             "{} of {room} bytes",
             text.len()
         );
-        // Before the first tensor, the files differ by the time at which they begin.
+        // Before the first tensor, the files differ by their start time.
         let end = text.len() - 1;
         assert_eq!(text[first..end], whole[first..end]);
         assert_eq!(balanced(&text).len() % 2, 0);
@@ -175,7 +176,7 @@ fn a_compressed_file_cut_short_decodes_as_far_as_it_goes() {
     };
     let mut recording = Recording::new(memory.timeline(options));
     recording.step(10, &["a"]);
-    // An order that changes nothing has come round when all before it is written.
+    // A command that changes nothing is answered when everything before it has been written.
     let order = super::super::TimelineCommand::Start {
         path: "t.json.gz".into(),
         mark_cycles: false,
@@ -188,7 +189,7 @@ fn a_compressed_file_cut_short_decodes_as_far_as_it_goes() {
         let ended = io::Read::read_to_end(&mut flate2::read::GzDecoder::new(bytes), &mut text);
         (String::from_utf8(text).unwrap(), ended.is_ok())
     };
-    // Killed now: at the latest after the next flush, the first step can be read.
+    // After a kill at this point, the first step can be read, at the latest after the next flush.
     recording.timeline.apply(&order).unwrap();
     let (text, ended) = decoded(&memory.bytes("t.json.gz"));
     assert!(!ended);
@@ -199,7 +200,7 @@ fn a_compressed_file_cut_short_decodes_as_far_as_it_goes() {
     assert_eq!(balanced(&text).len(), 4);
 }
 
-/// A recording of at most 20 kB.
+/// Starts a recording of at most 20 kB.
 fn bounded() -> (Memory, Recording) {
     let memory = Memory::new();
     let options = Options {
@@ -227,7 +228,8 @@ fn a_file_that_grows_too_large_makes_room_for_a_new_one() {
         ronde["segment"].as_u64().unwrap()
     };
     assert!(segment(&old) > 1 && segment(&new) == segment(&old) + 1);
-    // Each is whole in itself, the newer one goes on where the older ends, and the last step is there.
+    // Each file is valid, the newer one continues where the older one ends, and the last step is in
+    // it.
     let (old, new) = (balanced(&old), balanced(&new));
     let ts = |event: Option<&Value>| event.unwrap()["ts"].as_u64().unwrap();
     assert!(ts(old.last()) <= ts(new.first()) + 10);
@@ -235,7 +237,7 @@ fn a_file_that_grows_too_large_makes_room_for_a_new_one() {
 }
 
 #[test]
-fn what_a_tensor_did_stands_in_one_file() {
+fn all_events_of_an_operation_are_in_one_file() {
     let (memory, mut recording) = bounded();
     let tensors: Vec<TensorId> = (0..20)
         .map(|tensor| recording.track.tensor(&format!("gradient {tensor}")))

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::{Area, Region, RegionError};
 
 use super::error::RendezvousError;
@@ -14,16 +15,15 @@ use super::layout::Layout;
 use super::memory;
 use super::peers::{Lifeline, Peer, is_stopped};
 use super::rendezvous::{
-    ALARM_INTERVAL, Connected, GRACE, INTRODUCTION_TIMEOUT, RendezvousConfig, check_holder, deadline, name,
-    silent, system,
+    ALARM_INTERVAL, Connected, GRACE, INTRODUCTION_TIMEOUT, check_holder, deadline, name, silent, system,
 };
 use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, Welcome, shorten};
 
-/// Pauses between two knocks: from the first to the longest, doubling.
+/// Pauses between two attempts to connect: the first, doubled up to the longest.
 const KNOCK_PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(20));
 
-/// How often a rank that finds nobody listening looks whether the name is taken all the same.
+/// Time between two checks whether another process holds the name without listening.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Runs the rendezvous as a rank other than 0.
@@ -52,7 +52,7 @@ pub(super) fn connect(config: &RendezvousConfig, layout: &Layout) -> Result<Conn
     }
 }
 
-/// From the introduction to the start.
+/// Runs the rendezvous from the `Hello` to the start.
 fn take_part(
     config: &RendezvousConfig,
     layout: &Layout,
@@ -86,8 +86,8 @@ fn take_part(
 fn knock(config: &RendezvousConfig, come_by: Instant) -> Result<(UnixStream, Credentials), RendezvousError> {
     let name = name(config);
     let mut pause = KNOCK_PAUSES.0;
-    // Since when a process has the name and takes no connection. Rank 0 listens as soon as it has it, and has room for
-    // more connections than there are ranks.
+    // Time since which a process has held the name without accepting a connection. Rank 0 listens
+    // as soon as it has the name, and its backlog is larger than the number of ranks.
     let mut held: Option<Instant> = None;
     let mut looked = Instant::now();
     loop {
@@ -126,14 +126,14 @@ fn knock(config: &RendezvousConfig, come_by: Instant) -> Result<(UnixStream, Cre
     }
 }
 
-/// Whether some process has taken the abstract name `name`, even one that does not listen there.
+/// Whether some process holds the abstract name `name`, even without listening.
 fn is_taken(name: &str) -> bool {
     let path = format!(" @{name}");
     let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
     table.lines().any(|line| line.ends_with(&path))
 }
 
-/// Says who this rank is, to a process of this user; it will wait until `come_by`.
+/// Sends this rank's `Hello` to a process of this user; this rank will wait until `come_by`.
 pub(super) fn introduce(
     config: &RendezvousConfig,
     layout: &Layout,
@@ -159,7 +159,8 @@ pub(super) fn introduce(
     send(config, connection, Body::Hello(hello), send_by)
 }
 
-/// Rank 0 answers an introduction at once; if the holder of the name does not, it is not rank 0, or it is stopped.
+/// Waits for the answer to the `Hello`. Rank 0 answers at once; otherwise the holder of the name is
+/// not rank 0, or it is stopped.
 fn wait_for_admission(
     config: &RendezvousConfig,
     connection: &mut Connection,
@@ -180,7 +181,7 @@ fn wait_for_admission(
     }
 }
 
-/// Another program has the name.
+/// Error: another program holds the name.
 pub(super) fn name_held(config: &RendezvousConfig, holder: Option<Credentials>) -> RendezvousError {
     RendezvousError::NameHeld {
         rank: config.own_job_rank(),
@@ -196,7 +197,8 @@ fn send(
     deadline: Instant,
 ) -> Result<(), RendezvousError> {
     match connection.send(body, &[], deadline) {
-        // Rank 0 has hung up; what it said before is still to be read, and better than this.
+        // Rank 0 has closed the connection; its last message can still be read, and is a better
+        // error than this one.
         Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
         Err(Errno::TIMEDOUT) => {
             let pid = socket::credentials(connection.stream()).map_or(0, |server| server.pid);
@@ -210,7 +212,8 @@ fn send(
     }
 }
 
-/// Rank 0's next message, `None` if there is none by `deadline`; a refusal becomes the error it carries.
+/// Returns rank 0's next message, `None` if there is none by `deadline`; a refusal becomes the
+/// error that it carries.
 pub(super) fn hear(
     config: &RendezvousConfig,
     connection: &mut Connection,
@@ -267,7 +270,7 @@ pub(super) fn hear(
     }
 }
 
-/// Maps what came with the welcome; the first descriptor is the region's.
+/// Maps the region; the first descriptor of the `Welcome` is its file.
 fn map(
     config: &RendezvousConfig,
     layout: &Layout,
@@ -298,7 +301,7 @@ fn map(
     Ok((region, pidfds))
 }
 
-/// How this rank will learn of each rank's death.
+/// Returns the lifeline of each rank.
 fn lifelines(rank: usize, welcome: &Welcome, pidfds: &[Arc<OwnedFd>], stream: UnixStream) -> Vec<Peer> {
     let end = Arc::new(OwnedFd::from(stream));
     let own_pidfd = welcome.pidfds[rank];
@@ -320,6 +323,6 @@ fn unexpected(config: &RendezvousConfig, body: &Body) -> RendezvousError {
     RendezvousError::Malformed {
         rank: config.job_rank(0),
         bytes: 0,
-        problem: shorten(&format!("out of turn: {body:?}")),
+        problem: shorten(&format!("unexpected message {body:?}")),
     }
 }

@@ -1,6 +1,7 @@
-//! Rank 0's side of the rendezvous: binds the job's socket name, runs the server until every rank is connected, and
-//! distributes the shared memory and the pidfds.
+//! Rank 0's side of the rendezvous: binds the job's socket name, runs the server until every rank
+//! is connected, and distributes the shared memory and the pidfds.
 
+use crate::rendezvous::RendezvousConfig;
 use std::io::ErrorKind;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -14,17 +15,17 @@ use super::error::RendezvousError;
 use super::layout::Layout;
 use super::peers::{Lifeline, Peer};
 use super::rendezvous::{
-    Connected, INTRODUCTION_TIMEOUT, RendezvousConfig, address, check_holder, create_region, deadline, name,
-    system,
+    Connected, INTRODUCTION_TIMEOUT, address, check_holder, create_region, deadline, name, system,
 };
 use super::server::Server;
 use super::socket::{self, Connection};
 use super::wire::{Body, Welcome};
 
-/// Pause before another try for the name, when another process holds it and has gone or does not listen.
+/// Pause before another attempt to bind the name, if another process holds it and has ended or does
+/// not listen.
 const NAME_PAUSE: Duration = Duration::from_millis(10);
 
-/// Opens a pidfd of the process at the other end, if it can.
+/// Opens a pidfd of the process at the other end, if possible.
 pub(super) type OpenPidfd = fn(&UnixStream) -> Option<OwnedFd>;
 
 /// Runs the rendezvous as rank 0.
@@ -49,8 +50,9 @@ pub(super) fn serve(
     outcome
 }
 
-/// Binds the job's socket name. If another process of this user holds it, that process may be a second rank 0: both
-/// then return an error. Any other holder is an error, at the latest when its time to answer is over.
+/// Binds the job's socket name. If another process of this user holds it, that process may be a
+/// second rank 0: both then return an error. Any other holder is an error, at the latest when its
+/// time to answer has passed.
 fn listen(
     config: &RendezvousConfig,
     layout: &Layout,
@@ -81,10 +83,11 @@ fn listen(
             let mut connection = Connection::connected(stream);
             client::introduce(config, layout, &connection, deadline, answer_by)?;
             match client::hear(config, &mut connection, answer_by) {
-                // The holder has closed its socket: it was another rendezvous, and the name is free again.
+                // The holder has closed its socket: it was another rendezvous, and the name is free
+                // again.
                 Err(RendezvousError::Vanished { .. }) => {}
                 Err(error) => return Err(error),
-                // No rank 0 admits another one.
+                // A rank 0 never admits another one.
                 Ok(_) => return Err(client::name_held(config, holder)),
             }
         }
@@ -96,7 +99,8 @@ fn listen(
 }
 
 impl Server<'_> {
-    /// Called when all clients are connected: creates the region, sends it to them, and starts all when each has mapped it.
+    /// Called when all clients are connected: creates the region, sends it to them, and sends `Go`
+    /// when each has mapped it.
     fn conclude(&mut self, open_pidfd: OpenPidfd) -> Result<Connected, RendezvousError> {
         let (region, file) = create_region(self.config, self.layout)?;
         let (welcome, pidfds) = self.identify(open_pidfd);
@@ -117,17 +121,18 @@ impl Server<'_> {
                 })?;
         }
         self.wait_until_ready()?;
-        // From here on there is no way back: some have the start.
+        // From here on the rendezvous cannot fail: some ranks have received `Go`.
         for (rank, client) in self.clients() {
             match client.connection.send(Body::Go, &[], self.deadline) {
                 Ok(()) => {}
-                // It has died since. All ranks have its pidfd, or hear of it from this one, and will say so.
+                // It has died meanwhile. All ranks have its pidfd, or learn of its death from this
+                // one, and will report it.
                 Err(Errno::PIPE | Errno::CONNRESET) => {}
                 Err(error) => tracing::error!(
                     rank,
                     pid = client.pid,
                     %error,
-                    "cannot give a rank the start; it will end with an error, and the others with it"
+                    "cannot send Go to a rank; it will end with an error, and so will the others"
                 ),
             }
         }
@@ -135,14 +140,14 @@ impl Server<'_> {
         Ok(Connected { region, peers })
     }
 
-    /// Process ids and pidfds of all ranks. Ranks of one process share a pidfd.
+    /// Returns the process ids and pidfds of all ranks. Ranks of one process share a pidfd.
     fn identify(&self, open_pidfd: OpenPidfd) -> (Welcome, Vec<Arc<OwnedFd>>) {
         let mut welcome = Welcome {
             pids: vec![std::process::id()],
             pidfds: Vec::new(),
         };
         let mut pidfds: Vec<Arc<OwnedFd>> = Vec::new();
-        // What the others will see of rank 0: one end of a pair is as good as a connection to it.
+        // Rank 0 has no connection to itself; one end of a socket pair has the same credentials.
         let own = UnixStream::pair().ok().and_then(|(end, _other)| open_pidfd(&end));
         welcome.pidfds.push(own.map(|pidfd| {
             pidfds.push(Arc::new(pidfd));
@@ -170,7 +175,7 @@ impl Server<'_> {
         (welcome, pidfds)
     }
 
-    /// How rank 0 will learn of each rank's death.
+    /// Returns the lifeline of each rank on rank 0.
     fn lifelines(&mut self, welcome: &Welcome, pidfds: &[Arc<OwnedFd>]) -> Vec<Peer> {
         let own_pidfd = welcome.pidfds[0];
         let clients = self.take_clients().into_iter();

@@ -1,13 +1,15 @@
-//! The doorbell: how ranks wake one another when a cycle is wanted.
+//! Doorbell in shared memory: ranks wake each other when a cycle is requested.
 //!
-//! Each rank has a futex word, `wakes`, that its wakers raise, and a word `parked` that says who sleeps there.
-//! Nobody enters the kernel to wake a rank that is awake. A rank may have two sleepers, the cycle thread and a
-//! caller that drives the cycle from inside `wait`; both sleep on the one word, under a bit each. While a driver is
-//! present it answers for both, and when it goes it hands on what no cycle has answered yet: a ring that nobody
-//! heeds would leave the ringing rank waiting in the exchange for ever.
+//! Each rank has a futex word, `wakes`, which is raised to wake it, and a word `parked`, which
+//! tells which of its threads sleep. No system call is made to wake a rank that is awake. A rank
+//! may have two sleepers, the cycle thread and a driver (a caller that runs the cycle from inside
+//! `wait`); both sleep on the same word, with one bit each. While a driver is present, it receives
+//! all wake-ups. When it leaves, it passes on the requests that no cycle has answered: after a lost
+//! ring, the ringing rank would wait in the exchange for ever.
 //!
-//! No wake-up is lost, because a sleeper writes `parked` before the kernel compares `wakes`, and a waker writes
-//! `wakes` before it reads `parked`, each with a full fence between (Dekker's pattern): at least one sees the other.
+//! No wake-up is lost, because a sleeper writes `parked` before the kernel compares `wakes`, and a
+//! waker writes `wakes` before it reads `parked`, each with a full fence between (Dekker's
+//! algorithm): at least one sees the other.
 
 #![allow(unsafe_code)] // a type in shared memory
 
@@ -24,48 +26,49 @@ use crate::transport::{Doorbell, Park, Role};
 const BACKGROUND_PARKED: NonZeroU32 = NonZeroU32::new(1).unwrap();
 /// The driver sleeps. Also its futex bit.
 const DRIVER_PARKED: NonZeroU32 = NonZeroU32::new(2).unwrap();
-/// A driver has come and not gone yet.
+/// A driver is present.
 const DRIVER_PRESENT: u32 = 4;
-/// The background thread, or the driver, sleeps until the cycle time has passed: a ring need not wake it.
+/// The background thread or the driver sleeps until the cycle time has passed: a ring need not wake
+/// it.
 const BACKGROUND_PACED: u32 = 8;
 const DRIVER_PACED: u32 = 16;
 
-/// Why a sleeper is to wake up.
+/// Urgency of a wake-up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
-    /// A cycle is wanted: not before the cycle time has passed.
+    /// A cycle is requested, but not before the cycle time has passed.
     Ring,
-    /// At once.
+    /// A cycle is requested at once.
     Urgent,
 }
 
-/// One rank's bell, in shared memory.
+/// Bell of one rank, in shared memory.
 #[derive(Debug, Default)]
 #[repr(C, align(128))] // two cache lines, as for `Counter`
 pub(crate) struct Bell {
-    /// Wake-ups so far, modulo 2³²: the futex word.
+    /// Number of wake-ups so far, modulo 2³²: the futex word.
     wakes: AtomicU32,
-    /// Who sleeps, and whether a driver is present.
+    /// Sleeping threads, and whether a driver is present.
     parked: AtomicU32,
-    /// The highest cycle that the rank would start at once.
+    /// Highest cycle that the rank would start at once.
     eager: AtomicU64,
 }
 
 // SAFETY: three atomic integers and padding.
 unsafe impl Shareable for Bell {}
 
-/// One rank's hold on the bells of a process set.
+/// Access of one rank to the bells of a process set.
 pub(crate) struct LocalDoorbell<R = View<AtomicU64>, B = View<Bell>> {
     rank: usize,
-    /// One word: the highest cycle that any rank asked for.
+    /// One word: the highest cycle that any rank has requested.
     rung: R,
     bells: B,
-    /// The last cycle this rank has entered: it answers every ring up to it.
+    /// Last cycle that this rank has entered: it answers every ring up to it.
     entered: Arc<AtomicU64>,
-    /// Calls of `wake_self`, and how many there were when the driver came.
+    /// Number of calls of `wake_self`, and its value when the driver arrived.
     own_wakes: AtomicU32,
     own_wakes_before: AtomicU32,
-    /// How long a driver spins before it sleeps.
+    /// Time that a driver spins before it sleeps.
     spin: Duration,
 }
 
@@ -74,7 +77,8 @@ where
     R: Deref<Target = [AtomicU64]> + Send + Sync,
     B: Deref<Target = [Bell]> + Send + Sync,
 {
-    /// `rung` has one word, `bells` one bell per rank; whoever enters a cycle stores its number in `entered`.
+    /// `rung` has one word, `bells` one bell per rank; a thread that enters a cycle stores its
+    /// number in `entered`.
     pub(super) fn new(rank: usize, rung: R, bells: B, entered: Arc<AtomicU64>, spin: Duration) -> Self {
         Self {
             rank,
@@ -119,19 +123,19 @@ where
         rouse(self.mine(), call);
     }
 
-    /// Whether something has happened that only a cycle still to come, or a look at the queue, can answer.
+    /// Whether a request is pending that only a later cycle, or a check of the queue, can answer.
     fn unanswered(&self) -> bool {
         let entered = self.entered.load(Ordering::Acquire);
         self.rung() > entered || self.all_eager(entered + 1) || self.own_waked()
     }
 
-    /// Whether somebody called `wake_self` while the driver was there.
+    /// Whether `wake_self` was called while the driver was present.
     fn own_waked(&self) -> bool {
         self.own_wakes.load(Ordering::Relaxed) != self.own_wakes_before.load(Ordering::Relaxed)
     }
 
-    /// Spins until `wakes` differs from `seen`, for the driver's spin at most; whether it does. The deadline of a
-    /// park is no nearer than a spin is long, or the spin costs that little more.
+    /// Spins until `wakes` differs from `seen`, at most for the driver's spin time; returns whether
+    /// it does. The deadline of a park is not checked: a spin exceeds it by little.
     fn spin_while(&self, seen: u32) -> bool {
         if self.spin.is_zero() {
             return false;
@@ -151,7 +155,8 @@ where
     }
 }
 
-/// The doorbell of a rank that is alone on its host: it has its own bell. As [`LocalDoorbell::new`].
+/// Doorbell of a rank that is alone on its host: it has its own bell. Arguments as for
+/// [`LocalDoorbell::new`].
 #[cfg(feature = "mpi")]
 pub(crate) fn own_bell(entered: Arc<AtomicU64>, spin: Duration) -> impl Doorbell {
     let rung: Box<[AtomicU64]> = Box::new([AtomicU64::new(0)]);
@@ -159,7 +164,7 @@ pub(crate) fn own_bell(entered: Arc<AtomicU64>, spin: Duration) -> impl Doorbell
     LocalDoorbell::new(0, rung, bells, entered, spin)
 }
 
-/// Wakes the sleeper at `bell` who is to hear; the caller has raised `wakes` and fenced.
+/// Wakes the sleeper at `bell` that is responsible; the caller has raised `wakes` and fenced.
 fn rouse(bell: &Bell, call: Call) {
     let parked = bell.parked.load(Ordering::Relaxed);
     let (hearer, paced) = if parked & DRIVER_PRESENT != 0 {
@@ -178,7 +183,8 @@ where
     B: Deref<Target = [Bell]> + Send + Sync,
 {
     fn ring(&self, cycle: u64) {
-        // A load first: most rings repeat one that has been heard, and need not take the line from its readers.
+        // A load first: most rings repeat an earlier one, and need not take the cache line from its
+        // readers.
         if self.rung() < cycle && self.rung[0].fetch_max(cycle, Ordering::AcqRel) < cycle {
             self.call(Call::Ring, true);
         }
@@ -193,7 +199,7 @@ where
         if eager.load(Ordering::Relaxed) >= cycle || eager.fetch_max(cycle, Ordering::AcqRel) >= cycle {
             return;
         }
-        // Of two ranks that complete the condition together, at least one sees the other's store.
+        // If two ranks complete the condition together, at least one sees the other's store.
         fence(Ordering::SeqCst);
         if self.all_eager(cycle) {
             self.call(Call::Urgent, own);
@@ -243,7 +249,8 @@ where
             return;
         }
         parked.fetch_and(!DRIVER_PRESENT, Ordering::Relaxed);
-        // Who rang before this fence was seen to find a driver; who rings after it finds the background thread.
+        // A rank that rang before this fence has seen a driver; one that rings after it finds the
+        // background thread.
         fence(Ordering::SeqCst);
         if parked.load(Ordering::Relaxed) & BACKGROUND_PARKED.get() != 0 && self.unanswered() {
             let urgent = self.own_waked() || self.all_eager(self.entered.load(Ordering::Acquire) + 1);

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Why the ranks of a host, or of one process set, did not come together. The first of them sends its verdict to
-/// every connected rank, so that all report the same. Ranks are the job's.
+/// Error of the rendezvous of a host's ranks or of one process set. Set rank 0 sends its error to
+/// every connected rank, so that all ranks report the same one. Ranks are job ranks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub(crate) enum RendezvousError {
@@ -13,7 +13,7 @@ pub(crate) enum RendezvousError {
          {version} (layout {layout:x}); install the same version for all ranks"
     )]
     Version {
-        /// Process of the rank that differs, as the first rank saw it; 0 if unknown.
+        /// Process of the differing rank, as set rank 0 sees it; 0 if unknown.
         pid: u32,
         /// Its version.
         version: String,
@@ -26,79 +26,79 @@ pub(crate) enum RendezvousError {
         /// Hash of its protocol and memory layout.
         first_layout: u64,
     },
-    /// A rank that cannot be, given the size.
+    /// Rank outside of the job's size.
     #[error("rank {rank} (process {pid}) is not in a job of {size} ranks; start it with a rank in 0..{size}")]
     InvalidRank {
         /// The rank.
         rank: usize,
-        /// Its process.
+        /// Process id.
         pid: u32,
         /// Number of ranks.
         size: usize,
     },
-    /// Two processes say they are the same rank.
+    /// Two processes have the same rank.
     #[error(
-        "processes {first_pid} and {pid} both say they are rank {rank}; give every process a rank of its own, and \
+        "processes {first_pid} and {pid} both have rank {rank}; give every process a rank of its own, and \
          every job a RONDE_JOB_ID of its own"
     )]
     DuplicateRank {
         /// The rank.
         rank: usize,
-        /// The process that came first.
+        /// Process that connected first.
         first_pid: u32,
-        /// The one that came next.
+        /// Process that connected second.
         pid: u32,
     },
-    /// Two ranks disagree about something that must be the same on all.
+    /// Two ranks differ in a value that must be equal on all.
     #[error(
         "rank {rank} has {what} {found}, rank {first_rank} has {expected}; start all ranks with the same {what}"
     )]
     Disagreement {
-        /// What differs: `job size`, `members of the process set`, `host key`, `process sets`, a knob's variable,
-        /// `response cache words`, `shared memory bytes`.
+        /// Name of the value: `job size`, `members of the process set`, `host key`, `process sets`,
+        /// a knob's variable, `response cache words`, `shared memory bytes`.
         what: String,
         /// Job rank of set rank 0.
         first_rank: usize,
-        /// Its value; long ones are cut, and end in a hash of the whole.
+        /// Value of that rank; long ones are cut, and end in a hash of the whole.
         expected: String,
         /// The rank that differs from it.
         rank: usize,
-        /// The value of that one.
+        /// Value of the differing rank.
         found: String,
     },
-    /// Not all ranks came in time.
+    /// Some ranks did not arrive in time.
     #[error(
-        "ranks {missing:?} did not arrive within {waited_seconds} s, of {size}; see whether they were started and \
-         what they say, or raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)"
+        "ranks {missing:?} did not arrive within {waited_seconds} s, of {size}; check that they were started and \
+         read their output, or raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)"
     )]
     Missing {
-        /// The ranks that did not come.
+        /// Ranks that did not arrive.
         missing: Vec<usize>,
         /// Number of ranks of the set.
         size: usize,
-        /// How long they were waited for.
+        /// Time waited for them, seconds.
         waited_seconds: u64,
     },
-    /// Ranks came, and then did not answer in time.
+    /// Some ranks arrived, but did not answer in time.
     #[error(
-        "ranks {ranks:?} (processes {pids:?}) arrived but did not answer within {waited_seconds} s{}; see where they hang, or \
+        "ranks {ranks:?} (processes {pids:?}) arrived but did not answer within {waited_seconds} s{}; check where they hang, or \
          raise the start timeout (HOROVOD_START_TIMEOUT, --start-timeout)",
         stopped_text(stopped)
     )]
     Silent {
-        /// The ranks that did not answer.
+        /// Ranks that did not answer.
         ranks: Vec<usize>,
-        /// Their processes; 0 where unknown.
+        /// Their process ids; 0 if unknown.
         pids: Vec<u32>,
         /// Those of the ranks whose processes are stopped by a signal or a debugger.
         stopped: Vec<usize>,
-        /// How long the start took until then.
+        /// Duration of the start until then, seconds.
         waited_seconds: u64,
     },
-    /// The job has ended meanwhile.
+    /// The job has ended during the rendezvous.
     #[error("{reason}")]
     Ended {
-        /// Why.
+        /// Reason of its end.
         reason: String,
     },
     /// A rank closed its connection before the rendezvous was complete.
@@ -106,7 +106,7 @@ pub(crate) enum RendezvousError {
     Vanished {
         /// The rank.
         rank: usize,
-        /// Its process; 0 if unknown.
+        /// Process id; 0 if unknown.
         pid: u32,
     },
     /// The first rank's socket belongs to another user.
@@ -115,27 +115,28 @@ pub(crate) enum RendezvousError {
          choose another RONDE_JOB_ID, which others cannot guess"
     )]
     ForeignUser {
-        /// The rank that found out.
+        /// Rank that reports the error.
         rank: usize,
-        /// The holder's process; 0 if unknown.
+        /// Process id of the holder; 0 if unknown.
         pid: u32,
-        /// The holder.
+        /// User id of the holder.
         found: u32,
-        /// This process's user.
+        /// User id of this process.
         expected: u32,
     },
-    /// Another program of the same user, or one that accepts no connections, holds the first rank's socket name.
+    /// Another program of the same user, or one that accepts no connections, holds the first rank's
+    /// socket name.
     #[error(
         "rank {rank} found the rendezvous socket of this job held by {}, which does not answer as a rank of it; end that process, or \
          choose another RONDE_JOB_ID",
         holder_text(*pid, *uid)
     )]
     NameHeld {
-        /// The rank that found out.
+        /// Rank that reports the error.
         rank: usize,
-        /// The holder's process; 0 if unknown.
+        /// Process id of the holder; 0 if unknown.
         pid: u32,
-        /// The holder's user; none if unknown.
+        /// User id of the holder; `None` if unknown.
         uid: Option<u32>,
     },
     /// The file that the first rank sent is not the memory of this job.
@@ -146,21 +147,21 @@ pub(crate) enum RendezvousError {
     InvalidMemory {
         /// Job rank of set rank 0.
         first_rank: usize,
-        /// The rank that refused it.
+        /// Rank that refused the file.
         rank: usize,
-        /// What is wrong with it.
+        /// Problem of the file.
         problem: String,
     },
-    /// What was received is no message of this protocol.
+    /// The received bytes are not a message of this protocol.
     #[error(
-        "rank {rank} sent {bytes} bytes that are no rendezvous message ({problem}); is another program using this job's name?"
+        "rank {rank} sent {bytes} bytes that are not a rendezvous message ({problem}); is another program using this job's name?"
     )]
     Malformed {
-        /// Whose connection it was.
+        /// Rank that sent them.
         rank: usize,
         /// Bytes received.
         bytes: usize,
-        /// What is wrong with them.
+        /// Problem of the bytes.
         problem: String,
     },
     /// There is not enough memory for the shared region.
@@ -169,20 +170,20 @@ pub(crate) enum RendezvousError {
          {advice}"
     )]
     Memory {
-        /// The rank that found out.
+        /// Rank that needs the memory.
         rank: usize,
         /// Length of the region.
         needed_bytes: u64,
-        /// What may still be taken.
+        /// Bytes that are still available.
         available_bytes: u64,
-        /// What sets the limit, such as `memory.max of cgroup /job`.
+        /// Source of the limit, such as `memory.max of cgroup /job`.
         limit: String,
-        /// What to try.
+        /// Advice to the user.
         advice: String,
     },
-    /// More ranks on one host than the local transport carries.
+    /// More ranks on one host than the local transport supports.
     #[error(
-        "{size} ranks on one host, the local transport carries {size_max} at most; use more hosts or fewer ranks"
+        "{size} ranks on one host, but the local transport supports at most {size_max}; use more hosts or fewer ranks"
     )]
     TooManyRanks {
         /// Number of ranks.
@@ -193,11 +194,11 @@ pub(crate) enum RendezvousError {
     /// A call to the operating system failed.
     #[error("rank {rank} could not {what}: {}", std::io::Error::from_raw_os_error(*code))]
     System {
-        /// The rank it happened on.
+        /// Rank of the failed call.
         rank: usize,
-        /// What was tried.
+        /// Action that failed.
         what: String,
-        /// The system's error number.
+        /// Error number of the system.
         code: i32,
     },
 }
@@ -219,12 +220,12 @@ fn holder_text(pid: u32, uid: Option<u32>) -> String {
 }
 
 impl RendezvousError {
-    /// Whether it is about ranks that nothing was heard of in time, whatever they do.
+    /// Whether ranks did not arrive or did not answer in time, whatever the reason.
     pub(crate) fn is_silence(&self) -> bool {
         matches!(self, Self::Missing { .. } | Self::Silent { .. })
     }
 
-    /// Whether it is about a rank that has ended, for whatever reason.
+    /// Whether a rank has ended, for whatever reason.
     pub(crate) fn is_departure(&self) -> bool {
         matches!(self, Self::Vanished { .. })
     }

@@ -1,17 +1,19 @@
-//! Where things lie in the memory that the ranks of a host share.
+//! Layout of the memory that the ranks of a host share.
 //!
 //! ```text
 //! life     magic, layout hash, ranks │ poison │ per rank: presence, reason
-//! cycle    rung │ per rank: bell │ sequence counters │ per rank: two slots │ mail counters │ per rank: chunk
-//! data     the collective's, page-aligned
+//! cycle    rung │ per rank: bell │ sequence counters │ per rank: two slots
+//!          │ mail counters │ per rank: chunk
+//! data     memory of the collective, page-aligned
 //! ```
 //!
-//! Offsets follow from three numbers that all ranks have compared at the rendezvous, and from the constants below,
-//! whose hash they have compared too. Whatever one rank writes often has cache lines of its own. Every process set
-//! has a region of its own: ranks here are set ranks.
+//! Offsets follow from three numbers and from the constants below; at the rendezvous all ranks have
+//! compared these numbers and the hash of these constants. Data that one rank writes often has
+//! cache lines of its own. Every process set has a region of its own: ranks here are set ranks.
 //!
-//! The slots are as long as the longest block may become; what a cycle touches goes with the words it uses, since
-//! they lie at a slot's beginning. Setting up touches none of it: a region is zero from the start.
+//! A slot has room for the longest possible block. A cycle accesses only the words in use, because
+//! they lie at the slot's beginning. The setup does not access the slots: a region is zero from the
+//! start.
 
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Area, Counter, View};
@@ -32,10 +34,11 @@ const HEADER_BYTES: usize = 2 * LINE_BYTES;
 /// Index of the poison word.
 const POISON_WORD: usize = LINE_BYTES / 8;
 
-/// Counts changes of the handshake or of a protocol in shared memory that the sizes below do not show.
+/// Version of the handshake and of the protocols in shared memory, for changes that the sizes below
+/// do not show.
 const PROTOCOL: u64 = 4;
 
-/// Hash of everything that two ranks must have in common to share a region.
+/// Hash of all values that two ranks must have in common to share a region.
 pub(super) const HASH: u64 = {
     let parts = [
         PROTOCOL,
@@ -58,7 +61,8 @@ pub(super) const HASH: u64 = {
 /// Start of an FNV-1a hash.
 pub(super) const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo): the same in every build, unlike the standard library's hasher.
+/// FNV-1a, 64 bits (Fowler, Noll, Vo): the same in every build, unlike the standard library's
+/// hasher.
 pub(super) const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
     let mut index = 0;
     while index < bytes.len() {
@@ -68,24 +72,24 @@ pub(super) const fn fnv1a(mut hash: u64, bytes: &[u8]) -> u64 {
     hash
 }
 
-/// The three numbers that fix a region.
+/// The three numbers that determine a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     /// Number of ranks.
     pub(super) size: usize,
-    /// Most words of ready bits that a block can have.
+    /// Most words of ready bits in a block.
     pub(super) cache_words: usize,
-    /// Bytes for the collective.
+    /// Number of bytes for the collective.
     pub(super) data_bytes: usize,
 }
 
 impl Layout {
-    /// Length of the region.
+    /// Length of the region, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.data_offset() + self.data_bytes.next_multiple_of(PAGE_BYTES)
     }
 
-    /// The part that the cycle uses.
+    /// Layout of the part that the cycle uses.
     pub(super) fn set(&self) -> SetLayout {
         SetLayout {
             size: self.size,
@@ -101,7 +105,7 @@ impl Layout {
         (self.set_offset() + self.set().bytes()).next_multiple_of(PAGE_BYTES)
     }
 
-    /// Marks a fresh region as ours. Rank 0, before anyone else maps it.
+    /// Writes the layout into a new region. Called by rank 0, before another rank maps the region.
     pub(super) fn stamp(&self, region: &Area) {
         let header = region.view::<AtomicU64>(3);
         for (word, value) in header.iter().zip([MAGIC, HASH, self.size as u64]) {
@@ -109,7 +113,8 @@ impl Layout {
         }
     }
 
-    /// Fails with what it finds instead unless rank 0 has stamped `region`, which is as long as this layout, with it.
+    /// Checks that rank 0 has stamped `region`, which has the length of this layout, with this
+    /// layout. Returns the difference as an error.
     pub(super) fn check(&self, region: &Area) -> Result<(), String> {
         let header = region.view::<AtomicU64>(3);
         let found = [0, 1, 2].map(|word| header[word].load(Ordering::Relaxed));
@@ -122,7 +127,7 @@ impl Layout {
         }
     }
 
-    /// The views of a region of this layout.
+    /// Returns the views of a region with this layout.
     ///
     /// # Panics
     /// If the region is shorter than the layout: both are this rank's own.
@@ -140,34 +145,34 @@ impl Layout {
     }
 }
 
-/// A region, taken apart.
+/// Views of a region.
 pub(super) struct Parts {
-    /// One word: which rank ended it for all, and how.
+    /// One word: the rank that ended the region for all, and the reason.
     pub(super) poison: View<AtomicU64>,
     /// [`STATE_WORDS`] words per rank.
     pub(super) states: View<AtomicU64>,
-    /// The cycle's.
+    /// Part of the cycle.
     pub(super) set: SetParts,
-    /// The collective's.
+    /// Part of the collective.
     pub(super) data: Area,
 }
 
-/// What fixes the part of one process set.
+/// The numbers that determine the part of one process set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SetLayout {
     /// Number of members.
     pub(super) size: usize,
-    /// Most words of ready bits that a block can have.
+    /// Most words of ready bits in a block.
     pub(super) cache_words: usize,
 }
 
 impl SetLayout {
-    /// Words of one slot, padded to whole lines.
+    /// Number of words of one slot, padded to whole lines.
     pub(super) fn slot_words(&self) -> usize {
         slot_words(self.cache_words).next_multiple_of(LINE_BYTES / 8)
     }
 
-    /// Lengths of the set's pieces, in order; each is a multiple of [`LINE_BYTES`].
+    /// Lengths of the set's pieces, in order, bytes; each is a multiple of [`LINE_BYTES`].
     fn pieces(&self) -> [usize; 7] {
         let counters = self.size * size_of::<Counter>();
         [
@@ -181,7 +186,7 @@ impl SetLayout {
         ]
     }
 
-    /// Length of the set's part.
+    /// Length of the set's part, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.pieces().iter().sum()
     }
@@ -205,19 +210,19 @@ impl SetLayout {
     }
 }
 
-/// The part of one process set, taken apart.
+/// Views of the part of one process set.
 pub(super) struct SetParts {
-    /// One word: the highest cycle that a member asked for.
+    /// One word: the highest cycle that a member has requested.
     pub(super) rung: View<AtomicU64>,
-    /// One per member.
+    /// One bell per member.
     pub(super) bells: View<Bell>,
-    /// The cycle that each member has published a block for.
+    /// Last cycle for which each member has published a block.
     pub(super) sequence: View<Counter>,
     /// Two slots of [`SetLayout::slot_words`] words per member.
     pub(super) slots: View<AtomicU64>,
-    /// Chunks that each member has sent.
+    /// Number of chunks that each member has sent.
     pub(super) sent: View<Counter>,
-    /// Chunks taken: by rank 0 from each member, then by each member from rank 0.
+    /// Number of chunks taken: by rank 0 from each member, then by each member from rank 0.
     pub(super) taken: View<Counter>,
     /// [`CHUNK_WORDS`] words per member.
     pub(super) chunks: View<AtomicU64>,
@@ -249,7 +254,7 @@ mod tests {
             let region = Area::whole(Arc::new(region));
             layout.stamp(&region);
             let parts = layout.split(&region);
-            // Every word of every view is written with a number of its own, and still has it in the end.
+            // Every word of every view gets its own number, and must still have it in the end.
             let words: Vec<&AtomicU64> = parts
                 .poison
                 .iter()

@@ -1,7 +1,9 @@
-//! Every interleaving of the snapshot, the counter and the doorbell on two or three ranks, within loom's bound.
+//! Loom tests: every interleaving of snapshot, counter and doorbell on two or three ranks, within
+//! loom's bound.
 //!
-//! The code is the one that runs; the views of shared memory are replaced by slices, and the primitives by loom's.
-//! Sleeps have no timeout here, so a lost wake-up is a deadlock, which loom reports.
+//! The tested code is that of the runtime; slices replace the views of shared memory, and loom's
+//! primitives replace the standard ones. Sleeps have no timeout here, so a lost wake-up is a
+//! deadlock, which loom reports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +20,7 @@ use crate::shm::primitive::AtomicU64;
 use crate::shm::{Counter, Watch};
 use crate::transport::{Doorbell, Park, Role};
 
-/// Nobody dies here.
+/// Watch of a test in which no rank dies.
 struct Calm;
 
 impl Watch for Calm {
@@ -27,7 +29,8 @@ impl Watch for Calm {
     }
 }
 
-/// Preemptions that loom tries per run: all orders of two ranks with up to three involuntary switches.
+/// Runs `body` with a bound on preemptions: all orders of two ranks with up to three involuntary
+/// switches.
 fn model(body: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(3);
@@ -54,7 +57,7 @@ fn loom_a_counter_loses_no_wake_up_and_publishes_what_came_before() {
     });
 }
 
-/// Three cycles, so that each slot is written again while the other rank may still be behind.
+/// Three cycles, so that each slot is written again while the other rank may still read it.
 #[test]
 fn loom_two_slots_are_enough() {
     model(|| {
@@ -74,7 +77,7 @@ fn loom_two_slots_are_enough() {
                 let mut agreed = Agreement::default();
                 for cycle in 1..=3 {
                     let mut block = Block::new(1);
-                    // Bit `cycle` on both ranks, and one of each rank's own.
+                    // Bit `cycle` on both ranks, and one different bit on each rank.
                     block.ready[0] = 1 << cycle | 1 << (10 + rank);
                     block.settings.version = cycle;
                     block.ready_us[cycle as usize] = cycle;
@@ -130,7 +133,7 @@ fn loom_a_ring_wakes_the_background() {
 }
 
 #[test]
-fn loom_a_ring_wakes_the_background_though_a_driver_comes_and_goes() {
+fn loom_a_ring_wakes_the_background_although_a_driver_comes_and_goes() {
     model(|| {
         let [ringer, sleeper] = bells();
         let ringing = thread::spawn(move || ringer.ring(1));

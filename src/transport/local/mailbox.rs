@@ -1,8 +1,9 @@
 //! Mailboxes: frames of any length through one chunk of shared memory per rank.
 //!
-//! A frame is its length in bytes, one word, then its bytes packed into words; it travels chunk by chunk. The
-//! sender may overwrite its chunk when everyone who reads it has taken the last one. To rank 0 each rank uses its
-//! own chunk (gather); from rank 0 all read rank 0's (broadcast). Chunks are counted from the beginning of the job.
+//! A frame is its length in bytes (one word), then its bytes packed into words; it is sent chunk by
+//! chunk. The sender may overwrite its chunk when all readers have taken the previous one. To rank
+//! 0 each rank uses its own chunk (gather); from rank 0 all ranks read rank 0's (broadcast). Chunks
+//! are counted from the beginning of the job.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,27 +13,28 @@ use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Counter, View, Watch};
 use crate::transport::{check_length, check_own_frame};
 
-/// Words of a chunk: 32 KiB, so that the requests of a large model's step travel in a few chunks, and the chunk
-/// stays in cache.
+/// Words of a chunk: 32 KiB, so that a few chunks carry the requests of a large model's step, and a
+/// chunk stays in the CPU's cache.
 pub(super) const CHUNK_WORDS: usize = 4096;
 
-/// One rank's hold on the mailboxes of a process set.
+/// Access of one rank to the mailboxes of a process set.
 pub(super) struct Mailboxes {
     rank: usize,
     /// The job rank of each rank, for errors.
     members: Arc<[usize]>,
-    /// Chunks sent by each rank.
+    /// Number of chunks sent by each rank.
     sent: View<Counter>,
-    /// Chunks taken: by rank 0 from each rank, then by each rank from rank 0.
+    /// Number of chunks taken: by rank 0 from each rank, then by each rank from rank 0.
     taken: View<Counter>,
     chunks: View<AtomicU64>,
-    /// How many chunks of each rank's mailbox this rank has sent or taken.
+    /// For each rank's mailbox, the number of chunks that this rank has sent or taken.
     passed: Vec<u32>,
     spin: Duration,
 }
 
 impl Mailboxes {
-    /// The views are those of the set's layout; see [`SetParts`](super::layout::SetParts).
+    /// Makes the mailboxes from the views of the set's layout; see
+    /// [`SetParts`](super::layout::SetParts).
     pub(super) fn new(
         rank: usize,
         members: Arc<[usize]>,
@@ -54,10 +56,11 @@ impl Mailboxes {
         }
     }
 
-    /// Brings every rank's frame to rank 0.
+    /// Sends every rank's frame to rank 0.
     ///
     /// # Errors
-    /// A frame longer than [`FRAME_BYTES_MAX`](crate::transport::FRAME_BYTES_MAX), or what `watch` says of a rank waited for.
+    /// A frame longer than [`FRAME_BYTES_MAX`](crate::transport::FRAME_BYTES_MAX), or the error of
+    /// `watch` about a rank waited for.
     pub(super) fn gather(
         &mut self,
         frame: &[u8],
@@ -78,7 +81,7 @@ impl Mailboxes {
         Ok(())
     }
 
-    /// Brings rank 0's frame to every rank.
+    /// Sends rank 0's frame to every rank.
     ///
     /// # Errors
     /// As for [`gather`](Self::gather).
@@ -125,7 +128,7 @@ impl Mailboxes {
         Ok(())
     }
 
-    /// Receives into `frame` what rank `from` sends.
+    /// Receives a frame of rank `from` into `frame`.
     fn receive(&mut self, from: usize, frame: &mut Vec<u8>, watch: &dyn Watch) -> Result<(), Error> {
         frame.clear();
         let mut length = None;
@@ -157,7 +160,7 @@ impl Mailboxes {
         &self.chunks[rank * CHUNK_WORDS..][..CHUNK_WORDS]
     }
 
-    /// The count of chunks that `reader` has taken from `from`: one of the two is rank 0.
+    /// Counter of the chunks that `reader` has taken from `from`: one of the two is rank 0.
     fn taken(&self, from: usize, reader: usize) -> &Counter {
         debug_assert!((from == 0) != (reader == 0));
         match reader {

@@ -1,8 +1,9 @@
-//! Whether the shared region fits into what this process may still take, before it is taken.
+//! Checks before an allocation whether the shared region fits the memory available to this process.
 //!
-//! Without a look beforehand the answer would be the out-of-memory killer, or the signal `SIGXFSZ`, and neither
-//! says how much was missing. What is read: the memory cgroups from this process's up to the root (version 1 or 2,
-//! inactive page cache counted as free), `MemAvailable`, and the limits on address space and file size.
+//! Without the check the result would be the out-of-memory killer or the signal `SIGXFSZ`, and
+//! neither reports how much memory was missing. The check reads the memory cgroups from this
+//! process's up to the root (version 1 or 2, inactive page cache counted as free), `MemAvailable`,
+//! and the limits on address space and file size.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::error::RendezvousError;
 
-/// What one limit leaves.
+/// Memory that one limit leaves available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Budget {
     available_bytes: u64,
@@ -19,7 +20,7 @@ struct Budget {
     advice: &'static str,
 }
 
-/// Fails if `needed_bytes` of shared memory, which `rank` is about to create, are not to be had.
+/// Returns an error if `rank` cannot create `needed_bytes` of shared memory.
 ///
 /// # Errors
 /// [`RendezvousError::Memory`] with the tightest limit.
@@ -36,7 +37,7 @@ pub(super) fn check_creation(rank: usize, needed_bytes: usize) -> Result<(), Ren
     check_mapping(rank, needed_bytes)
 }
 
-/// Fails if `needed_bytes` cannot be mapped by this process.
+/// Returns an error if this process cannot map `needed_bytes`.
 ///
 /// # Errors
 /// [`RendezvousError::Memory`].
@@ -90,7 +91,7 @@ fn address_space_budget(root: &Path, limit_bytes: Option<u64>) -> Option<Budget>
     })
 }
 
-/// Names of a memory cgroup's files, which differ between the two versions.
+/// File names of a memory cgroup, which differ between the two versions.
 struct Files {
     limit: &'static str,
     usage: &'static str,
@@ -108,7 +109,7 @@ const FILES_V2: Files = Files {
     inactive: "inactive_file",
 };
 
-/// What each memory cgroup leaves, from this process's own up to the one mounted.
+/// Memory that each memory cgroup leaves available, from this process's own up to the one mounted.
 fn cgroup_budgets(root: &Path) -> Vec<Budget> {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let (groups, mounts) = (read("proc/self/cgroup"), read("proc/self/mountinfo"));
@@ -146,7 +147,7 @@ fn cgroup_budgets(root: &Path) -> Vec<Budget> {
 fn cgroup_budget(directory: &Path, files: &Files) -> Option<Budget> {
     let number = |name: &str| {
         let text = fs::read_to_string(directory.join(name)).ok()?;
-        text.trim().parse::<u64>().ok() // "max" is no limit
+        text.trim().parse::<u64>().ok() // "max": without a limit
     };
     let limit_bytes = number(files.limit)?;
     let usage_bytes = number(files.usage)?;
@@ -162,7 +163,7 @@ fn cgroup_budget(directory: &Path, files: &Files) -> Option<Budget> {
     })
 }
 
-/// Where the memory cgroups are mounted, from a line of `proc_pid_mountinfo(5)`.
+/// Mount point of the memory cgroups, from a line of `proc_pid_mountinfo(5)`.
 struct Mount<'a> {
     root: &'a str,
     point: &'a str,

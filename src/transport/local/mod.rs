@@ -1,21 +1,24 @@
-//! The local transport: ranks of one host, through shared memory and futexes.
+//! Local transport: control messages among the ranks of one host, through shared memory and
+//! futexes.
 //!
-//! A transport serves the ranks of one process set: all of the job's, or some of them, whom it knows by their set
-//! ranks; whom it names in an error or a warning, it names by the job rank. A process may have any number of them at
-//! once: they share nothing.
+//! A transport serves the ranks of one process set, by their set ranks; errors and warnings name
+//! job ranks. A process may have any number of transports at once: they share nothing.
 //!
-//! Nothing here is sent: a rank writes into its own part of a region that all have mapped, and raises a counter
-//! that the others wait on. The files are the steps of its life: `rendezvous` (who are we, and where is the
-//! region), `layout` (what lies where in it), `snapshot` and `mailbox` (the cycle's two kinds of traffic),
-//! `doorbell` (waking one another), `peers` (who has died, left or fallen silent).
+//! A rank does not send messages: it writes into its own part of a region that all ranks have
+//! mapped, and raises a counter that the others wait on. The modules are: `rendezvous` (finds the
+//! ranks and creates the region), `layout` (its layout), `snapshot` and `mailbox` (blocks and
+//! frames of a cycle), `doorbell` (wake-ups), `peers` (detection of ranks that have died, left or
+//! fallen silent).
 //!
-//! In a forked child nothing here acts: the region is not mapped there, and dropping it does nothing.
+//! In a forked child all of this has no effect: the region is not mapped there, and dropping it
+//! does nothing.
 
 use std::sync::Arc;
 
 use rustix::process::{Pid, getpid};
 
 use crate::error::Error;
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{Area, Watch};
 use crate::transport::{Combine, Contribution, Doorbell, Transport, leave_when_dropped};
@@ -42,8 +45,6 @@ mod tests;
 #[cfg(feature = "mpi")]
 pub(crate) use doorbell::own_bell;
 pub(crate) use error::RendezvousError;
-pub(crate) use peers::Patience;
-pub(crate) use rendezvous::{Alarm, JobContract, RendezvousConfig};
 
 use doorbell::LocalDoorbell;
 use layout::Layout;
@@ -51,18 +52,18 @@ use mailbox::Mailboxes;
 use peers::Peers;
 use snapshot::Snapshot;
 
-/// Most ranks on one host: their pidfds travel in one message, and beyond this the exchange, in which every rank
-/// reads every other's block, would want a tree.
+/// Most ranks on one host: their pidfds are sent in one message, and with more ranks the exchange,
+/// in which every rank reads every other's block, would need a tree.
 pub(crate) const SIZE_MAX: usize = crate::identity::MAX_RANKS;
 
-/// One rank's end of the local transport.
+/// Local transport of one rank.
 pub(crate) struct LocalTransport {
     rank: usize,
     members: Arc<[usize]>,
     snapshot: Snapshot,
     mailboxes: Mailboxes,
     doorbell: Arc<LocalDoorbell>,
-    /// The last cycle entered; the doorbell knows by it what has been answered.
+    /// Last cycle entered; the doorbell reads it to find unanswered rings.
     entered: Arc<AtomicU64>,
     peers: Arc<Peers>,
     left: bool,
@@ -71,17 +72,19 @@ pub(crate) struct LocalTransport {
 
 /// Result of a rendezvous.
 pub(crate) struct Opened {
-    /// Control.
+    /// Transport for control.
     pub(crate) transport: LocalTransport,
-    /// The part of the region for the collective, zero at first, page-aligned.
+    /// Part of the region for the collective, zero at first, page-aligned.
     pub(crate) data: Area,
-    /// Whom the collective asks during its own waits, by set rank; its errors name job ranks.
+    /// Check that the collective calls during its own waits, by set rank; its errors name job
+    /// ranks.
     pub(crate) watch: Arc<dyn Watch>,
 }
 
 impl LocalTransport {
-    /// Meets the other ranks and sets up the shared region: blocks of up to `cache_words` words of ready bits, and
-    /// `data_bytes` bytes for the collective. Both must be the same on all ranks, and are compared.
+    /// Runs the rendezvous with the other ranks and sets up the shared region: blocks of up to
+    /// `cache_words` words of ready bits, and `data_bytes` bytes for the collective. Both numbers
+    /// must be equal on all ranks, and are compared.
     ///
     /// # Errors
     /// Any [`RendezvousError`].
@@ -146,19 +149,20 @@ impl LocalTransport {
 
 #[cfg(feature = "mpi")]
 impl LocalTransport {
-    /// Has `outer` asked during waits for others, too.
+    /// Calls `outer` during waits for others, too.
     pub(crate) fn heed(&self, outer: peers::OuterWatch) {
         self.peers.heed(outer);
     }
 
-    /// Says that this rank enters `cycle`, for a caller that uses the other verbs in place of [`exchange`](Transport::exchange).
+    /// Announces that this rank enters `cycle`, for a caller that uses the other methods instead of
+    /// [`exchange`](Transport::exchange).
     pub(crate) fn enter(&self, cycle: u64) {
         self.entered.store(cycle, Ordering::Release);
     }
 }
 
 impl LocalTransport {
-    /// What errors call this rank.
+    /// Job rank of this rank, for errors.
     fn job_rank(&self) -> usize {
         self.members[self.rank]
     }
@@ -213,14 +217,14 @@ impl Transport for LocalTransport {
         self.left = true;
         self.peers.leave(because);
         if because.is_some() {
-            // Who sleeps with work pending shall look at once.
+            // Threads that sleep with pending work must check at once.
             self.doorbell.alarm();
         }
     }
 }
 
 impl Drop for LocalTransport {
-    /// Leaves, if nobody has done it before.
+    /// Leaves, unless the rank has left before.
     fn drop(&mut self) {
         let rank = self.job_rank();
         leave_when_dropped(self, rank);

@@ -1,15 +1,16 @@
-//! Who is still there: death, departure and silence of the other ranks.
+//! Peers: detection of ranks that have died, left or fallen silent.
 //!
-//! Ranks are kept and asked for by their set ranks; errors and warnings name job ranks, and whoever passes such an
-//! error on does so to sets that may not have that rank.
+//! Peers are stored and addressed by set ranks; errors and warnings name job ranks, because an
+//! error may be passed on to sets that do not have that rank.
 //!
-//! Death is read from pidfds, which stand for exactly the process that took part in the rendezvous, however it ended
-//! and whatever its children still hold open. Who finds a rank dead without having left writes it into the poison
-//! word of the set, once: all survivors report that rank, not one another. A process that exits without leaving is
-//! lost even with exit code 0, since the others cannot know what it still owed them.
+//! Death is read from pidfds. A pidfd identifies the process of the rendezvous, whatever ended it
+//! and whatever its children still hold open. A rank that finds another one dead, without having
+//! left, writes it into the poison word of the set, once: all survivors report that rank, not each
+//! other. A process that exits without leaving is lost even with exit code 0, because the others
+//! cannot know which operations it still owed.
 //!
-//! The words in shared memory are what peers have written, or anything else that has access to it: a value that no rank
-//! writes is an error ([`PeerError::InvalidSharedMemory`]), and no index.
+//! Any process with access may have written the words in shared memory: a value that no rank writes
+//! is an error ([`PeerError::InvalidSharedMemory`]), and is never used as an index.
 
 use std::sync::atomic::AtomicU64 as LocalAtomicU64;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -19,59 +20,34 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::error::{Error, PeerError};
+use crate::rendezvous::Patience;
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::shm::{View, Watch};
 use crate::sync::lock;
 
-/// Words of text with which a rank may say why it failed: 256 bytes.
+/// Words for the text of a rank's error: 256 bytes.
 const REASON_WORDS: usize = 32;
 /// Words of a rank's state: presence, length of the reason, the reason; padded to whole lines.
 pub(super) const STATE_WORDS: usize = (2 + REASON_WORDS).next_multiple_of(16);
 
-/// A rank's presence word: there, or gone in order, or gone because of an error.
+/// Presence word of a rank: present, left in order, or left because of an error.
 const HERE: u64 = 0;
 const LEFT: u64 = 1;
 const FAILED: u64 = 2;
-/// Poison only: its process is gone.
+/// Only in the poison word: its process has ended.
 const LOST: u64 = 3;
 
-/// How long to wait for other ranks, and when to say something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Patience {
-    /// How long to spin before sleeping; zero where ranks outnumber cores.
-    pub spin: Duration,
-    /// Warn about a rank that is waited for this long, and again each time as much has passed; zero: never.
-    pub warn_after: Duration,
-    /// Give up on it.
-    pub give_up_after: Option<Duration>,
-}
-
-impl Patience {
-    /// The limit, if a wait of `waited` has come to it.
-    pub(crate) fn exceeded(&self, waited: Duration) -> Option<Duration> {
-        self.give_up_after.filter(|limit| waited >= *limit)
-    }
-
-    /// Warnings that a wait of `waited` has brought.
-    pub(crate) fn warnings(&self, waited: Duration) -> u64 {
-        if self.warn_after.is_zero() {
-            return 0;
-        }
-        (waited.as_millis() / self.warn_after.as_millis().max(1)) as u64
-    }
-}
-
-/// How to learn of a rank's death.
+/// Source of the information that a rank has died.
 #[derive(Clone, Debug)]
 pub(crate) enum Lifeline {
-    /// The rank is in this very process.
+    /// The rank is in this process.
     Own,
-    /// Readable when the process has ended. Shared by ranks of one process.
+    /// Readable when the process has ended. Ranks of one process share it.
     Pidfd(Arc<OwnedFd>),
-    /// The kernel gave no pidfd; the connection of the rendezvous stays open between this rank and rank 0, and
-    /// hangs up instead (unless a forked child holds it).
+    /// The kernel gave no pidfd. The rendezvous connection between this rank and rank 0 stays open
+    /// instead, and is closed when the process ends (unless a forked child holds it).
     Socket(Arc<OwnedFd>),
-    /// The other ranks hear of the hang-up from rank 0.
+    /// The other ranks learn of a closed connection from rank 0.
     Rank0,
     /// This rank itself, which holds its ends of connections that others watch.
     Held {
@@ -89,16 +65,16 @@ impl Lifeline {
     }
 }
 
-/// Another rank's process.
+/// Process of another rank.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    /// Process id as rank 0 sees it; 0 if it sees none.
+    /// Process id as rank 0 sees it; 0 if rank 0 cannot see it.
     pub(crate) pid: u32,
-    /// How to learn of its death.
+    /// Source of the information that it has died.
     pub(crate) lifeline: Lifeline,
 }
 
-/// Watches over the ranks of a set.
+/// Watch over the ranks of a set.
 pub(super) struct Peers {
     rank: usize,
     /// Job ranks, by set rank.
@@ -107,18 +83,19 @@ pub(super) struct Peers {
     poison: View<AtomicU64>,
     states: View<AtomicU64>,
     patience: Patience,
-    /// For each rank, how many warnings the present wait has brought.
+    /// For each rank, the number of warnings during the present wait.
     warnings: Vec<LocalAtomicU64>,
     outer: OnceLock<OuterWatch>,
-    /// Until when this rank waits, and why no longer.
+    /// Time limit of this rank's waits, and the error after it.
     limit: Mutex<Option<(Instant, Error)>>,
 }
 
-/// Says after a wait of some length why nobody on this host need be waited for: something beyond it has happened.
+/// Check that returns an error after a wait of some length, if a failure beyond this host makes
+/// waiting useless.
 pub(crate) type OuterWatch = Box<dyn Fn(Duration) -> Result<(), Error> + Send + Sync>;
 
 impl Peers {
-    /// `members` and `peers` in the order of set ranks, this rank included.
+    /// `members` and `peers` are in the order of set ranks, this rank included.
     pub(super) fn new(
         rank: usize,
         members: Arc<[usize]>,
@@ -142,17 +119,17 @@ impl Peers {
         }
     }
 
-    /// Has `outer` asked during waits, too; the first one counts.
+    /// Calls `outer` during waits, too; only the first call has an effect.
     #[cfg(feature = "mpi")]
     pub(super) fn heed(&self, outer: OuterWatch) {
         let _ = self.outer.set(outer);
     }
 
-    /// Looks, without waiting, for a rank that has ended it for all or left. For a caller with work to do that
-    /// needs everyone.
+    /// Checks, without waiting, for a rank that has failed or left. For a caller whose work needs
+    /// every rank.
     ///
     /// # Errors
-    /// The first such rank.
+    /// The error about the first such rank.
     pub(super) fn check_all(&self) -> Result<(), Error> {
         self.check_job()?;
         let gone = |&rank: &usize| rank != self.rank && self.presence(rank) != HERE;
@@ -162,7 +139,7 @@ impl Peers {
         }
     }
 
-    /// Says that this rank leaves. An error that stands for another rank's is passed on as that.
+    /// Publishes that this rank leaves. An error about another rank is passed on as that rank's.
     pub(super) fn leave(&self, because: Option<&Error>) {
         match because {
             None => self.set_presence(LEFT),
@@ -183,19 +160,20 @@ impl Peers {
                 };
                 match rank {
                     Some(rank) => self.poison(rank, how),
-                    // This rank's own, or of a rank that only another set has: the reason tells.
+                    // An error of this rank, or about a rank that only another set has: the reason
+                    // names it.
                     None => self.poison(self.rank, FAILED),
                 }
             }
         }
     }
 
-    /// The set rank of job rank `rank`, if it is a member.
+    /// Returns the set rank of job rank `rank`, if it is a member.
     fn set_rank(&self, rank: usize) -> Option<usize> {
         self.members.iter().position(|&member| member == rank)
     }
 
-    /// Fails if any rank has ended it for all; finds the dead.
+    /// Returns an error if a rank has ended the set for all; also looks for dead ranks.
     fn check_job(&self) -> Result<(), Error> {
         if self.poison[0].load(Ordering::Acquire) == 0
             && let Some(rank) = self.find_dead()
@@ -229,7 +207,7 @@ impl Peers {
         }
     }
 
-    /// The first rank whose process is gone though it has not left.
+    /// Returns the first rank whose process has ended without leaving.
     fn find_dead(&self) -> Option<usize> {
         let mut ranks = Vec::with_capacity(self.peers.len());
         let mut fds = Vec::with_capacity(self.peers.len());
@@ -239,25 +217,25 @@ impl Peers {
                 fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
             }
         }
-        // Interrupted: there is a next time.
+        // Interrupted: the next check will poll again.
         poll(&mut fds, Some(&Timespec::default())).ok()?;
         let ended = ranks
             .iter()
             .zip(&fds)
             .filter(|(_, fd)| !fd.revents().is_empty())
             .map(|(&rank, _)| rank);
-        // Presence is read after the poll: who has left and then ended has left.
+        // Presence is read after the poll: a rank that left and then ended has left.
         ended.into_iter().find(|&rank| self.presence(rank) == HERE)
     }
 
-    /// Ends it for all because of `rank`; the first to say so counts.
+    /// Ends the set for all because of `rank`; the first call counts.
     fn poison(&self, rank: usize, how: u64) {
         let word = (rank as u64 + 1) | (how << 32);
-        // Someone else may have been first; then theirs is the reason for all.
+        // Another rank may have been first; then its reason counts for all.
         let _ = self.poison[0].compare_exchange(0, word, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Why `rank`, which is no longer here, is not.
+    /// Returns the error about `rank`, which has left or failed.
     fn departure(&self, rank: usize) -> Error {
         match self.presence(rank) {
             FAILED => Error::Peer(PeerError::Failed {
@@ -297,11 +275,11 @@ impl Peers {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Warns about, and at last gives up on, a rank that lives and does not answer.
+    /// Warns about a rank that is alive but does not answer, and returns an error after the limit.
     fn check_patience(&self, on: usize, waited: Duration) -> Result<(), Error> {
         let exceeded = self.patience.exceeded(waited);
         let due = self.patience.warnings(waited);
-        // A new wait starts at 0 again, and with it the count.
+        // A new wait starts at 0 again, and so does the count.
         let is_new = due > self.warnings[on].swap(due, Ordering::Relaxed);
         if exceeded.is_none() && !is_new {
             return Ok(());
@@ -336,7 +314,7 @@ impl Peers {
         Ok(())
     }
 
-    /// A rank whose process is stopped: `first`, or else the lowest.
+    /// Returns a rank whose process is stopped: `first`, or else the lowest.
     fn find_stopped(&self, first: usize) -> Option<usize> {
         let others = (0..self.peers.len()).filter(|&rank| rank != first);
         let mut ranks = std::iter::once(first).chain(others);
@@ -365,14 +343,15 @@ impl Watch for Peers {
     }
 }
 
-/// The rank and the manner in a poison word of a set of `size` ranks; none if no rank writes such a word.
+/// Decodes the rank and the manner in a poison word of a set of `size` ranks; `None` if no rank
+/// writes such a word.
 fn unpack(poison: u64, size: usize) -> Option<(usize, u64)> {
     let rank = (poison as u32).checked_sub(1)? as usize;
     let manner = poison >> 32;
     (rank < size && matches!(manner, LEFT | FAILED | LOST)).then_some((rank, manner))
 }
 
-/// What a rank says of its own error: the message, cut to what fits, at a character's end.
+/// Text of a rank's own error, cut at a character boundary if it is too long.
 fn reason_text(error: &Error) -> String {
     let mut text = error.to_string();
     let mut end = text.len().min(REASON_WORDS * 8);
@@ -383,12 +362,14 @@ fn reason_text(error: &Error) -> String {
     text
 }
 
-/// Whether process `pid` is stopped (by a signal or a debugger), from the state field of `proc_pid_stat(5)`.
+/// Whether process `pid` is stopped (by a signal or a debugger), from the state field of
+/// `proc_pid_stat(5)`.
 pub(super) fn is_stopped(pid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat_is_stopped(&stat))
 }
 
-/// The state is the first field after the command, which is in parentheses and may itself hold any.
+/// The state is the first field after the command, which is in parentheses and may itself contain
+/// parentheses.
 fn stat_is_stopped(stat: &str) -> bool {
     stat.rsplit_once(')')
         .is_some_and(|(_, rest)| matches!(rest.trim_start().chars().next(), Some('T' | 't')))
@@ -400,7 +381,7 @@ mod tests {
     use crate::shm::{Area, Region};
 
     #[test]
-    fn the_state_is_read_behind_whatever_the_command_is_called() {
+    fn the_state_is_read_whatever_the_name_of_the_command() {
         assert!(stat_is_stopped("7 (a) T 1 7 7 0"));
         assert!(stat_is_stopped("7 (a) R (b)) t 1 7 7 0"));
         assert!(!stat_is_stopped("7 (T) S 1 7 7 0"));
@@ -410,10 +391,10 @@ mod tests {
     }
 
     #[test]
-    fn a_poison_word_tells_rank_and_manner() {
+    fn a_poison_word_has_rank_and_manner() {
         assert_eq!(unpack(1 | LOST << 32, 1), Some((0, LOST)));
         assert_eq!(unpack(64 | LEFT << 32, 64), Some((63, LEFT)));
-        // No rank, a rank beyond the last, a manner that is none.
+        // No rank, a rank beyond the last, an invalid manner.
         for poison in [0, LOST << 32, 65 | LOST << 32, u64::MAX, 1, 1 | 4 << 32] {
             assert_eq!(unpack(poison, 64), None, "{poison:x}");
         }
@@ -446,7 +427,8 @@ mod tests {
         (peers, states)
     }
 
-    /// Every value of every word that another process may have written gives an answer; the known ones the right one.
+    /// Every value of every word that another process may have written gives an answer; valid ones
+    /// the right answer.
     #[test]
     fn words_that_no_rank_writes_are_errors_and_not_panics() {
         let invalid = |error: &Error| matches!(error, Error::Peer(PeerError::InvalidSharedMemory { .. }));
@@ -469,7 +451,7 @@ mod tests {
             }
             peers.check(2, Duration::ZERO).unwrap();
         }
-        // A length beyond the words, and bytes that are no text.
+        // A length beyond the words, and bytes that are not UTF-8.
         (1..STATE_WORDS).for_each(|word| states[STATE_WORDS + word].store(u64::MAX, Ordering::Relaxed));
         states[STATE_WORDS].store(FAILED, Ordering::Relaxed);
         let error = peers.check(1, Duration::ZERO).unwrap_err();
@@ -479,7 +461,7 @@ mod tests {
         );
     }
 
-    /// A rank that waits for rank 0 is to name the one that rank 0 waits for.
+    /// A rank that waits for rank 0 must name the rank that rank 0 waits for.
     #[test]
     fn a_stopped_rank_is_named_in_place_of_those_that_wait_for_it() {
         let (mut peers, _) = peers(3, 0);

@@ -1,32 +1,36 @@
-//! Rendezvous: how the ranks of one host find each other and come to share a region.
+//! Rendezvous: the ranks of one host find each other and map a shared region.
 //!
-//! A rendezvous connects the ranks of the whole job or of one process set; each has a socket name and a region of its
-//! own and is independent of the others. Ranks are counted within the set here (*set ranks*, 0..size); messages for users
-//! name the *job rank*. In what follows, rank 0 is set rank 0.
+//! A rendezvous connects the ranks of the whole job or of one process set. Each rendezvous has its
+//! own socket name and region and is independent of the others. Ranks are counted within the set
+//! here (*set ranks*, 0..size); messages for users name the *job rank*. Below, rank 0 is set rank
+//! 0.
 //!
-//! Rank 0 listens on an abstract Unix socket whose name all ranks can work out, so nothing is left in a file
-//! system; the others knock until it is there. All or nothing: rank 0 hands out the region and the ranks' pidfds
-//! only when everyone has come and fits, and everyone starts only when all have mapped it. If it comes to nothing,
-//! rank 0 tells everyone why, and all return the same error.
+//! Rank 0 listens on an abstract Unix socket with a name that all ranks can compute, so no file is
+//! left behind; the other ranks try to connect until it listens. The rendezvous succeeds on all
+//! ranks or on none: rank 0 sends the region and the ranks' pidfds only when all ranks have arrived
+//! and match, and a rank starts only when all have mapped the region. If the rendezvous fails, rank
+//! 0 sends the reason to every rank, and all return the same error.
 //!
 //! ```text
 //! rank r                         rank 0
 //!   connect, uid of rank 0       uid of rank r
-//!   Hello ────────────────────►  build, members, rank, sizes, host key, agreement, time left
-//!   ◄─────────────── Admitted    … until all are here
+//!   Hello ────────────────────►  build, members, rank, sizes, host key, contract, time left
+//!   ◄─────────────── Admitted    … until all have arrived
 //!   ◄─────────── Welcome + fds   region created, pidfds opened
 //!   map, Ready ───────────────►  … until all are ready
-//!   ◄──────────────────── Go     or Refused(why), at any point before the first Go
+//!   ◄──────────────────── Go     or Refused(error), at any time before the first Go
 //! ```
 //!
-//! The start has two phases. Until every rank has mapped the region, the death of any of them ends the rendezvous for
-//! all, and rank 0 says which rank it was. From the first `Go` on, rank 0 refuses nobody: every rank then has the
-//! others' pidfds and the region, so a rank that dies is found and named by each of them, as at any later time.
+//! The start has two phases. Until every rank has mapped the region, the death of a rank ends the
+//! rendezvous for all, and rank 0 names that rank. From the first `Go` on, rank 0 refuses no rank:
+//! every rank then has the others' pidfds and the region, so each of them detects and names a rank
+//! that dies, as at any later time.
 //!
-//! One deadline covers all of it. Each rank counts the start timeout from its own call; it tells rank 0 how much is left,
-//! and rank 0 ends the rendezvous when the first rank's time is up. So it is rank 0 that says who is missing or silent; a
-//! rank that does not hear it gives up [`GRACE`] later. Nothing is sent to a process of another user, and nothing that
-//! is received is believed before it is checked.
+//! One deadline covers all of it. Each rank counts the start timeout from its own call and sends
+//! the remaining time to rank 0. Rank 0 ends the rendezvous when the first rank's time has passed.
+//! So rank 0 names the ranks that are missing or silent; a rank that receives no message from it
+//! gives up [`GRACE`] later. Nothing is sent to a process of another user, and all received data is
+//! checked before it is used.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
@@ -36,8 +40,8 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::getuid;
 
-use crate::error::Error;
 use crate::identity::digest;
+use crate::rendezvous::RendezvousConfig;
 use crate::shm::{Area, Region};
 
 use super::error::RendezvousError;
@@ -46,53 +50,17 @@ use super::peers::{Lifeline, Peer, is_stopped};
 use super::socket::{self, Credentials};
 use super::{SIZE_MAX, client, distribute, memory};
 
-/// How much longer than its start timeout a rank waits for rank 0's error message after the rendezvous has failed.
+/// Time that a rank waits for rank 0's error message, after its own start timeout.
 pub(super) const GRACE: Duration = Duration::from_secs(2);
 
-/// How long the holder of the socket's name, or a connection to it, may take to introduce itself.
+/// Time that the holder of the socket's name, or a connection to it, has for its first message.
 pub(super) const INTRODUCTION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Job contract: names and values of settings that must be equal on all ranks, for example `process sets` and
-/// `[0, 1] [1, 2]`, or a knob's variable and its value. In the same order on all ranks.
-pub(crate) type JobContract = Vec<(String, String)>;
-
-/// Rendezvous configuration: the ranks to connect, the socket name, and the timeout.
-#[derive(Clone, Debug)]
-pub(crate) struct RendezvousConfig {
-    /// Key that is equal on all ranks of the set and unique among the jobs and sets of this user on this host.
-    pub(crate) job_key: String,
-    /// How many contexts this job has had before: each rendezvous has its own name.
-    pub(crate) init: u32,
-    /// This rank's set rank: an index into `members`.
-    pub(crate) rank: usize,
-    /// The job ranks of the members, distinct, in the order of their set ranks; for the job itself, `0..size`.
-    /// Compared.
-    pub(crate) members: Arc<[usize]>,
-    /// How long the rendezvous may take from this rank's call on, until all ranks are started.
-    pub(crate) start_timeout: Duration,
-    /// The host as this rank knows it; compared.
-    pub(crate) host_key: String,
-    /// What else must be the same on all ranks. Compared.
-    pub(crate) contract: JobContract,
-    /// Asked now and then while this rank waits for others, who may have died since they agreed to come.
-    pub(crate) alarm: Option<Alarm>,
-}
-
-/// Says why nobody need be waited for any more.
-#[derive(Clone)]
-pub(crate) struct Alarm(pub(crate) Arc<dyn Fn() -> Option<Error> + Send + Sync>);
-
-impl std::fmt::Debug for Alarm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Alarm")
-    }
-}
-
-/// How often the alarm is asked.
+/// Time between two calls of the alarm.
 pub(super) const ALARM_INTERVAL: Duration = Duration::from_millis(200);
 
 impl RendezvousConfig {
-    /// Fails if the alarm has been raised.
+    /// Returns the alarm's error, if it has one.
     pub(super) fn check_alarm(&self) -> Result<(), RendezvousError> {
         match self.alarm.as_ref().and_then(|alarm| (alarm.0)()) {
             Some(error) => Err(RendezvousError::Ended {
@@ -107,12 +75,12 @@ impl RendezvousConfig {
         self.members.len()
     }
 
-    /// What users call set rank `rank`.
+    /// Job rank of set rank `rank`, for errors.
     pub(super) fn job_rank(&self, rank: usize) -> usize {
         self.members[rank]
     }
 
-    /// What users call this rank.
+    /// Job rank of this rank, for errors.
     pub(super) fn own_job_rank(&self) -> usize {
         self.job_rank(self.rank)
     }
@@ -121,7 +89,7 @@ impl RendezvousConfig {
 /// Result of a successful rendezvous.
 #[derive(Debug)]
 pub(super) struct Connected {
-    /// The region shared, stamped with its layout.
+    /// The shared region, stamped with its layout.
     pub(super) region: Area,
     /// All ranks, in order, this one included.
     pub(super) peers: Vec<Peer>,
@@ -160,16 +128,17 @@ pub(super) fn connect(config: &RendezvousConfig, layout: &Layout) -> Result<Conn
     }
 }
 
-/// Name of the rendezvous socket: `@ronde-<uid>-<hash>`, of the job key and the number of the rendezvous.
+/// Name of the rendezvous socket: `@ronde-<uid>-<hash>`, of the job key and the number of the
+/// rendezvous.
 ///
-/// All users of the host can list the names in use (`/proc/net/unix`). A hash, so that one name gives away neither the
-/// key nor the job's next names.
+/// All users of the host can list the names in use (`/proc/net/unix`). The name is a hash, so that
+/// it reveals neither the key nor the job's next names.
 pub(super) fn name(config: &RendezvousConfig) -> String {
     let hash = digest(format!("{}\0{}", config.job_key, config.init).as_bytes());
     format!("ronde-{}-{hash}", getuid().as_raw())
 }
 
-/// The address of [`name`].
+/// Address of [`name`].
 pub(super) fn address(config: &RendezvousConfig) -> Result<SocketAddr, RendezvousError> {
     SocketAddr::from_abstract_name(name(config)).map_err(|error| {
         let code = error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error());
@@ -181,7 +150,7 @@ pub(super) fn address(config: &RendezvousConfig) -> Result<SocketAddr, Rendezvou
     })
 }
 
-/// Makes the region, after a look at whether there is room for it.
+/// Creates the region, after a check of the available memory.
 pub(super) fn create_region(
     config: &RendezvousConfig,
     layout: &Layout,
@@ -195,14 +164,14 @@ pub(super) fn create_region(
     Ok((region, file))
 }
 
-/// The end of a timeout that starts now; a day from now where the clock cannot hold it.
+/// End of a timeout that starts now; a day from now if the clock cannot represent it.
 pub(super) fn deadline(timeout: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(timeout)
         .unwrap_or(now + Duration::from_secs(86_400))
 }
 
-/// A failed call on this rank, as an error.
+/// Error for a failed system call of this rank.
 pub(super) fn system(config: &RendezvousConfig, what: &str, error: Errno) -> RendezvousError {
     RendezvousError::System {
         rank: config.own_job_rank(),
@@ -211,16 +180,22 @@ pub(super) fn system(config: &RendezvousConfig, what: &str, error: Errno) -> Ren
     }
 }
 
-/// The process that holds the socket's name, at the other end of `stream`, if it is this user's.
+/// Returns the process that holds the socket's name, at the other end of `stream`, if it is this
+/// user's.
 ///
 /// # Errors
-/// Another user's.
+/// The process belongs to another user.
 pub(super) fn check_holder(
     config: &RendezvousConfig,
     stream: &UnixStream,
 ) -> Result<Credentials, RendezvousError> {
-    let found =
-        socket::credentials(stream).map_err(|error| system(config, "see who listens for this job", error))?;
+    let found = socket::credentials(stream).map_err(|error| {
+        system(
+            config,
+            "read the credentials of the process that listens for this job",
+            error,
+        )
+    })?;
     let expected = getuid().as_raw();
     match found.uid == expected {
         true => Ok(found),
@@ -233,7 +208,7 @@ pub(super) fn check_holder(
     }
 }
 
-/// Ranks, as job ranks with their processes, that have come and do not answer.
+/// Error for ranks (job ranks with their processes) that have arrived and do not answer.
 pub(super) fn silent(config: &RendezvousConfig, ranks: &[(usize, u32)]) -> RendezvousError {
     let stopped = ranks.iter().filter(|&&(_, pid)| pid != 0 && is_stopped(pid));
     RendezvousError::Silent {

@@ -1,9 +1,11 @@
-//! Rendezvous server: rank 0 accepts the connections of the other ranks and keeps them until all have arrived.
+//! Rendezvous server: rank 0 accepts the connections of the other ranks and keeps them until all
+//! have arrived.
 //!
-//! A connection is unauthenticated until its `Hello` has been checked. Unauthenticated connections of other users, with
-//! other protocols or without a message in time are closed and the rendezvous continues; a rank of this job whose `Hello`
-//! contradicts rank 0 ends it.
+//! A connection is unauthenticated until its `Hello` has been checked. Unauthenticated connections
+//! of other users, with other protocols or without a message in time are closed, and the rendezvous
+//! continues. A rank of this job with a `Hello` that contradicts rank 0 ends the rendezvous.
 
+use crate::rendezvous::{JobContract, RendezvousConfig};
 use std::io::ErrorKind;
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
@@ -15,15 +17,14 @@ use rustix::process::getuid;
 
 use super::error::RendezvousError;
 use super::layout::Layout;
-use super::rendezvous::{
-    ALARM_INTERVAL, INTRODUCTION_TIMEOUT, JobContract, RendezvousConfig, silent, system,
-};
+use super::rendezvous::{ALARM_INTERVAL, INTRODUCTION_TIMEOUT, silent, system};
 use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, shorten};
 
 /// Most unauthenticated connections at once; beyond that the oldest is closed.
 const UNAUTHENTICATED_MAX: usize = 128;
-/// How long late ranks are still answered with the error after the rendezvous has failed; they would wait in vain otherwise.
+/// Time after a failed rendezvous in which rank 0 still sends the error to late ranks; they would
+/// wait in vain otherwise.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A rank whose `Hello` has been accepted.
@@ -49,11 +50,11 @@ enum Reading {
     Nobody(String),
 }
 
-/// See the module.
+/// Connections of rank 0 during a rendezvous.
 pub(super) struct Server<'a> {
     pub(super) config: &'a RendezvousConfig,
     pub(super) layout: &'a Layout,
-    /// When the start timeout of the first rank is over.
+    /// Time at which the start timeout of the first rank has passed.
     pub(super) deadline: Instant,
     /// Set ranks 1, 2, ….
     clients: Vec<Option<Client>>,
@@ -61,7 +62,8 @@ pub(super) struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    /// A server without connections; rank 0 waits until `deadline`, and no longer than any client.
+    /// Makes a server without connections; rank 0 waits until `deadline`, and no longer than any
+    /// client.
     pub(super) fn new(config: &'a RendezvousConfig, layout: &'a Layout, deadline: Instant) -> Self {
         Self {
             config,
@@ -72,7 +74,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Waits until every rank has come.
+    /// Waits until every rank has connected.
     pub(super) fn fill(&mut self, listener: &UnixListener) -> Result<(), RendezvousError> {
         loop {
             self.accept(listener)?;
@@ -122,7 +124,7 @@ impl<'a> Server<'a> {
         }
     }
 
-    /// Sleeps until there is something to accept or to read, or it is time to ask the alarm.
+    /// Sleeps until a connection is pending, data can be read, or it is time to call the alarm.
     fn sleep(&self, listener: Option<&UnixListener>, timeout: Duration) -> Result<(), RendezvousError> {
         let timeout = match self.config.alarm {
             Some(_) => timeout.min(ALARM_INTERVAL),
@@ -225,11 +227,12 @@ impl<'a> Server<'a> {
                 }
                 Reading::Hello(hello) => {
                     let pid = unauthenticated.pid;
-                    // On an error it stays in the list, so that it receives the error with the others.
+                    // On an error the connection stays in the list, so that it receives the error
+                    // with the others.
                     self.admit(&hello, pid)?;
                     let UnauthenticatedConnection { connection, pid, .. } =
                         self.unauthenticated.remove(index);
-                    // One that has gone again is noticed when it is listened to.
+                    // A client that has disconnected is noticed at the next read.
                     let _ = connection.send(Body::Admitted, &[], Instant::now());
                     self.clients[hello.rank - 1] = Some(Client {
                         connection,
@@ -259,7 +262,7 @@ impl<'a> Server<'a> {
                 found,
             }),
         };
-        // Two sizes of the whole job are easier to read than two lists.
+        // Two job sizes are easier to read than two lists.
         let whole = |members: &[usize]| members.iter().copied().eq(0..members.len());
         if whole(&hello.members) && whole(&config.members) {
             agree("job size", hello.members.len().to_string(), size.to_string())?;
@@ -307,8 +310,8 @@ impl<'a> Server<'a> {
         )
     }
 
-    /// Reads from clients. A waiting client sends `Ready`, if `may_be_ready`, or `Refused`; a closed connection or any other
-    /// message is an error.
+    /// Reads from clients. A waiting client sends `Ready`, if `may_be_ready`, or `Refused`; a
+    /// closed connection or any other message is an error.
     fn read_clients(&mut self, may_be_ready: bool) -> Result<(), RendezvousError> {
         let config = self.config;
         for (&rank, client) in config.members[1..].iter().zip(&mut self.clients) {
@@ -318,12 +321,12 @@ impl<'a> Server<'a> {
                 Ok(None) => match client.connection.unread_bytes() {
                     0 => {}
                     bytes if may_be_ready => tracing::trace!(rank, bytes, "the beginning of a message"),
-                    bytes => return Err(malformed(bytes, "spoke out of turn".to_owned())),
+                    bytes => return Err(malformed(bytes, "sent a message before its turn".to_owned())),
                 },
                 Ok(Some(Body::Ready)) if may_be_ready && !client.is_ready => client.is_ready = true,
                 Ok(Some(Body::Refused(error))) => return Err(error),
                 Ok(Some(body)) => {
-                    return Err(malformed(0, shorten(&format!("out of turn: {body:?}"))));
+                    return Err(malformed(0, shorten(&format!("unexpected message {body:?}"))));
                 }
                 Err(ReceiveError::Gone) => {
                     return Err(RendezvousError::Vanished {
@@ -335,7 +338,7 @@ impl<'a> Server<'a> {
                     return Err(malformed(bytes, problem.to_string()));
                 }
                 Err(ReceiveError::System(error)) => {
-                    return Err(client.failed(config, rank, "hear from a rank", error));
+                    return Err(client.failed(config, rank, "receive a message from a rank", error));
                 }
             }
         }
@@ -356,7 +359,8 @@ impl<'a> Server<'a> {
         clients.map(|client| client.expect("all are here")).collect()
     }
 
-    /// Sends the error to every connection, also to unauthenticated ones: one of them may be the cause.
+    /// Sends the error to every connection, also to unauthenticated ones: one of them may be the
+    /// cause.
     pub(super) fn refuse_all(&self, error: &RendezvousError) {
         let clients = self.clients().map(|(_, client)| &client.connection);
         let unauthenticated = self
@@ -377,7 +381,7 @@ impl<'a> Server<'a> {
         self.unauthenticated.clear();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            // An error here would only hide the one that there is to tell.
+            // An error here would only hide the original one.
             if expected == 0
                 || left.is_zero()
                 || self.sleep(Some(listener), left).is_err()
@@ -393,13 +397,14 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Errors are ignored: a closed connection needs no message, and rank 0 does not wait for a client that does not read.
+/// Errors are ignored: a closed connection needs no message, and rank 0 does not wait for a client
+/// that does not read.
 fn refuse(connection: &Connection, error: &RendezvousError) {
     let _ = connection.send(Body::Refused(error.clone()), &[], Instant::now());
 }
 
 impl Client {
-    /// A failed call on the connection to this rank, whose job rank is `rank`, as an error.
+    /// Error for a failed call on the connection to this rank, whose job rank is `rank`.
     pub(super) fn failed(
         &self,
         config: &RendezvousConfig,
@@ -425,15 +430,16 @@ impl UnauthenticatedConnection {
             )),
             Ok(None) => Reading::Unfinished,
             Ok(Some(Body::Hello(_))) if self.connection.unread_bytes() > 0 => {
-                Reading::Nobody("more after the introduction".to_owned())
+                Reading::Nobody("more data after the Hello".to_owned())
             }
             Ok(Some(Body::Hello(hello))) => Reading::Hello(hello),
-            Ok(Some(body)) => Reading::Nobody(shorten(&format!("said {body:?} first"))),
+            Ok(Some(body)) => Reading::Nobody(shorten(&format!("the first message is {body:?}"))),
             Err(ReceiveError::Frame(FrameError::Foreign(origin), _)) => Reading::Foreign(origin),
             Err(ReceiveError::Frame(error, _)) => Reading::Nobody(error.to_string()),
-            Err(ReceiveError::Gone) => {
-                Reading::Nobody(format!("hung up after {} bytes", self.connection.unread_bytes()))
-            }
+            Err(ReceiveError::Gone) => Reading::Nobody(format!(
+                "closed the connection after {} bytes",
+                self.connection.unread_bytes()
+            )),
             Err(ReceiveError::System(error)) => Reading::Nobody(error.to_string()),
         }
     }

@@ -1,10 +1,12 @@
-//! The snapshot: every rank freezes a block for a cycle, and all fold the same blocks.
+//! Snapshot: every rank publishes an immutable block for a cycle, and all ranks fold the same
+//! blocks.
 //!
-//! Why not look at live counters? Two ranks that look a microsecond apart would see different sets of ready
-//! tensors and run different collectives. So a rank writes its block for cycle *k* into slot *k* mod 2 of its own
-//! part, publishes sequence *k*, waits until every rank has published *k*, and only then reads. Nobody can change
-//! slot *k* mod 2 before everyone has read it: a rank writes it again for cycle *k* + 2, which it enters after all
-//! have published *k* + 1, and they do that after they have read *k*.
+//! Live counters would not do: two ranks that read them a microsecond apart would see different
+//! sets of ready tensors and run different collectives. So a rank writes its block for cycle *k*
+//! into slot *k* mod 2 of its own part, publishes sequence *k*, waits until every rank has
+//! published *k*, and only then reads. No rank can overwrite slot *k* mod 2 before all ranks have
+//! read it: a rank writes it again for cycle *k* + 2, which it enters after all ranks have
+//! published *k* + 1, and they do that after they have read *k*.
 //!
 //! ```text
 //! rank 0   write slot 1 ─ seq 1 ─ wait ─ read slots 1 ─ write slot 0 ─ seq 2 ─ wait ─ …
@@ -20,21 +22,22 @@ use crate::shm::{Counter, View, Watch};
 use crate::transport::block::{PREFIX_WORDS, Prefix, each_bit};
 use crate::transport::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock};
 
-/// Words of a slot for blocks of up to `bits_words` words of bits: prefix, head, bits, a detail for each bit.
+/// Words of a slot for blocks of up to `bits_words` words of bits: prefix, head, bits, and a detail
+/// for each bit.
 pub(super) const fn slot_words(bits_words: usize) -> usize {
     PREFIX_WORDS + BLOCK_HEAD_WORDS_MAX + bits_words + 64 * bits_words
 }
 
-/// One rank's hold on the snapshot slots of a process set.
+/// Access of one rank to the snapshot slots of a process set.
 pub(super) struct Snapshot<W = View<AtomicU64>, C = View<Counter>> {
     rank: usize,
-    /// Words from one slot to the next.
+    /// Number of words from one slot to the next.
     stride: usize,
-    /// Most words of bits that a block can have.
+    /// Most words of bits in a block.
     bits_words: usize,
     slots: W,
     sequence: C,
-    /// The last cycle exchanged.
+    /// Last cycle exchanged.
     cycle: u64,
     spin: Duration,
 }
@@ -44,7 +47,8 @@ where
     W: Deref<Target = [AtomicU64]>,
     C: Deref<Target = [Counter]>,
 {
-    /// `slots` holds two slots of `stride` words for each of the ranks, `sequence` a counter for each.
+    /// `slots` has two slots of `stride` words for each of the ranks, `sequence` a counter for
+    /// each.
     pub(super) fn new(
         rank: usize,
         bits_words: usize,
@@ -66,10 +70,12 @@ where
         }
     }
 
-    /// Publishes `block` for `cycle` and folds everyone's. `members` has the job rank of each rank, for errors.
+    /// Publishes `block` for `cycle` and folds the blocks of all ranks. `members` has the job rank
+    /// of each rank, for errors.
     ///
     /// # Errors
-    /// The error of `watch` about a rank that does not publish; a block that cannot be of this cycle.
+    /// The error of `watch` about a rank that does not publish; a block that cannot belong to this
+    /// cycle.
     pub(super) fn exchange(
         &mut self,
         cycle: u64,
@@ -102,7 +108,7 @@ where
                 })
             };
             let combined = if rank == self.rank {
-                combine.add(block) // its slot may have been overwritten by others
+                combine.add(block) // another process may have overwritten its slot
             } else {
                 let peer = SlotView::new(self.slot(rank, cycle), block.words());
                 let checked = peer.prefix().check(own);
@@ -125,7 +131,8 @@ where
     }
 }
 
-/// Writes `block` into this rank's own slot. Details are written where they are present: no rank reads others.
+/// Writes `block` into this rank's own slot. Only details that are present are written: no rank
+/// reads the others.
 fn freeze(slot: &[AtomicU64], prefix: Prefix, block: &Contribution<'_>) {
     let words = prefix.to_words();
     let words = words.iter().chain(&block.head).chain(block.bits);
@@ -138,7 +145,7 @@ fn freeze(slot: &[AtomicU64], prefix: Prefix, block: &Contribution<'_>) {
     });
 }
 
-/// A block as it lies in a slot.
+/// View of a block in a slot.
 struct SlotView<'a> {
     prefix: &'a [AtomicU64],
     words: &'a [AtomicU64],
@@ -146,7 +153,7 @@ struct SlotView<'a> {
 }
 
 impl<'a> SlotView<'a> {
-    /// The block in `slot`, of `words` words.
+    /// Makes a view of the block in `slot`, of `words` words.
     fn new(slot: &'a [AtomicU64], words: usize) -> Self {
         let (prefix, block) = slot.split_at(PREFIX_WORDS);
         let (words, details) = block.split_at(words);
@@ -194,8 +201,8 @@ mod tests {
         }
     }
 
-    /// The error of rank 0's first exchange of an empty block with rank 1, whose slot begins with `head`, and who has
-    /// published `sequence`. Job ranks 4 and 6.
+    /// Runs rank 0's first exchange of an empty block with rank 1 and returns the error. Rank 1's
+    /// slot begins with `head`, and rank 1 has published `sequence`. Job ranks are 4 and 6.
     fn exchanged(head: [u64; HEAD_WORDS], sequence: u32) -> Result<(), Error> {
         let stride = slot_words(1);
         let slots: Vec<AtomicU64> = (0..4 * stride).map(|_| AtomicU64::new(0)).collect();
@@ -217,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_that_a_peer_has_spoiled_is_an_error_that_names_it() {
+    fn an_invalid_slot_of_a_peer_is_an_error_that_names_it() {
         let block = Block::new(0);
         let block = block.contribution();
         let mut good = [0; HEAD_WORDS];
@@ -255,7 +262,7 @@ mod tests {
         }
     }
 
-    /// The bound on the response cache costs address space; the words in use cost time.
+    /// The bound on the response cache costs address space; only the words in use cost time.
     #[test]
     fn a_cycle_writes_as_far_into_its_slot_as_the_words_in_use() {
         const BOUND: usize = 256;

@@ -1,7 +1,7 @@
-//! The sockets of the rendezvous: who is at the other end, and messages that carry descriptors.
+//! Sockets of the rendezvous: credentials of the other end, and messages with descriptors.
 //!
-//! No call here waits longer than it is told to, whatever the other end does: every system call returns at once, and the
-//! waits between them are calls of `poll`.
+//! No call here waits longer than its timeout, whatever the other end does: every system call
+//! returns at once, and the waits between them are calls of `poll`.
 
 #![allow(unsafe_code)] // socket options that rustix does not have
 
@@ -24,15 +24,16 @@ use rustix::process::{Pid, PidfdFlags};
 use super::SIZE_MAX;
 use super::wire::{self, Body, FrameError, TooLong};
 
-/// Most descriptors in one message: the region's file and a pidfd per rank. The kernel's limit is 253.
+/// Most descriptors in one message: the region's file and a pidfd per rank. The kernel's limit is
+/// 253.
 const DESCRIPTORS_MAX: usize = 1 + SIZE_MAX;
-/// Pause before descriptors are sent again that the kernel would not take: too many are on their way.
+/// Pause before descriptors are sent again that the kernel refused because too many are in flight.
 const RESEND_PAUSE: Duration = Duration::from_millis(1);
 
-/// The process at the other end of a connection, as of the time it connected or began to listen.
+/// Process at the other end of a connection, at the time when it connected or began to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
-    /// 0 if it is in a namespace that this process cannot see.
+    /// Process id; 0 if it is in a namespace that this process cannot see.
     pub(super) pid: u32,
     pub(super) uid: u32,
 }
@@ -44,7 +45,7 @@ pub(super) struct Credentials {
 unsafe fn socket_option<T>(socket: &UnixStream, option: libc::c_int) -> Result<T, Errno> {
     let mut value = MaybeUninit::<T>::zeroed();
     let mut length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel writes at most `length` bytes, which is the size of what the pointer leads to.
+    // SAFETY: the kernel writes at most `length` bytes, which is the size of the pointer's target.
     let outcome = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
@@ -62,7 +63,7 @@ unsafe fn socket_option<T>(socket: &UnixStream, option: libc::c_int) -> Result<T
     Ok(unsafe { value.assume_init() })
 }
 
-/// Who is at the other end. (`rustix` has a call for it, whose `Pid` cannot be 0.)
+/// Returns the credentials of the other end. (`rustix` has a call for it, whose `Pid` cannot be 0.)
 pub(super) fn credentials(socket: &UnixStream) -> Result<Credentials, Errno> {
     // SAFETY: three integers.
     let found: libc::ucred = unsafe { socket_option(socket, libc::SO_PEERCRED)? };
@@ -72,13 +73,13 @@ pub(super) fn credentials(socket: &UnixStream) -> Result<Credentials, Errno> {
     })
 }
 
-/// A pidfd of the process at the other end, if the kernel gives one: asked of the connection itself (Linux 6.5),
-/// else by its id, which is still the same process's while the connection is alive.
+/// Opens a pidfd of the process at the other end, if the kernel provides one: from the connection
+/// itself (Linux 6.5), or else by process id, which is not reused while the connection is open.
 pub(super) fn open_pidfd(socket: &UnixStream) -> Option<OwnedFd> {
     // SAFETY: an integer.
     let direct: Result<libc::c_int, Errno> = unsafe { socket_option(socket, libc::SO_PEERPIDFD) };
     if let Ok(fd) = direct {
-        // SAFETY: the kernel has just made this descriptor for us.
+        // SAFETY: the kernel has just created this descriptor for this process.
         return Some(unsafe { OwnedFd::from_raw_fd(fd) });
     }
     let pid = credentials(socket).ok()?.pid;
@@ -94,10 +95,11 @@ fn is_open(socket: &UnixStream) -> bool {
     !matches!(rustix::net::recv(socket, &mut byte, flags), Ok((0, _)))
 }
 
-/// Connects to the abstract name `name` if somebody listens there.
+/// Connects to the abstract name `name` if a process listens there.
 ///
 /// # Errors
-/// [`Errno::CONNREFUSED`] if nobody does, [`Errno::AGAIN`] if too many connections wait there to be accepted.
+/// [`Errno::CONNREFUSED`] if no process listens, [`Errno::AGAIN`] if too many connections wait
+/// there to be accepted.
 pub(super) fn connect(name: &str) -> Result<UnixStream, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -111,27 +113,28 @@ pub(super) fn connect(name: &str) -> Result<UnixStream, Errno> {
     }
 }
 
-/// Why no message came.
+/// Reason why no message was received.
 #[derive(Debug)]
 pub(super) enum ReceiveError {
     /// The other end has closed the connection.
     Gone,
-    /// Bytes came that are no message of this build.
+    /// The received bytes are not a message of this build.
     Frame(FrameError, usize),
-    /// The system refused, or could not deliver the descriptors.
+    /// A system call failed, or could not deliver the descriptors.
     System(Errno),
 }
 
-/// A connection of the rendezvous. It keeps the bytes that came behind a message: they are the next one's beginning.
+/// Connection of the rendezvous. It keeps bytes after a message: they are the beginning of the next
+/// one.
 pub(super) struct Connection {
     stream: UnixStream,
     unread: Vec<u8>,
-    /// `None` on the side that is sent none; the kernel closes what comes all the same.
+    /// `None` on the side that receives no descriptors; the kernel closes any that arrive.
     descriptors: Option<Vec<OwnedFd>>,
 }
 
 impl Connection {
-    /// The side that accepted it, which is not sent descriptors.
+    /// Makes the accepting side, which receives no descriptors.
     pub(super) fn accepted(stream: UnixStream) -> Self {
         Self {
             stream,
@@ -140,7 +143,7 @@ impl Connection {
         }
     }
 
-    /// The side that connected.
+    /// Makes the connecting side.
     pub(super) fn connected(stream: UnixStream) -> Self {
         Self {
             descriptors: Some(Vec::new()),
@@ -152,22 +155,22 @@ impl Connection {
         &self.stream
     }
 
-    /// Ends the use of it for messages.
+    /// Returns the stream; messages can no longer be sent.
     pub(super) fn into_stream(self) -> UnixStream {
         self.stream
     }
 
-    /// Number of bytes that have come and are no whole message.
+    /// Number of received bytes that are not a complete message.
     pub(super) fn unread_bytes(&self) -> usize {
         self.unread.len()
     }
 
-    /// The descriptors that have come so far, to be taken with the one message that carries some.
+    /// Takes the descriptors received so far; called for the one message that has some.
     pub(super) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
         self.descriptors.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// Sends a message with descriptors, none or more, before `deadline`.
+    /// Sends a message with any number of descriptors, before `deadline`.
     ///
     /// # Errors
     /// [`Errno::TIMEDOUT`] if the other end has not made room for it by then.
@@ -182,7 +185,7 @@ impl Connection {
         while sent < frame.len() {
             let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
             let mut ancillary = SendAncillaryBuffer::new(&mut space);
-            // They travel with the first byte.
+            // The descriptors are sent with the first byte.
             if sent == 0 && !descriptors.is_empty() {
                 let pushed = ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
                 assert!(pushed, "more descriptors than ranks");
@@ -201,7 +204,8 @@ impl Connection {
             match error {
                 Errno::AGAIN if left.is_zero() => return Err(Errno::TIMEDOUT),
                 Errno::AGAIN => self.wait(PollFlags::OUT, left)?,
-                // Descriptors on their way are counted against RLIMIT_NOFILE until they are received (`unix(7)`).
+                // Descriptors in flight count against RLIMIT_NOFILE until they are received
+                // (`unix(7)`).
                 Errno::TOOMANYREFS if !left.is_zero() => std::thread::sleep(RESEND_PAUSE.min(left)),
                 error => return Err(error),
             }
@@ -209,7 +213,7 @@ impl Connection {
         Ok(())
     }
 
-    /// The next message, if all of it has come.
+    /// Returns the next message, if all of it has been received.
     pub(super) fn try_receive(&mut self) -> Result<Option<Body>, ReceiveError> {
         loop {
             match wire::decode(&self.unread) {
@@ -226,7 +230,7 @@ impl Connection {
         }
     }
 
-    /// Takes in what has come; whether there was anything.
+    /// Reads the available bytes; returns whether there were any.
     fn read(&mut self) -> Result<bool, ReceiveError> {
         let mut chunk = [0; 4096];
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
@@ -253,10 +257,11 @@ impl Connection {
                     descriptors.extend(fds);
                 }
             }
-            // One message has some: more are nothing that rank 0 sends, and must not fill this process's table.
+            // Only one message has descriptors: rank 0 never sends more, and more must not fill
+            // this process's table.
             descriptors.truncate(DESCRIPTORS_MAX);
             if received.flags.contains(ReturnFlags::CTRUNC) {
-                // The kernel installs what fits under the limit on open files and drops the rest.
+                // The kernel installs as many as the limit on open files allows and drops the rest.
                 return Err(ReceiveError::System(Errno::MFILE));
             }
         }
@@ -267,7 +272,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// Waits until there may be something to receive, for `timeout` at most.
+    /// Waits until data may be available, at most for `timeout`.
     pub(super) fn wait_readable(&self, timeout: Duration) -> Result<(), Errno> {
         self.wait(PollFlags::IN, timeout)
     }
@@ -281,7 +286,7 @@ impl Connection {
     }
 }
 
-/// A duration in the kernel's form, capped far beyond any timeout.
+/// Converts a duration to the kernel's form, limited to a value far beyond any timeout.
 pub(super) fn timespec(duration: Duration) -> rustix::time::Timespec {
     rustix::time::Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX).min(1 << 40),

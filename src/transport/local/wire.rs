@@ -1,25 +1,26 @@
-//! The frames of the rendezvous: eight magic bytes, a length, a JSON object.
+//! Frames of the rendezvous: eight magic bytes, a length, a JSON object.
 //!
-//! The magic, the length and the fields `version` and `layout` are for ever: they are how two versions of Ronde
-//! find out that they are two. Everything else may change with the version.
+//! The magic bytes, the length and the fields `version` and `layout` never change: by them two
+//! versions of Ronde detect that they differ. All else may change with the version.
 
+use crate::rendezvous::JobContract;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::error::RendezvousError;
 use super::layout;
-use super::rendezvous::JobContract;
 
-/// How a frame begins.
+/// First bytes of a frame.
 const MAGIC: [u8; 8] = *b"ronde\0\0\x01";
-/// Bytes before the object: the magic and its length, little-endian.
+/// Number of bytes before the object: the magic and its length, little-endian.
 const HEAD_BYTES: usize = MAGIC.len() + 4;
-/// Longest object: a verdict on 64 ranks takes a few thousand bytes.
+/// Longest object: an error about 64 ranks takes a few thousand bytes.
 pub(super) const BODY_BYTES_MAX: usize = 64 << 10;
-/// Longest text that goes into a message as it is: two of them fit, even with every character escaped.
+/// Longest text that a message carries unchanged: two of them fit, even with every character
+/// escaped.
 const TEXT_BYTES_MAX: usize = 4096;
 
-/// Whose message it is; readable by every version.
+/// Build of the sender; readable by every version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Origin {
     /// Version of the crate.
@@ -38,7 +39,7 @@ impl Origin {
     }
 }
 
-/// A message of this version.
+/// Message of this version.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Message {
     #[serde(flatten)]
@@ -46,63 +47,64 @@ pub(super) struct Message {
     pub(super) body: Body,
 }
 
-/// What the ranks say to rank 0 and rank 0 to them.
+/// Messages between rank 0 and the other ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Body {
-    /// A rank has come.
+    /// A rank has arrived.
     Hello(Hello),
-    /// It fits, and is to wait until all have come.
+    /// The rank matches, and has to wait until all have arrived.
     Admitted,
-    /// All have come. With it travel the region's file and the ranks' pidfds.
+    /// All ranks have arrived. The message carries the region's file and the ranks' pidfds.
     Welcome(Welcome),
     /// The rank has mapped the region.
     Ready,
-    /// All have mapped it.
+    /// All ranks have mapped it.
     Go,
-    /// It comes to nothing.
+    /// The rendezvous has failed.
     Refused(RendezvousError),
 }
 
-/// How a rank introduces itself.
+/// First message of a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
     /// The set rank.
     pub(super) rank: usize,
     pub(super) members: Vec<usize>,
-    /// In the rank's own namespace.
+    /// Process id in the rank's own namespace.
     pub(super) pid: u32,
     pub(super) cache_words: usize,
     pub(super) region_bytes: usize,
-    /// How long the rank will wait from now on.
+    /// Time that the rank will wait from now on, milliseconds.
     pub(super) left_ms: u64,
     pub(super) host_key: String,
     pub(super) contract: JobContract,
 }
 
-/// What rank 0 gives to a rank.
+/// Data that rank 0 sends to a rank.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Welcome {
-    /// Process of each rank, as rank 0 sees it.
+    /// Process id of each rank, as rank 0 sees it.
     pub(super) pids: Vec<u32>,
-    /// For each rank, which of the pidfds sent is its own; ranks of one process share one.
+    /// For each rank, the index of its pidfd among those sent; ranks of one process share one.
     pub(super) pidfds: Vec<Option<usize>>,
 }
 
-/// Why bytes are no frame.
+/// Reason why bytes are not a frame.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FrameError {
     #[error("wrong magic bytes")]
     Magic,
     #[error("length {0} above {BODY_BYTES_MAX}")]
     Length(usize),
-    #[error("not the object expected: {0}")]
+    #[error("not the expected object: {0}")]
     Object(String),
-    /// A frame in order, of another build.
+    /// A valid frame of another build.
     #[error("from ronde {} (layout {:x})", .0.version, .0.layout)]
     Foreign(Origin),
 }
 
-/// The frame of a message from this build. A refusal that is too long is replaced by its text, cut.
+/// Encodes the frame of a message from this build. A refusal that is too long is replaced by its
+/// text, cut.
 ///
 /// # Errors
 /// Another message that is too long.
@@ -127,12 +129,12 @@ pub(super) fn encode(body: Body) -> Result<Vec<u8>, TooLong> {
     }
 }
 
-/// A message whose object would have more than [`BODY_BYTES_MAX`] bytes.
+/// Error: the object of a message would have more than [`BODY_BYTES_MAX`] bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// A text as messages carry it: one that is too long is cut, and ends in a hash of the whole, so that two that
-/// differ still do.
+/// Returns a text as messages carry it: a text that is too long is cut, and ends in a hash of the
+/// whole, so that different texts stay different.
 pub(super) fn shorten(text: &str) -> String {
     if text.len() <= TEXT_BYTES_MAX {
         return text.to_owned();
@@ -146,10 +148,10 @@ pub(super) fn shorten(text: &str) -> String {
     format!("{}{tail}", &text[..end])
 }
 
-/// The frame of anything; tests make foreign ones.
+/// Encodes the frame of any message; tests make frames of other versions.
 ///
 /// # Errors
-/// It is too long.
+/// The message is too long.
 pub(super) fn frame(message: &impl Serialize) -> Result<Vec<u8>, TooLong> {
     let object = serde_json::to_vec(message).expect("plain data has a JSON form");
     if object.len() > BODY_BYTES_MAX {
@@ -162,8 +164,8 @@ pub(super) fn frame(message: &impl Serialize) -> Result<Vec<u8>, TooLong> {
     Ok(frame)
 }
 
-/// The message at the beginning of `bytes` and the number of bytes that it takes; `None` if they are only the
-/// beginning of one.
+/// Decodes the message at the beginning of `bytes`, and returns it with its number of bytes; `None`
+/// if the message is incomplete.
 ///
 /// # Errors
 /// Bytes that cannot become a message of this build.

@@ -1,5 +1,5 @@
-//! Simulated clocks: the world's own, or, in a world that is spread over hosts, one for each rank, set and running
-//! differently.
+//! Simulated clocks: the world's clock or, in a world spread over hosts, one clock with offset and
+//! drift for each rank.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rand::rngs::SmallRng;
 use super::World;
 use crate::clock::{Clock, Nanos};
 
-/// How a rank's clock differs from the world's: `own = world · (1 + drift) + offset`.
+/// Relation of a rank's clock to the world's: `own = world · (1 + drift) + offset`.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Skew {
     offset_ns: u64,
@@ -18,14 +18,14 @@ pub(super) struct Skew {
 
 const BILLION: i128 = 1_000_000_000;
 
-/// Clocks count from a host's boot: any time up to an hour ago.
+/// Largest offset: clocks count from a host's boot, here up to an hour ago.
 const OFFSET_NS_MAX: u64 = 3_600_000_000_000;
 
-/// What quartz clocks are good for: 50 ppm.
+/// Largest drift: 50 ppm, as of quartz clocks.
 const DRIFT_PPB_MAX: i64 = 50_000;
 
 impl Skew {
-    /// Drawn.
+    /// Draws offset and drift.
     pub(super) fn draw(random: &mut SmallRng) -> Self {
         Self {
             offset_ns: random.random_range(0..OFFSET_NS_MAX),
@@ -39,7 +39,7 @@ impl Skew {
         Nanos((world + drifted) as u64 + self.offset_ns)
     }
 
-    /// The time of the world at which the rank's clock has come to `own`.
+    /// Returns the world's time at which the rank's clock reaches `own`.
     fn world(&self, own: Nanos) -> Nanos {
         let since = i128::from(own.0.saturating_sub(self.offset_ns));
         let slope = BILLION + i128::from(self.drift_ppb);
@@ -47,14 +47,14 @@ impl Skew {
     }
 }
 
-/// A rank's clock.
+/// Clock of a rank.
 pub(crate) struct SimulatedClock {
     world: Arc<World>,
     skew: Skew,
 }
 
 impl SimulatedClock {
-    /// The clock of job rank `rank`.
+    /// Makes the clock of job rank `rank`.
     pub(crate) fn new(world: &Arc<World>, rank: usize) -> Self {
         Self {
             world: Arc::clone(world),
@@ -62,12 +62,12 @@ impl SimulatedClock {
         }
     }
 
-    /// What the clock shows when the world's time is `world`.
+    /// Returns the clock's reading when the world's time is `world`.
     pub(crate) fn at(&self, world: Nanos) -> Nanos {
         self.skew.own(world)
     }
 
-    /// When, in the world's time, it shows `own`.
+    /// Returns the world's time at which the clock shows `own`.
     pub(crate) fn world_time(&self, own: Nanos) -> Nanos {
         self.skew.world(own)
     }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_gains_shows_more_and_has_shown_it_at_that_time() {
+    fn a_fast_clock_shows_more_and_its_times_convert_back() {
         let skew = Skew {
             offset_ns: 7,
             drift_ppb: 50_000,

@@ -1,7 +1,8 @@
-//! The doorbell of a simulated set: the local doorbell's rules, without its futexes.
+//! Doorbell of a simulated set: the rules of the local doorbell, without futexes.
 //!
-//! Who is woken by what is as on shared memory (a ring wakes the driver where one is present, and nobody who paces
-//! himself), so that a wake-up which those rules lose is lost here too. Between two calls others may run.
+//! The wake-up rules are those of shared memory (a ring wakes the driver if one is present, and
+//! does not wake a paced sleeper), so that a wake-up which those rules lose is lost here too.
+//! Between two calls other agents may run.
 
 use std::sync::Arc;
 
@@ -10,16 +11,16 @@ use super::set::{SetState, SimulatedSet};
 use crate::sync::lock;
 use crate::transport::{Doorbell, Park, Role};
 
-/// One member's bell.
+/// Bell of one member.
 #[derive(Default)]
 pub(super) struct Bell {
     wakes: u32,
-    /// The highest cycle that the member would start at once.
+    /// Highest cycle that the member would start at once.
     eager: u64,
     driver_present: bool,
     background: Option<Sleeper>,
     driver: Option<Sleeper>,
-    /// Calls of `wake_self`, and how many there were when the driver came.
+    /// Number of calls of `wake_self`, and its value when the driver arrived.
     own_wakes: u32,
     own_wakes_before: u32,
 }
@@ -31,9 +32,9 @@ struct Sleeper {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Call {
-    /// A cycle is wanted: not before the cycle time has passed.
+    /// A cycle is requested, but not before the cycle time has passed.
     Ring,
-    /// At once.
+    /// A cycle is requested at once.
     Urgent,
 }
 
@@ -45,7 +46,7 @@ impl Bell {
         }
     }
 
-    /// Wakes the sleeper who is to hear, if there is one.
+    /// Wakes the responsible sleeper, if there is one.
     fn wake(&mut self, call: Call) {
         self.wakes = self.wakes.wrapping_add(1);
         let hearer = if self.driver_present {
@@ -60,7 +61,7 @@ impl Bell {
 }
 
 impl SetState {
-    /// Calls every member but `except`.
+    /// Calls every member except `except`.
     fn call(&mut self, call: Call, except: Option<usize>) {
         let seats = self.seats.iter_mut().enumerate();
         seats
@@ -78,7 +79,7 @@ impl SetState {
     }
 }
 
-/// One member's hold on the bells of its set.
+/// Access of one member to the bells of its set.
 pub(super) struct SimulatedDoorbell {
     pub(super) set: Arc<SimulatedSet>,
     pub(super) rank: usize,
@@ -163,7 +164,7 @@ impl Doorbell for SimulatedDoorbell {
             bell.own_wakes_before = bell.own_wakes;
             return;
         }
-        // What no cycle has answered yet is handed on to the background thread.
+        // Requests that no cycle has answered are passed on to the background thread.
         let urgent = eager || bell.own_wakes != bell.own_wakes_before;
         if bell.background.is_some() && (urgent || rung > entered) {
             bell.wake(if urgent { Call::Urgent } else { Call::Ring });

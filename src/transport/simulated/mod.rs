@@ -1,22 +1,26 @@
-//! A simulated transport: ranks as threads of one process, of which only one runs at a time.
+//! Simulated transport: ranks are threads of one process, of which only one runs at a time.
 //!
-//! Problem: the runtime blocks in straight-line code (wait for all blocks, wait for rank 0's answer), on several
-//! threads of each rank: the program, and a background thread for each process set. That reads well and must be tested
-//! under every order of events, reproducibly. So a [`World`] holds a baton. An *agent* (such a thread) that has to
-//! wait gives it back and says what for; the world passes it on to an agent drawn by the seed among those that can go
-//! on. When nobody can, simulated time jumps to the next deadline; when there is none, or twenty minutes have passed, the
-//! world fails and says who waits for what. One seed, one run: the same interleaving every time.
+//! The runtime blocks in straight-line code (it waits for all blocks, or for rank 0's answer), on
+//! several threads of each rank: the program, and a background thread for each process set. Such
+//! code must be tested under every order of events, reproducibly. So a [`World`] lets one *agent*
+//! (one of these threads) run at a time. An agent that has to wait returns control with a
+//! condition. The world then continues an agent that the seed draws among those whose condition
+//! holds. If there is none, simulated time jumps to the next deadline. If there is no deadline, or
+//! twenty minutes have passed, the world fails and reports the condition that each agent waits for.
+//! One seed gives one run: the same interleaving every time.
 //!
-//! A [`SimulatedSet`] is what the members of one process set share; any number of them live in one world, and overlap.
-//! Rules for what runs here: nothing sleeps or blocks except in the world, and no agent is in the world while it holds
-//! a lock that another one blocks on (trying such a lock is fine).
+//! The members of one process set share a [`SimulatedSet`]. One world has any number of sets, which
+//! may overlap. Code in a world must follow two rules: it sleeps and blocks only in the world, and
+//! no agent waits in the world while it holds a lock that another agent blocks on (trying such a
+//! lock is allowed).
 //!
-//! A world may be [spread](World::spread): then each rank has a clock of its own ([`SimulatedClock`]), and what it sends takes its
-//! time. The engines see their rank's clock; everything in here keeps the world's time.
+//! In a [spread](World::spread) world each rank has its own clock ([`SimulatedClock`]), and its
+//! messages take time. The engines read their rank's clock; all other code here uses the world's
+//! time.
 //!
-//! Faults: [`World::kill`] makes a rank vanish with all its agents when they next enter the world, as SIGKILL would;
-//! delays come from the programs. Vanishing unwinds the agents' stacks, and no agent of a dead rank touches memory of
-//! another's after that.
+//! Faults: [`World::kill`] ends a rank with all its agents when they next enter the world, as
+//! SIGKILL would; delays come from the programs. The end of a rank unwinds its agents' stacks, and
+//! no agent of a dead rank accesses memory of another rank after that.
 
 use std::sync::Arc;
 
@@ -26,22 +30,24 @@ use crate::error::Error;
 mod clock;
 mod doorbell;
 mod set;
+mod worker;
 mod world;
 
 pub(crate) use clock::SimulatedClock;
 pub(crate) use set::SimulatedSet;
+pub(crate) use worker::SimulatedWorker;
 pub(crate) use world::World;
 
 use doorbell::SimulatedDoorbell;
 
-/// One member's transport in a [`SimulatedSet`].
+/// Transport of one member of a [`SimulatedSet`].
 pub(crate) struct SimulatedTransport {
     set: Arc<SimulatedSet>,
     rank: usize,
 }
 
 impl SimulatedTransport {
-    /// The transport of set rank `rank`.
+    /// Makes the transport of set rank `rank`.
     pub(crate) fn new(set: &Arc<SimulatedSet>, rank: usize) -> Self {
         Self {
             set: Arc::clone(set),

@@ -1,6 +1,6 @@
-//! A simulated process set: what its members have in common memory, and how they wait for one another there.
+//! Simulated process set: state that its members share, and their waits for each other.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::doorbell::Bell;
 use super::world::{Lives, World};
@@ -9,39 +9,42 @@ use crate::sync::lock;
 use crate::transport::block::{Prefix, each_bit};
 use crate::transport::{Combine, Contribution, RankBlock};
 
-/// Members of a [`World`] that exchange blocks and bytes. Its ranks are `0..size`; errors name the job's.
+/// Members of a [`World`] that exchange blocks and bytes. Its ranks are `0..size`; errors name job
+/// ranks.
 pub(crate) struct SimulatedSet {
     pub(super) world: Arc<World>,
     /// Job rank of each set rank.
     members: Vec<usize>,
     pub(super) state: Mutex<SetState>,
+    /// What the members' devices have in common.
+    devices: OnceLock<Arc<Self>>,
 }
 
 #[derive(Default)]
 pub(super) struct SetState {
     pub(super) seats: Vec<Seat>,
-    /// The highest cycle that any member asked for.
+    /// Highest cycle that any member has requested.
     pub(super) rung: u64,
-    /// Why the set is at its end: the first member's reason counts for all, as on shared memory.
+    /// Reason why the set has ended: the first member's reason counts for all, as in shared memory.
     poison: Option<Error>,
 }
 
-/// What one member shows the others.
+/// State of one member that the others read.
 #[derive(Default)]
 pub(super) struct Seat {
     pub(super) bell: Bell,
     left: bool,
-    /// The last cycle for which it has brought a block.
+    /// Last cycle for which it has published a block.
     pub(super) published: u64,
     blocks: [Frozen; 2],
-    /// Shared calls: made, read, and what the last was and brought.
+    /// Shared calls: number made, number read, label and bytes of the last one.
     calls: u64,
     calls_read: u64,
     label: String,
     contribution: Vec<u8>,
 }
 
-/// A member's block of one cycle.
+/// Block of a member for one cycle.
 #[derive(Default)]
 struct Frozen {
     prefix: Prefix,
@@ -70,7 +73,7 @@ impl RankBlock for Frozen {
 }
 
 impl SimulatedSet {
-    /// The set of the job ranks `members`, in this order.
+    /// Makes the set of the job ranks `members`, in this order.
     pub(crate) fn new(world: &Arc<World>, members: &[usize]) -> Arc<Self> {
         let seats = members.iter().map(|_| Seat::default()).collect();
         Arc::new(Self {
@@ -80,15 +83,26 @@ impl SimulatedSet {
                 seats,
                 ..SetState::default()
             }),
+            devices: OnceLock::new(),
         })
     }
 
-    /// The job ranks of the set, by set rank.
+    /// Returns the set of the devices of these members.
+    pub(crate) fn devices(&self) -> &Arc<Self> {
+        self.devices.get_or_init(|| Self::new(&self.world, &self.members))
+    }
+
+    /// World of the set.
+    pub(crate) fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    /// Job ranks of the set, by set rank.
     pub(crate) fn members(&self) -> &[usize] {
         &self.members
     }
 
-    /// Combines the blocks of `cycle`, `rank`'s among them.
+    /// Combines the blocks of `cycle`, including that of `rank`.
     pub(super) fn exchange(
         self: &Arc<Self>,
         rank: usize,
@@ -120,8 +134,8 @@ impl SimulatedSet {
         Ok(())
     }
 
-    /// Brings `rank`'s bytes in, waits for all, lets `combine` read them in rank order. All members call in the same
-    /// order with the same `label`.
+    /// Shares `rank`'s bytes, waits for all members, and calls `combine` with their bytes in rank
+    /// order. All members call it in the same order with the same `label`.
     pub(crate) fn share<T>(
         self: &Arc<Self>,
         rank: usize,
@@ -157,7 +171,8 @@ impl SimulatedSet {
         Ok(combined)
     }
 
-    /// Waits until every member fulfils `has`; an error if one that does not is gone.
+    /// Waits until every member fulfils `has`; returns an error if a member that does not is dead
+    /// or has left.
     fn wait_for_all(
         self: &Arc<Self>,
         what: &'static str,
@@ -171,7 +186,7 @@ impl SimulatedSet {
             .expect("known, or the wait would last")
     }
 
-    /// Whether all members fulfil `has`, or one never will; `None` while neither is known.
+    /// Returns whether all members fulfil `has`, or one never will; `None` while neither is known.
     fn outcome(&self, lives: &Lives, has: &impl Fn(&Seat) -> bool) -> Option<Result<(), Error>> {
         let mut state = lock(&self.state);
         if state.seats.iter().all(has) {
@@ -181,7 +196,8 @@ impl SimulatedSet {
         self.look_for_gone(lives, &mut state, lagging).err().map(Err)
     }
 
-    /// Fails if a member is dead, the set poisoned, or one of those who are `missed` has left.
+    /// Returns an error if a member is dead, the set has ended, or one of the `missed` members has
+    /// left.
     fn look_for_gone(
         &self,
         lives: &Lives,
@@ -204,14 +220,15 @@ impl SimulatedSet {
         state.poison.clone().or(left).map_or(Ok(()), Err)
     }
 
-    /// Fails if any member is gone.
+    /// Returns an error if any member is dead or has left.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.world
             .lives(|lives| self.look_for_gone(lives, &mut lock(&self.state), |_| true))
     }
 
-    /// `rank` leaves, in order or because of an error; one that stands for another rank's is passed on as that.
-    pub(super) fn leave(&self, rank: usize, because: Option<&Error>) {
+    /// Leaves as `rank`, in order or because of an error; an error about another rank is passed on
+    /// as that rank's.
+    pub(crate) fn leave(&self, rank: usize, because: Option<&Error>) {
         let member = self.members[rank];
         if self.world.lives(|lives| lives.is_dead(member)) {
             return;

@@ -1,4 +1,5 @@
-//! The scheduler: threads of one process, of which only one runs at a time, under a seed and a clock of their own.
+//! Scheduler of the simulation: runs one of many threads at a time, with a seed and a simulated
+//! clock.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -14,25 +15,28 @@ use super::clock::Skew;
 use crate::clock::{Clock, Nanos};
 use crate::sync::lock;
 
-/// Longest simulated life of a world. Engines with work pending look after their peers four times a second for
-/// ever, so a tensor that nobody will complete shows as this and not as a deadlock.
+/// Longest simulated duration of a world. Engines with pending work check their peers four times a
+/// second without end, so a tensor that will never complete runs into this limit and is not a
+/// deadlock.
 const LIFE_MAX: Duration = Duration::from_secs(20 * 60);
 
-/// Longest time that a message is on its way where ranks are on hosts of their own; any shorter one is as likely.
+/// Longest delay of a message between hosts; delays are uniformly distributed.
 const DELAY_NS_MAX: u64 = 100_000;
 
-/// What an agent may wait for; it learns which ranks live, and looks at nothing that blocks.
+/// Condition that an agent waits for. It receives the state of the ranks, and must not read state
+/// under locks that block.
 type Condition = Box<dyn Fn(&Lives) -> bool + Send>;
 
-/// Thrown through an agent's stack to end it. `resume_unwind` runs no panic hook, so nothing is printed.
+/// Payload that unwinds an agent's stack to end it. `resume_unwind` runs no panic hook, so nothing
+/// is printed.
 struct Vanished;
 
 thread_local! {
-    /// The agent that this thread is.
+    /// Agent that this thread runs.
     static AGENT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Everything the simulated threads share: who runs, what time it is, who lives.
+/// State that all simulated threads share: the running agent, the time, the state of the ranks.
 pub(crate) struct World {
     state: Mutex<State>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -40,23 +44,23 @@ pub(crate) struct World {
 
 struct State {
     random: SmallRng,
-    /// The ranks' clocks.
+    /// Offset and drift of the ranks' clocks.
     skews: Vec<Skew>,
-    /// Longest time that a message is on its way; zero in a world that is not spread.
+    /// Longest delay of a message; zero in a world that is not spread.
     delay_ns_max: u64,
     now: Nanos,
-    /// Whose turn it is; `None` before the start and after the end.
+    /// Agent that runs; `None` before the start and after the end.
     running: Option<usize>,
     agents: Vec<Agent>,
     lives: Lives,
-    /// Why the world ends before its agents are through.
+    /// Reason why the world ends before its agents have finished.
     failure: Option<Failure>,
 }
 
 struct Agent {
     rank: usize,
     name: String,
-    /// Signalled when it gets the baton.
+    /// Signalled when the agent may run.
     turn: Arc<Condvar>,
     gone: bool,
     waiting: Option<Waiting>,
@@ -69,7 +73,7 @@ struct Waiting {
 }
 
 enum Failure {
-    /// The first agent's panic.
+    /// Panic of the first agent that panicked.
     Panic(Box<dyn Any + Send>),
     Stuck(String),
 }
@@ -77,29 +81,30 @@ enum Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     Alive,
-    /// To vanish when one of its agents next enters the world.
+    /// To be ended when one of its agents next enters the world.
     Doomed,
     Dead,
 }
 
-/// Which ranks live.
+/// State of each rank: alive or dead.
 pub(crate) struct Lives(Vec<Life>);
 
 impl Lives {
-    /// Whether `rank`'s process is gone, as its peers see it.
+    /// Whether `rank`'s process has ended, as its peers see it.
     pub(crate) fn is_dead(&self, rank: usize) -> bool {
         self.0[rank] == Life::Dead
     }
 }
 
 impl World {
-    /// A world of `ranks` ranks, drawn from `seed`; nothing lives in it yet. All ranks read its clock.
+    /// Makes a world of `ranks` ranks from `seed`, without agents. All ranks read its clock.
     pub(crate) fn new(ranks: usize, seed: u64) -> Arc<Self> {
         let skews = vec![Skew::default(); ranks];
         Self::with(SmallRng::seed_from_u64(seed), skews, 0)
     }
 
-    /// The same, spread over hosts: each rank has a clock of its own, and messages take their time.
+    /// Makes a world that is spread over hosts: each rank has its own clock, and messages have
+    /// delays.
     pub(crate) fn spread(ranks: usize, seed: u64) -> Arc<Self> {
         let mut random = SmallRng::seed_from_u64(seed);
         let skews = (0..ranks).map(|_| Skew::draw(&mut random)).collect();
@@ -123,7 +128,8 @@ impl World {
         })
     }
 
-    /// Gives `rank` another agent, which lives `life`. Called before [`run`](Self::run), or by an agent.
+    /// Adds an agent to `rank`, which runs `life`. Called before [`run`](Self::run), or by an
+    /// agent.
     pub(crate) fn spawn(self: &Arc<Self>, rank: usize, name: String, life: impl FnOnce() + Send + 'static) {
         let agent = {
             let mut state = lock(&self.state);
@@ -151,14 +157,15 @@ impl World {
         lock(&self.threads).push(thread);
     }
 
-    /// Hands out the baton and returns when every agent is gone.
+    /// Runs the agents and returns when all have ended.
     ///
     /// # Panics
-    /// As the first agent did that panicked; or because nobody can go on, which says who waits for what.
+    /// With the panic of the first agent that panicked, or if no agent can continue; the message
+    /// then has the condition that each agent waits for.
     pub(crate) fn run(&self) {
         pass_on(&mut lock(&self.state));
         loop {
-            // Not under the lock of the list: agents may spawn others.
+            // Without the lock of the list: agents may spawn others.
             let thread = lock(&self.threads).pop();
             let Some(thread) = thread else { break };
             thread.join().expect("an agent's panics are caught");
@@ -170,23 +177,24 @@ impl World {
         }
     }
 
-    /// Lets `rank` die as by SIGKILL: each of its agents vanishes when it next waits, or right where it waits.
+    /// Ends `rank` as SIGKILL does: each of its agents ends at its next wait, or in its present
+    /// one.
     pub(crate) fn kill(&self, rank: usize) {
         lock(&self.state).lives.0[rank] = Life::Doomed;
     }
 
-    /// Looks at which ranks live.
+    /// Calls `look` with the state of the ranks.
     pub(super) fn lives<T>(&self, look: impl FnOnce(&Lives) -> T) -> T {
         look(&lock(&self.state).lives)
     }
 
-    /// A number below `bound`, from the world's seed.
+    /// Draws a number below `bound` from the world's seed.
     pub(crate) fn draw(&self, bound: u64) -> u64 {
         lock(&self.state).random.random_range(0..bound)
     }
 
-    /// The calling agent waits until `condition` holds (true), or until `deadline` (false). Others get a chance to run
-    /// in any case: every wait is an interleaving point.
+    /// Makes the calling agent wait until `condition` holds (returns true), or until `deadline`
+    /// (returns false). Other agents may run in any case: every wait is an interleaving point.
     pub(crate) fn wait(
         &self,
         what: &'static str,
@@ -207,6 +215,12 @@ impl World {
         waited.is_none_or(|waited| (waited.condition)(&state.lives))
     }
 
+    /// Whether the caller is an agent that may wait: not the thread that runs the world, nor an
+    /// agent that vanishes.
+    pub(crate) fn is_inside(&self) -> bool {
+        AGENT.get().is_some() && !std::thread::panicking()
+    }
+
     /// Waits until `time`.
     pub(crate) fn sleep_until(&self, time: Nanos) {
         self.wait("for a time to come", Some(time), |_| false);
@@ -217,22 +231,22 @@ impl World {
         lock(&self.state).skews.len()
     }
 
-    /// Whether each rank has a clock of its own.
+    /// Whether each rank has its own clock.
     pub(crate) fn is_spread(&self) -> bool {
         lock(&self.state).delay_ns_max > 0
     }
 
-    /// How `rank`'s clock differs from the world's.
+    /// Offset and drift of `rank`'s clock.
     pub(super) fn skew(&self, rank: usize) -> Skew {
         lock(&self.state).skews[rank]
     }
 
-    /// The present, without moving it.
+    /// Returns the present time, without advancing it.
     pub(crate) fn present(&self) -> Nanos {
         lock(&self.state).now
     }
 
-    /// The calling agent's message is on its way.
+    /// Delays the calling agent by the time of its message.
     pub(super) fn travel(&self) {
         let bound = lock(&self.state).delay_ns_max;
         if bound > 0 {
@@ -241,7 +255,7 @@ impl World {
         }
     }
 
-    /// Now and then lets others run in the middle of things. The caller holds no lock that others block on.
+    /// Lets other agents run at random points. The caller must hold no lock that others block on.
     pub(super) fn interrupt(&self) {
         if self.draw(4) == 0 {
             self.wait("for its turn", None, |_| true);
@@ -256,7 +270,7 @@ impl World {
         state
     }
 
-    /// Ends the agent here and now if its rank is to die, or the world has failed.
+    /// Ends the calling agent if its rank is to end, or if the world has failed.
     fn go_on<'a>(&'a self, mut state: MutexGuard<'a, State>, agent: usize) -> MutexGuard<'a, State> {
         let rank = state.agents[agent].rank;
         if state.lives.0[rank] != Life::Alive {
@@ -279,7 +293,7 @@ impl World {
     }
 }
 
-/// Hands the baton to an agent that can go on; moves time if there is none, or fails the world.
+/// Selects the next agent; advances time if none can continue, or fails the world.
 fn pass_on(state: &mut State) {
     loop {
         let candidates: Vec<usize> = (0..state.agents.len())
@@ -324,7 +338,7 @@ impl State {
 }
 
 impl Clock for World {
-    /// Moves on by a little at each look, as real time does.
+    /// Advances a little at each call, as real time does.
     fn now(&self) -> Nanos {
         let mut state = lock(&self.state);
         state.now.0 += 100;
@@ -351,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_nothing_that_comes_is_told_so() {
+    fn a_wait_that_never_ends_is_reported() {
         let world = World::new(2, 3);
         for rank in 0..2 {
             let me = Arc::clone(&world);
@@ -365,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn who_looks_in_vain_for_ever_is_stopped() {
+    fn an_agent_that_polls_for_ever_is_stopped() {
         let world = World::new(1, 3);
         let me = Arc::clone(&world);
         world.spawn(0, "its program".into(), move || {
@@ -390,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn a_killed_rank_vanishes_with_all_its_agents_and_nobody_elses() {
+    fn a_killed_rank_ends_with_all_its_agents_and_no_others() {
         let world = World::new(2, 3);
         let survived = Arc::new(AtomicUsize::new(0));
         for (rank, agent) in [(0, "a"), (0, "b"), (1, "a")] {

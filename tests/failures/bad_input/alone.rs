@@ -1,4 +1,5 @@
-//! What a rank sees without asking the others: refused at once, there alone, with nothing in flight afterwards.
+//! Bad input that one rank detects alone: refused at once and on that rank only, with nothing in
+//! flight afterwards.
 
 #![allow(unsafe_code)] // submits the test's own buffers
 
@@ -20,7 +21,7 @@ fn refused(context: &Context, operation: Operation<'_>, dtype: Dtype, shape: &[u
     error
 }
 
-/// Averages and factors of truth values.
+/// Averages and scale factors of booleans.
 pub(crate) fn dtypes(context: &Context) {
     let average =
         "average is not defined for bool (tensor t); convert the tensor first, or use another operation";
@@ -58,7 +59,7 @@ pub(crate) fn scalars(context: &Context) {
             matches!(error, Error::Argument(ArgumentError::NoRows { operation, .. }) if operation == name)
         );
     }
-    // The others take them.
+    // These operations accept them.
     for operation in [SUM, Operation::Broadcast { root: 0 }] {
         let ask = Ask {
             operation,
@@ -69,7 +70,7 @@ pub(crate) fn scalars(context: &Context) {
     }
 }
 
-/// Shapes that are not the buffer's.
+/// Shapes that do not match the buffer.
 pub(crate) fn shapes(context: &Context) {
     let text = |shape: &str, expected: usize, found: usize| {
         format!("shape {shape} of tensor t has {expected} elements, its buffer {found}")
@@ -116,7 +117,7 @@ pub(crate) fn shapes(context: &Context) {
     );
 }
 
-/// Splits that are too few, too many, or of other rows.
+/// Splits that are too few, too many, or do not add up to the rows.
 pub(crate) fn splits(context: &Context) {
     let cases: [(&[usize], &str); 5] = [
         (&[1], "[1]"),
@@ -160,7 +161,7 @@ pub(crate) fn splits(context: &Context) {
     );
 }
 
-/// Roots that are no ranks.
+/// Roots that are not ranks.
 pub(crate) fn roots(context: &Context) {
     for root in [2, usize::MAX] {
         let text = format!("invalid root rank {root} for tensor t: ranks are 0..2");
@@ -184,12 +185,12 @@ pub(crate) fn fixed_sets(context: &Context) {
     }
 }
 
-/// A name that is in flight.
+/// Name that is in flight.
 pub(crate) fn twice(context: &Context) {
     let rank = context.rank();
     let submit = |value: i32| context.allreduce("twice", vec![value], ReduceOp::Sum);
     if rank == 1 {
-        context.barrier().expect("all come"); // rank 0's first cannot be done before
+        context.barrier().expect("all come"); // rank 0's first tensor cannot be complete before
     }
     let first = submit(1).expect("submitted");
     if rank == 0 {
@@ -222,7 +223,8 @@ pub(crate) fn twice(context: &Context) {
     );
 }
 
-/// A member of a group that is in flight, or twice in the group: then none of the group is in flight.
+/// Member of a group that is in flight, or twice in the group: no tensor of the group is then in
+/// flight.
 pub(crate) fn twice_in_a_group(context: &Context) {
     let one = Ask {
         operation: SUM,
@@ -248,13 +250,13 @@ pub(crate) fn twice_in_a_group(context: &Context) {
         context.barrier().expect("all come");
     }
     first.wait().expect("done");
-    // None of them is in flight on rank 0: all can be submitted, and all agree.
+    // None of them is in flight on rank 0: all can be submitted, and all ranks agree.
     let names = ["g_1of3", "g_2of3", "g_3of3", "p", "q"];
     let handles = names.map(submit);
     handles.iter().for_each(|handle| handle.wait().expect("done"));
 }
 
-/// Memory for the result that is too small or too large: an error here, while the others go on.
+/// Output memory that is too small or too large: an error on this rank, while the others continue.
 pub(crate) fn outputs(context: &Context) {
     let (input, mut output) = ([1u8; 6], [0u8; 64]);
     let operations = [
@@ -279,7 +281,8 @@ pub(crate) fn outputs(context: &Context) {
                         bytes,
                     },
                 };
-                // SAFETY: the arrays are long enough, and waited for before they are used again.
+                // SAFETY: the arrays are long enough, and are not accessed before the handle has
+                // been waited for.
                 unsafe { context.submit(&operation, &tensor) }
             };
             let mut outcome = Ok(());
@@ -312,7 +315,7 @@ pub(crate) fn outputs(context: &Context) {
             output.fill(0);
         }
     }
-    // The same through borrowed slices.
+    // Also through borrowed slices.
     let (mut short, mut right) = ([0u8; 11], [0u8; 12]);
     let output = if context.rank() == 0 {
         &mut short[..]
@@ -324,7 +327,7 @@ pub(crate) fn outputs(context: &Context) {
     assert_eq!((short, right[0]), ([0; 11], context.rank() as u8));
 }
 
-/// Tensors without elements are no error, whatever the operation and type.
+/// Tensors without elements are valid, for every operation and element type.
 pub(crate) fn nothing_at_all(context: &Context) {
     let operations = [
         SUM,
@@ -346,7 +349,7 @@ pub(crate) fn nothing_at_all(context: &Context) {
                 .expect("done");
         }
     }
-    // Rows of no elements, however long they would be.
+    // Rows without elements, of any length.
     let got = context
         .allgather("wide", Vec::<u8>::new(), &[3, 0])
         .expect("submitted");
@@ -356,7 +359,7 @@ pub(crate) fn nothing_at_all(context: &Context) {
         .allgather("none", Vec::<u8>::new(), &wide)
         .expect("submitted");
     assert_eq!(got.wait().expect("done").shape, wide);
-    // Rows longer than memory are refused, also when there are none.
+    // Rows longer than the address space are refused, also if there are none.
     for longer in [[0, 1 << 40, 1 << 40], [1 << 40, 1 << 40, 0]] {
         let failed = context.allgather("longer", Vec::<u8>::new(), &longer);
         let error = failed.err().expect("refused").error;

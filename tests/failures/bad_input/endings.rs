@@ -1,4 +1,4 @@
-//! Handles that are waited for twice or dropped, ranks that have joined, contexts that have been shut down.
+//! Handles that are waited for twice or dropped, joined ranks, and contexts after their shutdown.
 
 #![allow(unsafe_code)] // a buffer that counts its drops
 
@@ -18,7 +18,7 @@ const ONE: Ask<'static> = Ask {
     shape: &[3],
 };
 
-/// The outcome of a handle is the same each time; what it delivers is there once.
+/// Waiting twice returns the same outcome; the output is delivered once.
 pub(crate) fn waits_again(context: &Context) {
     let handle = ONE.submit(context, "again").expect("submitted");
     for _ in 0..3 {
@@ -44,7 +44,7 @@ pub(crate) fn waits_again(context: &Context) {
     assert!(matches!(handle.wait_timeout(Duration::ZERO), Some(Ok(()))));
 }
 
-/// A buffer that says when it is freed.
+/// Buffer that counts when it is freed.
 struct Counted {
     elements: Vec<f32>,
     freed: Arc<AtomicUsize>,
@@ -67,7 +67,8 @@ unsafe impl Buffer for Counted {
     }
 }
 
-/// Dropped handles: the tensor still travels, and its buffer is freed once, when nobody uses it any more.
+/// Dropped handles: the operation is still performed, and the buffer is freed once, when it is no
+/// longer used.
 pub(crate) fn dropped(context: &Context) {
     let freed = Arc::new(AtomicUsize::new(0));
     let buffer = || Counted {
@@ -91,7 +92,7 @@ pub(crate) fn dropped(context: &Context) {
     let rows = context.allgather("rows", buffer(), &[3000]);
     drop(rows.map_err(|failed| failed.error).expect("submitted"));
     if context.rank() == 0 {
-        // The other rank has not come: all of them are in use.
+        // The other rank has submitted nothing: all of them are in use.
         assert_eq!(freed.load(Ordering::SeqCst), 0);
         let failed = context.allreduce("dropped", vec![1.0f32], ReduceOp::Sum);
         let error = failed.err().expect("still in flight").error;
@@ -102,7 +103,8 @@ pub(crate) fn dropped(context: &Context) {
         context.barrier().expect("all come");
     }
     is_freed(4);
-    // One whose handle is dropped when it is done, one that is refused in flight, and one that is refused at once.
+    // One whose handle is dropped after it is done, one that is refused in flight, and one that is
+    // refused at once.
     let handle = context.allreduce("dropped", buffer(), ReduceOp::Sum);
     let handle = handle.map_err(|failed| failed.error).expect("submitted");
     while !handle.is_done() {
@@ -119,13 +121,14 @@ pub(crate) fn dropped(context: &Context) {
     is_freed(7);
 }
 
-/// What a rank that has joined submits, and what others need of it.
+/// Submissions of a joined rank, and operations of others that need it.
 pub(crate) fn joined(context: &Context) {
     let rank = context.rank();
     if rank == 0 {
         std::thread::scope(|threads| {
             let join = threads.spawn(|| context.join());
-            // Until the other thread has joined, it is an ordinary submission, which the others take part in by and by.
+            // Until the other thread has joined, this is an ordinary submission, which the other
+            // ranks join in eventually.
             let began = Instant::now();
             let error = (0..)
                 .find_map(|attempt| {
@@ -159,7 +162,7 @@ pub(crate) fn joined(context: &Context) {
             assert_ne!(last, 0);
         });
     } else {
-        // Ordinary tensors go on without rank 0; a broadcast from it cannot.
+        // Ordinary tensors are executed without rank 0; a broadcast from it fails.
         for round in 0..2 {
             let sum = context
                 .allreduce("two", vec![1i32], ReduceOp::Sum)
@@ -192,7 +195,7 @@ pub(crate) fn joined(context: &Context) {
     goes_on(context);
 }
 
-/// Everything after the end, through a hold on a set that outlives the context.
+/// All calls after the shutdown, through a reference to a process set that outlives the context.
 pub(crate) fn shut_down(context: Context) {
     let pair = context.add_process_set(&[0, 1]);
     let exists = pair.err().expect("the set of all ranks has these");
@@ -236,7 +239,7 @@ pub(crate) fn shut_down(context: Context) {
     done.wait().expect("as before");
 }
 
-/// Tensors that are called as the runtime calls its own: they have nothing to do with one another.
+/// Tensors with names that the runtime uses internally: they are unrelated.
 pub(crate) fn names_of_its_own(context: &Context) {
     let sum = |name: &str| {
         context

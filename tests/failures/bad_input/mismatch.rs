@@ -1,4 +1,5 @@
-//! Ranks that submit different things under one name: every rank gets the same error, which names both values.
+//! Ranks that submit different operations under one name: every rank gets the same error, which
+//! names both values.
 
 use ronde::error::Mismatch;
 use ronde::{Context, Dtype, Error, NegotiationError, Operation, ReduceOp};
@@ -16,7 +17,8 @@ fn ask(operation: Operation<'static>, shape: &'static [usize]) -> Ask<'static> {
     }
 }
 
-/// Checks that it is `what`, between the rank that is odd with its value and another with its.
+/// Checks that the error is the mismatch `what`, between the rank `odd` with its value and another
+/// rank with the other value.
 fn check(error: &Error, name: &str, what: &str, odd: usize, values: [&str; 2]) {
     let Error::Negotiation(NegotiationError::Mismatch(mismatch)) = error else {
         panic!("{name}: {error}");
@@ -30,7 +32,7 @@ fn check(error: &Error, name: &str, what: &str, odd: usize, values: [&str; 2]) {
         found,
     } = &**mismatch;
     assert_eq!((tensor.as_str(), differs.name()), (name, what), "{error}");
-    // Who asked first is a matter of timing.
+    // The order of the first requests depends on timing.
     let (others, odds) = if *rank == odd {
         ((first_rank, expected), (rank, found))
     } else {
@@ -48,7 +50,8 @@ fn check(error: &Error, name: &str, what: &str, odd: usize, values: [&str; 2]) {
     );
 }
 
-/// Once cold, once when the ranks have agreed before and remember it; afterwards the tensor itself works again.
+/// Submits the mismatch once uncached, and once after the ranks have agreed and cached the tensor;
+/// afterwards the tensor itself works again.
 fn disagree(context: &Context, name: &str, what: &str, most: Ask<'_>, odd: Ask<'_>, values: [&str; 2]) {
     for odd_rank in [0, 2] {
         let mine = if context.rank() == odd_rank { odd } else { most };
@@ -61,7 +64,7 @@ fn disagree(context: &Context, name: &str, what: &str, most: Ask<'_>, odd: Ask<'
     }
 }
 
-/// Everything that ranks must agree on, for every operation.
+/// Every parameter on which ranks must agree, for every operation.
 pub(crate) fn parameters(context: &Context) {
     let operations = [
         ("allreduce", SUM),
@@ -144,7 +147,7 @@ pub(crate) fn parameters(context: &Context) {
         let values = [one, "prescale 1 and postscale 2"];
         disagree(context, name, factors, good, ask(sum, 1.0, 2.0), values);
     }
-    // Not a number, but the same on all ranks.
+    // NaN, but the same on all ranks.
     let nan = ask(reduce(sum, f64::NAN, 1.0), &[4]);
     let handle = nan.submit(context, "nan").expect("submitted");
     handle.wait().expect("no disagreement");
@@ -182,7 +185,7 @@ pub(crate) fn operations(context: &Context) {
     goes_on(context);
 }
 
-/// A group of two here, no group or a group of three elsewhere.
+/// Group of two on one rank, no group or a group of three on the others.
 pub(crate) fn groups(context: &Context) {
     let (one, odd) = (ask(SUM, &[3]), context.rank() == 1);
     for name in ["cold", "warm"] {
@@ -218,7 +221,7 @@ pub(crate) fn groups(context: &Context) {
                 alike(context, &error);
             }
             if round == 1 {
-                // Its third tensor the others bring without a group.
+                // The other ranks submit its third tensor without a group.
                 let third = match handles.into_iter().nth(2) {
                     Some(third) => third,
                     None => one.submit(context, "c").expect("submitted"),
@@ -230,14 +233,15 @@ pub(crate) fn groups(context: &Context) {
                 );
             }
         }
-        // Agreed at last, in a group of its own name and of the same; the second time round the ranks remember it.
+        // Agreed, in a group of its own name and of the same one; the second time the ranks have it
+        // cached.
         let group = submit_group(context, "g", &[("a", one), ("b", one)]).expect("submitted");
         group.iter().for_each(|handle| handle.wait().expect("agreed"));
         goes_on(context);
     }
 }
 
-/// One member that ranks disagree about: the others of the group travel.
+/// Mismatch in one member: the other members of the group are executed.
 pub(crate) fn one_of_a_group(context: &Context) {
     let good = ask(SUM, &[4]);
     for round in 0..3 {
@@ -256,7 +260,7 @@ pub(crate) fn one_of_a_group(context: &Context) {
     goes_on(context);
 }
 
-/// No disagreement: rows of an allgather, splits of an alltoall.
+/// Valid differences: rows of an allgather, splits of an alltoall.
 pub(crate) fn rows_may_differ(context: &Context) {
     let shapes: [&'static [usize]; 3] = [&[0, 2], &[3, 2], &[6, 2]];
     let mine = shapes[context.rank()];

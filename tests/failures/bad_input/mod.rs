@@ -1,4 +1,4 @@
-//! Bad input: what is refused, with which error, on which ranks; and that the job goes on.
+//! Bad input: refusals, their errors on each rank, and jobs that continue afterwards.
 
 mod alone;
 mod endings;
@@ -35,7 +35,7 @@ const fn scatter(op: ReduceOp, prescale: f64, postscale: f64) -> Operation<'stat
     }
 }
 
-/// A submission, as one rank makes it.
+/// Submission, as one rank makes it.
 #[derive(Clone, Copy)]
 struct Ask<'a> {
     operation: Operation<'a>,
@@ -43,7 +43,7 @@ struct Ask<'a> {
     shape: &'a [usize],
 }
 
-/// Zeros that serve as any tensor here.
+/// Zeros used as the input of any tensor.
 static ZEROS: [u64; 128] = [0; 128];
 
 impl Ask<'_> {
@@ -63,7 +63,7 @@ impl Ask<'_> {
 
     #[allow(unsafe_code)] // submits the test's own buffers
     fn submit(&self, set: &ProcessSet, name: &str) -> Result<RawHandle, Error> {
-        // SAFETY: the input lives for ever, nobody writes it, and it is long enough (`raw`); the output is new.
+        // SAFETY: the input is static, never written, and long enough (`raw`); the output is new.
         unsafe { set.submit(&self.operation, &self.raw(name)) }
     }
 }
@@ -78,7 +78,7 @@ fn submit_group(set: &ProcessSet, name: &str, parts: &[(&str, Ask<'_>)]) -> Resu
     unsafe { set.submit_group(name, &parts) }
 }
 
-/// One tensor through all ranks of a set: it still works.
+/// Sums one tensor over all ranks of a set, to check that the set still works.
 fn goes_on(set: &ProcessSet) {
     let handle = set.allreduce("goes on", vec![1i32, 2], ReduceOp::Sum);
     let ranks = set.size() as i32;
@@ -86,7 +86,7 @@ fn goes_on(set: &ProcessSet) {
     assert_eq!(sum, [ranks, 2 * ranks]);
 }
 
-/// Checks that every rank of the set has got the same error.
+/// Checks that every rank of the set has the same error.
 fn alike(set: &ProcessSet, error: &Error) {
     let text = error.to_string().into_bytes();
     let rows = [text.len()];
@@ -98,7 +98,7 @@ fn alike(set: &ProcessSet, error: &Error) {
     );
 }
 
-/// Checks what a message says.
+/// Checks the text of an error.
 fn says(error: &Error, text: &str) {
     assert_eq!(error.to_string(), text);
 }
@@ -116,8 +116,8 @@ fn ranks_that_differ() {
 }
 
 #[test]
-fn what_one_rank_alone_sees() {
-    job("bad_input::what_one_rank_alone_sees", 2, || {
+fn input_that_one_rank_refuses_alone() {
+    job("bad_input::input_that_one_rank_refuses_alone", 2, || {
         let context = context();
         alone::dtypes(&context);
         alone::scalars(&context);

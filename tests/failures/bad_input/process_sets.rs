@@ -1,4 +1,5 @@
-//! Process sets: lists of ranks that are none, ranks that ask for different ones, ranks outside a set, sets in use, sets removed.
+//! Process sets: invalid lists of ranks, mismatches between ranks, ranks outside a set, sets in
+//! use, removed sets.
 
 use std::time::{Duration, Instant};
 
@@ -22,14 +23,14 @@ fn problem(error: Error) -> ProcessSetProblem {
     }
 }
 
-/// Lists of ranks that cannot be sets; known without asking.
+/// Invalid lists of ranks; detected without communication.
 pub(crate) fn not_sets(context: &Context) {
     let add = |ranks: &[usize]| context.add_process_set(ranks).err().expect("refused");
     let cases: [(&[usize], ProcessSetProblem, &str); 4] = [
         (
             &[],
             ProcessSetProblem::Empty,
-            "process set of ranks []: there are none",
+            "process set of ranks []: the list is empty",
         ),
         (
             &[0, 3],
@@ -66,7 +67,7 @@ pub(crate) fn differ(context: &Context) {
     assert_eq!(context.process_sets().len(), 1);
 
     let first = context.add_process_set(&[0, 1]).expect("added");
-    let second = context.add_process_set(&[2, 1]).expect("added"); // in whatever order
+    let second = context.add_process_set(&[2, 1]).expect("added"); // in any order
     assert_eq!((first.id(), second.id(), second.ranks()), (1, 2, &[1, 2][..]));
     let error = context.remove_process_set(if odd { &second } else { &first });
     let error = error.expect_err("they differ");
@@ -103,7 +104,7 @@ fn mismatch(error: &Error, name: &str, values: [&str; 2]) {
     assert_eq!(shown.map(|value| value.to_string()), values, "{error}");
 }
 
-/// A rank that is not in the set, and roots that are not.
+/// Calls of a rank outside the set, and roots outside it.
 pub(crate) fn non_members(context: &Context) {
     let set = context.add_process_set(&[0, 2]).expect("added");
     let is_member = context.rank() != 1;
@@ -157,7 +158,8 @@ pub(crate) fn non_members(context: &Context) {
     context.remove_process_set(&set).expect("removed");
 }
 
-/// Removing a set that has work, on one rank or on all; then it stays, and its work is done.
+/// Removal of a set with operations in flight, on one rank or on all; the set stays, and the
+/// operations complete.
 pub(crate) fn busy(context: &Context) {
     let set = context.add_process_set(&[0, 2]).expect("added");
     let rank = context.rank();
@@ -176,7 +178,7 @@ pub(crate) fn busy(context: &Context) {
         );
         says(error, &text);
     };
-    // On rank 2 alone.
+    // Only on rank 2.
     let early = (rank == 2).then(|| ["a", "b"].map(|name| ONE.submit(&set, name).expect("submitted")));
     let error = context.remove_process_set(&set).expect_err("busy");
     is_busy(&error, &[2], 2);
@@ -207,7 +209,7 @@ pub(crate) fn busy(context: &Context) {
     removed.expect("idle on all ranks");
 }
 
-/// A removed set in use, and removed again; its number given to another.
+/// Use and removal of a removed set; its number is used for another set.
 pub(crate) fn removed(context: &Context) {
     let set = context.add_process_set(&[0, 1]).expect("added");
     let held: ProcessSet = set.clone();
@@ -232,7 +234,7 @@ pub(crate) fn removed(context: &Context) {
         let barrier = held.barrier().expect_err("refused");
         says(&barrier, text);
     }
-    // The next set has the number; the old one is none all the same.
+    // The next set has the number; the old one is still invalid.
     let next = context.add_process_set(&[1, 2]).expect("added");
     assert_eq!(next.id(), 1);
     let error = context.remove_process_set(&held).expect_err("not that one");
@@ -246,7 +248,7 @@ pub(crate) fn removed(context: &Context) {
     context.remove_process_set(&next).expect("removed");
 }
 
-/// Ranks that name different sets when they start: nobody starts, and everybody says why.
+/// Different static sets at the start: no rank starts, and every rank reports the reason.
 pub(crate) fn differ_at_start() {
     let rank: usize = std::env::var("HOROVOD_RANK")
         .expect("set")

@@ -1,4 +1,4 @@
-/* The calls that allocate, free, and ask about memory. */
+/* The calls that allocate and free. */
 #include "allocation.h"
 
 static CUresult device_make(struct context *context, size_t bytes, struct allocation **allocation)
@@ -77,25 +77,9 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags)
     return leave(CUDA_SUCCESS);
 }
 
-CUresult cuMemAllocHost_v2(void **address, size_t bytes)
-{
-    return cuMemHostAlloc(address, bytes, 0);
-}
-
 CUresult cuMemFreeHost(void *address)
 {
     return free_now(PINNED_MEMORY, (uintptr_t)address);
-}
-
-CUresult cuMemGetInfo_v2(size_t *unused, size_t *total)
-{
-    struct context *context;
-    CUresult result = enter(&context);
-    if (result)
-        return result;
-    *unused = settings.memory_bytes - context->allocated;
-    *total = settings.memory_bytes;
-    return leave(CUDA_SUCCESS);
 }
 
 static void make_in_order(void *argument, int broken)
@@ -119,8 +103,6 @@ CUresult cuMemAllocAsync(CUdeviceptr *address, size_t bytes, CUstream handle)
         return result;
     if ((result = stream_find(context, handle, &stream)) || (result = stream->context->sticky))
         return leave(result);
-    if (stream->capturing)
-        return leave(CUDA_ERROR_NOT_SUPPORTED);
     if ((result = device_make(stream->context, bytes, &allocation)))
         return leave(result);
     allocation->state = PROMISED;
@@ -156,37 +138,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     struct allocation *allocation = freeable(DEVICE_MEMORY, address);
     if (!allocation)
         return leave(CUDA_ERROR_INVALID_VALUE);
-    if (stream->capturing)
-        return leave(CUDA_ERROR_NOT_SUPPORTED);
     allocation->state = LEAVING;
     allocation->holds++;
     return leave(stream_enqueue(stream, free_in_order, allocation, "memory_free bytes=%zu", allocation->bytes));
-}
-
-CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr address)
-{
-    CUresult result = enter_initialized();
-    if (result)
-        return result;
-    struct allocation *allocation = allocation_find(address);
-    if (!allocation)
-        return leave(CUDA_ERROR_INVALID_VALUE);
-    bool device = allocation->memory == DEVICE_MEMORY;
-    switch (attribute) {
-    case 1: *(CUcontext *)value = (CUcontext)allocation->context; break;
-    case 2: *(unsigned *)value = device ? 2 : 1; break; /* kind of memory */
-    case 3: *(CUdeviceptr *)value = address; break;
-    case 4: /* address on the host */
-        if (device)
-            result = CUDA_ERROR_INVALID_VALUE;
-        else
-            *(void **)value = (void *)(uintptr_t)address;
-        break;
-    case 8: *(unsigned char *)value = 0; break; /* managed */
-    case 9: *(int *)value = allocation->context->device; break;
-    case 11: *(CUdeviceptr *)value = allocation->start; break;
-    case 12: *(size_t *)value = allocation->bytes; break;
-    default: result = CUDA_ERROR_INVALID_VALUE;
-    }
-    return leave(result);
 }

@@ -99,18 +99,6 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
     return leave(CUDA_SUCCESS);
 }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
-{
-    CUresult result = enter_initialized();
-    if (result)
-        return result;
-    if (device < 0 || device >= settings.devices)
-        return leave(CUDA_ERROR_INVALID_DEVICE);
-    *flags = 0;
-    *active = context_of_device(device)->retained > 0;
-    return leave(CUDA_SUCCESS);
-}
-
 CUresult cuCtxPushCurrent_v2(CUcontext handle)
 {
     CUresult result = enter_initialized();
@@ -186,21 +174,4 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
     if (greatest)
         *greatest = -5;
     return leave(CUDA_SUCCESS);
-}
-
-CUresult cuCtxSynchronize(void)
-{
-    struct context *context;
-    CUresult result = enter(&context);
-    if (result)
-        return result;
-    for (struct stream *stream = context->first; stream && !context->sticky;) {
-        if (stream->completed < stream->enqueued) {
-            pthread_cond_wait(&driver_changed, &driver_lock);
-            stream = context->first; /* the list may have changed */
-        } else {
-            stream = stream->next;
-        }
-    }
-    return leave(context->sticky);
 }

@@ -11,7 +11,7 @@ struct copy {
     bool pinned; /* the host's side may go away before the copy runs, so look again */
     uintptr_t to, from;
     size_t bytes;
-    uint32_t pattern, pattern_bytes;
+    unsigned char value; /* of a fill */
     unsigned char staged[]; /* what the host gave that is not pinned */
 };
 
@@ -30,7 +30,7 @@ static void run(void *argument, int broken)
         to = copy->direction == TO_HOST ? touch_host(copy, copy->to, who)
                                         : memory_touch(DEVICE_MEMORY, copy->to, copy->bytes, who);
         if (copy->direction == FILL)
-            from = &copy->pattern;
+            from = &copy->value;
         else if (copy->direction == TO_DEVICE)
             from = touch_host(copy, copy->from, who);
         else
@@ -38,8 +38,7 @@ static void run(void *argument, int broken)
     }
     if (to && from) {
         if (copy->direction == FILL)
-            for (size_t at = 0; at < copy->bytes; at += copy->pattern_bytes)
-                memcpy((char *)to + at, from, copy->pattern_bytes);
+            memset(to, copy->value, copy->bytes);
         else
             memmove(to, from, copy->bytes);
     }
@@ -98,11 +97,6 @@ CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t bytes)
     return copy_start(TO_HOST, (uintptr_t)to, from, bytes, NULL, true);
 }
 
-CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes)
-{
-    return copy_start(ON_DEVICE, to, from, bytes, NULL, true);
-}
-
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream stream)
 {
     return copy_start(TO_DEVICE, to, (uintptr_t)from, bytes, stream, false);
@@ -118,7 +112,7 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
     return copy_start(ON_DEVICE, to, from, bytes, stream, false);
 }
 
-static CUresult fill(CUdeviceptr to, uint32_t pattern, uint32_t pattern_bytes, size_t count, CUstream handle)
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream handle)
 {
     struct context *context;
     struct stream *stream;
@@ -127,22 +121,9 @@ static CUresult fill(CUdeviceptr to, uint32_t pattern, uint32_t pattern_bytes, s
         return result;
     if ((result = stream_find(context, handle, &stream)))
         return leave(result);
-    if (to % pattern_bytes)
-        return leave(CUDA_ERROR_INVALID_VALUE);
     if (!count)
         return leave(CUDA_SUCCESS);
-    struct copy *copy = copy_new(FILL, to, 0, count * pattern_bytes, 0);
-    copy->pattern = pattern;
-    copy->pattern_bytes = pattern_bytes;
+    struct copy *copy = copy_new(FILL, to, 0, count, 0);
+    copy->value = value;
     return leave(stream_enqueue(stream, run, copy, "memset bytes=%zu", copy->bytes));
-}
-
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream)
-{
-    return fill(to, value, 1, count, stream);
-}
-
-CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream)
-{
-    return fill(to, value, 4, count, stream);
 }

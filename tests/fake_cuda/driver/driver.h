@@ -37,7 +37,6 @@ struct stream {
     int priority;
     CUstream handle;
     int references; /* its handle, its thread, and those who wait */
-    bool capturing;
     bool ended; /* destroyed: the thread ends when the queue is empty */
     struct operation *first, *last;
     uint64_t enqueued, completed;
@@ -73,14 +72,14 @@ struct context *context_of_device(CUdevice device);
 void context_break(struct context *context, CUresult error, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* handle.c: handles that are never given twice, so that a dead one is always found out. Lock held. */
-enum kind { STREAM = 1, EVENT, MODULE, FUNCTION, GRAPH };
+enum kind { STREAM = 1, EVENT, MODULE, FUNCTION };
 void *handle_new(enum kind kind, void *object);
 void *handle_object(enum kind kind, const void *handle);
 void handle_drop(const void *handle);
 
 /* stream.c. Lock held. */
 CUresult stream_find(struct context *context, CUstream handle, struct stream **stream);
-/* If the context has failed, or the stream is capturing, `run` is called at once, broken, with the lock held: it must
+/* If the context has failed, `run` is called at once, broken, with the lock held: it must
  * then do no more than free its argument. The line is formatted; an empty one is not logged. */
 CUresult stream_enqueue(struct stream *stream, void (*run)(void *argument, int broken), void *argument, const char *format,
                         ...) __attribute__((format(printf, 4, 5)));

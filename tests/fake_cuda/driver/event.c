@@ -14,7 +14,6 @@ struct event {
     struct context *context;
     unsigned number;
     unsigned flags;
-    bool captured;
     struct mark *last; /* null: never recorded */
 };
 
@@ -124,8 +123,7 @@ CUresult cuEventRecord(CUevent handle, CUstream stream_handle)
         return leave(result);
     if (stream->context != event->context)
         return leave(CUDA_ERROR_INVALID_HANDLE);
-    event->captured = stream->capturing;
-    if (stream->capturing || stream->context->sticky)
+    if (stream->context->sticky)
         return leave(stream->context->sticky);
     struct mark *mark = calloc(1, sizeof *mark);
     if (!mark)
@@ -150,10 +148,7 @@ CUresult cuStreamWaitEvent(CUstream stream_handle, CUevent handle, unsigned int 
         result = stream_find(context, stream_handle, &stream);
     if (result)
         return leave(result);
-    /* Really the stream would join the capture. */
-    if (event->captured != stream->capturing)
-        return leave(CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
-    if (stream->capturing || stream->context->sticky || !event->last)
+    if (stream->context->sticky || !event->last)
         return leave(stream->context->sticky);
     /* Also if it has happened already: the log is then the same. */
     return leave(stream_enqueue(stream, await, step_new(event->last, event->number), "%s", ""));
@@ -166,8 +161,6 @@ CUresult cuEventQuery(CUevent handle)
     CUresult result = find(handle, &context, &event);
     if (result)
         return result;
-    if (event->captured)
-        return leave(CUDA_ERROR_CAPTURED_EVENT);
     if (event->context->sticky)
         return leave(event->context->sticky);
     return leave(event->last && !event->last->done ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS);
@@ -180,8 +173,6 @@ CUresult cuEventSynchronize(CUevent handle)
     CUresult result = find(handle, &context, &event);
     if (result)
         return result;
-    if (event->captured)
-        return leave(CUDA_ERROR_CAPTURED_EVENT);
     struct mark *mark = event->last;
     struct context *owner = event->context;
     if (mark) {

@@ -115,8 +115,7 @@ CUresult stream_enqueue(struct stream *stream, void (*run)(void *argument, int b
                         ...)
 {
     CUresult result = stream->context->sticky;
-    /* A captured operation does not run. */
-    if (result || stream->capturing) {
+    if (result) {
         run(argument, 1);
         return result;
     }
@@ -243,7 +242,7 @@ CUresult cuStreamSynchronize(CUstream handle)
     if (result)
         return result;
     if ((result = stream_find(context, handle, &stream)) == CUDA_SUCCESS)
-        result = stream->capturing ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : stream_wait(stream);
+        result = stream_wait(stream);
     return leave(result);
 }
 
@@ -254,11 +253,20 @@ CUresult cuStreamQuery(CUstream handle)
     CUresult result = enter(&context);
     if (result)
         return result;
-    if ((result = stream_find(context, handle, &stream)) == CUDA_SUCCESS) {
-        if (stream->capturing)
-            result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-        else if (stream->completed < stream->enqueued)
-            result = CUDA_ERROR_NOT_READY;
-    }
+    if ((result = stream_find(context, handle, &stream)) == CUDA_SUCCESS && stream->completed < stream->enqueued)
+        result = CUDA_ERROR_NOT_READY;
+    return leave(result);
+}
+
+/* No stream is ever captured here: what is refused then is the simulated GPU's to show. */
+CUresult cuStreamIsCapturing(CUstream handle, int *status)
+{
+    struct context *context;
+    struct stream *stream;
+    CUresult result = enter(&context);
+    if (result)
+        return result;
+    if ((result = stream_find(context, handle, &stream)) == CUDA_SUCCESS)
+        *status = 0;
     return leave(result);
 }

@@ -61,8 +61,6 @@ EXPORT ncclResult_t ncclCommAbort(ncclComm_t comm);
 EXPORT ncclResult_t ncclCommFinalize(ncclComm_t comm);
 EXPORT ncclResult_t ncclCommDestroy(ncclComm_t comm);
 EXPORT ncclResult_t ncclCommCount(ncclComm_t comm, int *count);
-EXPORT ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank);
-EXPORT ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device);
 EXPORT const char *ncclGetErrorString(ncclResult_t result);
 EXPORT const char *ncclGetLastError(ncclComm_t comm);
 EXPORT ncclResult_t ncclGroupStart(void);

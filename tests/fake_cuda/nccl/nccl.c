@@ -316,29 +316,14 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     return result;
 }
 
-static ncclResult_t tell(ncclComm_t comm, int *to, size_t offset)
+ncclResult_t ncclCommCount(ncclComm_t comm, int *count)
 {
-    if (!to)
+    if (!count)
         return fail(ncclInvalidArgument, "no room for the answer");
     pthread_mutex_lock(&nccl_lock);
     ncclResult_t result = comm_check(comm);
     if (result == ncclSuccess)
-        memcpy(to, (const char *)comm + offset, sizeof *to);
+        *count = comm->size;
     pthread_mutex_unlock(&nccl_lock);
     return result;
-}
-
-ncclResult_t ncclCommCount(ncclComm_t comm, int *count)
-{
-    return tell(comm, count, offsetof(struct ncclComm, size));
-}
-
-ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank)
-{
-    return tell(comm, rank, offsetof(struct ncclComm, rank));
-}
-
-ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device)
-{
-    return tell(comm, device, offsetof(struct ncclComm, device));
 }

@@ -37,21 +37,11 @@ static void contexts_are_needed(void)
     EXPECT(cuCtxGetDevice(&device), CUDA_ERROR_INVALID_CONTEXT);
 }
 
-static void devices_tell(void)
+static void the_driver_tells(void)
 {
-    char name[64];
     int value;
-    size_t bytes;
-    CUuuid uuid;
     const char *text;
     start();
-    OK(cuDeviceGetName(name, sizeof name, 0));
-    CHECK(strstr(name, "Fake"));
-    OK(cuDeviceGetAttribute(&value, 75, 0));
-    EXPECT(value, 8);
-    OK(cuDeviceTotalMem_v2(&bytes, 0));
-    CHECK(bytes == 4ull << 30);
-    OK(cuDeviceGetUuid(&uuid, 0));
     OK(cuDriverGetVersion(&value));
     EXPECT(value, 12040);
     OK(cuGetErrorName(700, &text));
@@ -76,7 +66,7 @@ static void a_child_may_not_go_on(void)
     stream_new();
     pid_t child = fork();
     if (!child)
-        _exit(cuCtxSynchronize());
+        _exit(cuCtxGetStreamPriorityRange(NULL, NULL));
     int status;
     waitpid(child, &status, 0);
     EXPECT(WEXITSTATUS(status), CUDA_ERROR_NOT_INITIALIZED);
@@ -87,34 +77,12 @@ static void memory_ends(void)
     setenv("FAKE_CUDA_MEMORY_BYTES", "1000000", 1);
     start();
     CUdeviceptr a = memory_new(600000), b;
-    size_t unused, total;
     EXPECT(cuMemAlloc_v2(&b, 600000), CUDA_ERROR_OUT_OF_MEMORY);
-    OK(cuMemGetInfo_v2(&unused, &total));
-    CHECK(unused == 400000 && total == 1000000);
     OK(cuMemFree_v2(a));
     b = memory_new(600000);
     CHECK(a != b);
     EXPECT(cuMemFree_v2(a), CUDA_ERROR_INVALID_VALUE);
     EXPECT(cuMemFree_v2(b + 8), CUDA_ERROR_INVALID_VALUE);
-}
-
-static void pointers_tell(void)
-{
-    start();
-    CUdeviceptr device = memory_new(100), base;
-    void *pinned;
-    int value;
-    OK(cuMemHostAlloc(&pinned, 100, 0));
-    OK(cuPointerGetAttribute(&value, 2, device + 5));
-    EXPECT(value, 2);
-    OK(cuPointerGetAttribute(&value, 9, device + 5));
-    EXPECT(value, 0);
-    OK(cuPointerGetAttribute(&base, 11, device + 5));
-    CHECK(base == device);
-    OK(cuPointerGetAttribute(&value, 2, (uintptr_t)pinned));
-    EXPECT(value, 1);
-    EXPECT(cuPointerGetAttribute(&value, 2, (uintptr_t)&value), CUDA_ERROR_INVALID_VALUE);
-    OK(cuMemFreeHost(pinned));
 }
 
 static void the_host_cannot_read_a_device(void)
@@ -136,18 +104,15 @@ static void copies(void)
     start();
     CUstream stream = stream_new();
     unsigned char *host, back[1000];
-    OK(cuMemAllocHost_v2((void **)&host, 1000));
+    OK(cuMemHostAlloc((void **)&host, 1000, 0));
     for (int i = 0; i < 1000; ++i)
         host[i] = (unsigned char)(i * 7);
     CUdeviceptr a = memory_new(1000), b = memory_new(1000);
     OK(cuMemcpyHtoDAsync_v2(a, host, 1000, stream));
     OK(cuMemcpyDtoDAsync_v2(b, a, 1000, stream));
     OK(cuMemsetD8Async(b + 3, 1, 2, stream));
-    OK(cuMemsetD32Async(b + 8, 0x01020304, 2, stream));
-    EXPECT(cuMemsetD32Async(b + 2, 0, 1, stream), CUDA_ERROR_INVALID_VALUE);
     OK(cuMemcpyDtoHAsync_v2(back, b, 1000, stream));
     host[3] = host[4] = 1;
-    memcpy(host + 8, "\4\3\2\1\4\3\2\1", 8);
     CHECK(memcmp(host, back, 1000) == 0);
 }
 
@@ -170,7 +135,6 @@ static void streams_run_beside_the_caller(void)
     occupy(stream, 100);
     OK(cuStreamDestroy_v2(stream));
     EXPECT(cuStreamQuery(stream), CUDA_ERROR_INVALID_HANDLE);
-    OK(cuCtxSynchronize());
 }
 
 static void events_order_streams(void)
@@ -255,7 +219,6 @@ static void use_after_free(void)
     EXPECT(cuEventSynchronize(event), CUDA_ERROR_ILLEGAL_ADDRESS);
     /* Nothing mends it. */
     EXPECT(cuMemAlloc_v2(&memory, 8), CUDA_ERROR_ILLEGAL_ADDRESS);
-    EXPECT(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
     OK(cuDevicePrimaryCtxRelease_v2(0));
 }
 
@@ -268,30 +231,6 @@ static void use_beyond_the_end(void)
     OK(cuStreamSynchronize(stream));
     OK(cuMemsetD8Async(memory + 32, 0, 33, stream));
     EXPECT(cuStreamSynchronize(stream), CUDA_ERROR_ILLEGAL_ADDRESS);
-}
-
-static void captures(void)
-{
-    start();
-    CUstream stream = stream_new();
-    CUdeviceptr memory = memory_of("abc", 4);
-    CUgraph graph;
-    CUevent event;
-    int status;
-    char got[4];
-    OK(cuEventCreate(&event, 0));
-    OK(cuStreamBeginCapture_v2(stream, 0));
-    OK(cuStreamIsCapturing(stream, &status));
-    EXPECT(status, 1);
-    OK(cuMemsetD8Async(memory, 0, 4, stream));
-    OK(cuEventRecord(event, stream));
-    EXPECT(cuEventQuery(event), CUDA_ERROR_CAPTURED_EVENT);
-    EXPECT(cuStreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-    OK(cuStreamEndCapture(stream, &graph));
-    OK(cuGraphDestroy(graph));
-    OK(cuStreamSynchronize(stream));
-    read_back(got, memory, 4);
-    CHECK(strcmp(got, "abc") == 0);
 }
 
 static void *other_thread(void *argument)
@@ -353,11 +292,10 @@ static void the_log_has_the_order(void)
 
 const struct test driver_tests[] = {
     {"contexts_are_needed", contexts_are_needed},
-    {"devices_tell", devices_tell},
+    {"the_driver_tells", the_driver_tells},
     {"initialization_fails_as_asked", initialization_fails_as_asked},
     {"a_child_may_not_go_on", a_child_may_not_go_on},
     {"memory_ends", memory_ends},
-    {"pointers_tell", pointers_tell},
     {"the_host_cannot_read_a_device", the_host_cannot_read_a_device},
     {"copies", copies},
     {"new_memory_is_nan", new_memory_is_nan},
@@ -367,7 +305,6 @@ const struct test driver_tests[] = {
     {"memory_in_the_order_of_streams", memory_in_the_order_of_streams},
     {"use_after_free", use_after_free},
     {"use_beyond_the_end", use_beyond_the_end},
-    {"captures", captures},
     {"threads", threads},
     {"the_log_has_the_order", the_log_has_the_order},
     {NULL, NULL},

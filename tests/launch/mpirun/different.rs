@@ -1,9 +1,9 @@
-//! Ranks that were not started alike: the first difference is named, on all of them, at once.
+//! Ranks that are started with different settings: all of them report the first difference at once.
 
 use super::mpirun_after;
 use crate::support::output::texts;
 
-/// What the ranks of a job that cannot be say, each of which first runs `line`.
+/// Returns the output of a job that cannot start, whose ranks first run `line`.
 fn refusal(line: &str, arguments: &str) -> Option<String> {
     let output = mpirun_after(line, 3, arguments)?;
     let (out, err) = texts(&output);
@@ -25,7 +25,7 @@ fn knobs_that_must_be_the_same_are_compared() {
         ) else {
             return;
         };
-        // Either of the others may be the first to be seen by a rank 0 that they come to one by one.
+        // Rank 0 may receive either of the other ranks first.
         let other = text.replace("512", "256");
         assert!(err.contains(text) || err.contains(&other), "{backend}: {err}");
     }

@@ -1,5 +1,5 @@
-//! MPI is initialized by another library of the process, as mpi4py does it: used if it allows threads, left alone otherwise,
-//! and never finalized.
+//! MPI that another library of the process has initialized, such as mpi4py: Ronde uses it if it
+//! allows threads, and otherwise refuses it; Ronde never finalizes it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use ronde::{Context, ReduceOp};
 use super::{PERMISSIONS, is_there, launcher};
 use crate::support::{Job, Outcome, start_by};
 
-/// Ranks of this test under `mpirun`; none in a rank.
+/// Runs the ranks of this test under `mpirun`; returns `None` in a rank.
 fn ranks(test: &str, ranks: usize, body: impl FnOnce()) -> Option<Vec<Outcome>> {
     let mut env = PERMISSIONS.to_vec();
     env.push(("RONDE_BACKEND", "mpi"));
@@ -41,7 +41,8 @@ fn for_many_threads_it_is_used_and_not_finalized() {
         let universe = universe(Threading::Multiple);
         let world = universe.world();
         let (rank, size) = (world.rank(), world.size());
-        // The other library's own message, which waits while Ronde works: a receive from anybody, of any tag.
+        // Message of the other library, which is pending while Ronde works: a receive from any
+        // rank, with any tag.
         let next = (rank + 1) % size;
         world.process_at_rank(next).send_with_tag(&[7i32, rank], 3);
         for round in 0..2 {
@@ -56,10 +57,10 @@ fn for_many_threads_it_is_used_and_not_finalized() {
         let (message, status) = world.any_process().receive_vec::<i32>();
         let before = (rank + size - 1) % size;
         assert_eq!((&message[..], status.tag()), (&[7, before][..], 3));
-        // The engine's thread has nothing under way that this would take away.
+        // The engine's thread has no operation in flight that this would interrupt.
         drop(universe);
         assert!(is_finalized());
-        // From then on there is no MPI to be had.
+        // MPI cannot be used from here on.
         let error = Context::from_env().err().expect("no MPI").to_string();
         println!("later: {error}");
         std::thread::sleep(Duration::from_millis(50));
@@ -82,7 +83,7 @@ fn for_fewer_threads_it_is_refused_with_the_reason() {
         let universe = universe(Threading::Serialized);
         let error = Context::from_env().err().expect("refused").to_string();
         println!("refused: {error}");
-        // It still works for whom it was initialized.
+        // It still works for the library that initialized it.
         universe.world().barrier();
         drop(universe);
     });

@@ -1,12 +1,14 @@
-//! Every launcher's variables, faked: ranks find each other by them on one host, without MPI; and on several hosts they
-//! need it. MPI is not even initialized on one host, or it would refuse variables without the launcher behind them.
+//! Simulated variables of every launcher: with them, ranks of one host find each other without MPI;
+//! ranks on several hosts need MPI. On one host MPI is not even initialized: it would refuse
+//! variables without their launcher.
 
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::support::output::{stdout, texts};
 use crate::support::program::ronde;
 
-/// What a launcher tells rank `rank` of two, of a job that this test alone has; on hosts of their own or not.
+/// Returns a launcher's variables for rank `rank` of two, in a job of this test alone; on different
+/// hosts if `apart`.
 type Tells = fn(rank: usize, apart: bool) -> Vec<(&'static str, String)>;
 
 const LAUNCHERS: [(&str, Tells); 6] = [
@@ -18,7 +20,7 @@ const LAUNCHERS: [(&str, Tells); 6] = [
     ("torchrun", torchrun),
 ];
 
-/// Local rank and size.
+/// Returns local rank and local size.
 fn local(rank: usize, apart: bool) -> [String; 2] {
     match apart {
         true => ["0".into(), "1".into()],
@@ -96,7 +98,7 @@ fn torchrun(rank: usize, apart: bool) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Starts both ranks as that launcher would; without it, for there is no job of its behind them.
+/// Starts both ranks with a launcher's variables but without the launcher.
 fn start(tells: Tells, apart: bool) -> [Output; 2] {
     let rank = |rank: usize| -> Child {
         let mut command: Command = ronde();
@@ -134,7 +136,7 @@ fn ranks_on_several_hosts_need_the_feature_and_are_told_so() {
     }
 }
 
-/// As above with MPI, which has no launcher of its own behind these variables.
+/// On several hosts with MPI, whose own launcher did not set these variables.
 #[cfg(feature = "mpi")]
 #[test]
 fn ranks_on_several_hosts_that_mpi_has_not_started_are_told_so() {
@@ -147,14 +149,14 @@ fn ranks_on_several_hosts_that_mpi_has_not_started_are_told_so() {
             assert_eq!(output.status.code(), Some(1), "{launcher}: {err}");
             let by_us = err.contains(&format!("this is rank {rank} of 2, MPI ("))
                 && err.contains("says rank 0 of 1: ");
-            // Open MPI itself sees that it runs under srun, and ends the process.
+            // Open MPI itself detects that it runs under srun, and ends the process.
             let by_open_mpi = launcher.starts_with("srun") && err.contains("direct launched using \"srun\"");
             assert!(by_us || by_open_mpi, "{launcher}: {err}");
         }
     }
 }
 
-/// What a shell in an allocation for four has, without srun: it is a job of one.
+/// Variables of a shell in an allocation for four, without srun: it is a job of one process.
 #[test]
 fn a_lone_process_in_an_allocation_is_alone() {
     let mut command = ronde();
@@ -170,7 +172,7 @@ fn a_lone_process_in_an_allocation_is_alone() {
         ]);
     let text = stdout(&command.output().expect("runs"));
     assert!(text.contains("1 rank"), "{text}");
-    // As a batch script, too, where the rank is said to be 0.
+    // Also in a batch script, where the rank is set to 0.
     command.envs([
         ("SLURM_STEP_ID", "4294967291"),
         ("SLURM_PROCID", "0"),
@@ -180,7 +182,7 @@ fn a_lone_process_in_an_allocation_is_alone() {
     assert!(text.contains("1 rank"), "{text}");
 }
 
-/// `prterun` without Open MPI: there is a rank, and a size that only PMIx knows.
+/// Variables of `prterun` without Open MPI: a rank, and a size that only PMIx knows.
 #[test]
 fn a_rank_without_a_size_is_refused() {
     let mut command = ronde();

@@ -1,4 +1,4 @@
-//! A rank that dies under `mpirun`: the job ends, soon and not without a word of who it was.
+//! Ranks that die under `mpirun`: the job ends soon, and the output names the dead rank.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ fn a_killed_rank_ends_the_job_and_is_named() {
             outcome.took
         );
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-        // A survivor may have been faster than mpirun. Open MPI's names the rank and its host, Hydra its own host and a
-        // process, which may be a survivor's that it has killed.
+        // A survivor may report it before mpirun does. Open MPI names the rank and its host, Hydra
+        // its own host and a process, possibly a survivor that it has killed.
         let said = text
             .split_once(" goes")
             .and_then(|(before, _)| before.rsplit_once("process "));
@@ -58,7 +58,8 @@ fn a_killed_rank_ends_the_job_and_is_named() {
     }
 }
 
-/// Open MPI leaves the survivors alive if it is asked to: then they have an error that names the rank and its host.
+/// Open MPI keeps the survivors alive if requested: they get an error that names the rank and its
+/// host.
 #[cfg(feature = "mpi")]
 #[test]
 fn survivors_that_mpirun_lets_live_have_an_error() {
@@ -78,7 +79,8 @@ fn survivors_that_mpirun_lets_live_have_an_error() {
             }
             let reduced = context.allreduce("t", vec![1i32; 1000], ReduceOp::Sum);
             if let Err(failed) = reduced.and_then(|handle| handle.wait()) {
-                // In one write: eprintln! makes several, between which the other survivor's would come.
+                // In one write: eprintln! makes several, and the other survivor's could come
+                // between them.
                 let line = format!("survivor: {}\n", failed.error);
                 return std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("written");
             }
@@ -88,7 +90,7 @@ fn survivors_that_mpirun_lets_live_have_an_error() {
     let outcomes = job.finish();
     let text = &outcomes[0].output;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    // As its process is seen from the same host, or by its silence.
+    // From its process on the same host, or from missing heartbeats.
     let errors = [
         "survivor: rank 1 died".to_owned(),
         format!("survivor: rank 1 on host {host} has been silent for 5 s"),
@@ -112,7 +114,7 @@ fn a_rank_that_does_not_come_is_named() {
     let mut env = PERMISSIONS.to_vec();
     env.extend([("RONDE_BACKEND", "mpi"), ("HOROVOD_START_TIMEOUT", "3")]);
     let job = start_by(Some(&launcher()), test, 3, &env, || {
-        // MPI itself is initialized on all ranks; then one of them goes its own way.
+        // MPI is initialized on all ranks; then one of them does not start Ronde.
         let context = Context::from_env().expect("the job starts");
         let rank = context.rank();
         drop(context);
@@ -126,7 +128,7 @@ fn a_rank_that_does_not_come_is_named() {
     let outcomes = job.finish();
     let text = &outcomes[0].output;
     assert!(!outcomes[0].status.success(), "{text}");
-    // Rank 0 knows who, if it is the first to say something.
+    // Rank 0 names the rank if it is the first to report.
     let says = text.contains("rank 0: rank 1 has not come within 3 s")
         || text.contains("not all ranks have come within 3 s");
     assert!(says, "{text}");

@@ -1,4 +1,4 @@
-//! MPI and the launcher's variables disagree: another MPI's launcher, or none at all.
+//! Contradictions between MPI and the launcher's variables: the launcher of another MPI, or none.
 
 use super::{clean, is_of_mpich, is_there, launcher, mpirun_after};
 use crate::support::output::texts;
@@ -40,7 +40,7 @@ fn the_launcher_of_another_mpi_is_found_out() {
         "{err}"
     );
     assert!(parts.iter().all(|part| err.contains(part)), "{parts:?} in {err}");
-    // On one host, where nobody asked for MPI, it does not matter.
+    // On one host, where MPI was not requested, it does not matter.
     let mut command = clean(other);
     let plain = &BENCH[..5];
     command.args(["-np", "2"]).arg(ronde().get_program()).args(plain);
@@ -74,7 +74,8 @@ fn ranks_without_any_mpirun_are_told_so() {
     }
 }
 
-/// The variables of a step on two nodes, as srun with this MPI's PMI would set them; `$task` is the number of the task.
+/// Variables of a step on two nodes, as srun with this MPI's PMI would set them; `$task` is the
+/// number of the task.
 const STEP: &str = "export SLURM_JOB_ID=$PPID SLURM_STEP_ID=0 SLURM_PROCID=$task SLURM_NTASKS=2 SLURM_STEP_NUM_TASKS=2 \
                     SLURM_LOCALID=0 SLURM_NODEID=$task SLURM_STEP_TASKS_PER_NODE='1(x2)'; \
                     unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK \

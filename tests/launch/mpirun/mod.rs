@@ -1,4 +1,4 @@
-//! Jobs that `mpirun` starts, as a user starts them: with and without the feature `mpi`. Left out where there is no `mpirun`.
+//! Jobs that `mpirun` starts, with and without the feature `mpi`. Skipped if there is no `mpirun`.
 
 mod different;
 #[cfg(feature = "mpi")]
@@ -16,7 +16,7 @@ use std::process::{Command, Output};
 use crate::support::output::{assert_failed, stdout, texts};
 use crate::support::program::ronde;
 
-/// Open MPI as root, with more ranks than cores; MPICH does not ask.
+/// Variables that allow Open MPI as root, with more ranks than cores; MPICH needs none.
 const PERMISSIONS: [(&str, &str); 4] = [
     ("OMPI_ALLOW_RUN_AS_ROOT", "1"),
     ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"),
@@ -24,15 +24,15 @@ const PERMISSIONS: [(&str, &str); 4] = [
     ("OMPI_MCA_hwloc_base_binding_policy", "none"),
 ];
 
-/// A shell's word for the rank that `mpirun` gives a process.
+/// Shell expression for the rank that `mpirun` gives a process.
 const RANK: &str = "${OMPI_COMM_WORLD_RANK:-$PMI_RANK}";
 
-/// The launcher under test.
+/// Returns the launcher under test.
 fn launcher() -> OsString {
     std::env::var_os("TEST_RONDE_MPIRUN").unwrap_or_else(|| "mpirun".into())
 }
 
-/// Whether there is such a program; says so if not.
+/// Whether the program exists; prints a line if not.
 fn is_there(program: impl Into<OsString>) -> bool {
     let program = program.into();
     let found = Command::new(&program).arg("--version").output().is_ok();
@@ -42,14 +42,14 @@ fn is_there(program: impl Into<OsString>) -> bool {
     found
 }
 
-/// Whether this program is built for MPICH, as far as the launcher under test tells.
+/// Whether this program is built for MPICH, as far as the launcher under test shows.
 #[cfg(feature = "mpi")]
 fn is_of_mpich() -> bool {
     let said = Command::new(launcher()).arg("--version").output();
     said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("HYDRA"))
 }
 
-/// A command in an environment without launchers and settings.
+/// Returns a command in an environment without launchers and settings.
 fn clean(program: impl Into<OsString>) -> Command {
     let mut command = Command::new(program.into());
     for (name, value) in ronde().get_envs() {
@@ -60,18 +60,19 @@ fn clean(program: impl Into<OsString>) -> Command {
     command
 }
 
-/// What `mpirun` says of `ranks` ranks of `ronde` with these arguments; none, and a word about it, without `mpirun`.
+/// Runs `mpirun` with `ranks` ranks of `ronde` with these arguments; returns `None`, and prints a
+/// line, without `mpirun`.
 fn mpirun(ranks: usize, arguments: &str, variables: &[(&str, &str)]) -> Option<Output> {
     said_by(ranks, &[], arguments, variables)
 }
 
-/// Likewise, where each rank first runs a line of shell, in which `$rank` is its number.
+/// Runs [`mpirun`], where each rank first runs a line of shell, in which `$rank` is its number.
 fn mpirun_after(line: &str, ranks: usize, arguments: &str) -> Option<Output> {
     let script = format!("rank={RANK}; {line}; exec \"$0\" \"$@\"");
     said_by(ranks, &["sh", "-c", &script], arguments, &[])
 }
 
-/// Likewise, where these words come before `ronde`.
+/// Runs [`mpirun`] with these words before `ronde`.
 fn said_by(ranks: usize, words: &[&str], arguments: &str, variables: &[(&str, &str)]) -> Option<Output> {
     let mut command = clean(launcher());
     command
@@ -210,7 +211,7 @@ fn more_ranks_than_cores_are_explained_before_mpirun_refuses_them() {
     let run = |slots: &[&str]| {
         let mut command = clean(ronde().get_program());
         command.env_remove("OMPI_MCA_rmaps_base_oversubscribe");
-        command.env("OMP_NUM_THREADS", "1"); // or the launcher's note on it names the cores
+        command.env("OMP_NUM_THREADS", "1"); // otherwise the launcher's note on it names the cores
         command
             .args(["run", "--mpi", "-np", &ranks])
             .args(slots)
@@ -245,7 +246,7 @@ fn run_has_the_mpirun_in_the_path_start_ranks_with_their_settings() {
     else {
         return eprintln!("left out: no {}", name.display());
     };
-    // In front of all others, whatever it is called; Hydra looks for its parts beside itself.
+    // First in the path, under any name; Hydra looks for its parts in its own folder.
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("mpirun");
     std::fs::write(&script, format!("#!/bin/sh\nexec {} \"$@\"\n", found.display())).expect("written");

@@ -1,10 +1,10 @@
-//! The end of a job: failures, and that nothing is left behind.
+//! Tests of the end of a job: failures, and processes left behind.
 
 use super::*;
 
 #[test]
 fn the_first_failure_ends_the_job_with_its_code() {
-    // Besides the ranks' own sleep, each leaves one behind, rank 2 too.
+    // In addition to the ranks' own sleep, each rank leaves one behind, rank 2 too.
     let gate = Gate::new();
     let script = "sleep 1000 & echo $$ $!; test $HOROVOD_RANK = 2 && wait_gate && exit 7; sleep 1000; true";
     let mut child = gate.run_script(4, script).spawn().unwrap();

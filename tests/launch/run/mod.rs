@@ -1,4 +1,5 @@
-//! `ronde run` with real processes: places, output, exit codes, signals, and that nothing is left behind.
+//! Tests of `ronde run` with real processes: ranks and hosts, output, exit codes, signals, and
+//! processes left behind.
 
 mod end;
 mod output;
@@ -12,7 +13,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Far more than any of these jobs needs: only a hang reaches it.
+/// Far longer than any of these jobs takes: reached only by a hang.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn ronde(arguments: &[&str]) -> Command {
@@ -26,17 +27,17 @@ fn ronde(arguments: &[&str]) -> Command {
     for name in ["HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "RONDE_JOB_ID"] {
         command.env_remove(name);
     }
-    // Set, as a user may: the launcher then says nothing about it.
+    // Set, as by a user: the launcher then prints no note about it.
     command.env("OMP_NUM_THREADS", "1");
     command
 }
 
-/// Starts `ronde run -np <ranks> -- sh -c <script>`.
+/// Returns the command `ronde run -np <ranks> -- sh -c <script>`.
 fn run_script(ranks: usize, script: &str) -> Command {
     ronde(&["run", "-np", &ranks.to_string(), "--", "sh", "-c", script])
 }
 
-/// Lets a rank go on only when the test says so: `wait_gate` in its script waits for a file.
+/// Blocks ranks until the test opens it: `wait_gate` in a script waits for a file.
 struct Gate(tempfile::TempDir);
 
 impl Gate {
@@ -56,7 +57,7 @@ impl Gate {
     }
 }
 
-/// Waits for the end, reading all output meanwhile.
+/// Waits for the end, and reads all output meanwhile.
 fn finish(mut child: Child) -> Output {
     let read = |pipe: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {

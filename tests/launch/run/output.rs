@@ -1,4 +1,4 @@
-//! The ranks' output: whole, prefixed, in files, live.
+//! Tests of the ranks' output: complete, prefixed, in files, live.
 
 use super::*;
 use ronde_cli::run::LaunchSpec;
@@ -121,8 +121,8 @@ fn a_closed_standard_output_ends_the_job() {
     assert_all_end(&pids);
 }
 
-/// Live output leaves rank 0 the launcher's own standard output, so this test looks at it from outside: it runs itself
-/// again as the launcher.
+/// Live output leaves rank 0 the launcher's own standard output, so this test observes it from
+/// outside: it starts itself again as the launcher.
 #[test]
 fn live_output_is_rank_0s_own() {
     const LAUNCHER: &str = "TEST_RONDE_LIVE_LAUNCHER";

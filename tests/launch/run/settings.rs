@@ -1,4 +1,4 @@
-//! Settings for the ranks, from flags and files, and what is refused.
+//! Tests of the ranks' settings, from flags and files, and of refused ones.
 
 use super::*;
 
@@ -117,7 +117,8 @@ fn accepted_flags_of_horovodrun_change_nothing() {
 fn a_misspelt_variable_is_warned_of_once_by_rank_0() {
     let bench = ["bench", "--model", "many-small", "--steps", "1", "--warmup", "1"];
     let program = env!("CARGO_BIN_EXE_ronde");
-    // The benchmark reads its settings from flags and environment, other ranks from the environment alone.
+    // The benchmark reads its settings from flags and environment, other ranks from the environment
+    // alone.
     for line in [
         [&bench[..], &["-np", "2"]].concat(),
         [&["run", "-np", "2", "--", program], &bench[..]].concat(),
@@ -126,7 +127,7 @@ fn a_misspelt_variable_is_warned_of_once_by_rank_0() {
         command
             .env("HOROVOD_CYCEL_TIME", "5")
             .env("HOROVOD_SPARK_START_TIMEOUT", "9") // Horovod's own
-            .env("HOROVOD_VERSION", "1"); // somebody else's
+            .env("HOROVOD_VERSION", "1"); // of other software
         let outcome = outcome(command);
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         let told: Vec<&str> = outcome
@@ -135,13 +136,13 @@ fn a_misspelt_variable_is_warned_of_once_by_rank_0() {
             .filter(|line| line.contains("no setting"))
             .collect();
         assert_eq!(told.len(), 1, "{line:?}: {}", outcome.stderr);
-        let warning = "[0]: HOROVOD_CYCEL_TIME is no setting of Ronde and has no effect; \
+        let warning = "[0]: HOROVOD_CYCEL_TIME is not a setting of Ronde and has no effect; \
                        did you mean HOROVOD_CYCLE_TIME?";
         assert!(told[0].ends_with(warning), "{told:?}");
     }
 }
 
-/// A file in a folder of its own that holds `text`.
+/// Creates a file that contains `text`, in a folder of its own.
 fn config_file(text: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("horovod.yaml");

@@ -1,4 +1,4 @@
-//! Signals to the launcher.
+//! Tests of signals to the launcher.
 
 use super::*;
 use crate::support::program::by_default;
@@ -38,7 +38,8 @@ fn signals_ignored_from_the_start_stay_ignored() {
         "trap '' HUP CHLD; exec {} run -np 2 -- sh -c",
         env!("CARGO_BIN_EXE_ronde")
     );
-    // The rank sends the hang-up to its launcher, which must go on to see the rank's own exit code.
+    // The rank sends SIGHUP to its launcher, which must continue until it gets the rank's own exit
+    // code.
     let script = "kill -HUP $PPID; sleep 0.1; exit 5";
     command.args(["-c", &format!("{ronde} '{script}'")]);
     let outcome = of(finish(
@@ -58,7 +59,7 @@ fn a_second_signal_kills_at_once() {
     let mut child = by_default("INT", &job).spawn().unwrap();
     let pids = read_pids(&mut child, 2);
     send(&child, "INT");
-    // The first must have been seen, for two of a kind may arrive as one.
+    // The first must have been received: two signals of a kind may arrive as one.
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
@@ -77,7 +78,7 @@ fn a_paused_reader_does_not_keep_the_launcher_from_its_signals() {
         .spawn()
         .unwrap();
     let pids = read_pids(&mut child, 1);
-    // Nobody reads standard output from here on, so the pipe fills and stays full.
+    // Standard output is not read from here on, so the pipe fills and stays full.
     std::thread::sleep(Duration::from_millis(300));
     send(&child, "TERM");
     std::thread::sleep(Duration::from_millis(300));

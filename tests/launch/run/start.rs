@@ -1,4 +1,4 @@
-//! Ranks at their start: places, job, command, standard input.
+//! Tests of the start of ranks: rank and host, job, command, standard input.
 
 use super::*;
 use ronde::internal::identity::MAX_RANKS;

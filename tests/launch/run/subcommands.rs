@@ -1,4 +1,4 @@
-//! The subcommands that only print.
+//! Tests of the subcommands that only print.
 
 use super::*;
 
@@ -71,7 +71,7 @@ fn manual_pages_are_printed_or_written() {
     assert!(refused.stderr.contains("/dev/null/no"), "{}", refused.stderr);
 }
 
-/// What a shell offers after a flag: words where it takes one of a list, files where it takes a file.
+/// Completions of a shell after a flag: words if it takes one of a list, files if it takes a file.
 #[test]
 fn completions_know_words_and_files() {
     let zsh = outcome(ronde(&["completions", "zsh"])).stdout;

@@ -1,8 +1,8 @@
-//! The threads of each rank: `OMP_NUM_THREADS` is set where it is not.
+//! Tests of the ranks' threads: the launcher sets `OMP_NUM_THREADS` if it is not set.
 
 use super::*;
 
-/// The variable's value on two ranks and the launcher's message; `value` is the user's.
+/// Returns the variable's value on two ranks and the launcher's message; `value` is the user's.
 fn seen(value: Option<&str>, flags: &[&str]) -> (Vec<String>, String) {
     let script = "echo ${OMP_NUM_THREADS-unset}";
     let mut command = ronde(&[&["run", "-np", "2"], flags, &["sh", "-c", script]].concat());
@@ -62,6 +62,6 @@ fn one_core_is_one_thread() {
             "echo $OMP_NUM_THREADS",
         ])
         .env_remove("OMP_NUM_THREADS");
-    let Ok(output) = command.output() else { return }; // no taskset
+    let Ok(output) = command.output() else { return }; // `taskset` is not installed
     assert_eq!(String::from_utf8_lossy(&output.stdout), "[0]<stdout>:1\n");
 }

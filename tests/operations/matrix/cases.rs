@@ -1,4 +1,4 @@
-//! The cases of each operation, and what has to come out.
+//! Test cases of each operation, with their expected results.
 
 use std::ops::Range;
 
@@ -9,7 +9,8 @@ use super::part::Part;
 use super::sample::{How, PERIOD, Sample, pool, window};
 use crate::support::Draw;
 
-/// Where the data of tensor `index` begin: elsewhere for each, so that a mix-up shows.
+/// Offset of the data of tensor `index`: different for each, so that a confusion of tensors is
+/// detected.
 fn offset(index: usize) -> usize {
     101 * index
 }
@@ -23,7 +24,8 @@ fn reduced<T: Sample>(pools: &[Vec<T>], how: &How) -> Vec<T> {
     (0..PERIOD).map(|index| T::reduce(&column(index), how)).collect()
 }
 
-/// Which NaN a sum, a product or a factor gives is left open; a minimum or maximum is one of its inputs.
+/// Which NaN a sum, a product or a factor gives is unspecified; a minimum or maximum is one of its
+/// inputs.
 fn any_nan<T: Sample>(how: &How) -> bool {
     let selects = matches!(how.op, ReduceOp::Min | ReduceOp::Max);
     !selects || how.is_scaled() || !T::KEEPS_NAN
@@ -60,13 +62,14 @@ pub(crate) fn broadcast<T: Sample>(bench: &mut Bench<'_>, root: usize, lengths: 
     bench.run("broadcast", &parts);
 }
 
-/// The rows of a reducescatter of `rows` rows that rank `rank` of `size` keeps: the first ranks get one more.
+/// Returns the rows of a reducescatter of `rows` rows that rank `rank` of `size` keeps: the first
+/// ranks get one more.
 fn share(rows: usize, rank: usize, size: usize) -> Range<usize> {
     let start = |rank: usize| rank * (rows / size) + rank.min(rows % size);
     start(rank)..start(rank + 1)
 }
 
-/// `sizes`: rows, and elements in each.
+/// `sizes`: numbers of rows, and of elements in each.
 pub(crate) fn reducescatter<T: Sample>(bench: &mut Bench<'_>, how: How, sizes: &[(usize, usize)]) {
     let pools = pools::<T>(bench);
     let reduced = reduced(&pools, &how);
@@ -86,7 +89,7 @@ pub(crate) fn reducescatter<T: Sample>(bench: &mut Bench<'_>, how: How, sizes: &
     bench.run(&format!("reducescatter.{}.{}", sizes.len(), how.op), &parts);
 }
 
-/// `cases`: the dimensions of a row, and the rows of each rank.
+/// `cases`: the dimensions of a row, and the number of rows of each rank.
 fn allgather<T: Sample>(bench: &mut Bench<'_>, cases: &[(&[usize], Vec<usize>)]) {
     let pools = pools::<T>(bench);
     let part = |(index, (inner, rows)): (usize, &(&[usize], Vec<usize>))| {
@@ -120,7 +123,7 @@ pub(crate) fn allgather_small<T: Sample>(bench: &mut Bench<'_>) {
     allgather::<T>(bench, &cases);
 }
 
-/// The last rank brings `lengths`, the others little or nothing.
+/// The last rank contributes `lengths`, the others little or nothing.
 pub(crate) fn allgather_large<T: Sample>(bench: &mut Bench<'_>, lengths: &[usize]) {
     let last = bench.size() - 1;
     let rows = |&length: &usize| -> (&[usize], Vec<usize>) {
@@ -131,11 +134,11 @@ pub(crate) fn allgather_large<T: Sample>(bench: &mut Bench<'_>, lengths: &[usize
     allgather::<T>(bench, &cases);
 }
 
-/// Rows from each rank to each, and elements of a row.
+/// Number of rows from each rank to each, and elements of a row.
 struct Exchange {
     inner: usize,
     rows: Vec<Vec<usize>>,
-    /// The splits are even and left out.
+    /// Whether the splits are even and not passed.
     implied: bool,
 }
 
@@ -145,7 +148,7 @@ fn alltoall<T: Sample>(bench: &mut Bench<'_>, cases: &[Exchange]) {
         let Exchange { inner, rows, .. } = case;
         let sent = |from: usize| rows[from].iter().sum::<usize>();
         let received: Vec<usize> = rows.iter().map(|to| to[bench.rank]).collect();
-        // From each rank what lies after what it sends to the ranks before this one.
+        // From each rank, the data after those that it sends to the ranks before this one.
         let of = |from: usize| {
             let before: usize = rows[from][..bench.rank].iter().sum();
             window(
@@ -174,7 +177,7 @@ fn alltoall<T: Sample>(bench: &mut Bench<'_>, cases: &[Exchange]) {
     bench.run("alltoall", &parts);
 }
 
-/// `rows(from, to)` for all ranks.
+/// Returns the exchange with `rows(from, to)` for all ranks.
 fn exchange(size: usize, inner: usize, mut rows: impl FnMut(usize, usize) -> usize) -> Exchange {
     let rows = (0..size).map(|from| (0..size).map(|to| rows(from, to)).collect());
     Exchange {
@@ -204,7 +207,7 @@ pub(crate) fn alltoall_small<T: Sample>(bench: &mut Bench<'_>) {
     alltoall::<T>(bench, &cases);
 }
 
-/// Every rank sends `lengths` to the next and a little to all.
+/// Every rank sends `lengths` to the next one and a little to all.
 pub(crate) fn alltoall_large<T: Sample>(bench: &mut Bench<'_>, lengths: &[usize]) {
     let size = bench.size();
     let case = |&length: &usize| {

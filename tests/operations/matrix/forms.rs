@@ -1,4 +1,4 @@
-//! The ways to submit: each case goes through all of them and must come out with the same bits.
+//! Forms of submission: each case is submitted in all of them and must give the same bits.
 
 #![allow(unsafe_code)] // submits the test's own buffers
 
@@ -12,16 +12,16 @@ use ronde::{
 use super::part::Part;
 use super::sample::{Sample, bytes};
 
-/// How many of the ways to try.
+/// Number of forms to test.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Forms {
     All,
-    /// At once, alone and raw: fused and not, in place and not.
+    /// All at once, one after another, and as raw memory: fused and not, in place and not.
     Few,
     AtOnce,
 }
 
-/// A context, and a number for all results on this rank.
+/// Context, and a hash of all results on this rank.
 pub(crate) struct Bench<'c> {
     pub(crate) set: &'c ProcessSet,
     pub(crate) rank: usize,
@@ -43,7 +43,8 @@ impl<'c> Bench<'c> {
         self.set.size()
     }
 
-    /// Submits `parts`, of one operation, in every way; those on one place also in place.
+    /// Submits `parts`, of one operation, in every form; in place if input and output have the same
+    /// size.
     pub(crate) fn run<T: Sample>(&mut self, what: &str, parts: &[Part<'_, T>]) {
         let what = format!("{what}.{}", T::DTYPE);
         let in_place = matches!(
@@ -184,7 +185,7 @@ impl<'c> Bench<'c> {
         outputs
     }
 
-    /// From one place to another.
+    /// From one buffer to another.
     fn raw<T: Sample>(&self, what: &str, parts: &[Part<'_, T>]) -> Vec<Vec<T>> {
         let mut outputs: Vec<Vec<T>> = parts.iter().map(Part::room).collect();
         let submit = |(index, (part, output)): (usize, (&Part<'_, T>, &mut Vec<T>))| -> RawHandle {
@@ -200,8 +201,8 @@ impl<'c> Bench<'c> {
                     bytes: size_of_val(&output[..]),
                 },
             };
-            // SAFETY: the vectors live until all handles have been waited for, below, and nobody touches them; a
-            // failed submission ends the process's test.
+            // SAFETY: the vectors live until all handles have been waited for, below, and are not
+            // accessed; a failed submission ends the process's test.
             unsafe { self.set.submit(&part.operation, &tensor) }.expect("submitted")
         };
         let handles: Vec<RawHandle> = parts.iter().zip(&mut outputs).enumerate().map(submit).collect();
@@ -211,7 +212,7 @@ impl<'c> Bench<'c> {
     }
 }
 
-/// Waits for each before the next is submitted, or after all are.
+/// Waits for each submission before the next one, or after all of them.
 fn collect<H, R>(handles: impl Iterator<Item = H>, at_once: bool, wait: impl Fn(H) -> R) -> Vec<R> {
     if at_once {
         let handles: Vec<H> = handles.collect();
@@ -227,7 +228,7 @@ fn wait_lent(handles: Vec<Result<ScopedHandle<'_>, Error>>) {
     }
 }
 
-/// The elements, after a look at what came with them.
+/// Returns the elements, after a check of shapes and splits.
 fn unpack<T: Sample>(parts: &[Part<'_, T>], results: Vec<Gathered<Vec<T>>>) -> Vec<Vec<T>> {
     let unpack = |(part, result): (&Part<'_, T>, Gathered<Vec<T>>)| {
         assert_eq!(

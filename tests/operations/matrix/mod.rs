@@ -1,14 +1,14 @@
-//! One table: operation × element type × ranks (1, 2, 3, 5, 8) × size × fused or not × in place or not, by exact
-//! equality with a sequential reference.
+//! Matrix of all operations: operation × element type × ranks (1, 2, 3, 5, 8) × size × fused or not
+//! × in place or not, compared exactly with a sequential reference.
 //!
-//! Sizes are 0, 1, a prime number of elements, a chunk of the shared-memory ring and one element less and more, and
-//! several chunks. Cut from the cross product, for time: sizes from a chunk on are for the three widest element types,
-//! one reduction each, submitted all at once, one after another and as raw memory; the roots of a broadcast take turns,
-//! but for f32, where each is tried at each small size; 64 ranks run a step of small tensors and one of each other
-//! operation.
+//! Sizes are 0, 1, a prime number of elements, a chunk of the shared-memory ring and one element
+//! less and more, and several chunks. Reduced for time: sizes from a chunk on are for the three
+//! widest element types, with one reduction each, submitted all at once, one after another and as
+//! raw memory; the roots of a broadcast alternate, but for f32 each is tested at each small size;
+//! 64 ranks run a step of small tensors and one of each other operation.
 //!
-//! Every other case is submitted all at once, as a group, one after another, as borrowed slices and as raw memory; and
-//! all at once in a job without fusion. All of that must give the same bits.
+//! Every other case is submitted all at once, as a group, one after another, as borrowed slices and
+//! as raw memory; and all at once in a job without fusion. All of them must give the same bits.
 
 mod cases;
 mod forms;

@@ -1,23 +1,24 @@
-//! One tensor of a case, wherever it lies.
+//! Tensor of a test case, in any memory.
 
 use ronde::{Operation, Reduce, ReduceOp};
 
-/// A tensor and what has to become of it.
+/// Tensor and its expected result.
 pub(crate) struct Part<'a, T> {
     pub(crate) operation: Operation<'a>,
     pub(crate) input: Vec<T>,
     pub(crate) shape: Vec<usize>,
     pub(crate) expected: Vec<T>,
     pub(crate) expected_shape: Vec<usize>,
-    /// Alltoall: the rows received from each rank.
+    /// Alltoall: the number of rows received from each rank.
     pub(crate) expected_splits: Vec<usize>,
-    /// Whether it is left open which NaN comes out. (On a GPU it always is.)
+    /// Whether it is unspecified which NaN results. (On a GPU it always is.)
     #[allow(dead_code, reason = "see there")]
     pub(crate) any_nan: bool,
 }
 
 impl<T: Copy> Part<'_, T> {
-    /// How elements are combined, with the factors before and after; none if they are not.
+    /// Returns the reduction with the factors before and after it; `None` if the operation does not
+    /// reduce.
     pub(crate) fn reduction(&self) -> Option<(ReduceOp, f64, f64)> {
         match self.operation {
             Operation::Allreduce {
@@ -34,13 +35,13 @@ impl<T: Copy> Part<'_, T> {
         }
     }
 
-    /// The same as options.
+    /// Returns the reduction as options.
     pub(crate) fn reduce(&self) -> Reduce {
         let (op, prescale, postscale) = self.reduction().expect("a reduction");
         Reduce::from(op).prescale(prescale).postscale(postscale)
     }
 
-    /// Elements for the result to overwrite: as many, and others.
+    /// Returns an output buffer with other elements, which the result overwrites.
     pub(crate) fn room(&self) -> Vec<T> {
         self.expected.iter().rev().copied().collect()
     }

@@ -1,4 +1,5 @@
-//! Test data of every element type, and what a reduction of it has to give: one element at a time, in rank order.
+//! Test data of every element type, and the reference of a reduction: one element at a time, in
+//! rank order.
 
 #![allow(unsafe_code)] // elements as bytes
 
@@ -7,10 +8,10 @@ use ronde::{Dtype, Element, Operation, ReduceOp};
 
 use crate::support::Draw;
 
-/// Elements after which a rank's data repeat: a prime, so that no chunk's length is a multiple of it.
+/// Period of a rank's data: a prime, so that no chunk's length is a multiple of it.
 pub(crate) const PERIOD: usize = 1021;
 
-/// A reduction.
+/// Reduction with its scale factors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct How {
     pub(crate) op: ReduceOp,
@@ -27,7 +28,7 @@ impl How {
         }
     }
 
-    /// All five operations, and some with factors.
+    /// Returns all five operations, and some with factors.
     pub(crate) fn all() -> Vec<Self> {
         let scaled = |op, prescale, postscale| Self {
             op,
@@ -78,35 +79,35 @@ impl How {
     }
 }
 
-/// An element type under test.
+/// Element type under test.
 pub(crate) trait Sample: Element + PartialEq + std::fmt::Debug {
-    /// A value: of arbitrary bits, special or moderate, by its place.
+    /// Returns a value that is arbitrary bits, special or moderate, depending on its position.
     fn draw(draw: &mut Draw, index: usize) -> Self;
-    /// The ranks' elements, in rank order, combined.
+    /// Combines the ranks' elements, in rank order.
     fn reduce(column: &[Self], how: &How) -> Self;
-    /// Whether it is not a number.
+    /// Whether the value is NaN.
     fn is_nan(self) -> bool;
-    /// Whether a NaN keeps its bits under minimum and maximum: not where it travels through f32.
+    /// Whether a NaN keeps its bits in a minimum or maximum: not if it is converted to f32.
     const KEEPS_NAN: bool = true;
 }
 
-/// The bytes of `elements`.
+/// Returns the bytes of `elements`.
 pub(crate) fn bytes<T: Element>(elements: &[T]) -> &[u8] {
-    // SAFETY: the same memory, for as long; no element type has padding.
+    // SAFETY: the same memory with the same lifetime; no element type has padding.
     unsafe { std::slice::from_raw_parts(elements.as_ptr().cast(), size_of_val(elements)) }
 }
 
-/// What rank `rank` has, [`PERIOD`] elements.
+/// Returns the data of rank `rank`, [`PERIOD`] elements.
 pub(crate) fn pool<T: Sample>(rank: usize) -> Vec<T> {
     let seed = (rank as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ ((T::DTYPE as u64) << 17);
     let mut draw = Draw(seed);
     for _ in 0..20 {
-        draw.next(); // similar seeds begin alike
+        draw.next(); // the first numbers of similar seeds are similar
     }
     (0..PERIOD).map(|index| T::draw(&mut draw, index)).collect()
 }
 
-/// `length` elements of `period` repeated for ever, from `offset` on.
+/// Returns `length` elements of `period`, repeated, from `offset` on.
 pub(crate) fn window<T: Copy>(period: &[T], offset: usize, length: usize) -> Vec<T> {
     let mut window = Vec::with_capacity(length);
     let mut start = offset % PERIOD;
@@ -118,12 +119,13 @@ pub(crate) fn window<T: Copy>(period: &[T], offset: usize, length: usize) -> Vec
     window
 }
 
-/// A number of moderate size and a fraction of four bits, so that sums in narrow types round.
+/// Draws a number of moderate size with a fraction of four bits, so that sums in narrow types are
+/// rounded.
 fn moderate(draw: &mut Draw) -> f64 {
     draw.below(1 << 12) as f64 / 16.0 - 128.0
 }
 
-/// Values that reductions must not lose: the two zeros against each other, infinities and NaN.
+/// Draws a value that reductions must preserve: both zeros, infinities and NaN.
 fn special(draw: &mut Draw, index: usize) -> f64 {
     let zeros = [0.0, -0.0];
     let all = [-0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0];
@@ -157,7 +159,7 @@ macro_rules! float {
                 let combined = scaled.reduce(|a, b| match how.op {
                     ReduceOp::Sum | ReduceOp::Average => a + b,
                     ReduceOp::Product => a * b,
-                    // NaN as soon as there is one; the first of equals.
+                    // NaN if there is one; the first of equal values.
                     ReduceOp::Min => take_if(!a.is_nan() && (b < a || b.is_nan()), a, b),
                     ReduceOp::Max => take_if(!a.is_nan() && (b > a || b.is_nan()), a, b),
                 });
@@ -234,7 +236,7 @@ macro_rules! integer {
 integer!(u8, i8, i16, i32, i64);
 
 impl Sample for bool {
-    /// Mostly false or mostly true, so that OR and AND of several ranks have something to tell apart.
+    /// Mostly false or mostly true, so that OR and AND of several ranks give different results.
     fn draw(draw: &mut Draw, index: usize) -> Self {
         (draw.below(5) == 0) == (index % 4 < 2)
     }

@@ -1,4 +1,4 @@
-//! What is no timeline, damaged, or cannot be written.
+//! Input that is not a timeline or is damaged, and outputs that cannot be written.
 
 use std::fs;
 use std::io::Write;
@@ -9,7 +9,7 @@ use super::trace::Job;
 use super::*;
 
 #[test]
-fn what_is_no_trace_is_called_by_its_name() {
+fn a_file_that_is_not_a_trace_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     fs::create_dir(folder.path().join("nothing")).unwrap();
     let cases: [(&str, &[u8], &str); 5] = [
@@ -58,7 +58,7 @@ fn a_damaged_number_of_ranks_takes_no_memory() {
     let text = job.ronde(0).replacen("\"size\": 2,", "\"size\": 65536,", 1);
     assert!(text.contains("65536"), "{}", &text[..500]);
     fs::write(folder.path().join("t.json"), text).unwrap();
-    // A time for each rank of each operation would be 10 GB.
+    // A time for each rank of each operation would need 10 GB.
     let limited = "ulimit -v 2000000; exec \"$0\" timeline t.json";
     let mut shell = Command::new("sh");
     shell.args(["-c", limited, env!("CARGO_BIN_EXE_ronde")]);
@@ -79,7 +79,7 @@ fn a_damaged_file_is_read_as_far_as_it_goes() {
     let steps = report["steps"].as_array().unwrap().len();
     assert!((5..=7).contains(&steps), "{steps}");
 
-    // With JSON on standard output, what is wrong is said on standard error.
+    // With JSON on standard output, problems are reported on standard error.
     let output = timeline(folder.path(), &["cut.json", "--json", "-"]);
     let (out, err) = texts(&output);
     assert!(serde_json::from_str::<Value>(&out).is_ok());
@@ -114,7 +114,7 @@ fn gzip(bytes: &[u8]) -> Option<Vec<u8>> {
         .stdout(Stdio::piped())
         .spawn()
         .ok()?;
-    // What it writes fits a pipe: no need to read meanwhile.
+    // Its output fits a pipe and need not be read meanwhile.
     child.stdin.take()?.write_all(bytes).ok()?;
     Some(child.wait_with_output().ok()?.stdout)
 }
@@ -142,7 +142,7 @@ fn an_output_that_cannot_be_written_is_refused_before_the_work() {
     assert_fails(&twice, 2, &["./x is to be written twice"]);
     let twice = timeline(folder.path(), &["t.json", "--json", "-", "--csv", "-"]);
     assert_fails(&twice, 2, &["- is to be written twice"]);
-    // Nothing is left behind, and nothing was touched.
+    // No file is left behind or changed.
     let entries = fs::read_dir(folder.path()).unwrap();
     assert_eq!(entries.count(), 2);
     let kept = fs::read_to_string(folder.path().join("t.json")).unwrap();
@@ -150,7 +150,7 @@ fn an_output_that_cannot_be_written_is_refused_before_the_work() {
 }
 
 #[test]
-fn a_full_disk_is_said_without_names_that_nobody_gave() {
+fn a_full_disk_is_reported_without_temporary_names() {
     let folder = tempfile::tempdir().unwrap();
     Job::default().record(folder.path());
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -170,7 +170,7 @@ fn a_pipe_is_read_but_not_merged() {
     let pipe = folder.path().join("pipe");
     let made = std::process::Command::new("mkfifo").arg(&pipe).status();
     assert!(made.unwrap().success());
-    // Refused before anything is read: nobody writes here.
+    // Refused before any reading: the pipe has no writer.
     let output = timeline(folder.path(), &["pipe", "--merge", "m.json"]);
     assert_fails(&output, 2, &["--merge reads its inputs twice", "pipe"]);
     let writer = std::thread::spawn(move || fs::write(pipe, job.ronde(0)).unwrap());
@@ -198,7 +198,7 @@ fn a_file_that_may_not_be_written_is_left_alone() {
 }
 
 #[test]
-fn what_needs_events_cannot_be_made_of_a_report() {
+fn outputs_that_need_events_are_refused_for_a_report() {
     let folder = tempfile::tempdir().unwrap();
     Job::default().record(folder.path());
     stdout(&timeline(folder.path(), &["t.json", "--json", "r.json"]));
@@ -215,7 +215,7 @@ fn a_profile_of_tensors_without_sizes_is_refused() {
     fs::write(folder.path().join("t.json"), sizeless).unwrap();
     let output = timeline(folder.path(), &["t.json", "--profile", "p.json"]);
     assert_fails(&output, 1, &["no profile", "`grad.0`", "type is not in the file"]);
-    // What could be found out was shown first.
+    // The report was printed before the error.
     assert!(!output.stdout.is_empty());
     assert!(!folder.path().join("p.json").exists());
 }

@@ -1,4 +1,4 @@
-//! Two runs beside each other, and a series of them.
+//! Comparisons of two runs, and of a series of runs.
 
 use super::trace::Job;
 use super::*;
@@ -15,10 +15,11 @@ fn two_runs_are_compared_in_any_form() {
     stdout(&timeline(folder.path(), &["b", "--json", "b.json"]));
     let text = stdout(&timeline(folder.path(), &["--compare", "a", "b"]));
     assert!(
-        text.contains("20.00") && text.contains("30.00") && text.contains("+50 %"),
+        text.contains("20.00") && text.contains("30.00") && text.contains("+50.0 %"),
         "{text}"
     );
-    // A report says the same as the files it was made of, and so do the files one by one.
+    // A report gives the same comparison as the files that it was made from, and as the single
+    // files.
     let of_report = stdout(&timeline(folder.path(), &["--compare", "a", "b.json"]));
     assert_eq!(of_report, text);
     let one_by_one = [
@@ -87,7 +88,7 @@ fn a_series_of_timelines_and_benchmarks() {
         .lines()
         .filter(|line| line.starts_with("   ") && line.contains(".json"))
         .collect();
-    // In order of ranks, whatever the order they came in.
+    // In order of ranks, not of the arguments.
     assert!(
         rows[0].contains("bench1.json") && rows[1].contains("bench2.json"),
         "{text}"

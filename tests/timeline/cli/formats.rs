@@ -1,4 +1,4 @@
-//! The timelines in `tests/fixtures`.
+//! Reports on the timelines in `tests/fixtures`.
 
 use super::outputs::check_format;
 use super::*;
@@ -10,7 +10,7 @@ fn horovods_timeline_of_four_ranks() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = [path.to_str().unwrap(), "--json", "r.json", "--merge", "m.json"];
     let text = stdout(&timeline(folder.path(), &arguments));
-    for part in ["Where a step's time goes", "MPI_ALLREDUCE"] {
+    for part in ["Parts of a step", "MPI_ALLREDUCE"] {
         assert!(text.contains(part), "{part} in: {text}");
     }
     let report = json(&folder.path().join("r.json"));
@@ -18,7 +18,7 @@ fn horovods_timeline_of_four_ranks() {
     let merged = json(&folder.path().join("m.json"));
     let events = merged["traceEvents"].as_array().unwrap();
     check_format(events);
-    // As many bars as the file's text has beginnings; what has not ended where the file does is no bar.
+    // As many bars as the file has begin events; a bar without an end is not counted.
     let file = std::fs::read_to_string(&path).unwrap();
     for name in ["MPI_ALLREDUCE", "MEMCPY_IN_FUSION_BUFFER", "ALLREDUCE"] {
         let bar = |event: &&Value| event["ph"] == "X" && event["name"] == name;

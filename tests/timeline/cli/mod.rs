@@ -1,4 +1,4 @@
-//! `ronde timeline` as a user calls it, on files that the tests write and on fixtures.
+//! Tests of the command `ronde timeline`, on files that the tests write and on fixtures.
 
 mod bad_input;
 mod comparisons;
@@ -18,7 +18,7 @@ fn timeline(folder: &Path, arguments: &[&str]) -> Output {
     ronde(folder).arg("timeline").args(arguments).output().unwrap()
 }
 
-/// The program, in an environment without launchers and settings.
+/// Returns a command of the program, in an environment without launchers and settings.
 fn ronde(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
     command
@@ -29,7 +29,7 @@ fn ronde(folder: &Path) -> Command {
     command
 }
 
-/// Asserts the exit code, that the message is one or two lines, and that it holds all `parts`.
+/// Asserts the exit code, that the message is one or two lines, and that it contains all `parts`.
 fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
     let err = assert_failed(output, code, parts);
     assert!(err.starts_with("ronde: timeline: "), "{err}");

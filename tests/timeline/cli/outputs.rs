@@ -1,4 +1,4 @@
-//! Profile and merged trace.
+//! Tests of the profile and the merged trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::OpenOptionsExt;
@@ -72,7 +72,8 @@ fn ranks_are_merged_on_one_clock() {
     let events = merged["traceEvents"].as_array().unwrap();
     check_format(events);
 
-    // Every bar of both files: negotiation, operation and activity of 4 tensors in 12 steps on 2 ranks.
+    // Every bar of both files: negotiation, operation and activity of 4 tensors in 12 steps on 2
+    // ranks.
     let bars: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
     assert_eq!(bars.len(), 3 * 4 * 12 * 2);
     let of = |name: &str, pid: u64| -> Vec<(String, f64)> {
@@ -84,7 +85,8 @@ fn ranks_are_merged_on_one_clock() {
         of.sort_by(|left, right| left.1.total_cmp(&right.1));
         of
     };
-    // A tensor moves at the same time on both ranks, though rank 1 began to count later.
+    // A tensor's operation has the same time on both ranks, although the zero of rank 1's file is
+    // later.
     let (here, there) = (of("ALLREDUCE", 0), of("ALLREDUCE", 1));
     assert_eq!(here.len(), 48);
     assert_eq!(here, there);
@@ -116,11 +118,11 @@ fn ranks_are_merged_on_one_clock() {
     );
     assert_eq!([instants("STEP", 0), instants("STEP", 1)], [12, 12]);
 
-    // It is for viewers: the analysis wants the files it was made of.
+    // The merged trace is for viewers: the analysis needs the original files.
     assert_fails(&timeline(folder.path(), &["m.json"]), 1, &["m.json"]);
 }
 
-/// The name of an event's thread.
+/// Returns the name of an event's thread.
 fn thread(events: &[Value], of: &Value) -> String {
     let named = |event: &&Value| {
         event["name"] == "thread_name" && event["pid"] == of["pid"] && event["tid"] == of["tid"]
@@ -129,7 +131,8 @@ fn thread(events: &[Value], of: &Value) -> String {
     event["args"]["name"].as_str().unwrap().to_owned()
 }
 
-/// What a viewer expects of a trace: fields of the right type, processes and threads with names, bars that nest.
+/// Checks the format that viewers expect: fields of the right type, processes and threads with
+/// names, nested bars.
 pub(crate) fn check_format(events: &[Value]) {
     let (mut processes, mut threads) = (BTreeSet::new(), BTreeSet::new());
     let mut bars: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
@@ -157,9 +160,9 @@ pub(crate) fn check_format(events: &[Value]) {
         .for_each(|(thread, bars)| check_nesting(thread, bars));
 }
 
-/// No two bars of a thread overlap, but that one lies in the other.
+/// Checks that two bars of a thread overlap only if one contains the other.
 fn check_nesting(thread: (u64, u64), mut bars: Vec<(f64, f64)>) {
-    // Microseconds with three decimals do not add up to the last bit.
+    // Sums of microseconds with three decimals have rounding errors.
     const ROUNDING_US: f64 = 0.0015;
     bars.sort_by(|left, right| left.0.total_cmp(&right.0).then(right.1.total_cmp(&left.1)));
     let mut open: Vec<f64> = Vec::new();
@@ -185,7 +188,8 @@ fn ctrl_c_leaves_nothing_behind() {
         let mut command = ronde(folder.path());
         command.args(["timeline", "pipe", "--json", "o.json", "--html", "o.html"]);
         let mut child = by_default("INT,TERM", &command).spawn().unwrap();
-        // The outputs are made first; then it waits for the pipe, which cannot be opened before.
+        // The outputs are created first; then the program waits for the pipe, which cannot be
+        // opened before.
         let mut options = std::fs::OpenOptions::new();
         options.write(true).custom_flags(libc::O_NONBLOCK);
         let writer = until(|| options.open(&pipe).ok());

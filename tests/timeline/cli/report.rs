@@ -1,4 +1,4 @@
-//! The report as text, JSON, CSV and HTML.
+//! Tests of the report as text, JSON, CSV and HTML.
 
 use std::process::Stdio;
 
@@ -15,9 +15,9 @@ fn a_run_of_two_ranks_as_text() {
         "Ronde, rank 0, 2023-11-14T22:13:20.000Z:",
         "t.rank1.json",
         "12 steps on rank 0 of 2",
-        "Where a step's time goes",
-        "Who is late",
-        "How tensors travel together",
+        "Parts of a step",
+        "Stragglers",
+        "Tensor fusion",
         "fusion threshold 128 MiB",
         "SHM_ALLREDUCE",
         "grad.3",
@@ -25,7 +25,7 @@ fn a_run_of_two_ranks_as_text() {
         assert!(text.contains(part), "{part} in: {text}");
     }
     assert!(!text.contains('\x1b'), "{text}");
-    // The folder is the same run.
+    // The folder gives the same report as its files.
     let of_folder = stdout(&timeline(folder.path(), &["."]));
     let behind_files = |text: &str| text.split_once("\n\n").map(|(_, rest)| rest.to_owned());
     assert_eq!(behind_files(&of_folder), behind_files(&text));
@@ -108,7 +108,7 @@ fn the_page_is_one_file() {
 fn tables_are_as_long_as_asked_for() {
     let folder = tempfile::tempdir().unwrap();
     Job::default().record(folder.path());
-    // In the table of what takes long.
+    // In the table of the longest operations.
     let rows = |arguments: &[&str]| {
         let text = stdout(&timeline(folder.path(), arguments));
         text.lines()
@@ -138,7 +138,7 @@ fn a_window_of_steps_is_looked_at_alone() {
     assert_eq!(indices, [3, 4, 5, 6]);
     assert_eq!(report["steady"]["first_step"], 3);
     assert_eq!(report["steady"]["steps"], 4);
-    // Four tensors in each, all of them known on both ranks.
+    // Four tensors in each step, all of them known on both ranks.
     assert_eq!(report["stragglers"]["operations"], 16);
     assert_eq!(json("..")["steps"].as_array().unwrap().len(), 12);
 

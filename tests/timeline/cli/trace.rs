@@ -1,34 +1,35 @@
-//! Timelines of a small job whose truth is known.
+//! Timelines of a small job with known times.
 //!
-//! A step takes `step_us`: the tensors become ready one after the other, `GAP_US` apart; on the last rank `late_us` later.
-//! Each is negotiated until that rank has it, waits `CYCLE_US`, and moves for `MOVE_US` on its own.
+//! A step takes `step_us`: the tensors become ready one after the other, `GAP_US` apart; on the
+//! last rank `late_us` later. The negotiation of each lasts until that rank has it ready; then it
+//! waits `CYCLE_US`, and its operation takes `MOVE_US`, without overlap.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// Between the ready times of two tensors.
+/// Time between two tensors becoming ready.
 pub(crate) const GAP_US: i64 = 2000;
 
-/// From ready everywhere until it moves.
+/// Time from ready on all ranks to the start of the operation.
 pub(crate) const CYCLE_US: i64 = 300;
 
-/// How long it moves.
+/// Duration of the operation.
 pub(crate) const MOVE_US: i64 = 1000;
 
 /// Elements of every tensor, `float32`.
 pub(crate) const ELEMENTS: u64 = 250_000;
 
-/// A job.
+/// Job of a few steps.
 #[derive(Clone, Copy)]
 pub(crate) struct Job {
     pub(crate) ranks: u32,
     pub(crate) steps: i64,
     pub(crate) tensors: i64,
-    /// From the beginning of a step to that of the next.
+    /// Time from the start of a step to that of the next one.
     pub(crate) step_us: i64,
-    /// How much later than rank 0 the last rank is.
+    /// Delay of the last rank relative to rank 0.
     pub(crate) late_us: i64,
-    /// How much later than rank 0 the other ranks began to count.
+    /// Time between the zero of rank 0's file and those of the other ranks.
     pub(crate) zero_us: i64,
 }
 
@@ -46,7 +47,7 @@ impl Default for Job {
 }
 
 impl Job {
-    /// The file of a rank, as Ronde writes it.
+    /// Returns the file of a rank, as Ronde writes it.
     pub(crate) fn ronde(&self, rank: u32) -> String {
         let zero_us = if rank == 0 { 0 } else { self.zero_us };
         let mut text = format!(

@@ -1,19 +1,19 @@
-//! Jobs that are slow for a reason that was planted: the analysis names it and says what it costs. `scripts/test` runs them
-//! on the release build.
+//! Jobs that are slow for a known reason: the analysis must name the reason and its cost.
+//! `scripts/test` runs them on the release build.
 
 use super::*;
 
-/// A backward pass that covers part of what the link needs.
+/// Backward pass that covers a part of the time that the link needs.
 const JOB: &str = "--steps 40 --compute-ms 30 --link 200,2.5";
 
-/// Runs `attempt` up to three times: on a busy machine a job may be slow for a reason that nobody planted, and the
-/// analysis then says, rightly, that it cannot tell.
+/// Runs `attempt` up to three times: on a busy machine a job may be slow for another reason, and
+/// the analysis then correctly reports no cause.
 fn find(mut attempt: impl FnMut() -> Result<(), String>) {
     let outcomes: Vec<String> = (0..3).map_while(|_| attempt().err()).collect();
     assert!(outcomes.len() < 3, "{outcomes:#?}");
 }
 
-/// `Ok` if `holds`; else `found`, to be shown.
+/// Returns `Ok` if `holds`; else an error that shows `found`.
 fn expect(holds: bool, found: impl std::fmt::Display) -> Result<(), String> {
     if holds { Ok(()) } else { Err(found.to_string()) }
 }

@@ -1,4 +1,4 @@
-//! What is recorded, on every rank and in both formats, and made of it: merged views, profiles, BytePS's folders.
+//! Recordings of every rank in both formats, and their merged views, profiles and BytePS folders.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,8 @@ fn json(path: &Path) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Asserts what viewers demand of a list of trace events: known phases, times that are numbers, bars that nest.
+/// Asserts the requirements of viewers for a list of trace events: known phases, times that are
+/// numbers, nested bars.
 fn check_trace_events(events: &[Value]) {
     let mut open: HashMap<(String, String), Vec<f64>> = HashMap::new();
     for event in events {
@@ -90,7 +91,7 @@ fn every_rank_records_and_the_files_make_one_view_and_a_profile() {
     assert_eq!(elements, 20 * 100_000);
     let ready: Vec<f64> = tensors.iter().map(|tensor| number(&tensor["ready_us"])).collect();
     assert!(ready.is_sorted(), "{ready:?}");
-    // The last tensor is ready at the end of the pretended backward pass.
+    // The last tensor is ready at the end of the simulated backward pass.
     assert!((9_000.0..20_000.0).contains(&ready[39]), "{ready:?}");
     let again = ronde()
         .args(["bench", "-np", "2", "--steps", "3", "--profile"])

@@ -1,4 +1,5 @@
-//! From a job to its analysis: `ronde bench` records, `ronde timeline` reads, and finds what was planted.
+//! From a job to its analysis: `ronde bench` records, and `ronde timeline` reads the files and
+//! reports the cause.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -11,10 +12,11 @@ mod files;
 
 use crate::support::program::ronde;
 
-/// One job at a time: their times are looked at.
+/// Runs one job at a time, because their times are measured.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// A folder to record into, with a model of 40 tensors (8 MB) of two sizes that is quick even without optimization.
+/// Folder for recordings, with a model of 40 tensors (8 MB) of two sizes that runs fast even
+/// without optimization.
 struct Bench {
     folder: tempfile::TempDir,
 }
@@ -30,7 +32,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// Runs the benchmark on two ranks with more `arguments`, under `variables`.
+    /// Runs the benchmark on two ranks with additional `arguments`, under `variables`.
     fn run(&self, arguments: &str, variables: &[(&str, &str)]) {
         let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut command = ronde();
@@ -50,7 +52,7 @@ impl Bench {
         success(&command.output().unwrap());
     }
 
-    /// Runs it with rank 0's timeline on; the answer is what `ronde timeline` says of that.
+    /// Runs the benchmark with rank 0's timeline on; returns the report of `ronde timeline` on it.
     fn recorded(&self, arguments: &str, variables: &[(&str, &str)]) -> Value {
         let timeline = [("HOROVOD_TIMELINE", "t.json")];
         self.run(arguments, &[&timeline, variables].concat());
@@ -58,7 +60,7 @@ impl Bench {
     }
 }
 
-/// What `ronde timeline` says of the files.
+/// Returns the report of `ronde timeline` on the files.
 fn analysis(paths: &[&Path], arguments: &[&str]) -> Value {
     let output = timeline(paths, &[arguments, &["--json", "-"]].concat());
     serde_json::from_str(&success(&output)).unwrap()

@@ -1,27 +1,27 @@
-//! A timeline read back, and checked against the trace-event format on the way.
+//! Reader of timelines that checks them against the trace-event format.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
 
-/// One bar of a tensor.
+/// Bar of a tensor.
 #[derive(Debug)]
 pub(crate) struct Bar {
     pub(crate) name: String,
     pub(crate) began: u64,
     pub(crate) ended: u64,
-    /// Name (a rank's number) and time of the ticks in it.
+    /// Names (ranks) and times of the ticks in the bar.
     pub(crate) ticks: Vec<(String, u64)>,
-    /// Names of the bars in it.
+    /// Names of the bars inside the bar.
     pub(crate) inner: Vec<String>,
     pub(crate) args: Value,
 }
 
-/// A file, checked against the trace-event format on the way.
+/// File, checked against the trace-event format while it is read.
 pub(crate) struct Timeline {
     pub(crate) ronde: Value,
-    /// The bars of each tensor, in order.
+    /// Bars of each tensor, in order.
     pub(crate) tensors: BTreeMap<String, Vec<Bar>>,
     pub(crate) instants: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! A timeline on a disk that fills up, for which a limit on the length of files stands.
+//! Timeline on a full disk, which a limit on the length of files simulates.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::*;
 
 const LIMIT: u64 = 128 << 10;
 
-/// More than one operation takes in a timeline.
+/// Upper bound of the bytes of one operation in a timeline.
 const OPERATION_BYTES: u64 = 2_000;
 
-/// From here on this process's files cannot grow beyond [`LIMIT`].
+/// Limits the files of this process to [`LIMIT`].
 fn limit_files() {
     // Without a handler, the signal that comes with the error would end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default()).expect("a handler");
@@ -59,7 +59,7 @@ fn a_full_disk_keeps_all_that_was_written_and_the_job_goes_on() {
         if name == "t.json" {
             let valid = format!("all events that were written before, {length} bytes of valid JSON");
             assert!(sentence.contains(&valid), "{sentence}");
-            Timeline::read(&path); // checks it against the format
+            Timeline::read(&path); // checks the format
         } else {
             assert!(
                 sentence.contains(&format!("{length} compressed bytes")),

@@ -1,5 +1,6 @@
-//! Timelines and traces of real jobs: every rank's file against the trace-event format, one clock for all of them,
-//! process sets, both formats at once, and what is left when a process forks or is killed.
+//! Timelines and traces of real jobs: every rank's file against the trace-event format, one clock
+//! for all of them, process sets, both formats at once, and the files of a process that forks or is
+//! killed.
 
 mod file;
 mod full_disk;
@@ -16,14 +17,14 @@ use serde_json::Value;
 
 const STEPS: usize = 12;
 
-/// With a process set of all ranks but the last.
+/// Creates a context with a process set of all ranks but the last.
 fn context(size: usize) -> Context {
     let set: Vec<usize> = (0..size - 1).collect();
     let builder = Context::builder().process_sets([set]);
     builder.build().expect("the job starts")
 }
 
-/// Steps in which every kind of operation happens, among all ranks and in a process set.
+/// Runs steps with every kind of operation, among all ranks and in a process set.
 fn train(context: &Context, steps: usize) {
     let sets = context.process_sets();
     let size = context.size();
@@ -117,12 +118,13 @@ fn every_rank_tells_the_same_on_one_clock() {
         ] {
             assert_eq!(file.bars(tensor, name).count(), 1);
         }
-        // The set's tensors are bars of their own, on its members.
+        // The set's tensors have bars of their own, on its members.
         let of_set = file.tensors.keys().filter(|name| name.ends_with(" [set 1]"));
         let of_set: Vec<&String> = of_set.collect();
         assert_eq!(of_set, if rank < 2 { vec!["layer0 [set 1]"] } else { vec![] });
     }
-    // Rank 0 tells when each rank was ready; the others' files tell it of themselves: the same points in time.
+    // Rank 0's file has the time at which each rank was ready, the others' files only their own:
+    // these must be the same.
     let zero_us = files[0].zero_us();
     for rank in [1, 2] {
         let file = &files[rank];
@@ -137,7 +139,8 @@ fn every_rank_tells_the_same_on_one_clock() {
                 .find(|tick| tick.0 == name)
                 .expect("all ranks tick");
             let (there, here) = (zero_us + tick.1 as i64, file.zero_us() + own.ticks[0].1 as i64);
-            // Ticks that reach back into the bar before are moved to its end, here or there; else whole microseconds.
+            // Ticks that would be before the end of the previous bar are moved to that end, in
+            // either file; otherwise whole microseconds.
             let moved = tick.1 == bar.began || own.ticks[0].1 == own.began;
             assert!(
                 (there - here).abs() <= 2 || moved,
@@ -174,7 +177,7 @@ fn both_formats_at_once_on_every_rank() {
         .expect("finished");
     let horovods = Timeline::parse(&text);
     let names: Vec<&String> = horovods.tensors.keys().collect();
-    // What came once is in step 1.
+    // Tensors that were executed once are in step 1.
     assert_eq!(names, ["layer0", "layer0 [set 1]", "layer1", "layer2", "layer3"]);
     assert_eq!(horovods.bars("layer0", "ALLREDUCE").count(), 3);
     for (rank, tensors) in [("0", 5), ("1", 4)] {
@@ -198,7 +201,7 @@ fn both_formats_at_once_on_every_rank() {
         let totals = of("total", "");
         let stages = [".COORDINATE_REDUCE", ".REDUCE", ".BROADCAST"].map(|stage| of("key", stage));
         for (step, (began, lasted)) in totals.into_iter().enumerate() {
-            // The stages fill the whole, one behind the other.
+            // The stages cover the whole synchronization, one after another.
             let mut at = began;
             for stage in &stages {
                 let (from, took) = stage[step];
@@ -225,7 +228,8 @@ fn a_forked_child_leaves_the_files_to_its_parent() {
     let outcomes = job_with(test, 2, &env, || {
         let context = context(2);
         train(&context, 3);
-        // SAFETY: the child drops the context, which does nothing in a child, and ends with `_exit`.
+        // SAFETY: the child drops the context, which does nothing in a child, and ends with
+        // `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             drop(context);
@@ -233,7 +237,7 @@ fn a_forked_child_leaves_the_files_to_its_parent() {
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
-        // SAFETY: waits for the child just made; `status` is a valid place for its status.
+        // SAFETY: waits for the child just forked; `status` is a valid location for its status.
         assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
         assert_eq!(status, 0, "the child ended by itself");
         train(&context, 3);
@@ -264,14 +268,14 @@ fn a_killed_job_leaves_what_can_be_read() {
         }) else {
             return;
         };
-        // Until something is there beyond the head.
+        // Until the file has events after the head.
         let began = Instant::now();
         let length = || std::fs::metadata(&path).map_or(0, |file| file.len());
         while length() < 4_000 {
             assert!(began.elapsed() < PATIENCE, "nothing is written");
             std::thread::sleep(Duration::from_millis(20));
         }
-        // Between two writes, which are a second apart: one that is cut off by the kill leaves half an event.
+        // Between two writes, which are a second apart: a kill during a write leaves half an event.
         std::thread::sleep(Duration::from_millis(300));
         job.ranks.iter_mut().for_each(|rank| rank.kill().expect("alive"));
         job.finish();
@@ -289,8 +293,8 @@ fn a_killed_job_leaves_what_can_be_read() {
 }
 
 #[test]
-fn what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycle() {
-    let test = "recording::what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycle";
+fn started_and_stopped_timelines_record_the_same_cycles_on_all_ranks() {
+    let test = "recording::started_and_stopped_timelines_record_the_same_cycles_on_all_ranks";
     let folder = Folder::new();
     let path = folder.file("t.json");
     let env = [
@@ -308,7 +312,7 @@ fn what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycl
             }
         };
         train(4);
-        // Rank 0's call has the effect; the others go on meanwhile.
+        // Rank 0's call has the effect; the others continue meanwhile.
         let missing = context.start_timeline("/no/such/folder/t.json", false);
         assert_eq!(missing.is_err(), context.rank() == 0, "{missing:?}");
         context.start_timeline(path, false).expect("started");
@@ -342,7 +346,8 @@ fn what_is_ordered_is_recorded_on_all_ranks_from_the_same_cycle_to_the_same_cycl
             (file.bars("layer3", "ALLREDUCE").count(), marks("EPOCH")),
             (10, 1)
         );
-        // The last step was marked before rank 0 ordered the end; the others may be a mark behind with both orders.
+        // The last step was marked before rank 0 stopped the timeline; the others may be one mark
+        // behind at both commands.
         let range = if rank == 0 { 10..=10 } else { 9..=11 };
         assert!(range.contains(&marks("STEP")), "{} on rank {rank}", marks("STEP"));
     }

@@ -1,4 +1,5 @@
-//! BytePS's trace of a GPU that is not the root of its machine: one tensor in 4 partitions, 6 steps.
+//! Test of BytePS's trace of a GPU that is not the root of its machine: one tensor in 4 partitions,
+//! 6 steps.
 
 use super::*;
 

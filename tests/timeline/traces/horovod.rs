@@ -1,16 +1,17 @@
-//! Horovod's timeline of 4 ranks, truncated as recorded ones are.
+//! Test of Horovod's timeline of 4 ranks, truncated as real recordings are.
 
 use super::*;
 
-/// A plain reading of the file.
+/// Result of a simple reader of the file.
 struct Plain {
     events: u64,
     cycles: u64,
     tensors: u64,
     bars: BTreeMap<String, Bars>,
-    /// For each negotiation of a tensor: which rank was last.
+    /// Last rank of each negotiation of a tensor.
     last: HashMap<String, u64>,
-    /// Ends of the training steps, microseconds: the latest end of the k-th allreduce of any tensor.
+    /// Ends of the training steps, microseconds: the latest end of the k-th allreduce of any
+    /// tensor.
     step_ends_us: Vec<f64>,
 }
 
@@ -40,7 +41,7 @@ fn plain(path: &Path) -> Plain {
                 .or_default()
                 .push((name.to_owned(), at.unwrap())),
             "X" => {
-                ticks.insert(pid.unwrap(), (at.unwrap(), name.to_owned())); // in order of time: the last stays
+                ticks.insert(pid.unwrap(), (at.unwrap(), name.to_owned())); // in order of time: the last one is kept
             }
             "E" => {
                 let (pid, at) = (pid.unwrap(), at.unwrap());
@@ -90,7 +91,8 @@ fn counts_durations_steps_and_who_was_last() {
         .collect();
     let steps = report["steps"].as_array().unwrap();
     let reported: Vec<f64> = steps.iter().map(|step| number(&step["ms"])).collect();
-    // The first training step begins with the file or with the broadcasts; all others from end to end.
+    // The first training step begins with the file or with the broadcasts; all others last from end
+    // to end.
     let tail = &reported[reported.len() - lengths.len()..];
     for (found, expected) in tail.iter().zip(&lengths) {
         assert!((found - expected).abs() < 1e-6, "{found} {expected}");

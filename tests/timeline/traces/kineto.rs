@@ -1,4 +1,5 @@
-//! PyTorch's profiler trace of one rank of 128: collectives are NCCL kernels among others.
+//! Test of a trace of PyTorch's profiler of one rank of 128: collectives are NCCL kernels among
+//! others.
 
 use std::io::Read;
 
@@ -51,7 +52,7 @@ fn collectives_are_told_from_computation() {
         .filter(|row| row["name"].as_str().unwrap().starts_with("nccl"));
     let reported: f64 = rows.map(|row| number(&row["total_ms"])).sum();
     assert!((reported - total_ms).abs() < 1e-3, "{reported} {total_ms}");
-    // What every step says of hiding, added up, is what the spans say.
+    // The sum of the hidden times of all steps equals the overlap of the spans.
     let part = |step: &Value, which: &str| -> f64 { number(&step[which][COLLECTIVE]) };
     let steps = report["steps"].as_array().unwrap();
     let hidden_ms: f64 = steps
@@ -68,7 +69,7 @@ fn collectives_are_told_from_computation() {
 /// Position of the collective among a step's parts.
 const COLLECTIVE: usize = 5;
 
-/// Time that lies in some span of both lists.
+/// Returns the time that is inside some span of both lists.
 fn hidden_us(compute: &mut [(f64, f64)], moving: &mut [(f64, f64)]) -> f64 {
     let union = |spans: &mut [(f64, f64)]| {
         spans.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -1,5 +1,5 @@
-//! Compares the report of `ronde timeline` on `tests/fixtures` with a second, simple reader of the same JSON: everything
-//! in memory, a stack for each bar, no repair but the closing bracket.
+//! Comparison of the report of `ronde timeline` on `tests/fixtures` with a second, simple reader of
+//! the same JSON: everything in memory, a stack for each bar, no repair but the closing bracket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -13,7 +13,7 @@ mod kineto;
 use crate::support::fixture::fixture;
 use crate::support::program::ronde;
 
-/// What `ronde timeline` reports of the files.
+/// Returns the report of `ronde timeline` on the files.
 fn report(paths: &[&Path]) -> Value {
     let output = ronde()
         .arg("timeline")
@@ -29,7 +29,7 @@ fn report(paths: &[&Path]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
-/// Bars of one name: how many, and their lengths added up in milliseconds.
+/// Bars of one name: their number, and the sum of their lengths in milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bars {
     count: u64,

@@ -1,6 +1,7 @@
 //! Whether the buffers of all ranks fit into this machine's memory.
 
 use super::load::LoadError;
+use crate::present::units::bytes;
 use ronde_lab::bench::Workload;
 
 /// Copies of the gradients on each rank: themselves and the memcpy baseline's target.
@@ -12,8 +13,8 @@ pub(super) const COPIES_ON_GPU: u64 = 1;
 /// Too little memory.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{workload} needs {} MB on {ranks} ranks{}, but only {} MB are available; take fewer ranks or a smaller model",
-    needed_bytes / 1_000_000, baseline(*copies), available_bytes / 1_000_000
+    "{workload} needs {} on {ranks} ranks{}, but only {} are available; take fewer ranks or a smaller model",
+    bytes(*needed_bytes), baseline(*copies), bytes(*available_bytes)
 )]
 pub(crate) struct MemoryError {
     workload: String,
@@ -83,11 +84,11 @@ mod tests {
             .unwrap_err()
             .to_string();
         assert!(
-            message.contains("many-small needs 4 MB on 2 ranks (gradients and a copy"),
+            message.contains("many-small needs 3.91 MiB on 2 ranks (gradients and a copy"),
             "{message}"
         );
         let message = compare(&workload, 2, 1, Some(0)).unwrap_err().to_string();
-        assert!(message.contains("needs 2 MB on 2 ranks, but"), "{message}");
+        assert!(message.contains("needs 1.95 MiB on 2 ranks, but"), "{message}");
     }
 
     #[test]

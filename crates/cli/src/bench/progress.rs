@@ -1,15 +1,14 @@
 //! What a benchmark shows while it runs: a bar on rank 0, if there is a terminal, with the tuner's moves in it.
 
-use std::io::IsTerminal;
+use indicatif::ProgressBar;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::present::bar;
 
 use ronde::AutotuneReport;
 use ronde::context::Context;
 use ronde_lab::bench::{Observer, Progress};
 
-/// Redraws per second at most: enough for the eye, nothing for the CPU that the ranks need.
-const REDRAWS_PER_SECOND: u8 = 5;
+const TEMPLATE: &str = "{prefix:>7} {bar:24} {pos}/{len} {msg}";
 
 /// Shows the progress of the benchmark and asks the context for the tuner's verdict.
 pub(super) struct Display<'a> {
@@ -22,15 +21,7 @@ pub(super) struct Display<'a> {
 impl<'a> Display<'a> {
     /// A display for the rank of `context`; silent on other ranks than 0 and where standard error is no terminal.
     pub(super) fn new(context: &'a Context) -> Self {
-        let visible = context.rank() == 0 && std::io::stderr().is_terminal();
-        let bar = visible.then(|| {
-            let bar =
-                ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
-            if let Ok(style) = ProgressStyle::with_template("{prefix:>7} {bar:24} {pos}/{len} {msg}") {
-                bar.set_style(style);
-            }
-            bar
-        });
+        let bar = (context.rank() == 0).then(|| bar(TEMPLATE, None)).flatten();
         Self {
             context,
             bar,

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::progress::Display;
 use super::{Args, EXIT_USAGE, fail, print};
-use crate::timeline::output::Output;
+use crate::present::output::Output;
 use ronde::AutotuneReport;
 use ronde::context::Context;
 use ronde::error::Error;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::{ValueEnum, ValueHint};
 
+use crate::present::output::{given, is_stdout};
 use crate::range::{self, Limits};
-use crate::timeline::output::{given, is_stdout};
 use crate::timeline::parse_steps;
 use ronde_job::replay::network::{Algorithm, Network};
 

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::EXIT_USAGE;
+use crate::present::output::OutputError;
 use crate::timeline::error::Error as TimelineError;
 use crate::timeline::profile;
 use ronde_job::replay::network::ProjectError;
@@ -12,6 +13,8 @@ use ronde_job::replay::profile::ProfileError;
 /// Why there is no prediction.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
+    #[error(transparent)]
+    Output(#[from] OutputError),
     #[error(transparent)]
     Timeline(#[from] TimelineError),
     #[error("profile {}, {source}", path.display())]
@@ -46,6 +49,7 @@ impl Error {
     /// 2 where the command line is to blame, 1 where the world is.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
+            Self::Output(error) => error.exit_code(),
             Self::Timeline(error) => error.exit_code(),
             Self::NeedsTraces | Self::Project(_) | Self::TooMany { .. } => EXIT_USAGE,
             _ => 1,

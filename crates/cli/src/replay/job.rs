@@ -6,10 +6,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use super::error::Error;
+use crate::present::output::check_distinct;
 use crate::timeline::error::Error as TimelineError;
 use crate::timeline::fitted;
 use crate::timeline::input::{Inputs, Run};
-use crate::timeline::output::check_distinct;
 use crate::timeline::profile as extracted;
 use ronde_job::replay::profile::Profile;
 use ronde_job::replay::{Fit, Hosts, JobTopology};

@@ -20,9 +20,9 @@ use job::{Job, Recording};
 use outlook::Outlook;
 use serde::Serialize;
 
-use super::timeline::output::Output;
-use super::timeline::text::harmless;
-use super::timeline::{text::Look, write_json};
+use super::present::output::Output;
+use super::present::{Look, warn};
+use super::timeline::write_json;
 use super::{fail, print};
 use ronde_job::replay::Hosts;
 
@@ -64,7 +64,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
         code = print(&text::page(&job, &outlook, &Look::of_stdout(0)));
     } else {
         for warning in &job.warnings {
-            fail(&format!("replay: warning: {}", harmless(warning)), 0);
+            warn("replay", warning);
         }
     }
     if let Some(output) = json {

@@ -4,9 +4,9 @@ use super::ERROR_MOST;
 use super::heat::{self, grade};
 use super::job::Job;
 use super::outlook::{At, Cell, Change, NEARLY, Outlook};
-use crate::timeline::text::{
-    Look, Table, bytes, harmless, ms, page as sections, percent, plural, titled, warnings, wrapped,
-};
+use crate::present::units::{bytes, change, changes, counted, ms, percent};
+pub(super) use crate::present::units::{digits as number, setting as short};
+use crate::present::{Look, Table, harmless, page as sections, titled, warnings, wrapped};
 use ronde_lab::paste::Paste;
 
 /// Grids shown in full where there are more networks and numbers of ranks than one.
@@ -37,11 +37,11 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
         "{}: {}, {} of {} a step, {}{}",
         harmless(&job.name),
         job.kind,
-        plural(fit.workload.tensors.len() as u64, "tensor"),
-        bytes(fit.workload.bytes() as f64),
+        counted(fit.workload.tensors.len() as u64, "tensor"),
+        bytes(fit.workload.bytes()),
         fit.place.words(),
         match job.recorded_steps {
-            Some(steps) => format!("; {}", plural(steps as u64, "steady step")),
+            Some(steps) => format!("; {}", counted(steps as u64, "steady step")),
             None => String::new(),
         },
     );
@@ -52,7 +52,7 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
         format!(
             "which the model makes {} ({})",
             ms(fit.modelled_us / 1e3),
-            signed(off)
+            change(off)
         )
     };
     let line = format!(
@@ -93,7 +93,8 @@ fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
     let mut table = Table::new(&[
         "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.", "with",
         "flat", "hier.",
-    ]);
+    ])
+    .with_keys(3);
     for at in &outlook.targets {
         let optional = |cell: &Option<Cell>| cell.map_or(String::new(), |cell| number(cell.step_ms));
         table.row([
@@ -115,7 +116,7 @@ fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
             optional(&at.hierarchical),
         ]);
     }
-    let mut lines = table.lines(look.width.max(100));
+    let mut lines = table.lines(look.width);
     lines.extend(wrapped(
         "  ",
         "now: the setting that was recorded; best: of the grid, with this fusion threshold and cycle time. 80 %: from the 10th to the 90th \
@@ -180,14 +181,14 @@ fn grid(cells: &[&Cell], at: &At, fastest: f64, look: &Look) -> Vec<String> {
         shown.push(heat);
         table.row(shown);
     }
-    table.lines(look.width.max(100))
+    table.lines(look.width)
 }
 
 /// What is best, what it gains, and how to set it.
 fn best(at: &At, look: &Look) -> Vec<String> {
     let same = at.best.is_setting_of(&at.current) || at.change.median > -NEARLY;
     let place = match &at.network {
-        Some(network) => format!(" ({} on {network})", plural(at.ranks.into(), "rank")),
+        Some(network) => format!(" ({} on {network})", counted(at.ranks.into(), "rank")),
         None => String::new(),
     };
     let sentence = if same {
@@ -269,36 +270,17 @@ pub(super) fn setting(cell: &Cell, at: &At) -> String {
     words
 }
 
-/// `6.1 % less (4 to 8 %)`.
+/// A change of the step time with its interval: `−6.1 % (−8.0 to −4.0 %)`.
 pub(super) fn changed(change: &Change) -> String {
     format!(
-        "{} ({} to {})",
-        signed(change.median),
-        signed(change.low),
-        signed(change.high)
+        "{} ({})",
+        self::change(change.median),
+        changes(change.low, change.high)
     )
 }
 
 pub(super) fn interval(cell: &Cell) -> String {
     format!("{}–{}", number(cell.low_ms), number(cell.high_ms))
-}
-
-/// Milliseconds with what digits matter.
-pub(super) fn number(ms: f64) -> String {
-    match ms {
-        ms if ms >= 1000.0 => format!("{ms:.0}"),
-        ms if ms >= 10.0 => format!("{ms:.1}"),
-        ms => format!("{ms:.2}"),
-    }
-}
-
-/// The shortest form of a knob's value.
-pub(super) fn short(value: f64) -> String {
-    format!("{}", (value * 1e4).round() / 1e4)
-}
-
-fn signed(share: f64) -> String {
-    format!("{:+.1} %", share * 100.0).replace('-', "−")
 }
 
 fn on(switch: bool) -> &'static str {

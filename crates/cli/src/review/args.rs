@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 
-use crate::timeline::output::{given, is_stdout};
+use crate::present::output::{given, is_stdout};
 use ronde_lab::review::Known;
 
 /// Bounds of what a job may have set.

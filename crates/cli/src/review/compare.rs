@@ -7,9 +7,9 @@ use serde::Serialize;
 use super::args::Args;
 use super::error::Error;
 use super::{input, text};
+use crate::present::Look;
+use crate::present::output::{Output, check_distinct};
 use crate::print;
-use crate::timeline::output::{Output, check_distinct};
-use crate::timeline::text::Look;
 use crate::timeline::write_json;
 use ronde_lab::gain::{Saved, Sense};
 use ronde_lab::review::words::{counted, knob, percent, signed};
@@ -75,7 +75,7 @@ pub(super) fn common(comparison: &Comparison) -> Vec<String> {
     let range = |[low, high]: [f64; 2], unit: &str| format!("{} to {} {unit}", knob(low), knob(high));
     let mut lines = vec![format!(
         "Both tried thresholds from {} and cycle times from {}; {} in both, within 1 %.",
-        range(fusion, "MB"),
+        range(fusion, "MiB"),
         range(cycle, "ms"),
         counted(overlap.settings, "setting")
     )];

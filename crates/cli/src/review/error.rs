@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use ronde_tuner::LogError;
 
-use crate::figure::FigureError;
-use crate::timeline::error::Error as OutputError;
+use crate::chart::picture::PictureError;
+use crate::present::output::OutputError;
 
 /// Why there is no review.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +26,7 @@ pub(super) enum Error {
     #[error(transparent)]
     Output(#[from] OutputError),
     #[error(transparent)]
-    Figure(#[from] FigureError),
+    Figure(#[from] PictureError),
 }
 
 impl Error {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use ronde_tuner::read_logs;
 
 use super::error::Error;
-use crate::timeline::output::is_stdout;
+use crate::present::output::is_stdout;
 use ronde_lab::review::{Known, Review, review};
 use ronde_trace::Input;
 

@@ -19,8 +19,8 @@ use serde::Serialize;
 pub(super) use args::Args;
 use error::Error;
 
-use super::timeline::output::{Output, check_distinct};
-use super::timeline::text::{Look, harmless};
+use super::present::output::{Output, check_distinct};
+use super::present::{Look, warn};
 use super::timeline::write_json;
 use super::{fail, print};
 use ronde_lab::review::Review;
@@ -36,10 +36,7 @@ pub(super) fn main(args: &Args) -> ExitCode {
     };
     match outcome {
         Ok(code) => code,
-        Err(error) => fail(
-            &format!("review: {}", harmless(&error.to_string())),
-            error.exit_code(),
-        ),
+        Err(error) => fail(&format!("review: {error}"), error.exit_code()),
     }
 }
 
@@ -59,20 +56,14 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
             .iter()
             .flat_map(|review| review.warnings.iter().map(move |warning| (review, warning)))
         {
-            fail(
-                &format!(
-                    "review: warning: {}",
-                    harmless(&format!("{}: {warning}", review.source))
-                ),
-                0,
-            );
+            warn("review", &format!("{}: {warning}", review.source));
         }
     }
     if let Some(output) = json {
         output.finish(|sink| write_json(sink, &Document::new(&reviews)))?;
     }
     if let Some(output) = html {
-        let page = html::page(&reviews)?;
+        let page = html::page(&reviews);
         output.finish(|sink| sink.write_all(page.as_bytes()))?;
     }
     if let Some(output) = svg {

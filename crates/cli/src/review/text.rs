@@ -1,12 +1,10 @@
 //! A review for people at a terminal.
 
 use super::say;
-use crate::timeline::text::{Look, Table, harmless, page, titled, warnings, wrapped};
+use crate::present::{Look, Table, harmless, page, titled, warnings, wrapped};
 use ronde_lab::review::words::{number, percent, signed};
 use ronde_lab::review::{Best, Candidate, Comparison, Effect, Importance, Measure, Review};
 
-/// Width that the table of candidates may have.
-const TABLE: usize = 140;
 /// Candidates that the table shows.
 const CANDIDATES: usize = 6;
 /// Sentences of the trail that are shown; the page has all of them.
@@ -83,7 +81,7 @@ fn candidates(best: &Best, review: &Review, look: &Look) -> Vec<String> {
         Measure::StepMs => "best ms",
     };
     let mut table = Table::new(&[
-        "<setting",
+        "=setting",
         "trials",
         measured,
         "expected (95 %)",
@@ -106,8 +104,7 @@ fn candidates(best: &Best, review: &Review, look: &Look) -> Vec<String> {
             },
         ]);
     }
-    // A setting that is cut is none: rather a table that is wider than the text.
-    table.lines(look.width.max(TABLE))
+    table.lines(look.width)
 }
 
 fn effects(effects: &[Effect], look: &Look) -> Vec<String> {

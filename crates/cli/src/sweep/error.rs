@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::report::ReportError;
 use crate::EXIT_USAGE;
 use crate::bench::LoadError;
+use crate::present::output::OutputError;
 use crate::replay::error::Error as ReplayError;
 use crate::run::ElsewhereError;
 use crate::timeline::error::Error as TimelineError;
@@ -25,7 +26,9 @@ pub(super) enum Error {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Write(#[from] TimelineError),
+    Write(#[from] OutputError),
+    #[error(transparent)]
+    Timeline(#[from] TimelineError),
     #[error(transparent)]
     Report(#[from] ReportError),
     #[error(transparent)]

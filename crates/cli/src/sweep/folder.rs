@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::Error;
 use super::plan::Plan;
-use crate::timeline::output::Output;
+use crate::present::output::Output;
 use crate::timeline::write_json;
 use ronde_lab::sweep::Row;
 use ronde_lab::sweep::store::Store;

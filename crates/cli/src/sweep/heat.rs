@@ -4,9 +4,10 @@ use std::path::Path;
 
 use super::report::{About, ReportError};
 use super::words;
-use crate::figure::{self, AxisValues, Better, Cell, HeatMap, Kind, Mark, Scale};
+use crate::chart::scale::{self, Better, Shades, tick};
+use crate::chart::{Axis, Chart, Data, Point as Place, Rect, Series, Shape, picture};
 use crate::html::number;
-use crate::timeline::output::Output;
+use crate::present::output::Output;
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
 
 /// Settings that tie with the best and are marked: of more, the number is all that helps.
@@ -63,7 +64,8 @@ pub(super) fn write(about: &About, verdict: &Verdict, folder: &Path) -> Result<V
         }
         let map = heat_map(about, finding, *one, &kept);
         let name = one.name(&kept);
-        let (svg, png) = (figure::svg(&map)?, figure::png(&map)?);
+        let svg = picture::svg(&map.title, &[&map])?;
+        let png = picture::png(&map.title, &[&map])?;
         let svg_name = format!("{name}.svg");
         Output::open(&folder.join(&svg_name))?.finish(|sink| sink.write_all(svg.as_bytes()))?;
         Output::open(&folder.join(format!("{name}.png")))?.finish(|sink| sink.write_all(&png))?;
@@ -121,7 +123,7 @@ impl Kept {
     }
 }
 
-fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatMap {
+fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart {
     let shown: Vec<&Outcome> = finding
         .points
         .iter()
@@ -137,85 +139,92 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> HeatM
     let fusion = axis(Point::fusion_mb);
     let cycle = axis(|point| point.cycle_time_ms);
     let place = |point: &Point| {
-        let at = |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted);
+        let at = |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted) as f64;
         (at(&fusion, point.fusion_mb()), at(&cycle, point.cycle_time_ms))
     };
-    let cells = shown.iter().map(|outcome| {
+    let values = || shown.iter().filter_map(|outcome| cell(outcome, predicted).0);
+    let noise = match (predicted, &finding.noise) {
+        (false, Some(noise)) => noise.sd,
+        _ => 0.0,
+    };
+    let shades = Shades::new(values(), Better::Lower, noise);
+    let (mut cells, mut failed) = (Vec::new(), Vec::new());
+    for outcome in &shown {
         let (x, y) = place(&outcome.point);
-        let (value, mut text) = cell(outcome, predicted);
-        // A default outside of the grid has a narrow row or column to itself; the legend has its number.
-        let alone = |of: fn(&Point) -> f64| {
-            let same = shown
-                .iter()
-                .filter(|other| of(&other.point) == of(&outcome.point));
-            same.count() == 1 && shown.len() > 2
+        let (value, label) = cell(outcome, predicted);
+        let rect = Rect {
+            x: [x - 0.49, x + 0.49],
+            y: [y - 0.49, y + 0.49],
+            colour: value.map_or_else(String::new, |value| scale::colour(shades.at(value))),
+            text: format!("{}: {label}", setting(&outcome.point)),
+            label,
         };
-        if outcome.point.is_default() && (alone(Point::fusion_mb) || alone(|point| point.cycle_time_ms)) {
-            text.clear();
-        }
-        Cell { x, y, value, text }
-    });
-    let mark = |outcome: Option<&Outcome>, kind: Kind, name: &str| {
-        let outcome = outcome.filter(|outcome| Kept::of(&outcome.point) == kept)?;
-        let (x, y) = place(&outcome.point);
-        let (_, mut text) = cell(outcome, predicted);
+        if value.is_some() { &mut cells } else { &mut failed }.push(rect);
+    }
+    let mark = |outcomes: Vec<&Outcome>, shape: Shape, colour: &'static str, name: String| {
+        // The best and the default may be the same cell.
+        let side = if shape == Shape::Diamond { 0.38 } else { -0.38 };
+        let outcomes = outcomes
+            .into_iter()
+            .filter(|outcome| Kept::of(&outcome.point) == kept);
+        // In an upper corner, where the number is not.
+        let points: Vec<Place> = outcomes
+            .map(|outcome| place(&outcome.point))
+            .map(|(x, y)| Place::new(x + side, y + 0.3, name.clone()))
+            .collect();
+        (!points.is_empty()).then(|| Series::new(name, colour, Data::Points { shape, points }))
+    };
+    let named = |name: &str, outcome: &Outcome| {
+        let mut text = cell(outcome, predicted).1;
         if let Some(ms) = outcome.step_ms.filter(|_| predicted) {
             text += &format!(", measured {}", number::digits(ms));
         }
-        let setting = format!(
-            "{} MiB, {} ms",
-            words::knob(outcome.point.fusion_mb()),
-            words::knob(outcome.point.cycle_time_ms)
-        );
-        let name = format!("{name}: {setting} ({text} ms)");
-        Some(Mark { x, y, kind, name })
+        format!("{name}: {} ({text} ms)", setting(&outcome.point))
     };
-    let marks = [
-        mark(finding.default(), Kind::Default, "default"),
-        mark(finding.best(), Kind::Best, "best"),
-    ];
-    let tied = shown
+    let best = finding.best().map(|best| (best, named("best", best)));
+    let default = finding
+        .default()
+        .map(|default| (default, named("default", default)));
+    let tied: Vec<&Outcome> = shown
         .iter()
-        .filter(|outcome| outcome.tied && Some(**outcome) != finding.best());
-    let ties = tied.map(|outcome| place(&outcome.point)).map(|(x, y)| Mark {
-        x,
-        y,
-        kind: Kind::Other,
-        name: "cannot be told from the best".to_owned(),
-    });
-    let ties: Vec<Mark> = ties.collect();
-    let (ties, unmarked) = match ties.len() {
-        0..=TIES_MARKED => (ties, 0),
+        .copied()
+        .filter(|outcome| outcome.tied && Some(*outcome) != finding.best())
+        .collect();
+    let (tied, unmarked) = match tied.len() {
+        0..=TIES_MARKED => (tied, 0),
         many => (Vec::new(), many),
     };
-    let least = shown
-        .iter()
-        .filter_map(|outcome| cell(outcome, predicted).0)
-        .fold(f64::INFINITY, f64::min);
-    HeatMap {
-        title: format!("{} on {}", about.job, kept.words(all)),
-        subtitle: subtitle(&about.how, finding, &shown, predicted, unmarked),
-        x: AxisValues {
-            label: "fusion threshold".into(),
-            unit: "MiB".into(),
-            values: fusion.clone(),
-        },
-        y: AxisValues {
-            label: "cycle time".into(),
-            unit: "ms".into(),
-            values: cycle.clone(),
-        },
-        cells: cells.collect(),
-        marks: marks.into_iter().flatten().chain(ties).collect(),
-        scale: Scale {
-            label: format!("step time above the lowest, {}", number::ms(least)),
-            better: Better::Lower,
-            noise: match (predicted, &finding.noise) {
-                (false, Some(noise)) => noise.sd,
-                _ => 0.0,
-            },
-        },
+    let least = values().fold(f64::INFINITY, f64::min);
+    let series = [
+        Some(Series::new("", "--series-5", Data::Boxes { boxes: cells })),
+        (!failed.is_empty()).then(|| Series::new("no result", "--line", Data::Boxes { boxes: failed })),
+        mark(
+            tied,
+            Shape::Triangle,
+            "--series-3",
+            "cannot be told from the best".to_owned(),
+        ),
+        default.and_then(|(default, name)| mark(vec![default], Shape::Diamond, "--series-1", name)),
+        best.and_then(|(best, name)| mark(vec![best], Shape::Star, "--ink", name)),
+    ];
+    let names = |values: &[f64]| values.iter().map(|value| tick(*value)).collect::<Vec<_>>();
+    Chart {
+        description: subtitle(&about.how, finding, &shown, predicted, unmarked),
+        height_px: 70 + (46 * cycle.len() as u32).clamp(60, 500),
+        x: Axis::places("fusion threshold, MiB", names(&fusion)),
+        y: Axis::places("cycle time, ms", names(&cycle)),
+        series: series.into_iter().flatten().collect(),
+        scale: Some(shades.key(format!("step time above the lowest, {}", number::ms(least)))),
+        ..Chart::new(kept.name(all), format!("{} on {}", about.job, kept.words(all)))
     }
+}
+
+fn setting(point: &Point) -> String {
+    format!(
+        "{} MiB, {} ms",
+        words::knob(point.fusion_mb()),
+        words::knob(point.cycle_time_ms)
+    )
 }
 
 /// What a cell shows: all of what was predicted, or all of what was measured.

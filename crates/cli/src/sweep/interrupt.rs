@@ -9,7 +9,7 @@ use signal_hook::flag;
 
 use super::error::Error;
 use crate::ignored_signals;
-use crate::timeline::interrupt::leave_to_caller;
+use crate::present::interrupt::leave_to_caller;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]

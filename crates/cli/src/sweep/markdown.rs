@@ -4,7 +4,7 @@ use super::heat::Picture;
 use super::report::About;
 use super::text::ranks;
 use super::{table, words};
-use crate::timeline::text::capitalized;
+use crate::present::{plain, units::capitalized};
 use ronde_lab::sweep::{Finding, Verdict};
 
 /// The page.
@@ -39,99 +39,39 @@ pub(super) fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> St
 }
 
 fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
-    let title = match several {
+    let mut text = match several {
         true => format!("\n## On {}\n", ranks(finding)),
-        false => "\n## Verdict\n".to_owned(),
+        false => "\n## Conclusion\n".to_owned(),
     };
-    let mut text = title;
-    for sentence in words::answer(finding) {
+    for sentence in words::conclusion(finding) {
         text += &format!("\n{}\n", plain(&sentence));
     }
     let paste = words::paste(finding);
     if !paste.is_empty() {
-        text += "\n```\n";
-        paste.iter().for_each(|line| text += &format!("{line}\n"));
-        text += "```\n";
+        text += &format!("\n```\n{}\n```\n", paste.join("\n"));
     }
     for picture in pictures.iter().filter(|picture| picture.np == finding.np) {
         text += &format!("\n![{}]({})\n", plain(&picture.title), picture.svg);
     }
-    let best = table::best(finding);
-    if !best.rows.is_empty() {
-        text += &format!(
-            "\n### The best settings\n\n{}",
-            table_of(&best.headings, &best.rows)
-        );
-    }
-    if !finding.knobs.is_empty() {
-        text += "\n### What makes the difference\n\n";
-    }
-    if !finding.knobs.is_empty() && !words::knobs_tell(finding) {
-        text += &format!("{}\n", words::NO_KNOB);
-    } else if !finding.knobs.is_empty() {
-        text += "| knob | share | |\n|---|---:|---|\n";
-        for effect in &finding.knobs {
-            let cells = [
-                effect.knob.name().to_owned(),
-                words::percent(effect.share),
-                words::effect(effect),
-            ];
-            text += &format!("| {} |\n", cells.join(" | "));
-        }
-        if finding.knobs.len() > 1 {
-            text += &format!(
-                "| together | {} | only in combination |\n",
-                words::percent(finding.interaction)
-            );
-        }
-    }
-    text + &list("How sure", &words::noise(finding))
-        + &list("Cut short or failed", &words::incomplete(finding))
+    text += &titled("Best settings", &table::best(finding).markdown());
+    text += &match finding.knobs.is_empty() || words::knobs_tell(finding) {
+        true => titled("Effect of each knob", &table::knobs(finding, None).markdown()),
+        false => titled("Effect of each knob", &format!("{}\n", words::NO_KNOB)),
+    };
+    text + &list("Noise", &words::noise(finding)) + &list("Cut short or failed", &words::incomplete(finding))
 }
 
-fn table_of(headings: &[String], rows: &[Vec<String>]) -> String {
-    let line = |cells: &[String]| {
-        let cells: Vec<String> = cells.iter().map(|cell| plain(cell)).collect();
-        format!("| {} |\n", cells.join(" | "))
-    };
-    let rule: Vec<&str> = (0..headings.len())
-        .map(|column| if column == 0 { "---" } else { "---:" })
-        .collect();
-    let mut table = line(headings) + &format!("|{}|\n", rule.join("|"));
-    rows.iter().for_each(|row| table += &line(row));
-    table
+/// `content` under a heading; nothing if it is empty.
+fn titled(title: &str, content: &str) -> String {
+    match content {
+        "" => String::new(),
+        content => format!("\n### {title}\n\n{content}"),
+    }
 }
 
 fn list(title: &str, sentences: &[String]) -> String {
-    if sentences.is_empty() {
-        return String::new();
-    }
-    let lines: String = sentences
+    let lines = sentences
         .iter()
-        .map(|sentence| format!("- {}\n", plain(sentence)))
-        .collect();
-    format!("\n### {title}\n\n{lines}")
-}
-
-/// Text that means nothing to Markdown, in one line: names of models and reasons come from elsewhere.
-fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            c if c.is_control() => plain.push(' '),
-            '\\' | '`' | '*' | '_' | '[' | ']' | '<' | '>' | '#' | '|' => plain.extend(['\\', c]),
-            c => plain.push(c),
-        }
-    }
-    plain
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn foreign_text_is_no_markup() {
-        assert_eq!(plain("a_b | <i>\n`c`"), "a\\_b \\| \\<i\\> \\`c\\`");
-    }
+        .map(|sentence| format!("- {}\n", plain(sentence)));
+    titled(title, &lines.collect::<String>())
 }

@@ -37,8 +37,9 @@ use report::About;
 use supervisor::{Halt, Supervisor};
 
 use super::bench::check_memory;
-use super::timeline::output::{Output, is_stdout};
-use super::timeline::text::{Look, capitalized, harmless};
+use super::present::Look;
+use super::present::output::{Output, is_stdout};
+use super::present::units::capitalized;
 use super::{fail, print};
 use ronde::internal::identity::{Identity, Source};
 use ronde_lab::bench::Workload;
@@ -52,10 +53,7 @@ const EXIT_SIGNAL: u8 = 128;
 pub(super) fn main(args: &Args) -> ExitCode {
     match run(args) {
         Ok(code) => code,
-        Err(error) => fail(
-            &format!("sweep: {}", harmless(&error.to_string())),
-            error.exit_code(),
-        ),
+        Err(error) => fail(&format!("sweep: {error}"), error.exit_code()),
     }
 }
 
@@ -65,7 +63,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     }
     let path = out(args);
     for note in plan::notes(args) {
-        fail(&format!("sweep: note: {}", harmless(&note)), 0);
+        fail(&format!("sweep: note: {note}"), 0);
     }
     if args.resume {
         let (plan, folder, rows) = resume(args, &path)?;
@@ -266,5 +264,5 @@ fn conclude(
 
 /// Tells the user something that is no result.
 fn say(message: &str) {
-    fail(&format!("sweep: {}", harmless(message)), 0);
+    fail(&format!("sweep: {message}"), 0);
 }

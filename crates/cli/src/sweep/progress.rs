@@ -1,16 +1,14 @@
 //! What a sweep shows while it measures: a bar with the time left on a terminal, else a line now and then.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
-use super::words;
+use crate::present::bar;
+use crate::present::units::{duration, setting as value};
 use ronde_lab::sweep::order::Task;
 use ronde_lab::sweep::{Phase, Point, Row, best_so_far};
-
-/// Redraws per second at most: enough for the eye, nothing for the CPU that the ranks need.
-const REDRAWS_PER_SECOND: u8 = 5;
 
 /// Between two lines where there is no terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -31,17 +29,9 @@ pub(super) struct Display {
 impl Display {
     /// A display for a sweep on these numbers of ranks that has `rows_before`.
     pub(super) fn new(np: &[u32], rows_before: usize) -> Self {
-        let bar = io::stderr().is_terminal().then(|| {
-            let bar =
-                ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND));
-            if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-                bar.set_style(style);
-            }
-            bar
-        });
         let now = Instant::now();
         Self {
-            bar,
+            bar: bar(TEMPLATE, None),
             began: now,
             has_ranks: np.len() > 1,
             rows_before,
@@ -122,7 +112,7 @@ impl Drop for Display {
 fn message(task: &Task, rows: &[Row], time_left: Option<Duration>) -> String {
     let mut parts = Vec::new();
     if let Some(time_left) = time_left {
-        parts.push(format!("{} left", HumanDuration(time_left)));
+        parts.push(format!("{} left", duration(time_left.as_secs_f64())));
     }
     if let Some((point, ms)) = best_so_far(rows.iter(), task.point.np) {
         parts.push(format!("best so far {ms:.2} ms with {}", setting(&point)));
@@ -135,10 +125,10 @@ fn message(task: &Task, rows: &[Row], time_left: Option<Duration>) -> String {
 fn setting(point: &Point) -> String {
     let fusion = match point.fusion_threshold_bytes {
         0 => "no fusion".to_owned(),
-        _ => format!("{} MiB", words::knob(point.fusion_mb())),
+        _ => format!("{} MiB", value(point.fusion_mb())),
     };
     let cache = if point.cache { "" } else { ", no cache" };
-    format!("{fusion}, {} ms{cache}", words::knob(point.cycle_time_ms))
+    format!("{fusion}, {} ms{cache}", value(point.cycle_time_ms))
 }
 
 #[cfg(test)]

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use crate::html::number;
+use crate::present::output::Output;
+use crate::present::units as number;
+use crate::present::units::bytes;
 use crate::replay::error::Error;
 use crate::replay::job::{Job, Recording};
-use crate::timeline::output::Output;
-use crate::timeline::text::bytes;
 use crate::timeline::{error::Error as TimelineError, write_json};
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
@@ -140,7 +140,7 @@ impl Paper {
         format!(
             "replayed: {} of {} a step, recorded on {}",
             number::counted(fit.workload.tensors.len() as u64, "tensor"),
-            bytes(fit.workload.bytes() as f64),
+            bytes(fit.workload.bytes()),
             number::counted(fit.place.ranks.into(), "rank"),
         )
     }

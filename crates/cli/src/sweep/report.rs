@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use super::{heat, json, markdown, text};
-use crate::figure::FigureError;
-use crate::timeline::error::Error as WriteError;
-use crate::timeline::output::Output;
-use crate::timeline::text::Look;
+use crate::chart::picture::PictureError;
+use crate::present::Look;
+use crate::present::output::{Output, OutputError as WriteError};
 use crate::timeline::write_json;
 use ronde_lab::sweep::Verdict;
 
@@ -48,7 +47,7 @@ pub(super) enum ReportError {
     #[error(transparent)]
     Write(#[from] WriteError),
     #[error(transparent)]
-    Figure(#[from] FigureError),
+    Picture(#[from] PictureError),
 }
 
 /// Writes the files of the report to `folder`, those of before replaced, and gives the text for the terminal.

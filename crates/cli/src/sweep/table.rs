@@ -1,103 +1,87 @@
-//! The best few settings as a table, for the terminal and for Markdown.
+//! Tables of a finding, for the terminal and for Markdown: the best settings, and the effect of each knob.
 
 use super::words::{self, Naming};
-use crate::html::number;
+use crate::present::units::{NONE, digits};
+use crate::present::{Look, Table};
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome};
 
 /// Rows, without the default where it is not among the best.
 const ROWS: usize = 10;
-
-/// Headings and cells; the first column is of words, the others of numbers.
-pub(super) struct Best {
-    pub(super) headings: Vec<String>,
-    pub(super) rows: Vec<Vec<String>>,
-}
+/// Characters of a bar that stands for all.
+const BAR: usize = 20;
 
 /// The best few of `finding` and the default.
-pub(super) fn best(finding: &Finding) -> Best {
+pub(super) fn best(finding: &Finding) -> Table {
     let naming = Naming::of(finding);
     let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
     let mut shown: Vec<&Outcome> = finding.points.iter().filter(timed).take(ROWS).collect();
     let default = finding.default().filter(timed);
     shown.extend(default.filter(|default| !shown.iter().any(|outcome| outcome.point == default.point)));
-    let columns = Columns {
-        measured: finding.basis != Basis::Predicted,
-        predicted: shown.iter().any(|outcome| outcome.predicted_ms.is_some()),
+    let measured = finding.basis != Basis::Predicted;
+    let predicted = shown.iter().any(|outcome| outcome.predicted_ms.is_some());
+    let against = format!("against default ({} %)", words::level(finding));
+    let columns = [
+        (measured, "step ms"),
+        (predicted, "predicted ms (80 %)"),
+        (measured && predicted, "error"),
+        (true, "above best"),
+        (true, against.as_str()),
+        (measured, "n"),
+    ];
+    let mut headings = vec!["<"];
+    headings.extend(naming.headings());
+    headings.extend(
+        columns
+            .iter()
+            .filter(|(there, _)| *there)
+            .map(|(_, heading)| *heading),
+    );
+    let mut table = Table::new(&headings).with_keys(1 + naming.headings().len());
+    for outcome in shown {
+        let dash = || NONE.to_owned();
+        let both = outcome.step_ms.zip(outcome.predicted_ms);
+        let cells = [
+            outcome.step_ms.map_or_else(dash, digits),
+            outcome.predicted_ms.map_or_else(dash, |predicted| {
+                let interval = predicted
+                    .interval
+                    .map(|[low, high]| format!(" ({} to {})", digits(low), digits(high)));
+                digits(predicted.value) + &interval.unwrap_or_default()
+            }),
+            both.map_or_else(dash, |(ms, predicted)| words::signed(predicted.value / ms - 1.0)),
+            outcome.above_best.map_or_else(dash, words::signed),
+            words::change(outcome.against_default),
+            outcome.measurements.to_string(),
+        ];
+        let cells = columns
+            .iter()
+            .zip(cells)
+            .filter(|((there, _), _)| *there)
+            .map(|(_, cell)| cell);
+        table.row(
+            [mark(finding, outcome)]
+                .into_iter()
+                .chain(naming.cells(&outcome.point))
+                .chain(cells),
+        );
+    }
+    table
+}
+
+/// The share of the differences that each knob makes.
+pub(super) fn knobs(finding: &Finding, look: Option<&Look>) -> Table {
+    let mut table = Table::new(&["<knob", "share", "|", "<effect"]);
+    let mut row = |name: &str, share: f64, effect: String| {
+        let bar = look.map_or_else(String::new, |look| look.gauge(share, BAR));
+        table.row([name.to_owned(), words::percent(share), bar, effect]);
     };
-    let mut headings = vec![String::new()];
-    headings.extend(naming.headings().into_iter().map(str::to_owned));
-    headings.extend(columns.headings(finding));
-    let row = |outcome: &&Outcome| {
-        let mut cells = vec![mark(finding, outcome)];
-        cells.extend(naming.cells(&outcome.point));
-        cells.extend(columns.cells(outcome));
-        cells
-    };
-    Best {
-        rows: shown.iter().map(row).collect(),
-        headings,
+    for effect in &finding.knobs {
+        row(effect.knob.name(), effect.share, words::effect(effect));
     }
-}
-
-/// Which columns there are.
-struct Columns {
-    measured: bool,
-    predicted: bool,
-}
-
-impl Columns {
-    fn headings(&self, finding: &Finding) -> Vec<String> {
-        let level = words::level(finding);
-        let mut headings = Vec::new();
-        if self.measured {
-            headings.push("step ms".to_owned());
-        }
-        if self.predicted {
-            headings.push("predicted ms (80 %)".to_owned());
-        }
-        if self.measured && self.predicted {
-            headings.push("error".to_owned());
-        }
-        headings.push("above best".to_owned());
-        headings.push(format!("against default ({level} %)"));
-        if self.measured {
-            headings.push("measured".to_owned());
-        }
-        headings
+    if finding.knobs.len() > 1 {
+        row("together", finding.interaction, "only in combination".to_owned());
     }
-
-    fn cells(&self, outcome: &Outcome) -> Vec<String> {
-        let dash = || "–".to_owned();
-        let mut cells = Vec::new();
-        if self.measured {
-            cells.push(outcome.step_ms.map_or_else(dash, number::digits));
-        }
-        if self.predicted {
-            cells.push(outcome.predicted_ms.map_or_else(dash, |predicted| {
-                let [value, bounds] = [number::digits(predicted.value), interval(predicted.interval)];
-                value + &bounds
-            }));
-        }
-        if self.measured && self.predicted {
-            let error = outcome.step_ms.zip(outcome.predicted_ms);
-            cells.push(error.map_or_else(dash, |(ms, predicted)| words::signed(predicted.value / ms - 1.0)));
-        }
-        cells.push(outcome.above_best.map_or_else(dash, words::signed));
-        cells.push(words::change(outcome.against_default));
-        if self.measured {
-            cells.push(match outcome.measurements {
-                0 => dash(),
-                count => format!("{count} ×"),
-            });
-        }
-        cells
-    }
-}
-
-fn interval(bounds: Option<[f64; 2]>) -> String {
-    bounds.map_or_else(String::new, |[low, high]| {
-        format!(" ({} to {})", number::digits(low), number::digits(high))
-    })
+    table
 }
 
 fn mark(finding: &Finding, outcome: &Outcome) -> String {

@@ -1,14 +1,11 @@
-//! A sweep for people at a terminal: the answer first, then what to paste, the best few, what matters, and how sure that is.
+//! Report of a sweep for the terminal: for each number of ranks the best settings, the conclusion with the lines to paste, and its evidence.
 
 use std::path::Path;
 
 use super::report::About;
 use super::{table, words};
-use crate::timeline::text::{Look, Table, harmless, page as sections, titled, warnings, wrapped};
+use crate::present::{Look, harmless, page as sections, titled, warnings, wrapped};
 use ronde_lab::sweep::{Finding, Verdict};
-
-/// Characters of a bar that stands for all.
-const BAR: usize = 20;
 
 /// The text, which ends with a line end.
 pub(super) fn page(about: &About, verdict: &Verdict, folder: &Path, look: &Look) -> String {
@@ -20,15 +17,17 @@ pub(super) fn page(about: &About, verdict: &Verdict, folder: &Path, look: &Look)
         } else {
             String::new()
         };
-        parts.push(answer(finding, &on, look));
-        parts.push(best(finding, &on, look));
-        parts.push(knobs(finding, &on, look));
-        parts.push(bullets(&format!("How sure{on}"), &words::noise(finding), look));
-        parts.push(bullets(
-            &format!("Cut short or failed{on}"),
-            &words::incomplete(finding),
-            look,
-        ));
+        let best = table::best(finding).lines(look.width);
+        parts.push(titled(&format!("Best settings{on}"), best, look));
+        parts.push(conclusion(finding, &on, look));
+        let knobs = match finding.knobs.is_empty() || words::knobs_tell(finding) {
+            true => table::knobs(finding, Some(look)).lines(look.width),
+            false => wrapped("  ", words::NO_KNOB, look.width),
+        };
+        parts.push(titled(&format!("Effect of each knob{on}"), knobs, look));
+        parts.push(bullets(&format!("Noise{on}"), &words::noise(finding), look));
+        let incomplete = words::incomplete(finding);
+        parts.push(bullets(&format!("Cut short or failed{on}"), &incomplete, look));
     }
     let files = format!(
         "Everything is in {}: sweep.csv, summary.md, summary.json, heat*.svg, heat*.png",
@@ -48,8 +47,8 @@ fn head(about: &About, verdict: &Verdict, look: &Look) -> Vec<String> {
     lines
 }
 
-fn answer(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
-    let mut lines: Vec<String> = words::answer(finding)
+fn conclusion(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
+    let mut lines: Vec<String> = words::conclusion(finding)
         .iter()
         .flat_map(|sentence| wrapped("  ", &harmless(sentence), look.width))
         .collect();
@@ -59,60 +58,7 @@ fn answer(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
         // Not wrapped: a line that is to be pasted stays one.
         lines.extend(paste.iter().map(|line| format!("    {line}")));
     }
-    titled(&format!("Verdict{on}"), lines, look)
-}
-
-fn best(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
-    let best = table::best(finding);
-    if best.rows.is_empty() {
-        return Vec::new();
-    }
-    let headings: Vec<String> = best
-        .headings
-        .iter()
-        .enumerate()
-        .map(|(index, heading)| {
-            if index == 0 {
-                format!("<{heading}")
-            } else {
-                heading.clone()
-            }
-        })
-        .collect();
-    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
-    let mut shown = Table::new(&headings);
-    best.rows.into_iter().for_each(|row| shown.row(row));
-    titled(
-        &format!("The best settings{on}"),
-        shown.lines(look.width.max(100)),
-        look,
-    )
-}
-
-fn knobs(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
-    let title = format!("What makes the difference{on}");
-    if finding.knobs.is_empty() {
-        return Vec::new();
-    }
-    if !words::knobs_tell(finding) {
-        return titled(&title, wrapped("  ", words::NO_KNOB, look.width), look);
-    }
-    let mut shown = Table::new(&["<", "share", "|", "<"]);
-    let mut row = |name: &str, share: f64, said: String| {
-        shown.row([
-            name.to_owned(),
-            words::percent(share),
-            look.gauge(share, BAR),
-            said,
-        ]);
-    };
-    for effect in &finding.knobs {
-        row(effect.knob.name(), effect.share, words::effect(effect));
-    }
-    if finding.knobs.len() > 1 {
-        row("together", finding.interaction, "only in combination".to_owned());
-    }
-    titled(&title, shown.lines(look.width.max(100)), look)
+    titled(&format!("Conclusion{on}"), lines, look)
 }
 
 fn bullets(title: &str, sentences: &[String], look: &Look) -> Vec<String> {
@@ -125,5 +71,5 @@ fn bullets(title: &str, sentences: &[String], look: &Look) -> Vec<String> {
 
 /// `2 ranks`.
 pub(super) fn ranks(finding: &Finding) -> String {
-    crate::html::number::counted(finding.np.into(), "rank")
+    crate::present::units::counted(finding.np.into(), "rank")
 }

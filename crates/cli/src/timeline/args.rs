@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 
-use super::output::{given, is_stdout};
+use crate::present::output::{given, is_stdout};
 
 /// Rows of the tables of tensors, where `--tensors` does not say.
 const TENSORS_DEFAULT: u32 = 10;

@@ -9,9 +9,10 @@ use ronde_trace::analysis::{Comparison, compare};
 use super::args::Args;
 use super::error::Error;
 use super::input::Inputs;
-use super::output::{self, Output};
-use super::text::{self, Look, Table, harmless, wrapped};
 use super::write_json;
+use crate::present::output::{self, Output};
+use crate::present::units::{bytes, change as relative, decimals};
+use crate::present::{self, Look, Table, harmless, wrapped};
 
 /// Reads both runs and shows what differs.
 ///
@@ -45,25 +46,25 @@ fn text(comparison: &Comparison, look: &Look) -> String {
             .flat_map(|sentence| wrapped("", &harmless(sentence), look.width))
             .collect(),
     );
-    sections.push(text::titled(
-        "What is not the same",
+    sections.push(present::titled(
+        "Settings that differ",
         settings(comparison, look),
         look,
     ));
     for (group, title) in GROUPS {
-        sections.push(text::titled(title, changes(comparison, group, look), look));
+        sections.push(present::titled(title, changes(comparison, group, look), look));
     }
-    sections.push(text::warnings(&comparison.warnings, look));
-    text::page(sections, look)
+    sections.push(present::warnings(&comparison.warnings, look));
+    present::page(sections, look)
 }
 
 /// The groups of changes, in order.
 const GROUPS: [(ChangeGroup, &str); 5] = [
     (ChangeGroup::Step, "Step"),
-    (ChangeGroup::Part, "Where its time goes"),
-    (ChangeGroup::Fusion, "How tensors travel together"),
-    (ChangeGroup::Stragglers, "What each rank costs"),
-    (ChangeGroup::Bandwidth, "How fast the collectives are"),
+    (ChangeGroup::Part, "Parts of the step"),
+    (ChangeGroup::Fusion, "Tensor fusion"),
+    (ChangeGroup::Stragglers, "Cost of each rank"),
+    (ChangeGroup::Bandwidth, "Bandwidth of the collectives"),
 ];
 
 fn settings(comparison: &Comparison, look: &Look) -> Vec<String> {
@@ -82,17 +83,17 @@ fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Vec<Stri
     let nothing = |change: &&Change| change.a == Some(0.0) && change.b == Some(0.0);
     let of_group = comparison.changes.iter().filter(|change| change.group == group);
     for change in of_group.filter(|change| !nothing(change)) {
-        let decimals = text::decimals(change.a.unwrap_or(0.0).abs().max(change.b.unwrap_or(0.0).abs()));
+        let decimals = decimals(change.a.into_iter().chain(change.b));
         let value = |value: Option<f64>| match value {
             None => "-".to_owned(),
-            Some(bytes) if change.unit == "bytes" => text::bytes(bytes),
+            Some(value) if change.unit == "bytes" => bytes(value as u64),
             Some(value) => format!("{value:.decimals$}"),
         };
         let difference = match change.difference {
             None => String::new(),
-            Some(bytes) if change.unit == "bytes" => {
-                let sign = if bytes < 0.0 { '-' } else { '+' };
-                format!("{sign}{}", text::bytes(bytes.abs()))
+            Some(difference) if change.unit == "bytes" => {
+                let sign = if difference < 0.0 { '-' } else { '+' };
+                format!("{sign}{}", bytes(difference.abs() as u64))
             }
             Some(difference) => format!("{difference:+.decimals$}"),
         };
@@ -106,15 +107,11 @@ fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Vec<Stri
                 harmless(&change.unit)
             },
             difference,
-            change.relative.map(text::change).unwrap_or_default(),
+            change.relative.map(relative).unwrap_or_default(),
             look.dim(remark(change)),
         ]);
     }
-    if table.is_empty() {
-        Vec::new()
-    } else {
-        table.lines(look.width)
-    }
+    table.lines(look.width)
 }
 
 /// Whether a difference means anything.
@@ -122,8 +119,8 @@ fn remark(change: &Change) -> &'static str {
     match (change.difference, change.beyond_spread, change.spread) {
         (None, ..) => "not in both",
         (_, true, _) => "",
-        (_, false, Some(_)) => "within what the runs vary",
-        (_, false, None) => "no more than a hundredth",
+        (_, false, Some(_)) => "within the variation of the runs",
+        (_, false, None) => "at most 1 %",
     }
 }
 
@@ -181,22 +178,22 @@ B  b\u{fffd}.json
 
 The step is 10.0 ms shorter.
 
-What is not the same
+Settings that differ
                     A      B
   fusion threshold  1 MiB  64 MiB
 
 Step
                 A      B      change
-  step      40.00  30.00  ms  -10.00  -25 %
-  start-up  80.00      -  ms                 not in both
+  step      40.00  30.00  ms  -10.00  −25.0 %
+  start-up  80.00      -  ms                   not in both
 
-Where its time goes
+Parts of the step
                   A      B      change
-  collective  10.00  10.50  ms   +0.50  +5.0 %  within what the runs vary
+  collective  10.00  10.50  ms   +0.50  +5.0 %  within the variation of the runs
 
-How tensors travel together
-              A       B     change
-  batch  4.0 MB  8.0 MB    +4.0 MB  +100 %
+Tensor fusion
+                A         B       change
+  batch  3.81 MiB  7.63 MiB    +3.81 MiB  +100 %
 "
         );
     }

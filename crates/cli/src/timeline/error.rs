@@ -4,10 +4,10 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::EXIT_USAGE;
+use crate::present::output::OutputError;
 use ronde_trace::ReadError;
 use ronde_trace::analysis::{AnalysisError, ScalingError};
 
-use super::output::is_stdout;
 use super::profile::ProfileError;
 
 /// Why there is no report, or not all that was asked for.
@@ -21,12 +21,8 @@ pub(crate) enum Error {
     Scaling(#[from] ScalingError),
     #[error(transparent)]
     Profile(#[from] ProfileError),
-    #[error("cannot write {}: {source}", if is_stdout(path) { "standard output".into() } else { path.display().to_string() })]
-    Write { path: PathBuf, source: io::Error },
-    #[error("{} is an input; write to another file", path.display())]
-    OverInput { path: PathBuf },
-    #[error("{} is to be written twice; give each output a file of its own", path.display())]
-    Twice { path: PathBuf },
+    #[error(transparent)]
+    Output(#[from] OutputError),
     #[error("cannot read {}: {source}", path.display())]
     Open { path: PathBuf, source: io::Error },
     #[error("{}, line {}: not a report that `ronde timeline --json` wrote: {source}", path.display(), source.line())]
@@ -57,10 +53,8 @@ impl Error {
     /// 2 where the command line is to blame, 1 where the world is.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::OverInput { .. }
-            | Self::Twice { .. }
-            | Self::NeedsTraces { .. }
-            | Self::MergeOfPipe { .. } => EXIT_USAGE,
+            Self::Output(error) => error.exit_code(),
+            Self::NeedsTraces { .. } | Self::MergeOfPipe { .. } => EXIT_USAGE,
             _ => 1,
         }
     }

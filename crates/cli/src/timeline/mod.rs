@@ -10,9 +10,7 @@ mod csv;
 pub(super) mod error;
 mod html;
 pub(super) mod input;
-pub(super) mod interrupt;
 mod merge;
-pub(super) mod output;
 pub(super) mod profile;
 mod progress;
 mod scaling;
@@ -26,12 +24,13 @@ use serde::Serialize;
 use ronde_job::replay::{self, Fit};
 use ronde_trace::analysis::Replayable;
 
+use crate::present::output::{self, Output};
+use crate::present::{Look, warn};
 pub(super) use args::Args;
 use args::Task;
 pub(super) use args::parse_steps;
 use error::Error;
 use input::Run;
-use output::Output;
 
 use super::{fail, print};
 
@@ -70,7 +69,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     // Text first: what then cannot be written does not take it away.
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
-        code = print(&text::report(&report, &text::Look::of_stdout(args.tensors())));
+        code = print(&text::report(&report, &Look::of_stdout(args.tensors())));
     } else {
         for warning in report
             .sources
@@ -78,7 +77,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
             .flat_map(|source| &source.warnings)
             .chain(&report.warnings)
         {
-            warn(warning);
+            warn("timeline", warning);
         }
     }
     if let Some(output) = json {
@@ -92,13 +91,13 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     }
     if let Some(output) = profile {
         let (profile, warnings) = profile::extract(&report, replayable.as_ref().and_then(fitted))?;
-        warnings.iter().for_each(|warning| warn(warning));
+        warnings.iter().for_each(|warning| warn("timeline", warning));
         output.finish(|sink| write_json(sink, &profile))?;
     }
     if let Some(output) = merge {
         merge::write(output, &sources)?
             .iter()
-            .for_each(|warning| warn(warning));
+            .for_each(|warning| warn("timeline", warning));
     }
     Ok(code)
 }
@@ -107,11 +106,6 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
 pub(super) fn fitted(replayable: &Replayable) -> Option<Fit> {
     let Replayable { trace, rules, place } = replayable;
     replay::fit(std::slice::from_ref(trace), *rules, *place)
-}
-
-/// Says on standard error what the user should know; the names in it cannot command the terminal.
-fn warn(warning: &str) {
-    fail(&format!("timeline: warning: {}", text::harmless(warning)), 0);
 }
 
 /// Writes `value` as JSON for programs and people.

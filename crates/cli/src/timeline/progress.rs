@@ -1,13 +1,11 @@
 //! A bar while large files are read, if there is a terminal.
 
 use std::fs;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 
-/// Redraws per second at most: enough for the eye.
-const REDRAWS_PER_SECOND: u8 = 5;
+use crate::present::{bar, harmless};
 
 const TEMPLATE: &str = "{prefix} {bar:24} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left {wide_msg}";
 
@@ -21,15 +19,8 @@ pub(super) struct Progress {
 impl Progress {
     /// A bar that ends when all `files` are read.
     pub(super) fn new(prefix: &'static str, files: &[PathBuf]) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bytes = files.iter().map(|file| size(file)).sum();
-            let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND);
-            let bar = ProgressBar::with_draw_target(Some(bytes), target).with_prefix(prefix);
-            if let Ok(style) = ProgressStyle::with_template(TEMPLATE) {
-                bar.set_style(style);
-            }
-            bar
-        });
+        let bytes = files.iter().map(|file| size(file)).sum();
+        let bar = bar(TEMPLATE, Some(bytes)).map(|bar| bar.with_prefix(prefix));
         Self { bar, done: 0 }
     }
 
@@ -38,7 +29,7 @@ impl Progress {
         let Some(bar) = &self.bar else {
             return read(&mut |_| {});
         };
-        bar.set_message(super::text::harmless(&file.to_string_lossy()));
+        bar.set_message(harmless(&file.to_string_lossy()));
         let done = self.done;
         let outcome = read(&mut |bytes| bar.set_position(done + bytes));
         self.done += size(file);

@@ -1,4 +1,4 @@
-//! `--scaling RUN…`: runs on more and more ranks, and which part of the step eats the gain.
+//! `--scaling RUN…`: runs on more and more ranks, and which part of the step limits them.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,9 +10,10 @@ use ronde_trace::analysis::{Scaling, ScalingRun, scaling};
 use super::args::Args;
 use super::error::Error;
 use super::input::Inputs;
-use super::output::{self, Output};
-use super::text::{self, Look, Table, harmless, wrapped};
 use super::write_json;
+use crate::present::output::{self, Output};
+use crate::present::units::{decimals, percent};
+use crate::present::{self, Look, Table, harmless, wrapped};
 
 /// Reads the runs and shows how they scale.
 ///
@@ -48,8 +49,8 @@ pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
 /// The series for people.
 fn text(scaling: &Scaling, look: &Look) -> String {
     let mut sections = vec![
-        text::titled("Speed-up and efficiency", efficiency(scaling, look), look),
-        text::titled("What a step takes longer, by part", losses(scaling, look), look),
+        present::titled("Speed-up and efficiency", efficiency(scaling, look), look),
+        present::titled("Time lost per step, by part", losses(scaling, look), look),
     ];
     let sentences = scaling.sentences.iter();
     sections.push(
@@ -57,17 +58,12 @@ fn text(scaling: &Scaling, look: &Look) -> String {
             .flat_map(|sentence| wrapped("", &harmless(sentence), look.width))
             .collect(),
     );
-    sections.push(text::warnings(&scaling.warnings, look));
-    text::page(sections, look)
+    sections.push(present::warnings(&scaling.warnings, look));
+    present::page(sections, look)
 }
 
 fn efficiency(scaling: &Scaling, look: &Look) -> Vec<String> {
-    let longest = scaling
-        .rows
-        .iter()
-        .map(|row| row.run.step_ms.p90)
-        .fold(0.0, f64::max);
-    let decimals = text::decimals(longest);
+    let decimals = decimals(scaling.rows.iter().map(|row| row.run.step_ms.p90));
     let mut table = Table::new(&[
         "ranks",
         "step ms",
@@ -75,7 +71,7 @@ fn efficiency(scaling: &Scaling, look: &Look) -> Vec<String> {
         "speed-up",
         "efficiency",
         "start-up",
-        "eaten by",
+        "largest loss",
         "|",
         "<run",
     ]);
@@ -89,18 +85,14 @@ fn efficiency(scaling: &Scaling, look: &Look) -> Vec<String> {
             format!("{:.decimals$}", run.step_ms.p50),
             format!("{:.decimals$}", run.step_ms.p90),
             format!("{:.2}", row.speedup),
-            text::percent(row.efficiency),
+            percent(row.efficiency),
             startup,
             row.eaten_by.map_or("", PartKind::name).to_owned(),
             format!("{:<10}", look.gauge(row.efficiency, 10)),
             harmless(&run.label),
         ]);
     }
-    if table.is_empty() {
-        Vec::new()
-    } else {
-        table.lines(look.width)
-    }
+    table.lines(look.width)
 }
 
 /// A column for each part that grew or shrank anywhere.
@@ -111,11 +103,7 @@ fn losses(scaling: &Scaling, look: &Look) -> Vec<String> {
         .filter(|row| row.run.ranks != scaling.base_ranks)
         .filter_map(|row| Some((row, row.parts_lost_ms?)))
         .collect();
-    let largest = rows
-        .iter()
-        .flat_map(|(_, parts)| parts)
-        .fold(0.0, |max: f64, ms| max.max(ms.abs()));
-    let decimals = text::decimals(largest);
+    let decimals = decimals(rows.iter().flat_map(|(_, parts)| parts.iter().copied()));
     // What does not show in these digits is not worth a column.
     let least = 0.5 * 10f64.powi(-(decimals as i32));
     let grown: Vec<usize> = (0..PartKind::COUNT)
@@ -187,17 +175,17 @@ mod tests {
             text(&series, &look),
             "\
 Speed-up and efficiency
-  ranks  step ms    p90  speed-up  efficiency      start-up    eaten by              run
-      1    40.00  44.00      1.00       100 %             -              ██████████  1.json
-      2    50.00  55.00      1.60        80 %  4 × 90.00 ms  collective  ████████    2.json
+  ranks  step ms    p90  speed-up  efficiency      start-up  largest loss              run
+      1    40.00  44.00      1.00       100 %             -                ██████████  1.json
+      2    50.00  55.00      1.60        80 %  4 × 90.00 ms    collective  ████████    2.json
 
-What a step takes longer, by part
+Time lost per step, by part
   ranks  waiting for ranks  collective  in all ms
-      2             +2.000      +8.000    +10.000
+      2              +2.00       +8.00     +10.00
 
 On 2 ranks the collective eats 8 ms.
 
-Before you believe this
+Warnings
   ! The runs are short.
 "
         );

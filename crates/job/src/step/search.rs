@@ -1,25 +1,26 @@
-//! Search for a period: cuts the sequence of submissions into pieces and finds the runs in which they repeat.
+//! Search for a period: cuts the sequence of submissions into pieces and finds repeating runs of
+//! them.
 
 use std::collections::VecDeque;
 
 use super::track::Track;
 use super::{Distrust, Item, KeyMap, NAMELESS_ITEMS, PERIOD_ITEMS_MAX, RUN_ITEMS_MIN, mix};
 
-/// Times that a period must have come to be believed.
+/// Number of repeats after which a period is accepted.
 const REPEATS: u64 = 3;
 
-/// Everything about tensors whose period is not known yet.
+/// State of the search while no period is known.
 #[derive(Debug, Default)]
 pub(super) struct Search {
     /// The last tensors, and whether each one's name was new.
     history: VecDeque<(Item, bool)>,
-    /// For each name seen, the piece in which it came last.
+    /// For each name seen, the last piece that contains it.
     known: KeyMap<u64>,
-    /// Tensors since a name came that had come before.
+    /// Tensors since the last one with a known name.
     since_known: usize,
-    /// The piece under way: its number, tensors, bytes, and the hash over its known names.
+    /// The current piece: its number, tensors, bytes, and the hash of its known names.
     piece: Piece,
-    /// Tensors and bytes of the last pieces, in step with the symbols of `by_name`.
+    /// Tensors and bytes of the last pieces, parallel to the symbols of `by_name`.
     pieces: VecDeque<Piece>,
     by_name: Runs,
     anonymous: Runs,
@@ -32,13 +33,14 @@ struct Piece {
     bytes: u64,
     /// Tensors whose names were new.
     new: usize,
-    /// Order-free hash over the others.
+    /// Order-independent hash of the others.
     hash: u64,
 }
 
 impl Piece {
-    /// What a piece must have in common with another to be its repeat. A few new names do not matter (counters in
-    /// names); where most are new, their number does, or a loop around a first step would look like the step.
+    /// Symbol of the piece; repeats of a piece have equal symbols. A few new names do not matter
+    /// (counters in names). If most are new, their number counts, or a loop around a first step
+    /// would look like the step.
     fn symbol(&self) -> u64 {
         if 2 * self.new > self.items {
             mix(self.hash, self.new as u64)
@@ -49,8 +51,8 @@ impl Piece {
 }
 
 impl Search {
-    /// Takes in the next tensor; answers with what is to be followed from now on, if a period has been found. Found by
-    /// name, it ended before this tensor; anonymous, with this tensor.
+    /// Processes the next tensor. Returns the period to track once one is found: by name, it ended
+    /// before this tensor; anonymous, with this tensor.
     pub(super) fn observe(&mut self, item: Item, distrust: &Distrust) -> Option<Track> {
         let found = self.by_name(item, distrust);
         if found.is_none() {
@@ -59,7 +61,7 @@ impl Search {
         found
     }
 
-    /// Entries in memory.
+    /// Number of entries in memory.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
         let runs = |runs: &Runs| runs.symbols.len() + runs.ends.iter().map(KeyMap::len).sum::<usize>();
@@ -133,7 +135,8 @@ impl Search {
             if items_of(run + length) < RUN_ITEMS_MIN {
                 return None;
             }
-            // A step of several pieces (losses, then gradients) ends with the piece that moves most.
+            // A step of several pieces (losses, then gradients) ends with the piece that has the
+            // most bytes.
             let heaviest = last(length)
                 .map(|piece| piece.bytes)
                 .enumerate()
@@ -159,38 +162,39 @@ impl Search {
             let start = history.len().checked_sub(usize::try_from(length).ok()?)?;
             Track::new(history.range(start..).copied(), false)
         };
-        // Whole periods after the beginning of the run, which is where a step began unless the job hides it well.
+        // Whole periods after the start of the run, where a step most likely began.
         anonymous.settle(distrust, track, |run| {
             (run + length >= RUN_ITEMS_MIN as u64).then(|| run.next_multiple_of(length))
         })
     }
 }
 
-/// Looks for runs in a sequence of symbols: stretches in which each symbol equals the one a fixed distance before.
+/// Finds runs in a sequence of symbols: stretches in which each symbol equals the one a fixed
+/// distance before.
 ///
-/// When a run breaks, the new distance is the one to the last place where the sequence looked the same as here:
-/// over 16 symbols if there is one, else over 4, else over one. In a periodic sequence that is at most the period,
-/// and the period itself as soon as the stretch occurs once in it.
+/// When a run breaks, the new distance is that to the last position with the same preceding
+/// symbols: the last 16 symbols if such a position exists, else 4, else one. In a periodic sequence
+/// that is at most the period, and the period itself as soon as the stretch occurs once in it.
 #[derive(Debug, Default)]
 struct Runs {
     symbols: VecDeque<u64>,
-    /// For each length of context, where each stretch of that length ended last.
+    /// For each length of context, the end of the last occurrence of each stretch of that length.
     ends: [KeyMap<u64>; CONTEXTS.len()],
     /// Hash of the last symbols, for each length of context.
     hashes: [u64; CONTEXTS.len()],
-    /// Symbols so far.
+    /// Number of symbols so far.
     count: u64,
-    /// Distance under test; 0 = none.
+    /// Distance under test; 0 if none.
     candidate: u64,
-    /// Symbols in a row that equal the one `candidate` before.
+    /// Consecutive symbols that equal the one `candidate` before.
     run: u64,
-    /// Length of run at which to believe the candidate, once it has come near.
+    /// Length of run at which the candidate is accepted, once known.
     settle_at: Option<u64>,
 }
 
-/// Lengths of context, from the most to the least telling.
+/// Lengths of context, the most specific first.
 const CONTEXTS: [u64; 3] = [16, 4, 1];
-/// Odd, so that multiplying by it loses nothing.
+/// Odd, so that multiplication by it is invertible.
 const BASE: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Runs {
@@ -239,8 +243,9 @@ impl Runs {
         }
     }
 
-    /// Believes the candidate if its run is long enough: `when(run)` says, once it has come [`REPEATS`] times, at what
-    /// length of run a period ends (`None`: ask again), and `track` makes what follows it.
+    /// Accepts the candidate if its run is long enough. Once it has occurred [`REPEATS`] times,
+    /// `when(run)` returns the length of run at which a period ends (`None`: not yet known), and
+    /// `track` creates its [`Track`].
     fn settle(
         &mut self,
         distrust: &Distrust,

@@ -1,4 +1,4 @@
-//! Periods of realistic jobs.
+//! Tests of step detection with the tensor sequences of realistic jobs.
 
 use proptest::prelude::*;
 
@@ -8,7 +8,8 @@ fn allreduce(name: &str, elements: usize) -> Item {
     Item::new(name, OpKind::Allreduce, Dtype::F32, elements)
 }
 
-/// Sizes in the manner of a residual network: blocks of equal signatures, growing, one large layer at the end.
+/// Sizes like those of a residual network: blocks of equal signatures, growing, one large layer at
+/// the end.
 fn resnet_like() -> Vec<Item> {
     let size = |tensor: usize| {
         if tensor == 160 {
@@ -22,7 +23,7 @@ fn resnet_like() -> Vec<Item> {
         .collect()
 }
 
-/// Feeds items; answers with the positions at which steps were complete.
+/// Submits items; returns the positions at which steps were complete.
 fn complete_at(finder: &mut PeriodFinder, items: impl IntoIterator<Item = Item>) -> Vec<usize> {
     let observed = items.into_iter().map(|item| finder.observe(item)).enumerate();
     observed
@@ -38,12 +39,12 @@ fn repeated(step: &[Item], times: usize) -> impl Iterator<Item = Item> {
 #[test]
 fn a_models_step_is_learnt_after_three_repeats_of_the_first() {
     let (mut finder, step) = (PeriodFinder::new(), resnet_like());
-    // The first tensor of the fifth step shows that the fourth is over.
+    // The first tensor of the fifth step shows that the fourth has ended.
     assert_eq!(complete_at(&mut finder, repeated(&step, 4)), [0usize; 0]);
     assert_eq!(finder.period(), None);
     assert_eq!(complete_at(&mut finder, repeated(&step, 3)), [160, 321, 482]);
     let bytes = step.iter().map(Item::bytes).sum();
-    // Of the forms alone, in any order.
+    // The signature covers operations, types and sizes, in any order.
     let unnamed = step
         .iter()
         .rev()
@@ -145,7 +146,7 @@ fn a_tensor_that_comes_no_more_is_dropped_from_the_step() {
     complete_at(&mut finder, repeated(&step, 6));
     complete_at(&mut finder, repeated(&step[..100], 7));
     assert_eq!(finder.period().map(|period| period.items), Some(100));
-    // And the others become part of it again when they are trained again.
+    // The others become part of the step again when they are trained again.
     complete_at(&mut finder, repeated(&step, 16));
     assert_eq!(finder.period().map(|period| period.items), Some(161));
 }
@@ -230,7 +231,7 @@ fn memory_is_bounded_though_names_and_sizes_never_repeat() {
             most = most.max(search.held());
         }
     }
-    // History, known names, and for the sizes their sequence and three maps of contexts.
+    // History, known names, and for the anonymous search its sequence and three maps of contexts.
     let limit = 6 * PERIOD_ITEMS_MAX + 16;
     assert!(
         (4 * PERIOD_ITEMS_MAX..=limit).contains(&most),

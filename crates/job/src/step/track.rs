@@ -1,29 +1,29 @@
-//! Tracks a known period: the tensors that the current step still expects.
+//! Tracking of a known period: the tensors that the current step still expects.
 
 use super::{Item, KeyMap, Observation, Period, mix};
 
-/// Foreign tensors, net of own ones, after which the period no longer describes the job: as many as this many periods
-/// hold, and at least as many as `FOREIGN_ITEMS_MIN`. A validation is shorter.
+/// Foreign tensors, minus own ones, after which the period no longer describes the job: as many as
+/// this number of periods have, and at least `FOREIGN_ITEMS_MIN`. A validation is shorter.
 const FOREIGN_PERIODS: u64 = 16;
 const FOREIGN_ITEMS_MIN: u64 = 4_096;
-/// Steps in a row with the same foreign traffic, after which it belongs to the step.
+/// Consecutive steps with the same foreign tensors, after which these belong to the step.
 const SAME_FOREIGN_STEPS: u32 = 8;
-/// Layers that a model may have: an inner loop this long or shorter is not mistaken for a step twice.
+/// Most layers of a model: an inner loop of at most this many is not mistaken for a step twice.
 const INNER_LOOPS_MAX: u64 = 128;
 
-/// A learnt period, and how much of it has come.
+/// A known period and the progress of the current step in it.
 #[derive(Debug)]
 pub(super) struct Track {
     period: Period,
     signature: u64,
-    /// In the order in which they first came.
+    /// In the order of first occurrence.
     slots: Vec<Slot>,
-    /// Where each key's slot is.
+    /// Slot of each key.
     places: KeyMap<u32>,
-    /// The slot that the next tensor probably has: steps mostly repeat their order, and then no
-    /// hash table, whose lines are not in the cache, is read.
+    /// Likely slot of the next tensor: steps mostly repeat their order. A hit avoids the hash
+    /// table, whose lines are not in the processor's cache.
     next: usize,
-    /// Tensors that the step under way still expects.
+    /// Tensors that the current step still expects.
     missing: usize,
     steps: u64,
     foreign_in_step: usize,
@@ -31,7 +31,7 @@ pub(super) struct Track {
     same_foreign_steps: u32,
     /// Foreign tensors minus own ones, never below zero.
     foreign_balance: u64,
-    /// Steps completed when the balance last was zero.
+    /// Number of completed steps when the balance last was zero.
     steps_at_zero: u64,
 }
 
@@ -43,16 +43,16 @@ struct Slot {
     is_anchor: bool,
 }
 
-/// Why a period was given up.
+/// A period was given up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Lost {
-    /// How often it must come to be believed again.
+    /// Number of repeats required to accept it again.
     pub(super) repeats_wanted: u64,
 }
 
 impl Track {
-    /// Follows the period made of `items`; those flagged as new names came along but are not part of it. `None`
-    /// if nothing is left.
+    /// Tracks the period made of `items`; items flagged as new names occurred in it but are not
+    /// part of it. `None` if no item is left.
     pub(super) fn new(items: impl Iterator<Item = (Item, bool)>, named: bool) -> Option<Self> {
         let mut period = Period {
             items: 0,
@@ -88,7 +88,8 @@ impl Track {
                 allreduces.push((item.bytes, key));
             }
         }
-        // The largest allreduce that comes once; the first of equals, so that all ranks would choose alike.
+        // The largest allreduce that occurs once; the first of equal ones, so that all ranks choose
+        // the same.
         let once = |key: &u64| slots[places[key] as usize].required == 1;
         let best = allreduces
             .into_iter()
@@ -118,19 +119,20 @@ impl Track {
         &self.period
     }
 
-    /// A hash of the set of tensors.
+    /// Hash of the set of tensors.
     pub(super) fn signature(&self) -> u64 {
         self.signature
     }
 
-    /// Takes in the next tensor.
+    /// Processes the next tensor.
     pub(super) fn observe(&mut self, item: Item) -> Result<Observation, Lost> {
         let Some(place) = self.find(item.key(self.period.named)) else {
             return self.foreign();
         };
         let slot = &mut self.slots[place];
         slot.seen += 1;
-        // By name, a tensor may be a step ahead of the others; anonymous, one too many means that the count is off.
+        // By name, a tensor may be one step ahead of the others; anonymous, one too many means a
+        // wrong count.
         let ahead = if self.period.named { 2 } else { 1 };
         if slot.seen > ahead * slot.required {
             let repeats_wanted = if self.period.named {
@@ -159,7 +161,7 @@ impl Track {
         })
     }
 
-    /// Where the slot of the tensor with this key is.
+    /// Index of the slot of the tensor with this key.
     fn find(&mut self, key: u64) -> Option<usize> {
         let place = match self.slots.get(self.next) {
             Some(slot) if slot.key == key => self.next,
@@ -177,7 +179,7 @@ impl Track {
         self.foreign_in_step += 1;
         self.foreign_balance += 1;
         if self.foreign_balance > FOREIGN_ITEMS_MIN.max(FOREIGN_PERIODS * self.period.items as u64) {
-            // Steps went on all the while: it was never more than a part of the step.
+            // Steps were completed in the meantime: it was only a part of the step.
             let went_on = self.steps > self.steps_at_zero + 1;
             let repeats_wanted = if went_on { u64::MAX } else { 0 };
             return Err(Lost { repeats_wanted });

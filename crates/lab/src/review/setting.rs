@@ -94,9 +94,9 @@ impl Setting {
             && near(self.cycle_ms, other.cycle_ms)
     }
 
-    /// `37.27 MB, 14.5 ms`, and those of the switches in `varied` that are not as usual.
+    /// `37.27 MiB, 14.5 ms`, and those of the switches in `varied` that are not as usual.
     pub fn words(&self, varied: &[Switch]) -> String {
-        let mut words = format!("{} MB, {} ms", knob(self.fusion_mb), knob(self.cycle_ms));
+        let mut words = format!("{} MiB, {} ms", knob(self.fusion_mb), knob(self.cycle_ms));
         for &switch in varied {
             match (switch, self.switch(switch)) {
                 (Switch::CacheEnabled, Some(false)) => words += ", no response cache",
@@ -151,7 +151,7 @@ pub(super) mod tests {
     #[test]
     fn settings_can_be_pasted() {
         let mut setting = setting(37.2728, 14.5041);
-        assert_eq!(setting.words(&Switch::ALL), "37.27 MB, 14.5 ms");
+        assert_eq!(setting.words(&Switch::ALL), "37.27 MiB, 14.5 ms");
         assert_eq!(
             setting.environment(&[]),
             "HOROVOD_FUSION_THRESHOLD=39083364 HOROVOD_CYCLE_TIME=14.5"
@@ -163,13 +163,13 @@ pub(super) mod tests {
         setting.switches = [Some(true), Some(false), None, Some(false)];
         assert_eq!(
             setting.words(&Switch::ALL),
-            "37.27 MB, 14.5 ms, hierarchical allreduce, no response cache"
+            "37.27 MiB, 14.5 ms, hierarchical allreduce, no response cache"
         );
         assert_eq!(
             setting.flags(&Switch::ALL),
             "--fusion-threshold-mb 37 --cycle-time-ms 14.5 --hierarchical-allreduce --no-hierarchical-allgather --cache-capacity 0"
         );
-        assert_eq!(setting.words(&[]), "37.27 MB, 14.5 ms");
+        assert_eq!(setting.words(&[]), "37.27 MiB, 14.5 ms");
         assert!(
             setting
                 .environment(&[Switch::HierarchicalAllreduce])

@@ -221,12 +221,12 @@ mod tests {
         assert_eq!(
             trail_of(RONDE, rows),
             [
-                "The settings in force come first, 128 MB, 1 ms: 100 ms in 10 steps.",
-                "Sample 1 tries 0 MB, 1 ms: 200 ms in 2 steps, 100 % slower than the default (98 ms was expected); cut short, as clearly worse.",
-                "Sample 2 tries 4 MB, 1 ms: 80 ms in 8 steps, 20 % faster than the default (90 ms was expected).",
-                "4 MB, 1 ms is compared with the default in alternating windows, and is 20 % faster (19 to 21 %) in 2 rounds, with gains of +20 % \
-                 and +20 %.",
-                "4 MB, 1 ms is faster beyond the doubt that the rule allows, and takes the default's place.",
+                "The settings in force come first, 128 MiB, 1 ms: 100 ms in 10 steps.",
+                "Sample 1 tries 0 MiB, 1 ms: 200 ms in 2 steps, 100 % slower than the default (98 ms was expected); cut short, as clearly worse.",
+                "Sample 2 tries 4 MiB, 1 ms: 80 ms in 8 steps, 20 % faster than the default (90 ms was expected).",
+                "4 MiB, 1 ms is compared with the default in alternating windows, and is 20 % faster (19 to 21 %) in 2 rounds, with gains of +20.0 % \
+                 and +20.0 %.",
+                "4 MiB, 1 ms is faster beyond the doubt that the rule allows, and takes the default's place.",
             ]
         );
     }
@@ -237,17 +237,17 @@ mod tests {
         assert_eq!(
             trail_of(HOROVOD, rows),
             [
-                "It begins with the settings that Horovod always begins with: 4 MB, 5 ms, 32 MB, 50 ms, \
-                 16 MB, 25 ms and 8 MB, 10 ms.",
-                "Trial 1 (4 MB, 5 ms) scores 100.",
-                "Trial 2 (32 MB, 50 ms) is the best so far: 110, 10 % better than the best before.",
+                "It begins with the settings that Horovod always begins with: 4 MiB, 5 ms, 32 MiB, 50 ms, \
+                 16 MiB, 25 ms and 8 MiB, 10 ms.",
+                "Trial 1 (4 MiB, 5 ms) scores 100.",
+                "Trial 2 (32 MiB, 50 ms) is the best so far: 110, 10 % better than the best before.",
                 "None of the 2 trials after it was better.",
             ]
         );
         let finished = trail_of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,6,4,90\n0,0,0, 1,5,4,100\n");
         assert_eq!(
             finished[1],
-            "The best single trial was taken, 4 MB, 5 ms, without trying it again."
+            "The best single trial was taken, 4 MiB, 5 ms, without trying it again."
         );
         assert!(trail_of(HOROVOD, "").is_empty());
     }

@@ -2,38 +2,17 @@
 
 use super::best::Difference;
 use crate::gain::{Saved, Sense};
+use ronde_job::units;
+pub use ronde_job::units::{change as signed, counted, list, short as number};
 
 /// Four digits that count: a knob's value.
 pub fn knob(value: f64) -> String {
     rounded(value, 4)
 }
 
-/// Three digits that count, whole numbers in full.
-pub fn number(value: f64) -> String {
-    if value.abs() >= 1000.0 {
-        return format!("{value:.0}");
-    }
-    rounded(value, 3)
-}
-
 /// A share in percent, without sign.
 pub fn percent(share: f64) -> String {
-    let percent = (share * 100.0).abs();
-    if percent >= 9.95 {
-        format!("{percent:.0} %")
-    } else {
-        format!("{percent:.1} %")
-    }
-}
-
-/// A share in percent, with its sign.
-pub fn signed(share: f64) -> String {
-    let text = percent(share);
-    if text.starts_with("0.0 ") {
-        text
-    } else {
-        format!("{}{text}", if share < 0.0 { "−" } else { "+" })
-    }
+    units::percent(share.abs())
 }
 
 /// What a gain, a share of the step time of `whom`, comes to: `20 % faster than the default (19 to 21 %)`, or `slower`, or `as fast as`;
@@ -52,21 +31,6 @@ pub fn faster(gain: &Difference, whom: Option<&str>) -> String {
     let whom = whom.map_or_else(String::new, |whom| than.to_owned() + whom);
     let range = saved.range("faster", "slower", percent);
     format!("{words}{whom} ({})", range.unwrap_or_default())
-}
-
-/// `n` of what is called `one`.
-pub fn counted(n: u64, one: &str) -> String {
-    format!("{n} {one}{}", if n == 1 { "" } else { "s" })
-}
-
-/// A list in words: `a, b and c`.
-pub fn list<S: AsRef<str>>(items: &[S]) -> String {
-    let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
-    match items.split_last() {
-        None => String::new(),
-        Some((only, [])) => (*only).to_owned(),
-        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
-    }
 }
 
 fn rounded(value: f64, digits: i32) -> String {
@@ -97,15 +61,7 @@ mod tests {
             [14.5041, 37.2728, 0.0625, 128.0, 0.0].map(knob),
             ["14.5", "37.27", "0.0625", "128", "0"]
         );
-        assert_eq!(
-            [585.899, 46.3699, 2205.82, 0.97].map(number),
-            ["586", "46.4", "2206", "0.97"]
-        );
         assert_eq!([0.0213, -0.213, 0.0].map(percent), ["2.1 %", "21 %", "0.0 %"]);
-        assert_eq!(
-            [0.0213, -0.0213, -0.0001].map(signed),
-            ["+2.1 %", "−2.1 %", "0.0 %"]
-        );
         assert_eq!(knob(f64::NAN), "–");
     }
 
@@ -127,18 +83,5 @@ mod tests {
             high: -0.01,
         };
         assert_eq!(faster(&gain, None), "2.0 % slower (1.0 to 3.0 %)");
-    }
-
-    #[test]
-    fn lists_and_counts() {
-        assert_eq!(
-            [list(&["a"]), list(&["a", "b"]), list(&["a", "b", "c"])],
-            ["a", "a and b", "a, b and c"]
-        );
-        assert_eq!(list::<&str>(&[]), "");
-        assert_eq!(
-            [counted(1, "trial"), counted(2, "trial")],
-            ["1 trial", "2 trials"]
-        );
     }
 }

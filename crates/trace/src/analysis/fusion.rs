@@ -103,7 +103,7 @@ fn cut_reason(batch: &Batch<'_>, later: &[Batch<'_>], threshold_bytes: Option<u6
         .cycle
         .map_or(batch.span.began, |cycle| cycle.max(batch.all_ready));
     let planned = planned.min(batch.span.began);
-    let class = batch.members[0].class();
+    let first = &batch.members[0];
     let bytes = batch.bytes.unwrap_or(0);
     let mut another = false;
     // Looking ahead further than the planner does would find nothing new: what is ready comes soon.
@@ -113,7 +113,7 @@ fn cut_reason(batch: &Batch<'_>, later: &[Batch<'_>], threshold_bytes: Option<u6
             if ready.unwrap_or(next.all_ready).min(op.span.began) > planned {
                 continue;
             }
-            if op.class() != class {
+            if !first.may_share(op) {
                 another = true;
             } else if threshold_bytes.is_some_and(|most| bytes.saturating_add(op.bytes.unwrap_or(0)) > most) {
                 return CutReason::Threshold;

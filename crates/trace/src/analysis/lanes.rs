@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use super::collect::RankRecord;
 use super::join::shift_ns;
 use super::op::Op;
-use super::report::{LaneBar, PartKind, RankBars};
-use crate::{Phase, Span};
+use super::report::{LaneBar, LaneTick, PartKind, RankBars};
+use crate::{NameId, Phase, Span};
 
 /// Steps drawn.
 const STEPS: usize = 3;
 /// Bars of a rank: a few steps of a thousand tensors. The page puts those of a batch together.
 const BARS_MOST: usize = 12_000;
+/// Ranks without a file of their own that get a lane of ready ticks.
+const TICKED_RANKS_MOST: u32 = 64;
 
 /// Two ranks' executions this close are the same, nanoseconds.
 const SAME_NS: u64 = 1_000_000;
@@ -33,12 +35,15 @@ pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms
             shift_ns(reference, record)?
         };
         let mut bars = Vec::new();
+        let (mut ready, mut cycles) = (Vec::new(), Vec::new());
         for kept in &record.kept {
             let span = record.steps.get(kept.index)?.span;
             if span.began.saturating_add(shift) < ended && span.ended.saturating_add(shift) > began {
                 for op in &kept.ops {
                     let all_ready = all_ready.of(record, op, shift);
                     add(&mut bars, record, op, all_ready, (began - shift, ended - shift));
+                    ready.extend(op.tick(record.rank()).map(|at| (at + shift, op.tensor)));
+                    cycles.extend(op.cycle.map(|at| at + shift));
                 }
             }
         }
@@ -53,9 +58,51 @@ pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms
                 .map(|span| (span.ended - began) as f64 / 1e6)
                 .collect(),
             bars: pack(bars, began - shift),
+            ready: ticks(record, ready, (began, ended)),
+            cycles_ms: cycle_starts(cycles, (began, ended)),
         })
     });
-    lanes.filter(|lane| !lane.bars.is_empty()).collect()
+    let mut lanes: Vec<RankBars> = lanes.filter(|lane| !lane.bars.is_empty()).collect();
+    if lanes.is_empty() {
+        return lanes;
+    }
+    // Horovod writes one file, rank 0's, with the ready ticks of every rank.
+    for rank in (0..ranks.min(TICKED_RANKS_MOST)).filter(|rank| records.iter().all(|r| r.rank() != *rank)) {
+        let ops = reference.kept.iter().flat_map(|step| &step.ops);
+        let told = ops.filter_map(|op| Some((op.tick(rank)?, op.tensor)));
+        let ready = ticks(reference, told.collect(), (began, ended));
+        if !ready.is_empty() {
+            lanes.push(RankBars {
+                rank,
+                step_ends_ms: lanes[0].step_ends_ms.clone(),
+                bars: Vec::new(),
+                ready,
+                cycles_ms: Vec::new(),
+            });
+        }
+    }
+    lanes
+}
+
+/// Ready times inside the drawn steps, on the reference rank's clock.
+fn ticks(record: &RankRecord, mut told: Vec<(i64, NameId)>, (began, ended): (i64, i64)) -> Vec<LaneTick> {
+    told.retain(|(at, _)| (began..=ended).contains(at));
+    told.sort_unstable();
+    told.truncate(BARS_MOST);
+    let tick = |(at, tensor): (i64, NameId)| LaneTick {
+        tensor: record.name(tensor).to_owned(),
+        at_ms: (at - began) as f64 / 1e6,
+    };
+    told.into_iter().map(tick).collect()
+}
+
+/// Cycle starts inside the drawn steps, each once.
+fn cycle_starts(mut starts: Vec<i64>, (began, ended): (i64, i64)) -> Vec<f64> {
+    starts.retain(|at| (began..=ended).contains(at));
+    starts.sort_unstable();
+    starts.dedup();
+    starts.truncate(BARS_MOST);
+    starts.into_iter().map(|at| (at - began) as f64 / 1e6).collect()
 }
 
 /// Successive steps that are kept in full and as long as most; one, if no successive ones are kept.

@@ -4,8 +4,10 @@ use smallvec::SmallVec;
 
 use crate::{Activity, Kind, NameId, Operation, PhaseSums, Span, Tick};
 use ronde_job::Dtype;
+use ronde_job::fusion_class::{Fusible, FusionKey};
 
-/// Times beyond this (about 73 years) are nonsense; cut off there, no sum or difference of a few of them overflows.
+/// Times beyond this (about 73 years) are nonsense; cut off there, no sum or difference of a few of
+/// them overflows.
 const TIME_MOST: i64 = i64::MAX / 4;
 
 /// A time that can be reckoned with.
@@ -81,8 +83,8 @@ impl Op {
         Some((op, odd))
     }
 
-    /// When `rank` had it ready: its tick; without one, when the first rank had; without negotiation, when it began.
-    /// Never after the execution began.
+    /// When `rank` had it ready: its tick; without one, when the first rank had; without
+    /// negotiation, when it began. Never after the execution began.
     pub(super) fn ready(&self, rank: u32) -> i64 {
         self.tick(rank)
             .or(self.negotiation.map(|span| span.began))
@@ -98,8 +100,8 @@ impl Op {
             .map(|tick| tick.at)
     }
 
-    /// When all of `ranks` ranks had it ready: the last tick if they are all there, else the end of the negotiation.
-    /// Never after the execution began.
+    /// When all of `ranks` ranks had it ready: the last tick if they are all there, else the end of
+    /// the negotiation. Never after the execution began.
     pub(super) fn all_ready(&self, ranks: u32) -> i64 {
         let last = self.ticks.iter().map(|tick| tick.at).max();
         let ended = self.negotiation.map(|span| span.ended);
@@ -126,9 +128,26 @@ impl Op {
         size_of::<Self>() + ticks + activities
     }
 
-    /// The tensors with which it may share a batch: of the same operation and type.
-    pub(super) fn class(&self) -> (Kind, Option<Dtype>) {
-        (self.kind, self.dtype)
+    /// What the members of its batch have in common. The file does not say how elements are
+    /// combined, nor the root of a broadcast.
+    pub(super) fn fusion_key(&self) -> FusionKey<'static> {
+        let operation = match self.kind {
+            Kind::Allreduce => Some(Fusible::Allreduce),
+            Kind::Adasum => Some(Fusible::Adasum),
+            Kind::Allgather => Some(Fusible::Allgather),
+            Kind::Broadcast => Some(Fusible::Broadcast),
+            Kind::Reducescatter => Some(Fusible::Reducescatter),
+            Kind::Alltoall | Kind::Join | Kind::Barrier | Kind::PointToPoint | Kind::Other => None,
+        };
+        FusionKey {
+            dtype: self.dtype,
+            ..FusionKey::new(operation)
+        }
+    }
+
+    /// Whether both may have travelled in one batch.
+    pub(super) fn may_share(&self, other: &Self) -> bool {
+        self.fusion_key().may_share(&other.fusion_key())
     }
 
     /// Beginning of its first activity, or its end.
@@ -149,21 +168,23 @@ pub(super) fn join(a: Span, b: Span) -> Span {
 /// Groups operations, which come in order of beginning, into batches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batcher {
-    /// Whether the format fuses at all: where operations are not negotiated, each travels alone and may overlap
-    /// others.
+    /// Whether the format fuses at all: where operations are not negotiated, each travels alone and
+    /// may overlap others.
     pub(super) fuses: bool,
 }
 
 impl Batcher {
-    /// Whether `op` belongs to the batch whose first member is `first`. Horovod opens the bars of all members, one
-    /// after another, before it does anything; so a member begins before the first activity of the first member does,
-    /// and ends after it. Asynchronous backends overlap batches, but not like that.
+    /// Whether `op` belongs to the batch whose first member is `first`. Horovod opens the bars of
+    /// all members, one after another, before it does anything; so a member begins before the first
+    /// activity of the first member does, and ends after it. Asynchronous backends overlap batches,
+    /// but not like that.
     pub(super) fn joins(self, first: &Op, op: &Op) -> bool {
         self.fuses
-            && first.class() == op.class()
+            && first.may_share(op)
             && op.span.began <= first.first_activity()
             && op.span.ended >= first.first_activity()
-            // Bars of no length in one microsecond of the clock: nothing to tell them apart by but their size in time.
+            // Bars of no length in one microsecond of the clock: nothing to tell them apart by but
+            // their size in time.
             && (op.span.began < first.span.ended || op.span == first.span)
     }
 

@@ -1,8 +1,9 @@
-//! What the analysis found: plain numbers with their units in their names, serialized as they stand for `--json`, read
-//! again for `--compare`, and drawn by the command line and the HTML page.
+//! What the analysis found: plain numbers with their units in their names, serialized as they stand
+//! for `--json`, read again for `--compare`, and drawn by the command line and the HTML page.
 //!
-//! A step lasts from the end of the step before (its last result in place; its mark, where the file marks steps) to its own
-//! end, on the *reference rank*: rank 0 if its file is there, else the lowest.
+//! A step lasts from the end of the step before (its last result in place; its mark, where the file
+//! marks steps) to its own end, on the *reference rank*: rank 0 if its file is there, else the
+//! lowest.
 
 mod part;
 
@@ -40,10 +41,11 @@ pub struct Report {
     pub fusion: Option<Fusion>,
     /// How fast each collective was, by message size.
     pub bandwidth: Vec<Bandwidth>,
-    /// Tensors of a steady step in order of their median ready time on the reference rank; what a profile is made of.
+    /// Tensors of a steady step in order of their median ready time on the reference rank; what a
+    /// profile is made of.
     pub tensors: Vec<TensorRow>,
-    /// Negotiation of a batch of tensors that have travelled before: from all ready to its beginning, as long as no other
-    /// batch is moved meanwhile, milliseconds.
+    /// Negotiation of a batch of tensors that have travelled before: from all ready to its
+    /// beginning, as long as no other batch is moved meanwhile, milliseconds.
     pub negotiate_cached_ms: Option<Quantiles>,
     /// The same for a batch with a tensor's first time.
     pub negotiate_uncached_ms: Option<Quantiles>,
@@ -65,7 +67,8 @@ pub struct SourceReport {
     pub format: Format,
     /// Its rank.
     pub rank: Option<u32>,
-    /// The wall clock at the file's zero: RFC 3339 in UTC, to the millisecond. None if the file does not say.
+    /// The wall clock at the file's zero: RFC 3339 in UTC, to the millisecond. None if the file
+    /// does not say.
     pub recorded_at: Option<String>,
     /// Events in it.
     pub events: u64,
@@ -85,8 +88,8 @@ pub struct SourceReport {
     pub warnings: Vec<String>,
     /// Operations by kind.
     pub kinds: Vec<(Kind, u64)>,
-    /// Time in each activity by its name: count and total milliseconds (each tensor's bars, so that a fused batch
-    /// counts once for each member, as in the file).
+    /// Time in each activity by its name: count and total milliseconds (each tensor's bars, so that
+    /// a fused batch counts once for each member, as in the file).
     pub activities: Vec<ActivityRow>,
 }
 
@@ -145,7 +148,8 @@ pub struct Step {
     pub began_ms: f64,
     /// Its length.
     pub ms: f64,
-    /// Parts of its length: see [`Part`]; in the order of [`PartKind`], all of them, adding up to `ms`.
+    /// Parts of its length: see [`Part`]; in the order of [`PartKind`], all of them, adding up to
+    /// `ms`.
     pub exposed_ms: [f64; PartKind::COUNT],
     /// The same with what went on behind computation: not less.
     pub total_ms: [f64; PartKind::COUNT],
@@ -155,7 +159,8 @@ pub struct Step {
     pub batches: u64,
     /// Payload.
     pub bytes: u64,
-    /// Whether it is left out of the summaries: a step with foreign traffic or cut off by the file's ends.
+    /// Whether it is left out of the summaries: a step with foreign traffic or cut off by the
+    /// file's ends.
     pub partial: bool,
 }
 
@@ -187,13 +192,13 @@ pub struct Summary {
     pub communication_ms: Quantiles,
     /// Part of it that computation hides, 0 to 1; of the medians.
     pub overlap: f64,
-    /// Whether computation was in the files (a profiler's trace) or is taken to last until the rank's last tensor is
-    /// ready.
+    /// Whether computation was in the files (a profiler's trace) or is taken to last until the
+    /// rank's last tensor is ready.
     pub compute_known: bool,
     /// Time with some activity of a phase under way, by phase, medians in milliseconds a step.
     pub phases_ms: Vec<(Phase, f64)>,
-    /// Where a streaming collective measured its overlapping phases: copy in, combine, copy out and wait, medians in
-    /// milliseconds a step.
+    /// Where a streaming collective measured its overlapping phases: copy in, combine, copy out and
+    /// wait, medians in milliseconds a step.
     pub streamed_ms: Option<[f64; 4]>,
     /// Payload a step, bytes, median.
     pub bytes: u64,
@@ -214,7 +219,8 @@ pub struct Stragglers {
     pub operations: u64,
     /// All ranks, in order.
     pub ranks: Vec<StragglerRank>,
-    /// The rank that costs most, if one stands out: last in more than its share, and by more than clocks may be wrong.
+    /// The rank that costs most, if one stands out: last in more than its share, and by more than
+    /// clocks may be wrong.
     pub slowest: Option<u32>,
     /// Tensors that waited longest for their last rank, the longest first; at most 50.
     pub tensors: Vec<StragglerTensor>,
@@ -231,9 +237,9 @@ pub struct StragglerRank {
     pub last_share: f64,
     /// How long after the one before it, when last, milliseconds.
     pub lag_ms: Quantiles,
-    /// Median step if this rank had been ready no later than the others: the steady steps run again through the planner
-    /// with the others' ready times; where that does not meet the recorded steps, every batch of theirs as early as the
-    /// rest allowed.
+    /// Median step if this rank had been ready no later than the others: the steady steps run again
+    /// through the planner with the others' ready times; where that does not meet the recorded
+    /// steps, every batch of theirs as early as the rest allowed.
     pub step_ms_without: f64,
     /// The median step minus that.
     pub cost_ms: f64,
@@ -296,7 +302,8 @@ pub enum CutReason {
     Threshold,
     /// Nothing else was ready on all ranks.
     NotReady,
-    /// The next tensor has another type or operation.
+    /// The next tensor could not share its batch: another type or operation, or an operation that
+    /// shares none (alltoall).
     OtherKind,
     /// It was the step's last.
     EndOfStep,
@@ -320,7 +327,8 @@ pub struct Bandwidth {
     pub activity: String,
     /// Batches by size: the quantiles of those between two powers of two.
     pub points: Vec<BandwidthPoint>,
-    /// A line through all of them: time = α + β · bytes, robustly fitted. None with fewer than two sizes.
+    /// A line through all of them: time = α + β · bytes, robustly fitted. None with fewer than two
+    /// sizes.
     pub fit: Option<Fit>,
 }
 
@@ -367,8 +375,8 @@ pub struct TensorRow {
     pub elements: Option<u64>,
     /// Times it travelled in steady steps.
     pub n: u64,
-    /// When it was ready, counted from the beginning of the step, median over steps; of each rank whose time is known,
-    /// by rank, microseconds.
+    /// When it was ready, counted from the beginning of the step, median over steps; of each rank
+    /// whose time is known, by rank, microseconds.
     pub ready_us: Vec<Option<f64>>,
     /// How much that varies on the reference rank: (p90 − p10) / 2, microseconds.
     pub ready_jitter_us: f64,
@@ -394,10 +402,24 @@ pub struct Advice {
 pub struct RankBars {
     /// The rank.
     pub rank: u32,
-    /// Where its steps end, milliseconds on the reference rank's clock since the first drawn step's beginning.
+    /// Where its steps end, milliseconds on the reference rank's clock since the first drawn step's
+    /// beginning.
     pub step_ends_ms: Vec<f64>,
     /// Bars, in order of beginning.
     pub bars: Vec<LaneBar>,
+    /// Tensors that this rank reported ready, in order of time; from the reference rank's file where this rank has none.
+    pub ready: Vec<LaneTick>,
+    /// Starts of the cycles in which operations were executed, as `step_ends_ms`.
+    pub cycles_ms: Vec<f64>,
+}
+
+/// The moment at which a rank reported a tensor ready.
+#[derive(Clone, Debug)]
+pub struct LaneTick {
+    /// The tensor.
+    pub tensor: String,
+    /// As `step_ends_ms`.
+    pub at_ms: f64,
 }
 
 /// One bar.

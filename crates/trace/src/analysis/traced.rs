@@ -8,9 +8,9 @@ use super::op::Op;
 use super::quantiles::{median, quantile};
 use super::report::Report;
 use super::steady::{Batch, SteadyStep};
-use crate::{Format, Kind, NameId, Phase};
+use crate::{Format, NameId, Phase};
 use ronde_job::fusion::Item;
-use ronde_job::fusion_class::{Fusible, FusionClasses, FusionKey};
+use ronde_job::fusion_class::FusionClasses;
 use ronde_job::replay::{
     Hosts, JobTopology, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
 };
@@ -23,22 +23,9 @@ const OPS_MOST: usize = 1 << 17;
 pub(super) struct Classes(FusionClasses);
 
 impl Classes {
-    /// The class of `op`, numbered in order of appearance. The file does not say how elements are combined, nor the root of a
-    /// broadcast.
+    /// The class of `op`, numbered in order of appearance.
     pub(super) fn of(&mut self, op: &Op) -> u32 {
-        let operation = match op.kind {
-            Kind::Allreduce => Some(Fusible::Allreduce),
-            Kind::Adasum => Some(Fusible::Adasum),
-            Kind::Allgather => Some(Fusible::Allgather),
-            Kind::Broadcast => Some(Fusible::Broadcast),
-            Kind::Reducescatter => Some(Fusible::Reducescatter),
-            Kind::Alltoall | Kind::Join | Kind::Barrier | Kind::PointToPoint | Kind::Other => None,
-        };
-        let key = FusionKey {
-            dtype: op.dtype,
-            ..FusionKey::new(operation)
-        };
-        self.0.number(&key, Some(identity(op)))
+        self.0.number(&op.fusion_key(), Some(identity(op)))
     }
 }
 

@@ -1,4 +1,4 @@
-"""Finds the hosts of an elastic job, and keeps account of those that come, go and fail.
+"""Discovery of the hosts of an elastic job, and tracking of added, removed and failed hosts.
 
 ::
 
@@ -6,8 +6,8 @@
     if manager.update_available_hosts() != HostUpdateResult.no_update:
         print(manager.current_hosts)
 
-`ronde run` starts jobs of a fixed number of ranks; these classes are for programs that start ranks
-themselves.
+`ronde run` starts jobs with a fixed number of ranks; these classes are for programs that start
+ranks themselves.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Iterable, Mapping, Optional, Sequence
 from ...common.elastic import HostUpdateResult
 from ..common.util import safe_shell_exec
 
-#: Seconds: the least and the most that a cooldown range may contain.
+#: Smallest and largest bound of a cooldown range, in seconds.
 DEFAULT_COOLDOWN_LOWER_LIMIT_SECONDS = 1
 DEFAULT_COOLDOWN_UPPER_LIMIT_SECONDS = 3600
 
@@ -39,7 +39,7 @@ class HostDiscovery:
 
 
 class FixedHosts(HostDiscovery):
-    """Hosts that the program gives."""
+    """A fixed list of hosts, set by the program."""
 
     def __init__(self, host_slots: Mapping[str, int]) -> None:
         self.set(host_slots)
@@ -53,16 +53,14 @@ class FixedHosts(HostDiscovery):
 
 
 class HostDiscoveryScript(HostDiscovery):
-    """Hosts that a command prints: lines ``host`` or ``host:slots``, where ``slots`` is the
-    default.
-    """
+    """Hosts printed by a command: lines ``host`` or ``host:slots``; ``slots`` is the default."""
 
     def __init__(self, discovery_script: str, slots: Optional[int]) -> None:
         self._discovery_script = discovery_script
         self._default_slots = slots
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """RuntimeError if the command fails, ValueError for a line that is not a host."""
+        """Raises RuntimeError if the command fails, ValueError for a line that is not a host."""
         return dict(self._parsed(line) for line in self._execute_discovery_script().split())
 
     def _parsed(self, line: str) -> tuple[str, int]:
@@ -91,10 +89,10 @@ class HostDiscoveryScript(HostDiscovery):
 
 
 class HostState:
-    """Whether a host may be used.
+    """State of a host: usable, or failed.
 
-    ``cooldown_range``: the least and the most seconds that a host which has failed is left alone,
-    for twice as long each time; without it, for good.
+    ``cooldown_range``: the shortest and the longest time in seconds for which a failed host is not
+    used; the time doubles with each failure. Without a range, a failed host is never used again.
     """
 
     def __init__(self, cooldown_range: Optional[Sequence[int]] = None) -> None:
@@ -123,17 +121,17 @@ class HostState:
             raise ValueError(f"the cooldown range ends at {upper} s, before it begins at {lower} s")
 
     def get_event(self) -> threading.Event:
-        """An event that is set when the host fails the next time."""
+        """An event that is set at the next failure of the host."""
         if self._event.is_set():
             self._event = threading.Event()
         return self._event
 
     def set_event(self) -> None:
-        """Sets that event."""
+        """Sets the event of :meth:`get_event`."""
         self._event.set()
 
     def blacklist(self) -> None:
-        """The host has failed. Without effect on one that is being left alone."""
+        """Records a failure of the host. No effect during a cooldown."""
         self._is_blacklisted = True
         now = time.time()
         if self._cooldown_end > now:
@@ -141,28 +139,28 @@ class HostState:
         if self._cooldown_range is not None:
             lower, upper = self._cooldown_range
             self._failures += 1
-            # With a random part, so that hosts that failed together do not come back together.
+            # With random jitter, so that hosts that failed together do not return together.
             seconds = lower * (2.0 ** min(self._failures, 32) + random.random())
             self._cooldown_end = now + min(max(seconds, lower), upper)
         self.set_event()
 
     def whitelist(self) -> None:
-        """The host may be used again."""
+        """Makes the host usable again."""
         self._is_blacklisted = False
         self._cooldown_end = 0.0
 
     def is_blacklisted(self) -> bool:
-        """Whether the host has failed and was not whitelisted since."""
+        """Whether the host has failed and has not been whitelisted since."""
         return self._is_blacklisted
 
     def is_resurrected(self) -> bool:
-        """Whether the host has failed, and its cooldown is over."""
+        """Whether the host has failed and its cooldown has ended."""
         return 0 < self._cooldown_end <= time.time()
 
 
 class DiscoveredHosts:
-    """Hosts with their slots, and those that may be used in the order in which they get ranks: the
-    oldest first.
+    """Hosts with their slots, and the usable hosts in the order in which they get ranks: the oldest
+    first.
     """
 
     def __init__(self, host_slots: Mapping[str, int], host_assignment_order: Sequence[str]) -> None:
@@ -171,12 +169,12 @@ class DiscoveredHosts:
 
     @property
     def host_slots(self) -> Mapping[str, int]:
-        """The number of slots by host, of all hosts."""
+        """Number of slots of every host."""
         return self._host_slots
 
     @property
     def available_hosts(self) -> set[str]:
-        """The hosts that may be used."""
+        """The usable hosts."""
         return set(self._host_assignment_order)
 
     @property
@@ -185,15 +183,15 @@ class DiscoveredHosts:
         return self._host_assignment_order
 
     def get_slots(self, host: str) -> int:
-        """A host's slots; 0 if it is not known."""
+        """A host's number of slots; 0 for an unknown host."""
         return self._host_slots.get(host, 0)
 
     def count_available_slots(self) -> int:
-        """The slots of all hosts that may be used."""
+        """Number of slots of all usable hosts."""
         return sum(map(self.get_slots, self._host_assignment_order))
 
     def update(self, hosts_state: Mapping[str, HostState]) -> DiscoveredHosts:
-        """Leaves out hosts that have failed by now. Returns itself."""
+        """Removes hosts that have failed. Returns itself."""
         self._host_assignment_order = [
             host for host in self._host_assignment_order if not hosts_state[host].is_blacklisted()
         ]
@@ -204,9 +202,7 @@ class DiscoveredHosts:
 
 
 class HostManager:
-    """The hosts that ``discovery`` finds, without those that have failed; see
-    :class:`HostState`.
-    """
+    """The hosts found by ``discovery``, without failed ones; see :class:`HostState`."""
 
     def __init__(
         self, discovery: HostDiscovery, cooldown_range: Optional[Sequence[int]] = None
@@ -220,7 +216,7 @@ class HostManager:
         self._current_hosts = DiscoveredHosts({}, [])
 
     def update_available_hosts(self) -> int:
-        """Asks for the hosts anew. Returns what has changed, a :class:`HostUpdateResult`."""
+        """Runs the discovery again. Returns the change, a :class:`HostUpdateResult`."""
         before = self._current_hosts
         slots = dict(self._discovery.find_available_hosts_and_slots())
         returned = [host for host in slots if self._hosts_state[host].is_resurrected()]
@@ -244,13 +240,13 @@ class HostManager:
 
     @property
     def current_hosts(self) -> DiscoveredHosts:
-        """The hosts as found last, without those that have failed since."""
+        """The hosts of the last discovery, without those that have failed since."""
         return self._current_hosts.update(self._hosts_state)
 
     def blacklist(self, host: str) -> None:
-        """The host has failed."""
+        """Records a failure of the host."""
         if not self.is_blacklisted(host):
-            _LOG.info("host %s has failed and is left alone", host)
+            _LOG.info("host %s has failed and is not used", host)
         self._hosts_state[host].blacklist()
 
     def is_blacklisted(self, host: str) -> bool:
@@ -258,15 +254,15 @@ class HostManager:
         return self._hosts_state[host].is_blacklisted()
 
     def get_host_event(self, host: str) -> threading.Event:
-        """An event that is set when the host fails the next time."""
+        """An event that is set at the next failure of the host."""
         return self._hosts_state[host].get_event()
 
     @staticmethod
     def order_available_hosts(
         available_hosts: Iterable[str], prev_host_assignment_order: Sequence[str]
     ) -> list[str]:
-        """The hosts, those that had ranks before in their order first: the oldest keep the lowest
-        ranks.
+        """Sorts hosts: those that had ranks come first, in their previous order, so that the oldest
+        keep the lowest ranks.
         """
         available = list(available_hosts)
         kept = [host for host in prev_host_assignment_order if host in set(available)]

@@ -9,10 +9,10 @@ from .discovery import HostDiscovery
 
 
 class ElasticSettings(BaseSettings):
-    """Settings of a job whose number of ranks changes.
+    """Settings of a job whose number of ranks may change.
 
-    ``discovery`` finds the hosts; it stays in this process and is None in a pickled copy.
-    ``elastic_timeout``: seconds for the ranks to meet after a change; ``cooldown_range``: see
+    ``discovery`` finds the hosts; a pickled copy does not contain it. ``elastic_timeout``: seconds
+    for the rendezvous after a change; ``cooldown_range``: see
     :class:`~horovod.runner.elastic.discovery.HostState`.
     """
 

@@ -1,4 +1,4 @@
-"""How a process of an elastic job hears of changes of its hosts: see
+"""Notification of an elastic job's processes about changes of its hosts: see
 :mod:`ronde.common.elastic`.
 """
 

@@ -1,4 +1,4 @@
-"""Functions called in threads of their own."""
+"""Runs functions in threads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def execute_function_multithreaded(
 ) -> Optional[dict[int, Any]]:
     """Calls `fn(*args)` for each of `args_list`, in up to `max_concurrent_executions` threads.
 
-    Returns the results by index in the list; None, at once, unless `block_until_all_done`. What a
-    call raises is raised, once all have ended; RuntimeError if not every call has a result.
+    Returns the results by index in the list; None, at once, unless `block_until_all_done`. An
+    exception of a call is raised after all have ended; RuntimeError if not every call has a result.
     """
     left = iter(enumerate([tuple(args) for args in args_list]))
     lock = threading.Lock()
@@ -58,7 +58,8 @@ def in_thread(
     daemon: bool = True,
     silent: bool = False,
 ) -> threading.Thread:
-    """Calls `target(*args)` in a thread, and returns the thread. What it raises is logged, unless `silent`.
+    """Calls `target(*args)` in a thread, and returns the thread. Exceptions are logged, unless
+    `silent`.
 
     Raises ValueError if `args` is not a tuple.
     """
@@ -87,9 +88,9 @@ def on_event(
 ) -> threading.Thread:
     """Calls `func(*args)` in a thread once `event` is set, and returns the thread.
 
-    The thread also ends when `stop` is set, which is looked at every `check_stop_interval_s` seconds. What
-    `func` raises is logged, unless `silent`. Raises ValueError if there is no event, `args` is not a tuple,
-    or the thread is no daemon and could not be stopped.
+    The thread also ends when `stop` is set, which is checked every `check_stop_interval_s` seconds.
+    Exceptions of `func` are logged, unless `silent`. Raises ValueError if there is no event, if
+    `args` is not a tuple, or if the thread is not a daemon and has no `stop` event.
     """
     if event is None:
         raise ValueError("Event must not be None")

@@ -1,4 +1,5 @@
-"""Training that survives failures: its state is committed now and then, and taken up again from there::
+"""Elastic training with PyTorch: the state is committed now and then, and restored after a
+failure::
 
 @hvd.elastic.run
 def train(state):
@@ -26,10 +27,10 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     """Makes a training function elastic. Its first argument is its state, a
     :class:`ronde.common.elastic.State`.
 
-    All ranks bring their states together, then call the function. When an operation fails
-    (HorovodInternalError) the state goes back to what was committed last; when ranks come or go
-    (HostsUpdatedInterrupt) it stays. Either way the process leaves the job, joins it anew and begins again.
-    Other exceptions end it.
+    All ranks synchronize their states, then call the function. When an operation fails
+    (HorovodInternalError), the last commit is restored; when hosts are added or removed
+    (HostsUpdatedInterrupt), the state is kept. In both cases the process leaves the job, joins it
+    again and calls the function again. Other exceptions end it.
     """
     return run_fn(func, _reset)
 

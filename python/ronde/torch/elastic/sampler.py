@@ -1,4 +1,4 @@
-"""A sampler whose ranks can change in the middle of an epoch."""
+"""A sampler for data sets that supports changes of the ranks within an epoch."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from ..mpi_ops import rank, size
 
 
 class ElasticSampler(torch.utils.data.Sampler):
-    """Shares a data set out over the ranks; when they change, what is left of the epoch is shared out anew.
+    """Partitions a data set among the ranks; after a change, partitions the rest of the epoch
+    again.
 
-    All ranks work at the same pace and say so (:meth:`record_batch`), and say at the *end* of an epoch that
-    it is over (:meth:`set_epoch`). As a part of a :class:`TorchState` the sampler follows the job by itself.
+    All ranks process the same number of batches, report each (:meth:`record_batch`), and call
+    :meth:`set_epoch` at the *end* of an epoch. In a :class:`TorchState`, the sampler is updated
+    automatically.
 
-    ``shuffle``: in another order each epoch, by ``seed``, which is the same on all ranks. The shares are
-    equally long: if that does not come out even, some samples come twice.
+    ``shuffle``: shuffle with another order in each epoch, from ``seed``, which must be equal on all
+    ranks. All partitions have the same length: some samples may occur twice.
     """
 
     def __init__(self, dataset: Sized, shuffle: bool = True, seed: int = 0) -> None:
@@ -26,32 +28,32 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.shuffle = shuffle
         self.seed = seed
         self.epoch = 0
-        #: Samples of this epoch that the ranks have been through, all together.
+        #: Samples of this epoch that the ranks have processed, in total.
         self.processed_num = 0
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
-        """Begins an epoch, with nothing processed."""
+        """Starts an epoch, with no sample processed."""
         self.epoch = epoch
         self.processed_num = 0
         self.reset()
 
     def record_batch(self, batch_idx: int, batch_size: int) -> None:
-        """Notes that each rank has been through a batch of this size."""
+        """Records that each rank has processed a batch of this size."""
         self.processed_num += batch_size * self.num_replicas
 
     def state_dict(self) -> dict[str, Any]:
-        """Where in its epochs the sampler is."""
+        """Position of the sampler in its epochs."""
         return {"epoch": self.epoch, "processed_num": self.processed_num}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Takes up what :meth:`state_dict` has told, with the ranks that there are now."""
+        """Restores a result of :meth:`state_dict`, with the current ranks."""
         self.epoch = state_dict["epoch"]
         self.processed_num = state_dict["processed_num"]
         self.reset()
 
     def reset(self) -> None:
-        """Shares out what is left of the epoch over the ranks that there are now."""
+        """Partitions the rest of the epoch among the current ranks."""
         self.num_replicas = size()
         self.rank = rank()
         indices = list(range(len(self.dataset)))
@@ -62,8 +64,8 @@ class ElasticSampler(torch.utils.data.Sampler):
         self.total_size = self.num_samples * self.num_replicas
 
     def __iter__(self) -> Iterator[int]:
-        """This rank's share of what was left at the last :meth:`reset`."""
-        # Shares are made equally long by beginning again, as often as it takes.
+        """Iterates over this rank's partition as of the last :meth:`reset`."""
+        # Repeats samples so that all partitions have the same length.
         indices = itertools.islice(itertools.cycle(self.remaining_indices), self.total_size)
         self.indices = list(indices)[self.rank :: self.num_replicas]
         return iter(self.indices)

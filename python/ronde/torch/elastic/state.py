@@ -1,4 +1,5 @@
-"""The state of an elastic training with PyTorch: models, optimizers, samplers, and any Python objects."""
+"""State of an elastic training with PyTorch: models, optimizers, samplers, and any Python
+objects."""
 
 from __future__ import annotations
 
@@ -14,35 +15,35 @@ from .sampler import ElasticSampler
 
 
 class StateHandler:
-    """Saves, restores and broadcasts a value of some type. Programs write their own for
+    """Saves, restores and broadcasts values of one type. Programs can register their own with
     :func:`set_handler_registry`."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     def save(self) -> None:
-        """Keeps the value's state."""
+        """Saves the value's state."""
         raise NotImplementedError
 
     def restore(self) -> None:
-        """Gives the value the state that was kept last."""
+        """Restores the last saved state."""
         raise NotImplementedError
 
     def sync(self) -> None:
-        """Gives the values of all ranks the state of rank 0's, and keeps it."""
+        """Broadcasts the state of rank 0 and saves it."""
         raise NotImplementedError
 
     def reset(self) -> None:
-        """The job has other ranks."""
+        """Called after the ranks of the job have changed."""
 
     def set_value(self, value: Any) -> None:
-        """Goes over to another value."""
+        """Replaces the value."""
         self.value = value
         self.save()
 
 
 class _StateDictHandler(StateHandler):
-    """For values with ``state_dict`` and ``load_state_dict``."""
+    """Handler for values with ``state_dict`` and ``load_state_dict``."""
 
     def __init__(self, value: Any) -> None:
         super().__init__(value)
@@ -52,7 +53,7 @@ class _StateDictHandler(StateHandler):
         self._saved = copy.deepcopy(self.value.state_dict())
 
     def restore(self) -> None:
-        # What is loaded may become the value's own, and change with it.
+        # A copy: the value may keep and modify the loaded state.
         self.value.load_state_dict(copy.deepcopy(self._saved))
 
     def sync(self) -> None:
@@ -69,7 +70,7 @@ class ModelStateHandler(_StateDictHandler):
 
 
 class OptimizerStateHandler(_StateDictHandler):
-    """For optimizers."""
+    """Handler for optimizers."""
 
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
@@ -77,17 +78,18 @@ class OptimizerStateHandler(_StateDictHandler):
 
 
 class SchedulerStateHandler(_StateDictHandler):
-    """For learning rate schedulers, which as plain objects would take copies of their optimizers along."""
+    """Handler for learning rate schedulers; copied as plain objects, they would copy their
+    optimizers."""
 
 
 class SamplerStateHandler(_StateDictHandler):
-    """For samplers."""
+    """Handler for samplers."""
 
     def reset(self) -> None:
         self.value.reset()
 
 
-# `LRScheduler` since torch 2.0, where the other is a class derived from it that nobody uses.
+# `LRScheduler` since torch 2.0, where `_LRScheduler` is an unused subclass.
 _Scheduler = getattr(torch.optim.lr_scheduler, "LRScheduler", None) or torch.optim.lr_scheduler._LRScheduler
 
 _handler_registry: list[tuple[type, type[StateHandler]]] = [
@@ -99,12 +101,12 @@ _handler_registry: list[tuple[type, type[StateHandler]]] = [
 
 
 def get_handler_registry() -> list[tuple[type, type[StateHandler]]]:
-    """What handles a value: pairs of a type and the handler for its instances, of which the first counts."""
+    """Pairs of a type and the handler for its instances; the first match is used."""
     return _handler_registry
 
 
 def set_handler_registry(registry: list[tuple[type, type[StateHandler]]]) -> None:
-    """Replaces what :func:`get_handler_registry` returns, for states that are made from here on."""
+    """Replaces the result of :func:`get_handler_registry`, for states created from now on."""
     global _handler_registry
     _handler_registry = registry
 
@@ -117,10 +119,10 @@ def _handler_of(value: Any) -> Optional[StateHandler]:
 
 
 class TorchState(ObjectState):
-    """The state of a training: ``model``, ``optimizer`` and whatever else, as attributes under their names.
+    """State of a training: ``model``, ``optimizer`` and other values, as attributes.
 
-    Models, optimizers, schedulers and :class:`ElasticSampler` keep their identity and are filled with what is
-    saved or broadcast; other values are objects, which are copied, and pickled for the other ranks.
+    Models, optimizers, schedulers and :class:`ElasticSampler` are restored in place. Other values
+    are copied when saved and pickled when broadcast.
     """
 
     def __init__(

@@ -1,5 +1,6 @@
-//! Ranks as threads over one region. Under valgrind (memcheck) the tests of `collective::kernels` and those here that
-//! are named `spans_…` go over every kind of access in a minute or so (`scripts/test-valgrind`).
+//! Tests of the shared-memory collective with ranks as threads over one region. Under valgrind
+//! (memcheck), the tests of `collective::kernels` and the tests here named `spans_…` cover every
+//! kind of access within about a minute (`scripts/test-valgrind`).
 
 mod phases;
 mod reducescatter;
@@ -26,7 +27,7 @@ const SUM_F32: Reduction = Reduction {
     postscale: 1.0,
 };
 
-/// The collectives of `size` ranks over one region.
+/// Creates the collectives of `size` ranks over one region.
 fn ranks(size: usize, patience: Duration) -> Vec<LocalCollective> {
     let bytes = LocalCollective::required_bytes(size);
     let (region, _file) = Region::create("ronde-test", bytes).expect("shared memory");
@@ -41,7 +42,7 @@ fn patient_ranks(size: usize) -> Vec<LocalCollective> {
     ranks(size, Duration::from_secs(60))
 }
 
-/// Runs `body` on a thread per rank; the results in the ranks' order.
+/// Runs `body` on a thread per rank; returns the results in rank order.
 fn on_threads<T: Send>(
     collectives: &mut [LocalCollective],
     body: impl Fn(usize, &mut LocalCollective) -> T + Sync,
@@ -60,10 +61,10 @@ fn on_threads<T: Send>(
     })
 }
 
-/// How the bytes of a batch are laid out in memory.
+/// Division of the bytes of a batch into spans.
 #[derive(Clone, Debug)]
 struct Split {
-    /// Elements of each span.
+    /// Number of elements of each span.
     elements: Vec<usize>,
     in_place: bool,
 }
@@ -77,8 +78,8 @@ impl Split {
     }
 }
 
-/// Gives `input`, split as `split` says and each span in memory of its own that starts one element off its vector's
-/// beginning, to `run`; the outputs, joined.
+/// Runs `run` on `input`, divided as `split` says, each span in memory of its own that starts one
+/// element after the start of its vector; returns the concatenated outputs.
 #[allow(unsafe_code)] // spans over the test's own buffers
 fn split_run(input: &[u8], width: usize, split: &Split, run: impl FnOnce(&[Span])) -> Vec<u8> {
     let mut at = 0;
@@ -101,7 +102,7 @@ fn split_run(input: &[u8], width: usize, split: &Split, run: impl FnOnce(&[Span]
             } else {
                 output[width..].as_mut_ptr()
             };
-            // SAFETY: vectors that live until `run` is over.
+            // SAFETY: the vectors live until `run` has returned.
             unsafe { Span::new(source, target, bytes) }
         })
         .collect();
@@ -113,14 +114,15 @@ fn split_run(input: &[u8], width: usize, split: &Split, run: impl FnOnce(&[Span]
         .collect()
 }
 
-/// Where an operation whose output is not as long as its input writes it.
+/// Place of the output of an operation whose output and input have different lengths.
 struct OutputLayout {
     output_bytes: usize,
-    /// Where in the output the input lies, if it does.
+    /// Offset of the input within the output, if the operation runs in place.
     input_within: Option<usize>,
 }
 
-/// Gives `inputs` to `run`, with outputs as `places` say; the outputs. Bytes around them must stay as they were.
+/// Runs `run` on `inputs`, with outputs as in `places`; returns the outputs. Checks that the bytes
+/// around them are unchanged.
 #[allow(unsafe_code)] // spans over the test's own buffers
 fn run_placed(inputs: &[Vec<u8>], places: &[OutputLayout], run: impl FnOnce(&[Span])) -> Vec<Vec<u8>> {
     const GUARD: [u8; 8] = [0xaa; 8];
@@ -139,7 +141,7 @@ fn run_placed(inputs: &[Vec<u8>], places: &[OutputLayout], run: impl FnOnce(&[Sp
                     target.wrapping_add(at)
                 }
             };
-            // SAFETY: vectors that live until `run` is over.
+            // SAFETY: the vectors live until `run` has returned.
             unsafe { Span::new(source, target, input.len()) }
         })
         .collect();
@@ -155,7 +157,8 @@ fn run_placed(inputs: &[Vec<u8>], places: &[OutputLayout], run: impl FnOnce(&[Sp
         .collect()
 }
 
-/// Reduces random inputs with `collectives` under `split` and compares every rank's result with the reference.
+/// Reduces random inputs with `collectives` under `split` and compares every rank's result with the
+/// reference.
 fn check(collectives: &mut [LocalCollective], reduction: &Reduction, split: &Split, seed: u64) {
     let elements = split.elements.iter().sum();
     let inputs: Vec<Vec<u8>> = (0..collectives.len())
@@ -166,7 +169,7 @@ fn check(collectives: &mut [LocalCollective], reduction: &Reduction, split: &Spl
         split_run(&inputs[rank], reduction.dtype.size_bytes(), split, |spans| {
             collective
                 .allreduce(spans, reduction, &[])
-                .expect("nobody leaves");
+                .expect("no rank leaves");
         })
     });
     for (rank, result) in results.iter().enumerate() {
@@ -208,8 +211,8 @@ fn any_split() -> impl Strategy<Value = Split> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// The bits depend on the contributions alone: however split, in place or not, each rank has the reference's,
-    /// and so has a single span.
+    /// The bits depend on the contributions alone: for any split, in place or not, each rank has
+    /// the bits of the reference and of a single span.
     #[test]
     fn fused_equals_unfused_equals_reference(
         reduction in any_reduction(),
@@ -225,8 +228,8 @@ proptest! {
 
 #[test]
 fn spans_across_every_border() {
-    // 128 KiB of f32 and more per span, so that chunks (512 KiB) and parts (171 KiB) end amid spans, and one-element
-    // spans around the borders.
+    // At least 128 KiB of f32 per span, so that chunks (512 KiB) and parts (171 KiB) end inside
+    // spans, with spans of one element around the borders.
     let split = Split {
         elements: vec![131_071, 1, 1, 40_000, 1, 0, 91_000, 1, 131_072, 3],
         in_place: false,
@@ -241,8 +244,8 @@ fn many_ranks() {
     check(&mut collectives, &SUM_F32, &Split::one(100_003), 6);
 }
 
-/// All operations in a row, of all shapes, some with an absent rank, each rank at its own pace, while the chunk numbers
-/// wrap.
+/// All operations in sequence, of all shapes, some with an absent rank, each rank at its own speed,
+/// while the chunk numbers wrap.
 #[test]
 fn counters_wrap() {
     let start = u32::MAX - 3 * SLOTS as u32;
@@ -253,7 +256,7 @@ fn counters_wrap() {
     let ends = on_threads(&mut collectives, |rank, collective| {
         for step in 0..80 {
             let elements = [1, 0, 70_000, 300_000][step % 4];
-            every_operation(rank, collective, step, elements).expect("nobody leaves");
+            every_operation(rank, collective, step, elements).expect("no rank leaves");
         }
         collective.next
     });
@@ -261,7 +264,7 @@ fn counters_wrap() {
     assert!(ends.iter().all(|end| *end == ends[0]));
 }
 
-/// Operation `step % 6` of 3 ranks on `elements` elements a rank, and a look at what it gives.
+/// Runs operation `step % 6` of 3 ranks on `elements` elements a rank, and checks its result.
 #[allow(unsafe_code)] // spans over the test's own buffers
 fn every_operation(
     rank: usize,
@@ -274,7 +277,7 @@ fn every_operation(
     let mut input = vec![values(rank); 3 * elements];
     let mut output = vec![0.0_f32; 3 * elements];
     let (source, target) = (input.as_mut_ptr().cast::<u8>(), output.as_mut_ptr().cast::<u8>());
-    // SAFETY: the vectors live on and are not used until the operation is over.
+    // SAFETY: the vectors outlive the operation and are not used meanwhile.
     let span = |bytes: usize| unsafe { Span::new(source, target, bytes) };
     let sum = 3 * step + 3;
     let expected: Vec<(f32, usize)> = match step % 6 {
@@ -341,7 +344,7 @@ fn every_level_has_the_same_bits() {
             split_run(&input(rank as u64), 2, &Split::one(5_001), |spans| {
                 collective
                     .allreduce(spans, &reduction, &[])
-                    .expect("nobody leaves");
+                    .expect("no rank leaves");
             })
         });
         reference::canonical(&results[1], Dtype::Bf16)
@@ -353,7 +356,8 @@ fn every_level_has_the_same_bits() {
 #[test]
 fn a_watch_that_gives_up_ends_every_wait() {
     for elements in [1, 500_000] {
-        // Rank 2 of 3 never calls: the others fail, whatever the operation, and name a rank. Step 2 broadcasts from it.
+        // Rank 2 of 3 never calls: for every operation, the others fail and name a rank. Step 2
+        // broadcasts from it.
         for step in [0, 1, 2, 3, 4, 5] {
             let mut collectives = ranks(3, Duration::from_millis(150));
             let began = Instant::now();
@@ -362,7 +366,8 @@ fn a_watch_that_gives_up_ends_every_wait() {
             });
             assert!(began.elapsed() < Duration::from_secs(20));
             for (rank, outcome) in outcomes.into_iter().enumerate() {
-                // In these two small ones rank 1 is absent, or has no share: it depends on nobody.
+                // In these two small operations rank 1 is absent or has no share: it waits for no
+                // peer.
                 if elements == 1 && rank == 1 && [1, 5].contains(&step) {
                     assert!(outcome.is_ok(), "step {step}: {outcome:?}");
                     continue;
@@ -378,7 +383,7 @@ fn a_watch_that_gives_up_ends_every_wait() {
 
 #[test]
 fn nothing_to_do_touches_no_peer() {
-    // Were anything waited for, this would never end: nobody else calls.
+    // The other rank never calls: a wait would fail.
     let mut collectives = ranks(2, Duration::from_millis(100));
     assert!(collectives[0].allreduce(&[], &SUM_F32, &[]).is_ok());
     assert!(collectives[0].broadcast(&[], 1).is_ok());
@@ -395,7 +400,7 @@ fn nothing_to_do_touches_no_peer() {
             .is_ok()
     );
     assert!(collectives[0].broadcast(&nothing, 1).is_ok());
-    // An absent rank owes nobody anything in a tiny batch, nor does anyone if all are absent.
+    // In a tiny batch, no rank waits for an absent rank; if all are absent, no rank waits.
     assert!(
         collectives[0]
             .allreduce(&[Span::absent(1 << 30)], &SUM_F32, &[0, 1])

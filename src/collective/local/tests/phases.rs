@@ -1,17 +1,17 @@
-//! Where the time of a batch went: what holds of the figures whatever the machine does meanwhile.
+//! Tests of `Phases`: relations between the times that hold on a machine with other load.
 
 #![allow(unsafe_code)] // spans over the test's own buffers
 
 use super::*;
 use crate::collective::Phases;
 
-/// Fits a chunk and is not tiny, at two ranks.
+/// Bytes that fit in one chunk and are not a tiny batch, for two ranks.
 const ONE_CHUNK: usize = 256 << 10;
 /// Sixteen chunks of the largest size.
 const MANY_CHUNKS: usize = 8 << 20;
 
-/// Runs `operation` once on each of two ranks, on a span of `bytes` bytes and an output twice as long; the phases, by
-/// rank.
+/// Runs `operation` once on each of two ranks, on a span of `bytes` bytes and an output twice as
+/// long; returns the phases by rank.
 fn run(
     bytes: usize,
     operation: impl Fn(&mut LocalCollective, &[Span]) -> Result<Phases, Error> + Sync,
@@ -20,10 +20,10 @@ fn run(
     on_threads(&mut collectives, |_, collective| {
         let mut input = vec![1_u8; bytes];
         let mut output = vec![0_u8; 2 * bytes];
-        // SAFETY: vectors that live until the operation is over.
+        // SAFETY: the vectors live until the operation has returned.
         let span = unsafe { Span::new(input.as_mut_ptr(), output.as_mut_ptr(), bytes) };
         let began = Instant::now();
-        let phases = operation(collective, &[span]).expect("nobody leaves");
+        let phases = operation(collective, &[span]).expect("no rank leaves");
         let took = began.elapsed().as_nanos() as u64;
         let Phases {
             copy_in_ns,
@@ -59,7 +59,7 @@ const SUM_U8: Reduction = Reduction {
 };
 
 #[test]
-fn of_one_chunk_all_copying_in_leads_in_and_all_copying_out_tails_out() {
+fn one_chunk_is_all_lead_in_and_tail_out() {
     for phases in allreduce(ONE_CHUNK) {
         assert!(phases.reduce_ns > 0 && phases.lead_in_ns > 0 && phases.tail_out_ns > 0);
         assert_eq!(phases.lead_in_ns, phases.copy_in_ns);
@@ -68,7 +68,7 @@ fn of_one_chunk_all_copying_in_leads_in_and_all_copying_out_tails_out() {
 }
 
 #[test]
-fn of_many_chunks_only_the_first_leads_in_and_the_last_tails_out() {
+fn many_chunks_lead_in_with_the_first_and_tail_out_with_the_last() {
     let alltoall = |collective: &mut LocalCollective, spans: &[Span]| {
         let half = MANY_CHUNKS / 2;
         collective.alltoall(spans, &[half; 4])
@@ -84,7 +84,7 @@ fn of_many_chunks_only_the_first_leads_in_and_the_last_tails_out() {
             "{phases:?}"
         );
     }
-    // A root copies nothing out, but for what it keeps along with each chunk.
+    // A root copies nothing out, except the bytes for itself along with each chunk.
     let broadcast = run(MANY_CHUNKS, |collective, spans| collective.broadcast(spans, 1));
     assert_eq!((broadcast[0].lead_in_ns, broadcast[0].copy_in_ns), (0, 0));
     assert!(broadcast[0].tail_out_ns > 0 && broadcast[1].lead_in_ns > 0);
@@ -98,7 +98,7 @@ fn of_many_chunks_only_the_first_leads_in_and_the_last_tails_out() {
 }
 
 #[test]
-fn what_is_reduced_right_into_the_output_has_no_tail() {
+fn a_reduction_into_the_output_has_no_tail_out() {
     let reducescatter = |collective: &mut LocalCollective, spans: &[Span]| {
         let half = spans[0].bytes() / 2;
         collective.reducescatter(spans, &[half; 2], &SUM_U8, &[])

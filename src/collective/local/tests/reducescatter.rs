@@ -1,10 +1,10 @@
-//! Reducescatter against the slices of an allreduce, absent ranks included.
+//! Tests of reducescatter against slices of an allreduce, including absent ranks.
 
 use super::super::layout::{Layout, chunk_bytes};
 use super::*;
 
-/// Reduces random inputs whose shares have `elements[t * size + rank]` elements, and compares every rank's shares with
-/// the slices of what an allreduce gives, and that with the reference.
+/// Reduces random inputs whose shares have `elements[t * size + rank]` elements; compares every
+/// rank's shares with slices of an allreduce's result, and that result with the reference.
 fn check_shares(
     collectives: &mut [LocalCollective],
     reduction: &Reduction,
@@ -40,10 +40,10 @@ fn check_shares(
             let spans: Vec<Span> = (0..tensors).map(|t| Span::absent(row(t).iter().sum())).collect();
             collective
                 .allreduce(&spans, reduction, absent)
-                .expect("nobody leaves");
+                .expect("no rank leaves");
             collective
                 .reducescatter(&spans, &bytes, reduction, absent)
-                .expect("nobody leaves");
+                .expect("no rank leaves");
             return;
         }
         let places = |output_bytes: &dyn Fn(usize) -> usize| -> Vec<OutputLayout> {
@@ -66,7 +66,7 @@ fn check_shares(
             |spans| {
                 collective
                     .allreduce(spans, reduction, absent)
-                    .expect("nobody leaves");
+                    .expect("no rank leaves");
             },
         ));
         assert!(
@@ -76,7 +76,7 @@ fn check_shares(
         let share = canonical(run_placed(&inputs[rank], &places(&|t| row(t)[rank]), |spans| {
             collective
                 .reducescatter(spans, &bytes, reduction, absent)
-                .expect("nobody leaves");
+                .expect("no rank leaves");
         }));
         for t in 0..tensors {
             let start: usize = row(t)[..rank].iter().sum();
@@ -146,7 +146,8 @@ fn shares_around_the_parts_edges() {
                 5,
             );
         }
-        // All of it is one rank's, and that rank's neighbour is absent, in parts and chunks that end amid tensors.
+        // One rank owns all of it, its neighbour is absent, and parts and chunks end inside
+        // tensors.
         let mut skewed = vec![0; 2 * size];
         (skewed[1], skewed[size + 1]) = (part + 3, chunk_bytes(size) / 8 + 11);
         check_shares(&mut collectives, &sum_of(Dtype::I64), &skewed, &[], 6);

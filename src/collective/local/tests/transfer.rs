@@ -1,18 +1,18 @@
-//! Broadcast, allgather and alltoall against outputs put together by hand.
+//! Tests of broadcast, allgather and alltoall against outputs computed in the test.
 
 use super::super::layout::chunk_bytes;
 use super::super::transfer::LONG_BYTES;
 use super::*;
 
-/// `bytes` bytes that depend on sender, tensor and place.
+/// Returns `bytes` bytes that depend on sender, tensor and position.
 fn contribution(rank: usize, tensor: usize, bytes: usize) -> Vec<u8> {
     (0..bytes)
         .map(|at| (at * 7 + at / 251 + rank * 31 + tensor * 113) as u8)
         .collect()
 }
 
-/// Runs an allgather with `bytes[t * size + rank]` bytes from each rank and checks every output; `absent` ranks
-/// contribute none.
+/// Runs an allgather with `bytes[t * size + rank]` bytes from each rank and checks every output;
+/// `absent` ranks contribute nothing.
 fn check_allgather(collectives: &mut [LocalCollective], bytes: &[usize], absent: &[usize], in_place: bool) {
     let size = collectives.len();
     let tensors = bytes.len() / size;
@@ -28,7 +28,7 @@ fn check_allgather(collectives: &mut [LocalCollective], bytes: &[usize], absent:
     on_threads(collectives, |rank, collective| {
         if absent.contains(&rank) {
             let spans = vec![Span::absent(0); tensors];
-            collective.allgather(&spans, bytes).expect("nobody leaves");
+            collective.allgather(&spans, bytes).expect("no rank leaves");
             return;
         }
         let places: Vec<OutputLayout> = (0..tensors)
@@ -38,7 +38,7 @@ fn check_allgather(collectives: &mut [LocalCollective], bytes: &[usize], absent:
             })
             .collect();
         let outputs = run_placed(&inputs[rank], &places, |spans| {
-            collective.allgather(spans, bytes).expect("nobody leaves");
+            collective.allgather(spans, bytes).expect("no rank leaves");
         });
         assert!(
             outputs == expected,
@@ -47,7 +47,8 @@ fn check_allgather(collectives: &mut [LocalCollective], bytes: &[usize], absent:
     });
 }
 
-/// Runs an alltoall with `bytes[(t * size + from) * size + to]` bytes and checks every output; `absent` ranks keep none.
+/// Runs an alltoall with `bytes[(t * size + from) * size + to]` bytes and checks every output;
+/// `absent` ranks keep nothing.
 fn check_alltoall(collectives: &mut [LocalCollective], bytes: &[usize], absent: &[usize]) {
     let size = collectives.len();
     let tensors = bytes.len() / (size * size);
@@ -61,7 +62,7 @@ fn check_alltoall(collectives: &mut [LocalCollective], bytes: &[usize], absent: 
     on_threads(collectives, |rank, collective| {
         if absent.contains(&rank) {
             let spans = vec![Span::absent(0); tensors];
-            collective.alltoall(&spans, bytes).expect("nobody leaves");
+            collective.alltoall(&spans, bytes).expect("no rank leaves");
             return;
         }
         let expected: Vec<Vec<u8>> = (0..tensors)
@@ -79,7 +80,7 @@ fn check_alltoall(collectives: &mut [LocalCollective], bytes: &[usize], absent: 
         };
         let places: Vec<OutputLayout> = expected.iter().map(place).collect();
         let outputs = run_placed(&inputs[rank], &places, |spans| {
-            collective.alltoall(spans, bytes).expect("nobody leaves");
+            collective.alltoall(spans, bytes).expect("no rank leaves");
         });
         assert!(outputs == expected, "rank {rank} of {size}, {bytes:?}");
     });
@@ -92,7 +93,7 @@ fn spans_of_an_allgather_land_in_rank_order() {
         for equal in [0, 1, 4099] {
             check_allgather(&mut collectives, &vec![equal; size], &[], false);
         }
-        // Three tensors at once, each rank another length, some none; in place too.
+        // Three tensors at once, a different length for each rank, some empty; also in place.
         let uneven: Vec<usize> = (0..3 * size).map(|entry| entry * entry % 7 * 37).collect();
         check_allgather(&mut collectives, &uneven, &[], false);
         check_allgather(&mut collectives, &uneven, &[], true);
@@ -120,7 +121,7 @@ fn streams_around_the_chunks_edges() {
             check_allgather(&mut collectives, &vec![bytes; size], &[], false);
             check_alltoall(&mut collectives, &vec![bytes; size * size], &[]);
         }
-        // One long stream among short and empty ones, over tensors that end amid chunks.
+        // One long stream and short and empty ones, over tensors that end inside chunks.
         let mut skewed = vec![0; 4 * size];
         (skewed[0], skewed[size], skewed[3 * size]) = (chunk - 100, 300, 2 * chunk + 17);
         skewed[size - 1] = 12;
@@ -151,7 +152,7 @@ proptest! {
         let results = on_threads(&mut collectives, |rank, collective| {
             let input = contribution(rank, 0, elements);
             split_run(&input, 1, &split, |spans| {
-                collective.broadcast(spans, root).expect("nobody leaves");
+                collective.broadcast(spans, root).expect("no rank leaves");
             })
         });
         let expected = contribution(root, 0, elements);
@@ -159,7 +160,8 @@ proptest! {
     }
 }
 
-/// From one side only, so that outputs are long where nothing long is sent; not in lines, nor beginning with one.
+/// One rank sends all: outputs are long on ranks that send nothing long. Lengths and starts are not
+/// multiples of a cache line.
 #[test]
 fn long_streams_go_past_the_caches() {
     let mut collectives = patient_ranks(2);
@@ -174,27 +176,27 @@ fn absent_ranks_give_and_keep_nothing() {
     let mut collectives = patient_ranks(3);
     for (first, last) in [(5, 3), (chunk + 5, 70_000)] {
         check_allgather(&mut collectives, &[first, 0, last, last, 0, first], &[1], false);
-        // Rank 1 sends nothing; what is sent to it is dropped.
+        // Rank 1 sends nothing; bytes sent to it are dropped.
         let bytes = [first, 100_000, last, 0, 0, 0, last, 9, first];
         check_alltoall(&mut collectives, &bytes, &[1]);
         let results = on_threads(&mut collectives, |rank, collective| {
             if rank == 1 {
                 collective
                     .broadcast(&[Span::absent(first)], 2)
-                    .expect("nobody leaves");
+                    .expect("no rank leaves");
                 return contribution(2, 0, first);
             }
             let input = contribution(rank, 0, first);
             split_run(&input, 1, &Split::one(first), |spans| {
-                collective.broadcast(spans, 2).expect("nobody leaves");
+                collective.broadcast(spans, 2).expect("no rank leaves");
             })
         });
         assert!(results.iter().all(|result| *result == contribution(2, 0, first)));
     }
 }
 
-/// However an alltoall is split, it takes as many chunks as its longest stream, not as many as if each pair of ranks had
-/// a share of each chunk.
+/// An alltoall with uneven parts takes as many chunks as its longest stream, not as many as if each
+/// pair of ranks had a share of each chunk.
 #[test]
 fn skewed_splits_take_no_more_chunks_than_the_longest_stream() {
     let mut collectives = patient_ranks(4);

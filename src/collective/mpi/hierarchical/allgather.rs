@@ -1,13 +1,16 @@
-//! Each host lays what its ranks contribute end to end, lanes bring it to the other hosts, a share each, and each host hands
-//! round what has come.
+//! Hierarchical allgather: each host concatenates its ranks' contributions, the lanes exchange a
+//! share each with the other hosts, and each host distributes the received bytes to its ranks.
 //!
-//! A host's bytes cross its link once for every other host; a flat allgather sends them to each rank of it. What a rank
-//! needs of its own host comes to it with the rest. Nothing is combined: the bytes are those of the flat operation.
+//! A host's bytes are sent once to every other host; a flat allgather sends them to each rank
+//! there. A rank receives the bytes of its own host in the same way. Nothing is combined: the bytes
+//! equal those of the flat operation.
 //!
-//! Of a chunk there are three stages, of which MPI's runs beside the others: the host's ranks bring a window of their
-//! host's bytes to the lanes, which are ranks of it (an alltoall through shared memory); each lane gathers its part of every
-//! host's window (an allgather over MPI); and what the lanes of a host hold goes to all of its ranks (an allgather through
-//! shared memory). A rank that has joined contributes nothing and keeps nothing, and carries what its lane has to.
+//! A chunk passes through three stages; the MPI stage overlaps with the others. The host's ranks
+//! bring a window of their host's bytes to the lanes, which are ranks of the host (an alltoall
+//! through shared memory). Each lane gathers its part of every host's window (an allgather over
+//! MPI). The lanes of a host send what they hold to all of its ranks (an allgather through shared
+//! memory). A joined rank contributes nothing and keeps nothing, but still carries its lane's
+//! bytes.
 
 #![allow(unsafe_code)] // spans over parts of the result
 
@@ -23,21 +26,22 @@ use crate::error::Error;
 use crate::mpi::Promise;
 use crate::tensor::Span;
 
-/// What one rank has to know of a batch. A host's bytes are in order of tensors, and of its ranks in each.
+/// Layout of a batch. A host's bytes are in tensor order, and in rank order within each tensor.
 struct Plan {
-    /// Where each host's bytes are written here; all of them are pieces, also those that are written nowhere.
+    /// Destination of each host's bytes on this rank, including the bytes that are not written.
     results: Vec<Stream>,
-    /// Where what each rank of this host contributes to each tensor lies in the host's bytes: the `r`th rank's of tensor `t`
-    /// begins at `begins[t * ranks + r]`, and the next one where it ends.
+    /// Position of each rank's contribution in this host's bytes: that of the `r`th rank to tensor
+    /// `t` begins at `begins[t * ranks + r]` and ends where the next one begins.
     begins: Vec<usize>,
-    /// Ranks of this host.
+    /// Number of ranks of this host.
     ranks: usize,
-    /// The longest host's bytes.
+    /// Largest number of bytes of one host.
     longest: usize,
 }
 
 impl Plan {
-    /// Of a batch in which set rank `r` contributes `bytes[t * size + r]` bytes to tensor `t`.
+    /// Creates the plan of a batch in which set rank `r` contributes `bytes[t * size + r]` bytes to
+    /// tensor `t`.
     fn new(map: &Map, spans: &[Span], bytes: &[usize]) -> Self {
         let size = map.hosts.iter().map(Vec::len).sum();
         let mut results: Vec<Stream> = map.hosts.iter().map(|_| Stream::default()).collect();
@@ -75,19 +79,22 @@ impl Plan {
         }
     }
 
-    /// The window that goes in round `round` of host `host`'s bytes, where windows have `chunk` bytes.
+    /// Returns the window of host `host`'s bytes that is sent in round `round`, for windows of
+    /// `chunk` bytes.
     fn window(&self, host: usize, round: usize, chunk: usize) -> Range<usize> {
         let bytes = self.results[host].bytes();
         (round * chunk).min(bytes)..((round + 1) * chunk).min(bytes)
     }
 
-    /// Where the contributions of this host's ranks `ranks` to tensor `tensor` lie in its bytes.
+    /// Returns the range of the contributions of this host's ranks `ranks` to tensor `tensor` in
+    /// the host's bytes.
     fn range(&self, tensor: usize, ranks: Range<usize>) -> Range<usize> {
         let first = tensor * self.ranks;
         self.begins[first + ranks.start]..self.begins[first + ranks.end]
     }
 
-    /// The tensors that have bytes of this host in `window`, and perhaps some at its edges that have none.
+    /// Returns the tensors that have bytes of this host in `window`; empty tensors at its edges may
+    /// be included.
     fn tensors(&self, window: &Range<usize>) -> Range<usize> {
         let tensors = (self.begins.len() - 1) / self.ranks;
         let after = |bound: usize| self.begins[1..].partition_point(|&end| end <= bound) / self.ranks;
@@ -95,17 +102,17 @@ impl Plan {
     }
 }
 
-/// A window between hosts.
+/// Window that is being exchanged between hosts.
 struct Flight {
-    /// Dropped before the parts, which are lent to it.
+    /// Dropped before the parts, which the operation borrows.
     promise: Option<Promise<Batch>>,
-    /// This rank's lane's part of every host's window, in the order of the hosts.
+    /// Part of every host's window that this rank's lane carries, in host order.
     parts: Vec<Vec<u8>>,
     round: usize,
 }
 
 impl HierarchicalCollective {
-    /// An allgather; the table is that of [`Collective::allgather`].
+    /// Runs an allgather; the table is that of [`Collective::allgather`].
     pub(super) fn allgather_hierarchical(
         &mut self,
         spans: &[Span],
@@ -134,7 +141,8 @@ impl HierarchicalCollective {
         Ok(phases)
     }
 
-    /// Brings a window of the host's bytes to its lanes, and has this rank's send its part across.
+    /// Brings a window of the host's bytes to its lanes and starts the exchange of this rank's
+    /// part.
     fn collect_intra_node(
         &mut self,
         spans: &[Span],
@@ -166,7 +174,7 @@ impl HierarchicalCollective {
             let received = lane.hosts.iter().map(|&host| {
                 let mut stream = Stream::default();
                 if host == own {
-                    stream.skip(lengths[host]); // it lies there
+                    stream.skip(lengths[host]); // already in place
                 } else {
                     stream.push(std::ptr::null(), parts[host].as_mut_ptr(), lengths[host]);
                 }
@@ -183,7 +191,8 @@ impl HierarchicalCollective {
         })
     }
 
-    /// What the ranks of this host send to its lanes of `window`, tensor by tensor; this rank's lane's part is at `part`.
+    /// Returns the bytes that the ranks of this host send to its lanes of `window`, tensor by
+    /// tensor; the part of this rank's lane is at `part`.
     fn contributions(&self, spans: &[Span], plan: &Plan, window: &Range<usize>, part: *mut u8) -> Pieces {
         let (rank, size) = (self.intra_node.rank, self.intra_node.size);
         let lanes = self.lane_ranges(window);
@@ -206,14 +215,14 @@ impl HierarchicalCollective {
                     part.wrapping_add(overlap(lane, &plan.range(tensor, 0..size)).start - lane.start)
                 }
             };
-            // SAFETY: the input is a part of the caller's span; the output is as long as what all ranks send here, and lies in
-            // a part that nobody else touches.
+            // SAFETY: the input is a part of the caller's span; the output is as long as the bytes
+            // that all ranks send to it, and lies in a part that is not aliased.
             pieces.spans.push(unsafe { Span::new(input, output, sent.len()) });
         }
         pieces
     }
 
-    /// Takes in what has come of a window, and has the host's lanes hand it to all of its ranks.
+    /// Receives a window and distributes it from the host's lanes to all of its ranks.
     fn hand_round(
         &mut self,
         plan: &Plan,
@@ -237,8 +246,8 @@ impl HierarchicalCollective {
                 &window,
                 part.as_mut_ptr(),
                 |piece, place, own| {
-                    // SAFETY: the share lies in a part that nobody else touches; the output is a part of the caller's span, or
-                    // null.
+                    // SAFETY: the share lies in a part that is not aliased; the output is a part of
+                    // the caller's span, or null.
                     unsafe { Span::new(place, piece.output, own) }
                 },
             );
@@ -259,7 +268,7 @@ impl HierarchicalCollective {
 mod tests {
     use super::*;
 
-    /// Hosts with ranks {0, 2} and {1}; this rank is on the first.
+    /// Returns the map of hosts with ranks {0, 2} and {1}; this rank is on the first.
     fn map() -> Map {
         Map {
             hosts: vec![vec![0, 2], vec![1]],
@@ -268,7 +277,7 @@ mod tests {
         }
     }
 
-    /// A span that is written at `output` and read nowhere.
+    /// Returns a span with an output at `output` and no input.
     fn span(output: usize) -> Span {
         // SAFETY: nothing is read or written in these tests.
         unsafe { Span::new(std::ptr::null(), std::ptr::without_provenance_mut(output), 0) }
@@ -276,7 +285,8 @@ mod tests {
 
     #[test]
     fn a_hosts_bytes_are_in_order_of_tensors_and_of_its_ranks() {
-        // Ranks 0, 1 and 2 contribute 3, 10 and 2 bytes to the first tensor, 0, 0 and 5 to the second.
+        // Ranks 0, 1 and 2 contribute 3, 10 and 2 bytes to the first tensor, 0, 0 and 5 to the
+        // second.
         let plan = Plan::new(&map(), &[span(1_000), span(2_000)], &[3, 10, 2, 0, 0, 5]);
         let places = |host: usize| {
             let pieces = plan.results[host].pieces(0..usize::MAX);

@@ -1,11 +1,13 @@
-//! Each host reduces a chunk into a part for each lane, every lane reduces its part over MPI, and each host gathers them.
+//! Hierarchical allreduce: each host reduces a chunk into one part per lane, every lane reduces its
+//! part over MPI, and each host gathers the parts.
 //!
-//! Of *B* bytes, 2·*B*·(*h* − 1)/*h* cross a host's link for *h* hosts, whatever the number of ranks on it; a flat allreduce
-//! sends that from every rank.
+//! For *h* hosts and *B* bytes, 2·*B*·(*h* − 1)/*h* bytes cross a host's link, whatever the number
+//! of ranks on it; a flat allreduce sends that number from every rank.
 //!
-//! The sums are rounded per host: not the bits of a flat allreduce, but the same on all ranks, whatever the fusion and
-//! the order of arrival. f16 and bf16 are rounded once more than in a flat one. Averages of integers, which are exact, and
-//! batches that a joined rank is absent from go the flat way.
+//! Sums are rounded per host: the bits differ from those of a flat allreduce, but are equal on all
+//! ranks and do not depend on fusion or on the order of arrival. f16 and bf16 are rounded once more
+//! than in a flat allreduce. Averages of integers, which are exact, and batches with an absent rank
+//! use the flat allreduce.
 
 #![allow(unsafe_code)] // spans over the staging buffer
 
@@ -21,9 +23,9 @@ use crate::error::Error;
 use crate::mpi::Promise;
 use crate::tensor::{Dtype, ReduceOp, Span};
 
-/// A chunk between hosts.
+/// Chunk that is being reduced between hosts.
 struct Flight {
-    /// Dropped before the part, which is lent to it.
+    /// Dropped before the part, which the operation borrows.
     promise: Option<Promise<Batch>>,
     part: Vec<u8>,
     range: Range<usize>,
@@ -35,7 +37,7 @@ struct Reductions {
     inter_node: Reduction,
 }
 
-/// Whether `reduction` may be done hierarchically.
+/// Whether `reduction` may be hierarchical.
 pub(super) fn splits(reduction: &Reduction) -> bool {
     let is_float = matches!(
         reduction.dtype,
@@ -66,7 +68,7 @@ impl Reductions {
 }
 
 impl HierarchicalCollective {
-    /// An allreduce that [splits] and that nobody is absent from.
+    /// Runs an allreduce that [splits] and has no absent rank.
     pub(super) fn allreduce_hierarchical(
         &mut self,
         spans: &[Span],
@@ -105,7 +107,8 @@ impl HierarchicalCollective {
         let bytes = self.own_range(&range).len();
         let mut part = self.buffer(bytes);
         let pieces = self.pieces(batch, &range, part.as_mut_ptr(), |piece, place, _| {
-            // SAFETY: the piece is a part of the caller's span; its share goes to a part that nobody else touches.
+            // SAFETY: the piece is a part of the caller's span; its share is written to a part that
+            // is not aliased.
             unsafe { Span::new(piece.input, place, piece.bytes) }
         });
         let intra_node = &reductions.intra_node;
@@ -128,7 +131,7 @@ impl HierarchicalCollective {
         Ok(Flight { promise, part, range })
     }
 
-    /// Takes a chunk's part back and gathers all of the host's.
+    /// Waits for the part of a chunk and gathers all parts of the host.
     fn gather_intra_node(
         &mut self,
         batch: &Stream,
@@ -143,7 +146,7 @@ impl HierarchicalCollective {
         self.keep(promise, phases)?;
         let began = Instant::now();
         let pieces = self.pieces(batch, &range, part.as_mut_ptr(), |piece, place, own| {
-            // SAFETY: as above, the other way round.
+            // SAFETY: as above, with input and output exchanged.
             unsafe { Span::new(place, piece.output, own) }
         });
         let done = self

@@ -1,4 +1,4 @@
-//! Inter-node stage for tensors on GPUs, whose intra-node stage is NCCL's.
+//! Inter-node stage for tensors on GPUs, whose intra-node stage uses NCCL.
 
 use super::HierarchicalCollective;
 use crate::collective::stream::Stream;
@@ -20,7 +20,10 @@ impl InterNode for HierarchicalCollective {
     }
 
     fn begin(&mut self, part: Span, reduction: &Reduction, ranks: usize) {
-        let lane = self.lane.as_mut().expect("who begins something has a lane");
+        let lane = self
+            .lane
+            .as_mut()
+            .expect("a rank that begins an operation has a lane");
         let mut own = Stream::default();
         own.push_span(&part);
         self.lent

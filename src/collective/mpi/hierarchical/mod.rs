@@ -1,13 +1,16 @@
-//! Hierarchical allreduce and allgather: the intra-node stage uses shared memory, the inter-node stage MPI.
+//! Hierarchical allreduce and allgather: the intra-node stage uses shared memory, the inter-node
+//! stage MPI.
 //!
-//! *Lane* i is made of the *i*th rank of every host, so there are as many lanes as the least host has ranks. What crosses a
-//! host's link does so once, a share in each lane, all of them at once; the flat operations send it from, or to, every
-//! rank. While MPI moves one chunk, the host works on its neighbours.
+//! *Lane* i consists of the *i*th rank of every host, so there are as many lanes as the smallest
+//! host has ranks. Data crosses a host's link once, a share in each lane, all lanes at the same
+//! time; the flat operations send it from, or to, every rank. While MPI moves one chunk, the host
+//! processes its neighbours.
 //!
-//! - `allreduce`: each host reduces, lanes reduce the hosts' sums, each host gathers them.
-//! - `allgather`: each host collects, lanes exchange what the hosts have, each host hands it round.
+//! - `allreduce`: each host reduces, lanes reduce the hosts' sums, each host gathers the results.
+//! - `allgather`: each host collects, lanes exchange the hosts' bytes, each host distributes them.
 //!
-//! Which of the two go this way may change from one operation to the next; the other operations always go the flat one.
+//! Each of the two may change between flat and hierarchical from one operation to the next; the
+//! other operations are always flat.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,17 +28,19 @@ mod allgather;
 mod allreduce;
 mod inter_node;
 
-/// Bytes of a chunk in each lane, and chunks between hosts while the host works on others. A chunk of an allreduce crosses the link twice,
-/// one time after the other, so a few must be on their way for the link to be busy; but each wakes both threads of a rank. ResNet-50's
-/// 102 MB between 2 hosts of 2 ranks, on 2 cores that others used too, ms at 1 and at 10 Gbit/s: chunks of 1 MiB one at a time 1161 and
-/// 389, three 1015; of 512 KiB four 938 and 405; of 256 KiB four 945 and 530. (Without any wait 818 and 82.)
+/// Bytes of a chunk in each lane, and chunks in flight between hosts while the host processes
+/// others. A chunk of an allreduce crosses the link twice, one time after the other, so a few must
+/// be in flight to keep the link busy; but each one wakes both threads of a rank. ResNet-50's 102
+/// MB between 2 hosts of 2 ranks, on 2 cores with other load, ms at 1 and at 10 Gbit/s: chunks of 1
+/// MiB one at a time 1161 and 389, three 1015; of 512 KiB four 938 and 405; of 256 KiB four 945 and
+/// 530. (Without any wait 818 and 82.)
 const PART_BYTES: usize = 512 << 10;
 const LAG: usize = 4;
 
 /// The intra-node stage: the collective of the ranks of this rank's host.
 pub(crate) struct IntraNode {
     pub(crate) collective: LocalCollective,
-    /// This rank among those of the host, and their number.
+    /// Position of this rank among the ranks of the host, and their number.
     pub(crate) rank: usize,
     pub(crate) size: usize,
 }
@@ -43,40 +48,41 @@ pub(crate) struct IntraNode {
 /// The inter-node stage of this rank's lane. Lane *i* consists of the *i*th rank of every host.
 pub(crate) struct Lane {
     pub(crate) collective: MpiCollective,
-    /// The host of each rank of the lane, by its place in the [map](Map).
+    /// Host of each rank of the lane, as an index into the [map](Map).
     pub(crate) hosts: Vec<usize>,
 }
 
 /// Distribution of the set's ranks over hosts.
 pub(crate) struct Map {
-    /// The ranks of each host, ascending, as the set counts them; hosts in the order of their first ranks.
+    /// Set ranks of each host, ascending; hosts in the order of their first ranks.
     pub(crate) hosts: Vec<Vec<usize>>,
-    /// This rank's host.
+    /// Index of this rank's host.
     pub(crate) own: usize,
-    /// Ranks of the least host.
+    /// Number of ranks of the smallest host.
     pub(crate) lanes: usize,
 }
 
-/// See the module.
+/// Collective of one rank whose allreduce and allgather can be hierarchical.
 pub(crate) struct HierarchicalCollective {
     flat: MpiCollective,
     map: Map,
     intra_node: IntraNode,
-    /// None for a rank that the least host has no counterpart of.
+    /// `None` for a rank that has no counterpart on the smallest host.
     lane: Option<Lane>,
-    /// Ranks of all hosts.
+    /// Number of ranks of all hosts.
     size: usize,
     hierarchy: Hierarchy,
     /// Whether the last operation was hierarchical.
     was_hierarchical: bool,
-    /// Parts between the host and the lane; kept for their memory.
+    /// Buffers of parts between the host and the lane; kept to reuse their memory.
     buffers: Vec<Vec<u8>>,
     /// Transfers in flight of the inter-node stage for tensors on GPUs.
     lent: VecDeque<Promise<Batch>>,
 }
 
-/// The parts of a batch that follow one another are named as in Horovod, whose reductions within hosts are NCCL's where
-/// these are shared memory's. There is no `ALLOCATE_SHARED_BUFFER`: the ring is there from the beginning.
+/// The successive parts of a batch have Horovod's names. Reductions within hosts use shared memory
+/// here and NCCL in Horovod. There is no `ALLOCATE_SHARED_BUFFER`: the ring is allocated at the
+/// start.
 static HIERARCHICAL: Activities = Activities {
     allreduce: Stages {
         lead_in: "SHM_REDUCESCATTER",
@@ -92,7 +98,8 @@ static HIERARCHICAL: Activities = Activities {
 };
 
 impl HierarchicalCollective {
-    /// Goes through `flat` until it is told otherwise.
+    /// Creates the collective; operations are flat until [`Collective::set_hierarchy`] changes
+    /// that.
     pub(crate) fn new(flat: MpiCollective, map: Map, intra_node: IntraNode, lane: Option<Lane>) -> Self {
         assert_eq!(lane.is_some(), intra_node.rank < map.lanes);
         assert_eq!(map.hosts[map.own].len(), intra_node.size);
@@ -109,7 +116,7 @@ impl HierarchicalCollective {
         }
     }
 
-    /// What of the chunk `range` is each lane's.
+    /// Returns each lane's range of the chunk `range`.
     fn lane_ranges(&self, range: &Range<usize>) -> Vec<Range<usize>> {
         let lanes = self.map.lanes;
         let part = range.len().div_ceil(lanes).next_multiple_of(PART_ALIGN);
@@ -120,14 +127,16 @@ impl HierarchicalCollective {
         (0..lanes).map(lane).collect()
     }
 
-    /// What of the chunk `range` is this rank's to bring across; nothing if it has no lane.
+    /// Returns the part of the chunk `range` that this rank carries between hosts; empty if it has
+    /// no lane.
     fn own_range(&self, range: &Range<usize>) -> Range<usize> {
         let own = self.lane_ranges(range).into_iter().nth(self.intra_node.rank);
         own.unwrap_or(range.end..range.end)
     }
 
-    /// The pieces of the chunk `range`, as the host's collective wants them: a span for each, which `span` makes of the
-    /// piece and the place and length of this rank's share of it in the part at `part`; and a table of all ranks' shares.
+    /// Returns the pieces of the chunk `range` for the host's collective: a span for each piece,
+    /// which `span` creates from the piece and from the place and length of this rank's share in
+    /// the part at `part`; and a table of all ranks' shares.
     fn pieces(
         &self,
         stream: &Stream,
@@ -153,7 +162,7 @@ impl HierarchicalCollective {
         pieces
     }
 
-    /// Waits for what this rank's lane has on its way, if it has one.
+    /// Waits for the operation in flight of this rank's lane, if it has a lane.
     fn keep(&mut self, promise: Option<Promise<Batch>>, phases: &mut Phases) -> Result<(), Error> {
         if let (Some(promise), Some(lane)) = (promise, self.lane.as_mut()) {
             let began = Instant::now();
@@ -163,7 +172,7 @@ impl HierarchicalCollective {
         Ok(())
     }
 
-    /// A buffer of at least `bytes` bytes, and of one.
+    /// Returns a buffer of at least `bytes` bytes, and of at least one.
     fn buffer(&mut self, bytes: usize) -> Vec<u8> {
         let mut buffer = self.buffers.pop().unwrap_or_default();
         if buffer.len() < bytes.max(1) {
@@ -180,13 +189,14 @@ struct Pieces {
     table: Vec<usize>,
 }
 
-/// What two ranges have in common; empty, and inside of the first, if that is nothing.
+/// Returns the intersection of two ranges; if that is empty, an empty range inside the first.
 fn overlap(one: &Range<usize>, other: &Range<usize>) -> Range<usize> {
     let begin = one.start.max(other.start).min(one.end);
     begin..one.end.min(other.end).max(begin)
 }
 
-/// Adds what one chunk took within the host; the parts that stand alone are the whole batch's to say.
+/// Adds the phases of one chunk within the host, except `lead_in_ns` and `tail_out_ns`, which only
+/// the whole batch has.
 fn add(phases: &mut Phases, more: &Phases) {
     phases.copy_in_ns += more.copy_in_ns;
     phases.reduce_ns += more.reduce_ns;

@@ -253,7 +253,7 @@ impl Case {
         };
         let marks: Vec<Mark> = ranks.devices.iter().zip(&ranks.streams).map(mark).collect();
         let stuck = fabric.run_dry();
-        let come = |mark: &Mark| mark.device().gpu.has_come(mark.event) == Ok(true);
+        let come = |mark: &Mark| mark.has_come() == Ok(true);
         assert!(marks.iter().all(come), "{stuck}\n{:#?}", fabric.failures());
         for (rank, lying) in lying.iter().enumerate() {
             for (at, lying) in lying.iter().enumerate() {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::collective::Reduction;
 use crate::collective::reference::is_sensible;
 use crate::tensor::{Dtype, ReduceOp};
 

@@ -9,20 +9,21 @@ use std::time::Duration;
 
 use super::{Hostile, Hostility, check_hostile, mutations};
 use crate::clock::{Clock, MonotonicClock, Nanos, Reference};
+use crate::collective::asynchronous::NoDevice;
 use crate::collective::local::LocalCollective;
 use crate::context::{ProcessSet, RawHandle};
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts, Stalls};
 use crate::error::Error;
-use crate::gpu;
 use crate::negotiation::ResponseCache;
 use crate::observer::{Observer, Pending};
 use crate::queue::TensorQueue;
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::settings_cell::SettingsSource;
 use crate::simulation::programs::play::{Played, Stage, play};
 use crate::simulation::programs::program::Program;
 use crate::transport::Transport;
-use crate::transport::local::{LocalTransport, Patience, RendezvousConfig};
+use crate::transport::local::LocalTransport;
 
 /// Slots of the response cache.
 const CACHE_SLOTS: usize = 64;
@@ -133,7 +134,7 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             is_world: place == 0,
             settings: SettingsSource::Decides(Arc::default()),
             early: true,
-            binding: Arc::new(gpu::DeviceBinding::new(Arc::clone(gpu::devices()), rank)),
+            device: Arc::new(NoDevice),
             gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {

@@ -1,10 +1,11 @@
-//! Random programs with a hostile rank: one whose blocks, requests and responses are changed on their way to the others.
+//! Random programs with a hostile rank: its blocks, requests and responses are modified before the
+//! other ranks receive them.
 //!
-//! The other ranks get right results, or an error that names the hostile rank. They never panic, never wait beyond the
-//! stall limit, and never touch memory that is not theirs: the last is checked on shared memory, under valgrind
-//! ([`local`]).
+//! The other ranks get correct results, or an error that names the hostile rank. They never panic,
+//! never wait beyond the stall limit, and never access memory out of bounds; the last is checked on
+//! shared memory, under valgrind ([`local`]).
 //!
-//! `TEST_RONDE_MUTATIONS=1000000` makes so many changes instead of a few thousand.
+//! `TEST_RONDE_MUTATIONS=1000000` makes that many modifications instead of a few thousand.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,10 +24,10 @@ mod transport;
 
 pub(super) use transport::{Hostile, Hostility};
 
-/// Changes made where `TEST_RONDE_MUTATIONS` does not say how many.
+/// Number of modifications if `TEST_RONDE_MUTATIONS` is not set.
 const MUTATIONS: u64 = 3_000;
 
-/// Job ranks that `error` names as the cause, among them the hostile one if all is well.
+/// Whether `error` names the rank `hostile` as a cause.
 fn names(error: &Error, hostile: usize) -> bool {
     match error {
         Error::Peer(
@@ -53,9 +54,10 @@ fn names(error: &Error, hostile: usize) -> bool {
     }
 }
 
-/// Whether `rank` got for a tensor what the others give if the rank `joined` joins before it submits the tensor.
+/// Whether `rank`'s output for a tensor equals that of the other ranks if some of `joined` join
+/// before they submit the tensor.
 fn is_right_without(
-    joined: usize,
+    joined: &[usize],
     program: &Program,
     (step, action, tensor): (usize, usize, usize),
     rank: usize,
@@ -66,20 +68,31 @@ fn is_right_without(
     else {
         return false;
     };
-    let wanted = expected_without(Some(joined), program, step, action, tensor, rank);
-    is_right(&tensors[tensor], &outcome.outputs[tensor], &wanted)
+    (1..1usize << joined.len()).any(|subset| {
+        let is_in = |index: &usize| subset >> index & 1 == 1;
+        let joined: Vec<usize> = (0..joined.len())
+            .filter(is_in)
+            .map(|index| joined[index])
+            .collect();
+        let wanted = expected_without(&joined, program, step, action, tensor, rank);
+        is_right(&tensors[tensor], &outcome.outputs[tensor], &wanted)
+    })
 }
 
-/// Fails unless everything that `rank`, which is not the hostile one, got is right or an error that names the latter.
+/// Fails unless every output of `rank`, which is not hostile, is correct or an error that names the
+/// hostile rank.
 fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile: usize) {
-    let played = all[rank].as_ref().expect("nobody dies");
-    // Ends of this or another rank for which it blames the hostile one.
+    let played = all[rank].as_ref().expect("no rank dies");
+    // Error with which this or another rank ends and which blames the hostile rank.
     let blames = |error: &Error| error.is_peer_gone() && names(error, hostile);
-    let honest = all.iter().enumerate().filter(|(rank, _)| *rank != hostile);
-    let outcomes = honest.flat_map(|(_, played)| played.iter().flatten().flatten().flatten());
-    let mut errors =
-        outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
-    let is_blamed = errors.any(blames);
+    let blames_hostile = |rank: usize| {
+        let outcomes = all[rank].iter().flatten().flatten().flatten();
+        let mut errors =
+            outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
+        errors.any(blames)
+    };
+    let mut honest = (0..all.len()).filter(|rank| *rank != hostile);
+    let is_blamed = honest.any(blames_hostile);
     for deviation in deviations(program, rank, played) {
         let Deviation {
             step,
@@ -89,15 +102,27 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
         } = deviation;
         let is_allowed = match &error {
             Some(error) if names(error, hostile) => true,
-            // A rank whose program was over has left, and the hostile one has made cycles that need it.
+            // A rank whose program had ended has left, and the hostile rank has caused cycles that
+            // need it.
             Some(Error::Peer(PeerError::Left { rank: left })) => *left != rank,
-            // A refusal that the hostile rank made up ends no job at the ranks that cannot know better.
+            // The hostile rank delays the missing ranks in another process set; their errors name it.
+            Some(Error::Negotiation(NegotiationError::Stalled { missing, .. })) => {
+                missing.iter().all(|missing| blames_hostile(*missing))
+            }
+            // A refusal that the hostile rank invented does not end the job on ranks that cannot
+            // detect it.
             Some(
                 Error::Negotiation(NegotiationError::Mismatch(_) | NegotiationError::RankJoined { .. })
                 | Error::Limit(LimitError::Memory { .. }),
             ) => is_blamed,
-            // A block without the bit of a tensor is that of a rank that joined before it submitted the tensor.
-            None => is_right_without(hostile, program, (step, action, tensor), rank, played),
+            // A block without the bit of a tensor looks like that of a rank that joined before it
+            // submitted the tensor. The coordinator may claim the same of another rank, whose error
+            // names it.
+            None => {
+                let joins = |other: &usize| *other == hostile || *other != rank && blames_hostile(*other);
+                let joined: Vec<usize> = (0..all.len()).filter(joins).collect();
+                is_right_without(&joined, program, (step, action, tensor), rank, played)
+            }
             _ => false,
         };
         assert!(
@@ -108,7 +133,8 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
     }
 }
 
-/// Runs the program of `seed` with a hostile rank by `run` and checks the others; the number of changes made.
+/// Runs the program of `seed` with a hostile rank by `run` and checks the others; returns the
+/// number of modifications.
 fn check_hostile(seed: u64, run: impl FnOnce(&Program, usize, &Hostility) -> Vec<Option<Played>>) -> u64 {
     let mut draw = Draw::new(seed ^ 0x4057);
     let program = Program::new(seed, 2 + draw.below(4));
@@ -126,7 +152,7 @@ fn check_hostile(seed: u64, run: impl FnOnce(&Program, usize, &Hostility) -> Vec
     hostility.changes.load(Ordering::Relaxed)
 }
 
-/// Changes to be made: as `TEST_RONDE_MUTATIONS` says, or else `count`.
+/// Number of modifications: that of `TEST_RONDE_MUTATIONS`, or else `count`.
 fn mutations(count: u64) -> u64 {
     std::env::var("TEST_RONDE_MUTATIONS").map_or(count, |count| count.parse().expect("a number"))
 }

@@ -1,4 +1,4 @@
-//! A transport that changes control data on its way from one rank to the others.
+//! Transport that modifies control messages from one rank to the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,18 +8,18 @@ use crate::error::Error;
 use crate::negotiation::Block;
 use crate::transport::{Combine, Contribution, Doorbell, Transport};
 
-/// When and how control data is changed.
+/// Rate and kind of the modifications of control messages.
 #[derive(Clone, Debug)]
 pub(in crate::simulation) struct Hostility {
     pub(in crate::simulation) seed: u64,
-    /// One of so many messages is changed.
+    /// One of this many messages is modified.
     pub(in crate::simulation) one_in: usize,
-    /// Changes made so far.
+    /// Number of modifications so far.
     pub(in crate::simulation) changes: Arc<AtomicU64>,
 }
 
 impl Hostility {
-    /// That of the same rank in the process set at `place`.
+    /// Returns the modifications of the same rank in the process set at `place`.
     pub(in crate::simulation) fn of_set(&self, place: usize) -> Self {
         Self {
             seed: self.seed ^ (place as u64) << 48,
@@ -28,7 +28,7 @@ impl Hostility {
     }
 }
 
-/// The transport of a hostile rank: `inner`, with some of what the rank sends changed.
+/// Transport of a hostile rank: `inner`, with some of the rank's messages modified.
 pub(in crate::simulation) struct Hostile<T> {
     inner: T,
     hostility: Hostility,
@@ -44,7 +44,7 @@ impl<T> Hostile<T> {
         }
     }
 
-    /// Whether the next message is to be changed: never where no other rank receives it.
+    /// Whether the next message is to be modified: never if no other rank receives it.
     fn changes(&mut self) -> bool
     where
         T: Transport,

@@ -1,4 +1,4 @@
-//! Ranks as threads: the transport as a whole, from the rendezvous on.
+//! Tests of the local transport with ranks as threads, from the rendezvous on.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread;
@@ -12,6 +12,7 @@ use crate::clock::{Clock, MonotonicClock};
 use crate::error::{LimitError, PeerError};
 use crate::negotiation::block::READY_US_MAX;
 use crate::negotiation::{Agreement, Block, Status};
+use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::transport::{FRAME_BYTES_MAX, Park, Role};
 
 mod processes;
@@ -33,7 +34,7 @@ pub(super) fn config(name: &str, size: usize) -> RendezvousConfig {
     }
 }
 
-/// Never silent in tests that go well, and an end to those that do not.
+/// No warnings in tests that succeed, and a time limit for those that do not.
 pub(super) const PATIENCE: Patience = Patience {
     spin: Duration::ZERO,
     warn_after: Duration::ZERO,
@@ -42,7 +43,7 @@ pub(super) const PATIENCE: Patience = Patience {
 
 const WORDS: usize = 3;
 
-/// Runs `body` on every rank of a fresh job, each in a thread, and returns what they return, in rank order.
+/// Runs `body` on every rank of a new job, each in a thread, and returns the results in rank order.
 pub(super) fn on_ranks<T: Send>(
     name: &str,
     size: usize,
@@ -58,7 +59,8 @@ pub(super) fn on_ranks<T: Send>(
                         rank,
                         ..config.clone()
                     };
-                    // Two ranks have a core each in most places, so they also spin; more only sleep.
+                    // Two ranks have a core each on most machines, so they also spin; more ranks
+                    // only sleep.
                     let spin = Duration::from_micros(if size == 2 { 20 } else { 0 });
                     let patience = Patience { spin, ..PATIENCE };
                     let opened = LocalTransport::open(&config, WORDS, 1 << 16, patience).unwrap();
@@ -70,12 +72,12 @@ pub(super) fn on_ranks<T: Send>(
     })
 }
 
-/// What `rank` brings to `cycle`: known to every rank, so that each can check what it folded.
+/// Block of `rank` for `cycle`: known to every rank, so that each can check its fold.
 fn block(rank: usize, cycle: u64) -> Block {
     let mut random = SmallRng::seed_from_u64(cycle << 8 | rank as u64);
     let words = 1 + (cycle as usize % WORDS);
     let mut block = Block::new(words);
-    // One cycle in sixteen all have joined; else each has with even odds.
+    // In one cycle of sixteen all ranks have joined; otherwise each has with probability 1/2.
     block.status = match cycle % 16 {
         0 => Status::JOINED,
         _ => Status(random.random_range(0..4)),
@@ -144,7 +146,8 @@ fn frames_of_any_length_arrive_whole() {
         0,
     ];
     let frame = |rank: usize, round: usize| -> Vec<u8> {
-        // Ranks differ in length too, so that frames of unequal numbers of chunks meet.
+        // Lengths differ between ranks too, so that frames of different numbers of chunks occur
+        // together.
         let length = lengths[(round + rank) % lengths.len()];
         (0..length)
             .map(|index| (index * 31 + rank * 7 + round) as u8)
@@ -153,7 +156,7 @@ fn frames_of_any_length_arrive_whole() {
     for size in [1, 2, 5] {
         on_ranks("frames", size, |mut transport| {
             let rank = transport.rank();
-            let mut frames = vec![vec![1; 3]; 9]; // what they held before must not show
+            let mut frames = vec![vec![1; 3]; 9]; // earlier contents must not remain
             for round in 0..2 * lengths.len() {
                 frames.truncate(size);
                 transport.gather(&frame(rank, round), &mut frames).unwrap();
@@ -206,7 +209,7 @@ fn a_frame_beyond_the_limit_is_refused_with_its_length() {
 }
 
 #[test]
-fn a_rank_that_has_left_is_reported_by_who_still_needs_it() {
+fn a_rank_that_has_left_is_reported_by_ranks_that_still_need_it() {
     on_ranks("left", 2, |mut transport| {
         let mut agreed = Agreement::default();
         transport
@@ -214,7 +217,7 @@ fn a_rank_that_has_left_is_reported_by_who_still_needs_it() {
             .unwrap();
         if transport.rank() == 1 {
             transport.leave(None);
-            transport.leave(Some(&Error::ShutDown)); // the first word counts
+            transport.leave(Some(&Error::ShutDown)); // the first call counts
             return;
         }
         let error = transport
@@ -232,18 +235,18 @@ fn a_rank_that_has_left_is_reported_by_who_still_needs_it() {
 }
 
 #[test]
-fn what_a_rank_published_before_it_left_still_counts() {
+fn data_that_a_rank_published_before_it_left_still_count() {
     on_ranks("left-late", 2, |mut transport| {
         let mut agreed = Agreement::default();
         if transport.rank() == 1 {
             transport.broadcast(&mut Vec::new()).unwrap();
-            return; // dropped, and so left, with its frame taken and nothing owed
+            return; // dropped, and so left, after its frame was taken
         }
         transport.broadcast(&mut b"news".to_vec()).unwrap();
         while transport.check_peers().is_ok() {
             thread::yield_now();
         }
-        // Rank 1 has gone, yet what it took is taken: a wait for that alone is no error.
+        // Rank 1 has left, but it has taken its chunks: a wait for that alone is not an error.
         let watch: &dyn Watch = &*transport.peers;
         assert!(matches!(
             watch.check(1, Duration::ZERO),
@@ -353,8 +356,8 @@ fn a_silent_rank_is_given_up_on_at_the_limit() {
     });
 }
 
-/// Rank r rings for every cycle that is r modulo the size, all others sleep without a deadline until it does. A
-/// lost wake-up would be a hang.
+/// Rank r rings for every cycle that is r modulo the size; all others sleep without a deadline
+/// until it does. A lost wake-up would be a hang.
 #[test]
 fn no_ring_is_lost() {
     for size in [2, 3, 8] {
@@ -366,7 +369,7 @@ fn no_ring_is_lost() {
                     bell.ring(cycle);
                     bell.ring(cycle);
                 }
-                // Background and driver take turns at sleeping.
+                // Background thread and driver sleep in turn.
                 let role = match cycle % 2 {
                     0 => Role::Background,
                     _ => Role::Driver,
@@ -386,7 +389,7 @@ fn no_ring_is_lost() {
 }
 
 #[test]
-fn who_completes_the_eager_condition_wakes_the_others() {
+fn the_rank_that_completes_the_eager_condition_wakes_the_others() {
     on_ranks("eager", 3, |transport| {
         let bell = transport.doorbell();
         for cycle in 1..=1000 {
@@ -404,7 +407,7 @@ fn who_completes_the_eager_condition_wakes_the_others() {
 }
 
 #[test]
-fn one_ring_is_one_wake_up_and_repeats_are_none() {
+fn one_ring_is_one_wake_up_and_repeats_wake_no_thread() {
     on_ranks("wakes", 2, |mut transport| {
         let bell = transport.doorbell();
         if transport.rank() == 0 {
@@ -416,7 +419,7 @@ fn one_ring_is_one_wake_up_and_repeats_are_none() {
         transport
             .exchange(1, &Block::new(1).contribution(), &mut agreed)
             .unwrap();
-        // The ringer's own sleeper hears it too.
+        // The ringing rank's own sleeper receives it too.
         assert_eq!((bell.rung(), bell.wakes()), (5, 1));
     });
 }
@@ -474,9 +477,10 @@ fn a_park_ends_at_its_deadline() {
     });
 }
 
-/// A ring that only the driver could hear must reach the background thread when the driver goes.
+/// A ring that only the driver could receive must reach the background thread when the driver
+/// leaves.
 #[test]
-fn a_driver_that_goes_hands_on_what_it_has_not_answered() {
+fn a_driver_that_leaves_passes_on_unanswered_rings() {
     on_ranks("hand-over", 2, |transport| {
         let bell = transport.doorbell();
         if transport.rank() == 1 {
@@ -493,7 +497,7 @@ fn a_driver_that_goes_hands_on_what_it_has_not_answered() {
         }
         let heard = AtomicU64::new(0);
         thread::scope(|scope| {
-            // Drivers come and go without ever looking.
+            // Drivers come and go without checking for rings.
             scope.spawn(|| {
                 while heard.load(Ordering::Relaxed) < 200 {
                     bell.present(true);

@@ -1,4 +1,4 @@
-//! Ranks as processes: death, departure, and what is left behind.
+//! Tests of the local transport with ranks as processes: death, departure, and leaks.
 //!
 //! The other ranks are this test binary again, running [`rank_of_a_job`] alone.
 
@@ -15,9 +15,10 @@ use super::super::*;
 use super::{PATIENCE, WORDS, config};
 use crate::error::PeerError;
 use crate::negotiation::{Agreement, Block};
+use crate::rendezvous::{Patience, RendezvousConfig};
 
 pub(super) const TASK: &str = "RONDE_TEST_TASK";
-/// Two seconds as promised, and slack for a busy machine.
+/// The documented two seconds, and slack for a busy machine.
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// Starts a process as set rank `rank` of `config`, with a task.
@@ -53,7 +54,7 @@ fn open(config: &RendezvousConfig, rank: usize) -> LocalTransport {
         .transport
 }
 
-/// Cycles with both kinds of traffic until something goes wrong.
+/// Runs cycles with blocks and frames until an error occurs.
 fn cycle_on(transport: &mut LocalTransport, first: u64, cycles: u64) -> Result<(), Error> {
     let mut agreed = Agreement::default();
     let mut frames = Vec::new();
@@ -103,7 +104,7 @@ fn rank_of_a_job() {
     }
 }
 
-/// What a rank that ran `cycle` printed, after it has ended.
+/// Output of a rank that ran `cycle`, after it has ended.
 fn output(rank: Child) -> String {
     let output = rank.wait_with_output().unwrap();
     assert!(output.status.success(), "{output:?}");
@@ -287,7 +288,7 @@ fn hundreds_of_contexts_leave_nothing_behind() {
     assert!(rank.wait().unwrap().success());
 }
 
-/// Open files and mappings of shared regions of this process.
+/// Number of open files, and of mappings of shared regions, of this process.
 fn holdings() -> (usize, usize) {
     let files = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -305,7 +306,7 @@ fn again(base: &RendezvousConfig) {
                 scope.spawn(move || cycle_on(&mut open(config, rank), 1, 2).unwrap());
             }
         });
-        // The first round may open what stays open, such as a standard stream.
+        // The first round may open files that stay open, such as a standard stream.
         let now = holdings();
         assert_eq!(*before.get_or_insert(now), now, "after {init} rounds");
         assert_eq!(now.1, 0, "mappings");
@@ -321,8 +322,8 @@ fn a_forked_child_cannot_leave_for_its_parent() {
 fn fork(config: &RendezvousConfig) {
     let mut transport = open(config, 0);
     let bell = transport.doorbell();
-    // SAFETY: the child drops what it has inherited and exits at once; it takes no lock of another thread but the
-    // allocator's, which libc hands over in order.
+    // SAFETY: the child drops its inherited values and exits at once; it takes no lock of another
+    // thread except the allocator's, which libc handles.
     let child = unsafe { libc::fork() };
     if child == 0 {
         transport.leave(None);
@@ -336,7 +337,7 @@ fn fork(config: &RendezvousConfig) {
         .unwrap()
         .unwrap();
     assert_eq!(status.exit_status(), Some(0), "{status:?}");
-    // The region is still mapped here, and this rank still present.
+    // The region is still mapped here, and this rank is still present.
     cycle_on(&mut transport, 1, 3).unwrap();
     transport.check_peers().unwrap();
     let seen = bell.wakes();

@@ -15,12 +15,13 @@ use rustix::io::Errno;
 use super::super::error::RendezvousError;
 use super::super::layout::Layout;
 use super::super::peers::Lifeline;
-use super::super::rendezvous::{Alarm, Connected, INTRODUCTION_TIMEOUT, RendezvousConfig, address, connect};
+use super::super::rendezvous::{Connected, INTRODUCTION_TIMEOUT, address, connect};
 use super::super::socket::{Connection, ReceiveError};
 use super::super::wire::{self, Body, Hello, Message, Origin, Welcome};
 use super::super::{SIZE_MAX, client, distribute};
 use super::config;
 use crate::error::{Error, PeerError};
+use crate::rendezvous::{Alarm, RendezvousConfig};
 use crate::shm::{Area, Region};
 
 const LAYOUT: Layout = Layout {
@@ -49,7 +50,7 @@ fn try_to_connect(ranks: Vec<(RendezvousConfig, Layout)>) -> Vec<Result<Connecte
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
 
-/// All of `ranks` get the same error, which is returned.
+/// Checks that all of `ranks` get the same error, and returns it.
 fn same_error(ranks: Vec<(RendezvousConfig, Layout)>) -> RendezvousError {
     let mut errors: Vec<_> = try_to_connect(ranks)
         .into_iter()
@@ -99,7 +100,7 @@ fn foreign(body: Body) -> Vec<u8> {
 }
 
 #[test]
-fn who_waits_hears_the_alarm() {
+fn waiting_ranks_receive_the_alarm() {
     let began = Instant::now();
     let raised = move || {
         (began.elapsed() > Duration::from_millis(300))
@@ -109,7 +110,7 @@ fn who_waits_hears_the_alarm() {
         alarm: Some(Alarm(Arc::new(raised))),
         ..config("alarm", 3)
     };
-    // Rank 2 does not come; and of another rendezvous, rank 0.
+    // Rank 2 does not arrive, and in another rendezvous rank 0.
     let elsewhere = RendezvousConfig {
         job_key: format!("{}-elsewhere", config.job_key),
         ..rank(1, &config)
@@ -183,7 +184,7 @@ fn ranks_that_disagree_get_the_same_error_with_both_values() {
 }
 
 #[test]
-fn two_processes_of_one_rank_are_told_and_so_are_the_others() {
+fn two_processes_with_one_rank_are_an_error_on_all_ranks() {
     let own = std::process::id();
     for (doubled, ranks) in [(0, vec![0, 0]), (1, vec![0, 1, 1])] {
         let zero = config("duplicate", 3);
@@ -199,7 +200,7 @@ fn two_processes_of_one_rank_are_told_and_so_are_the_others() {
 
 /// Set ranks 0, 1, 2 are ranks 5, 9, 7 of the job.
 #[test]
-fn the_ranks_of_a_set_are_named_as_the_job_knows_them() {
+fn errors_of_a_set_name_job_ranks() {
     let set = |name| RendezvousConfig {
         members: Arc::new([5, 9, 7]),
         start_timeout: Duration::from_millis(500),
@@ -266,7 +267,7 @@ fn ranks_and_sizes_out_of_range_are_refused_at_once() {
         "{error}"
     );
 
-    // And by rank 0, if a rank does not see it itself.
+    // Also by rank 0, if a rank does not detect it itself.
     let server = thread::spawn({
         let zero = zero.clone();
         move || connect(&zero, &LAYOUT)
@@ -281,7 +282,7 @@ fn ranks_and_sizes_out_of_range_are_refused_at_once() {
 }
 
 #[test]
-fn who_does_not_come_is_named_by_all_who_came() {
+fn missing_ranks_are_named_by_all_ranks_that_arrived() {
     let zero = RendezvousConfig {
         start_timeout: Duration::from_millis(1500),
         ..config("missing", 4)
@@ -302,7 +303,7 @@ fn who_does_not_come_is_named_by_all_who_came() {
 }
 
 #[test]
-fn who_comes_after_the_end_is_told_too() {
+fn a_rank_that_arrives_after_the_end_gets_the_error_too() {
     let zero = config("late", 4);
     let disagrees = RendezvousConfig {
         host_key: "other".to_owned(),
@@ -352,7 +353,7 @@ fn a_rank_of_another_version_is_refused_by_name_on_both_sides() {
     let refusal = Body::Refused(error);
     assert_eq!(wire::decode(&answer), Ok(Some((refusal, answer.len()))));
 
-    // The other way round: rank 0 is the foreign one.
+    // The other way round: rank 0 has the other version.
     let zero = config("version-0", 2);
     let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
     let client = thread::spawn(move || connect(&rank(1, &zero), &LAYOUT));
@@ -378,7 +379,8 @@ fn unauthenticated_connections_do_not_disturb() {
         move || connect(&zero, &LAYOUT)
     });
     let began = Instant::now();
-    // More than are let wait, without a word; then garbage of several kinds; then one that hangs up half-way.
+    // More connections than are kept, without a message; then several kinds of invalid bytes; then
+    // one that disconnects within a message.
     let silent: Vec<_> = (0..200).map(|_| connect_socket(&zero)).collect();
     let whole = encode(hello(1, 2));
     let mut length = whole.clone();
@@ -393,7 +395,7 @@ fn unauthenticated_connections_do_not_disturb() {
     ];
     for bytes in garbage {
         let mut stream = connect_socket(&zero);
-        // Rank 0 may hang up before it has read all.
+        // Rank 0 may disconnect before it has read all.
         let _ = stream.write_all(bytes);
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
@@ -405,13 +407,13 @@ fn unauthenticated_connections_do_not_disturb() {
     server.join().unwrap().unwrap();
     assert!(
         began.elapsed() < zero.start_timeout,
-        "nobody waited for the silent"
+        "rank 0 did not wait for silent connections"
     );
     drop(silent);
 }
 
 #[test]
-fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
+fn a_rank_that_ends_before_all_have_arrived_ends_the_rendezvous() {
     for (bytes, gone) in [(&b""[..], true), (&b"x"[..], false)] {
         let zero = config("vanished", 3);
         let server = thread::spawn({
@@ -439,7 +441,7 @@ fn a_rank_that_goes_before_all_have_come_ends_the_meeting() {
 }
 
 #[test]
-fn rank_0_that_goes_is_named() {
+fn a_rank_0_that_ends_is_named() {
     let zero = config("vanished-0", 2);
     let listener = UnixListener::bind_addr(&address(&zero).unwrap()).unwrap();
     let client = thread::spawn(move || connect(&rank(1, &zero), &LAYOUT));
@@ -481,7 +483,7 @@ fn a_timeout_beyond_the_clock_is_a_long_one() {
 }
 
 #[test]
-fn long_job_keys_still_name_one_meeting_each() {
+fn long_job_keys_still_name_one_rendezvous_each() {
     let name = |key: &str| {
         let config = RendezvousConfig {
             job_key: key.to_owned(),
@@ -494,15 +496,15 @@ fn long_job_keys_still_name_one_meeting_each() {
     assert_eq!(name(&long), name(&long));
     assert_ne!(name(&long), name(&format!("{long}k")));
     assert_ne!(name("job"), name("bob"));
-    // Everyone can list the names in use; they are to tell nothing of the key.
+    // Every user can list the names in use; they must not reveal the key.
     assert!(!name("secret").contains("secret"), "{}", name("secret"));
     let digits = name("job").chars().filter(char::is_ascii_hexdigit).count();
     assert!(digits >= 32, "{}", name("job"));
 }
 
-/// Where no pidfd is to be had, the connections of the rendezvous stay open and their hang-up tells.
+/// Without pidfds, the connections of the rendezvous stay open, and their end shows a death.
 #[test]
-fn without_pidfds_connections_tell_of_death() {
+fn without_pidfds_connections_show_a_death() {
     let zero = config("no-pidfd", 3);
     let clients = [1, 2].map(|r| {
         let config = rank(r, &zero);
@@ -525,7 +527,7 @@ fn without_pidfds_connections_tell_of_death() {
     assert!(hung_up(&two, 0));
 }
 
-/// The next message on a connection.
+/// Returns the next message on a connection.
 fn next(connection: &mut Connection) -> Result<Body, ReceiveError> {
     loop {
         if let Some(body) = connection.try_receive()? {
@@ -539,7 +541,7 @@ fn soon() -> Instant {
     Instant::now() + Duration::from_secs(30)
 }
 
-/// Set rank `rank` of `size`, in the hands of the test, up to the moment when it is admitted.
+/// Set rank `rank` of `size`, run by the test until it is admitted.
 fn admitted(zero: &RendezvousConfig, rank: usize) -> Connection {
     let mut connection = Connection::connected(connect_socket(zero));
     connection.send(hello(rank, zero.size()), &[], soon()).unwrap();
@@ -547,7 +549,7 @@ fn admitted(zero: &RendezvousConfig, rank: usize) -> Connection {
     connection
 }
 
-/// An [`admitted`] rank, up to the moment when it has to map the region.
+/// An [`admitted`] rank, run by the test until it has to map the region.
 fn welcomed(zero: &RendezvousConfig, rank: usize) -> Connection {
     let mut connection = admitted(zero, rank);
     let body = next(&mut connection).unwrap();
@@ -555,7 +557,7 @@ fn welcomed(zero: &RendezvousConfig, rank: usize) -> Connection {
     connection
 }
 
-/// Rank 0 in the hands of the test, up to the moment when set rank 1 waits for the region.
+/// Rank 0, run by the test until set rank 1 waits for the region.
 fn welcoming(zero: &RendezvousConfig, listener: &UnixListener) -> Connection {
     let (stream, _) = listener.accept().unwrap();
     let mut connection = Connection::accepted(stream);
@@ -597,9 +599,9 @@ fn messages_that_arrive_in_one_piece_are_taken_one_by_one() {
     assert!(matches!(next(&mut other), Err(ReceiveError::Gone)));
 }
 
-/// A stopped process does not read: what is sent to it fills the socket's buffer.
+/// A stopped process does not read: messages to it fill the socket's buffer.
 #[test]
-fn a_peer_that_does_not_read_holds_up_a_sender_until_the_deadline_at_most() {
+fn a_peer_that_does_not_read_delays_a_sender_at_most_until_the_deadline() {
     let (one, _other) = UnixStream::pair().unwrap();
     let one = Connection::accepted(one);
     let long = || {
@@ -615,9 +617,10 @@ fn a_peer_that_does_not_read_holds_up_a_sender_until_the_deadline_at_most() {
     assert!(began.elapsed() < Duration::from_secs(20));
 }
 
-/// Rank 1 stops answering at any point; the start timeout ends it for the others, and names it.
+/// Rank 1 stops answering at some point; the start timeout ends the rendezvous for the others, and
+/// names rank 1.
 #[test]
-fn a_rank_that_falls_silent_ends_the_meeting_by_its_one_deadline() {
+fn a_silent_rank_ends_the_rendezvous_at_its_one_deadline() {
     for (phase, reach) in [admitted, welcomed].into_iter().enumerate() {
         let zero = RendezvousConfig {
             start_timeout: Duration::from_secs(2),
@@ -647,7 +650,7 @@ fn a_rank_that_falls_silent_ends_the_meeting_by_its_one_deadline() {
     }
 }
 
-/// The others do not wait for as long as rank 0 would, but for as long as the first of them.
+/// The others do not wait as long as rank 0 would, but as long as the first of them.
 #[test]
 fn the_first_ranks_start_timeout_counts_for_all() {
     let zero = RendezvousConfig {
@@ -694,7 +697,7 @@ fn rank_0_that_falls_silent_is_named_by_the_others() {
     }
 }
 
-/// Whenever a rank goes before all are ready, all others say that it was this one.
+/// If a rank ends before all are ready, all others name this rank.
 #[test]
 fn a_rank_that_dies_before_the_start_is_named_by_all() {
     for (phase, reach) in [admitted, welcomed].into_iter().enumerate() {
@@ -706,7 +709,7 @@ fn a_rank_that_dies_before_the_start_is_named_by_all() {
                     thread::spawn(move || connect(&config, &layout(4)).unwrap_err())
                 })
                 .into();
-            // Rank 3 is ready, or never will be: nobody has the start either way.
+            // Rank 3 is ready, or never will be: in both cases no rank has received `Go`.
             let mut other = admitted(&zero, 3);
             let dying = thread::spawn({
                 let zero = zero.clone();
@@ -730,9 +733,10 @@ fn a_rank_that_dies_before_the_start_is_named_by_all() {
     }
 }
 
-/// Death between the last `Ready` and `Go`: all others start, and find it dead as they would at any later time.
+/// Death between the last `Ready` and `Go`: all others start, and detect the death as they would at
+/// any later time.
 #[test]
-fn a_rank_that_dies_during_the_start_takes_the_start_from_nobody() {
+fn a_rank_that_dies_during_the_start_does_not_stop_the_others() {
     for _ in 0..20 {
         let zero = config("dies-late", 4);
         let ranks: Vec<_> = [0, 2]
@@ -749,8 +753,9 @@ fn a_rank_that_dies_during_the_start_takes_the_start_from_nobody() {
         let dying = dying.join().unwrap();
         dying.send(Body::Ready, &[], soon()).unwrap();
         last.send(Body::Ready, &[], soon()).unwrap();
-        drop(dying); // no message of rank 0 is unread there but `Go`
-        // Either rank 0 has seen it go before it gave the start to anyone, or everyone has the start.
+        drop(dying); // its only unread message of rank 0 is `Go`
+        // Either rank 0 has detected the death before it sent a `Go`, or every rank has received
+        // `Go`.
         let answer = next(&mut last).unwrap();
         let pid = std::process::id();
         let refusal = RendezvousError::Vanished { rank: 1, pid };
@@ -772,7 +777,7 @@ fn a_rank_that_dies_during_the_start_takes_the_start_from_nobody() {
 
 /// The file that rank 0 sends is checked before it is mapped: a short file would be a SIGBUS later.
 #[test]
-fn files_that_are_not_the_jobs_memory_are_refused() {
+fn files_that_are_not_the_memory_of_the_job_are_refused() {
     let bytes = LAYOUT.bytes();
     let unsealed: OwnedFd = rustix::fs::memfd_create("ronde-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&unsealed, bytes as u64).unwrap();
@@ -811,7 +816,7 @@ fn files_that_are_not_the_jobs_memory_are_refused() {
     }
 }
 
-/// Numbers of a `Welcome` that lead nowhere, and one without a file.
+/// A `Welcome` with numbers out of range, and one without a file.
 #[test]
 fn a_welcome_that_does_not_fit_is_refused() {
     let of = |pids: usize, pidfds: Vec<Option<usize>>| Welcome {
@@ -844,7 +849,7 @@ fn a_welcome_that_does_not_fit_is_refused() {
     }
 }
 
-/// An introduction with numbers that no rank would give is refused, and rank 0 goes on to say so.
+/// A `Hello` with numbers that no rank would send is refused, and rank 0 sends that error.
 #[test]
 fn introductions_with_impossible_values_are_errors() {
     let change = |change: fn(&mut Hello)| {
@@ -881,7 +886,8 @@ fn introductions_with_impossible_values_are_errors() {
     }
 }
 
-/// Another program of this user has the name: it takes connections and says nothing, or takes none.
+/// Another program of this user holds the name: it accepts connections without an answer, or
+/// accepts none.
 #[test]
 fn a_name_that_another_program_holds_is_reported_by_every_rank_at_once() {
     for backlog in [Some(128), None] {
@@ -920,9 +926,10 @@ fn a_name_that_another_program_holds_is_reported_by_every_rank_at_once() {
     }
 }
 
-/// A socket that another user holds, in the one case that tells: with the right to become another user.
+/// A socket that another user holds, in the one case that can be tested: with the right to become
+/// another user.
 #[test]
-fn a_name_that_another_user_holds_is_reported_by_every_rank_and_told_nothing() {
+fn a_name_that_another_user_holds_is_reported_by_every_rank_and_receives_nothing() {
     if !rustix::process::geteuid().is_root() {
         return eprintln!("left out: only root can become another user");
     }
@@ -930,9 +937,10 @@ fn a_name_that_another_user_holds_is_reported_by_every_rank_and_told_nothing() {
     let zero = config("other-user", 3);
     let name = super::super::rendezvous::name(&zero);
     let (report, mut said) = UnixStream::pair().unwrap();
-    // A thread of its own, of which alone the user changes: the libc's `setresuid` would change it for all.
+    // A separate thread, of which alone the user changes: the libc's `setresuid` would change it
+    // for all threads.
     let holder = thread::spawn(move || {
-        // SAFETY: changes the user of this thread, which does nothing but what follows.
+        // SAFETY: changes the user of this thread, which does nothing else before it ends.
         let changed = unsafe { libc::syscall(libc::SYS_setresuid, OTHER, OTHER, OTHER) };
         assert_eq!(changed, 0);
         let address =
@@ -964,5 +972,5 @@ fn a_name_that_another_user_holds_is_reported_by_every_rank_and_told_nothing() {
         assert_eq!(error, expected);
     }
     assert!(began.elapsed() < zero.start_timeout);
-    assert_eq!(holder.join().unwrap(), 0, "bytes told to another user");
+    assert_eq!(holder.join().unwrap(), 0, "bytes sent to another user");
 }

@@ -1,5 +1,6 @@
-//! Several transports in one process: the job's, and those of overlapping process sets.
+//! Tests of several transports in one process: the job's, and those of overlapping process sets.
 
+use crate::rendezvous::RendezvousConfig;
 use std::io::{BufRead, BufReader};
 use std::process::Child;
 use std::sync::Barrier;
@@ -10,7 +11,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::processes::{DEADLINE, spawn};
 use super::*;
 
-/// Configuration of the set `members` of `job` for job rank `job_rank`; `None` if it is not a member.
+/// Configuration of the set `members` of `job` for job rank `job_rank`; `None` if it is not a
+/// member.
 fn set_of(job: &RendezvousConfig, job_rank: usize, id: usize, members: &[usize]) -> Option<RendezvousConfig> {
     Some(RendezvousConfig {
         job_key: format!("{}/set{id}.0", job.job_key),
@@ -26,7 +28,8 @@ fn open(config: &RendezvousConfig) -> LocalTransport {
         .transport
 }
 
-/// One cycle with both kinds of traffic, in which each rank brings bit `bit` if `ready`; whether all did.
+/// Runs one cycle with blocks and frames, in which each rank has bit `bit` ready if `ready`;
+/// returns whether all had.
 fn cycle(transport: &mut LocalTransport, cycle: u64, ready: bool) -> Result<bool, Error> {
     let mut agreed = Agreement::default();
     let mut block = Block::new(1);
@@ -51,12 +54,13 @@ fn cycle(transport: &mut LocalTransport, cycle: u64, ready: bool) -> Result<bool
     Ok(agreed.common == [1])
 }
 
-/// The victim is the first rank of one set and the last of the job; the other set is without it.
+/// The victim is the first rank of one set and the last of the job; it is not in the other set.
 const VICTIM: usize = 3;
 const WITH_VICTIM: [usize; 3] = [3, 1, 2];
 const WITHOUT_VICTIM: [usize; 3] = [2, 0, 1];
 
-/// A rank of `job`: all its transports open and cycle at once, each in a thread of its own.
+/// A rank of `job`: opens all its transports and runs cycles on them at once, each in a thread of
+/// its own.
 pub(super) fn member(job: &RendezvousConfig, rank: usize) {
     let cycle_on = |name: &str, config: RendezvousConfig| {
         let mut transport = open(&config);
@@ -84,7 +88,8 @@ pub(super) fn member(job: &RendezvousConfig, rank: usize) {
             scope.spawn(move || {
                 let mut transport = open(&config);
                 let mut number = 1;
-                // Until every member has seen its other transports fail; and on from there.
+                // Until every member has seen its other transports fail, and further cycles after
+                // that.
                 while !cycle(&mut transport, number, over.load(Ordering::Relaxed)).unwrap() {
                     number += 1;
                 }
@@ -151,7 +156,8 @@ fn a_set_that_ends_disturbs_neither_the_job_nor_its_successor() {
                                 for number in 1..=5 {
                                     cycle(&mut set, number, true).unwrap();
                                 }
-                                // Its first rank fails, the other hears of it under its name in the job.
+                                // Its first rank fails; the other one gets the error with its job
+                                // rank.
                                 if set.rank() == 0 {
                                     set.leave(Some(&Error::ShutDown));
                                     return;
@@ -179,9 +185,9 @@ fn a_set_that_ends_disturbs_neither_the_job_nor_its_successor() {
     });
 }
 
-/// The reason for leaving may be a rank that only another set has.
+/// The error of a leaving rank may be about a rank that only another set has.
 #[test]
-fn an_error_from_another_set_is_passed_on_by_its_own_name() {
+fn an_error_from_another_set_is_passed_on_with_its_rank() {
     for (lost, known) in [(8, true), (1, false)] {
         let job = config("passed-on", 3);
         let done = Barrier::new(3);
@@ -220,7 +226,7 @@ fn an_error_from_another_set_is_passed_on_by_its_own_name() {
 }
 
 #[test]
-fn a_set_of_one_meets_nobody() {
+fn a_set_of_one_rank_needs_no_other() {
     let alone = RendezvousConfig {
         members: Arc::new([5]),
         ..config("alone", 1)

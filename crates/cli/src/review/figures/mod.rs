@@ -1,10 +1,11 @@
-//! The pictures of a review: its trials one after the other, and the surface behind them.
+//! Charts of a review: its trials in order, and the surface fitted to them.
 
 mod surface;
 mod trail;
 
 use super::error::Error;
-use crate::figure::{self, Better, Figure, Stack, Surface, Trail};
+use crate::chart::scale::Better;
+use crate::chart::{Chart, Shape, picture};
 use crate::timeline::text::capitalized;
 use ronde_lab::review::{Measure, Review};
 
@@ -14,52 +15,54 @@ use trail::trail;
 /// The default of Horovod's and Ronde's knobs, MiB and ms.
 const DEFAULT: (f64, f64) = (128.0, 1.0);
 
-/// The pictures of one review.
+/// The charts of one review.
 pub(super) struct Pictures {
     /// Its trials.
-    pub(super) trail: Trail,
-    /// Its surfaces, each with what it is of: the choice's first.
-    pub(super) surfaces: Vec<Surface>,
+    pub(super) trail: Chart,
+    /// Its surfaces: that of the choice first.
+    pub(super) surfaces: Vec<Chart>,
 }
 
 impl Pictures {
-    /// Of a review with trials; their titles begin with `whose`.
-    pub(super) fn of(review: &Review, whose: &str) -> Option<Self> {
+    /// Of a review with trials; their titles begin with `whose`, their identifiers end with `-index`.
+    pub(super) fn of(review: &Review, whose: &str, index: usize) -> Option<Self> {
         review.best.as_ref()?;
-        let titled = |title: String| match whose {
-            "" => capitalized(&title),
-            whose => format!("{whose}: {title}"),
+        let named = |chart: Chart, id: String| Chart {
+            id,
+            title: match whose {
+                "" => capitalized(&chart.title),
+                whose => format!("{whose}: {}", chart.title),
+            },
+            ..chart
         };
-        let surfaces = combinations(review).into_iter().filter_map(|switches| {
-            let surface = surface(review, switches)?;
-            Some(Surface {
-                title: titled(surface.title),
-                ..surface
-            })
-        });
-        let trail = trail(review);
+        let surfaces = combinations(review)
+            .into_iter()
+            .enumerate()
+            .filter_map(|(number, switches)| {
+                Some(named(
+                    surface(review, switches)?,
+                    format!("surface-{index}-{number}"),
+                ))
+            });
         Some(Self {
             surfaces: surfaces.collect(),
-            trail: Trail {
-                title: titled(trail.title),
-                ..trail
-            },
+            trail: named(trail(review), format!("trail-{index}")),
         })
     }
 
-    fn all(&self) -> impl Iterator<Item = &dyn Figure> {
-        let surfaces = self.surfaces.iter().map(|surface| surface as &dyn Figure);
-        std::iter::once(&self.trail as &dyn Figure).chain(surfaces)
+    fn all(&self) -> impl Iterator<Item = &Chart> {
+        std::iter::once(&self.trail).chain(&self.surfaces)
     }
 }
 
-/// All pictures of all reviews, one below the other, as SVG.
+/// All charts of all reviews, one below the other, as SVG.
 ///
 /// # Errors
 /// [`Error::NothingToDraw`], or what drawing says.
 pub(super) fn svg(reviews: &[Review]) -> Result<String, Error> {
     let pictures = pictures(reviews, "svg")?;
-    Ok(figure::svg(&stack(reviews, &pictures))?)
+    let charts: Vec<&Chart> = pictures.iter().flat_map(Pictures::all).collect();
+    Ok(picture::svg(&title(reviews), &charts)?)
 }
 
 /// The same as PNG.
@@ -68,13 +71,15 @@ pub(super) fn svg(reviews: &[Review]) -> Result<String, Error> {
 /// As [`svg`].
 pub(super) fn png(reviews: &[Review]) -> Result<Vec<u8>, Error> {
     let pictures = pictures(reviews, "png")?;
-    Ok(figure::png(&stack(reviews, &pictures))?)
+    let charts: Vec<&Chart> = pictures.iter().flat_map(Pictures::all).collect();
+    Ok(picture::png(&title(reviews), &charts)?)
 }
 
 fn pictures(reviews: &[Review], format: &'static str) -> Result<Vec<Pictures>, Error> {
     let pictures: Vec<Pictures> = reviews
         .iter()
-        .filter_map(|review| Pictures::of(review, &review.source))
+        .enumerate()
+        .filter_map(|(index, review)| Pictures::of(review, &review.source, index))
         .collect();
     if pictures.is_empty() {
         return Err(Error::NothingToDraw { format });
@@ -82,11 +87,56 @@ fn pictures(reviews: &[Review], format: &'static str) -> Result<Vec<Pictures>, E
     Ok(pictures)
 }
 
-fn stack<'a>(reviews: &[Review], pictures: &'a [Pictures]) -> Stack<'a> {
+fn title(reviews: &[Review]) -> String {
     let names: Vec<&str> = reviews.iter().map(|review| review.source.as_str()).collect();
-    Stack {
-        title: format!("Review of {}", names.join(", ")),
-        figures: pictures.iter().flat_map(Pictures::all).collect(),
+    format!("Review of {}", names.join(", "))
+}
+
+/// Role of a measurement or a setting among the others, the least important first: later ones are drawn above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// Tried.
+    Sample,
+    /// The default, alternating with the candidate.
+    AbDefault,
+    /// The candidate, alternating with the default.
+    AbCandidate,
+    /// Named for another reason.
+    Other,
+    /// In force before.
+    Default,
+    /// Chosen.
+    Best,
+}
+
+impl Kind {
+    const ALL: [Kind; 6] = [
+        Kind::Sample,
+        Kind::AbDefault,
+        Kind::AbCandidate,
+        Kind::Other,
+        Kind::Default,
+        Kind::Best,
+    ];
+
+    /// Name, shape and colour: each has its own shape, so that colour alone tells nothing.
+    fn look(self) -> (&'static str, Shape, &'static str) {
+        match self {
+            Kind::Sample => ("sample", Shape::Circle, "--series-0"),
+            Kind::AbDefault => (
+                "default, alternating with the candidate",
+                Shape::Hollow,
+                "--series-1",
+            ),
+            Kind::AbCandidate => (
+                "candidate, alternating with the default",
+                Shape::Square,
+                "--series-2",
+            ),
+            Kind::Other => ("other", Shape::Triangle, "--series-3"),
+            Kind::Default => ("default", Shape::Diamond, "--series-1"),
+            Kind::Best => ("best", Shape::Star, "--series-2"),
+        }
     }
 }
 
@@ -102,12 +152,19 @@ mod tests {
     use super::surface::GRID;
     use super::trail::LINE_MOST;
     use super::*;
-    use crate::figure::Kind;
+    use crate::chart::{Data, Series};
     use ronde_lab::review::{Known, review};
     use ronde_tuner::read_log;
 
     fn reviews(text: &str) -> Vec<Review> {
         review(&read_log(text).unwrap(), "a.csv", &Known::default())
+    }
+
+    fn points(series: &Series) -> &[crate::chart::Point] {
+        match &series.data {
+            Data::Points { points, .. } => points,
+            _ => &[],
+        }
     }
 
     const HEADER: &str = "hierarchical_allreduce,cycle_time_ms,tensor_fusion_threshold,score\n";
@@ -117,8 +174,9 @@ mod tests {
         let reviews = reviews(&format!(
             "{HEADER}0,5,0,100\n0,50,32,120\n1,5,4,150\n0,20,10,110\n"
         ));
-        let pictures = Pictures::of(&reviews[0], "").unwrap();
-        assert_eq!((pictures.trail.points.len(), pictures.surfaces.len()), (4, 2));
+        let pictures = Pictures::of(&reviews[0], "", 0).unwrap();
+        let trials: usize = pictures.trail.series.iter().map(points).map(<[_]>::len).sum();
+        assert_eq!((trials, pictures.surfaces.len()), (4, 2));
         // The choice's combination comes first, though the other was tried more often.
         let [first, second] = &pictures.surfaces[..] else {
             panic!()
@@ -128,23 +186,24 @@ mod tests {
             first.title.ends_with("hierarchical allreduce on")
                 && second.title.ends_with("hierarchical allreduce off")
         );
-        assert_eq!(
-            (first.y.values[0], first.x.values.len(), first.y.values.len()),
-            (0.0, GRID, GRID + 1)
-        );
-        assert_eq!(first.mean.len(), GRID * (GRID + 1));
+        // Threshold 0 has a row of its own, below the grid.
+        let Data::Boxes { boxes } = &first.series[0].data else {
+            panic!()
+        };
+        assert_eq!(boxes.len(), GRID * (GRID + 1));
+        assert_eq!(first.y.ticks[0], (0.0, "0".to_owned()));
         let default = second
-            .samples
+            .series
             .iter()
-            .find(|sample| sample.kind == Kind::Default)
+            .find(|series| series.name.starts_with("default"))
             .unwrap();
-        assert_eq!((default.y, default.x), DEFAULT);
-        assert!(
-            first
-                .samples
-                .iter()
-                .any(|sample| sample.kind == Kind::Best && sample.text == "150")
-        );
+        assert_eq!(points(default)[0].text, "default: 128 MB, 1 ms (never tried)");
+        let best = first
+            .series
+            .iter()
+            .find(|series| series.name.starts_with("best"))
+            .unwrap();
+        assert_eq!(points(best)[0].label, "150");
         let picture = svg(&reviews).unwrap();
         assert!(picture.contains("Review of a.csv") && picture.matches("fusion threshold").count() >= 2);
     }
@@ -155,16 +214,19 @@ mod tests {
             .map(|i| format!("0,{},{},{}\n", 1 + i % 90, 1 + i % 60, 100 + i % 17))
             .collect();
         let reviews = reviews(&format!("{HEADER}{rows}"));
-        let pictures = Pictures::of(&reviews[0], "").unwrap();
-        let line = pictures.trail.line.unwrap();
-        assert!(line.points.len() <= LINE_MOST && line.points.iter().all(|place| place.low <= place.mean));
-        assert_eq!(pictures.trail.points.len(), 5000);
+        let pictures = Pictures::of(&reviews[0], "", 0).unwrap();
+        let Data::Line { points: line, .. } = &pictures.trail.series[0].data else {
+            panic!()
+        };
+        assert!(line.len() <= LINE_MOST && line.iter().all(|[_, mean, low, _]| low <= mean));
+        let drawn: usize = pictures.trail.series.iter().map(points).map(<[_]>::len).sum();
+        assert!((200..3000).contains(&drawn), "{drawn}");
     }
 
     #[test]
     fn without_trials_there_is_no_picture() {
         let reviews = reviews(HEADER);
-        assert!(Pictures::of(&reviews[0], "").is_none());
+        assert!(Pictures::of(&reviews[0], "", 0).is_none());
         assert_eq!(
             svg(&reviews).unwrap_err().to_string(),
             "--svg: there is nothing to draw: no log has a trial"

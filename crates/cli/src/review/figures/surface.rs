@@ -1,12 +1,13 @@
 //! What is expected over threshold and cycle time, for each combination of switches.
 
-use super::{DEFAULT, measured};
-use crate::figure::{AxisValues, Better, Kind, Scale, Surface, SurfaceSample};
+use super::{DEFAULT, Kind, measured};
+use crate::chart::scale::{self, Better, Shades};
+use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Unit};
 use ronde_lab::review::words::number;
 use ronde_lab::review::{Review, Setting, Switch, Writer};
 
 /// HostLayout of a surface's grid in either direction, beside 0.
-pub(super) const GRID: usize = 48;
+pub(super) const GRID: usize = 36;
 /// Surfaces that are drawn of one review: of the combinations of switches, those that were tried most.
 const SURFACES: usize = 4;
 /// Trials on a surface that are labelled; more would cover each other.
@@ -28,9 +29,9 @@ pub(super) fn combinations(review: &Review) -> Vec<[Option<bool>; 4]> {
     counted.into_iter().map(|known| known.0).take(SURFACES).collect()
 }
 
-/// What is expected over threshold and cycle time under one combination of switches.
-pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Surface> {
-    let (label, _, better) = measured(review.measure);
+/// Expected values over threshold and cycle time under one combination of switches.
+pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Chart> {
+    let (label, unit, better) = measured(review.measure);
     let (fusion, cycle) = (
         grid(review, |setting| setting.fusion_mb, DEFAULT.0),
         grid(review, |setting| setting.cycle_ms, DEFAULT.1),
@@ -45,38 +46,94 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Su
     let settings: Vec<Setting> = fusion.iter().flat_map(place).collect();
     let expected = review.surface.as_ref()?.at(&settings);
     let mean: Vec<f64> = expected.iter().map(|e| review.measure.value(e.mean)).collect();
-    let sd = expected.iter().zip(&mean).map(|(e, mean)| mean * e.sd).collect();
+    let shades = Shades::new(mean.iter().copied(), better, 0.0);
+    let spread = spread(&mean);
+    let rect = |(index, (mean, expected)): (usize, (&f64, &ronde_tuner::Expectation))| {
+        let (x, y) = ((index % cycle.len()) as f64, (index / cycle.len()) as f64);
+        let setting = &settings[index];
+        let shade = scale::colour(shades.at(*mean));
+        // Paler where the model is less sure, by the differences that it sees.
+        let sure = 1.0 - (mean * expected.sd / spread * 2.0).clamp(0.0, 0.75);
+        Rect {
+            x: [x - 0.5, x + 0.5],
+            y: [y - 0.5, y + 0.5],
+            colour: format!("{shade}{:02x}", (sure * 255.0) as u8),
+            text: format!(
+                "{} MB, {} ms\nexpected {} {unit} ± {}",
+                number(setting.fusion_mb),
+                number(setting.cycle_ms),
+                number(*mean),
+                number(1.96 * mean * expected.sd)
+            ),
+            label: String::new(),
+        }
+    };
+    let boxes = mean.iter().zip(&expected).enumerate().map(rect).collect();
+    let mut series = vec![Series::new("", "--series-5", Data::Boxes { boxes })];
+    series.extend(samples(review, switches, &cycle, &fusion));
     let named: Vec<String> = switches_in_words(review, switches);
     let of = if named.is_empty() {
         String::new()
     } else {
         format!(", {}", named.join(", "))
     };
-    Some(Surface {
-        title: format!("expected {label} over threshold and cycle time{of}"),
-        subtitle: "By all trials together; fainter where little is known.".to_owned(),
-        x: AxisValues {
-            label: "cycle time".to_owned(),
-            unit: "ms".to_owned(),
-            values: cycle,
-        },
-        y: AxisValues {
-            label: "fusion threshold".to_owned(),
-            unit: "MB".to_owned(),
-            values: fusion,
-        },
-        mean,
-        sd,
-        samples: samples(review, switches),
-        scale: Scale {
-            label: match better {
-                Better::Lower => format!("expected {label} above the best"),
-                Better::Higher => format!("expected {label} below the best"),
-            },
-            better,
-            noise: 0.0,
-        },
+    let key = match better {
+        Better::Lower => format!("expected {label} above the best"),
+        Better::Higher => format!("expected {label} below the best"),
+    };
+    Some(Chart {
+        description: "By all trials together; paler where the model is less sure.".to_owned(),
+        height_px: 420,
+        x: axis("cycle time, ms", &cycle, 10.0),
+        y: axis("fusion threshold, MB", &fusion, 2.0),
+        series,
+        scale: Some(shades.key(key)),
+        ..Chart::new("", format!("expected {label} over threshold and cycle time{of}"))
     })
+}
+
+/// From the lowest to the highest mean without the outermost twentieths; at least 5 % of the median.
+fn spread(mean: &[f64]) -> f64 {
+    let mut means: Vec<f64> = mean.iter().copied().filter(|mean| mean.is_finite()).collect();
+    means.sort_by(f64::total_cmp);
+    let at = |share: f64| {
+        means
+            .get((means.len() as f64 * share) as usize)
+            .copied()
+            .unwrap_or(0.0)
+    };
+    (at(0.95) - at(0.05))
+        .max(at(0.5).abs() * 0.05)
+        .max(f64::MIN_POSITIVE)
+}
+
+/// The grid as an axis: its places are 0, 1, 2, …, its ticks powers of `base` and, if it is there, 0.
+fn axis(label: &str, values: &[f64], base: f64) -> Axis {
+    let zero = values
+        .first()
+        .filter(|value| **value == 0.0)
+        .map(|_| (0.0, "0".to_owned()));
+    let (low, high) = (values[usize::from(zero.is_some())], values[values.len() - 1]);
+    let (first, last) = (low.log(base).ceil() as i32, high.log(base).floor() as i32);
+    let multiples: &[f64] = if base == 10.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+    let round = (first - 1..=last).flat_map(|power| multiples.iter().map(move |m| m * base.powi(power)));
+    let ticks = round
+        .filter(|value| (low..=high).contains(value))
+        .map(|value| (position(values, value), scale::tick(value)));
+    Axis {
+        ticks: zero.into_iter().chain(ticks).collect(),
+        ..Axis::linear(label, Unit::Plain, -0.5, values.len() as f64 - 0.5)
+    }
+}
+
+/// The place of a value among those of the grid, which are a factor apart but for 0.
+fn position(values: &[f64], value: f64) -> f64 {
+    if value <= 0.0 {
+        return 0.0;
+    }
+    let first = usize::from(values.first() == Some(&0.0));
+    let ratio = (values[values.len() - 1] / values[first]).ln() / (values.len() - 1 - first) as f64;
+    first as f64 + (value / values[first]).ln() / ratio
 }
 
 /// The switches that were tried both ways, as this combination has them.
@@ -108,7 +165,8 @@ fn grid(review: &Review, of: impl Fn(&Setting) -> f64, default: f64) -> Vec<f64>
         .collect()
 }
 
-fn samples(review: &Review, switches: [Option<bool>; 4]) -> Vec<SurfaceSample> {
+/// The tried settings, a series for each kind and name.
+fn samples(review: &Review, switches: [Option<bool>; 4], cycle: &[f64], fusion: &[f64]) -> Vec<Series> {
     let default = review.gain.default;
     let choice = review.best.as_ref().map(|best| best.choice.setting);
     let is =
@@ -126,7 +184,7 @@ fn samples(review: &Review, switches: [Option<bool>; 4]) -> Vec<SurfaceSample> {
         (index - 1) % every == 0 || is(default, setting) || is(choice, setting)
     });
     let few = settings.len() <= LABELLED;
-    let mut samples: Vec<SurfaceSample> = settings
+    let mut samples: Vec<(Kind, String, Setting, String)> = settings
         .iter()
         .map(|(setting, trials)| {
             let kind = if is(default, setting) {
@@ -148,42 +206,69 @@ fn samples(review: &Review, switches: [Option<bool>; 4]) -> Vec<SurfaceSample> {
                 Kind::Best => format!("best so far: {words}"),
                 _ => String::new(),
             };
-            SurfaceSample {
-                x: setting.cycle_ms,
-                y: setting.fusion_mb,
-                text: if few || kind != Kind::Sample {
-                    number(mean)
-                } else {
-                    String::new()
-                },
-                kind,
-                name,
-            }
+            let label = if few || kind != Kind::Sample {
+                number(mean)
+            } else {
+                String::new()
+            };
+            (kind, name, *setting, label)
         })
         .collect();
     // Where the default was not tried, it is shown where it would be.
     if default.is_none() && review.writer == Writer::Horovod {
-        samples.push(SurfaceSample {
-            x: DEFAULT.1,
-            y: DEFAULT.0,
-            text: String::new(),
-            kind: Kind::Default,
-            name: "default: 128 MB, 1 ms (never tried)".to_owned(),
-        });
+        let setting = Setting {
+            fusion_mb: DEFAULT.0,
+            cycle_ms: DEFAULT.1,
+            switches,
+        };
+        let name = "default: 128 MB, 1 ms (never tried)".to_owned();
+        samples.push((Kind::Default, name, setting, String::new()));
     }
     let advised = review
         .advice
         .map(|advice| advice.setting)
         .filter(|setting| setting.switches == switches);
     if let Some(setting) = advised
-        && let Some(sample) = samples.iter_mut().find(|sample| {
-            sample.kind == Kind::Sample
-                && (sample.x - setting.cycle_ms).abs() <= 0.01 * setting.cycle_ms
-                && (sample.y - setting.fusion_mb).abs() <= 0.01 * setting.fusion_mb
+        && let Some(sample) = samples.iter_mut().find(|(kind, _, tried, _)| {
+            *kind == Kind::Sample
+                && (tried.cycle_ms - setting.cycle_ms).abs() <= 0.01 * setting.cycle_ms
+                && (tried.fusion_mb - setting.fusion_mb).abs() <= 0.01 * setting.fusion_mb
         })
     {
-        sample.kind = Kind::Other;
-        sample.name = format!("expected best of those tried: {}", setting.words(&review.varied));
+        sample.0 = Kind::Other;
+        sample.1 = format!("expected best of those tried: {}", setting.words(&review.varied));
     }
-    samples
+    let of_kind = Kind::ALL.map(|kind| {
+        let own: Vec<_> = samples.iter().filter(|sample| sample.0 == kind).collect();
+        let (kind_name, shape, colour) = kind.look();
+        let name = own
+            .first()
+            .map(|sample| sample.1.clone())
+            .filter(|name| !name.is_empty());
+        let point = |(_, name, setting, label): &&(Kind, String, Setting, String)| {
+            let words = setting.words(&review.varied);
+            let text = match (name.as_str(), label.as_str()) {
+                ("", label) => format!("{words}\n{label}"),
+                (name, "") => name.to_owned(),
+                (name, label) => format!("{name}\n{label}"),
+            };
+            Point {
+                label: label.clone(),
+                ..Point::new(
+                    position(cycle, setting.cycle_ms),
+                    position(fusion, setting.fusion_mb),
+                    text,
+                )
+            }
+        };
+        let points: Vec<Point> = own.iter().map(point).collect();
+        (!points.is_empty()).then(|| {
+            Series::new(
+                name.unwrap_or_else(|| kind_name.to_owned()),
+                colour,
+                Data::Points { shape, points },
+            )
+        })
+    });
+    of_kind.into_iter().flatten().collect()
 }

@@ -1,42 +1,80 @@
-//! The trials one after the other.
+//! The trials in order, with their error bars, and the values that the fitted surface expects there.
 
-use super::measured;
-use crate::figure::{Better, Kind, Reference, Trail, TrailLine, TrailLinePoint, TrailPoint};
+use std::collections::BTreeMap;
+
+use super::{Kind, measured};
+use crate::chart::scale::Better;
+use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Unit};
 use ronde_lab::review::words::number;
 use ronde_lab::review::{Phase, Review, Setting, Trial, Writer};
 
-/// Trials through which the model's line is drawn; of more, evenly chosen ones.
+/// Trials through which the line of the model is drawn; of more, evenly chosen ones.
 pub(super) const LINE_MOST: usize = 600;
+/// Of more trials, the highest and the lowest in each of this many columns are drawn.
+const COLUMNS: usize = 310;
+const CROWD: usize = 1200;
+/// From this ratio of the highest to the lowest, the axis is logarithmic.
+const LOGARITHMIC: f64 = 12.0;
 
-/// The picture of a review's trials.
-pub(super) fn trail(review: &Review) -> Trail {
+/// The chart of a review's trials.
+pub(super) fn trail(review: &Review) -> Chart {
     let (y_label, y_unit, better) = measured(review.measure);
     let noise = review.noise.sd().unwrap_or(0.0);
-    let point = |(index, trial): (usize, &Trial)| {
+    let mut kinds: BTreeMap<Kind, Vec<Point>> = BTreeMap::new();
+    for (index, trial) in review.trials.iter().enumerate() {
         // What the log does not tell, the scatter of all trials does.
         let half = trial.ci95.unwrap_or(1.96 * noise * trial.value);
-        TrailPoint {
-            x: (index + 1) as f64,
-            value: trial.value,
+        let setting = trial.setting.words(&review.varied);
+        let text = format!("trial {}: {} {y_unit}\n{setting}", index + 1, number(trial.value));
+        let point = Point {
             low: (trial.value - half).max(0.0),
             high: trial.value + half,
-            kind: kind(review, trial),
+            ..Point::new((index + 1) as f64, trial.value, text)
+        };
+        kinds.entry(kind(review, trial)).or_default().push(point);
+    }
+    // Windows that alternate make a line through them a saw.
+    let line = line(review).filter(|_| review.writer == Writer::Horovod);
+    let rules = references(review);
+    let y = heights(
+        y_label,
+        y_unit,
+        &kinds,
+        line.as_deref().unwrap_or_default(),
+        &rules,
+    );
+    let crowded = review.trials.len() > CROWD;
+    let points = kinds.into_iter().map(|(kind, mut points)| {
+        if crowded {
+            points = outline(points, review.trials.len());
         }
+        for point in &mut points {
+            point.low = point.low.max(y.from);
+            point.high = point.high.min(y.to);
+        }
+        let (name, shape, colour) = kind.look();
+        Series::new(name, colour, Data::Points { shape, points })
+    });
+    let line = line.map(|points| {
+        let data = Data::Line {
+            points,
+            dashed: false,
+        };
+        Series::new("expected by all trials together, 95 %", "--series-5", data)
+    });
+    let description = match better {
+        Better::Higher => "Higher is better. Error bars: 95 % of the scatter of one trial.",
+        Better::Lower => "Lower is better. Error bars: 95 % intervals.",
     };
-    let subtitle = match better {
-        Better::Higher => "Higher is better. Bars: 95 % of what one trial scatters by.",
-        Better::Lower => "Lower is better. Bars: 95 % intervals.",
-    };
-    Trail {
-        title: format!("{y_label} of each trial"),
-        subtitle: subtitle.to_owned(),
-        x_label: "trial".to_owned(),
-        y_label: y_label.to_owned(),
-        y_unit: y_unit.to_owned(),
-        points: review.trials.iter().enumerate().map(point).collect(),
-        // Windows that alternate make a line through them a saw.
-        line: line(review).filter(|_| review.writer == Writer::Horovod),
-        references: references(review),
+    Chart {
+        description: description.to_owned(),
+        height_px: 340,
+        x: Axis::linear("trial", Unit::Count, 0.5, review.trials.len() as f64 + 0.5),
+        series: line.into_iter().chain(points).collect(),
+        y,
+        rules,
+        zoom: review.trials.len() > 40,
+        ..Chart::new("", format!("{y_label} of each trial"))
     }
 }
 
@@ -52,34 +90,97 @@ fn kind(review: &Review, trial: &Trial) -> Kind {
     }
 }
 
-/// What all trials together say of each one's setting.
-fn line(review: &Review) -> Option<TrailLine> {
+/// From the lowest to the highest value; error bars and bands far beyond them are cut off.
+fn heights(
+    label: &str,
+    unit: &str,
+    kinds: &BTreeMap<Kind, Vec<Point>>,
+    line: &[[f64; 4]],
+    rules: &[Rule],
+) -> Axis {
+    let points = || kinds.values().flatten();
+    let least = |a: f64, b: f64| if b < a { b } else { a };
+    let most = |a: f64, b: f64| if b > a { b } else { a };
+    let values = || {
+        points()
+            .map(|p| p.y)
+            .chain(line.iter().map(|l| l[1]))
+            .chain(rules.iter().map(|r| r.at))
+    };
+    let (low, high) = (values().fold(f64::INFINITY, least), values().fold(0.0, most));
+    let ends = || {
+        points()
+            .map(|p| (p.low, p.high))
+            .chain(line.iter().map(|l| (l[2], l[3])))
+    };
+    let lowest = ends().map(|end| end.0).fold(low, least);
+    let highest = ends().map(|end| end.1).fold(high, most);
+    let unit = match unit {
+        "ms" => Unit::Ms,
+        _ => Unit::Plain,
+    };
+    if low > 0.0 && high / low > LOGARITHMIC {
+        return Axis::log(
+            label,
+            unit,
+            lowest.max(low / 2.0) / 1.1,
+            highest.min(high * 2.0) * 1.1,
+        );
+    }
+    let span = (high - low).max(0.01 * high);
+    let (from, to) = (lowest.max(low - span), highest.min(high + span));
+    Axis::linear(label, unit, (from - 0.08 * span).max(0.0), to + 0.08 * span)
+}
+
+/// The highest and the lowest in each column: the look of a crowd from afar.
+fn outline(points: Vec<Point>, trials: usize) -> Vec<Point> {
+    let mut columns: BTreeMap<usize, (Point, Point)> = BTreeMap::new();
+    for point in points {
+        let column = (point.x * COLUMNS as f64 / trials as f64) as usize;
+        let ends = columns
+            .entry(column)
+            .or_insert_with(|| (point.clone(), point.clone()));
+        if point.y < ends.0.y {
+            ends.0 = point;
+        } else if point.y > ends.1.y {
+            ends.1 = point;
+        }
+    }
+    let mut drawn: Vec<Point> = columns
+        .into_values()
+        .flat_map(|(low, high)| [low, high])
+        .collect();
+    drawn.dedup();
+    drawn
+}
+
+/// What the surface fitted to all trials expects at the setting of each: trial, mean, and the ends of the 95 % interval.
+fn line(review: &Review) -> Option<Vec<[f64; 4]>> {
     let every = review.trials.len().div_ceil(LINE_MOST).max(1);
     let chosen: Vec<(usize, &Trial)> = review.trials.iter().enumerate().step_by(every).collect();
     let settings: Vec<Setting> = chosen.iter().map(|(_, trial)| trial.setting).collect();
     let expected = review.surface.as_ref()?.at(&settings);
     let place = |((index, _), expected): (&(usize, &Trial), ronde_tuner::Expectation)| {
         let ends = [-1.96, 1.96].map(|scores| review.measure.value(expected.mean + scores * expected.sd));
-        TrailLinePoint {
-            x: (index + 1) as f64,
-            mean: review.measure.value(expected.mean),
-            low: ends[0].min(ends[1]),
-            high: ends[0].max(ends[1]),
-        }
+        let mean = review.measure.value(expected.mean);
+        [
+            (index + 1) as f64,
+            mean,
+            ends[0].min(ends[1]),
+            ends[0].max(ends[1]),
+        ]
     };
-    Some(TrailLine {
-        name: "expected by all trials together, 95 %".to_owned(),
-        points: chosen.iter().zip(expected).map(place).collect(),
-    })
+    Some(chosen.iter().zip(expected).map(place).collect())
 }
 
-fn references(review: &Review) -> Vec<Reference> {
+fn references(review: &Review) -> Vec<Rule> {
     let Some((best, surface)) = review.best.as_ref().zip(review.surface.as_ref()) else {
         return Vec::new();
     };
-    let reference = |name: &str, value: f64| Reference {
-        name: format!("{name} {}", number(value)),
-        value,
+    let reference = |name: &str, at: f64| Rule {
+        upright: false,
+        at,
+        name: format!("{name} {}", number(at)),
     };
     let mut references = vec![reference("choice, expected", best.choice.expected.value)];
     if let Some(default) = &review.gain.default

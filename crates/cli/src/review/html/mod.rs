@@ -4,10 +4,8 @@ mod tables;
 
 use maud::{Markup, html};
 
-use super::error::Error;
 use super::figures::Pictures;
 use super::say;
-use crate::figure;
 use crate::html::text::Foreign;
 use crate::html::{Document, section};
 use ronde_lab::review::words::{counted, percent, signed};
@@ -17,22 +15,18 @@ use tables::{choice, knobs, trials};
 const STYLE: &str = include_str!("review.css");
 
 /// The page of all reviews.
-///
-/// # Errors
-/// What drawing says.
-pub(super) fn page(reviews: &[Review]) -> Result<String, Error> {
+pub(super) fn page(reviews: &[Review]) -> String {
     let title = match reviews {
         [only] => format!("Review of {}", only.source),
         _ => format!("Review of {}", counted(reviews.len() as u64, "autotune log")),
     };
     let mut body = Vec::new();
     for (index, review) in reviews.iter().enumerate() {
-        body.push(one(review, index, reviews.len() > 1)?);
+        body.push(one(review, index, reviews.len() > 1));
     }
     let page = Document {
         title: &title,
-        style: &format!("{}{STYLE}", figure::STYLE),
-        script: "",
+        style: STYLE,
         body: html! {
             @if reviews.len() > 1 {
                 nav aria-label="Logs" {
@@ -42,10 +36,10 @@ pub(super) fn page(reviews: &[Review]) -> Result<String, Error> {
             @for part in &body { (part) }
         },
     };
-    Ok(page.render())
+    page.render()
 }
 
-fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
+fn one(review: &Review, index: usize, several: bool) -> Markup {
     let id = |name: &str| {
         if several {
             format!("{name}-{index}")
@@ -53,7 +47,7 @@ fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
             name.to_owned()
         }
     };
-    let pictures = Pictures::of(review, "");
+    let pictures = Pictures::of(review, "", index);
     let mut sections: Vec<(&str, &str, Markup)> = Vec::new();
     let mut push = |name, heading, body: Option<Markup>| {
         if let Some(body) = body {
@@ -65,17 +59,14 @@ fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
         push(
             "trials",
             "Trials",
-            Some(figure::inline(&pictures.trail, &trail_label(review))?),
+            Some(html! { (pictures.trail) p.note { (trail_note(review)) } }),
         );
-        let mut surfaces = Vec::new();
-        for surface in &pictures.surfaces {
-            let label = format!("{}; numbers are in the tables below", surface.title);
-            surfaces.push(figure::inline(surface, &label)?);
-        }
         push(
             "surface",
-            "What to expect of every setting",
-            Some(html! { @for surface in &surfaces { (surface) } }),
+            "Expected value of every setting",
+            Some(
+                html! { @for surface in &pictures.surfaces { (surface) } p.note { "Numbers are in the tables below." } },
+            ),
         );
     }
     push(
@@ -107,7 +98,7 @@ fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
         (!review.trials.is_empty()).then(|| trials(review)),
     );
     push("guide", "How to read this page", Some(guide(review)));
-    Ok(html! {
+    html! {
         div id={ "log-" (index) } {
             @if several { h2 { (Foreign(&review.source)) } }
             p.soft { (Foreign(&say::summary(review))) "." }
@@ -121,7 +112,7 @@ fn one(review: &Review, index: usize, several: bool) -> Result<Markup, Error> {
             }
             @for (name, heading, body) in &sections { (section(&id(name), heading, body)) }
         }
-    })
+    }
 }
 
 fn paragraphs(sentences: &[String]) -> Option<Markup> {
@@ -183,14 +174,12 @@ fn tiles(review: &Review) -> Markup {
     }
 }
 
-fn trail_label(review: &Review) -> String {
+fn trail_note(review: &Review) -> String {
     let what = match review.measure {
         Measure::Score => "Score",
         Measure::StepMs => "Step time",
     };
-    format!(
-        "{what} of each trial in order, with what is expected by all trials together; the numbers are in the table of all trials"
-    )
+    format!("{what} of each trial in order; the numbers are in the table of all trials.")
 }
 
 fn trail(review: &Review) -> Option<Markup> {
@@ -220,6 +209,7 @@ fn guide(review: &Review) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::html::own_part;
     use ronde_lab::review::{Known, review};
     use ronde_tuner::read_log;
 
@@ -233,23 +223,18 @@ mod tests {
     fn the_page_stands_alone_and_is_well_formed() {
         let mut both = reviews(LOG, "<a>.csv");
         both.extend(reviews(LOG, "b.csv"));
-        let page = page(&both).unwrap();
+        let page = own_part(&page(&both));
         assert!(page.contains("&lt;a&gt;.csv") && !page.contains("<a>.csv"));
         assert!(page.contains("HOROVOD_FUSION_THRESHOLD=") && page.contains("id=\"choice-1\""));
         assert!(!page.contains("http://") && !page.contains("https://"));
-        let errors: Vec<String> = html5gum::Tokenizer::new(&page)
-            .filter_map(|token| match token {
-                Ok(html5gum::Token::Error(error)) => Some(format!("{error:?}")),
-                _ => None,
-            })
-            .collect();
+        let errors = crate::html::errors(&page);
         assert!(errors.is_empty(), "{errors:?}");
     }
 
     #[test]
     fn a_log_without_trials_has_a_page_too() {
         let empty = LOG.lines().next().unwrap().to_owned() + "\n";
-        let page = page(&reviews(&empty, "a.csv")).unwrap();
-        assert!(page.contains("Nothing was measured") && !page.contains("<svg class=\"figure\""));
+        let page = own_part(&page(&reviews(&empty, "a.csv")));
+        assert!(page.contains("Nothing was measured") && !page.contains("class=\"chart\""));
     }
 }

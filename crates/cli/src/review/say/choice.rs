@@ -1,7 +1,7 @@
 //! The choice: what it gained, whether it was luck, which knobs mattered, what to try next.
 
 use super::{DEFAULT, LUCKY, share, words};
-use crate::timeline::text::capitalized;
+use crate::present::units::capitalized;
 use ronde_lab::review::words::{counted, faster, knob, list, number, percent, signed};
 use ronde_lab::review::{Best, Difference, Effect, Importance, Knob, Measure, Review, TRIALS_FEW, Writer};
 
@@ -162,7 +162,7 @@ pub(in crate::review) fn knobs(effects: &[Effect]) -> Vec<String> {
 /// A level of a knob with its unit.
 pub(in crate::review) fn level(effect: &Effect, value: f64) -> String {
     match effect.knob {
-        Knob::FusionMb => format!("{} MB", knob(value)),
+        Knob::FusionMb => format!("{} MiB", knob(value)),
         Knob::CycleMs => format!("{} ms", knob(value)),
         Knob::Switch(_) => if value > 0.5 { "on" } else { "off" }.to_owned(),
     }

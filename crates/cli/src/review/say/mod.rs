@@ -16,7 +16,7 @@ pub(super) const LEAST_STEPS: f64 = 0.05;
 /// Luck that is worth a word.
 const LUCKY: f64 = 0.01;
 /// A default that these never try, MiB and ms.
-const DEFAULT: &str = "128 MB and 1 ms";
+const DEFAULT: &str = "128 MiB and 1 ms";
 
 /// A setting, with the switches that were tried both ways.
 pub(super) fn words(review: &Review, setting: &Setting) -> String {
@@ -98,7 +98,7 @@ fn no_trials(review: &Review) -> String {
     }
     match review.writer {
         Writer::Horovod => "Nothing was measured. Either the job ended during its warm-up, or its tensors have no names that repeat from step to \
-                            step: then Horovod never takes a sample, and stays at 4 MB and 5 ms."
+                            step: then Horovod never takes a sample, and stays at 4 MiB and 5 ms."
             .to_owned(),
         Writer::Ronde => "Nothing was measured: the job ended before the first sample closed.".to_owned(),
     }
@@ -177,7 +177,7 @@ mod tests {
     const RONDE: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
                          tensor_fusion_threshold,score,phase,sample,steps,step_ms_p50,step_ms_ci95,predicted_step_ms,negotiate_share\n";
 
-    /// A search in which the default took 100 ms, and 4 MB `ms` in a window beside it; `end` is how it ended.
+    /// A search in which the default took 100 ms, and 4 MiB `ms` in a window beside it; `end` is how it ended.
     fn search(ms: &str, end: &str) -> Review {
         let rows = format!(
             "{RONDE}0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,4,500,sample,1,8,99,1,,\n\
@@ -203,13 +203,13 @@ mod tests {
         let lost = search("102", verdict);
         assert_eq!(
             answer(&lost)[0],
-            "The log's verdict is 4 MB, 1 ms, but in 1 round in turns it was 2.0 % slower than the default (0.6 to 3.4 %): measure \
+            "The log's verdict is 4 MiB, 1 ms, but in 1 round in turns it was 2.0 % slower than the default (0.6 to 3.4 %): measure \
              both again before you use it."
         );
         let said = chosen(&lost, lost.best.as_ref().unwrap()).join(" ");
         assert!(
             said.contains(
-                "4 MB, 1 ms took 102 ms and the default, 128 MB, 1 ms, 100 ms: 2.0 % slower (0.6 to 3.4 %)."
+                "4 MiB, 1 ms took 102 ms and the default, 128 MiB, 1 ms, 100 ms: 2.0 % slower (0.6 to 3.4 %)."
             ),
             "{said}"
         );
@@ -221,7 +221,7 @@ mod tests {
         );
         let won = search("80", verdict);
         assert!(
-            answer(&won)[0].starts_with("Use 4 MB, 1 ms: 20 % faster than the default ("),
+            answer(&won)[0].starts_with("Use 4 MiB, 1 ms: 20 % faster than the default ("),
             "{:?}",
             answer(&won)
         );

@@ -1,7 +1,7 @@
 //! The search: whether it was finished, what it tried, how noisy its trials were, what it cost.
 
 use super::{DEFAULT, LEAST_STEPS, NOISY, steps, words};
-use crate::timeline::text::capitalized;
+use crate::present::units::capitalized;
 use ronde_lab::review::words::{counted, knob, list, number, percent};
 use ronde_lab::review::{Against, Measure, Review, Scatter, Tried, Writer};
 
@@ -66,7 +66,7 @@ pub(in crate::review) fn tried(review: &Review, tried: &Tried) -> Vec<String> {
     };
     let mut lines = vec![format!(
         "Fusion threshold {}, cycle time {}; {}{}.",
-        range(tried.fusion_mb, "MB"),
+        range(tried.fusion_mb, "MiB"),
         range(tried.cycle_ms, "ms"),
         match tried.combinations {
             1 => "one combination of the switches".to_owned(),
@@ -80,7 +80,7 @@ pub(in crate::review) fn tried(review: &Review, tried: &Tried) -> Vec<String> {
     )];
     if !tried.default_measured && review.writer == Writer::Horovod {
         lines.push(format!(
-            "Never tried: Horovod's default of {DEFAULT} (64 MB and 5 ms in old releases). Its search goes up to 64 MB and down to 1 ms, so no \
+            "Never tried: Horovod's default of {DEFAULT} (64 MiB and 5 ms in old releases). Its search goes up to 64 MiB and down to 1 ms, so no \
              log of it can say what tuning gained."
         ));
     }

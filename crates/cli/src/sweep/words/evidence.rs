@@ -1,9 +1,7 @@
-//! What stands behind a verdict: how much was measured, how noisy it was, what failed, and what each knob did.
+//! Evidence of a conclusion: number of measurements, noise, failures, effects of the knobs.
 
-use super::naming::{Naming, knob, on};
-use super::numbers::{duration, percent};
-use crate::html::number;
-use crate::timeline::text::capitalized;
+use super::naming::{Naming, on};
+use crate::present::units::{self as number, capitalized, duration, percent, setting as knob};
 use ronde_lab::sweep::{Ending, Finding, Knob, KnobEffect, Level, Outcome, Verdict};
 
 /// A knob whose share is below this, and which at its worst costs less, does not matter.
@@ -33,7 +31,7 @@ pub(in crate::sweep) fn effort(verdict: &Verdict) -> String {
         sentence += "; ";
     }
     let parts = [
-        (tally.done, "whole"),
+        (tally.done, "complete"),
         (tally.cut, "cut short as clearly worse"),
         (tally.failed, "failed"),
     ];
@@ -93,7 +91,7 @@ pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
     };
     let naming = Naming::of(finding);
     let mut sentences = vec![format!(
-        "One measurement of a setting scatters by {} ({} of freedom).",
+        "Standard deviation of one measurement: {} ({} of freedom).",
         percent(noise.sd),
         number::counted(noise.freedom.into(), "degree")
     )];
@@ -104,18 +102,18 @@ pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
     let default = match noise.default_over_time.len() {
         0 | 1 => String::new(),
         count => format!(
-            "; the default took {} to {} in {count} measurements",
+            "; the default took {} to {} ({count} measurements)",
             number::ms(least),
             number::ms(most)
         ),
     };
     sentences.push(format!(
-        "The machine drifted by {} meanwhile, which is taken out{default}.",
+        "Drift of the machine: {}, removed from the results{default}.",
         percent(noise.drift)
     ));
     let strays = noise.strays.iter().map(|stray| {
         format!(
-            "{} took {} where {} was expected, {} after the beginning",
+            "{}: {}, expected {}, at {}",
             naming.setting(&stray.point),
             number::ms(stray.step_ms),
             number::ms(stray.expected_ms),
@@ -144,7 +142,7 @@ pub(in crate::sweep) fn effect(effect: &KnobEffect) -> String {
         return "does not matter here".to_owned();
     }
     if effect.levels.iter().all(|level| level.tied) {
-        return "no difference that could be told from chance".to_owned();
+        return "no difference beyond chance".to_owned();
     }
     let cost = match cost >= MANY {
         true => format!("{} times as long", number::fixed(1.0 + cost, 1)),
@@ -164,7 +162,7 @@ pub(in crate::sweep) fn knobs_tell(finding: &Finding) -> bool {
 }
 
 /// What is said where they do not.
-pub(in crate::sweep) const NO_KNOB: &str = "Nothing that could be told from chance.";
+pub(in crate::sweep) const NO_KNOB: &str = "No difference beyond chance.";
 
 fn value(knob: Knob, value: f64) -> String {
     match knob {
@@ -198,16 +196,13 @@ mod tests {
         };
         assert_eq!(
             said(57.5, 0.9, false),
-            "best at 64 MiB; at 0 MiB at least 15.0 % longer"
+            "best at 64 MiB; at 0 MiB at least 15 % longer"
         );
         assert_eq!(
             said(230.0, 0.9, false),
             "best at 64 MiB; at 0 MiB at least 4.6 times as long"
         );
         assert_eq!(said(50.1, 0.001, false), "does not matter here");
-        assert_eq!(
-            said(57.5, 0.9, true),
-            "no difference that could be told from chance"
-        );
+        assert_eq!(said(57.5, 0.9, true), "no difference beyond chance");
     }
 }

@@ -1,13 +1,12 @@
-//! A sweep's finding in words: the same ones for the terminal, for Markdown and for pictures.
+//! Texts of a sweep's finding, the same for the terminal, Markdown and pictures.
 
-mod answer;
+mod conclusion;
 mod evidence;
 mod naming;
-mod numbers;
 mod paste;
 
-pub(super) use answer::answer;
+pub(super) use crate::present::units::{change as signed, duration, percent, setting as knob};
+pub(super) use conclusion::{change, conclusion, level};
 pub(super) use evidence::{NO_KNOB, effect, effort, incomplete, knobs_tell, noise};
-pub(super) use naming::{Naming, knob, on};
-pub(super) use numbers::{change, duration, level, percent, signed};
+pub(super) use naming::{Naming, on};
 pub(super) use paste::{environment, flags, paste};

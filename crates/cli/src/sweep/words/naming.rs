@@ -1,5 +1,6 @@
 //! How a setting is named: with the booleans, where they were varied or are not as usual.
 
+use crate::present::units::setting as knob;
 use ronde_lab::sweep::{Finding, Point};
 
 /// How the settings of one finding are named.
@@ -59,11 +60,6 @@ impl Naming {
         }
         cells
     }
-}
-
-/// A knob's value, exact as far as anybody sets it.
-pub(in crate::sweep) fn knob(value: f64) -> String {
-    format!("{}", (value * 1e4).round() / 1e4)
 }
 
 pub(in crate::sweep) fn on(switch: bool) -> &'static str {

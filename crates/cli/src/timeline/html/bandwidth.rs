@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::html::chart::{Axis, Caption, Cloud, Point, Shape, points};
-use crate::html::number::{bytes, count, digits, percent, short};
-use crate::html::text::Foreign;
+use crate::chart::{Axis, Chart, Data, Point, Series, Shape, Unit};
+use crate::html::number::{bytes, count, digits, percent};
+use crate::html::text::{Foreign, visible};
 use crate::html::{folded, wide};
 use ronde_trace::analysis::report::{Bandwidth, BandwidthPoint, Fit};
 
@@ -24,11 +24,6 @@ pub(super) fn show(collectives: &[Bandwidth]) -> Option<Markup> {
     }
     Some(html! {
         figure {
-            ul.legend {
-                @for (i, one) in drawn.iter().enumerate() {
-                    li { (shape(i).swatch(&class(i))) " " span.name { (Foreign(&one.activity)) } }
-                }
-            }
             (chart(&drawn))
             figcaption {
                 "Median of each size; whiskers from the slowest tenth to the fastest tenth. Dashed: the fitted line, time = α + β · bytes."
@@ -60,50 +55,61 @@ fn fitted(fit: Option<&Fit>) -> Markup {
     }
 }
 
-fn class(series: usize) -> String {
-    format!("series-{series}")
-}
+const COLOURS: [&str; MOST_CLOUDS] = [
+    "--series-0",
+    "--series-1",
+    "--series-2",
+    "--series-3",
+    "--series-4",
+    "--series-5",
+];
+const SHAPES: [Shape; 4] = [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond];
 
-fn shape(series: usize) -> Shape {
-    Shape::ALL[series % Shape::ALL.len()]
-}
-
-fn chart(drawn: &[&Bandwidth]) -> Markup {
-    let clouds: Vec<Cloud> = drawn.iter().enumerate().map(|(i, one)| cloud(i, one)).collect();
-    let all = || clouds.iter().flat_map(|cloud| &cloud.points);
+fn chart(drawn: &[&Bandwidth]) -> Chart {
+    let clouds: Vec<Vec<Point>> = drawn.iter().map(|one| cloud(one)).collect();
+    let all = || clouds.iter().flatten();
     let least = |value: fn(&Point) -> f64| all().map(value).fold(f64::INFINITY, f64::min);
     let most = |value: fn(&Point) -> f64| all().map(value).fold(0.0, f64::max);
-    let x = Axis::powers_of_two(
+    let x = Axis::log(
         "message size",
+        Unit::Bytes,
         least(|p| p.x) / 1.5,
         most(|p| p.x) * 1.5,
-        6,
-        |v| bytes(v as u64),
     );
-    let y = Axis::decades(
+    let y = Axis::log(
         "GB/s",
-        least(|p| p.whisker.0) / 1.3,
-        most(|p| p.whisker.1) * 1.3,
-        10,
-        short,
+        Unit::Plain,
+        least(|p| p.low) / 1.3,
+        most(|p| p.high) * 1.3,
     );
-    let clouds: Vec<Cloud> = clouds
-        .into_iter()
-        .zip(drawn)
-        .map(|(cloud, one)| Cloud {
-            line: line(one, &x, &y),
-            ..cloud
-        })
-        .collect();
-    let caption = Caption {
-        id: "bandwidth-chart",
-        title: "Achieved bandwidth against message size",
-        description: "Both axes logarithmic; a point with a whisker for each size of each collective, and the fitted line.",
-    };
-    points::points(&caption, &clouds, &x, &y)
+    let mut series = Vec::new();
+    for (index, (one, points)) in drawn.iter().zip(clouds).enumerate() {
+        let name = visible(&one.activity);
+        let line = line(one, &points, &y);
+        if !line.is_empty() {
+            let line = Data::Line {
+                points: line,
+                dashed: true,
+            };
+            series.push(Series::new(name.clone(), COLOURS[index], line));
+        }
+        let points = Data::Points {
+            shape: SHAPES[index % SHAPES.len()],
+            points,
+        };
+        series.push(Series::new(name, COLOURS[index], points));
+    }
+    Chart {
+        description: "Both axes logarithmic; a point with an error bar for each size of each collective, and the fitted line."
+            .into(),
+        x,
+        y,
+        series,
+        ..Chart::new("bandwidth-chart", "Achieved bandwidth, GB/s, against message size")
+    }
 }
 
-fn cloud(index: usize, one: &Bandwidth) -> Cloud {
+fn cloud(one: &Bandwidth) -> Vec<Point> {
     let points = one.points.iter().filter(|point| drawable(point)).map(|point| {
         let size = point.bytes as f64;
         let speed = gb_per_s(size, point.us_p50);
@@ -114,45 +120,38 @@ fn cloud(index: usize, one: &Bandwidth) -> Cloud {
                 speed
             }
         };
+        let text = format!(
+            "{}, {}: {} GB/s, {} µs in the median of {}",
+            visible(&one.activity),
+            bytes(point.bytes),
+            digits(speed),
+            digits(point.us_p50),
+            count(point.n)
+        );
         Point {
-            x: size,
-            y: speed,
-            whisker: (end(point.us_p90), end(point.us_p10)),
-            title: format!(
-                "{}, {}: {} GB/s, {} µs in the median of {}",
-                one.activity,
-                bytes(point.bytes),
-                digits(speed),
-                digits(point.us_p50),
-                count(point.n)
-            ),
+            low: end(point.us_p90),
+            high: end(point.us_p10),
+            ..Point::new(size, speed, text)
         }
     });
-    Cloud {
-        class: class(index),
-        shape: shape(index),
-        points: points.collect(),
-        line: Vec::new(),
-    }
+    points.collect()
 }
 
-/// The fitted line over the sizes that were seen, as far as it is inside the picture.
-fn line(one: &Bandwidth, x: &Axis, y: &Axis) -> Vec<(f64, f64)> {
+/// The fitted line over the measured sizes, as far as it is inside the chart.
+fn line(one: &Bandwidth, points: &[Point], y: &Axis) -> Vec<[f64; 4]> {
     let Some(fit) = &one.fit else { return Vec::new() };
-    let sizes = || one.points.iter().filter(|p| drawable(p)).map(|p| p.bytes as f64);
-    let (from, to) = (
-        x.at(sizes().fold(f64::INFINITY, f64::min)),
-        x.at(sizes().fold(0.0, f64::max)),
-    );
+    let from = points.iter().map(|p| p.x).fold(f64::INFINITY, f64::min);
+    let to = points.iter().map(|p| p.x).fold(0.0, f64::max);
     (0..=LINE_PLACES)
-        .map(|i| x.value(from + (to - from) * i as f64 / LINE_PLACES as f64))
+        .map(|i| from * (to / from).powf(i as f64 / LINE_PLACES as f64))
         .map(|size| {
             (
                 size,
                 gb_per_s(size, fit.alpha_us + fit.us_per_mib * size / (1 << 20) as f64),
             )
         })
-        .filter(|(_, speed)| *speed >= y.value(0.0) && *speed <= y.value(1.0))
+        .filter(|(_, speed)| (y.from..=y.to).contains(speed))
+        .map(|(size, speed)| [size, speed, speed, speed])
         .collect()
 }
 

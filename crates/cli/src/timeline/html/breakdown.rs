@@ -2,10 +2,10 @@
 
 use maud::{Markup, html};
 
-use super::parts::{look, series, title};
-use crate::html::chart::{Axis, Bar, Caption, legend, stacked, swatch};
-use crate::html::number::{counted, decimals, fixed, ms, percent, short};
-use crate::html::{folded, wide};
+use super::parts::{look, title};
+use crate::chart::{Axis, Chart, Data, Rect, Series, Unit};
+use crate::html::number::{counted, decimals, fixed, ms, percent};
+use crate::html::{folded, swatch, wide};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{PartKind, Summary};
 
@@ -31,33 +31,60 @@ pub(super) fn show(report: &Report) -> Markup {
     }
 }
 
+/// A horizontal bar for each summary, its parts side by side.
 fn chart(summaries: &[(&str, &Summary)]) -> Markup {
-    let bars: Vec<Bar> = summaries
-        .iter()
-        .map(|(name, summary)| Bar {
-            label: format!(
-                "{name}: {}, {} on average",
-                counted(summary.steps, "step"),
-                ms(summary.step_ms.mean)
-            ),
-            parts: PartKind::ALL.map(|kind| exposed_mean(summary, kind)).to_vec(),
-        })
-        .collect();
-    let longest = bars.iter().map(|bar| bar.parts.iter().sum()).fold(0.0, f64::max);
-    let axis = Axis::linear("ms a step", 0.0, longest, 5, short);
-    let series = series();
-    let caption = Caption {
-        id: "breakdown-chart",
-        title: "Parts of a mean step",
-        description: "Stacked bars of mean exposed time by part; the table below has the numbers.",
+    let whole = |summary: &Summary| summary.parts.iter().map(|part| part.exposed_ms.mean).sum::<f64>();
+    let mut ends = vec![0.0; summaries.len()];
+    let parts = PartKind::ALL.map(|kind| {
+        let rect = |(row, (name, summary)): (usize, &(&str, &Summary))| {
+            let part = exposed_mean(summary, kind);
+            let from = ends[row];
+            ends[row] += if part.is_finite() { part.max(0.0) } else { 0.0 };
+            let share = percent(part / whole(summary));
+            (ends[row] > from).then(|| Rect {
+                x: [from, ends[row]],
+                y: [row as f64 - 0.32, row as f64 + 0.32],
+                colour: String::new(),
+                text: format!("{name}: {}\n{}, {share} of the step", title(kind), ms(part)),
+                label: share,
+            })
+        };
+        Series {
+            hatch: look(kind).hatch,
+            ..Series::new(
+                title(kind),
+                look(kind).colour,
+                Data::Boxes {
+                    boxes: summaries.iter().enumerate().filter_map(rect).collect(),
+                },
+            )
+        }
+    });
+    let names = summaries.iter().map(|(name, _)| (*name).to_owned());
+    let lengths = summaries.iter().map(|(name, summary)| {
+        format!(
+            "{name}: {}, mean {}",
+            counted(summary.steps, "step"),
+            ms(summary.step_ms.mean)
+        )
+    });
+    let chart = Chart {
+        description: "Stacked bars of mean exposed time by part; the table below has the numbers.".into(),
+        height_px: 60 + 60 * summaries.len() as u32,
+        x: Axis::linear(
+            "time a step",
+            Unit::Ms,
+            0.0,
+            ends.iter().copied().fold(0.0, f64::max),
+        ),
+        y: Axis::places("", names),
+        series: parts.into(),
+        ..Chart::new("breakdown-chart", "Parts of a mean step")
     };
     html! {
         figure {
-            (legend(&series))
-            (stacked::bars(&caption, &series, &bars, &axis, |bar, part| {
-                let whole: f64 = bar.parts.iter().sum();
-                percent(part / whole)
-            }))
+            (chart)
+            figcaption { (lengths.collect::<Vec<_>>().join("; ")) "." }
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::html::chart::{Axis, Caption, Column, Marker, Series, cell_bar, columns};
+use crate::chart::{Axis, Chart, Data, Rect, Rule, Series, Unit};
 use crate::html::number::{bytes, count, counted, digits, ms, percent, short};
-use crate::html::{folded, wide};
+use crate::html::{cell_bar, folded, wide};
 use ronde_trace::analysis::report::{Bin, CutReason, Fusion, Quantiles};
 
 pub(super) fn show(fusion: Option<&Fusion>) -> Markup {
@@ -74,59 +74,50 @@ fn size(value: f64) -> String {
 fn chart(fusion: &Fusion) -> Markup {
     let bins = &fusion.histogram;
     let place = |bytes: u64| bytes.max(1) as f64;
-    let columns: Vec<Column> = bins
+    let boxes: Vec<Rect> = bins
         .iter()
-        .map(|bin| Column {
-            from: place(bin.from),
-            to: place(bin.to),
-            parts: vec![bin.batches as f64],
-            title: format!(
+        .filter(|bin| bin.batches > 0)
+        .map(|bin| Rect {
+            // A little narrower than the bin, so that neighbours are told apart.
+            x: [place(bin.from) * 1.04, place(bin.to) / 1.04],
+            y: [0.0, bin.batches as f64],
+            colour: String::new(),
+            text: format!(
                 "{}: {} with {}",
                 range(bin),
                 batches(bin.batches),
                 counted(bin.tensors, "tensor")
             ),
-            label: if bin.batches > 0 && bins.len() <= 20 {
-                count(bin.batches)
-            } else {
-                String::new()
-            },
-            faint: false,
+            label: count(bin.batches),
         })
         .collect();
     let from = bins.iter().map(|bin| place(bin.from)).fold(f64::MAX, f64::min);
     let end = bins.iter().map(|bin| place(bin.to)).fold(1.0, f64::max);
-    // The threshold belongs into the picture even where no batch comes near it, within reason.
+    // The threshold belongs into the chart even where no batch comes near it, within reason.
     let threshold = fusion
         .threshold_bytes
         .map(place)
         .filter(|at| (from..=end * 256.0).contains(at));
     let to = threshold.map_or(end, |at| end.max(at * 1.5));
-    let x = Axis::powers_of_two("size of a batch", from, to, 6, |value| bytes(value as u64));
     let most = bins.iter().map(|bin| bin.batches).max().unwrap_or(0);
-    let y = Axis::linear("batches", 0.0, most as f64 * 1.1, 4, |value| {
-        if value.fract() == 0.0 {
-            short(value)
-        } else {
-            String::new()
-        }
-    });
-    let marker = threshold.map(|at| Marker {
+    let rule = threshold.map(|at| Rule {
+        upright: true,
         at,
-        label: format!("threshold {}", bytes(at as u64)),
+        name: format!("threshold {}", bytes(at as u64)),
     });
-    let series = [Series {
-        name: "Batches".to_owned(),
-        class: "plain".to_owned(),
-    }];
-    let caption = Caption {
-        id: "histogram-chart",
-        title: "Batches by size",
-        description: "A column for each power of two; its height is the number of batches in steady steps.",
+    let chart = Chart {
+        description: "A column for each power of two; its height is the number of batches in steady steps."
+            .into(),
+        height_px: 260,
+        x: Axis::log("size of a batch", Unit::Bytes, from, to),
+        y: Axis::linear("batches", Unit::Count, 0.0, most as f64 * 1.1),
+        series: vec![Series::new("batches", "--series-0", Data::Boxes { boxes })],
+        rules: rule.into_iter().collect(),
+        ..Chart::new("histogram-chart", "Batches by size")
     };
     html! {
         figure {
-            (columns::columns(&caption, &series, &columns, &x, &y, marker.as_slice(), 2))
+            (chart)
             figcaption { "Batches of steady steps by their size, a column for each power of two." }
         }
     }

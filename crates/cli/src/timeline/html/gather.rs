@@ -11,6 +11,10 @@ const NEAR_MS: f64 = 0.02;
 const NEAR_SHARE: f64 = 0.005;
 /// Batches that end at the same time and began at different ones are few.
 const RECENT: usize = 16;
+/// Bars of one kind that are drawn one below the other; of a rank with many tensors, hundreds wait at once.
+pub(super) const BAND_ROWS: u32 = 10;
+/// Bars in this row or below it are not drawn.
+pub(super) const MOST_ROWS: u32 = 1_000;
 /// Times beyond (some years) are no times.
 const FAR_MS: f64 = 1e11;
 
@@ -27,6 +31,18 @@ pub(super) fn gathered(lanes: &[RankBars]) -> Vec<RankBars> {
                 .filter(|end| end.abs() < FAR_MS)
                 .collect(),
             bars: in_rows(batches(&lane.bars)),
+            ready: lane
+                .ready
+                .iter()
+                .filter(|tick| tick.at_ms.abs() < FAR_MS)
+                .cloned()
+                .collect(),
+            cycles_ms: lane
+                .cycles_ms
+                .iter()
+                .copied()
+                .filter(|at| at.abs() < FAR_MS)
+                .collect(),
         })
         .collect()
 }
@@ -124,9 +140,13 @@ fn in_rows(mut bars: Vec<LaneBar>) -> Vec<LaneBar> {
                 free_from.len() - 1
             });
             free_from[row] = bar.ended_ms;
-            bar.row = top + row as u32;
+            // What is not drawn keeps a row of its own.
+            bar.row = match row as u32 {
+                row if row < BAND_ROWS => top + row,
+                row => MOST_ROWS + 100_000 * u32::from(band(bar.part)) + row,
+            };
         }
-        top += free_from.len() as u32;
+        top += (free_from.len() as u32).min(BAND_ROWS);
     }
     bars.sort_by(|a, b| a.began_ms.total_cmp(&b.began_ms));
     bars
@@ -152,6 +172,8 @@ mod tests {
             rank: 0,
             step_ends_ms: vec![f64::NAN, 5.0],
             bars,
+            ready: vec![],
+            cycles_ms: vec![],
         };
         let mut lanes = gathered(&[lane]);
         assert_eq!(lanes[0].step_ends_ms, [5.0]);
@@ -200,7 +222,7 @@ mod tests {
         #[test]
         fn bars_of_a_row_never_overlap(times in prop::collection::vec((0usize..7, 0.0..50.0f64, 0.0..9.0f64), 0..60)) {
             let bars = times.iter().map(|(part, from, length)| bar("x", PartKind::ALL[*part], *from, from + length));
-            let lanes = gathered(&[RankBars { rank: 0, step_ends_ms: vec![], bars: bars.collect() }]);
+            let lanes = gathered(&[RankBars { rank: 0, step_ends_ms: vec![], bars: bars.collect(), ready: vec![], cycles_ms: vec![] }]);
             let bars = &lanes[0].bars;
             for (i, a) in bars.iter().enumerate() {
                 for b in &bars[i + 1..] {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::parts::{look, title};
-use crate::html::chart::swatch;
+use crate::html::swatch;
 use ronde_trace::analysis::report::PartKind;
 
 pub(super) fn show() -> Markup {

@@ -1,23 +1,20 @@
-//! A few steps in full: every bar of every rank, on a canvas that can be zoomed.
+//! A few steps in full: ready ticks, batches and cycles of every rank, in a chart that can be zoomed.
 //!
-//! The bars travel as one compact JSON object; `lanes.js` draws them. Without a script the table of the longest bars
-//! remains.
+//! The bars travel as compact JSON; `html/charts.js` draws those in view. Without JavaScript the table of the longest
+//! bars remains.
 
 use std::collections::HashMap;
 
-use maud::{Markup, PreEscaped, html};
+use maud::{Markup, html};
 use serde::Serialize;
 
-use super::gather::gathered;
-use super::parts::{for_script, look, series, title};
-use crate::html::chart::{legend, swatch};
+use super::gather::{BAND_ROWS, MOST_ROWS, gathered};
+use super::parts::{look, title};
+use crate::chart::{Axis, Unit, page};
 use crate::html::number::{count, counted, digits, ms};
-use crate::html::text::{Foreign, embedded_json, shortened, visible};
-use crate::html::{folded, wide};
-use ronde_trace::analysis::report::{LaneBar, RankBars};
-
-pub(super) const STYLE: &str = include_str!("lanes.css");
-pub(super) const SCRIPT: &str = include_str!("lanes.js");
+use crate::html::text::{Foreign, shortened, visible};
+use crate::html::{folded, swatch, wide};
+use ronde_trace::analysis::report::{LaneBar, PartKind, RankBars};
 
 /// Ranks that are drawn.
 const MOST_LANES: usize = 32;
@@ -27,20 +24,27 @@ const MOST_BYTES: usize = 800_000;
 const LABEL_CHARS: usize = 120;
 /// Rows of the table that stands in for the picture.
 const LONGEST: usize = 15;
-/// Rows of one rank that are drawn; more than the eye follows.
-const MOST_ROWS: u32 = 96;
 /// Ticks in a millisecond: times travel as whole numbers of 100 ns.
 const TICKS: f64 = 1e4;
 
-/// What the script draws.
+/// What `html/charts.js` draws.
 #[derive(Serialize)]
 struct Data<'a> {
-    /// Name, colour variable, pattern of each part.
-    parts: Vec<[String; 3]>,
+    x: Axis,
+    y: Axis,
+    zoom: bool,
+    parts: Vec<Part>,
     labels: Vec<String>,
     lanes: Vec<LaneData<'a>>,
     /// Ticks in a millisecond.
     ticks: f64,
+}
+
+#[derive(Serialize)]
+struct Part {
+    name: String,
+    colour: &'static str,
+    hatch: &'static str,
 }
 
 #[derive(Serialize)]
@@ -50,6 +54,9 @@ struct LaneData<'a> {
     ends_ms: &'a [f64],
     /// Five numbers a bar: label, part, row, ticks since the bar before began, ticks long.
     bars: Vec<i64>,
+    /// Two numbers a ready tick: label, ticks since the one before.
+    ready: Vec<i64>,
+    cycles_ms: &'a [f64],
 }
 
 pub(super) fn show(lanes: &[RankBars]) -> Markup {
@@ -63,37 +70,27 @@ pub(super) fn show(lanes: &[RankBars]) -> Markup {
     let left_out = bars(shown).filter(|(_, bar)| bar.began_ms >= until_ms).count() as u64;
     html! {
         p.screen-only {
-            "Zoom with the buttons, two fingers, " kbd { "+" } " " kbd { "−" } " or, once it is clicked, the wheel; drag or "
-            kbd { "←" } " " kbd { "→" } " to move; " kbd { "n" } " and " kbd { "p" } " go from bar to bar. Point at a bar to read it."
+            "Zoom with the buttons, the slider, two fingers or the wheel with " kbd { "Ctrl" } "; drag to move. "
+            "Point at a bar to read it; click a name to hide it."
         }
-        figure #lane-view {
-            (legend(&series()))
-            div.lane-buttons.screen-only role="group" aria-label="Zoom" {
-                button type="button" data-do="in" aria-label="Zoom in" { "+" }
-                button type="button" data-do="out" aria-label="Zoom out" { "−" }
-                button type="button" data-do="left" aria-label="Move left" { "←" }
-                button type="button" data-do="right" aria-label="Move right" { "→" }
-                button type="button" data-do="step" { "one step" }
-                button type="button" data-do="all" { "all" }
-            }
-            div.lane-scroll {
-                canvas tabindex="0" role="img" aria-describedby="lane-status"
-                    aria-label="One lane for each rank, time from left to right; the longest bars are in the table below." {}
-                div.lane-tip hidden {}
-            }
-            p #lane-status.note role="status" aria-live="polite" {}
+        figure {
+            (page::frame(
+                "lane-chart",
+                "Ready ticks, batches and cycles of every rank",
+                "One lane for each rank, time from left to right; the longest bars are in the table below.",
+                height_px(shown),
+                &data(shown, until_ms),
+            ))
         }
-        noscript { p { "The lanes are drawn by a script, which is switched off here. The table has the longest bars." } }
         p.note {
-            "Tensors of one batch share a bar. Times count from the beginning of the first step drawn, on the clock of the rank whose steps these are; dashed lines are where steps end. "
+            "Tensors of one batch share a bar. The upper row of a rank has a tick for every tensor that it reported ready. Times count from the beginning of the first step drawn, on the clock of the rank whose steps these are; dashed lines are where steps end. "
             @if shown.len() < lanes.len() { "The first " (MOST_LANES) " of " (lanes.len()) " ranks. " }
-            @if crowded > 0 { (counted(crowded, "bar")) " below row " (MOST_ROWS) " of a rank left out. " }
+            @if crowded > 0 { (counted(crowded, "bar")) " left out where more than " (BAND_ROWS) " of a kind overlap on a rank. " }
             @if left_out > 0 {
                 (counted(left_out, "bar")) " from " (ms(until_ms)) " on left out, to keep this page small. "
             }
         }
         (folded("The longest bars as a table", &wide("Longest bars", &longest(shown))))
-        script #lane-data type="application/json" { (PreEscaped(embedded_json(&data(shown, until_ms)))) }
     }
 }
 
@@ -133,14 +130,36 @@ fn until_ms(lanes: &[RankBars]) -> f64 {
         .unwrap_or(*full_ms)
 }
 
+/// High enough to read the bars, as far as a screen is.
+fn height_px(lanes: &[RankBars]) -> u32 {
+    let rows: u32 = lanes.iter().map(|lane| rows(lane) + 2).sum();
+    90 + (rows * 14).clamp(140, 900)
+}
+
+fn rows(lane: &RankBars) -> u32 {
+    let last = lane
+        .bars
+        .iter()
+        .map(|bar| bar.row)
+        .filter(|row| *row < MOST_ROWS)
+        .max();
+    last.map_or(0, |row| row + 1)
+}
+
 fn data(lanes: &[RankBars], until_ms: f64) -> Data<'_> {
+    let ends = lanes.iter().flat_map(|lane| &lane.step_ends_ms).copied();
+    let to = bars(lanes)
+        .map(|(_, bar)| bar.ended_ms)
+        .chain(ends)
+        .fold(0.0, f64::max)
+        .min(until_ms);
+    let from = bars(lanes).map(|(_, bar)| bar.began_ms).fold(0.0, f64::min);
     let mut labels = Vec::new();
     let mut numbers = HashMap::new();
     let lanes = lanes
         .iter()
         .map(|lane| {
             let mut last = 0;
-            let mut rows = 1;
             let mut flat = Vec::new();
             for (_, bar) in bars(std::slice::from_ref(lane))
                 .filter(|(_, bar)| bar.began_ms < until_ms && bar.row < MOST_ROWS)
@@ -159,18 +178,38 @@ fn data(lanes: &[RankBars], until_ms: f64) -> Data<'_> {
                     length,
                 ]);
                 last = began;
-                rows = rows.max(bar.row + 1);
+            }
+            let (mut ready, mut last) = (Vec::new(), 0);
+            for tick in lane.ready.iter().filter(|tick| tick.at_ms < until_ms) {
+                let label = *numbers.entry(tick.tensor.as_str()).or_insert_with(|| {
+                    labels.push(visible(&shortened(&tick.tensor, LABEL_CHARS)));
+                    labels.len() - 1
+                });
+                let at = (tick.at_ms * TICKS).round() as i64;
+                ready.extend([label as i64, at - last]);
+                last = at;
             }
             LaneData {
                 rank: lane.rank,
-                rows,
+                rows: rows(lane),
                 ends_ms: &lane.step_ends_ms,
                 bars: flat,
+                ready,
+                cycles_ms: &lane.cycles_ms,
             }
         })
         .collect();
     Data {
-        parts: for_script(),
+        x: Axis::linear("time since the first step drawn began", Unit::Ms, from, to),
+        y: Axis::places("", []),
+        zoom: true,
+        parts: PartKind::ALL
+            .map(|kind| Part {
+                name: title(kind),
+                colour: look(kind).colour,
+                hatch: look(kind).hatch,
+            })
+            .into(),
         labels,
         lanes,
         ticks: TICKS,
@@ -205,7 +244,7 @@ fn longest(lanes: &[RankBars]) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ronde_trace::analysis::report::PartKind;
+    use ronde_trace::analysis::report::LaneTick;
 
     fn bar(label: &str, row: u32, began_ms: f64, ended_ms: f64) -> LaneBar {
         LaneBar {
@@ -217,10 +256,19 @@ mod tests {
         }
     }
 
+    fn tick(tensor: &str, at_ms: f64) -> LaneTick {
+        LaneTick {
+            tensor: tensor.into(),
+            at_ms,
+        }
+    }
+
     #[test]
     fn bars_travel_as_differences() {
         let lane = RankBars {
             rank: 3,
+            ready: vec![tick("b", 0.5), tick("c", 0.75)],
+            cycles_ms: vec![],
             step_ends_ms: vec![10.0],
             bars: vec![
                 bar("a", 0, 1.0, 2.5),
@@ -229,7 +277,8 @@ mod tests {
             ],
         };
         let data = data(std::slice::from_ref(&lane), f64::INFINITY);
-        assert_eq!(data.labels, ["a", "b"]);
+        assert_eq!(data.labels, ["a", "b", "c"]);
+        assert_eq!(data.lanes[0].ready, [1, 5_000, 2, 2_500]);
         assert_eq!((data.lanes[0].rank, data.lanes[0].rows), (3, 2));
         assert_eq!(
             data.lanes[0].bars,
@@ -246,6 +295,8 @@ mod tests {
             .collect();
         let lane = RankBars {
             rank: 0,
+            ready: vec![],
+            cycles_ms: vec![],
             step_ends_ms: vec![10_000.0, 30_000.0, 70_000.0],
             bars,
         };

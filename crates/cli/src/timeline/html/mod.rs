@@ -23,13 +23,14 @@ use maud::{Markup, html};
 use crate::html::{Document, section};
 use ronde_trace::analysis::Report;
 
+const STYLE: &str = include_str!("timeline.css");
+
 /// The page.
 pub(crate) fn page(report: &Report) -> String {
-    let style = format!("{}{}", parts::style(), lanes::STYLE);
+    let style = format!("{}{}", parts::style(), STYLE);
     Document {
         title: &head::title(report),
         style: &style,
-        script: lanes::SCRIPT,
         body: body(report),
     }
     .render()

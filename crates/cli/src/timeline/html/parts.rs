@@ -8,7 +8,6 @@ use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
 
-use crate::html::chart::Series;
 use crate::timeline::text::capitalized;
 use ronde_trace::analysis::report::PartKind;
 
@@ -18,10 +17,12 @@ pub(super) struct Look {
     pub(super) meaning: &'static str,
     /// Its class, without the `part-` before it.
     key: &'static str,
+    /// Its colour's variable in the style.
+    pub(super) colour: &'static str,
     light: &'static str,
     dark: &'static str,
     /// Lines over the colour, in a tile of 8 by 8 pixels; may be empty.
-    hatch: &'static str,
+    pub(super) hatch: &'static str,
 }
 
 /// The look of a part.
@@ -30,6 +31,7 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
         PartKind::Compute => &Look {
             meaning: "this rank still has tensors to come; communication behind it costs nothing",
             key: "compute",
+            colour: "--part-compute",
             light: "#aeb6be",
             dark: "#5d6771",
             hatch: "",
@@ -37,6 +39,7 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
         PartKind::WaitForRanks => &Look {
             meaning: "tensors are ready here, but not on every rank",
             key: "wait",
+            colour: "--part-wait",
             light: "#d95f02",
             dark: "#f08a4b",
             hatch: "M-2 2l4 -4M0 8l8 -8M6 10l4 -4",
@@ -44,6 +47,7 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
         PartKind::Negotiation => &Look {
             meaning: "tensors are ready everywhere and do not move: cycle time, agreeing on what comes next, the batch before",
             key: "negotiation",
+            colour: "--part-negotiation",
             light: "#e6ab02",
             dark: "#e5bd4f",
             hatch: "M1 2h2M5 6h2",
@@ -51,6 +55,7 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
         PartKind::Prepare => &Look {
             meaning: "waiting for data or the device, making buffers",
             key: "prepare",
+            colour: "--part-prepare",
             light: "#b8639f",
             dark: "#d58abb",
             hatch: "M0 0l8 8M8 0l-8 8",
@@ -58,6 +63,7 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
         PartKind::CopyIn => &Look {
             meaning: "into the fusion buffer, shared memory or the host",
             key: "copy-in",
+            colour: "--part-copy-in",
             light: "#6bb5e8",
             dark: "#7cc4f2",
             hatch: "M0 2h8M0 6h8",
@@ -65,6 +71,7 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
         PartKind::Collective => &Look {
             meaning: "the operation itself: transfer, combination and waiting for peers inside it",
             key: "collective",
+            colour: "--part-collective",
             light: "#0b5fa5",
             dark: "#3b82d0",
             hatch: "",
@@ -72,6 +79,7 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
         PartKind::CopyOut => &Look {
             meaning: "out of there, into the results",
             key: "copy-out",
+            colour: "--part-copy-out",
             light: "#1b9e77",
             dark: "#35b58d",
             hatch: "M2 0v8M6 0v8",
@@ -89,26 +97,6 @@ impl Look {
     pub(super) fn class(&self) -> String {
         format!("part-{}", self.key)
     }
-}
-
-/// All parts as series of a chart, in order.
-pub(super) fn series() -> Vec<Series> {
-    PartKind::ALL
-        .map(|kind| Series {
-            name: title(kind),
-            class: look(kind).class(),
-        })
-        .to_vec()
-}
-
-/// The same without patterns, for shapes too small to show one. (In a PDF each shape with a pattern is an image.)
-pub(super) fn flat_series() -> Vec<Series> {
-    PartKind::ALL
-        .map(|kind| Series {
-            name: title(kind),
-            class: format!("flat-{}", look(kind).key),
-        })
-        .to_vec()
 }
 
 /// Style: the colours of both schemes, and the classes that use them.
@@ -131,7 +119,8 @@ pub(super) fn style() -> String {
     }
     format!(
         ":root{{{light}--hatch:#00000059}}\
-         @media screen and (prefers-color-scheme:dark){{:root{{{dark}--hatch:#00000073}}}}\
+         @media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}--hatch:#00000073}}}}\
+         :root[data-theme=dark]{{{dark}--hatch:#00000073}}\
          {classes}.hatch{{stroke:var(--hatch);stroke-width:1.1px;fill:none}}"
     )
 }
@@ -152,15 +141,6 @@ pub(super) fn patterns() -> Markup {
     }
 }
 
-/// What the lane view's script needs: name, the variable with its colour, and pattern of every part, in order.
-pub(super) fn for_script() -> Vec<[String; 3]> {
-    let part = |kind| {
-        let look = look(kind);
-        [title(kind), format!("--part-{}", look.key), look.hatch.to_owned()]
-    };
-    PartKind::ALL.map(part).to_vec()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +151,7 @@ mod tests {
         let patterns = patterns().into_string();
         for (i, kind) in PartKind::ALL.into_iter().enumerate() {
             let a = look(kind);
+            assert_eq!(a.colour, format!("--part-{}", a.key));
             assert!(style.contains(&format!("--part-{}:{};", a.key, a.light)));
             assert!(patterns.contains(&format!("id=\"hatch-{}\"", a.key)));
             for other in &PartKind::ALL[i + 1..] {

@@ -3,8 +3,8 @@
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{
-    ActivityRow, Advice, Bandwidth, BandwidthPoint, Bin, Cut, CutReason, Fit, Fusion, LaneBar, Part,
-    PartKind, Quantiles, RankBars, SourceReport, Step, StepsFoundBy, StragglerRank, StragglerTensor,
+    ActivityRow, Advice, Bandwidth, BandwidthPoint, Bin, Cut, CutReason, Fit, Fusion, LaneBar, LaneTick,
+    Part, PartKind, Quantiles, RankBars, SourceReport, Step, StepsFoundBy, StragglerRank, StragglerTensor,
     Stragglers, Summary, TensorRow,
 };
 use ronde_trace::{Clock, Format, Kind, Phase};
@@ -142,6 +142,7 @@ fn tensor_name(i: usize) -> String {
 
 fn lane(rank: u32, noise: &mut Noise) -> RankBars {
     let mut bars = Vec::new();
+    let mut ready_ticks = Vec::new();
     for step in 0..3 {
         let zero = f64::from(step) * 61.5;
         let mut bar = |label: String, part, row, began: f64, length: f64| {
@@ -160,6 +161,12 @@ fn lane(rank: u32, noise: &mut Noise) -> RankBars {
             let late = if rank == 2 { 0.4 } else { 4.0 + noise.next() };
             let name = format!("{} and {} more", tensor_name(batch as usize * 17), 12 + batch);
             let row = 1 + batch as u32 % 2;
+            for tensor in 0..12 {
+                ready_ticks.push(LaneTick {
+                    tensor: tensor_name(batch as usize * 17 + tensor),
+                    at_ms: zero + ready - 0.2 * (12.0 - tensor as f64),
+                });
+            }
             bar(name.clone(), PartKind::WaitForRanks, row, ready, late);
             let start = free.max(ready + late + 0.7);
             bar(
@@ -180,6 +187,8 @@ fn lane(rank: u32, noise: &mut Noise) -> RankBars {
         rank,
         step_ends_ms: vec![61.5, 123.0, 184.5],
         bars,
+        ready: ready_ticks,
+        cycles_ms: (0..36).map(|cycle| 5.0 * f64::from(cycle)).collect(),
     }
 }
 

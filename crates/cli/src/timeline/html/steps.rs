@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use super::parts::{flat_series, series};
-use crate::html::chart::{Axis, Caption, Column, Marker, columns, legend};
-use crate::html::number::{bytes, count, counted, ms, short};
+use super::parts::{look, title};
+use crate::chart::{Axis, Chart, Column, Data, Point, Rule, Series, Shape, Unit, robust_top};
+use crate::html::number::{bytes, count, counted, ms};
 use crate::html::{folded, wide};
 use ronde_trace::analysis::report::{PartKind, Step, Summary};
 
@@ -14,29 +14,56 @@ const MOST_COLUMNS: usize = 240;
 pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: bool) -> Option<Markup> {
     let (first, last) = (steps.first()?, steps.last()?);
     let per_column = steps.len().div_ceil(MOST_COLUMNS);
-    let drawn: Vec<Column> = steps.chunks(per_column).map(column).collect();
-    let top = top(&drawn);
-    let x = Axis::linear("step", first.index as f64, last.index as f64 + 1.0, 6, step_name);
-    let y = Axis::linear("ms a step", 0.0, top, 5, short);
-    let marker = steady.filter(|_| started_slowly).map(|steady| Marker {
-        at: steady.first_step as f64,
-        label: format!("steady from step {}", count(steady.first_step)),
+    let groups: Vec<&[Step]> = steps.chunks(per_column).collect();
+    let top = robust_top(groups.iter().map(|group| mean_ms(group)));
+    let parts = PartKind::ALL.map(|kind| {
+        let column = |group: &&[Step]| column(group, kind);
+        Series::new(
+            title(kind),
+            look(kind).colour,
+            Data::Columns {
+                columns: groups.iter().map(column).collect(),
+            },
+        )
     });
-    let caption = Caption {
-        id: "steps-chart",
-        title: "Length of every step",
-        description: "A column for each step, stacked by part as in the bars above, in order of time.",
+    let beyond: Vec<Point> = groups
+        .iter()
+        .filter(|group| mean_ms(group) > top)
+        .map(|group| {
+            let middle = (group[0].index as f64 + group[group.len() - 1].index as f64 + 1.0) / 2.0;
+            Point::new(middle, top, format!("{}: {}", range(group), ms(mean_ms(group))))
+        })
+        .collect();
+    let outliers = (!beyond.is_empty()).then(|| {
+        let data = Data::Points {
+            shape: Shape::Triangle,
+            points: beyond,
+        };
+        Series::new("beyond the axis", "--ink", data)
+    });
+    let rule = steady.filter(|_| started_slowly).map(|steady| Rule {
+        upright: true,
+        at: steady.first_step as f64,
+        name: format!("steady from step {}", count(steady.first_step)),
+    });
+    let chart = Chart {
+        description: "A column for each step, stacked by part as in the bars above, in order of time.".into(),
+        x: Axis::linear("step", Unit::Count, first.index as f64, last.index as f64 + 1.0),
+        y: Axis::linear("time a step", Unit::Ms, 0.0, top),
+        series: parts.into_iter().chain(outliers).collect(),
+        rules: rule.into_iter().collect(),
+        zoom: true,
+        ..Chart::new("steps-chart", "Length of every step")
     };
     let cut_off = steps.iter().filter(|step| step.ms > top).count() as u64;
     let partial = steps.iter().filter(|step| step.partial).count() as u64;
     Some(html! {
         figure {
-            (legend(&series()))
-            (columns::columns(&caption, &flat_series(), &drawn, &x, &y, marker.as_slice(), 0))
+            (chart)
             figcaption {
                 @if per_column > 1 { "Each column is the mean of " (per_column) " steps. " }
                 @if cut_off > 0 {
-                    (counted(cut_off, "step")) " longer than the picture is high (▲); the longest takes "
+                    (counted(cut_off, "step")) " longer than the chart is high, marked ▲; the longest takes "
                     (ms(steps.iter().map(|step| step.ms).fold(0.0, f64::max))) ". "
                 }
                 @if partial > 0 { (counted(partial, "step")) " left out of the summaries, cut off or with other traffic in between: drawn pale. " }
@@ -46,56 +73,29 @@ pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: boo
     })
 }
 
-/// Steps have whole numbers.
-fn step_name(index: f64) -> String {
-    if index.fract() == 0.0 {
-        short(index)
-    } else {
-        String::new()
+/// The mean of one part over neighbouring steps.
+fn column(steps: &[Step], kind: PartKind) -> Column {
+    let (first, last) = (&steps[0], &steps[steps.len() - 1]);
+    Column {
+        x: [first.index as f64, last.index as f64 + 1.0],
+        height: steps
+            .iter()
+            .map(|step| step.exposed_ms[kind as usize])
+            .sum::<f64>()
+            / steps.len() as f64,
+        text: format!("{}: {}", range(steps), ms(mean_ms(steps))),
+        pale: steps.iter().all(|step| step.partial),
     }
 }
 
-fn column(steps: &[Step]) -> Column {
-    let n = steps.len() as f64;
-    let mean = |part: usize| steps.iter().map(|step| step.exposed_ms[part]).sum::<f64>() / n;
-    let (first, last) = (&steps[0], &steps[steps.len() - 1]);
-    Column {
-        from: first.index as f64,
-        to: last.index as f64 + 1.0,
-        parts: (0..PartKind::COUNT).map(mean).collect(),
-        title: format!(
-            "{}: {}",
-            range(steps),
-            ms(steps.iter().map(|step| step.ms).sum::<f64>() / n)
-        ),
-        label: String::new(),
-        faint: steps.iter().all(|step| step.partial),
-    }
+fn mean_ms(steps: &[Step]) -> f64 {
+    steps.iter().map(|step| step.ms).sum::<f64>() / steps.len() as f64
 }
 
 fn range(steps: &[Step]) -> String {
     match (steps[0].index, steps[steps.len() - 1].index) {
         (first, last) if first == last => format!("step {first}"),
         (first, last) => format!("steps {first}–{last}"),
-    }
-}
-
-/// How high the picture is: all of it, unless a few columns dwarf the rest.
-fn top(columns: &[Column]) -> f64 {
-    let mut heights: Vec<f64> = columns
-        .iter()
-        .map(|c| c.parts.iter().sum())
-        .filter(|h: &f64| h.is_finite())
-        .collect();
-    heights.sort_by(f64::total_cmp);
-    let Some(highest) = heights.last().copied() else {
-        return 1.0;
-    };
-    let typical = heights[heights.len() * 9 / 10];
-    if highest > 3.0 * typical && typical > 0.0 {
-        1.5 * typical
-    } else {
-        1.05 * highest
     }
 }
 

@@ -2,10 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::html::chart::cell_bar;
 use crate::html::number::{count, counted, decimals, fixed, ms, percent};
 use crate::html::text::Foreign;
-use crate::html::{folded, wide};
+use crate::html::{cell_bar, folded, wide};
 use ronde_trace::analysis::report::{StragglerRank, StragglerTensor, Stragglers};
 
 /// Rows of ranks that are shown; a job of thousands has more than anybody reads.
@@ -55,7 +54,6 @@ fn ranks(stragglers: &Stragglers) -> Markup {
         ranks.sort_by(|a, b| b.cost_ms.total_cmp(&a.cost_ms));
         ranks.truncate(MOST_RANKS);
     }
-    let dearest = ranks.iter().map(|rank| rank.cost_ms).fold(0.0, f64::max);
     let places = decimals(ranks.iter().map(|rank| rank.step_ms_without));
     let lag_places = decimals(ranks.iter().map(|rank| rank.lag_ms.p90));
     let table = html! {
@@ -79,7 +77,7 @@ fn ranks(stragglers: &Stragglers) -> Markup {
                         td.n { (fixed(rank.lag_ms.p90, lag_places)) }
                         td.n { (fixed(rank.step_ms_without, places)) }
                         td.n { (fixed(rank.cost_ms, places)) }
-                        td.bar { (cell_bar(if dearest > 0.0 { rank.cost_ms / dearest } else { 0.0 }, "part-wait")) }
+                        td.bar { (cell_bar(rank.cost_ms / (rank.step_ms_without + rank.cost_ms), "part-wait")) }
                     }
                 }
             }
@@ -90,6 +88,7 @@ fn ranks(stragglers: &Stragglers) -> Markup {
             p.note { "The " (MOST_RANKS) " ranks that cost most; " (counted(left_out as u64, "other")) " not shown." }
         }
         (wide("Ranks", &table))
+        p.note { "Bars: share of the operations in which the rank was last; share of the median step that it costs." }
     }
 }
 

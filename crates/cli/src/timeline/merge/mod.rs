@@ -19,8 +19,8 @@ use std::path::PathBuf;
 use ronde_trace::Source;
 
 use super::error::Error;
-use super::output::Output;
 use super::progress::Progress;
+use crate::present::output::Output;
 use events::Events;
 use merger::{Merger, Process};
 
@@ -70,7 +70,7 @@ pub(super) fn write(output: Output, sources: &[Source]) -> Result<Vec<String>, E
     });
     match unread {
         Some(error) => Err(error.into()),
-        None => written.map(|()| warnings),
+        None => Ok(written.map(|()| warnings)?),
     }
 }
 

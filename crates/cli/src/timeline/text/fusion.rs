@@ -1,9 +1,10 @@
-//! How tensors travelled together, and how fast.
+//! Tensor fusion, and the bandwidth of the collectives.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Bandwidth, CutReason, Fusion};
 
-use super::{Look, Table, binary_bytes, bytes, count, decimals, harmless, percent, plural, titled, wrapped};
+use crate::present::units::{bytes, count, counted, decimals, percent};
+use crate::present::{Look, Table, harmless, titled, wrapped};
 
 /// Characters of the longest bar of the histogram.
 const GAUGE_WIDTH: usize = 24;
@@ -16,27 +17,27 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     let mut lines = wrapped("  ", &summary(fusion), look.width);
     lines.extend(histogram(fusion, look));
     lines.extend(cuts(fusion, look));
-    titled("How tensors travel together", lines, look)
+    titled("Tensor fusion", lines, look)
 }
 
 fn summary(fusion: &Fusion) -> String {
     let mut text = format!(
         "{} a step, each of {}",
-        plural(fusion.batches_per_step.p50.round() as u64, "batch"),
-        plural(fusion.tensors_per_batch.p50.round() as u64, "tensor"),
+        counted(fusion.batches_per_step.p50.round() as u64, "batch"),
+        counted(fusion.tensors_per_batch.p50.round() as u64, "tensor"),
     );
     // Some formats do not say how large a tensor is.
     if fusion.bytes_per_batch.max > 0.0 {
-        text += &format!(" and {}", bytes(fusion.bytes_per_batch.p50));
+        text += &format!(" and {}", bytes(fusion.bytes_per_batch.p50 as u64));
     }
     text += " (medians)";
     match (fusion.threshold_bytes, fusion.threshold_from_file) {
         (Some(0), true) => text += "; fusion is off",
-        (Some(threshold), true) => text += &format!("; fusion threshold {}", binary_bytes(threshold)),
+        (Some(threshold), true) => text += &format!("; fusion threshold {}", bytes(threshold)),
         (Some(threshold), false) => {
             text += &format!(
                 "; fusion threshold not known, at least {} as the largest batch",
-                binary_bytes(threshold)
+                bytes(threshold)
             );
         }
         (None, _) => {}
@@ -52,22 +53,18 @@ fn histogram(fusion: &Fusion, look: &Look) -> Vec<String> {
     let mut table = Table::new(&["bytes from", "to", "batches", "tensors", "|"]);
     for bin in fusion.histogram.iter().filter(|bin| bin.batches > 0) {
         table.row([
-            binary_bytes(bin.from),
-            binary_bytes(bin.to),
+            bytes(bin.from),
+            bytes(bin.to),
             count(bin.batches),
             count(bin.tensors),
             look.gauge(bin.batches as f64 / most as f64, GAUGE_WIDTH),
         ]);
     }
-    if table.is_empty() {
-        Vec::new()
-    } else {
-        table.lines(look.width)
-    }
+    table.lines(look.width)
 }
 
 fn cuts(fusion: &Fusion, look: &Look) -> Vec<String> {
-    let mut table = Table::new(&["<a batch ended because", "batches", "share", "|"]);
+    let mut table = Table::new(&["<end of a batch", "batches", "share", "|"]);
     for cut in &fusion.cuts {
         table.row([
             because(cut.reason).to_owned(),
@@ -76,19 +73,15 @@ fn cuts(fusion: &Fusion, look: &Look) -> Vec<String> {
             look.gauge(cut.share, GAUGE_WIDTH),
         ]);
     }
-    if table.is_empty() {
-        Vec::new()
-    } else {
-        table.lines(look.width)
-    }
+    table.lines(look.width)
 }
 
 fn because(reason: CutReason) -> &'static str {
     match reason {
-        CutReason::Threshold => "the next tensor did not fit",
-        CutReason::NotReady => "nothing else was ready",
-        CutReason::OtherKind => "the next has another type or operation",
-        CutReason::EndOfStep => "it was the step's last",
+        CutReason::Threshold => "next tensor did not fit",
+        CutReason::NotReady => "no other tensor was ready",
+        CutReason::OtherKind => "next tensor has another type or operation",
+        CutReason::EndOfStep => "last of the step",
     }
 }
 
@@ -99,14 +92,14 @@ pub(super) fn bandwidth(report: &Report, look: &Look) -> Vec<String> {
         .iter()
         .flat_map(|bandwidth| collective(bandwidth, look))
         .collect();
-    titled("How fast the collectives are", lines, look)
+    titled("Bandwidth of the collectives", lines, look)
 }
 
 fn collective(bandwidth: &Bandwidth, look: &Look) -> Vec<String> {
     let mut text = harmless(&bandwidth.activity);
     if let Some(fit) = &bandwidth.fit {
         text += &format!(
-            ": time = {:.1} µs + {:.1} µs a MiB ({:.2} GB/s), off by {} in the median",
+            ": time = {:.1} µs + {:.1} µs a MiB ({:.2} GB/s), median error {}",
             fit.alpha_us,
             fit.us_per_mib,
             fit.gb_per_s,
@@ -119,17 +112,11 @@ fn collective(bandwidth: &Bandwidth, look: &Look) -> Vec<String> {
         .iter()
         .map(|point| point.gb_per_s)
         .fold(0.0, f64::max);
-    let decimals = decimals(
-        bandwidth
-            .points
-            .iter()
-            .map(|point| point.us_p90)
-            .fold(0.0, f64::max),
-    );
+    let decimals = decimals(bandwidth.points.iter().map(|point| point.us_p90));
     let mut table = Table::new(&["size", "batches", "median µs", "p10", "p90", "GB/s", "|"]);
     for point in &bandwidth.points {
         table.row([
-            bytes(point.bytes as f64),
+            bytes(point.bytes),
             count(point.n),
             format!("{:.decimals$}", point.us_p50),
             format!("{:.decimals$}", point.us_p10),
@@ -138,8 +125,6 @@ fn collective(bandwidth: &Bandwidth, look: &Look) -> Vec<String> {
             look.gauge(point.gb_per_s / fastest, GAUGE_WIDTH),
         ]);
     }
-    if !table.is_empty() {
-        lines.extend(table.lines(look.width));
-    }
+    lines.extend(table.lines(look.width));
     lines
 }

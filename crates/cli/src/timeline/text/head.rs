@@ -4,7 +4,8 @@ use ronde_trace::Format;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{SourceReport, StepsFoundBy, Summary};
 
-use super::{Look, Table, count, decimals, duration, harmless, plural, wrapped};
+use crate::present::units::{count, counted, decimals, ms};
+use crate::present::{Look, Table, harmless, wrapped};
 
 /// A line for each file, and what is wrong with it.
 pub(super) fn files(report: &Report, look: &Look) -> Vec<String> {
@@ -28,10 +29,10 @@ fn source(source: &SourceReport, look: &Look) -> Vec<String> {
     let mut text = format!(
         "{}{rank}{recorded_at}: {}, {} on {}, {}",
         format_name(source.format),
-        plural(source.events, "event"),
-        plural(source.operations, "operation"),
-        plural(source.tensors, "tensor"),
-        duration(source.span_ms),
+        counted(source.events, "event"),
+        counted(source.operations, "operation"),
+        counted(source.tensors, "tensor"),
+        ms(source.span_ms),
     );
     if let Some(clock) = source
         .clock
@@ -53,8 +54,8 @@ fn source(source: &SourceReport, look: &Look) -> Vec<String> {
         wrapped(&name, &text, look.width)
     };
     let dropped = (source.dropped_cycles > 0).then(|| {
-        let cycles = plural(source.dropped_cycles, "cycle");
-        format!("the recorder had no room for {cycles}, which the file is without")
+        let cycles = counted(source.dropped_cycles, "cycle");
+        format!("the recorder dropped {cycles} for lack of space")
     });
     for warning in source.warnings.iter().chain(&dropped) {
         let warning = wrapped("  ! ", &harmless(warning), look.width);
@@ -76,24 +77,24 @@ fn format_name(format: Format) -> &'static str {
 fn found(report: &Report) -> String {
     let found_by = match report.steps_found_by {
         StepsFoundBy::Marks => "marked in the file",
-        StepsFoundBy::Names => "told apart by tensors that come again",
-        StepsFoundBy::Period => "told apart by a sequence of types and sizes that comes again",
-        StepsFoundBy::Nothing => "nothing comes again, so all is taken for one step",
+        StepsFoundBy::Names => "found by repeating tensor names",
+        StepsFoundBy::Period => "found by a repeating sequence of types and sizes",
+        StepsFoundBy::Nothing => "no repetition found, so everything is one step",
     };
     let partial = report.steps.iter().filter(|step| step.partial).count();
     let partial = match partial {
         0 => String::new(),
         partial => format!(
-            "; {} with foreign traffic or cut off, not counted below",
+            "; {} skipped: other operations in between, or incomplete",
             count(partial as u64)
         ),
     };
     if report.steps.is_empty() {
-        return "No step was found: no tensor travelled.".to_owned();
+        return "No step was found: the file has no operation.".to_owned();
     }
     format!(
         "{} on rank {} of {} ({found_by}{partial})",
-        plural(report.steps.len() as u64, "step"),
+        counted(report.steps.len() as u64, "step"),
         report.reference_rank,
         report.ranks
     )
@@ -106,11 +107,7 @@ fn summaries(report: &Report, look: &Look) -> Vec<String> {
         .into_iter()
         .filter_map(|(name, summary)| Some((name, summary.as_ref()?)))
         .collect();
-    let max = named
-        .iter()
-        .map(|(_, summary)| summary.step_ms.p99)
-        .fold(0.0, f64::max);
-    let decimals = decimals(max);
+    let decimals = decimals(named.iter().map(|(_, summary)| summary.step_ms.p99));
     let mut table = Table::new(&[
         "<step time",
         "from step",
@@ -126,9 +123,5 @@ fn summaries(report: &Report, look: &Look) -> Vec<String> {
         let cells = [name.to_owned(), count(summary.first_step), count(summary.steps)];
         table.row(cells.into_iter().chain(figures));
     }
-    if table.is_empty() {
-        Vec::new()
-    } else {
-        table.lines(look.width)
-    }
+    table.lines(look.width)
 }

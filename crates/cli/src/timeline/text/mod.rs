@@ -2,11 +2,8 @@
 
 mod fusion;
 mod head;
-mod look;
-mod numbers;
 mod parts;
 mod stragglers;
-mod table;
 mod tensors;
 
 #[cfg(test)]
@@ -14,10 +11,8 @@ pub(super) mod sample;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use look::{Look, capitalized, harmless};
-pub(crate) use numbers::{binary_bytes, bytes, change, count, decimals, duration, ms, percent, plural};
-pub(crate) use table::{Table, wrapped};
-
+pub(crate) use crate::present::units::capitalized;
+use crate::present::{Look, harmless, page, titled, warnings, wrapped};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::Advice;
 
@@ -37,25 +32,6 @@ pub(super) fn report(report: &Report, look: &Look) -> String {
     page(sections, look)
 }
 
-/// Sections of lines, those with something in them, as text that ends with a line end.
-pub(crate) fn page(sections: impl IntoIterator<Item = Vec<String>>, look: &Look) -> String {
-    let sections: Vec<String> = sections
-        .into_iter()
-        .filter(|section| !section.is_empty())
-        .map(|section| section.join("\n"))
-        .collect();
-    look.shown(&(sections.join("\n\n") + "\n"))
-}
-
-/// Lines about what the reader should know before believing the numbers.
-pub(crate) fn warnings(warnings: &[String], look: &Look) -> Vec<String> {
-    let lines = warnings
-        .iter()
-        .flat_map(|warning| wrapped("  ! ", &harmless(warning), look.width));
-    let lines: Vec<String> = lines.map(|line| look.warn(&line)).collect();
-    titled("Before you believe this", lines, look)
-}
-
 fn advice(advice: &[Advice], look: &Look) -> Vec<String> {
     if advice.is_empty() {
         return Vec::new();
@@ -72,12 +48,4 @@ fn advice(advice: &[Advice], look: &Look) -> Vec<String> {
         })
         .collect();
     titled("Advice", lines, look)
-}
-
-/// `lines` under a title; nothing if there are none.
-pub(crate) fn titled(title: &str, lines: Vec<String>, look: &Look) -> Vec<String> {
-    if lines.is_empty() {
-        return lines;
-    }
-    std::iter::once(look.title(title)).chain(lines).collect()
 }

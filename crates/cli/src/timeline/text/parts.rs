@@ -1,10 +1,10 @@
-//! Where a step's time goes: a bar and a table.
+//! Parts of a step: a bar and a table.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{PartKind, Summary};
 
-use super::look::key;
-use super::{Look, Table, decimals, ms, percent, titled, wrapped};
+use crate::present::units::{decimals, ms, percent};
+use crate::present::{Look, Table, key, titled, wrapped};
 
 /// Widest bar; a wider one says no more.
 const BAR_WIDTH_MAX: usize = 80;
@@ -17,7 +17,7 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     let mut lines = bars(report.startup.as_ref(), steady, look);
     lines.extend(table(steady, look));
     lines.extend(notes(report, steady, look));
-    titled("Where a step's time goes", lines, look)
+    titled("Parts of a step", lines, look)
 }
 
 /// One bar, or two whose lengths are as those of the steps.
@@ -40,10 +40,9 @@ fn bars(startup: Option<&Summary>, steady: &Summary, look: &Look) -> Vec<String>
 }
 
 fn table(steady: &Summary, look: &Look) -> Vec<String> {
-    let decimals = decimals(steady.step_ms.p90);
+    let decimals = decimals([steady.step_ms.p90]);
     let number = |ms: f64| format!("{ms:.decimals$}");
     let mut table = Table::new(&["<", "<part", "median ms", "p90", "share", "hidden ms"]);
-    // What is never there says nothing.
     for part in steady.parts.iter().filter(|part| part.total_ms.max > 0.0) {
         let hidden = (part.total_ms.mean - part.exposed_ms.mean).max(0.0);
         table.row([
@@ -72,18 +71,18 @@ fn table(steady: &Summary, look: &Look) -> Vec<String> {
 
 fn notes(report: &Report, steady: &Summary, look: &Look) -> Vec<String> {
     let until = if steady.compute_known {
-        "computation is the profiler's"
+        "computation as the profiler recorded it"
     } else {
-        "computation is taken to last until the rank's last tensor is ready"
+        "computation is assumed to last until the rank's last tensor is ready"
     };
     let mut notes = vec![format!(
-        "Something moves for {} a step, {} of it behind computation ({until}).",
+        "Communication: {} a step, {} of it overlaps computation ({until}).",
         ms(steady.communication_ms.p50),
         percent(steady.overlap)
     )];
     if let Some([copy_in, reduce, copy_out, wait]) = steady.streamed_ms {
         notes.push(format!(
-            "Inside the collective, chunk by chunk: copying in {}, combining {}, copying out {}, waiting for peers {}.",
+            "Within the collective: copying in {}, reducing {}, copying out {}, waiting for peers {}.",
             ms(copy_in),
             ms(reduce),
             ms(copy_out),
@@ -91,7 +90,7 @@ fn notes(report: &Report, steady: &Summary, look: &Look) -> Vec<String> {
         ));
     }
     let negotiated = [
-        ("known tensors", &report.negotiate_cached_ms),
+        ("cached tensors", &report.negotiate_cached_ms),
         ("new ones", &report.negotiate_uncached_ms),
     ];
     let negotiated: Vec<String> = negotiated
@@ -108,7 +107,7 @@ fn notes(report: &Report, steady: &Summary, look: &Look) -> Vec<String> {
     if !negotiated.is_empty() {
         let negotiated = negotiated.join(", ");
         notes.push(format!(
-            "From ready on all ranks to the batch's beginning, median: {negotiated}."
+            "From ready on all ranks to the start of the batch, median: {negotiated}."
         ));
     }
     notes

@@ -1,9 +1,10 @@
-//! Who was late, and what that costs.
+//! Stragglers: how often each rank is last, and its cost.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{StragglerRank, Stragglers};
 
-use super::{Look, Table, decimals, harmless, percent, plural, titled, wrapped};
+use crate::present::units::{counted, decimals, ms, percent};
+use crate::present::{Look, Table, harmless, titled, wrapped};
 
 /// Most ranks listed; of larger jobs, those that cost most.
 const RANKS_MAX: usize = 12;
@@ -16,7 +17,7 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     let mut lines = ranks(stragglers, look);
     lines.extend(wrapped("  ", &verdict(stragglers), look.width));
     lines.extend(tensors(stragglers, look));
-    titled("Who is late", lines, look)
+    titled("Stragglers", lines, look)
 }
 
 fn ranks(stragglers: &Stragglers, look: &Look) -> Vec<String> {
@@ -27,16 +28,8 @@ fn ranks(stragglers: &Stragglers, look: &Look) -> Vec<String> {
         shown.truncate(RANKS_MAX);
         shown.sort_by_key(|rank| rank.rank);
     }
-    let decimals = decimals(shown.iter().map(|rank| rank.step_ms_without).fold(0.0, f64::max));
-    let headings = [
-        "rank",
-        "last",
-        "|",
-        "lag ms",
-        "p90",
-        "step without it",
-        "costs ms",
-    ];
+    let decimals = decimals(shown.iter().map(|rank| rank.step_ms_without));
+    let headings = ["rank", "last", "|", "lag ms", "p90", "step without it", "cost ms"];
     let mut table = Table::new(&headings);
     for rank in shown {
         let number = |ms: f64| format!("{ms:.decimals$}");
@@ -62,7 +55,7 @@ fn ranks(stragglers: &Stragglers, look: &Look) -> Vec<String> {
     if left_out > 0 {
         lines.push(format!(
             "  … and {} that cost less",
-            plural(left_out as u64, "rank")
+            counted(left_out as u64, "rank")
         ));
     }
     lines
@@ -71,7 +64,7 @@ fn ranks(stragglers: &Stragglers, look: &Look) -> Vec<String> {
 fn verdict(stragglers: &Stragglers) -> String {
     let looked_at = format!(
         "Of {} whose ready times are known on every rank",
-        plural(stragglers.operations, "operation")
+        counted(stragglers.operations, "operation")
     );
     let slowest = stragglers
         .slowest
@@ -81,7 +74,7 @@ fn verdict(stragglers: &Stragglers) -> String {
             "{looked_at}, rank {} was last for {}: without it a step would be {} shorter.",
             rank.rank,
             percent(rank.last_share),
-            super::ms(rank.cost_ms)
+            ms(rank.cost_ms)
         ),
         None => format!("{looked_at}, no rank stands out."),
     }
@@ -89,14 +82,13 @@ fn verdict(stragglers: &Stragglers) -> String {
 
 fn tensors(stragglers: &Stragglers, look: &Look) -> Vec<String> {
     let rows: Vec<_> = stragglers.tensors.iter().take(look.tensors).collect();
-    let max = rows.iter().map(|tensor| tensor.spread_ms.p90).fold(0.0, f64::max);
-    let decimals = decimals(max);
+    let decimals = decimals(rows.iter().map(|tensor| tensor.spread_ms.p90));
     let mut table = Table::new(&[
-        "<waits longest",
+        "<tensor that waits longest",
         "first to last ms",
         "p90",
         "last rank",
-        "so often",
+        "share",
     ]);
     for tensor in rows {
         table.row([
@@ -107,9 +99,5 @@ fn tensors(stragglers: &Stragglers, look: &Look) -> Vec<String> {
             percent(tensor.last_share),
         ]);
     }
-    if table.is_empty() {
-        Vec::new()
-    } else {
-        table.lines(look.width)
-    }
+    table.lines(look.width)
 }

@@ -3,7 +3,8 @@
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::TensorRow;
 
-use super::{Look, Table, count, decimals, harmless, titled};
+use crate::present::units::{count, decimals};
+use crate::present::{Look, Table, harmless, titled};
 
 /// As many tensors as asked for, the slowest first.
 pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
@@ -15,11 +16,7 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     let slower = |left: &&TensorRow, right: &&TensorRow| right.latency_ms.p50.total_cmp(&left.latency_ms.p50);
     rows.sort_by(slower);
     rows.truncate(look.tensors);
-    let max = rows
-        .iter()
-        .map(|tensor| tensor.latency_ms.p90)
-        .fold(0.0, f64::max);
-    let decimals = decimals(max);
+    let decimals = decimals(rows.iter().map(|tensor| tensor.latency_ms.p90));
     let mut table = Table::new(&[
         "<tensor",
         "<operation",
@@ -41,11 +38,7 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
             format!("{:.decimals$}", tensor.latency_ms.p90),
         ]);
     }
-    let lines = if table.is_empty() {
-        Vec::new()
-    } else {
-        table.lines(look.width)
-    };
+    let lines = table.lines(look.width);
     titled("Tensors that take longest from ready to result", lines, look)
 }
 

@@ -16,15 +16,15 @@ t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 15 operations on
 t.rank1.json  Ronde, rank 1: 1,234 events, 15 operations on 3 tensors, 215 ms;
               clock +12.5 µs, known to 4.0 µs
   ! the file ends inside an event (line 7, byte 1200)
-  ! the recorder had no room for 1 cycle, which the file is without
+  ! the recorder dropped 1 cycle for lack of space
 
-5 steps on rank 0 of 2 (marked in the file; 1 with foreign traffic or cut off,
-not counted below)
+5 steps on rank 0 of 2 (marked in the file; 1 skipped: other operations in
+between, or incomplete)
   step time  from step  steps  median ms    p10    p90    p99
   start-up           0      1      80.00  72.00  88.00  96.00
   steady             1      3      40.00  36.00  44.00  48.00
 
-Where a step's time goes
+Parts of a step
   start-up ░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░▚▚▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▒▖████████▝
   steady   ░░░░░░░░░░░░░░░░░░░░░▚▚▒▖█████████▝
      part               median ms    p90  share  hidden ms
@@ -35,36 +35,36 @@ Where a step's time goes
   █  collective             10.00  11.00   25 %       6.00
   ▝  copying out             0.60   0.66  1.5 %
      step                   40.00  44.00  100 %
-  Something moves for 17.0 ms a step, 35 % of it behind computation (computation
-  is taken to last until the rank's last tensor is ready).
-  From ready on all ranks to the batch's beginning, median: known tensors 0.050
-  ms (p90 0.055 ms), new ones 0.150 ms (p90 0.165 ms).
+  Communication: 17.0 ms a step, 35 % of it overlaps computation (computation is
+  assumed to last until the rank's last tensor is ready).
+  From ready on all ranks to the start of the batch, median: cached tensors 50.0
+  µs (p90 55.0 µs), new ones 0.150 ms (p90 0.165 ms).
 
-Who is late
-  rank  last              lag ms   p90  step without it  costs ms
-     0  25 %  ██▌           0.00  0.00            40.00      0.00
-     1  75 %  ███████▌      3.00  3.30            37.00      3.00
+Stragglers
+  rank  last              lag ms   p90  step without it  cost ms
+     0  25 %  ██▌           0.00  0.00            40.00     0.00
+     1  75 %  ███████▌      3.00  3.30            37.00     3.00
   Of 12 operations whose ready times are known on every rank, rank 1 was last
   for 75 %: without it a step would be 3.00 ms shorter.
-  waits longest  first to last ms    p90  last rank  so often
-  fc.weight                 3.200  3.520          1     100 %
+  tensor that waits longest  first to last ms   p90  last rank  share
+  fc.weight                              3.20  3.52          1  100 %
 
-How tensors travel together
-  2 batches a step, each of 2 tensors and 4.0 MB (medians); fusion threshold 128
-  MiB; cycle time 1 ms.
+Tensor fusion
+  2 batches a step, each of 2 tensors and 3.81 MiB (medians); fusion threshold
+  128 MiB; cycle time 1 ms.
   bytes from      to  batches  tensors
         16 B    32 B        4        4  ████████████████████████
        8 MiB  16 MiB        4        8  ████████████████████████
-  a batch ended because   batches  share
-  nothing else was ready        4   50 %  ████████████
-  it was the step's last        4   50 %  ████████████
+  end of a batch             batches  share
+  no other tensor was ready        4   50 %  ████████████
+  last of the step                 4   50 %  ████████████
 
-How fast the collectives are
-  SHM_ALLREDUCE: time = 200.0 µs + 400.0 µs a MiB (2.62 GB/s), off by 2.0 % in
-  the median
-    size  batches  median µs     p10     p90   GB/s
-  1.0 MB        4      600.0   540.0   660.0  1.748  █████████████████
-  8.4 MB        4     3400.0  3060.0  3740.0  2.467  ████████████████████████
+Bandwidth of the collectives
+  SHM_ALLREDUCE: time = 200.0 µs + 400.0 µs a MiB (2.62 GB/s), median error
+  2.0 %
+   size  batches  median µs   p10   p90   GB/s
+  1 MiB        4        600   540   660  1.748  █████████████████
+  8 MiB        4       3400  3060  3740  2.467  ████████████████████████
 
 Tensors that take longest from ready to result
   tensor        operation  type      elements  ready ms  takes ms    p90
@@ -72,7 +72,7 @@ Tensors that take longest from ready to result
   conv1.weight  allreduce  float32      9,408     20.00      4.00   4.40
   metrics       allgather  float32          4     21.00      1.00   1.10
 
-Before you believe this
+Warnings
   ! The clocks may be wrong by 0.5 ms.
 
 Advice
@@ -114,7 +114,7 @@ fn what_is_not_there_is_left_out() {
     assert_eq!(
         report(&sample::empty(), &LOOK),
         "t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 0 operations on 0\n        tensors, 215 ms\n\n\
-         No step was found: no tensor travelled.\n"
+         No step was found: the file has no operation.\n"
     );
 }
 
@@ -145,7 +145,7 @@ fn of_many_ranks_those_that_cost_most_are_shown() {
     let text = report(&large, &LOOK);
     let rows: Vec<u32> = text
         .lines()
-        .skip_while(|line| *line != "Who is late")
+        .skip_while(|line| *line != "Stragglers")
         .skip(2)
         .map_while(|line| line.split_whitespace().next()?.parse().ok())
         .collect();

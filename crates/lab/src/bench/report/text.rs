@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use ronde_job::units::{bytes, counted, setting};
+
 use super::{BenchReport, LinkReport, SettingsReport, SlowRankReport, StepSummary};
 
 impl fmt::Display for LinkReport {
@@ -18,9 +20,9 @@ impl fmt::Display for SettingsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.fusion_threshold_bytes {
             0 => write!(f, "no fusion")?,
-            bytes => write!(f, "fusion {} MiB", rounded(bytes as f64 / f64::from(1 << 20)))?,
+            bytes => write!(f, "fusion {} MiB", setting(bytes as f64 / f64::from(1 << 20)))?,
         }
-        write!(f, ", cycle {} ms", rounded(self.cycle_time_ms))?;
+        write!(f, ", cycle {} ms", setting(self.cycle_time_ms))?;
         let switches = [
             (self.hierarchical_allreduce, ", hierarchical allreduce"),
             (self.hierarchical_allgather, ", hierarchical allgather"),
@@ -29,26 +31,6 @@ impl fmt::Display for SettingsReport {
         on.map(|(_, words)| words)
             .try_for_each(|words| f.write_str(words))
     }
-}
-
-/// A number of bytes in the largest decimal unit of which there is at least one.
-pub(super) struct Size(pub(super) usize);
-
-impl fmt::Display for Size {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let bytes = self.0 as f64;
-        match self.0 {
-            0..1_000 => write!(f, "{} B", self.0),
-            1_000..1_000_000 => write!(f, "{:.1} kB", bytes / 1e3),
-            1_000_000..1_000_000_000 => write!(f, "{:.1} MB", bytes / 1e6),
-            _ => write!(f, "{:.2} GB", bytes / 1e9),
-        }
-    }
-}
-
-/// `value` with at most three decimals and no trailing zeros.
-fn rounded(value: f64) -> f64 {
-    (value * 1e3).round() / 1e3
 }
 
 /// The summary for people, several lines, without a line end after the last.
@@ -63,12 +45,11 @@ impl fmt::Display for BenchReport {
             step_ms,
             ..
         } = self;
-        let size = Size(self.bytes_per_step);
-        let ranks = if *np == 1 { "rank" } else { "ranks" };
-        let plural = if *tensors == 1 { "" } else { "s" };
+        let size = bytes(self.bytes_per_step as u64);
+        let (tensors, ranks) = (counted(*tensors as u64, "tensor"), counted(*np as u64, "rank"));
         writeln!(
             f,
-            "{model}: {tensors} tensor{plural}, {size} per step, {np} {ranks}, {backend} backend"
+            "{model}: {tensors}, {size} per step, {ranks}, {backend} backend"
         )?;
         if let Some(link) = &self.link {
             writeln!(f, "  link       {link}")?;
@@ -102,9 +83,9 @@ impl fmt::Display for BenchReport {
             write!(
                 f,
                 "\n  mpi        {} messages, {}, {} collective calls per step of the rank that sends most",
-                rounded(mpi.messages),
-                Size(mpi.bytes as usize),
-                rounded(mpi.collectives)
+                setting(mpi.messages),
+                bytes(mpi.bytes as u64),
+                setting(mpi.collectives)
             )?;
         }
         if let Some(autotune) = &self.autotune {

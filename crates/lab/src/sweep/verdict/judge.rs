@@ -3,7 +3,7 @@
 use super::gather::{Gathered, gather};
 use super::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, Noise, Outcome, Stray, knobs, predicted};
 use crate::sweep::Row;
-use crate::sweep::statistics::{Fit, Observation, Sides, critical};
+use crate::sweep::statistics::{Fit, Observation, critical, rejected};
 
 /// Degrees of freedom from which the confirmation's own noise is believed; below, that of all measurements is.
 const FREEDOM_OWN: usize = 6;
@@ -92,7 +92,7 @@ impl<'a> Measured<'a> {
             .filter(|(index, (_, narrowed))| **narrowed && !fit.strays().contains(index))
             .map(|(_, (observation, _))| *observation)
             .collect();
-        let narrow = (!narrowed.is_empty()).then(|| Fit::plain(count, &narrowed, Vec::new()));
+        let narrow = (!narrowed.is_empty()).then(|| Fit::without(count, &narrowed, Vec::new()));
         let default = gathered.points.iter().position(|point| point.is_default());
         let default = default.filter(|&default| fit.count(default) > 0);
         let twice = |point: usize| fit.count(point) > 1 && Some(point) != default;
@@ -163,38 +163,26 @@ impl<'a> Measured<'a> {
         })
     }
 
-    /// Which points cannot be told from the best of all (Gupta's subset).
+    /// Which points cannot be told from the fastest: Holm's test does not find them slower.
     fn ties(&self) -> Vec<bool> {
         let mut tied = vec![false; self.gathered.points.len()];
         let Some(variance) = self.fit.variance().filter(|_| self.repeated) else {
             return tied;
         };
-        let mut order: Vec<usize> = self.points().collect();
-        order.sort_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)));
-        let least = order
-            .iter()
-            .map(|&point| self.fit.count(point))
-            .min()
-            .unwrap_or(1);
-        let mut known: Vec<(usize, f64)> = Vec::new();
-        for (rank, &point) in order.iter().enumerate() {
-            let count = self.fit.count(point);
-            let reach = match known.iter().find(|(known, _)| *known == count) {
-                Some((_, reach)) => *reach,
-                None => {
-                    // Of two differences from this point, those from points that were measured least have least in common.
-                    let correlation = least as f64 / (least + count) as f64;
-                    let others = order.len() - 1;
-                    let reach = critical(others, self.fit.freedom(), correlation, LEVEL, Sides::One);
-                    known.push((count, reach));
-                    reach
-                }
-            };
-            tied[point] = order[..rank].iter().all(|&better| {
-                self.fit.difference(point, better).is_some_and(|difference| {
-                    difference.value <= reach * (variance * difference.variance).sqrt() + ROUNDING
-                })
-            });
+        let by_mean = |a: &usize, b: &usize| self.mean(*a).total_cmp(&self.mean(*b));
+        let Some(fastest) = self.points().min_by(by_mean) else {
+            return tied;
+        };
+        let others: Vec<usize> = self.points().filter(|&point| point != fastest).collect();
+        let slower = |&point: &usize| {
+            self.fit
+                .difference(point, fastest)
+                .map_or(0.0, |found| found.t(variance))
+        };
+        let t: Vec<f64> = others.iter().map(slower).collect();
+        tied[fastest] = true;
+        for (&point, rejected) in others.iter().zip(rejected(&t, self.fit.freedom(), LEVEL)) {
+            tied[point] = !rejected;
         }
         tied
     }
@@ -269,7 +257,6 @@ impl<'a> Measured<'a> {
             sd: variance.sqrt(),
             freedom: self.fit.freedom() as u32,
             drift: self.fit.drift().exp_m1(),
-            sloped: self.fit.sloped(),
             default_over_time,
             strays: self.fit.strays().iter().filter_map(stray).collect(),
         })
@@ -290,13 +277,8 @@ impl<'a> Measured<'a> {
 
 /// Standard errors that the differences of all points of `fit` from the default do not exceed together.
 fn against_default(fit: &Fit, default: usize, freedom: usize) -> f64 {
-    let others: Vec<usize> = (0..fit.points())
-        .filter(|&point| point != default && fit.count(point) > 0)
-        .map(|point| fit.count(point))
-        .collect();
-    let least = others.iter().copied().min().unwrap_or(1);
-    let correlation = least as f64 / (least + fit.count(default)) as f64;
-    critical(others.len(), freedom, correlation, LEVEL, Sides::Two)
+    let others = (0..fit.points()).filter(|&point| point != default && fit.count(point) > 0);
+    critical(others.count(), freedom, LEVEL)
 }
 
 /// What is known of a point.

@@ -162,8 +162,6 @@ pub struct Noise {
     pub freedom: u32,
     /// From the fastest to the slowest state that the machine was in, as a share: what was taken out.
     pub drift: f64,
-    /// Whether the machine may also drift inside a block.
-    pub sloped: bool,
     /// The default's measurements: seconds since the beginning, ms.
     pub default_over_time: Vec<(f64, f64)>,
     /// Measurements that were left out.

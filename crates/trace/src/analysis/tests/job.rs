@@ -14,6 +14,8 @@ use ronde_job::fusion::{Item, Plan};
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) ranks: u32,
+    /// The operation of all tensors.
+    pub(super) kind: Kind,
     pub(super) tensors: Vec<u64>,
     pub(super) steps: usize,
     /// Forward pass, before the first tensor is ready.
@@ -46,6 +48,7 @@ impl Default for Job {
     fn default() -> Self {
         Self {
             ranks: 2,
+            kind: Kind::Allreduce,
             // 40 tensors, 100 MB.
             tensors: (0..40)
                 .map(|i| if i % 4 == 0 { 8 << 20 } else { 400 << 10 })
@@ -188,7 +191,12 @@ impl Job {
                 let items: Vec<Item> = now
                     .iter()
                     .map(|&tensor| Item {
-                        class: 0,
+                        // Alltoalls share no batch.
+                        class: if self.kind == Kind::Alltoall {
+                            tensor as u32
+                        } else {
+                            0
+                        },
                         bytes: self.tensors[tensor],
                         group: None,
                     })
@@ -222,7 +230,7 @@ impl Job {
                         let first = ready[tensor].iter().copied().fold(f64::INFINITY, f64::min);
                         let operation = Operation {
                             tensor: names.id(&name),
-                            kind: Kind::Allreduce,
+                            kind: self.kind,
                             negotiation: Some(Span {
                                 began: ns(first),
                                 ended: ns(all_ready[tensor]),

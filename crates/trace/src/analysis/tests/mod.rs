@@ -7,7 +7,7 @@ mod odd;
 
 use super::report::{CutReason, PartKind, Report, StepsFoundBy};
 use super::{AnalysisError, analyze};
-use crate::Format;
+use crate::{Format, Kind};
 use job::Job;
 
 fn report(job: &Job) -> Report {
@@ -162,6 +162,36 @@ fn a_slow_rank_is_found_and_its_cost_recomputed() {
 }
 
 #[test]
+fn one_file_has_the_ready_ticks_of_every_rank() {
+    let report = report(&Job {
+        ranks: 4,
+        slow: Some((2, 10_000.0)),
+        ..Job::default()
+    });
+    let ranks: Vec<u32> = report.lanes.iter().map(|lane| lane.rank).collect();
+    assert_eq!(ranks, [0, 1, 2, 3]);
+    let end = *report.lanes[0].step_ends_ms.last().unwrap();
+    for lane in &report.lanes {
+        assert_eq!(lane.bars.is_empty(), lane.rank != 0);
+        assert_eq!(lane.ready.len(), report.lanes[0].ready.len());
+        assert!(lane.ready.is_sorted_by(|a, b| a.at_ms <= b.at_ms));
+        assert!(
+            lane.ready
+                .iter()
+                .all(|tick| (0.0..=end).contains(&tick.at_ms) && !tick.tensor.is_empty())
+        );
+    }
+    // The tensors of the slow rank are ready later.
+    let mean = |rank: usize| {
+        let ready = &report.lanes[rank].ready;
+        ready.iter().map(|tick| tick.at_ms).sum::<f64>() / ready.len() as f64
+    };
+    assert!(mean(2) > mean(1) + 1.0, "{} {}", mean(1), mean(2));
+    let cycles = &report.lanes[0].cycles_ms;
+    assert!(cycles.is_sorted() && cycles.iter().all(|at| (0.0..=end).contains(at)));
+}
+
+#[test]
 fn ranks_that_are_late_by_turns_do_not_stand_out() {
     let stragglers = report(&Job {
         jitter_us: 2_000.0,
@@ -257,6 +287,26 @@ fn what_cut_batches_short() {
     assert!((ready.cuts.iter().map(|cut| cut.share).sum::<f64>() - 1.0).abs() < 1e-9);
     let batches: u64 = ready.histogram.iter().map(|bin| bin.batches).sum();
     assert_eq!(batches, ready.bytes_per_batch.n);
+}
+
+#[test]
+fn alltoalls_share_no_batch_and_no_setting_would_change_that() {
+    // 25 ms gather some twenty tensors, of which 4 MiB would hold few if they were fused.
+    let fusion = report(&Job {
+        kind: Kind::Alltoall,
+        threshold: 4 << 20,
+        cycle_us: 25_000.0,
+        ..Job::default()
+    })
+    .fusion
+    .unwrap();
+    assert_eq!(
+        (fusion.batches_per_step.p50, fusion.tensors_per_batch.max),
+        (40.0, 1.0)
+    );
+    let cut = |reason| fusion.cuts.iter().any(|cut| cut.reason == reason);
+    assert_eq!(fusion.cuts[0].reason, CutReason::OtherKind, "{fusion:?}");
+    assert!(!cut(CutReason::Threshold), "{fusion:?}");
 }
 
 #[test]

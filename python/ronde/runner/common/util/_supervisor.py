@@ -1,10 +1,9 @@
-"""Runs a shell command, and ends it with everything it started when its owner closes a pipe or is
-gone.
+"""Runs a shell command, and ends it with all its descendants when its owner closes a pipe or ends.
 
     python _supervisor.py DESCRIPTOR
 
-A script of its own, of the standard library alone: it runs whatever environment the command is
-given. A line of JSON from the descriptor says what to run; the end of the file, how long.
+A separate script that needs only the standard library, so that it runs with the environment of
+any command. A line of JSON from the descriptor describes the command; the end of the file ends it.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ import time
 
 PR_SET_CHILD_SUBREAPER = 36  # prctl(2)
 
-#: Seconds that processes have to end themselves.
+#: Seconds between SIGTERM and SIGKILL.
 GRACE_SECONDS = 5.0
 
 
 def main(descriptor: int) -> int:
-    """Returns the command's exit code; 128 and the number of the signal that has ended it."""
+    """Returns the command's exit code; 128 + n if signal n ended it."""
     owner = os.getppid()
-    # Processes that the command leaves behind become children of this process, which can find them.
+    # Orphaned descendants become children of this process, which can then find them.
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends when its owner says so
+        signal.signal(number, signal.SIG_IGN)  # it ends when its owner closes the pipe
     with os.fdopen(descriptor, "rb", buffering=0) as pipe:
         line = _line(pipe)
         if not line:
@@ -43,8 +42,8 @@ def main(descriptor: int) -> int:
         ended, writer = os.pipe()
         threading.Thread(target=_wait, args=(shell, writer), daemon=True).start()
         while os.getppid() == owner:
-            # The pipe stays open where another child of the owner holds it: so the parent is looked
-            # at, too.
+            # Another child of the owner may hold the pipe open, so the parent process is checked
+            # too.
             ready, _, _ = select.select([pipe, ended], [], [], 1.0)
             if ended in ready:
                 return _code(shell.wait())
@@ -79,13 +78,13 @@ def _code(returned: int) -> int:
 
 
 def _end(shell: "subprocess.Popen[bytes]") -> None:
-    """SIGTERM for all descendants, and SIGKILL for those that are left when their time is up."""
+    """Sends SIGTERM to all descendants, and SIGKILL to those that remain after the grace period."""
     _signal_all(signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
     while _descendants() and time.monotonic() < deadline:
         _reap(shell)
         time.sleep(0.02)
-    while _descendants():  # those that are being started, too
+    while _descendants():  # repeated for processes being started
         _signal_all(signal.SIGKILL)
         _reap(shell)
         time.sleep(0.02)
@@ -100,7 +99,7 @@ def _signal_all(number: int) -> None:
 
 
 def _reap(shell: "subprocess.Popen[bytes]") -> None:
-    """Collects children that have ended; the shell's exit code is kept."""
+    """Reaps children that have ended; the shell's exit code is kept."""
     shell.poll()
     for pid in _children(os.getpid()):
         if pid != shell.pid:
@@ -111,8 +110,8 @@ def _reap(shell: "subprocess.Popen[bytes]") -> None:
 
 
 def _descendants() -> list[int]:
-    """Processes below this one, each before its children. A zombie that another process has to
-    collect counts not.
+    """Processes below this one, each before its children. Zombies that another process must reap
+    are not included.
     """
     found = []
     seen = [os.getpid()]
@@ -129,7 +128,7 @@ def _children(pid: int) -> list[int]:
         for task in os.listdir(f"/proc/{pid}/task"):
             with open(f"/proc/{pid}/task/{task}/children") as file:
                 children.extend(map(int, file.read().split()))
-    except (OSError, ValueError):  # it has ended meanwhile
+    except (OSError, ValueError):  # the process has ended
         pass
     return children
 

@@ -6,7 +6,7 @@ import base64
 import pickle
 from typing import Any, Union
 
-try:  # it also takes functions and classes of the main program
+try:  # also pickles functions and classes of the main program
     import cloudpickle as pickler
 except ImportError:
     pickler = pickle
@@ -19,7 +19,7 @@ def dumps_base64(obj: Any, to_ascii: bool = True) -> Union[str, bytes]:
 
 
 def loads_base64(encoded: Union[str, bytes]) -> Any:
-    """Returns the object that :func:`dumps_base64` encoded. Only for text from a trusted source: it
-    is unpickled.
+    """Returns the object that :func:`dumps_base64` encoded. It is unpickled: only for text from a
+    trusted source.
     """
     return pickle.loads(base64.b64decode(encoded))

@@ -1,9 +1,9 @@
-"""Settings of a job: from horovodrun's configuration file into arguments, and from arguments into
-the environment.
+"""Conversion of a job's settings: from horovodrun's configuration file to arguments, and from
+arguments to environment variables.
 
-``args`` is any object with horovodrun's names as attributes, such as what
-:func:`horovod.runner.launch.parse_args` returns; an attribute that is None or missing is a setting
-that is not given.
+``args`` is any object with horovodrun's names as attributes, such as a result of
+:func:`horovod.runner.launch.parse_args`; a setting whose attribute is None or missing is not
+given.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOROVOD_LOG_LEVEL = "HOROVOD_LOG_LEVEL"
 HOROVOD_LOG_HIDE_TIME = "HOROVOD_LOG_HIDE_TIME"
 LOG_LEVELS = ["TRACE", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"]
 
-# Sections of the configuration file: for each key, the attribute of `args`.
+# For each section of the configuration file: the attribute of `args` by key.
 _SECTIONS: dict[str, dict[str, str]] = {
     "params": {
         name: name
@@ -93,11 +93,10 @@ _NOT_NEGATIVE = (
 def set_args_from_config(
     args: Any, config: Mapping[str, Any], override_args: Collection[str]
 ) -> None:
-    """Sets the attributes of ``args`` that a configuration file gives, but for those in
-    ``override_args``.
+    """Sets the attributes of ``args`` from a configuration file, except those in ``override_args``.
 
-    ``config``: the file's contents, as PyYAML reads them. ValueError for a controller other than
-    gloo and mpi, and for a section that is not a table.
+    ``config``: the file's contents, as PyYAML returns them. Raises ValueError for a controller
+    other than gloo and mpi, and for a section that is not a table.
     """
     controller = config.get("controller")
     if controller and not getattr(args, "use_gloo", None) and not getattr(args, "use_mpi", None):
@@ -118,7 +117,7 @@ def set_args_from_config(
 
 
 def validate_config_args(args: Any) -> None:
-    """ValueError for settings that are out of range, which names the setting."""
+    """Raises ValueError for a setting out of range, with its name."""
     for name in _NOT_NEGATIVE:
         value = getattr(args, name, None)
         if value is not None and value < 0:
@@ -129,10 +128,9 @@ def validate_config_args(args: Any) -> None:
 
 
 def set_env_from_args(env: MutableMapping[str, str], args: Any) -> MutableMapping[str, str]:
-    """Writes the settings that are given into ``env``, as the variables that ranks read; returns
-    ``env``.
+    """Writes the given settings into ``env``, as the variables that ranks read; returns ``env``.
 
-    The details of autotune and of the timeline are written only where these are on.
+    Details of autotune and of the timeline are written only if these are on.
     """
 
     def write(variable: str, name: str, convert: Optional[Callable[[Any], Any]] = None) -> None:

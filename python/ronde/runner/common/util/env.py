@@ -1,4 +1,5 @@
-"""The variables with which a launcher tells a process its rank, and those that it passes on."""
+"""Environment variables: a process's rank as set by a launcher, and those to pass to other
+hosts."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from . import secret
 
 LOG_LEVEL_STR = ["FATAL", "ERROR", "WARNING", "INFO", "DEBUG", "TRACE"]
 
-#: Variables that are of one host or process alone, as regular expressions for the beginning of a
+#: Variables that are specific to a host or process, as regular expressions for the start of a
 #: name.
 IGNORE_REGEXES = {"BASH_FUNC_.*", "OLDPWD", ".*CUDA_VISIBLE_DEVICES", secret.HOROVOD_SECRET_KEY}
 
@@ -23,7 +24,7 @@ _VARIABLES = (
 
 
 def get_env_rank_and_size() -> tuple[int, int]:
-    """Rank and number of ranks by the environment of `ronde run`, Open MPI or a PMI; (0, 1) outside a job."""
+    """Rank and size from the environment of `ronde run`, Open MPI or PMI; (0, 1) outside a job."""
     for rank, size in _VARIABLES:
         if rank in os.environ and size in os.environ:
             return int(os.environ[rank]), int(os.environ[size])
@@ -31,7 +32,7 @@ def get_env_rank_and_size() -> tuple[int, int]:
 
 
 def is_exportable(v: str) -> bool:
-    """Whether a variable of this name is to be passed on to processes on other hosts."""
+    """Whether a variable of this name is passed to processes on other hosts."""
     return not any(re.match(pattern, v) for pattern in IGNORE_REGEXES)
 
 

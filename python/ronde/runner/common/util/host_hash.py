@@ -1,4 +1,4 @@
-"""An identifier of the host, or of the container, that this process runs in."""
+"""Identifier of this process's host or container."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _NAMESPACES = "/proc/self/ns"
 
 
 def host_hash(salt: Any = None) -> str:
-    """Returns the host's short name and a digest, equal for processes that share a host and its
+    """Returns the host's short name and a digest, equal for processes on the same host in the same
     namespaces.
 
-    ``salt`` is added to the digest unless it is false, to tell apart processes that are not to
-    count as one host.
+    ``salt`` is added to the digest if it is true, to distinguish processes that must not count as
+    being on one host.
     """
     name = socket.gethostname()
     parts = [name, *_namespaces(), *([str(salt)] if salt else [])]

@@ -1,4 +1,4 @@
-"""Hosts, their slots, and the ranks that are assigned to them.
+"""Hosts, their slots, and the assignment of ranks to them.
 
 ::
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Iterable, Optional, Union
 
-# A name, an address, or an IPv6 address in brackets. One that begins with `-` would be an option of
-# `ssh` or `mpirun`.
+# A name, an address, or an IPv6 address in brackets. A name that begins with `-` would be an option
+# of `ssh` or `mpirun`.
 _ENTRY = re.compile(r"(?P<host>[\w.][\w.-]*|\[[0-9A-Fa-f:.]+\]):(?P<slots>[0-9]+)", re.ASCII)
 
 
@@ -41,8 +41,8 @@ class HostInfo:
 
 @dataclass
 class SlotInfo:
-    """A rank's place: its host, and its numbers in the job, on its host, and among the ranks of its
-    local rank.
+    """Assignment of a rank: its host, and its rank and size in the job, on its host, and among the
+    ranks with its local rank.
     """
 
     hostname: str
@@ -54,7 +54,7 @@ class SlotInfo:
     cross_size: int
 
     def to_response_string(self) -> str:
-        """The six numbers, each rank before its size, separated by commas."""
+        """The six numbers separated by commas, each rank before its size."""
         numbers = (
             self.rank,
             self.size,
@@ -66,27 +66,27 @@ class SlotInfo:
         return ",".join(map(str, numbers))
 
 
-#: No place at all.
+#: The value for no assignment.
 INVALID_SLOT_INFO = SlotInfo(
     "", rank=-1, local_rank=-1, cross_rank=-1, size=-1, local_size=-1, cross_size=-1
 )
 
 
 def parse_hosts(hosts_string: str) -> list[HostInfo]:
-    """Reads ``host:slots,host:slots``. ValueError for anything else, which names the entry."""
+    """Reads ``host:slots,host:slots``. ValueError for anything else, with the entry."""
     return [HostInfo.from_string(entry) for entry in hosts_string.split(",")]
 
 
 def parse_hosts_and_slots(hosts: str) -> tuple[list[str], dict[str, int]]:
-    """Like :func:`parse_hosts`; returns the hosts in order, and the slots by host."""
+    """Like :func:`parse_hosts`, but returns the hosts in order, and the slots by host."""
     parsed = parse_hosts(hosts)
     return [host.hostname for host in parsed], {host.hostname: host.slots for host in parsed}
 
 
 def parse_host_files(filename: Union[str, PathLike[str]]) -> str:
-    """Reads lines ``host slots=n``, of which ``#`` begins a comment; returns ``host:n,host:n``.
+    """Reads lines ``host slots=n``, where ``#`` begins a comment; returns ``host:n,host:n``.
 
-    ValueError for any other line, which names it; OSError for a file that cannot be read.
+    Raises ValueError for any other line, with its number; OSError if the file cannot be read.
     """
     hosts = []
     with open(filename) as file:
@@ -113,9 +113,10 @@ def parse_host_files(filename: Union[str, PathLike[str]]) -> str:
 def get_host_assignments(
     hosts: Iterable[HostInfo], min_num_proc: int, max_num_proc: Optional[int] = None
 ) -> list[SlotInfo]:
-    """Assigns ranks to slots, host by host, and returns the places by rank.
+    """Assigns ranks to slots, host by host, and returns the assignments by rank.
 
-    All slots, or ``max_num_proc`` of them. ValueError if there are fewer than ``min_num_proc``.
+    Uses all slots, or ``max_num_proc`` of them. ValueError if there are fewer than
+    ``min_num_proc``.
     """
     places: list[tuple[str, int, int]] = []  # host, local rank, local size
     for host in hosts:
@@ -126,7 +127,7 @@ def get_host_assignments(
             f"Requested more processes ({min_num_proc}) than there are available slots ({len(places)}); "
             f"raise the hosts' slots or lower the number of processes"
         )
-    # Hosts that have a local rank, in order.
+    # By local rank: the hosts that have it, in order.
     columns: dict[int, list[str]] = {}
     for hostname, local_rank, _ in places:
         column = columns.setdefault(local_rank, [])

@@ -1,13 +1,12 @@
-"""Runs shell commands that do not outlive the program that runs them.
+"""Runs shell commands that end with the program that runs them.
 
 ::
 
     output = io.StringIO()
     assert execute("echo hello", stdout=output) == 0 and output.getvalue() == "hello\\n"
 
-Everything that a command has started ends with it when an event is set, when this process is
-interrupted, and when it ends in any way, SIGKILL included: SIGTERM first, and SIGKILL after 5
-seconds.
+All descendants of a command are ended when an event is set, when this process is interrupted, and
+when it ends in any way, including SIGKILL: they get SIGTERM first, and SIGKILL after 5 seconds.
 """
 
 from __future__ import annotations
@@ -43,25 +42,27 @@ def execute(
     events: Optional[Iterable[Any]] = None,
     prefix_output_with_timestamp: bool = False,
 ) -> int:
-    """Runs a shell command and returns its exit code: 128 + n if signal n has ended it.
+    """Runs a shell command and returns its exit code: 128 + n if signal n ended it.
 
-    Its output goes line by line to ``stdout`` and ``stderr``, text streams, or to this process's:
-    with ``[<index>]<stdout>:`` before each line if ``index`` is given, and the time as well if
-    ``prefix_output_with_timestamp``. It is ended when one of ``events`` is set. ``env``: its
-    environment, instead of this process's. A sequence of words is a command without shell syntax.
+    Its output goes line by line to the text streams ``stdout`` and ``stderr``, by default those of
+    this process. If ``index`` is given, ``[<index>]<stdout>:`` precedes each line, and the time as
+    well if ``prefix_output_with_timestamp``. The command is ended when one of ``events`` is set.
+    ``env``: its environment, instead of this process's. A sequence of words is a command without
+    shell syntax.
     """
     text = command if isinstance(command, str) else shlex.join(command)
     order = {"command": text, "env": None if env is None else dict(env)}
     reader, writer = os.pipe()
     try:
         supervisor = subprocess.Popen(
-            # Without the user's site packages and start-up files, which it does not need.
+            # Without the user's site packages and start-up files, which the supervisor does not
+            # need.
             [sys.executable, "-I", "-S", _SUPERVISOR, str(reader)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             pass_fds=[reader],
-            start_new_session=True,  # a Ctrl-C is for this process, which then ends it
+            start_new_session=True,  # Ctrl-C goes to this process only, which then ends the command
         )
     except BaseException:
         os.close(writer)
@@ -94,23 +95,23 @@ def execute(
 
 
 class _Lifeline:
-    """The pipe whose end tells the supervisor to end the command."""
+    """A pipe; closing it makes the supervisor end the command."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Optional[int] = descriptor
         self._lock = threading.Lock()
 
     def send(self, data: bytes) -> None:
-        """Writes all of it; what a supervisor that has ended does not read is dropped."""
+        """Writes all of it; data that a supervisor did not read before it ended is dropped."""
         assert self._descriptor is not None
         try:
             while data:
                 data = data[os.write(self._descriptor, data) :]
         except BrokenPipeError:
-            pass  # its exit code says why
+            pass  # its exit code has the reason
 
     def cut(self) -> None:
-        """Closes it, once."""
+        """Closes the pipe, once."""
         with self._lock:
             descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
@@ -126,9 +127,9 @@ def prefix_connection(
 ) -> None:
     """Copies lines from a pipe to a text stream until the pipe ends.
 
-    If ``index`` and ``prefix`` are given, ``[<index>]<<prefix>>:`` comes before each line.
+    If ``index`` and ``prefix`` are given, ``[<index>]<<prefix>>:`` precedes each line.
 
-    A line ends with ``\\n`` or ``\\r``, so that progress bars move.
+    Lines end with ``\\n`` or ``\\r``, so that progress bars are updated.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     is_open = True
@@ -142,7 +143,7 @@ def prefix_connection(
             if is_open:
                 dst_stream.write(line)
                 dst_stream.flush()
-        except (OSError, ValueError):  # closed: the command must not wait for a reader all the same
+        except (OSError, ValueError):  # closed: go on reading, or the command would block
             is_open = False
 
     rest = ""

@@ -1,4 +1,4 @@
-"""Keys that only a job's processes know, and message digests made with them."""
+"""Secret keys of a job, and message digests made with them."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ def compute_digest(key: bytes, message: bytes) -> bytes:
 
 
 def check_digest(key: bytes, message: bytes, digest: bytes) -> bool:
-    """Whether ``digest`` is that of ``message``; takes the same time whatever it is."""
+    """Whether ``digest`` is that of ``message``; constant time."""
     return hmac.compare_digest(compute_digest(key, message), digest)

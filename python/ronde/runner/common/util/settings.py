@@ -1,6 +1,4 @@
-"""Settings of a job as attributes, by Horovod's names; integrations hand them from function to
-function.
-"""
+"""Settings of a job as attributes, with Horovod's names, for integrations."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from .timeout import Timeout
 class BaseSettings:
     """Settings of every job.
 
-    ``key``: the job's secret; ``start_timeout``: the limit for the start of all ranks; ``nics``:
+    ``key``: the job's secret; ``start_timeout``: the time limit for starting all ranks; ``nics``:
     names of network interfaces. The others are named like horovodrun's flags.
     """
 

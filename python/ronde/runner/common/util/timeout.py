@@ -6,7 +6,7 @@ import time
 
 
 class TimeoutException(Exception):
-    """A time limit has passed; ``message`` says during which activity."""
+    """A time limit has passed; ``message`` names the activity."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -35,7 +35,7 @@ class Timeout:
             message = self._message.format(activity=activity).rstrip().rstrip(".")
             raise TimeoutException(f"{message}. Timeout after {self._timeout} seconds.")
 
-    # A monotonic clock has another origin in another process.
+    # A monotonic clock has a different origin in another process.
     def __getstate__(self) -> dict[str, object]:
         return {"timeout": self._timeout, "message": self._message, "remaining": self.remaining()}
 

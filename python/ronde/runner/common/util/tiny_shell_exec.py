@@ -1,4 +1,4 @@
-"""Runs a shell command and collects what it prints."""
+"""Runs a shell command and returns its output."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from . import safe_shell_exec
 
 
 def execute(command: str, env: Optional[Mapping[str, str]] = None) -> Optional[tuple[str, int]]:
-    """Returns what the command prints, on both streams, and its exit code; None if it cannot be
-    run.
-    """
+    """Returns the command's output, of both streams, and its exit code; None if it cannot be
+    run."""
     output = io.StringIO()
     try:
         code = safe_shell_exec.execute(command, env=env, stdout=output, stderr=output)

@@ -1,0 +1,324 @@
+//! Charts as data: axes, series and marks. [`page`] shows them in HTML with Apache ECharts, [`picture`] draws PNG and SVG.
+//!
+//! ```text
+//! let chart = Chart {
+//!     x: Axis::linear("step", Unit::Count, 0.0, 120.0),
+//!     y: Axis::linear("step time", Unit::Ms, 0.0, robust_top(times)),
+//!     series: vec![Series::new("computation", "--series-0", Data::Columns(columns))],
+//!     ..Chart::new("steps-chart", "Length of every step")
+//! };
+//! html! { (chart) }
+//! ```
+
+pub(crate) mod page;
+pub(crate) mod picture;
+pub(crate) mod scale;
+
+use serde::Serialize;
+
+/// A chart with two axes.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Chart {
+    /// Unique on the page; letters, digits and dashes.
+    #[serde(skip)]
+    pub(crate) id: String,
+    /// A few words.
+    #[serde(skip)]
+    pub(crate) title: String,
+    /// A sentence or two; what the chart shows, for screen readers and below the title of a picture.
+    #[serde(skip)]
+    pub(crate) description: String,
+    /// Height in pixels of a page.
+    #[serde(skip)]
+    pub(crate) height_px: u32,
+    /// From left to right.
+    pub(crate) x: Axis,
+    /// From bottom to top.
+    pub(crate) y: Axis,
+    /// Drawn in this order. [`Data::Columns`] are stacked on the columns before them.
+    pub(crate) series: Vec<Series>,
+    /// Lines across the plot.
+    pub(crate) rules: Vec<Rule>,
+    /// Colour scale of the boxes: position from 0 to 1 and its label.
+    #[serde(skip)]
+    pub(crate) scale: Option<scale::Key>,
+    /// Whether the page offers zoom along x.
+    pub(crate) zoom: bool,
+}
+
+impl Chart {
+    /// A chart without series.
+    pub(crate) fn new(id: impl Into<String>, title: impl Into<String>) -> Self {
+        Chart {
+            id: id.into(),
+            title: title.into(),
+            description: String::new(),
+            height_px: 300,
+            x: Axis::linear("", Unit::Plain, 0.0, 1.0),
+            y: Axis::linear("", Unit::Plain, 0.0, 1.0),
+            series: Vec::new(),
+            rules: Vec::new(),
+            scale: None,
+            zoom: false,
+        }
+    }
+}
+
+/// An axis from its least to its greatest value.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Axis {
+    /// Quantity, without unit.
+    pub(crate) label: String,
+    /// How values are written.
+    pub(crate) unit: Unit,
+    /// Whether equal distances are equal ratios.
+    pub(crate) log: bool,
+    /// Least value shown.
+    pub(crate) from: f64,
+    /// Greatest value shown.
+    pub(crate) to: f64,
+    /// Labelled values; if empty, the renderer chooses round ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) ticks: Vec<(f64, String)>,
+}
+
+/// How the values of an axis are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Unit {
+    /// A number; the label names the unit, if there is one.
+    Plain,
+    /// Whole numbers.
+    Count,
+    /// Milliseconds.
+    Ms,
+    /// A size, in powers of 1,024.
+    Bytes,
+}
+
+impl Axis {
+    /// Equal distances for equal differences. A range that is empty or not finite becomes one that can be drawn.
+    pub(crate) fn linear(label: &str, unit: Unit, from: f64, to: f64) -> Self {
+        let from = if from.abs() < FAR { from } else { 0.0 };
+        let to = if to.abs() < FAR && to > from {
+            to
+        } else {
+            from + from.abs().max(1.0)
+        };
+        Axis {
+            label: label.to_owned(),
+            unit,
+            log: false,
+            from,
+            to,
+            ticks: Vec::new(),
+        }
+    }
+
+    /// Equal distances for equal ratios, above zero.
+    pub(crate) fn log(label: &str, unit: Unit, from: f64, to: f64) -> Self {
+        let from = if (1e-100..FAR).contains(&from) { from } else { 1.0 };
+        let to = if to < FAR && to > from { to } else { from * 10.0 };
+        Axis {
+            log: true,
+            ..Axis::linear(label, unit, from, to)
+        }
+    }
+
+    /// One place for each name, at 0, 1, 2, …
+    pub(crate) fn places(label: &str, names: impl IntoIterator<Item = String>) -> Self {
+        let ticks: Vec<(f64, String)> = names
+            .into_iter()
+            .enumerate()
+            .map(|(at, name)| (at as f64, name))
+            .collect();
+        Axis {
+            ticks: ticks.clone(),
+            ..Axis::linear(label, Unit::Plain, -0.5, ticks.len().max(1) as f64 - 0.5)
+        }
+    }
+}
+
+/// Values beyond this cannot be drawn.
+pub(crate) const FAR: f64 = 1e100;
+
+/// A named set of marks in one colour.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Series {
+    /// Its name in the legend; empty if it has no entry there.
+    pub(crate) name: String,
+    /// A variable of `html/page.css`.
+    pub(crate) colour: &'static str,
+    /// Lines over the colour, an SVG path in a tile of 8 by 8 pixels; may be empty.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub(crate) hatch: &'static str,
+    #[serde(flatten)]
+    pub(crate) data: Data,
+}
+
+impl Series {
+    /// Without pattern.
+    pub(crate) fn new(name: impl Into<String>, colour: &'static str, data: Data) -> Self {
+        Series {
+            name: name.into(),
+            colour,
+            hatch: "",
+            data,
+        }
+    }
+}
+
+/// The marks of a series.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub(crate) enum Data {
+    /// A line with the band around it: x, y, lower and upper edge of the band.
+    Line { points: Vec<[f64; 4]>, dashed: bool },
+    /// Points with error bars.
+    Points { shape: Shape, points: Vec<Point> },
+    /// Rectangles.
+    Boxes { boxes: Vec<Rect> },
+    /// Upright columns.
+    Columns { columns: Vec<Column> },
+}
+
+/// Shapes tell series apart where colours do not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Shape {
+    Circle,
+    Square,
+    Triangle,
+    Diamond,
+    /// A diamond without filling.
+    Hollow,
+    Star,
+}
+
+/// One measured point.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Point {
+    pub(crate) x: f64,
+    pub(crate) y: f64,
+    /// Lower end of the error bar; equal to `high` if there is none.
+    pub(crate) low: f64,
+    /// Upper end of the error bar.
+    pub(crate) high: f64,
+    /// Shown on hover.
+    pub(crate) text: String,
+    /// Shown beside it; may be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) label: String,
+}
+
+impl Point {
+    /// Without error bar and label.
+    pub(crate) fn new(x: f64, y: f64, text: impl Into<String>) -> Self {
+        Point {
+            x,
+            y,
+            low: y,
+            high: y,
+            text: text.into(),
+            label: String::new(),
+        }
+    }
+}
+
+/// One rectangle.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rect {
+    /// Left and right edge.
+    pub(crate) x: [f64; 2],
+    /// Lower and upper edge.
+    pub(crate) y: [f64; 2],
+    /// `#rrggbb` or `#rrggbbaa`; if empty, the colour of the series.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) colour: String,
+    /// Shown on hover.
+    pub(crate) text: String,
+    /// Written inside, where there is room; may be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) label: String,
+}
+
+/// One column of a stack.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Column {
+    /// Left and right edge.
+    pub(crate) x: [f64; 2],
+    /// Its own height, without those below it.
+    pub(crate) height: f64,
+    /// Shown on hover, before the name of the series and the height.
+    pub(crate) text: String,
+    /// Drawn pale: not part of the summaries.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) pale: bool,
+}
+
+/// A dashed line across the plot.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rule {
+    /// Whether it stands at an x value, upright.
+    pub(crate) upright: bool,
+    /// The value.
+    pub(crate) at: f64,
+    /// What stands beside it.
+    pub(crate) name: String,
+}
+
+/// Upper end of an axis on which outliers do not compress the rest: the maximum, or 1.5 times the 90th percentile if the
+/// maximum is more than three times that. Callers mark what lies above it.
+pub(crate) fn robust_top(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite() && *v < FAR).collect();
+    values.sort_by(f64::total_cmp);
+    let Some(most) = values.last().copied() else {
+        return 1.0;
+    };
+    let typical = values[values.len() * 9 / 10];
+    if most > 3.0 * typical && typical > 0.0 {
+        1.5 * typical
+    } else {
+        1.05 * most
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_outlier_does_not_compress_the_rest() {
+        let mut values = vec![10.0; 20];
+        assert_eq!(robust_top(values.clone()), 10.5);
+        values.push(500.0);
+        assert_eq!(robust_top(values), 15.0);
+        assert_eq!(robust_top([f64::NAN]), 1.0);
+    }
+
+    #[test]
+    fn a_range_at_the_end_of_all_numbers_is_an_axis() {
+        for from in [
+            f64::MAX,
+            1e99,
+            f64::MIN_POSITIVE,
+            0.0,
+            -1.0,
+            f64::INFINITY,
+            f64::NAN,
+        ] {
+            for to in [0.0, f64::MAX, f64::INFINITY, f64::NAN] {
+                for axis in [
+                    Axis::linear("", Unit::Plain, from, to),
+                    Axis::log("", Unit::Plain, from, to),
+                ] {
+                    assert!(
+                        axis.from.is_finite() && axis.to.is_finite() && axis.from < axis.to,
+                        "{axis:?}"
+                    );
+                    assert!(!axis.log || axis.from > 0.0);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,18 @@
+//! `ronde licenses`: notices and licences of the third-party files inside this program.
+
+use std::process::ExitCode;
+
+use crate::html::ECHARTS_LICENCES;
+
+/// Print the licences of the charts and the font inside this program
+#[derive(clap::Args)]
+pub(super) struct Args {}
+
+const FONT: &str = include_str!("../assets/fonts/LICENSE-OFL");
+
+pub(super) fn main() -> ExitCode {
+    super::print(&format!(
+        "{ECHARTS_LICENCES}\n{}\n\nFont of PNG pictures\n\n{FONT}",
+        "=".repeat(80)
+    ))
+}

@@ -1,0 +1,27 @@
+//! Results on standard output, and messages with exit codes on standard error.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use super::harmless;
+
+/// Prints to standard output. A reader that has gone away, as `head` does, is no failure.
+pub(crate) fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("cannot print: {error}"), 1),
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// Prints an error to standard error, without control characters, and returns its exit code.
+pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
+    let lines: Vec<String> = message.split('\n').map(harmless).collect();
+    // If standard error is gone too, the exit code is all that is left.
+    let _ = writeln!(io::stderr(), "ronde: {}", lines.join("\n"));
+    ExitCode::from(code)
+}
+
+/// Prints a warning of a subcommand to standard error.
+pub(crate) fn warn(command: &str, warning: &str) {
+    fail(&format!("{command}: warning: {warning}"), 0);
+}

@@ -1,0 +1,16 @@
+//! Presentation, common to all subcommands: units, tables, pages of text, the terminal, output files.
+
+pub(crate) mod interrupt;
+mod message;
+pub(crate) mod output;
+mod page;
+mod progress;
+mod table;
+mod terminal;
+
+pub(crate) use message::{fail, print, warn};
+pub(crate) use page::{page, titled, warnings};
+pub(crate) use progress::bar;
+pub(crate) use ronde_job::units;
+pub(crate) use table::{Table, plain, wrapped};
+pub(crate) use terminal::{Look, harmless, key};

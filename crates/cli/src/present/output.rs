@@ -1,0 +1,298 @@
+//! The files that the command writes: known to be writable before the long work, whole or not there at all.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use super::interrupt;
+use crate::EXIT_USAGE;
+
+/// What a new file may be used for, before the process's mask takes from it.
+const MODE: u32 = 0o666;
+
+/// An output cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputError {
+    #[error("cannot write {}: {source}", if is_stdout(path) { "standard output".into() } else { path.display().to_string() })]
+    Write { path: PathBuf, source: io::Error },
+    #[error("{} is an input; write to another file", path.display())]
+    OverInput { path: PathBuf },
+    #[error("{} is to be written twice; give each output a file of its own", path.display())]
+    Twice { path: PathBuf },
+}
+
+impl OutputError {
+    /// 2 where the command line is to blame, 1 where the system is.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::OverInput { .. } | Self::Twice { .. } => EXIT_USAGE,
+            Self::Write { .. } => 1,
+        }
+    }
+}
+
+/// A file to be written, or standard output.
+///
+/// What is written goes to a file of another name beside it, which takes the place of the real one at the end; dropped
+/// before that, or ended by Ctrl-C, it leaves no trace. What is no plain file (`/dev/stdout`, a pipe) is written directly.
+pub(crate) struct Output {
+    /// As the user gave it, for messages.
+    name: PathBuf,
+    sink: Sink,
+}
+
+enum Sink {
+    Stdout(BufWriter<io::Stdout>),
+    Direct(BufWriter<fs::File>),
+    Aside {
+        file: BufWriter<NamedTempFile>,
+        /// Where it will be: the end of symbolic links.
+        target: PathBuf,
+    },
+}
+
+impl Output {
+    /// Makes sure that `path` can be written; `-` is standard output.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`] if it cannot.
+    pub(crate) fn open(path: &Path) -> Result<Self, OutputError> {
+        let sink = if is_stdout(path) {
+            Sink::Stdout(BufWriter::new(io::stdout()))
+        } else {
+            sink(path).map_err(|source| OutputError::Write {
+                path: path.to_owned(),
+                source,
+            })?
+        };
+        let name = path.to_owned();
+        Ok(Self { name, sink })
+    }
+
+    /// Writes `content` with `write` and puts the file in its place.
+    ///
+    /// # Errors
+    /// [`OutputError::Write`] if the file cannot be written. A reader of standard output that has gone away is no failure.
+    pub(crate) fn finish(
+        mut self,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), OutputError> {
+        let written = match &mut self.sink {
+            Sink::Stdout(sink) => match write(sink).and_then(|()| sink.flush()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                outcome => outcome,
+            },
+            Sink::Direct(sink) => write(sink).and_then(|()| sink.flush()),
+            Sink::Aside { file, .. } => write(file).and_then(|()| file.flush()),
+        };
+        let placed = written.and_then(|()| match self.sink {
+            Sink::Aside { file, target } => {
+                let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+                file.persist(target).map_err(|error| error.error)?;
+                Ok(())
+            }
+            Sink::Stdout(_) | Sink::Direct(_) => Ok(()),
+        });
+        placed.map_err(|source| OutputError::Write {
+            path: self.name,
+            source: io::Error::new(source.kind(), cause(&source)),
+        })
+    }
+}
+
+/// The paths that were given.
+pub(crate) fn given<const N: usize>(paths: [&Option<PathBuf>; N]) -> Vec<&Path> {
+    paths.into_iter().flatten().map(PathBuf::as_path).collect()
+}
+
+/// Whether `path` stands for standard output.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+fn sink(path: &Path) -> io::Result<Sink> {
+    // A link is followed: what it points to is replaced, not the link.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    match fs::metadata(&target) {
+        Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
+        Ok(found) if found.is_file() => {
+            // Taking the place of a file needs no right to write to it; whoever took that right away meant it.
+            OpenOptions::new().append(true).open(&target)?;
+        }
+        Ok(_) => {
+            let file = OpenOptions::new().write(true).open(&target)?;
+            return Ok(Sink::Direct(BufWriter::new(file)));
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let folder = match target.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let create = || {
+        tempfile::Builder::new()
+            .prefix(".ronde-timeline-")
+            .permissions(Permissions::from_mode(MODE))
+            .tempfile_in(folder)
+    };
+    let file = interrupt::removed_with(create, |file| file.path())
+        .map_err(|error| io::Error::new(error.kind(), cause(&error)))?;
+    Ok(Sink::Aside {
+        file: BufWriter::new(file),
+        target,
+    })
+}
+
+/// What the system said, without the name of the file that nobody asked for.
+fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(" at path ") {
+        Some((cause, _)) => cause.to_owned(),
+        None => text,
+    }
+}
+
+/// Refuses outputs that would overwrite an input or each other.
+///
+/// # Errors
+/// [`OutputError::OverInput`], [`OutputError::Twice`].
+pub(crate) fn check_distinct(outputs: &[&Path], inputs: &[PathBuf]) -> Result<(), OutputError> {
+    for (index, output) in outputs.iter().enumerate() {
+        if inputs.iter().any(|input| same_file(output, input)) {
+            return Err(OutputError::OverInput {
+                path: output.to_path_buf(),
+            });
+        }
+        if outputs[..index].iter().any(|other| same_file(output, other)) {
+            return Err(OutputError::Twice {
+                path: output.to_path_buf(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Whether two paths lead to one file, existing or not. Devices such as `/dev/null` take what they are given.
+fn same_file(left: &Path, right: &Path) -> bool {
+    if is_stdout(left) || is_stdout(right) {
+        return left == right;
+    }
+    match (fs::metadata(left), fs::metadata(right)) {
+        (Ok(left), Ok(right)) => left.is_file() && (left.dev(), left.ino()) == (right.dev(), right.ino()),
+        (Err(_), Err(_)) => place(left) == place(right),
+        _ => false,
+    }
+}
+
+/// Folder, resolved, and name of a file that does not exist.
+fn place(path: &Path) -> (PathBuf, Option<&std::ffi::OsStr>) {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let folder = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_owned());
+    (folder, path.file_name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect()
+    }
+
+    #[test]
+    fn an_error_names_the_file_that_was_asked_for_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("o.json");
+        let failing = |_: &mut dyn Write| {
+            let text = "No space left on device at path \"/x/.ronde-timeline-1\"";
+            Err(io::Error::new(io::ErrorKind::StorageFull, text))
+        };
+        let error = Output::open(&path).unwrap().finish(failing).unwrap_err();
+        let expected = format!("cannot write {}: No space left on device", path.display());
+        assert_eq!(error.to_string(), expected);
+    }
+
+    #[test]
+    fn a_file_is_whole_or_not_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("o.json");
+        drop(Output::open(&path).unwrap());
+        assert!(names(folder.path()).is_empty());
+
+        let output = Output::open(&path).unwrap();
+        assert!(!path.exists());
+        let failed = output.finish(|sink| {
+            sink.write_all(b"half")?;
+            Err(io::ErrorKind::StorageFull.into())
+        });
+        assert!(failed.unwrap_err().to_string().contains("o.json"));
+        assert!(names(folder.path()).is_empty());
+
+        let output = Output::open(&path).unwrap();
+        output.finish(|sink| sink.write_all(b"whole")).unwrap();
+        assert_eq!(names(folder.path()), ["o.json"]);
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_ne!(mode & 0o400, 0);
+        assert_eq!(mode & 0o111, 0);
+    }
+
+    #[test]
+    fn a_link_stays_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (real, link) = (folder.path().join("real"), folder.path().join("link"));
+        fs::write(&real, "old").unwrap();
+        std::os::unix::fs::symlink(&real, &link).unwrap();
+        let output = Output::open(&link).unwrap();
+        output.finish(|sink| sink.write_all(b"new")).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read(&real).unwrap(), b"new");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        for path in [folder.path().to_owned(), folder.path().join("no/o.json")] {
+            let message = Output::open(&path).err().unwrap().to_string();
+            assert!(message.contains(path.to_str().unwrap()), "{message}");
+            assert!(!message.contains(".ronde-timeline-"), "{message}");
+        }
+        Output::open(Path::new("/dev/null"))
+            .unwrap()
+            .finish(|sink| sink.write_all(b"gone"))
+            .unwrap();
+    }
+
+    #[test]
+    fn outputs_overwrite_neither_inputs_nor_each_other() {
+        let folder = tempfile::tempdir().unwrap();
+        let (input, link) = (folder.path().join("t.json"), folder.path().join("l.json"));
+        fs::write(&input, "[").unwrap();
+        std::os::unix::fs::symlink(&input, &link).unwrap();
+        let inputs = [input];
+        let error = check_distinct(&[&link], &inputs).unwrap_err();
+        assert!(matches!(error, OutputError::OverInput { .. }), "{error}");
+        let (new, detour) = (folder.path().join("o"), folder.path().join("./o"));
+        assert!(matches!(
+            check_distinct(&[&new, &detour], &inputs),
+            Err(OutputError::Twice { .. })
+        ));
+        let stdout = Path::new("-");
+        assert!(matches!(
+            check_distinct(&[stdout, stdout], &inputs),
+            Err(OutputError::Twice { .. })
+        ));
+        let null = Path::new("/dev/null");
+        check_distinct(&[&new, stdout, null, null], &inputs).unwrap();
+    }
+}

@@ -1,0 +1,283 @@
+//! What the terminal can show: width, colours, characters; and what each part of a step looks like.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+
+use console::{Color, Style, Term};
+
+use ronde_trace::analysis::report::PartKind;
+
+/// Width where there is no terminal to ask.
+const WIDTH_DEFAULT: usize = 100;
+
+/// Wider lines are hard to read; narrower ones have no room for the columns of a table.
+const WIDTHS: std::ops::RangeInclusive<usize> = 40..=120;
+
+/// How to print.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Look {
+    /// Columns.
+    pub(crate) width: usize,
+    /// Whether colours are shown.
+    pub(crate) colours: bool,
+    /// Whether there is more than ASCII.
+    pub(crate) unicode: bool,
+    /// Rows of the tables of tensors.
+    pub(crate) tensors: usize,
+}
+
+impl Look {
+    /// What fits standard output and the environment.
+    pub(crate) fn of_stdout(tensors: usize) -> Self {
+        let terminal = std::io::stdout().is_terminal();
+        let columns = terminal.then(|| Term::stdout().size_checked()).flatten();
+        let width = columns.map_or(WIDTH_DEFAULT, |(_, columns)| usize::from(columns));
+        Self {
+            width: width.clamp(*WIDTHS.start(), *WIDTHS.end()),
+            colours: terminal && colours_wanted(|name| std::env::var_os(name)),
+            unicode: unicode(|name| std::env::var_os(name)),
+            tensors,
+        }
+    }
+
+    /// A section's title.
+    pub(crate) fn title(&self, text: &str) -> String {
+        self.style().bold().apply_to(text).to_string()
+    }
+
+    /// What matters less.
+    pub(crate) fn dim(&self, text: &str) -> String {
+        self.style().dim().apply_to(text).to_string()
+    }
+
+    /// What should be looked at.
+    pub(crate) fn warn(&self, text: &str) -> String {
+        self.style().yellow().apply_to(text).to_string()
+    }
+
+    /// `text` on a ground from green (grade 0) to red (grade 9).
+    pub(crate) fn heat(&self, grade: usize, text: &str) -> String {
+        const GROUNDS: [u8; 10] = [71, 107, 143, 149, 185, 221, 215, 209, 203, 160];
+        let ground = GROUNDS[grade.min(GROUNDS.len() - 1)];
+        self.style()
+            .on_color256(ground)
+            .black()
+            .apply_to(text)
+            .to_string()
+    }
+
+    /// `text` in the colour of a part.
+    pub(crate) fn part(&self, part: PartKind, text: &str) -> String {
+        self.style()
+            .fg(appearance(part).colour)
+            .apply_to(text)
+            .to_string()
+    }
+
+    /// A bar of `width` characters in which each part has its share, none that is there less than one character.
+    pub(crate) fn bar(&self, shares: &[(PartKind, f64)], width: usize) -> String {
+        let lengths = lengths(shares.iter().map(|(_, share)| *share).collect(), width);
+        let segment = |((part, _), length): (&(PartKind, f64), usize)| {
+            let cell = appearance(*part).cell.to_string().repeat(length);
+            self.part(*part, &cell)
+        };
+        shares.iter().zip(lengths).map(segment).collect()
+    }
+
+    /// A bar for one number, `share` of `width` characters.
+    pub(crate) fn gauge(&self, share: f64, width: usize) -> String {
+        const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+        let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+        // Only whole characters survive the turn to ASCII; the least there is should not vanish.
+        if !self.unicode {
+            return "█".repeat((eighths + 4) / 8);
+        }
+        "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+    }
+
+    /// The text as the terminal can show it: without control characters, which could command it, and in ASCII if that
+    /// is all there is.
+    pub(crate) fn shown(&self, text: &str) -> String {
+        if self.unicode {
+            return text.to_owned();
+        }
+        text.chars().map(ascii).collect()
+    }
+
+    fn style(&self) -> Style {
+        Style::new().force_styling(self.colours)
+    }
+}
+
+/// A name from a file, without control characters: they could command the terminal or break the line.
+pub(crate) fn harmless(name: &str) -> String {
+    let harmless = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    name.chars().map(harmless).collect()
+}
+
+/// How a part of a step looks.
+struct Appearance {
+    cell: char,
+    colour: Color,
+}
+
+/// Told apart by the cell where there are no colours.
+fn appearance(part: PartKind) -> Appearance {
+    let (cell, colour) = match part {
+        PartKind::Compute => ('░', Color::Color256(244)),
+        PartKind::WaitForRanks => ('▚', Color::Color256(160)),
+        PartKind::Negotiation => ('▒', Color::Color256(178)),
+        PartKind::Prepare => ('▞', Color::Color256(133)),
+        PartKind::CopyIn => ('▖', Color::Color256(74)),
+        PartKind::Collective => ('█', Color::Color256(32)),
+        PartKind::CopyOut => ('▝', Color::Color256(36)),
+    };
+    Appearance { cell, colour }
+}
+
+/// The cell that stands for a part in a bar.
+pub(crate) fn key(part: PartKind) -> String {
+    appearance(part).cell.to_string()
+}
+
+/// `width` characters divided in proportion to `shares`: what is left over goes to the largest remainders, and what is
+/// more than nothing gets one.
+fn lengths(shares: Vec<f64>, width: usize) -> Vec<usize> {
+    let sum: f64 = shares.iter().sum();
+    if !sum.is_finite() || sum <= 0.0 {
+        return vec![0; shares.len()];
+    }
+    let exact: Vec<f64> = shares.iter().map(|share| share / sum * width as f64).collect();
+    let least = |share: f64| usize::from(share > 0.0);
+    let mut lengths: Vec<usize> = exact
+        .iter()
+        .map(|exact| (*exact as usize).max(least(*exact)))
+        .collect();
+    let remainder = |lengths: &[usize], index: usize| exact[index] - lengths[index] as f64;
+    while lengths.iter().sum::<usize>() < width {
+        let most = (0..lengths.len())
+            .max_by(|left, right| remainder(&lengths, *left).total_cmp(&remainder(&lengths, *right)));
+        lengths[most.expect("a sum above 0 has terms")] += 1;
+    }
+    while lengths.iter().sum::<usize>() > width {
+        let Some(longest) = (0..lengths.len()).max_by_key(|index| lengths[*index]) else {
+            break;
+        };
+        if lengths[longest] <= 1 {
+            break;
+        }
+        lengths[longest] -= 1;
+    }
+    lengths
+}
+
+/// The nearest there is in ASCII, of the same width.
+fn ascii(c: char) -> char {
+    match c {
+        '░' => '.',
+        '▚' => 'w',
+        '▒' => 'n',
+        '▞' => 'p',
+        '▖' => '<',
+        '█' => '#',
+        '▝' => '>',
+        'µ' | 'μ' => 'u',
+        'α' => 'a',
+        'β' => 'b',
+        '·' | '×' => '*',
+        '–' | '—' | '−' => '-',
+        '→' => '>',
+        '…' => '~',
+        '±' => '~',
+        '⁹' => '9',
+        '“' | '”' => '"',
+        '’' => '\'',
+        '\u{a0}' | '\u{202f}' => ' ',
+        c if c.is_ascii() => c,
+        _ => '?',
+    }
+}
+
+fn colours_wanted(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    let refused = variable("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let dumb = variable("TERM").is_none_or(|term| term == "dumb");
+    !refused && !dumb
+}
+
+/// Whether the locale's characters are Unicode's: the first of these variables that is set decides, as in POSIX.
+fn unicode(variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set);
+    let locale = locale.unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    locale.contains("utf-8") || locale.contains("utf8")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    const PLAIN: Look = Look {
+        width: 80,
+        colours: false,
+        unicode: false,
+        tensors: 5,
+    };
+
+    #[test]
+    fn a_bar_has_its_width_and_every_part_that_is_there() {
+        let shares = [
+            (PartKind::Compute, 0.5),
+            (PartKind::Prepare, 0.0),
+            (PartKind::Negotiation, 0.001),
+            (PartKind::Collective, 0.499),
+        ];
+        assert_eq!(PLAIN.shown(&PLAIN.bar(&shares, 10)), ".....n####");
+        assert_eq!(PLAIN.bar(&[(PartKind::Compute, 0.0)], 10), "");
+        assert_eq!(PLAIN.bar(&[(PartKind::Compute, f64::NAN)], 10), "");
+        assert_eq!(lengths(vec![1.0; 7], 3), [1; 7]); // no room: one each
+        assert_eq!(lengths(vec![2.0, 1.0], 4), [3, 1]); // 2.67 and 1.33
+    }
+
+    #[test]
+    fn parts_differ_without_colours_and_without_unicode() {
+        let cells: HashSet<char> = PartKind::ALL.map(|part| appearance(part).cell).into();
+        let plain: HashSet<char> = cells.iter().map(|cell| ascii(*cell)).collect();
+        assert_eq!((cells.len(), plain.len()), (PartKind::COUNT, PartKind::COUNT));
+        assert!(plain.iter().all(char::is_ascii) && !plain.contains(&'?'));
+    }
+
+    #[test]
+    fn a_gauge_in_eighths() {
+        let unicode = Look {
+            unicode: true,
+            ..PLAIN
+        };
+        assert_eq!(unicode.gauge(0.5, 3), "█▌");
+        assert_eq!(PLAIN.gauge(0.5, 3), "██");
+        assert_eq!(unicode.gauge(f64::NAN, 3), "");
+    }
+
+    #[test]
+    fn the_environment_decides() {
+        let env = |pairs: &'static [(&str, &str)]| {
+            move |name: &str| {
+                let pair = pairs.iter().find(|(key, _)| *key == name);
+                pair.map(|(_, value)| OsString::from(value))
+            }
+        };
+        assert!(unicode(env(&[("LANG", "de_DE.UTF-8")])));
+        assert!(!unicode(env(&[("LC_ALL", "C"), ("LANG", "de_DE.UTF-8")])));
+        assert!(unicode(env(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8")])));
+        assert!(!unicode(env(&[])));
+        assert!(colours_wanted(env(&[("TERM", "xterm"), ("NO_COLOR", "")])));
+        assert!(!colours_wanted(env(&[("TERM", "xterm"), ("NO_COLOR", "1")])));
+        assert!(!colours_wanted(env(&[("TERM", "dumb")])));
+    }
+
+    #[test]
+    fn names_cannot_command_the_terminal() {
+        assert_eq!(harmless("a\x1b[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+        assert_eq!(PLAIN.shown("12 µs · α"), "12 us * a");
+    }
+}

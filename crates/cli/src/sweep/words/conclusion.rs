@@ -1,0 +1,353 @@
+//! The conclusion of a finding: one sentence, and one that qualifies it where necessary.
+
+use super::naming::Naming;
+use crate::present::units::{self, capitalized, changes, counted, ms, percent};
+use ronde_lab::sweep::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, LEVEL_PREDICTED, Outcome};
+
+/// An interval that reaches a gain above this leaves open whether a setting is faster.
+const OPEN: f64 = 0.03;
+/// Predictions that all miss by more than this are of another job.
+const MISSES: f64 = 0.15;
+
+/// The conclusion.
+pub(in crate::sweep) fn conclusion(finding: &Finding) -> Vec<String> {
+    let Some(best) = finding.best() else {
+        return vec!["No setting has a result.".to_owned()];
+    };
+    let compared = compared(finding, best);
+    let main = match finding.conclusion {
+        Conclusion::Nothing => "No setting has a result.".to_owned(),
+        Conclusion::NoDefault => format!(
+            "{compared}. The gain cannot be estimated, because the default has no result: {}.",
+            no_default(finding)
+        ),
+        Conclusion::Faster if finding.gains_too_little() => {
+            format!("Keep the default: the gain is too small to matter. {compared}.")
+        }
+        Conclusion::Faster => format!("{compared}. {}.", basis(finding)),
+        Conclusion::Unproven if finding.basis == Basis::Predicted => format!(
+            "{compared}. The recording does not determine this well enough: --verify 3 measures the best three."
+        ),
+        Conclusion::Unproven => format!(
+            "{compared}. No setting was measured twice, so chance cannot be excluded: use --repeats 3."
+        ),
+        Conclusion::DefaultAsGood => keep_default(finding, &compared),
+    };
+    [Some(main), ties(finding), missed(finding)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+/// `Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −2.0 % against the default (95 %: −2.8 to −1.2 %)`.
+fn compared(finding: &Finding, best: &Outcome) -> String {
+    let predicted = best.predicted_ms.map(|predicted| predicted.value);
+    let time = best
+        .step_ms
+        .or(predicted)
+        .map_or_else(|| units::NONE.to_owned(), ms);
+    let prefix = match finding.basis {
+        Basis::Predicted => "predicted ",
+        _ => "",
+    };
+    let gain = finding.gain.map(|gain| {
+        let interval = gain
+            .interval
+            .map(|[low, high]| format!(" ({} %: {})", level(finding), changes(-high, -low)));
+        let change = units::change(-gain.value);
+        format!(", {change} against the default{}", interval.unwrap_or_default())
+    });
+    let setting = capitalized(&Naming::of(finding).setting(&best.point));
+    format!("{setting}: {prefix}{time}{}", gain.unwrap_or_default())
+}
+
+fn no_default(finding: &Finding) -> String {
+    match finding.default().map(|default| &default.ending) {
+        Some(Ending::Failed(why)) => format!("it failed ({why})"),
+        Some(_) => "it was cut short".to_owned(),
+        None => "it was not measured".to_owned(),
+    }
+}
+
+fn basis(finding: &Finding) -> &'static str {
+    match finding.basis {
+        Basis::Confirmed => "Measured again after the grid, in turns with the default",
+        Basis::Verified => "Measured in turns with the default",
+        Basis::Grid => "Best of the grid, not measured again: --confirm 6 does that",
+        Basis::Predicted => "Not measured: --verify 3 measures the best three",
+    }
+}
+
+fn keep_default(finding: &Finding, compared: &str) -> String {
+    let is_default = finding.best == finding.default;
+    let most = match is_default {
+        true => gain_most(finding),
+        false => finding.gain.and_then(|gain| gain.interval).map(|[_, high]| high),
+    };
+    let mut text = "Keep the default: no setting is faster beyond chance.".to_owned();
+    match most {
+        _ if !is_default => text += &format!(" {compared}."),
+        Some(most) => {
+            let level = level(finding);
+            text += &format!(" No other setting gains more than {} ({level} %).", percent(most));
+        }
+        None if finding.basis == Basis::Predicted => {}
+        None => text += " No setting was measured twice: use --repeats 3.",
+    }
+    if finding.basis != Basis::Predicted && most.is_some_and(|most| most > OPEN) {
+        text += " The measurements are noisy: more --repeats or --steps narrow the interval.";
+    }
+    text
+}
+
+/// The largest gain that the intervals of all settings allow.
+fn gain_most(finding: &Finding) -> Option<f64> {
+    let intervals = finding
+        .points
+        .iter()
+        .filter_map(|outcome| outcome.against_default?.interval);
+    intervals
+        .map(|[low, _]| -low)
+        .reduce(f64::max)
+        .map(|most| most.max(0.0))
+}
+
+fn ties(finding: &Finding) -> Option<String> {
+    let tied = finding.ties().filter(|tie| Some(*tie) != finding.best()).count() as u64;
+    if tied == 0 {
+        let known = finding.ties_known && finding.conclusion == Conclusion::Faster;
+        return known.then(|| "No other setting ties with it.".to_owned());
+    }
+    let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
+    let others = finding.points.iter().filter(timed).count().saturating_sub(1);
+    Some(format!(
+        "Of the {}, {tied} cannot be told from the best (`ties` in the table).",
+        counted(others as u64, "other setting")
+    ))
+}
+
+/// The error of the predictions that were measured afterwards.
+fn missed(finding: &Finding) -> Option<String> {
+    let error = |outcome: &Outcome| Some(outcome.predicted_ms?.value / outcome.step_ms? - 1.0);
+    let measured = finding
+        .points
+        .iter()
+        .filter(|outcome| outcome.ending == Ending::Measured);
+    let errors: Vec<f64> = measured.filter_map(error).collect();
+    let least = errors.iter().copied().reduce(f64::min)?;
+    let most = errors.iter().copied().reduce(f64::max)?;
+    let range = match units::change(least) == units::change(most) {
+        true => units::change(least),
+        false => changes(least, most),
+    };
+    let mut text = format!("Replay was off by {range}.");
+    // An error common to all settings leaves their order as it is.
+    if errors.iter().all(|error| error.abs() > MISSES) {
+        text += " The measured job is not the recorded one (another machine, network or load): trust the order of the settings, \
+                 not the times.";
+    }
+    Some(text)
+}
+
+/// A change of the step time with its interval, for tables: `−2.0 % (−4.5 to +0.6)`.
+pub(in crate::sweep) fn change(estimate: Option<Estimate>) -> String {
+    let Some(Estimate { value, interval }) = estimate else {
+        return units::NONE.to_owned();
+    };
+    let interval = interval.map(|[low, high]| format!(" ({})", changes(low, high).trim_end_matches(" %")));
+    units::change(value) + &interval.unwrap_or_default()
+}
+
+/// Level of a finding's intervals, percent.
+pub(in crate::sweep) fn level(finding: &Finding) -> u32 {
+    let level = match finding.basis {
+        Basis::Predicted => LEVEL_PREDICTED,
+        _ => LEVEL,
+    };
+    (level * 100.0).round() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ronde_lab::sweep::Point;
+
+    fn outcome(point: Point, ms: f64) -> Outcome {
+        Outcome {
+            point,
+            ending: Ending::Measured,
+            measurements: 9,
+            failures: 0,
+            step_ms: Some(ms),
+            predicted_ms: None,
+            above_best: None,
+            against_default: None,
+            tied: true,
+        }
+    }
+
+    /// 16 MiB and 2.5 ms with 50 ms, the default with 50.4 ms; the first gains this share.
+    fn finding(conclusion: Conclusion, basis: Basis, gain: f64, interval: Option<[f64; 2]>) -> Finding {
+        let best = Point {
+            fusion_threshold_bytes: 16 << 20,
+            cycle_time_ms: 2.5,
+            ..Point::default_of(2)
+        };
+        Finding {
+            np: 2,
+            basis,
+            conclusion,
+            points: vec![outcome(best, 50.0), outcome(Point::default_of(2), 50.4)],
+            best: Some(0),
+            default: Some(1),
+            gain: Some(Estimate {
+                value: gain,
+                interval,
+            }),
+            ties_known: true,
+            noise: None,
+            knobs: Vec::new(),
+            interaction: 0.0,
+        }
+    }
+
+    fn first(conclusion: Conclusion, basis: Basis, gain: f64, interval: Option<[f64; 2]>) -> String {
+        super::conclusion(&finding(conclusion, basis, gain, interval))[0].clone()
+    }
+
+    #[test]
+    fn a_gain_is_a_change_of_the_step_time_with_its_interval() {
+        assert_eq!(
+            first(Conclusion::Faster, Basis::Confirmed, 0.02, Some([0.012, 0.028])),
+            "Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −2.0 % against the default (95 %: −2.8 to −1.2 %). Measured again after \
+             the grid, in turns with the default."
+        );
+        let tiny = first(
+            Conclusion::Faster,
+            Basis::Confirmed,
+            0.0003,
+            Some([0.0001, 0.0004]),
+        );
+        assert!(
+            tiny.starts_with("Keep the default: the gain is too small to matter."),
+            "{tiny}"
+        );
+    }
+
+    #[test]
+    fn a_setting_that_may_be_slower_leaves_the_default() {
+        assert_eq!(
+            first(
+                Conclusion::DefaultAsGood,
+                Basis::Confirmed,
+                0.01,
+                Some([-0.005, 0.025])
+            ),
+            "Keep the default: no setting is faster beyond chance. Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −1.0 % against the \
+             default (95 %: −2.5 to +0.5 %)."
+        );
+        for basis in [Basis::Grid, Basis::Confirmed, Basis::Verified, Basis::Predicted] {
+            let said = first(Conclusion::DefaultAsGood, basis, -0.02, Some([-0.045, 0.006]));
+            assert!(said.starts_with("Keep the default: "), "{said}");
+            assert!(said.contains("+2.0 % against the default"), "{said}");
+            assert!(said.contains(" %: −0.6 to +4.5 %)"), "{said}");
+        }
+        let noisy = first(Conclusion::DefaultAsGood, Basis::Grid, 0.01, Some([-0.05, 0.07]));
+        assert!(
+            noisy.ends_with("more --repeats or --steps narrow the interval."),
+            "{noisy}"
+        );
+    }
+
+    #[test]
+    fn a_gain_without_proof_names_the_option_that_proves_it() {
+        let once = first(Conclusion::Unproven, Basis::Grid, 0.1, None);
+        assert!(
+            once.contains("−10.0 % against the default. No setting was measured twice"),
+            "{once}"
+        );
+        assert!(once.contains("--repeats 3"), "{once}");
+        let predicted = first(Conclusion::Unproven, Basis::Predicted, 0.1, Some([-0.01, 0.2]));
+        assert!(
+            predicted.contains(": predicted 50.0 ms") && predicted.contains("--verify 3"),
+            "{predicted}"
+        );
+        let mut failed = finding(Conclusion::NoDefault, Basis::Grid, 0.0, None);
+        (failed.gain, failed.points[1].ending) = (None, Ending::Failed("rank 1 died".into()));
+        let said = super::conclusion(&failed)[0].clone();
+        assert!(
+            said.ends_with("the default has no result: it failed (rank 1 died)."),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn where_the_default_is_best_the_others_are_bounded() {
+        let mut finding = finding(Conclusion::DefaultAsGood, Basis::Grid, 0.0, None);
+        (finding.best, finding.gain) = (Some(1), None);
+        let against = |low: f64| {
+            Some(Estimate {
+                value: 0.02,
+                interval: Some([low, 0.05]),
+            })
+        };
+        finding.points[0].tied = false;
+        finding.points[0].against_default = against(-0.011);
+        assert!(super::conclusion(&finding)[0].ends_with("No other setting gains more than 1.1 % (95 %)."));
+        finding.points[0].against_default = against(0.01);
+        assert!(super::conclusion(&finding)[0].ends_with("No other setting gains more than 0.0 % (95 %)."));
+    }
+
+    #[test]
+    fn ties_are_counted() {
+        let mut finding = finding(Conclusion::DefaultAsGood, Basis::Grid, 0.001, None);
+        for fusion_mb in 1..=8 {
+            let point = Point {
+                fusion_threshold_bytes: fusion_mb << 20,
+                ..Point::default_of(2)
+            };
+            finding.points.push(Outcome {
+                tied: fusion_mb < 8,
+                ..outcome(point, 50.5)
+            });
+        }
+        assert_eq!(
+            super::conclusion(&finding)[1],
+            "Of the 9 other settings, 8 cannot be told from the best (`ties` in the table)."
+        );
+    }
+
+    #[test]
+    fn predictions_are_compared_with_the_measurements() {
+        let mut finding = finding(Conclusion::Faster, Basis::Verified, 0.02, Some([0.01, 0.03]));
+        finding.points[0].predicted_ms = Some(Estimate {
+            value: 40.0,
+            interval: None,
+        });
+        let said = super::conclusion(&finding).join(" ");
+        assert!(said.contains("Replay was off by −20.0 %."), "{said}");
+        assert!(
+            said.contains("trust the order of the settings, not the times"),
+            "{said}"
+        );
+        finding.points[0].predicted_ms = Some(Estimate {
+            value: 49.0,
+            interval: None,
+        });
+        let said = super::conclusion(&finding).join(" ");
+        assert!(said.ends_with("Replay was off by −2.0 %."), "{said}");
+    }
+
+    #[test]
+    fn changes_have_their_interval_in_tables() {
+        let of = |interval| {
+            change(Some(Estimate {
+                value: -0.02,
+                interval,
+            }))
+        };
+        assert_eq!(of(None), "−2.0 %");
+        assert_eq!(of(Some([-0.045, 0.006])), "−2.0 % (−4.5 to +0.6)");
+        assert_eq!(change(None), "–");
+    }
+}

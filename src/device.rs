@@ -1,0 +1,151 @@
+//! Work on a device, as the runtime sees it: streams, and marks that say how far a stream has come.
+//!
+//! The owner of a device makes marks and answers for them ([`Marks`]). Holders of a mark need not
+//! know what kind of device it is.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+
+use crate::error::GpuError;
+
+/// A queue of work on the device, a `CUstream`; 0 is the legacy default stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stream(pub(crate) u64);
+
+impl Stream {
+    /// The `CUstream`.
+    pub fn raw(self) -> u64 {
+        self.0
+    }
+}
+
+/// A point in a stream, a `CUevent`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Event(pub(crate) u64);
+
+/// A device that makes marks.
+pub(crate) trait Marks: Send + Sync {
+    /// Whether the stream has reached the event.
+    ///
+    /// # Errors
+    /// The device has failed.
+    fn has_come(&self, event: Event) -> Result<bool, GpuError>;
+
+    /// Sleeps until the stream has reached the event.
+    ///
+    /// # Errors
+    /// The device has failed.
+    fn wait(&self, event: Event) -> Result<(), GpuError>;
+
+    /// Later work on `stream` waits for the mark.
+    ///
+    /// # Errors
+    /// The device has failed, or there is no such stream.
+    fn precede(&self, mark: &Mark, stream: Stream) -> Result<(), GpuError>;
+
+    /// Takes back the event of a mark that was dropped.
+    fn retire(&self, event: Event, is_timed: bool);
+}
+
+/// A recorded event. It goes back to its device when dropped.
+pub(crate) struct Mark {
+    pub(crate) event: Event,
+    device: Arc<dyn Marks>,
+    /// Whether the device can tell when the event was reached.
+    pub(crate) is_timed: bool,
+    /// The device's count of recordings before and after this one.
+    asked: u64,
+    made: u64,
+}
+
+impl Mark {
+    /// A mark that is about to be recorded: `asked` is the device's count of recordings.
+    pub(crate) fn new(device: Arc<dyn Marks>, event: Event, is_timed: bool, asked: u64) -> Self {
+        Self {
+            event,
+            device,
+            is_timed,
+            asked,
+            made: 0,
+        }
+    }
+
+    /// It was recorded, and `made` is the device's count since.
+    pub(crate) fn recorded(mut self, made: u64) -> Self {
+        self.made = made;
+        self
+    }
+
+    /// A number that no other recording on the device has.
+    pub(crate) fn number(&self) -> u64 {
+        self.made
+    }
+
+    /// Whether it was recorded before `other`; false if both were recorded at the same time by two
+    /// threads.
+    pub(crate) fn is_before(&self, other: &Self) -> bool {
+        self.made < other.asked
+    }
+
+    /// Whether the stream has reached it.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub(crate) fn has_come(&self) -> Result<bool, GpuError> {
+        self.device.has_come(self.event)
+    }
+
+    /// Sleeps until the stream has reached it.
+    ///
+    /// # Errors
+    /// The device has failed.
+    pub(crate) fn wait(&self) -> Result<(), GpuError> {
+        self.device.wait(self.event)
+    }
+
+    /// Later work on `stream`, of the same device, waits for it.
+    ///
+    /// # Errors
+    /// The device has failed, or there is no such stream.
+    pub(crate) fn precede(&self, stream: Stream) -> Result<(), GpuError> {
+        self.device.precede(self, stream)
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        self.device.retire(self.event, self.is_timed);
+    }
+}
+
+/// Stream and events of a tensor in device memory, as submitted.
+pub(crate) struct OnDevice {
+    /// The device's number in this process.
+    pub(crate) ordinal: u32,
+    /// The caller's stream.
+    pub(crate) stream: Stream,
+    /// The tensor's data is ready.
+    pub(crate) ready: Mark,
+    /// The caller gets its answer when the batch is launched, and has its stream wait for the
+    /// result.
+    pub(crate) is_early: bool,
+}
+
+/// Of each of the callers' streams, the mark that comes last; several where threads made them at
+/// once. (The order of submission does not tell: a mark is made before that.)
+pub(crate) fn latest<'a>(tensors: impl Iterator<Item = &'a OnDevice>) -> SmallVec<[&'a Mark; 2]> {
+    let mut last: SmallVec<[(Stream, &Mark); 2]> = SmallVec::new();
+    for on in tensors {
+        let (stream, mark) = (on.stream, &on.ready);
+        if last
+            .iter()
+            .any(|(known, later)| *known == stream && mark.is_before(later))
+        {
+            continue;
+        }
+        last.retain(|(known, earlier)| *known != stream || !earlier.is_before(mark));
+        last.push((stream, mark));
+    }
+    last.into_iter().map(|(_, mark)| mark).collect()
+}

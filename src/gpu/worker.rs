@@ -1,0 +1,53 @@
+//! Workers: threads that serve a device, each doing what it is given, one thing after another.
+
+use std::io;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+/// Something to be done.
+pub(crate) type Work = Box<dyn FnOnce() + Send>;
+
+/// See the module. Dropped, it first does all that it was given.
+pub(crate) trait Worker: Send {
+    fn put(&self, work: Work);
+}
+
+/// A thread of this process.
+pub(crate) struct Thread {
+    /// `None` once it is dropped.
+    work: Option<Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Thread {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// The system has no thread left.
+    pub(crate) fn start(name: &str) -> io::Result<Self> {
+        let (work, incoming) = channel::<Work>();
+        let live = move || incoming.into_iter().for_each(|work| work());
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(live)?;
+        Ok(Self {
+            work: Some(work),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Worker for Thread {
+    fn put(&self, work: Work) {
+        if let Some(sender) = &self.work {
+            let _ = sender.send(work); // the thread takes all that comes until the drop
+        }
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        self.work = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it has no result
+        }
+    }
+}
