@@ -9,6 +9,7 @@ use crate::tensor::{Device, Dtype, Element};
 /// Memory that the runtime may own while a tensor is in flight: `Vec<T>` or `Box<[T]>` of an
 /// [`Element`] type.
 ///
+/// # Safety
 /// `address` must stay valid for `elements` values of type `Element` while the buffer is moved,
 /// until it is dropped or used otherwise.
 pub unsafe trait Buffer: Send + 'static {

@@ -22,7 +22,7 @@ use harness::run::{self, Plan};
 use harness::serve::serve;
 use harness::truth::{Surface, Truth, label, surfaces};
 use harness::tuners::{self, Tuner};
-use harness::{drift, table};
+use harness::{attacks, drift, table};
 use options::Options;
 
 type Failure = Box<dyn std::error::Error>;
@@ -43,6 +43,9 @@ fn main() -> Result<(), Failure> {
     print!("{}", environment::text());
     if let Some(factor) = options.drift {
         return drift_table(&options, factor);
+    }
+    if options.attacks {
+        return attacks_table(&options);
     }
     let tuners = chosen_tuners(&options.tuners)?;
     let mut outcomes = Vec::new();
@@ -117,6 +120,18 @@ fn chosen_tuners(names: &[String]) -> Result<Vec<Arc<dyn Tuner>>, Failure> {
         })
     };
     names.iter().map(find).collect()
+}
+
+fn attacks_table(options: &Options) -> Result<(), Failure> {
+    println!("{}", attacks::HEADER);
+    for process in &attacks::PROCESSES {
+        let runs = run::parallel(options.seeds as usize, options.jobs, |index| {
+            process.run(options.first_seed + index as u64)
+        });
+        let runs: Vec<attacks::Run> = runs.into_iter().collect::<Result<_, _>>()?;
+        println!("{}", attacks::row(process.name, &runs));
+    }
+    Ok(())
 }
 
 fn drift_table(options: &Options, factor: f64) -> Result<(), Failure> {

@@ -42,6 +42,9 @@ pub(crate) struct Options {
     /// Instead of the table: the network gets this many times as slow after the tuner is done.
     #[arg(long)]
     pub(crate) drift: Option<f64>,
+    /// Instead of the table: step-time processes on which a guard can go wrong, `--seeds` runs of each (see attacks.rs).
+    #[arg(long)]
+    pub(crate) attacks: bool,
     /// Instead of the table: drive jobs by JSON lines on stdin and stdout (see serve.rs).
     #[arg(long)]
     pub(crate) serve: bool,

@@ -1,5 +1,6 @@
 //! The harness's parts; `main.rs` puts them to work, and `tests/tuning/main.rs` runs their unit tests.
 
+pub(crate) mod attacks;
 pub(crate) mod drift;
 pub(crate) mod job;
 pub(crate) mod outcome;

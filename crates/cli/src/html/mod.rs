@@ -113,6 +113,32 @@ pub(crate) fn folded(summary: &str, body: &Markup) -> Markup {
     }
 }
 
+/// A page without ECharts and its licences, for tests of what else it holds.
+#[cfg(test)]
+pub(crate) fn own_part(page: &str) -> String {
+    let cut = |page: &str, from: &str, to: &str| {
+        let (before, rest) = page.split_once(from).expect("the part begins");
+        let (_, after) = rest.split_once(to).expect("the part ends");
+        format!("{before}{after}")
+    };
+    let page = cut(page, "<script id=\"echarts\">", "</script>");
+    cut(&page, "<details id=\"licences\">", "</details>")
+}
+
+/// Where a browser would have to guess. The text of scripts is not markup.
+#[cfg(test)]
+pub(crate) fn errors(page: &str) -> Vec<String> {
+    let mut emitter = html5gum::emitters::default::DefaultEmitter::<()>::default();
+    emitter.naively_switch_states(true);
+    let tokens = html5gum::Tokenizer::new_with_emitter(page, emitter);
+    tokens
+        .filter_map(|token| match token {
+            Ok(html5gum::Token::Error(error)) => Some(format!("{error:?}")),
+            _ => None,
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,30 +180,4 @@ mod tests {
             "<section id=\"a\" aria-labelledby=\"a-heading\"><h2 id=\"a-heading\">A</h2><p>x</p></section>"
         ));
     }
-}
-
-/// A page without ECharts and its licences, for tests of what else it holds.
-#[cfg(test)]
-pub(crate) fn own_part(page: &str) -> String {
-    let cut = |page: &str, from: &str, to: &str| {
-        let (before, rest) = page.split_once(from).expect("the part begins");
-        let (_, after) = rest.split_once(to).expect("the part ends");
-        format!("{before}{after}")
-    };
-    let page = cut(page, "<script id=\"echarts\">", "</script>");
-    cut(&page, "<details id=\"licences\">", "</details>")
-}
-
-/// Where a browser would have to guess. The text of scripts is not markup.
-#[cfg(test)]
-pub(crate) fn errors(page: &str) -> Vec<String> {
-    let mut emitter = html5gum::emitters::default::DefaultEmitter::<()>::default();
-    emitter.naively_switch_states(true);
-    let tokens = html5gum::Tokenizer::new_with_emitter(page, emitter);
-    tokens
-        .filter_map(|token| match token {
-            Ok(html5gum::Token::Error(error)) => Some(format!("{error:?}")),
-            _ => None,
-        })
-        .collect()
 }
