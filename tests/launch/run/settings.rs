@@ -133,7 +133,7 @@ fn a_misspelt_variable_is_warned_of_once_by_rank_0() {
         let told: Vec<&str> = outcome
             .stderr
             .lines()
-            .filter(|line| line.contains("no setting"))
+            .filter(|line| line.contains("is not a setting"))
             .collect();
         assert_eq!(told.len(), 1, "{line:?}: {}", outcome.stderr);
         let warning = "[0]: HOROVOD_CYCEL_TIME is not a setting of Ronde and has no effect; \
