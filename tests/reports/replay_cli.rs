@@ -66,7 +66,7 @@ fn fusing_four_messages_saves_three_latencies() {
     ];
     let text = unwrapped(&stdout(&replay(folder.path(), &arguments)));
     for part in [
-        "4 tensors of 3.81 MiB a step, 2 ranks, taken to be on 1 host",
+        "4 tensors of 3.81 MiB a step, 2 ranks, hosts unknown (predicted as on 1 host)",
         "step 20.0 ms with fusion 0 MiB, cycle 1 ms",
         "20.0+",
         "HOROVOD_FUSION_THRESHOLD=67108864 HOROVOD_CYCLE_TIME=1",
@@ -306,7 +306,7 @@ fn timelines_of_every_format() {
     let arguments = [path.to_str().unwrap(), "--fusion-mb", "0,64"];
     let text = unwrapped(&stdout(&replay(folder.path(), &arguments)));
     assert!(
-        text.contains("of 82.2 MiB a step, 4 ranks, taken to be on 4 hosts")
+        text.contains("of 82.2 MiB a step, 4 ranks, hosts unknown (predicted as on 4 hosts)")
             && text.contains("Predicted step"),
         "{text}"
     );
