@@ -1,4 +1,5 @@
-//! Charts as data: axes, series and marks. [`page`] shows them in HTML with Apache ECharts, [`picture`] draws PNG and SVG.
+//! Charts as data: axes, series and marks. [`page`] renders them in HTML with Apache ECharts,
+//! [`picture`] renders them as PNG and SVG.
 //!
 //! ```text
 //! let chart = Chart {
@@ -19,35 +20,36 @@ use serde::Serialize;
 /// A chart with two axes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Chart {
-    /// Unique on the page; letters, digits and dashes.
+    /// Identifier, unique on the page: letters, digits and dashes.
     #[serde(skip)]
     pub(crate) id: String,
-    /// A few words.
+    /// Title of a few words.
     #[serde(skip)]
     pub(crate) title: String,
-    /// A sentence or two; what the chart shows, for screen readers and below the title of a picture.
+    /// One or two sentences that describe the chart, for screen readers and below the title of a
+    /// picture.
     #[serde(skip)]
     pub(crate) description: String,
-    /// Height in pixels of a page.
+    /// Height in CSS pixels on a page.
     #[serde(skip)]
     pub(crate) height_px: u32,
-    /// From left to right.
+    /// Horizontal axis, from left to right.
     pub(crate) x: Axis,
-    /// From bottom to top.
+    /// Vertical axis, from bottom to top.
     pub(crate) y: Axis,
-    /// Drawn in this order. [`Data::Columns`] are stacked on the columns before them.
+    /// Series in drawing order. [`Data::Columns`] are stacked on the columns of earlier series.
     pub(crate) series: Vec<Series>,
-    /// Lines across the plot.
+    /// Reference lines across the plot.
     pub(crate) rules: Vec<Rule>,
-    /// Colour scale of the boxes: position from 0 to 1 and its label.
+    /// Legend of the colour scale of the boxes.
     #[serde(skip)]
     pub(crate) scale: Option<scale::Key>,
-    /// Whether the page offers zoom along x.
+    /// Whether the page offers zoom along the x axis.
     pub(crate) zoom: bool,
 }
 
 impl Chart {
-    /// A chart without series.
+    /// Returns a chart without series.
     pub(crate) fn new(id: impl Into<String>, title: impl Into<String>) -> Self {
         Chart {
             id: id.into(),
@@ -64,40 +66,40 @@ impl Chart {
     }
 }
 
-/// An axis from its least to its greatest value.
+/// Axis with its label, unit and range.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Axis {
-    /// Quantity, without unit.
+    /// Name of the quantity, without its unit.
     pub(crate) label: String,
-    /// How values are written.
+    /// Format of the values.
     pub(crate) unit: Unit,
-    /// Whether equal distances are equal ratios.
+    /// Whether the scale is logarithmic.
     pub(crate) log: bool,
-    /// Least value shown.
+    /// Smallest value shown.
     pub(crate) from: f64,
-    /// Greatest value shown.
+    /// Largest value shown.
     pub(crate) to: f64,
-    /// Labelled values; if empty, the renderer chooses round ones.
+    /// Labelled values; if empty, the renderer chooses round values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) ticks: Vec<(f64, String)>,
 }
 
-/// How the values of an axis are written.
+/// Format of the values of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Unit {
-    /// A number; the label names the unit, if there is one.
+    /// Plain number; the label names the unit, if any.
     Plain,
-    /// Whole numbers.
+    /// Whole number.
     Count,
     /// Milliseconds.
     Ms,
-    /// A size, in powers of 1,024.
+    /// Number of bytes, shown in powers of 1,024.
     Bytes,
 }
 
 impl Axis {
-    /// Equal distances for equal differences. A range that is empty or not finite becomes one that can be drawn.
+    /// Returns a linear axis. An empty or non-finite range is replaced by one that can be drawn.
     pub(crate) fn linear(label: &str, unit: Unit, from: f64, to: f64) -> Self {
         let from = if from.abs() < FAR { from } else { 0.0 };
         let to = if to.abs() < FAR && to > from {
@@ -115,7 +117,7 @@ impl Axis {
         }
     }
 
-    /// Equal distances for equal ratios, above zero.
+    /// Returns a logarithmic axis; the range must be above zero, or it is replaced.
     pub(crate) fn log(label: &str, unit: Unit, from: f64, to: f64) -> Self {
         let from = if (1e-100..FAR).contains(&from) { from } else { 1.0 };
         let to = if to < FAR && to > from { to } else { from * 10.0 };
@@ -125,7 +127,7 @@ impl Axis {
         }
     }
 
-    /// One place for each name, at 0, 1, 2, …
+    /// Returns an axis of categories: the names stand at 0, 1, 2, …
     pub(crate) fn places(label: &str, names: impl IntoIterator<Item = String>) -> Self {
         let ticks: Vec<(f64, String)> = names
             .into_iter()
@@ -139,17 +141,17 @@ impl Axis {
     }
 }
 
-/// Values beyond this cannot be drawn.
+/// Values of at least this magnitude cannot be drawn.
 pub(crate) const FAR: f64 = 1e100;
 
-/// A named set of marks in one colour.
+/// Named set of marks in one colour.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Series {
-    /// Its name in the legend; empty if it has no entry there.
+    /// Name in the legend; empty if the series has no entry there.
     pub(crate) name: String,
-    /// A variable of `html/page.css`.
+    /// Colour: a variable of `html/page.css`.
     pub(crate) colour: &'static str,
-    /// Lines over the colour, an SVG path in a tile of 8 by 8 pixels; may be empty.
+    /// Pattern over the colour: an SVG path in a tile of 8 by 8 pixels; may be empty.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub(crate) hatch: &'static str,
     #[serde(flatten)]
@@ -157,7 +159,7 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Without pattern.
+    /// Returns a series without a pattern.
     pub(crate) fn new(name: impl Into<String>, colour: &'static str, data: Data) -> Self {
         Series {
             name: name.into(),
@@ -168,21 +170,21 @@ impl Series {
     }
 }
 
-/// The marks of a series.
+/// Marks of a series.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
 pub(crate) enum Data {
-    /// A line with the band around it: x, y, lower and upper edge of the band.
+    /// Line with a band around it: x, y, lower and upper edge of the band.
     Line { points: Vec<[f64; 4]>, dashed: bool },
     /// Points with error bars.
     Points { shape: Shape, points: Vec<Point> },
     /// Rectangles.
     Boxes { boxes: Vec<Rect> },
-    /// Upright columns.
+    /// Vertical columns.
     Columns { columns: Vec<Column> },
 }
 
-/// Shapes tell series apart where colours do not.
+/// Symbol of a point; it distinguishes series where colours do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Shape {
@@ -190,7 +192,7 @@ pub(crate) enum Shape {
     Square,
     Triangle,
     Diamond,
-    /// A diamond without filling.
+    /// Diamond without filling.
     Hollow,
     Star,
 }
@@ -204,15 +206,15 @@ pub(crate) struct Point {
     pub(crate) low: f64,
     /// Upper end of the error bar.
     pub(crate) high: f64,
-    /// Shown on hover.
+    /// Text shown on hover.
     pub(crate) text: String,
-    /// Shown beside it; may be empty.
+    /// Text shown beside the point; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) label: String,
 }
 
 impl Point {
-    /// Without error bar and label.
+    /// Returns a point without error bar and label.
     pub(crate) fn new(x: f64, y: f64, text: impl Into<String>) -> Self {
         Point {
             x,
@@ -235,9 +237,9 @@ pub(crate) struct Rect {
     /// `#rrggbb` or `#rrggbbaa`; if empty, the colour of the series.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) colour: String,
-    /// Shown on hover.
+    /// Text shown on hover.
     pub(crate) text: String,
-    /// Written inside, where there is room; may be empty.
+    /// Text inside the rectangle, if it fits; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) label: String,
 }
@@ -247,28 +249,29 @@ pub(crate) struct Rect {
 pub(crate) struct Column {
     /// Left and right edge.
     pub(crate) x: [f64; 2],
-    /// Its own height, without those below it.
+    /// Height of this column alone, without the columns below it.
     pub(crate) height: f64,
-    /// Shown on hover, before the name of the series and the height.
+    /// Text shown on hover, before the name of the series and the height.
     pub(crate) text: String,
-    /// Drawn pale: not part of the summaries.
+    /// Whether the column is drawn pale, because the summaries do not include it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) pale: bool,
 }
 
-/// A dashed line across the plot.
+/// Dashed reference line across the plot.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Rule {
-    /// Whether it stands at an x value, upright.
+    /// Whether the line is vertical, at an x value.
     pub(crate) upright: bool,
-    /// The value.
+    /// Value on the x or y axis.
     pub(crate) at: f64,
-    /// What stands beside it.
+    /// Text beside the line.
     pub(crate) name: String,
 }
 
-/// Upper end of an axis on which outliers do not compress the rest: the maximum, or 1.5 times the 90th percentile if the
-/// maximum is more than three times that. Callers mark what lies above it.
+/// Returns the upper end of an axis such that outliers do not compress the other values: 1.05 times
+/// the maximum, or 1.5 times the 90th percentile if the maximum is more than three times that
+/// percentile. Callers mark the values above it.
 pub(crate) fn robust_top(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite() && *v < FAR).collect();
     values.sort_by(f64::total_cmp);

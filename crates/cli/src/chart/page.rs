@@ -1,4 +1,5 @@
-//! A chart inside a page: an element that `html/charts.js` fills with Apache ECharts, and its data.
+//! HTML of a chart: an element with the chart's data as JSON, which `html/charts.js` draws with
+//! Apache ECharts.
 
 use maud::{Markup, PreEscaped, Render, html};
 use serde::Serialize;
@@ -16,7 +17,7 @@ impl Render for Chart {
     }
 }
 
-/// A swatch for each label of the colour scale.
+/// Renders the legend of a colour scale: a swatch for each label.
 fn key(Key { label, ticks }: &Key) -> Markup {
     html! {
         p.note.key {
@@ -29,7 +30,7 @@ fn key(Key { label, ticks }: &Key) -> Markup {
     }
 }
 
-/// The element for a chart with this data.
+/// Renders the element of a chart with its data.
 pub(crate) fn frame(
     id: &str,
     title: &str,

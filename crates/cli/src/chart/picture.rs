@@ -1,6 +1,8 @@
-//! Charts as SVG and PNG files, drawn by plotters; resvg makes the PNG of the SVG, so that both show the same.
+//! Charts as SVG and PNG files: plotters draws the SVG, and resvg converts it to PNG, so that both
+//! show the same picture.
 //!
-//! Letters of a PNG come from a font in the binary (`assets/fonts/`): a bare server has none.
+//! The text of a PNG uses a font in the binary (`assets/fonts/`), because a server may have no
+//! fonts.
 
 use maud::{PreEscaped, html};
 use plotters::coord::Shift;
@@ -15,42 +17,44 @@ use super::{Axis, Chart, Data, Point, Rect, Rule, Series, Shape, Unit};
 use crate::html::number;
 use crate::html::text::{Foreign, shortened, visible};
 
-/// Why there is no picture.
+/// Error of drawing a picture.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PictureError {
-    /// The plot library could not draw.
+    /// The plot library failed.
     #[error("cannot draw the chart \"{title}\": {reason}")]
     Draw {
-        /// The chart's title.
+        /// Title of the chart.
         title: String,
-        /// From the library.
+        /// Error text of the library.
         reason: String,
     },
-    /// The SVG could not be made a PNG.
+    /// The SVG could not be converted to PNG.
     #[error("cannot make a PNG of the chart \"{title}\": {reason}; its SVG may still be written")]
     Png {
-        /// The picture's title.
+        /// Title of the picture.
         title: String,
-        /// From the library.
+        /// Error text of the library.
         reason: String,
     },
 }
 
-/// Pixels across. The SVG says half of it, so that plotters' whole pixels are half a pixel of a screen.
+/// Width in plotters' pixels. The SVG states half of it, so that the whole pixels to which plotters
+/// rounds are half pixels on the screen.
 const WIDTH: u32 = 1520;
 const MARGIN: i32 = 28;
 const FONT: &str = "Liberation Sans, Arial, Helvetica, sans-serif";
 const TITLE: i32 = 40;
 const TEXT: i32 = 29;
 const LINE: i32 = 36;
-/// Width of a character of [`TEXT`], about.
+/// Approximate width of a character of size [`TEXT`].
 const CHARACTER: f64 = 12.6;
 
 const INK: RGBColor = RGBColor(0x1a, 0x1f, 0x24);
 const SOFT: RGBColor = RGBColor(0x55, 0x60, 0x6b);
 const GRID: RGBColor = RGBColor(0xd5, 0xdb, 0xe1);
 
-/// The colours of `html/page.css` on white.
+/// Returns the colour of a hexadecimal value, or of a variable of `html/page.css` in the light
+/// scheme.
 fn rgb(colour: &str) -> RGBAColor {
     if let Some(digits) = colour.strip_prefix('#') {
         let part = |at: usize| {
@@ -79,7 +83,7 @@ fn rgb(colour: &str) -> RGBAColor {
     RGBAColor(red, green, blue, 1.0)
 }
 
-/// The charts, one below the other, as an SVG with this title.
+/// Renders the charts, one below the other, as an SVG with this title.
 ///
 /// # Errors
 /// [`PictureError::Draw`] if the plot library fails.
@@ -98,7 +102,7 @@ pub(crate) fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError
         top += height;
     }
     drop(root);
-    // The root element is replaced: it has a title and half the size.
+    // Replace the root element: the new one has a title and half the size.
     let inside = text.find('>').map_or("", |end| &text[end + 1..]);
     let inside = inside.trim().strip_suffix("</svg>").unwrap_or(inside);
     let picture = html! {
@@ -112,7 +116,7 @@ pub(crate) fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError
     Ok(picture.into_string() + "\n")
 }
 
-/// The same picture as a PNG.
+/// Renders the charts, one below the other, as a PNG with this title.
 ///
 /// # Errors
 /// [`PictureError`] if the plot library fails or the image cannot be made.
@@ -138,7 +142,8 @@ pub(crate) fn png(title: &str, charts: &[&Chart]) -> Result<Vec<u8>, PictureErro
     pixels.encode_png().map_err(|error| failed(error.to_string()))
 }
 
-/// The font in the binary under every name; the fonts of the machine are not used, so that a PNG is the same everywhere.
+/// Font database with the font in the binary as the only sans-serif font. Fonts of the machine are
+/// not used, so that a PNG is the same everywhere.
 static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
     let mut fonts = usvg::fontdb::Database::new();
     fonts.load_font_data(include_bytes!("../../assets/fonts/RondeFigures-Regular.ttf").to_vec());
@@ -152,7 +157,8 @@ static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
 });
 
 impl Axis {
-    /// The place of a value on an axis of equal distances.
+    /// Position of a value on the axis in linear coordinates: its logarithm if the axis is
+    /// logarithmic.
     fn place(&self, value: f64) -> f64 {
         let value = value.clamp(self.from, self.to);
         if self.log { value.log10() } else { value }
@@ -190,7 +196,7 @@ impl Axis {
     }
 }
 
-/// An axis as plotters takes it: places, and those with a name.
+/// Axis in the form that plotters requires: linear coordinates, and the labelled positions.
 struct Places {
     from: f64,
     to: f64,
@@ -246,7 +252,7 @@ fn font<'a>(size: i32, colour: &'a impl Color) -> TextStyle<'a> {
     (FONT, size).into_text_style(&(1000, 1000)).color(colour)
 }
 
-/// The text in lines of so many characters at most.
+/// Breaks the text into lines of at most `most` characters.
 fn wrapped(text: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in visible(text).split_whitespace() {
@@ -274,7 +280,7 @@ impl Chart {
             .collect()
     }
 
-    /// Symbols and names, in rows.
+    /// Entries of the legend in rows: series, name and width in pixels.
     fn legend(&self) -> Vec<Vec<(&Series, String, i32)>> {
         let room = WIDTH as i32 - 2 * MARGIN - 100;
         let mut rows: Vec<Vec<(&Series, String, i32)>> = Vec::new();
@@ -394,7 +400,7 @@ impl Chart {
             Data::Boxes { boxes } => boxes
                 .iter()
                 .try_for_each(|rect| self.draw_box(plane, rect, colour)),
-            // Stacks are only in pages.
+            // Columns are not stacked here: only pages have stacks.
             Data::Columns { columns } => columns.iter().try_for_each(|column| {
                 let corners = [self.at(column.x[0], 0.0), self.at(column.x[1], column.height)];
                 plane.draw(&Rectangle::new(corners, colour.filled()))
@@ -403,7 +409,7 @@ impl Chart {
     }
 
     fn draw_points(&self, plane: &Plane, shape: Shape, points: &[Point], colour: RGBAColor) -> PlaneDrawn {
-        /// More points than these have neither error bars nor large symbols.
+        /// Above this number of points, error bars are left out and symbols are small.
         const CROWD: usize = 250;
         let points: Vec<&Point> = points
             .iter()
@@ -477,7 +483,7 @@ impl Chart {
 type Plane<'a> = DrawingArea<SVGBackend<'a>, Cartesian2d<Places, Places>>;
 type PlaneDrawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
-/// The corners of a symbol around 0, 0.
+/// Corners of a symbol around the origin.
 fn symbol(shape: Shape, size: i32) -> Vec<(i32, i32)> {
     let corners = |count: u32, turn: f64, far: &dyn Fn(u32) -> f64| {
         (0..count)
@@ -502,7 +508,7 @@ fn symbol(shape: Shape, size: i32) -> Vec<(i32, i32)> {
 }
 
 fn closed(corners: &[(i32, i32)]) -> Vec<(i32, i32)> {
-    // One edge more, so that the last corner is as sharp as the others.
+    // Repeat the first edge, so that the last corner is as sharp as the others.
     corners.iter().chain(corners.iter().take(2)).copied().collect()
 }
 
@@ -529,7 +535,7 @@ fn draw_symbol(area: &Area, series: &Series, at: (i32, i32)) -> Drawn {
     drawn.map_err(|error| error.to_string())
 }
 
-/// The colour scale with its labels, its meaning above.
+/// Draws the colour scale with its label above and its ticks below.
 fn draw_key(area: &Area, key: &Key) -> Drawn {
     const STEPS: i32 = 100;
     let left = MARGIN + 100;
@@ -540,7 +546,8 @@ fn draw_key(area: &Area, key: &Key) -> Drawn {
         for step in 0..STEPS {
             let share = f64::from(step) / f64::from(STEPS);
             let colour = rgb(&scale::colour(share + 0.5 / f64::from(STEPS)));
-            // Up to the end, under the steps that follow: no seams.
+            // Extend each step to the end, below the steps that follow, so that no seams are
+            // visible.
             area.draw(&Rectangle::new([(x(share), 40), (x(1.0), 60)], colour.filled()))?;
         }
         let mut end = i32::MIN;
@@ -562,7 +569,8 @@ mod tests {
     use super::*;
     use crate::chart::scale::{Better, Shades};
 
-    /// A heat map of two by two cells, one without a value, with a mark and an evil title.
+    /// Heat map of two by two cells: one has no value, one has a mark, and the title contains
+    /// markup.
     fn heat_map() -> Chart {
         let shades = Shades::new([40.0, 44.0, 80.0], Better::Lower, 0.0);
         let rect = |(i, value): (usize, Option<f64>)| {
@@ -595,7 +603,7 @@ mod tests {
         }
     }
 
-    /// A line with a band, error bars and a rule on a logarithmic axis.
+    /// Line with a band, error bars and a reference line on a logarithmic axis.
     fn trail() -> Chart {
         let line = (1..=40).map(|i| [f64::from(i), 50.0, 45.0, 60.0]).collect();
         let points = (1..=40)

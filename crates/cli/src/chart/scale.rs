@@ -1,62 +1,67 @@
 //! Colour scale from the best to the worst value, for heat maps.
 //!
-//! The scale is viridis, bright for the best: even to the eye, in its order also in grey and with any colour blindness.
-//! It goes by ratios, as 5 % are 5 % on a fast network and on a slow one, and gives the first percents more room than
-//! the hundredth: a heat map should show which settings are good, not how bad the bad ones are.
+//! The scale is viridis, with the bright end for the best value. It is perceptually uniform, and
+//! its order is visible in greyscale and with any colour blindness. It is a scale of ratios,
+//! because a difference of 5 % means the same on a fast and on a slow network. The first percents
+//! get more room than the hundredth: a heat map should show which settings are good, not how bad
+//! the bad ones are.
 
 use plotters::style::colors::colormaps::ViridisRGB;
 use plotters::style::{RGBAColor, RGBColor};
 
 use crate::html::number;
 
-/// The scale as a legend shows it.
+/// Legend of a colour scale.
 #[derive(Clone, Debug)]
 pub(crate) struct Key {
-    /// What the colours mean.
+    /// Meaning of the colours.
     pub(crate) label: String,
-    /// Places on the scale, from 0 to 1, and their labels.
+    /// Positions on the scale, from 0 to 1, and their labels.
     pub(crate) ticks: Vec<(f64, String)>,
 }
 
-/// Which values are good.
+/// Direction in which values are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Better {
-    /// Low ones, such as step times.
+    /// Low values are better, such as step times.
     Lower,
-    /// High ones, such as scores.
+    /// High values are better, such as scores.
     Higher,
 }
 
-/// The colours of a set of values.
+/// Colour scale of a set of values.
 #[derive(Clone, Debug)]
 pub(crate) struct Shades {
     measure: Measure,
     better: Better,
-    /// Whether there are values beyond the end of the scale.
+    /// Whether some values are beyond the end of the scale.
     beyond: bool,
 }
 
-/// How far a value is from the best.
+/// Distance of a value from the best.
 #[derive(Clone, Copy, Debug)]
 enum Measure {
-    /// By its ratio to the best, up to the logarithm `most`.
+    /// Ratio to the best; `most` is the logarithm of the ratio at the end of the scale.
     Ratio { best: f64, most: f64 },
-    /// By its difference: some values are zero or below.
+    /// Difference from the best, because some values are zero or negative; `most` is half the
+    /// difference at the end of the scale.
     Difference { best: f64, most: f64 },
 }
 
-/// The scale is at least so long, or it would show noise as if it were a landscape.
+/// Smallest ratio at the end of the scale. A shorter scale would show noise as a difference.
 const LEAST: f64 = 1.1;
-/// For the same reason, where the noise is known, by so many times that (as a logarithm).
+/// Smallest logarithm of the ratio at the end of the scale, in standard deviations of the noise,
+/// where the noise is known.
 const NOISES: f64 = 8.0;
-/// And at most so long, or one very bad value would make all others look alike.
+/// Largest ratio at the end of the scale. On a longer scale, one very bad value would make all
+/// others look alike.
 const MOST: f64 = 3.0;
-/// Below 1: the beginning of the scale is stretched.
+/// Exponent of the position on the scale. Values below 1 stretch the beginning of the scale.
 const STRETCH: f64 = 0.6;
 
 impl Shades {
-    /// Of these values, of which some may not be finite; one measurement scatters by the share `noise`, 0 if that is
-    /// unknown.
+    /// Returns the scale of these values, some of which may not be finite. `noise` is the relative
+    /// standard deviation of one measurement, 0 if unknown.
     pub(crate) fn new(values: impl IntoIterator<Item = f64>, better: Better, noise: f64) -> Self {
         let values: Vec<f64> = values.into_iter().filter(|v| v.is_finite()).collect();
         let low = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -65,7 +70,7 @@ impl Shades {
             Better::Lower => (low, high),
             Better::Higher => (high, low),
         };
-        // Tiny ones have no ratio that could be told from infinity.
+        // The ratio of very small values can overflow to infinity.
         if low > 1e-300 && high / low < 1e300 {
             let ratio = high / low;
             let least = (NOISES * noise.max(0.0)).exp().clamp(LEAST, MOST);
@@ -78,7 +83,7 @@ impl Shades {
                 beyond: ratio > MOST,
             };
         }
-        // Halves, as the difference of two huge numbers is none.
+        // Halve first: the difference of two very large numbers can overflow.
         let most = (worst / 2.0 - best / 2.0).abs();
         Shades {
             measure: Measure::Difference {
@@ -90,7 +95,8 @@ impl Shades {
         }
     }
 
-    /// Where a value is on the scale: 0 is the best, 1 the end, where also lies what is no number.
+    /// Position of a value on the scale: 0 is the best, 1 the end. Values that are not finite are
+    /// at 1.
     pub(crate) fn at(&self, value: f64) -> f64 {
         if !value.is_finite() {
             return 1.0;
@@ -106,7 +112,7 @@ impl Shades {
         }
     }
 
-    /// The scale as a legend shows it.
+    /// Returns the legend of the scale.
     pub(crate) fn key(&self, label: String) -> Key {
         Key {
             label,
@@ -114,7 +120,7 @@ impl Shades {
         }
     }
 
-    /// Labels of the scale and their places on it; the first is the best.
+    /// Labels of the scale and their positions; the first is the best value.
     fn ticks(&self) -> Vec<(f64, String)> {
         match self.measure {
             Measure::Ratio { most, .. } => self.shares(most),
@@ -129,7 +135,7 @@ impl Shades {
         }
     }
 
-    /// Shares by which values are above (or below) the best.
+    /// Ticks at round percentages above (or below) the best value.
     fn shares(&self, most: f64) -> Vec<(f64, String)> {
         let (sign, shares): (&str, &[f64]) = match self.better {
             Better::Lower => ("+", &[0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0]),
@@ -158,14 +164,15 @@ impl Shades {
     }
 }
 
-/// The colour of a place on the scale, 0 the best and 1 the end, as `#rrggbb`.
+/// Colour at a position on the scale, 0 for the best and 1 for the end, as `#rrggbb`.
 pub(crate) fn colour(at: f64) -> String {
     let at = if at.is_nan() { 1.0 } else { at.clamp(0.0, 1.0) };
     let RGBColor(red, green, blue) = ViridisRGB::get_color(1.0 - at);
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Black or white, whichever is easier to read on this colour (WCAG 2.2, relative luminance) over white.
+/// Black or white, whichever is more readable on this colour over a white background (relative
+/// luminance of WCAG 2.2).
 pub(super) fn readable_on(RGBAColor(red, green, blue, alpha): RGBAColor) -> RGBColor {
     let linear = |part: u8| match (f64::from(part) * alpha + 255.0 * (1.0 - alpha)) / 255.0 {
         part if part <= 0.04045 => part / 12.92,
@@ -187,18 +194,18 @@ pub(super) fn round_values(from: f64, to: f64, most: usize) -> impl Iterator<Ite
         .find(|m| m * power >= rough * 0.999)
         .unwrap_or(10.0)
         * power;
-    // Counted rather than added up, so that a step lost to rounding cannot loop for ever.
+    // Multiply instead of adding up, so that a step lost to rounding cannot cause an endless loop.
     let first = (from / step - 1e-9).ceil();
     (0..=2 * most)
         .map(move |i| (first + i as f64) * step)
         .take_while(move |value| *value <= to + step * 1e-6)
 }
 
-/// A value as an axis names it: 0.5, 1, 2.5, 128, 1e−5.
+/// Formats a value for an axis: 0.5, 1, 2.5, 128, 1e−5.
 pub(crate) fn tick(value: f64) -> String {
     match value.abs() {
         v if v != 0.0 && v.is_finite() && !(1e-3..1e6).contains(&v) => {
-            // Rounded before it is written, so that no zeros trail.
+            // Round first, so that no trailing zeros are written.
             let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
             format!("{rounded:e}").replace('-', "−")
         }
@@ -222,7 +229,7 @@ mod tests {
             (shades.at(40.0), shades.at(80.0), shades.at(400.0)),
             (0.0, 1.0, 1.0)
         );
-        // √2 is half way to 2, and the first half is stretched.
+        // √2 is half of the way to 2 on a logarithmic scale, and the first half is stretched.
         assert!((shades.at(40.0 * 2f64.sqrt()) - 0.5f64.powf(0.6)).abs() < 1e-12);
         assert_eq!(
             names(&shades),
@@ -249,7 +256,8 @@ mod tests {
         let bad = Shades::new([40.0, 42.0, 4000.0], Better::Lower, 0.0);
         assert!(bad.at(4000.0) == 1.0 && bad.at(42.0) > 0.04);
         assert_eq!(names(&bad).last().unwrap(), "≥ +200 %");
-        // 10 % more is all there is, and no more than one value scatters by: (ln 1.1 / 0.8)^0.6 of a scale up to e^0.8.
+        // The largest ratio is 1.1. With a noise of 0.1 the scale ends at e^0.8, so that 44 is at
+        // (ln 1.1 / 0.8)^0.6.
         let at = |noise| Shades::new([40.0, 44.0], Better::Lower, noise).at(44.0);
         assert_eq!((at(0.0), at(f64::NAN)), (1.0, 1.0));
         assert!((at(0.1) - 0.279).abs() < 1e-3, "{}", at(0.1));

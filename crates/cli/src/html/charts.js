@@ -1,9 +1,10 @@
-// Fills every .chart of the page from its data, with Apache ECharts: axes, series, legend, zoom, colours of the page.
+// Draws every .chart of the page from its JSON data with Apache ECharts: axes, series, legend, zoom
+// and the colours of the page.
 (() => {
   const root = document.documentElement;
   const charts = [];
 
-  // Numbers as in number.rs.
+  // Format numbers as number.rs does.
   const fixed = (value, places) => {
     const [whole, part] = Math.abs(value).toFixed(places).split('.');
     const text = whole.replace(/\B(?=(\d{3})+$)/g, ',') + (part ? '.' + part : '');
@@ -44,7 +45,7 @@
     return { read, paper: read('--paper'), panel: read('--panel'), ink: read('--ink'), soft: read('--soft'), line: read('--line') };
   }
 
-  // The colour of a series, with its pattern.
+  // Fill of a series: its colour with its pattern.
   function filling(paint, series) {
     const colour = paint.read(series.colour);
     if (!series.hatch) return colour;
@@ -64,7 +65,7 @@
     return [1, 2, 5, 10].map((m) => m * power).find((s) => s >= step * 0.999);
   };
 
-  // 1, 2, 5, 10, … or powers of two, at most about `most`.
+  // Ticks of a logarithmic axis: 1, 2, 5, 10, … or powers of two, about `most` of them.
   function logTicks(from, to, unit, most) {
     const base = unit === 'bytes' || unit === 'count' ? 2 : 10;
     const log = (v) => Math.log(v) / Math.log(base);
@@ -123,14 +124,14 @@
 
   const custom = (series) => ({ type: 'custom', clip: true, animation: false, encode: { x: [0, 1], y: [2, 3] }, ...series });
 
-  // Rectangles: [x0, x1, y0, y1] with a colour, a label inside and the text on hover.
+  // Rectangles [x0, x1, y0, y1] with a colour, a label inside and a text on hover.
   function boxes(paint, fill, items, edge) {
     return custom({
       data: items.map((item) => ({ value: [...item.x, ...item.y], text: item.text })),
       renderItem: (params, api) => {
         const item = items[params.dataIndex];
         const [a, b] = [api.coord([api.value(0), api.value(2)]), api.coord([api.value(1), api.value(3)])];
-        // Whole pixels, so that neighbours meet without a seam.
+        // Round to whole pixels, so that no seam is visible between neighbours.
         const [left, right] = [Math.round(Math.min(a[0], b[0])), Math.round(Math.max(a[0], b[0]))];
         const [top, bottom] = [Math.round(Math.min(a[1], b[1])), Math.round(Math.max(a[1], b[1]))];
         const raw = { x: left, y: top, width: Math.max(right - left, 1), height: bottom - top };
@@ -154,7 +155,7 @@
     });
   }
 
-  // Black or white, whichever is easier to read on this colour.
+  // Black or white, whichever is more readable on this colour.
   function ink(colour) {
     const part = (at) => { const v = parseInt(colour.slice(at, at + 2), 16) / 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; };
     return 0.2126 * part(1) + 0.7152 * part(3) + 0.0722 * part(5) > 0.18 ? '#10151a' : '#fafcfd';
@@ -239,7 +240,8 @@
     });
   }
 
-  // Lanes: rows of bars for every rank, of which only those in view and wider than others before them are drawn.
+  // Lanes: rows of bars for every rank. Only bars in view are drawn, without those that earlier
+  // bars of the row cover completely.
   function lanes(spec) {
     const rows = [];
     const ticks = [];
@@ -375,7 +377,7 @@
     return made;
   };
 
-  // Names that filter: a click hides the series, another shows it again.
+  // Legend: a click on a name hides the series, another click shows it again.
   function legend(each) {
     const { spec, hidden } = each;
     const named = spec.lanes ? [...spec.parts, { name: READY, tick: true }, ...(spec.lanes.some((lane) => lane.cycles_ms.length) ? [{ name: CYCLES, tick: true }] : [])] : spec.series;
@@ -475,7 +477,7 @@
     draw(each);
     paintSwatches(each);
     let width = plot.clientWidth;
-    // Also when a folded part of the page opens.
+    // The size also changes when a folded part of the page is opened.
     new ResizeObserver(() => {
       if (plot.clientWidth === width || !plot.clientWidth) return;
       width = plot.clientWidth;
@@ -492,7 +494,7 @@
   const dark = () => (root.dataset.theme ? root.dataset.theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches);
   toggle.hidden = false;
   toggle.addEventListener('click', () => { root.dataset.theme = dark() ? 'light' : 'dark'; redraw(); });
-  // Paper is light.
+  // Print in the light scheme.
   let before;
   addEventListener('beforeprint', () => { before = root.dataset.theme; root.dataset.theme = 'light'; redraw(); });
   addEventListener('afterprint', () => { if (before) root.dataset.theme = before; else delete root.dataset.theme; redraw(); });

@@ -1,8 +1,8 @@
-//! Pages that stand alone: one HTML file with its style, its pictures and its script inside, which asks no network for
-//! anything and forbids itself to.
+//! Self-contained HTML pages: one file includes its style, charts and scripts. A content security
+//! policy forbids it to load anything from the network.
 //!
-//! What comes from a file or a user goes through [`Foreign`](text::Foreign) into text and through
-//! [`embedded_json`](text::embedded_json) into scripts, never otherwise.
+//! Text from files and users is written through [`Foreign`](text::Foreign) into markup and through
+//! [`embedded_json`](text::embedded_json) into scripts, without exception.
 
 pub(crate) mod number;
 pub(crate) mod text;
@@ -13,27 +13,27 @@ use text::Foreign;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPTS: [&str; 2] = [include_str!("charts.js"), include_str!("page.js")];
-/// Apache ECharts, as scripts/build-charts builds it.
+/// Apache ECharts as built by scripts/build-charts.
 const ECHARTS: &str = include_str!("../../charts/echarts.js");
 /// Notice and licences of [`ECHARTS`].
 pub(crate) const ECHARTS_LICENCES: &str = include_str!("../../charts/LICENSES.txt");
 
-/// Nothing may be loaded, whatever a trace has smuggled in.
+/// Content security policy: the page may load nothing, whatever text a trace contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
 
-/// One page.
+/// One HTML page.
 pub(crate) struct Document<'a> {
-    /// Its title, in the window and at its top.
+    /// Title, for the window and the top of the page.
     pub(crate) title: &'a str,
-    /// Style besides the common one. Ours, not foreign.
+    /// Style in addition to the common style. It must not contain text from files or users.
     pub(crate) style: &'a str,
-    /// Everything below the title.
+    /// Content below the title.
     pub(crate) body: Markup,
 }
 
 impl Document<'_> {
-    /// The whole file.
+    /// Renders the complete file.
     pub(crate) fn render(&self) -> String {
         html! {
             (DOCTYPE)
@@ -68,7 +68,7 @@ impl Document<'_> {
     }
 }
 
-/// A section with its heading, to which `#id` leads.
+/// Section with a heading, the target of links to `#id`.
 pub(crate) fn section(id: &str, heading: &str, body: &Markup) -> Markup {
     html! {
         section id=(id) aria-labelledby={ (id) "-heading" } {
@@ -78,21 +78,22 @@ pub(crate) fn section(id: &str, heading: &str, body: &Markup) -> Markup {
     }
 }
 
-/// A table that scrolls sideways within itself where the page is too narrow.
+/// Table that scrolls horizontally within its own box if the page is too narrow.
 pub(crate) fn wide(label: &str, table: &Markup) -> Markup {
     html! {
         div.wide role="region" aria-label=(label) tabindex="0" { (table) }
     }
 }
 
-/// A small box in the series' filling; says nothing itself.
+/// Small box with the fill of a series, hidden from screen readers.
 pub(crate) fn swatch(class: &str) -> Markup {
     html! {
         svg.swatch width="18" height="12" aria-hidden="true" { rect class=(class) width="18" height="12" {} }
     }
 }
 
-/// A bar in a table's cell, `share` of the cell's width long. The number stands beside it.
+/// Bar in a table cell, with a length of `share` times the cell's width. The number stands beside
+/// it.
 pub(crate) fn cell_bar(share: f64, class: &str) -> Markup {
     let percent = if share.is_finite() {
         100.0 * share.clamp(0.0, 1.0)
@@ -106,14 +107,14 @@ pub(crate) fn cell_bar(share: f64, class: &str) -> Markup {
     }
 }
 
-/// What opens when asked to (and in print).
+/// Folded content, which opens on a click and for printing.
 pub(crate) fn folded(summary: &str, body: &Markup) -> Markup {
     html! {
         details { summary { (Foreign(summary)) } (body) }
     }
 }
 
-/// A page without ECharts and its licences, for tests of what else it holds.
+/// Returns a page without ECharts and its licences, so that tests check only the rest.
 #[cfg(test)]
 pub(crate) fn own_part(page: &str) -> String {
     let cut = |page: &str, from: &str, to: &str| {
@@ -125,7 +126,7 @@ pub(crate) fn own_part(page: &str) -> String {
     cut(&page, "<details id=\"licences\">", "</details>")
 }
 
-/// Where a browser would have to guess. The text of scripts is not markup.
+/// Parse errors of the page. The text of scripts is not parsed as markup.
 #[cfg(test)]
 pub(crate) fn errors(page: &str) -> Vec<String> {
     let mut emitter = html5gum::emitters::default::DefaultEmitter::<()>::default();

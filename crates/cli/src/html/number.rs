@@ -1,3 +1,3 @@
-//! Numbers for people, under the name that pages use.
+//! Number formats of the pages, re-exported under a short name.
 
 pub(crate) use ronde_job::units::*;

@@ -1,5 +1,5 @@
 'use strict';
-// What is folded is unfolded for the printer.
+// Opens folded sections for printing and closes them afterwards.
 (() => {
   let folded = [];
   addEventListener('beforeprint', () => {

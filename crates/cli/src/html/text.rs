@@ -1,21 +1,22 @@
-//! Foreign text made safe to show, and data made safe to embed.
+//! Escaping of text for HTML and of data for scripts.
 
 use maud::{Escaper, Render};
 use serde::Serialize;
 use std::fmt::Write;
 
-/// Text from a file or a user, as it can stand in a page: maud's escaping, and what HTML forbids or a browser would
-/// obey made visible (control characters as their pictures, marks that turn the writing direction as �).
+/// Text from a file or a user, escaped for HTML by maud. Characters that HTML forbids or that
+/// control the display are made visible: control characters become their symbols, and characters
+/// that change the writing direction become �.
 pub(crate) struct Foreign<'a>(pub(crate) &'a str);
 
 impl Render for Foreign<'_> {
     fn render_to(&self, buffer: &mut String) {
-        // Escaping a string cannot fail: the writer is a String.
+        // Escaping into a String cannot fail.
         let _ = write!(Escaper::new(buffer), "{}", visible(self.0));
     }
 }
 
-/// The text with nothing in it that is not seen.
+/// Replaces control characters by visible ones, as [`Foreign`] does.
 pub(crate) fn visible(text: &str) -> String {
     text.chars().map(visible_char).collect()
 }
@@ -32,7 +33,8 @@ fn visible_char(c: char) -> char {
     }
 }
 
-/// At most `most` characters: the middle gives way, since names differ at their ends.
+/// Shortens the text to at most `most` characters by cutting its middle, since names differ at
+/// their ends.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {
@@ -47,9 +49,11 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
     short
 }
 
-/// JSON that can stand inside a `<script>` element: no character of it can end the element or begin a comment.
+/// JSON that is safe inside a `<script>` element: it can neither end the element nor begin a
+/// comment.
 pub(crate) fn embedded_json(value: &impl Serialize) -> String {
-    // Only maps with keys that are no strings, and types that refuse, can fail; pages embed neither.
+    // Serialization fails only for maps without string keys and for types that return an error;
+    // pages embed neither.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());
     let mut safe = String::with_capacity(json.len());
     for c in json.chars() {
