@@ -1,4 +1,4 @@
-//! The arguments of `ronde review`.
+//! Command-line arguments of `ronde review`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use clap::ValueHint;
 use crate::present::output::{given, is_stdout};
 use ronde_lab::review::Known;
 
-/// Bounds of what a job may have set.
+/// Largest value accepted for a setting of the job.
 const SAMPLES_MOST: u64 = 1_000_000;
 
 const EXAMPLES: &str = "\
@@ -66,7 +66,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// The two logs that are to be compared.
+    /// The two logs of `--compare`.
     pub(super) fn compared(&self) -> Option<[&Path; 2]> {
         match self.compare.as_deref() {
             Some([a, b]) => Some([a, b]),
@@ -74,7 +74,7 @@ impl Args {
         }
     }
 
-    /// What the user knows of the job.
+    /// Settings of the job that the user stated.
     pub(super) fn known(&self) -> Known {
         Known {
             max_samples: self.max_samples,
@@ -82,12 +82,12 @@ impl Args {
         }
     }
 
-    /// Every file that is to be written.
+    /// All output files.
     pub(super) fn outputs(&self) -> Vec<&Path> {
         given([&self.html, &self.png, &self.svg, &self.json])
     }
 
-    /// Whether standard output is left for the text.
+    /// Whether the text goes to standard output, because no other output does.
     pub(super) fn stdout_is_free(&self) -> bool {
         !self.outputs().into_iter().any(is_stdout)
     }

@@ -1,4 +1,4 @@
-//! `--compare A B`: two logs side by side.
+//! `--compare A B`: compares two logs, as text or JSON.
 
 use std::process::ExitCode;
 
@@ -15,15 +15,15 @@ use ronde_lab::gain::{Saved, Sense};
 use ronde_lab::review::words::{counted, knob, percent, signed};
 use ronde_lab::review::{Comparison, Difference, Review, Switch, compare};
 
-/// Version of the JSON.
+/// Version of the JSON document.
 const COMPARISON_VERSION: u32 = 1;
-/// A difference below this share is none that matters.
+/// Relative differences below this value are negligible.
 const MATTERS: f64 = 0.01;
 
 /// Runs the comparison.
 ///
 /// # Errors
-/// [`Error`].
+/// [`Error`] if a log cannot be read or has no trial, or an output cannot be written.
 pub(super) fn run(paths: [&std::path::Path; 2], args: &Args) -> Result<ExitCode, Error> {
     check_distinct(
         &args.outputs(),
@@ -55,7 +55,7 @@ pub(super) fn run(paths: [&std::path::Path; 2], args: &Args) -> Result<ExitCode,
     Ok(code)
 }
 
-/// The JSON.
+/// JSON document of a comparison.
 #[derive(Serialize)]
 struct Document<'a> {
     ronde_review_comparison: u32,
@@ -64,7 +64,7 @@ struct Document<'a> {
     reviews: [&'a Review; 2],
 }
 
-/// What both tried, in sentences.
+/// Sentences on the settings that both logs tried.
 pub(super) fn common(comparison: &Comparison) -> Vec<String> {
     let overlap = &comparison.overlap;
     let (Some(fusion), Some(cycle)) = (overlap.fusion_mb, overlap.cycle_ms) else {
@@ -103,7 +103,7 @@ pub(super) fn common(comparison: &Comparison) -> Vec<String> {
     lines
 }
 
-/// Whose choice is better, in sentences.
+/// Sentences on which log's choice is better.
 pub(super) fn preferred(comparison: &Comparison) -> Vec<String> {
     let Some(preference) = &comparison.preference else {
         return vec!["One of the logs has no choice.".to_owned()];

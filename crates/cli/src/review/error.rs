@@ -1,4 +1,4 @@
-//! What can go wrong; the text says what to do.
+//! Errors of `ronde review`; the text of each states the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use ronde_tuner::LogError;
 use crate::chart::picture::PictureError;
 use crate::present::output::OutputError;
 
-/// Why there is no review.
+/// Reason why there is no review, or why an output is missing.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("cannot read {}: {source}", path.display())]
@@ -30,7 +30,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// 2 where the command line is to blame, 1 where the world is.
+    /// Exit code: 2 for an error on the command line, 1 for any other error.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Output(error) => error.exit_code(),

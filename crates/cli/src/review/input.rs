@@ -1,4 +1,4 @@
-//! From paths to reviews.
+//! Reads autotune logs from files and standard input, and reviews them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,13 +12,13 @@ use crate::present::output::is_stdout;
 use ronde_lab::review::{Known, Review, review};
 use ronde_trace::Input;
 
-/// Bytes of a log, uncompressed: a hundred times those of 100,000 rows are too many for it to be one.
+/// Largest uncompressed size of a log in bytes: a hundred times that of a log with 100,000 rows.
 const BYTES_MOST: u64 = 256 << 20;
 
-/// The reviews of all searches in these logs, in order.
+/// Returns the reviews of all searches in these logs, in order.
 ///
 /// # Errors
-/// A file that cannot be read, or is no autotune log.
+/// A file that cannot be read or is not an autotune log.
 pub(super) fn read(paths: &[PathBuf], known: &Known) -> Result<Vec<Review>, Error> {
     let mut reviews = Vec::new();
     for path in paths {
@@ -41,15 +41,15 @@ pub(super) fn read(paths: &[PathBuf], known: &Known) -> Result<Vec<Review>, Erro
     Ok(reviews)
 }
 
-/// The files among these, none of which may be written over.
+/// The input files that are not standard input. No output may overwrite them.
 pub(super) fn files(paths: &[PathBuf]) -> Vec<PathBuf> {
     paths.iter().filter(|path| !is_stdout(path)).cloned().collect()
 }
 
-/// The search of a log that is to be compared with another's: the last one that measured something.
+/// Returns the search of a log for the comparison: the last one that has a trial.
 ///
 /// # Errors
-/// As [`read`]; a log without a trial.
+/// As [`read`], or a log without a trial.
 pub(super) fn read_one(path: &Path, known: &Known) -> Result<Review, Error> {
     let reviews = read(&[path.to_owned()], known)?;
     let last = reviews.into_iter().rfind(|review| !review.trials.is_empty());
@@ -59,7 +59,7 @@ pub(super) fn read_one(path: &Path, known: &Known) -> Result<Review, Error> {
     })
 }
 
-/// What a log is called: its file's name.
+/// Name of a log: its file name.
 fn name(path: &Path) -> String {
     if is_stdout(path) {
         return "standard input".to_owned();
@@ -80,7 +80,7 @@ fn text(path: &Path) -> Result<String, Error> {
         let refused = if kind.is_dir() {
             Some("a folder")
         } else if kind.is_char_device() || kind.is_block_device() {
-            // A terminal or /dev/zero never ends.
+            // Reading a terminal or /dev/zero never ends.
             Some("a device")
         } else {
             None
@@ -96,7 +96,7 @@ fn text(path: &Path) -> Result<String, Error> {
     let mut bytes = Vec::new();
     let mut input = input.map_err(failed)?.take(BYTES_MOST + 1);
     if let Err(error) = input.read_to_end(&mut bytes) {
-        // A compressed log that is cut off is read as far as it goes; its last line then has no end.
+        // Of a truncated compressed log, use the data before the end.
         if bytes.is_empty() || error.kind() != io::ErrorKind::UnexpectedEof {
             return Err(failed(error));
         }
@@ -133,7 +133,7 @@ mod tests {
             (2, 1, 1)
         );
         assert_eq!(reviews[1].source, "a.csv.gz");
-        // Without its checksum and length.
+        // Without the checksum and length at its end.
         std::fs::write(&packed, &bytes[..bytes.len() - 8]).unwrap();
         assert_eq!(read_one(&packed, &Known::default()).unwrap().trials.len(), 1);
     }

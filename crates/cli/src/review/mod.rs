@@ -1,7 +1,7 @@
-//! `ronde review`: what an autotune log shows.
+//! `ronde review`: evaluates autotune logs.
 //!
-//! Reads Horovod's logs and Ronde's, has them judged by [`ronde_lab::review`], and shows what was found: as text, JSON, pictures, or one
-//! HTML page. Two logs are compared with `--compare`.
+//! Reads logs of Horovod and Ronde, evaluates them with [`ronde_lab::review`], and writes the
+//! result as text, JSON, charts or one HTML page. `--compare` compares two logs.
 
 mod args;
 mod compare;
@@ -25,7 +25,7 @@ use super::timeline::write_json;
 use super::{fail, print};
 use ronde_lab::review::Review;
 
-/// Version of the JSON.
+/// Version of the JSON document.
 const REVIEW_VERSION: u32 = 1;
 
 /// Runs the subcommand.
@@ -47,7 +47,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     let (png, svg) = (open(&args.png)?, open(&args.svg)?);
     let reviews = input::read(&args.paths, &args.known())?;
 
-    // Text first: what then cannot be written does not take it away.
+    // Print the text first, so that a later output error does not suppress it.
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
         code = print(&text::reviews(&reviews, &Look::of_stdout(0)));
@@ -77,7 +77,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     Ok(code)
 }
 
-/// The JSON.
+/// JSON document of the reviews.
 #[derive(Serialize)]
 struct Document<'a> {
     ronde_review: u32,

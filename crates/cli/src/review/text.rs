@@ -1,16 +1,16 @@
-//! A review for people at a terminal.
+//! Review as text for a terminal.
 
 use super::say;
 use crate::present::{Look, Table, harmless, page, titled, warnings, wrapped};
 use ronde_lab::review::words::{number, percent, signed};
 use ronde_lab::review::{Best, Candidate, Comparison, Effect, Importance, Measure, Review};
 
-/// Candidates that the table shows.
+/// Largest number of candidates in the table.
 const CANDIDATES: usize = 6;
-/// Sentences of the trail that are shown; the page has all of them.
+/// Largest number of sentences of the trail; the page has all of them.
 const TRAIL: usize = 30;
 
-/// The text of all reviews, which ends with a line end.
+/// Returns the text of all reviews, which ends with a newline.
 pub(super) fn reviews(reviews: &[Review], look: &Look) -> String {
     let sections = reviews.iter().flat_map(|review| sections(review, look));
     page(sections, look)
@@ -38,7 +38,7 @@ fn sections(review: &Review, look: &Look) -> Vec<Vec<String>> {
     sections.push(section("Cost", say::cost(review)));
     sections.push(section("How it went", trail(review)));
     if let Some(lines) = say::paste(review) {
-        // Not wrapped: made to be copied.
+        // Do not wrap: these lines are meant to be copied.
         let lines = lines.map(|line| format!("  {line}")).to_vec();
         sections.push(titled("To paste", lines, look));
     }
@@ -61,7 +61,8 @@ fn trail(review: &Review) -> Vec<String> {
     trail
 }
 
-/// The candidates that are worth a row: the favourite, the choice, and those that cannot be told from them.
+/// Candidates for the table: the favourite, the choice, and those that cannot be distinguished from
+/// them.
 pub(super) fn shown(best: &Best) -> Vec<&Candidate> {
     let mut shown = vec![&best.favourite];
     if !best.is_favourite {
@@ -139,7 +140,7 @@ fn effects(effects: &[Effect], look: &Look) -> Vec<String> {
     table.lines(look.width)
 }
 
-/// The text of a comparison.
+/// Returns the text of a comparison.
 pub(super) fn comparison(comparison: &Comparison, both: [&Review; 2], look: &Look) -> String {
     let mut sections = Vec::new();
     for review in both {

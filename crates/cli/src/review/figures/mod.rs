@@ -1,4 +1,4 @@
-//! Charts of a review: its trials in order, and the surface fitted to them.
+//! Charts of a review: the trials in order, and the surface fitted to them.
 
 mod surface;
 mod trail;
@@ -12,19 +12,20 @@ use ronde_lab::review::{Measure, Review};
 use surface::{combinations, surface};
 use trail::trail;
 
-/// The default of Horovod's and Ronde's knobs, MiB and ms.
+/// Default settings of Horovod and Ronde: fusion threshold in MiB, cycle time in ms.
 const DEFAULT: (f64, f64) = (128.0, 1.0);
 
-/// The charts of one review.
+/// Charts of one review.
 pub(super) struct Pictures {
-    /// Its trials.
+    /// Chart of the trials.
     pub(super) trail: Chart,
-    /// Its surfaces: that of the choice first.
+    /// Charts of the fitted surface; that of the choice's switches comes first.
     pub(super) surfaces: Vec<Chart>,
 }
 
 impl Pictures {
-    /// Of a review with trials; their titles begin with `whose`, their identifiers end with `-index`.
+    /// Draws the charts of a review that has trials. Titles begin with `whose`; identifiers contain
+    /// `index`.
     pub(super) fn of(review: &Review, whose: &str, index: usize) -> Option<Self> {
         review.best.as_ref()?;
         let named = |chart: Chart, id: String| Chart {
@@ -55,17 +56,17 @@ impl Pictures {
     }
 }
 
-/// All charts of all reviews, one below the other, as SVG.
+/// Draws all charts of all reviews, one below the other, as SVG.
 ///
 /// # Errors
-/// [`Error::NothingToDraw`], or what drawing says.
+/// [`Error::NothingToDraw`] if no review has a trial, or the error of drawing.
 pub(super) fn svg(reviews: &[Review]) -> Result<String, Error> {
     let pictures = pictures(reviews, "svg")?;
     let charts: Vec<&Chart> = pictures.iter().flat_map(Pictures::all).collect();
     Ok(picture::svg(&title(reviews), &charts)?)
 }
 
-/// The same as PNG.
+/// Draws all charts of all reviews, one below the other, as PNG.
 ///
 /// # Errors
 /// As [`svg`].
@@ -92,20 +93,21 @@ fn title(reviews: &[Review]) -> String {
     format!("Review of {}", names.join(", "))
 }
 
-/// Role of a measurement or a setting among the others, the least important first: later ones are drawn above.
+/// Role of a measurement or a setting. The least important comes first; later kinds are drawn above
+/// earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
-    /// Tried.
+    /// A trial of the search.
     Sample,
-    /// The default, alternating with the candidate.
+    /// Window of the default that alternates with windows of the candidate.
     AbDefault,
-    /// The candidate, alternating with the default.
+    /// Window of the candidate that alternates with windows of the default.
     AbCandidate,
-    /// Named for another reason.
+    /// Setting with a name of its own, such as the expected best.
     Other,
-    /// In force before.
+    /// The default setting.
     Default,
-    /// Chosen.
+    /// The chosen setting.
     Best,
 }
 
@@ -119,7 +121,8 @@ impl Kind {
         Kind::Best,
     ];
 
-    /// Name, shape and colour: each has its own shape, so that colour alone tells nothing.
+    /// Name, shape and colour. Each kind has its own shape, so that nothing depends on colour
+    /// alone.
     fn look(self) -> (&'static str, Shape, &'static str) {
         match self {
             Kind::Sample => ("sample", Shape::Circle, "--series-0"),
@@ -177,7 +180,7 @@ mod tests {
         let pictures = Pictures::of(&reviews[0], "", 0).unwrap();
         let trials: usize = pictures.trail.series.iter().map(points).map(<[_]>::len).sum();
         assert_eq!((trials, pictures.surfaces.len()), (4, 2));
-        // The choice's combination comes first, though the other was tried more often.
+        // The choice's combination comes first, although the other was tried more often.
         let [first, second] = &pictures.surfaces[..] else {
             panic!()
         };

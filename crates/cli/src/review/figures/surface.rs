@@ -1,4 +1,5 @@
-//! What is expected over threshold and cycle time, for each combination of switches.
+//! Heat maps of the expected value over fusion threshold and cycle time, one for each combination
+//! of switches.
 
 use super::{DEFAULT, Kind, measured};
 use crate::chart::scale::{self, Better, Shades};
@@ -6,16 +7,16 @@ use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Unit};
 use ronde_lab::review::words::number;
 use ronde_lab::review::{Review, Setting, Switch, Writer};
 
-/// HostLayout of a surface's grid in either direction, beside 0.
+/// Points of a surface's grid in either direction, without the point at 0.
 pub(super) const GRID: usize = 36;
-/// Surfaces that are drawn of one review: of the combinations of switches, those that were tried most.
+/// Largest number of surfaces drawn for one review: the combinations of switches tried most often.
 const SURFACES: usize = 4;
-/// Trials on a surface that are labelled; more would cover each other.
+/// Largest number of settings on a surface that are labelled; more labels would overlap.
 const LABELLED: usize = 14;
-/// Settings that are drawn on a surface; of more, evenly chosen ones.
+/// Largest number of settings drawn on a surface; of more settings, every n-th is drawn.
 const SAMPLES_MOST: usize = 600;
 
-/// The combinations of switches that are drawn: the choice's, then those that were tried most.
+/// Combinations of switches that are drawn: the choice's first, then those tried most often.
 pub(super) fn combinations(review: &Review) -> Vec<[Option<bool>; 4]> {
     let mut counted: Vec<([Option<bool>; 4], usize)> = Vec::new();
     for trial in &review.trials {
@@ -29,7 +30,7 @@ pub(super) fn combinations(review: &Review) -> Vec<[Option<bool>; 4]> {
     counted.into_iter().map(|known| known.0).take(SURFACES).collect()
 }
 
-/// Expected values over threshold and cycle time under one combination of switches.
+/// Draws the expected values over threshold and cycle time under one combination of switches.
 pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Chart> {
     let (label, unit, better) = measured(review.measure);
     let (fusion, cycle) = (
@@ -52,7 +53,7 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
         let (x, y) = ((index % cycle.len()) as f64, (index / cycle.len()) as f64);
         let setting = &settings[index];
         let shade = scale::colour(shades.at(*mean));
-        // Paler where the model is less sure, by the differences that it sees.
+        // Draw a cell paler where the model is less certain, relative to the spread of its means.
         let sure = 1.0 - (mean * expected.sd / spread * 2.0).clamp(0.0, 0.75);
         Rect {
             x: [x - 0.5, x + 0.5],
@@ -92,7 +93,7 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
     })
 }
 
-/// From the lowest to the highest mean without the outermost twentieths; at least 5 % of the median.
+/// Spread of the means: the 95th minus the 5th percentile, but at least 5 % of the median.
 fn spread(mean: &[f64]) -> f64 {
     let mut means: Vec<f64> = mean.iter().copied().filter(|mean| mean.is_finite()).collect();
     means.sort_by(f64::total_cmp);
@@ -107,7 +108,8 @@ fn spread(mean: &[f64]) -> f64 {
         .max(f64::MIN_POSITIVE)
 }
 
-/// The grid as an axis: its places are 0, 1, 2, …, its ticks powers of `base` and, if it is there, 0.
+/// Axis of the grid: its points are at 0, 1, 2, …; ticks are at round values in base `base`, and at
+/// 0 if the grid has it.
 fn axis(label: &str, values: &[f64], base: f64) -> Axis {
     let zero = values
         .first()
@@ -126,7 +128,7 @@ fn axis(label: &str, values: &[f64], base: f64) -> Axis {
     }
 }
 
-/// The place of a value among those of the grid, which are a factor apart but for 0.
+/// Position of a value on the grid, whose points above 0 are spaced by a constant factor.
 fn position(values: &[f64], value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;
@@ -136,7 +138,7 @@ fn position(values: &[f64], value: f64) -> f64 {
     first as f64 + (value / values[first]).ln() / ratio
 }
 
-/// The switches that were tried both ways, as this combination has them.
+/// States of the switches in this combination, of those switches that were tried both on and off.
 fn switches_in_words(review: &Review, switches: [Option<bool>; 4]) -> Vec<String> {
     let word = |switch: &Switch| {
         let on = switches[*switch as usize]?;
@@ -145,7 +147,8 @@ fn switches_in_words(review: &Review, switches: [Option<bool>; 4]) -> Vec<String
     review.varied.iter().filter_map(word).collect()
 }
 
-/// Values a factor apart from the least to the largest that was tried, or the default, with a little room; 0 if it was tried.
+/// Points of the grid, spaced by a constant factor, from the smallest to the largest value that was
+/// tried, including the default, with a small margin. The first point is 0 if 0 was tried.
 fn grid(review: &Review, of: impl Fn(&Setting) -> f64, default: f64) -> Vec<f64> {
     let values: Vec<f64> = review.trials.iter().map(|trial| of(&trial.setting)).collect();
     let above = values
@@ -165,7 +168,7 @@ fn grid(review: &Review, of: impl Fn(&Setting) -> f64, default: f64) -> Vec<f64>
         .collect()
 }
 
-/// The tried settings, a series for each kind and name.
+/// Returns the tried settings as points, one series for each kind.
 fn samples(review: &Review, switches: [Option<bool>; 4], cycle: &[f64], fusion: &[f64]) -> Vec<Series> {
     let default = review.gain.default;
     let choice = review.best.as_ref().map(|best| best.choice.setting);
@@ -214,7 +217,7 @@ fn samples(review: &Review, switches: [Option<bool>; 4], cycle: &[f64], fusion: 
             (kind, name, *setting, label)
         })
         .collect();
-    // Where the default was not tried, it is shown where it would be.
+    // If the default was not tried, show its position.
     if default.is_none() && review.writer == Writer::Horovod {
         let setting = Setting {
             fusion_mb: DEFAULT.0,

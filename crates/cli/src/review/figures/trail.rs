@@ -1,4 +1,4 @@
-//! The trials in order, with their error bars, and the values that the fitted surface expects there.
+//! Chart of the trials in order, with error bars and the values that the fitted surface expects.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +8,22 @@ use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Unit};
 use ronde_lab::review::words::number;
 use ronde_lab::review::{Phase, Review, Setting, Trial, Writer};
 
-/// Trials through which the line of the model is drawn; of more, evenly chosen ones.
+/// Largest number of points of the model's line; of more trials, every n-th is used.
 pub(super) const LINE_MOST: usize = 600;
-/// Of more trials, the highest and the lowest in each of this many columns are drawn.
+/// Number of columns into which many trials are divided; of each column, only the highest and the
+/// lowest are drawn.
 const COLUMNS: usize = 310;
 const CROWD: usize = 1200;
-/// From this ratio of the highest to the lowest, the axis is logarithmic.
+/// From this ratio of the highest to the lowest value, the axis is logarithmic.
 const LOGARITHMIC: f64 = 12.0;
 
-/// The chart of a review's trials.
+/// Draws the chart of a review's trials.
 pub(super) fn trail(review: &Review) -> Chart {
     let (y_label, y_unit, better) = measured(review.measure);
     let noise = review.noise.sd().unwrap_or(0.0);
     let mut kinds: BTreeMap<Kind, Vec<Point>> = BTreeMap::new();
     for (index, trial) in review.trials.iter().enumerate() {
-        // What the log does not tell, the scatter of all trials does.
+        // If the log has no confidence interval, use the noise of all trials.
         let half = trial.ci95.unwrap_or(1.96 * noise * trial.value);
         let setting = trial.setting.words(&review.varied);
         let text = format!("trial {}: {} {y_unit}\n{setting}", index + 1, number(trial.value));
@@ -33,7 +34,7 @@ pub(super) fn trail(review: &Review) -> Chart {
         };
         kinds.entry(kind(review, trial)).or_default().push(point);
     }
-    // Windows that alternate make a line through them a saw.
+    // A line through alternating windows of two settings would be a zigzag.
     let line = line(review).filter(|_| review.writer == Writer::Horovod);
     let rules = references(review);
     let y = heights(
@@ -90,7 +91,8 @@ fn kind(review: &Review, trial: &Trial) -> Kind {
     }
 }
 
-/// From the lowest to the highest value; error bars and bands far beyond them are cut off.
+/// Vertical axis from the lowest to the highest value. Error bars and bands that extend far beyond
+/// are cut off.
 fn heights(
     label: &str,
     unit: &str,
@@ -132,7 +134,7 @@ fn heights(
     Axis::linear(label, unit, (from - 0.08 * span).max(0.0), to + 0.08 * span)
 }
 
-/// The highest and the lowest in each column: the look of a crowd from afar.
+/// Highest and lowest point of each column, which keep the outline of many points.
 fn outline(points: Vec<Point>, trials: usize) -> Vec<Point> {
     let mut columns: BTreeMap<usize, (Point, Point)> = BTreeMap::new();
     for point in points {
@@ -154,7 +156,8 @@ fn outline(points: Vec<Point>, trials: usize) -> Vec<Point> {
     drawn
 }
 
-/// What the surface fitted to all trials expects at the setting of each: trial, mean, and the ends of the 95 % interval.
+/// Expected values of the surface fitted to all trials, at the setting of each trial: trial, mean,
+/// and the ends of the 95 % interval.
 fn line(review: &Review) -> Option<Vec<[f64; 4]>> {
     let every = review.trials.len().div_ceil(LINE_MOST).max(1);
     let chosen: Vec<(usize, &Trial)> = review.trials.iter().enumerate().step_by(every).collect();

@@ -1,4 +1,5 @@
-//! The review as one HTML page that stands alone: the answer first, then the pictures, then how it is known.
+//! Review as one self-contained HTML page: the recommendation first, then the charts, then the
+//! evidence.
 
 mod tables;
 
@@ -14,7 +15,7 @@ use tables::{choice, knobs, trials};
 
 const STYLE: &str = include_str!("review.css");
 
-/// The page of all reviews.
+/// Renders the page of all reviews.
 pub(super) fn page(reviews: &[Review]) -> String {
     let title = match reviews {
         [only] => format!("Review of {}", only.source),
@@ -130,7 +131,7 @@ fn tile(name: &str, value: &str, detail: &str) -> Markup {
     }
 }
 
-/// The figures to remember.
+/// Renders the key figures.
 fn tiles(review: &Review) -> Markup {
     let trials = review.tried.as_ref().map_or(0, |tried| tried.trials);
     let noise = review.noise.sd();

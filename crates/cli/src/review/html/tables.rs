@@ -1,4 +1,4 @@
-//! The tables of the page: the candidates, the knobs, the trials.
+//! Tables of the page: candidates, knobs and trials.
 
 use maud::{Markup, html};
 
@@ -8,10 +8,10 @@ use crate::review::{say, text};
 use ronde_lab::review::words::{counted, number, percent, signed};
 use ronde_lab::review::{Best, Importance, Measure, Phase, Review, Trial};
 
-/// Rows of the table of trials; the CSV has all of them.
+/// Largest number of rows in the table of trials; the log itself has all of them.
 const TRIALS: usize = 1000;
 
-/// The choice in sentences, and beside what else it could have been.
+/// Renders the sentences on the choice, and the table of the alternatives.
 pub(super) fn choice(review: &Review, best: &Best) -> Markup {
     let measured = match review.measure {
         Measure::Score => "best score",
@@ -44,7 +44,7 @@ pub(super) fn choice(review: &Review, best: &Best) -> Markup {
     }
 }
 
-/// What each knob does.
+/// Renders the effect of each knob.
 pub(super) fn knobs(review: &Review) -> Markup {
     let varied: Vec<_> = review
         .knobs
@@ -82,7 +82,7 @@ pub(super) fn knobs(review: &Review) -> Markup {
     }
 }
 
-/// All trials, folded.
+/// Renders the table of all trials, folded.
 pub(super) fn trials(review: &Review) -> Markup {
     let (what, timed) = match review.measure {
         Measure::Score => ("score", false),

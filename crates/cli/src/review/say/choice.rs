@@ -1,4 +1,5 @@
-//! The choice: what it gained, whether it was luck, which knobs mattered, what to try next.
+//! Sentences on the choice: its gain, whether it was luck, the effect of the knobs, and the next
+//! trials.
 
 use super::{DEFAULT, LUCKY, lucky_share, share, words};
 use crate::present::units::capitalized;
@@ -7,10 +8,11 @@ use ronde_lab::review::{
     Best, Difference, Effect, Importance, Knob, Measure, Review, Setting, TRIALS_FEW, Writer,
 };
 
-/// A choice that is slower than the favourite by less is as good.
+/// A choice that is slower than the favourite by less than this relative difference is equally
+/// good.
 const AS_GOOD: f64 = 0.003;
 
-/// What was chosen, what it gained, and whether it was luck.
+/// Sentences on the chosen setting, its gain, and whether the measurement was luck.
 pub(in crate::review) fn chosen(review: &Review, best: &Best) -> Vec<String> {
     let measure = review.measure;
     let choice = &best.choice;
@@ -74,7 +76,7 @@ pub(in crate::review) fn chosen(review: &Review, best: &Best) -> Vec<String> {
     lines
 }
 
-/// What the choice gained over the default.
+/// Sentences on the gain of the choice over the default.
 fn gained(review: &Review) -> Vec<String> {
     let Some(default) = &review.gain.default else {
         return Vec::new();
@@ -116,7 +118,7 @@ fn slower(difference: &Difference, who: &str) -> String {
     )
 }
 
-/// What a knob did.
+/// Importance of a knob, in one or two words.
 pub(in crate::review) fn importance(effect: &Effect) -> &'static str {
     match effect.importance {
         Importance::Matters => "matters",
@@ -126,7 +128,7 @@ pub(in crate::review) fn importance(effect: &Effect) -> &'static str {
     }
 }
 
-/// Which knobs mattered and which were dead, in a sentence each.
+/// Sentences on the knobs by importance.
 pub(in crate::review) fn knobs(effects: &[Effect]) -> Vec<String> {
     let of = |wanted: Importance| -> Vec<&str> {
         let of = effects.iter().filter(|effect| effect.importance == wanted);
@@ -164,7 +166,7 @@ pub(in crate::review) fn knobs(effects: &[Effect]) -> Vec<String> {
     .collect()
 }
 
-/// A level of a knob with its unit.
+/// Formats a level of a knob with its unit.
 pub(in crate::review) fn level(effect: &Effect, value: f64) -> String {
     match effect.knob {
         Knob::FusionMb => format!("{} MiB", knob(value)),
@@ -173,7 +175,8 @@ pub(in crate::review) fn level(effect: &Effect, value: f64) -> String {
     }
 }
 
-/// Says so where a setting lies outside of the range that was measured.
+/// Sentence that states an extrapolation, if a setting lies outside of the measured range; else
+/// empty.
 fn extrapolated(review: &Review, setting: &Setting) -> String {
     let Some(tried) = &review.tried else {
         return String::new();
@@ -192,7 +195,7 @@ fn extrapolated(review: &Review, setting: &Setting) -> String {
     }
 }
 
-/// What to try next.
+/// Sentences on the next trials.
 pub(in crate::review) fn next(review: &Review) -> Vec<String> {
     let (Some(next), Some(best)) = (&review.next, &review.best) else {
         return Vec::new();
@@ -205,7 +208,8 @@ pub(in crate::review) fn next(review: &Review) -> Vec<String> {
                 .to_owned(),
         );
     }
-    // The model knew more than the trials tell: what these would but perhaps try is not worth a word, nor what few of them would.
+    // The search's model knew more than the trials. A suggestion of the trials alone is shown only
+    // if it is probably better and there are enough trials.
     let told = next.probability >= 0.5 && review.trials.len() >= TRIALS_FEW;
     let suggested = next.setting.as_ref().filter(|_| !verdict || told);
     match suggested {

@@ -1,4 +1,4 @@
-//! What a review says, in sentences: the text on a terminal and the page have the same ones.
+//! Sentences of a review, shared by the text on a terminal and the page.
 
 mod choice;
 mod search;
@@ -9,26 +9,26 @@ use ronde_lab::review::{CANDIDATES_MOST, Candidate, Contest, Reason, Review, Set
 pub(super) use choice::{chosen, importance, knobs, level, next};
 pub(super) use search::{cost, finished, noise, tried};
 
-/// Scatter of equal settings above which single trials tell little.
+/// Relative standard deviation of equal settings above which single trials are not conclusive.
 pub(super) const NOISY: f64 = 0.03;
-/// Fewer steps than these are none.
+/// Numbers of steps below this value count as none.
 pub(super) const LEAST_STEPS: f64 = 0.05;
-/// Luck that is worth a word.
+/// Relative luck above which it is mentioned.
 const LUCKY: f64 = 0.01;
-/// A default that these never try, MiB and ms.
+/// Default of Horovod and Ronde, which Horovod's search never tries.
 const DEFAULT: &str = "128 MiB and 1 ms";
 
-/// A setting, with the switches that were tried both ways.
+/// Describes a setting, with the switches that were tried both on and off.
 pub(super) fn words(review: &Review, setting: &Setting) -> String {
     setting.words(&review.varied)
 }
 
-/// Which log, whose, and what it comes to.
+/// Name of the log with its summary.
 pub(super) fn headline(review: &Review) -> String {
     format!("{}: {}", review.source, summary(review))
 }
 
-/// Whose log, and what it comes to.
+/// Writer of the log, number of trials, and whether the search finished.
 pub(super) fn summary(review: &Review) -> String {
     let writer = match review.writer {
         Writer::Horovod => "Horovod's autotune log",
@@ -50,7 +50,7 @@ pub(super) fn summary(review: &Review) -> String {
     format!("{writer}, {trials}, {end}")
 }
 
-/// The answer in a sentence or two.
+/// Recommendation in one or two sentences.
 pub(super) fn answer(review: &Review) -> Vec<String> {
     if let Some(withheld) = &review.withheld {
         return vec![withheld.to_string()];
@@ -81,7 +81,7 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
         ));
     }
     if !best.ties.is_empty() && advice.reason != Reason::Verdict {
-        // Of very many, no more are compared.
+        // If the limit of compared candidates is reached, there may be more.
         let least = match best.ties.len() + 1 >= CANDIDATES_MOST {
             true => "At least ",
             false => "",
@@ -95,7 +95,7 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
     lines
 }
 
-/// Luck as a share of what was measured.
+/// Luck relative to the measured value.
 pub(super) fn lucky_share(best: &ronde_lab::review::Best) -> f64 {
     let measured = best.choice.measured;
     (best.choice.expected.value - measured).abs() / measured
@@ -113,13 +113,13 @@ fn no_trials(review: &Review) -> String {
     }
 }
 
-/// Lines to paste: variables, and flags of horovodrun and `ronde run`.
+/// Recommended setting to copy: environment variables, and flags of horovodrun and `ronde run`.
 pub(super) fn paste(review: &Review) -> Option<[String; 2]> {
     let setting: Setting = review.advice.as_ref()?.setting;
     Some([setting.environment(&review.varied), setting.flags(&review.varied)])
 }
 
-/// The search's verdict, which its windows bear out, or else do not.
+/// Sentence on the search's verdict, which its alternating windows may confirm or contradict.
 fn verdict(setting: &str, contest: &Contest) -> String {
     let compared = faster(&contest.gain, Some("the default"));
     let rounds = counted(contest.rounds, "round");
@@ -131,7 +131,7 @@ fn verdict(setting: &str, contest: &Contest) -> String {
     }
 }
 
-/// How much slower a candidate is than the favourite, for a table.
+/// Formats by how much a candidate is slower than the favourite, for a table.
 pub(super) fn behind(candidate: &Candidate) -> String {
     let end = |share: f64| signed(share).trim_end_matches(" %").to_owned();
     let slower = &candidate.slower;
@@ -143,7 +143,7 @@ pub(super) fn behind(candidate: &Candidate) -> String {
     )
 }
 
-/// What is expected of a candidate, for a table.
+/// Formats the expected value of a candidate, for a table.
 pub(super) fn expected(candidate: &Candidate) -> String {
     let expected = &candidate.expected;
     format!(
@@ -154,7 +154,7 @@ pub(super) fn expected(candidate: &Candidate) -> String {
     )
 }
 
-/// A number of steps that need not be whole; not below 0.
+/// Formats a number of steps, which need not be an integer; negative values count as 0.
 pub(super) fn steps(steps: f64) -> String {
     let steps = steps.max(0.0);
     if steps < LEAST_STEPS {
@@ -168,7 +168,7 @@ pub(super) fn steps(steps: f64) -> String {
     format!("{number} steps")
 }
 
-/// A probability.
+/// Formats a probability.
 pub(super) fn share(probability: f64) -> String {
     match probability {
         p if p < 0.005 => "below 1 %".to_owned(),
@@ -186,7 +186,8 @@ mod tests {
     const RONDE: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
                          tensor_fusion_threshold,score,phase,sample,steps,step_ms_p50,step_ms_ci95,predicted_step_ms,negotiate_share\n";
 
-    /// A search in which the default took 100 ms, and 4 MiB `ms` in a window beside it; `end` is how it ended.
+    /// A search in which the default took 100 ms and 4 MiB took `ms` in an alternating window.
+    /// `end` holds the last rows of the log.
     fn search(ms: &str, end: &str) -> Review {
         let rows = format!(
             "{RONDE}0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,4,500,sample,1,8,99,1,,\n\

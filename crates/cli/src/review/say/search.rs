@@ -1,11 +1,12 @@
-//! The search: whether it was finished, what it tried, how noisy its trials were, what it cost.
+//! Sentences on the search: whether it finished, the range it tried, the noise of its trials, and
+//! its cost.
 
 use super::{DEFAULT, LEAST_STEPS, NOISY, steps, words};
 use crate::present::units::capitalized;
 use ronde_lab::review::words::{counted, knob, list, number, percent};
 use ronde_lab::review::{Against, Measure, Review, Scatter, Tried, Writer};
 
-/// Finished or not, how that is known, and what was missing.
+/// Sentences on whether the search finished, the evidence for it, and the trials that were missing.
 pub(in crate::review) fn finished(review: &Review) -> Vec<String> {
     let ending = &review.ending;
     let mut lines = vec![format!(
@@ -55,7 +56,7 @@ pub(in crate::review) fn finished(review: &Review) -> Vec<String> {
     lines
 }
 
-/// Ranges, combinations, and what was never tried.
+/// Sentences on the ranges and combinations that were tried, and on the default if it was not.
 pub(in crate::review) fn tried(review: &Review, tried: &Tried) -> Vec<String> {
     let range = |[low, high]: [f64; 2], unit: &str| {
         if low == high {
@@ -87,7 +88,7 @@ pub(in crate::review) fn tried(review: &Review, tried: &Tried) -> Vec<String> {
     lines
 }
 
-/// How far equal settings scatter.
+/// Sentences on the noise: the variation of trials with equal settings.
 pub(in crate::review) fn noise(review: &Review) -> Vec<String> {
     let noise = &review.noise;
     let mut lines = Vec::new();
@@ -150,7 +151,7 @@ pub(in crate::review) fn noise(review: &Review) -> Vec<String> {
     lines
 }
 
-/// What the search cost, and when that is paid back.
+/// Sentences on the cost of the search, and on the time until the gain has paid for it.
 pub(in crate::review) fn cost(review: &Review) -> Vec<String> {
     let Some(cost) = &review.cost else {
         return Vec::new();
