@@ -1,4 +1,4 @@
-//! The arguments of `ronde timeline`.
+//! Command-line arguments of `ronde timeline`.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use clap::ValueHint;
 
 use crate::present::output::{given, is_stdout};
 
-/// Rows of the tables of tensors, where `--tensors` does not say.
+/// Default number of rows in the tables of tensors.
 const TENSORS_DEFAULT: u32 = 10;
 
 const EXAMPLES: &str = "\
@@ -74,18 +74,18 @@ pub(crate) struct Args {
     tensors: Option<u32>,
 }
 
-/// What is asked for.
+/// Task that the arguments request.
 pub(super) enum Task<'a> {
-    /// A report on one run.
+    /// Report on one run.
     Analyse,
-    /// What differs between two.
+    /// Comparison of two runs.
     Compare([&'a Path; 2]),
-    /// How a series of runs scales.
+    /// Scaling of a series of runs.
     Scaling(&'a [PathBuf]),
 }
 
 impl Args {
-    /// What is asked for.
+    /// Returns the requested task.
     pub(super) fn task(&self) -> Task<'_> {
         match (self.compare.as_deref(), self.scaling.as_deref()) {
             (Some([a, b]), _) => Task::Compare([a, b]),
@@ -94,23 +94,23 @@ impl Args {
         }
     }
 
-    /// Every file that is to be written.
+    /// All output files.
     pub(super) fn outputs(&self) -> Vec<&Path> {
         given([&self.json, &self.csv, &self.html, &self.profile, &self.merge])
     }
 
-    /// Whether standard output is left for the text.
+    /// Whether the text goes to standard output, because no other output does.
     pub(super) fn stdout_is_free(&self) -> bool {
         !self.outputs().into_iter().any(is_stdout)
     }
 
-    /// Rows of the tables of tensors.
+    /// Number of rows in the tables of tensors.
     pub(super) fn tensors(&self) -> usize {
         self.tensors.unwrap_or(TENSORS_DEFAULT) as usize
     }
 }
 
-/// `A..B`, `A..`, `..B` or `A`.
+/// Parses a range of steps: `A..B`, `A..`, `..B` or `A`; both ends are included.
 pub(crate) fn parse_steps(text: &str) -> Result<RangeInclusive<u64>, String> {
     let (first, last) = text.split_once("..").unwrap_or((text, text));
     let number = |digits: &str, open: u64| match digits.trim() {

@@ -1,4 +1,4 @@
-//! `--compare A B`: what changed from one run to another.
+//! `--compare A B`: differences between two runs.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -14,10 +14,10 @@ use crate::present::output::{self, Output};
 use crate::present::units::{bytes, change as relative, decimals};
 use crate::present::{self, Look, Table, harmless, wrapped};
 
-/// Reads both runs and shows what differs.
+/// Reads both runs and writes their differences.
 ///
 /// # Errors
-/// A run that cannot be read, an output that cannot be written.
+/// A run that cannot be read, or an output that cannot be written.
 pub(super) fn run(a: &Path, b: &Path, args: &Args) -> Result<ExitCode, Error> {
     let (a, b) = (Inputs::find_joined(a)?, Inputs::find_joined(b)?);
     let files: Vec<_> = a.files().iter().chain(b.files()).cloned().collect();
@@ -34,7 +34,7 @@ pub(super) fn run(a: &Path, b: &Path, args: &Args) -> Result<ExitCode, Error> {
     Ok(code)
 }
 
-/// The comparison for people: what changed first, then everything.
+/// Renders the comparison as text: first a summary of the changes, then all values.
 fn text(comparison: &Comparison, look: &Look) -> String {
     let mut sections = vec![vec![
         format!("A  {}", harmless(&comparison.a)),
@@ -58,7 +58,7 @@ fn text(comparison: &Comparison, look: &Look) -> String {
     present::page(sections, look)
 }
 
-/// The groups of changes, in order.
+/// Groups of changes, in the order of the text.
 const GROUPS: [(ChangeGroup, &str); 5] = [
     (ChangeGroup::Step, "Step"),
     (ChangeGroup::Part, "Parts of the step"),
@@ -114,7 +114,7 @@ fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Vec<Stri
     table.lines(look.width)
 }
 
-/// Whether a difference means anything.
+/// Note on a difference that may not be significant; empty if it is.
 fn remark(change: &Change) -> &'static str {
     match (change.difference, change.beyond_spread, change.spread) {
         (None, ..) => "not in both",

@@ -1,17 +1,17 @@
-//! The steps as CSV: one row each, numbers only.
+//! Steps of a report as CSV: one row each, numbers only.
 
 use std::io::{self, Write};
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::PartKind;
 
-/// Columns before those of the parts.
+/// Columns before the columns of the parts.
 const COLUMNS: &str = "step,began_ms,ms,tensors,batches,bytes,partial";
 
-/// Writes a heading and a row for each step.
+/// Writes a header and a row for each step.
 ///
 /// # Errors
-/// What the sink says.
+/// An error of the sink.
 pub(super) fn write(sink: &mut dyn Write, report: &Report) -> io::Result<()> {
     write!(sink, "{COLUMNS}")?;
     for part in PartKind::ALL.map(column) {
@@ -38,7 +38,7 @@ pub(super) fn write(sink: &mut dyn Write, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// What a part's columns are called: as in the JSON report.
+/// Prefix of a part's column names, as in the JSON report.
 fn column(part: PartKind) -> &'static str {
     match part {
         PartKind::Compute => "compute",

@@ -1,4 +1,4 @@
-//! What can go wrong; the text says what to do.
+//! Errors of `ronde timeline`; the text of each states the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use ronde_trace::analysis::{AnalysisError, ScalingError};
 
 use super::profile::ProfileError;
 
-/// Why there is no report, or not all that was asked for.
+/// Reason why there is no report, or why an output is missing.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
@@ -50,7 +50,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// 2 where the command line is to blame, 1 where the world is.
+    /// Exit code: 2 for an error on the command line, 1 for any other error.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Output(error) => error.exit_code(),

@@ -1,4 +1,5 @@
-//! From paths to what was found in them: the files of a run are read and analysed, or its report is read again.
+//! Input of `ronde timeline`: finds the files of a run, and reads and analyses them, or reads an
+//! earlier report.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,32 +15,33 @@ use ronde_trace::analysis::{Collector, Replayable, Report, analyze_for_replay};
 use super::error::Error;
 use super::progress::Progress;
 
-/// Results of `ronde bench` are a page; what is larger is a trace and not read twice.
+/// Largest size in bytes of a result of `ronde bench`. Larger files are traces, which are read only
+/// once.
 const BENCH_BYTES_MAX: u64 = 1 << 20;
 
-/// Enough to see how a file begins.
+/// Number of bytes read to identify the format of a file.
 const HEAD_BYTES: u64 = 512;
 
-/// The name of a report's first field.
+/// Name of the first field of a report.
 const REPORT_KEY: &str = "ronde_timeline";
 
-/// A run that has been read.
+/// Run that has been read.
 pub(crate) struct Run {
-    /// What was found.
+    /// Report on the run.
     pub(crate) report: Report,
-    /// The files; none if it was a report already.
+    /// Files of the run; empty if the input was a report.
     pub(super) sources: Vec<Source>,
-    /// The steady steps for replay, if the files say enough.
+    /// Steady steps for replay, if the files contain enough data.
     pub(crate) replayable: Option<Replayable>,
 }
 
-/// What a user calls a run.
+/// Input files of a run, by format.
 pub(crate) enum Inputs {
-    /// Timelines, read and analysed together.
+    /// Timelines that are analysed together.
     Traces(Vec<PathBuf>),
-    /// A report that `--json` wrote.
+    /// Report written by `--json`.
     Report([PathBuf; 1]),
-    /// What `ronde bench --json` wrote.
+    /// Result written by `ronde bench --json`.
     Bench([PathBuf; 1], Value),
 }
 
@@ -47,7 +49,7 @@ impl Inputs {
     /// Finds the files of a run.
     ///
     /// # Errors
-    /// A path that cannot be read, a folder without traces.
+    /// A path that cannot be read, or a folder without traces.
     pub(crate) fn find(paths: &[PathBuf]) -> Result<Self, Error> {
         if let [path] = paths
             && let Some(found) = Self::result(path)
@@ -57,7 +59,7 @@ impl Inputs {
         Ok(Self::Traces(ronde_trace::files(paths)?))
     }
 
-    /// Finds the files of a run given as one argument: a path, or several joined by commas.
+    /// Finds the files of a run given as one argument: a path, or several paths joined by commas.
     ///
     /// # Errors
     /// As [`find`](Self::find).
@@ -71,9 +73,10 @@ impl Inputs {
         }
     }
 
-    /// A report or a benchmark's result, if `path` is one. Whatever else it is, the readers of traces will say.
+    /// Returns a report or a benchmark's result, if `path` is one. Other files are left to the
+    /// readers of traces, which report their errors.
     fn result(path: &Path) -> Option<Self> {
-        // A pipe is opened once, by the reader of traces: its writer would find this one gone.
+        // Skip pipes: a pipe can be opened only once, and the reader of traces opens it.
         let length = path.metadata().ok().filter(|metadata| metadata.is_file())?.len();
         let file = File::open(path).ok()?;
         let mut head = Vec::new();
@@ -95,12 +98,12 @@ impl Inputs {
         if has(REPORT_KEY) {
             return Some(Self::Report([path.to_owned()]));
         }
-        // In a profile the latter is a number.
+        // Profiles also have `np` and `step_ms`, but there `step_ms` is a number.
         let times = value.get("step_ms").is_some_and(Value::is_object);
         (has("np") && times).then(|| Self::Bench([path.to_owned()], value))
     }
 
-    /// The files, none of which may be written over.
+    /// Input files, which no output may overwrite.
     pub(crate) fn files(&self) -> &[PathBuf] {
         match self {
             Self::Traces(files) => files,
@@ -108,18 +111,19 @@ impl Inputs {
         }
     }
 
-    /// Reads and analyses them.
+    /// Reads the files and analyses all steps.
     ///
     /// # Errors
-    /// Files that are no traces or do not belong together; a report that is damaged; the result of a benchmark.
+    /// Files that are not traces or do not belong together, a damaged report, or the result of a
+    /// benchmark.
     pub(super) fn read(self) -> Result<Run, Error> {
         self.read_steps(None)
     }
 
-    /// The same, but only `steps` are analysed.
+    /// Reads the files and analyses only `steps`.
     ///
     /// # Errors
-    /// As [`read`](Self::read); a report, which has its steps already.
+    /// As [`read`](Self::read), or `steps` for a report, which cannot be analysed again.
     pub(crate) fn read_steps(self, steps: Option<RangeInclusive<u64>>) -> Result<Run, Error> {
         match self {
             Self::Traces(files) => read_traces(&files, steps.unwrap_or(0..=u64::MAX)),
@@ -153,7 +157,7 @@ fn read_traces(files: &[PathBuf], steps: RangeInclusive<u64>) -> Result<Run, Err
 }
 
 fn read_report(path: PathBuf) -> Result<Report, Error> {
-    /// All that reports of every version have.
+    /// Fields that reports of all versions have.
     #[derive(serde::Deserialize)]
     struct Version {
         ronde_timeline: u64,

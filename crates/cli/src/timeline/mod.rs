@@ -1,8 +1,10 @@
-//! `ronde timeline`: where a recorded job's time goes, who is late, and what to change.
+//! `ronde timeline`: shows the parts of a recorded job's steps and late ranks, and recommends
+//! settings.
 //!
-//! Reads the files of a run's ranks with [`ronde_trace`], has them analysed by [`ronde_trace::analysis`], and shows what was
-//! found: as text, JSON, CSV, one HTML page; or makes a profile or one merged trace of them. Two runs are compared with
-//! `--compare`, runs on more and more ranks with `--scaling`.
+//! Reads the files of a run's ranks with [`ronde_trace`], evaluates them with
+//! [`ronde_trace::analysis`], and writes the result as text, JSON, CSV or one HTML page, or writes
+//! a profile or one merged trace. `--compare` compares two runs; `--scaling` compares runs with
+//! increasing numbers of ranks.
 
 mod args;
 mod compare;
@@ -47,7 +49,7 @@ pub(super) fn main(args: &Args) -> ExitCode {
     }
 }
 
-/// Shows and writes what the files of one run tell.
+/// Analyses the files of one run and writes the requested outputs.
 fn analyse(args: &Args) -> Result<ExitCode, Error> {
     let inputs = input::Inputs::find(&args.paths)?;
     output::check_distinct(&args.outputs(), inputs.files())?;
@@ -66,7 +68,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
         return Err(Error::NeedsTraces { flag: "--merge" });
     }
 
-    // Text first: what then cannot be written does not take it away.
+    // Print the text first, so that a later output error does not suppress it.
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
         code = print(&text::report(&report, &Look::of_stdout(args.tensors())));
@@ -102,13 +104,13 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     Ok(code)
 }
 
-/// What replay makes of a recording.
+/// Fits the replay to a recording.
 pub(super) fn fitted(replayable: &Replayable) -> Option<Fit> {
     let Replayable { trace, rules, place } = replayable;
     replay::fit(std::slice::from_ref(trace), *rules, *place)
 }
 
-/// Writes `value` as JSON for programs and people.
+/// Writes `value` as indented JSON with a newline at the end.
 pub(super) fn write_json(mut sink: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut sink, value)?;
     sink.write_all(b"\n")

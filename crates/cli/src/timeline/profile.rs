@@ -1,4 +1,4 @@
-//! The profile ([`ronde_job::replay::profile`]) of a recording.
+//! Extraction of a profile ([`ronde_job::replay::profile`]) from a report.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use ronde_trace::Kind;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Bandwidth, PartKind, Summary, TensorRow};
 
-/// Why there is no profile.
+/// Reason why there is no profile.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ProfileError {
     #[error("no profile: no tensor travelled in a steady step")]
@@ -21,10 +21,10 @@ pub(crate) enum ProfileError {
     TooMany { count: usize },
 }
 
-/// The profile of a run, and what the user should know of it.
+/// Returns the profile of a run, and warnings for the user.
 ///
 /// # Errors
-/// [`ProfileError`] if no tensor can be replayed.
+/// [`ProfileError`] if no tensor can be replayed, or if there are too many.
 pub(crate) fn extract(report: &Report, fit: Option<Fit>) -> Result<(Profile, Vec<String>), ProfileError> {
     let (mut tensors, mut left_out) = (Vec::new(), Vec::new());
     let mut names = HashSet::new();
@@ -71,7 +71,7 @@ pub(crate) fn extract(report: &Report, fit: Option<Fit>) -> Result<(Profile, Vec
     Ok((profile, warnings.into_iter().flatten().collect()))
 }
 
-/// A tensor as the profile has it, or why it is left out.
+/// Returns a tensor in the form of the profile, or the reason why it is left out.
 fn tensor(
     row: &TensorRow,
     reference_rank: u32,
@@ -95,7 +95,8 @@ fn tensor(
     if !names.insert(row.name.clone()) {
         return Err("another tensor has its name");
     }
-    // A tensor may be ready before the step's beginning, which is the end of the step before; a benchmark cannot.
+    // A tensor may be ready before the step begins, since a step begins at the end of the step
+    // before. A benchmark cannot reproduce that.
     let ready: Vec<Option<f64>> = row
         .ready_us
         .iter()
@@ -113,7 +114,8 @@ fn tensor(
     })
 }
 
-/// Puts the tensors in order of their ready times; where some have none, takes them from all.
+/// Sorts the tensors by ready time. If some have none, removes the ready times of all and returns a
+/// warning.
 fn order(tensors: &mut [ProfileTensor]) -> Option<String> {
     if let Some(without) = tensors.iter().find(|tensor| tensor.ready_us.is_none()) {
         let warning = format!(
@@ -152,7 +154,8 @@ fn costs(report: &Report) -> ProfileCosts {
     }
 }
 
-/// The collective that most batches used, of those that have a line: an allreduce, if the files call one that.
+/// Returns the collective with the most batches among those with a fitted line; an allreduce, if an
+/// activity has that name.
 fn line(bandwidth: &[Bandwidth]) -> Option<&Bandwidth> {
     let allreduce = |bandwidth: &Bandwidth| {
         let letters = bandwidth.activity.chars().filter(|c| c.is_ascii_alphanumeric());
@@ -166,7 +169,8 @@ fn line(bandwidth: &[Bandwidth]) -> Option<&Bandwidth> {
         .max_by_key(|bandwidth| (allreduce(bandwidth), batches(bandwidth)))
 }
 
-/// Copying in and out, hidden or not, for each MiB of payload: outside the collective, or measured inside it.
+/// Microseconds of copying in and out per MiB of payload, hidden or not: copies outside of the
+/// collective and copies measured inside it.
 fn copy_us_per_mib(steady: &Summary) -> Option<f64> {
     let mib = steady.bytes as f64 / f64::from(1 << 20);
     let copies = steady
@@ -190,7 +194,7 @@ mod tests {
     fn what_is_written_is_read_by_the_benchmark() {
         let report = sample::report();
         let (profile, warnings) = extract(&report, None).unwrap();
-        // The sample's third tensor is an allgather.
+        // The third tensor of the sample is an allgather.
         assert_eq!(warnings, ["the profile is without `metrics`: not an allreduce"]);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p.json");
@@ -201,7 +205,7 @@ mod tests {
             .iter()
             .map(|tensor| (tensor.name.as_str(), tensor.elements(), tensor.ready_fraction))
             .collect();
-        // Ready after 5 and 20 ms, as the sample says.
+        // Ready after 5 and 20 ms, as in the sample.
         assert_eq!(
             tensors,
             [("fc.weight", 2_048_000, 0.25), ("conv1.weight", 9408, 1.0)]
@@ -220,7 +224,7 @@ mod tests {
         assert_eq!(json["costs"]["us_per_mib"], 400.0);
         assert_eq!(json["costs"]["negotiate_cached"], 50.0);
         assert_eq!(json["costs"]["negotiate_uncached"], 150.0);
-        // 8 MiB a step; 0.4 + 0.6 ms in the parts, nothing measured inside.
+        // 8 MiB per step; 0.4 + 0.6 ms in the parts, nothing measured inside the collective.
         assert_eq!(json["costs"]["copy"], 125.0);
         assert_eq!(
             json["tensors"][0]["ready_us_by_rank"],
@@ -252,7 +256,7 @@ mod tests {
     fn ready_times_are_there_for_all_or_none_and_not_negative() {
         let mut report = sample::report();
         report.tensors[0].ready_us[0] = Some(-3.0);
-        report.tensors[1].ready_us[0] = None; // rank 1 knows
+        report.tensors[1].ready_us[0] = None; // rank 1 still has one
         let (profile, _) = extract(&report, None).unwrap();
         let ready: Vec<_> = profile.tensors.iter().map(|tensor| tensor.ready_us).collect();
         assert_eq!(ready, [Some(0.0), Some(6000.0)]);

@@ -1,4 +1,4 @@
-//! A bar while large files are read, if there is a terminal.
+//! Progress bar for reading large files, shown if there is a terminal.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::present::{bar, harmless};
 
 const TEMPLATE: &str = "{prefix} {bar:24} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left {wide_msg}";
 
-/// Shows how far the reading of several files has got.
+/// Progress of reading several files.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     /// Bytes of the files that are done.
@@ -17,14 +17,14 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// A bar that ends when all `files` are read.
+    /// Creates a bar that ends when all `files` are read.
     pub(super) fn new(prefix: &'static str, files: &[PathBuf]) -> Self {
         let bytes = files.iter().map(|file| size(file)).sum();
         let bar = bar(TEMPLATE, Some(bytes)).map(|bar| bar.with_prefix(prefix));
         Self { bar, done: 0 }
     }
 
-    /// Reads `file` with `read`, which is to tell how many of its bytes it has read.
+    /// Calls `read` for `file`; `read` reports the number of bytes that it has read.
     pub(super) fn during<T>(&mut self, file: &Path, read: impl FnOnce(&mut dyn FnMut(u64)) -> T) -> T {
         let Some(bar) = &self.bar else {
             return read(&mut |_| {});
@@ -39,7 +39,7 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// Takes the bar away, so that the result stands alone.
+    /// Removes the bar, so that only the result remains.
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

@@ -1,4 +1,5 @@
-//! `--scaling RUN…`: runs on more and more ranks, and which part of the step limits them.
+//! `--scaling RUN…`: efficiency of runs with increasing numbers of ranks, and the part of the step
+//! that limits it.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,10 +16,10 @@ use crate::present::output::{self, Output};
 use crate::present::units::{decimals, percent};
 use crate::present::{self, Look, Table, harmless, wrapped};
 
-/// Reads the runs and shows how they scale.
+/// Reads the runs and writes how they scale.
 ///
 /// # Errors
-/// A run that cannot be read, an output that cannot be written.
+/// A run that cannot be read, or an output that cannot be written.
 pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
     let inputs: Vec<Inputs> = runs
         .iter()
@@ -46,7 +47,7 @@ pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
     Ok(code)
 }
 
-/// The series for people.
+/// Renders the series as text.
 fn text(scaling: &Scaling, look: &Look) -> String {
     let mut sections = vec![
         present::titled("Speed-up and efficiency", efficiency(scaling, look), look),
@@ -95,7 +96,7 @@ fn efficiency(scaling: &Scaling, look: &Look) -> Vec<String> {
     table.lines(look.width)
 }
 
-/// A column for each part that grew or shrank anywhere.
+/// Table of the time lost, with a column for each part that changed in any run.
 fn losses(scaling: &Scaling, look: &Look) -> Vec<String> {
     let rows: Vec<(&ScalingRow, [f64; PartKind::COUNT])> = scaling
         .rows
@@ -104,7 +105,7 @@ fn losses(scaling: &Scaling, look: &Look) -> Vec<String> {
         .filter_map(|row| Some((row, row.parts_lost_ms?)))
         .collect();
     let decimals = decimals(rows.iter().flat_map(|(_, parts)| parts.iter().copied()));
-    // What does not show in these digits is not worth a column.
+    // Leave out parts whose changes are not visible in these digits.
     let least = 0.5 * 10f64.powi(-(decimals as i32));
     let grown: Vec<usize> = (0..PartKind::COUNT)
         .filter(|part| rows.iter().any(|(_, parts)| parts[*part].abs() >= least))

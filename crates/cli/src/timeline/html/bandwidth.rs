@@ -1,4 +1,4 @@
-//! How fast each collective was: achieved bandwidth by message size, and the line through it.
+//! Bandwidth section: achieved bandwidth of each collective by message size, and the fitted line.
 
 use maud::{Markup, html};
 
@@ -8,9 +8,9 @@ use crate::html::text::{Foreign, visible};
 use crate::html::{folded, wide};
 use ronde_trace::analysis::report::{Bandwidth, BandwidthPoint, Fit};
 
-/// As many as there are colours.
+/// Largest number of collectives drawn: the number of colours.
 const MOST_CLOUDS: usize = 6;
-/// A line through so many places looks like the curve that it is.
+/// Number of points of the fitted line, which is a curve on these axes.
 const LINE_PLACES: usize = 40;
 
 pub(super) fn show(collectives: &[Bandwidth]) -> Option<Markup> {
@@ -41,7 +41,7 @@ fn drawable(point: &BandwidthPoint) -> bool {
     point.bytes > 0 && point.us_p50 > 0.0 && point.us_p50.is_finite()
 }
 
-/// 10⁹ bytes a second.
+/// Bandwidth in 10⁹ bytes per second.
 fn gb_per_s(bytes: f64, us: f64) -> f64 {
     bytes / us / 1e3
 }
@@ -137,7 +137,7 @@ fn cloud(one: &Bandwidth) -> Vec<Point> {
     points.collect()
 }
 
-/// The fitted line over the measured sizes, as far as it is inside the chart.
+/// Points of the fitted line over the measured sizes, as far as they are inside the chart.
 fn line(one: &Bandwidth, points: &[Point], y: &Axis) -> Vec<[f64; 4]> {
     let Some(fit) = &one.fit else { return Vec::new() };
     let from = points.iter().map(|p| p.x).fold(f64::INFINITY, f64::min);

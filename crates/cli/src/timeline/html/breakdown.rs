@@ -1,4 +1,5 @@
-//! Where a step's time goes: a stacked bar for start-up and steady state, and its numbers.
+//! Breakdown section: the parts of a step as a stacked bar for start-up and steady state, and a
+//! table.
 
 use maud::{Markup, html};
 
@@ -31,7 +32,7 @@ pub(super) fn show(report: &Report) -> Markup {
     }
 }
 
-/// A horizontal bar for each summary, its parts side by side.
+/// Draws a horizontal bar for each summary, with its parts side by side.
 fn chart(summaries: &[(&str, &Summary)]) -> Markup {
     let whole = |summary: &Summary| summary.parts.iter().map(|part| part.exposed_ms.mean).sum::<f64>();
     let mut ends = vec![0.0; summaries.len()];
@@ -146,7 +147,7 @@ fn present(summaries: &[(&str, &Summary)], kind: PartKind) -> bool {
         .any(|part| part.kind == kind && part.total_ms.max > 0.0)
 }
 
-/// Phases as the files have them.
+/// Renders the activities by phase as recorded in the files, folded.
 fn more(name: &str, summary: &Summary) -> Markup {
     if summary.phases_ms.is_empty() && summary.streamed_ms.is_none() {
         return html! {};

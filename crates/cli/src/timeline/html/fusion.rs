@@ -1,4 +1,4 @@
-//! How tensors travel together: the histogram of batches, and what ended each of them.
+//! Tensor fusion section: histogram of batch sizes, and the reasons why batches ended.
 
 use maud::{Markup, html};
 
@@ -62,7 +62,7 @@ fn quantiles(fusion: &Fusion) -> Markup {
     }
 }
 
-/// A size that is a mean or a quantile, so not whole.
+/// Formats a size in bytes that is a mean or a quantile, so not an integer.
 fn size(value: f64) -> String {
     if value.is_finite() {
         bytes(value.max(0.0).round() as u64)
@@ -78,7 +78,7 @@ fn chart(fusion: &Fusion) -> Markup {
         .iter()
         .filter(|bin| bin.batches > 0)
         .map(|bin| Rect {
-            // A little narrower than the bin, so that neighbours are told apart.
+            // Slightly narrower than the bin, so that neighbours are distinguishable.
             x: [place(bin.from) * 1.04, place(bin.to) / 1.04],
             y: [0.0, bin.batches as f64],
             colour: String::new(),
@@ -93,7 +93,7 @@ fn chart(fusion: &Fusion) -> Markup {
         .collect();
     let from = bins.iter().map(|bin| place(bin.from)).fold(f64::MAX, f64::min);
     let end = bins.iter().map(|bin| place(bin.to)).fold(1.0, f64::max);
-    // The threshold belongs into the chart even where no batch comes near it, within reason.
+    // Show the threshold even if all batches are smaller, unless it is far away.
     let threshold = fusion
         .threshold_bytes
         .map(place)

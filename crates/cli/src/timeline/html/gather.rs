@@ -1,24 +1,27 @@
-//! Lanes made fit to look at: what happens to the tensors of one batch at once becomes one bar, and each rank's rows
-//! say first what is computed, then what moves, then what waits.
+//! Preparation of lanes for drawing: the bars of one batch are merged into one bar, and the rows of
+//! each rank show computation first, then data movement, then waiting.
 //!
-//! A trace has a bar for every tensor, and a batch of a hundred would be a wall of a hundred equal bars.
+//! A trace has a bar for every tensor. Without merging, a batch of a hundred tensors would show a
+//! hundred equal bars.
 
 use ronde_trace::analysis::report::{LaneBar, PartKind, RankBars};
 
-/// Bars this close are taken for the same batch: its members are written one after another.
+/// Largest difference in ms between two bars of a batch. The recorder writes the events of its
+/// tensors one after another.
 const NEAR_MS: f64 = 0.02;
-/// Likewise, as a share of the bar's length.
+/// Largest such difference, relative to the length of the bar.
 const NEAR_SHARE: f64 = 0.005;
-/// Batches that end at the same time and began at different ones are few.
+/// Number of recent batches compared with a bar. Few batches end at the same time but begin at
+/// different times.
 const RECENT: usize = 16;
-/// Bars of one kind that are drawn one below the other; of a rank with many tensors, hundreds wait at once.
+/// Largest number of rows for bars of one kind. On a rank with many tensors, hundreds wait at once.
 pub(super) const BAND_ROWS: u32 = 10;
-/// Bars in this row or below it are not drawn.
+/// Bars in this row and the rows below it are not drawn.
 pub(super) const MOST_ROWS: u32 = 1_000;
-/// Times beyond (some years) are no times.
+/// Times of at least this magnitude (some years) are invalid.
 const FAR_MS: f64 = 1e11;
 
-/// The same lanes with a bar for each batch, rows dealt anew, and without times that are none.
+/// Returns the lanes with one bar for each batch, rows assigned again, and without invalid times.
 pub(super) fn gathered(lanes: &[RankBars]) -> Vec<RankBars> {
     lanes
         .iter()
@@ -47,7 +50,7 @@ pub(super) fn gathered(lanes: &[RankBars]) -> Vec<RankBars> {
         .collect()
 }
 
-/// Which rows a part is in, from the top.
+/// Number of the group of rows for a part, from the top.
 fn band(part: PartKind) -> u8 {
     match part {
         PartKind::Compute | PartKind::GpuIdle | PartKind::GpuOther => 0,
@@ -57,7 +60,7 @@ fn band(part: PartKind) -> u8 {
     }
 }
 
-/// Bars that belong together, as one each.
+/// Merges the bars of each batch into one.
 fn batches(bars: &[LaneBar]) -> Vec<LaneBar> {
     let possible = |bar: &&LaneBar| bar.began_ms.abs() < FAR_MS && bar.ended_ms.abs() < FAR_MS;
     let mut bars: Vec<&LaneBar> = bars.iter().filter(possible).collect();
@@ -67,7 +70,8 @@ fn batches(bars: &[LaneBar]) -> Vec<LaneBar> {
     });
     let mut batches: Vec<Vec<&LaneBar>> = Vec::new();
     for bar in bars {
-        // With a batch's first, not with the bar before: else a long row of small distances would be one batch.
+        // Compare with the first bar of a batch, not with the bar before: otherwise a long series
+        // of small distances would become one batch.
         let mut recent = batches.iter_mut().rev().take(RECENT);
         match recent.find(|batch| together(batch[0], bar)) {
             Some(batch) => batch.push(bar),
@@ -77,8 +81,8 @@ fn batches(bars: &[LaneBar]) -> Vec<LaneBar> {
     batches.iter().filter_map(|batch| merged(batch)).collect()
 }
 
-/// Whether two bars, neighbours by end, are of one batch: what moves does so from beginning to end; what waits may
-/// have begun to at different times.
+/// Whether two bars, neighbours by their ends, belong to one batch. Bars of waiting and negotiation
+/// need only end together; all other bars must also begin together.
 fn together(a: &LaneBar, b: &LaneBar) -> bool {
     let near = NEAR_MS.max(NEAR_SHARE * (b.ended_ms - b.began_ms));
     let same = |x: f64, y: f64| (x - y).abs() <= near;
@@ -107,7 +111,7 @@ fn merged(bars: &[&LaneBar]) -> Option<LaneBar> {
     })
 }
 
-/// The words that both end with, the space before them included: what is done, after the tensor's name.
+/// Longest common suffix that begins with a space: the activity, without the tensor's name.
 fn common_end<'a>(a: &'a str, b: &str) -> &'a str {
     let same = a
         .bytes()
@@ -115,7 +119,7 @@ fn common_end<'a>(a: &'a str, b: &str) -> &'a str {
         .zip(b.bytes().rev())
         .take_while(|(x, y)| x == y)
         .count();
-    // A space is one byte, so that what follows it begins a character.
+    // A space is one byte, so that the text after it begins at a character boundary.
     let from = a.len() - same;
     match a.bytes().skip(from).position(|byte| byte == b' ') {
         Some(at) if from + at > 0 => &a[from + at..],
@@ -123,7 +127,7 @@ fn common_end<'a>(a: &'a str, b: &str) -> &'a str {
     }
 }
 
-/// Deals each band's bars, in order of beginning, to its first row that is free.
+/// Assigns each bar, in order of its beginning, to the first free row of its group.
 fn in_rows(mut bars: Vec<LaneBar>) -> Vec<LaneBar> {
     bars.sort_by(|a, b| {
         band(a.part)
@@ -140,7 +144,7 @@ fn in_rows(mut bars: Vec<LaneBar>) -> Vec<LaneBar> {
                 free_from.len() - 1
             });
             free_from[row] = bar.ended_ms;
-            // What is not drawn keeps a row of its own.
+            // Bars that are not drawn also get rows of their own.
             bar.row = match row as u32 {
                 row if row < BAND_ROWS => top + row,
                 row => MOST_ROWS + 100_000 * u32::from(band(bar.part)) + row,

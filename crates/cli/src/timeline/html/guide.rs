@@ -1,4 +1,4 @@
-//! What the words on the page mean.
+//! Guide to the page: definitions of the terms that it uses.
 
 use maud::{Markup, html};
 

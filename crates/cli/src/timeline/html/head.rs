@@ -1,4 +1,4 @@
-//! The top of the page: what was read, what to change, the figures to remember.
+//! Top of the page: sources, advice and key figures.
 
 use maud::{Markup, html};
 
@@ -7,10 +7,10 @@ use crate::html::text::{Foreign, shortened};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Advice, StepsFoundBy};
 
-/// More than the title needs.
+/// Largest number of characters of a file name in the title.
 const TITLE_CHARS: usize = 60;
 
-/// The page's title: the first file, and how many there are besides.
+/// Title of the page: the first file, and the number of other files.
 pub(super) fn title(report: &Report) -> String {
     let Some(first) = report.sources.first() else {
         return "Timeline".to_owned();
@@ -27,7 +27,7 @@ pub(super) fn title(report: &Report) -> String {
     }
 }
 
-/// A sentence on what was read.
+/// Sentence on the files, ranks and steps that were read.
 pub(super) fn summary(report: &Report) -> Markup {
     let warnings = report.warnings.len() + report.sources.iter().map(|s| s.warnings.len()).sum::<usize>();
     let recorded_at = report
@@ -50,7 +50,7 @@ pub(super) fn summary(report: &Report) -> Markup {
     }
 }
 
-/// The advice, the most useful first.
+/// List of advice, the most useful first.
 pub(super) fn advice(report: &Report) -> Markup {
     html! {
         @if report.advice.is_empty() {
@@ -68,7 +68,7 @@ fn sentence(advice: &Advice) -> Markup {
     });
     html! {
         (Foreign(&advice.sentence))
-        // Said once is enough.
+        // Do not repeat a setting that the sentence contains.
         @if let Some(setting) = setting.filter(|setting| !advice.sentence.contains(setting)) {
             " " span.set { code { (Foreign(&setting)) } }
         }
@@ -78,7 +78,7 @@ fn sentence(advice: &Advice) -> Markup {
     }
 }
 
-/// Step, communication, slowest rank in large letters.
+/// Tiles with the key figures: step time, communication, slowest rank and others.
 pub(super) fn figures(report: &Report) -> Option<Markup> {
     let steady = report.steady.as_ref()?;
     let exposed = steady.exposed_ms();

@@ -1,7 +1,8 @@
-//! A few steps in full: ready ticks, batches and cycles of every rank, in a chart that can be zoomed.
+//! Lanes section: ready ticks, batches and cycles of every rank over a few steps, in a chart with
+//! zoom.
 //!
-//! The bars travel as compact JSON; `html/charts.js` draws those in view. Without JavaScript the table of the longest
-//! bars remains.
+//! The bars are embedded as compact JSON; `html/charts.js` draws those in view. Without JavaScript,
+//! only the table of the longest bars is shown.
 
 use std::collections::HashMap;
 
@@ -16,18 +17,18 @@ use crate::html::text::{Foreign, shortened, visible};
 use crate::html::{folded, swatch, wide};
 use ronde_trace::analysis::report::{LaneBar, PartKind, RankBars};
 
-/// Ranks that are drawn.
+/// Largest number of ranks drawn.
 const MOST_LANES: usize = 32;
-/// Bytes of data, about: a page should open at once, on a phone too.
+/// Approximate limit of the data in bytes: the page must open fast, also on a phone.
 const MOST_BYTES: usize = 800_000;
-/// Characters of a label: enough for a tooltip.
+/// Largest number of characters of a label; it must fit into a tooltip.
 const LABEL_CHARS: usize = 120;
-/// Rows of the table that stands in for the picture.
+/// Number of rows of the table of the longest bars.
 const LONGEST: usize = 15;
-/// Ticks in a millisecond: times travel as whole numbers of 100 ns.
+/// Ticks per millisecond: times are embedded as integers in units of 100 ns.
 const TICKS: f64 = 1e4;
 
-/// What `html/charts.js` draws.
+/// Data that `html/charts.js` draws.
 #[derive(Serialize)]
 struct Data<'a> {
     x: Axis,
@@ -36,7 +37,7 @@ struct Data<'a> {
     parts: Vec<Part>,
     labels: Vec<String>,
     lanes: Vec<LaneData<'a>>,
-    /// Ticks in a millisecond.
+    /// Ticks per millisecond.
     ticks: f64,
 }
 
@@ -52,9 +53,10 @@ struct LaneData<'a> {
     rank: u32,
     rows: u32,
     ends_ms: &'a [f64],
-    /// Five numbers a bar: label, part, row, ticks since the bar before began, ticks long.
+    /// Five numbers per bar: label, part, row, ticks since the beginning of the bar before, length
+    /// in ticks.
     bars: Vec<i64>,
-    /// Two numbers a ready tick: label, ticks since the one before.
+    /// Two numbers per ready tick: label, ticks since the ready tick before.
     ready: Vec<i64>,
     cycles_ms: &'a [f64],
 }
@@ -100,7 +102,8 @@ fn bars(lanes: &[RankBars]) -> impl Iterator<Item = (u32, &LaneBar)> {
         .flat_map(|lane| lane.bars.iter().map(|bar| (lane.rank, bar)))
 }
 
-/// From when on bars are left out so that the data stays small: at the end of a step if one fits, else anywhere.
+/// Time from which bars are left out to limit the size of the data: the end of a step if one fits,
+/// else the beginning of the first bar that does not fit.
 fn until_ms(lanes: &[RankBars]) -> f64 {
     let mut all: Vec<(f64, &str)> = bars(lanes)
         .map(|(_, bar)| (bar.began_ms, bar.label.as_str()))
@@ -108,7 +111,7 @@ fn until_ms(lanes: &[RankBars]) -> f64 {
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (mut bytes, mut seen) = (0, std::collections::HashSet::new());
     let full = all.iter().find(|(_, label)| {
-        // About twenty characters a bar, and each label once.
+        // About twenty characters per bar, and each label once.
         bytes += 20
             + if seen.insert(*label) {
                 label.len().min(4 * LABEL_CHARS) + 3
@@ -130,7 +133,7 @@ fn until_ms(lanes: &[RankBars]) -> f64 {
         .unwrap_or(*full_ms)
 }
 
-/// High enough to read the bars, as far as a screen is.
+/// Height of the chart in pixels: enough to read the bars, but not much more than a screen.
 fn height_px(lanes: &[RankBars]) -> u32 {
     let rows: u32 = lanes.iter().map(|lane| rows(lane) + 2).sum();
     90 + (rows * 14).clamp(140, 900)

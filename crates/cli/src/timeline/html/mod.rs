@@ -1,6 +1,6 @@
-//! The analysis as one HTML file that stands alone: advice first, then the pictures with their numbers beneath.
+//! Analysis as one self-contained HTML page: advice first, then charts with their tables.
 //!
-//! Sections that have nothing to show say why in a sentence, or are left out.
+//! A section without data states the reason in a sentence, or is left out.
 
 mod bandwidth;
 mod breakdown;
@@ -25,7 +25,7 @@ use ronde_trace::analysis::Report;
 
 const STYLE: &str = include_str!("timeline.css");
 
-/// The page.
+/// Renders the page.
 pub(crate) fn page(report: &Report) -> String {
     let style = format!("{}{}", parts::style(), STYLE);
     Document {

@@ -1,8 +1,8 @@
-//! The parts of a step as the page shows them: one table of meanings, colours and patterns, used by every
-//! picture of it.
+//! Appearance of the parts of a step: one table of meanings, colours and patterns for all charts of
+//! the page.
 //!
-//! Colours differ in lightness as well as in hue, and every neighbour differs in pattern, so that neither colour
-//! blindness nor a grey printer makes two parts one.
+//! Colours differ in lightness as well as in hue, and neighbouring parts differ in pattern, so that
+//! they can be distinguished with colour blindness and on a greyscale print.
 
 use std::fmt::Write;
 
@@ -11,21 +11,21 @@ use maud::{Markup, PreEscaped, html};
 use crate::timeline::text::capitalized;
 use ronde_trace::analysis::report::PartKind;
 
-/// How a part looks and what it means.
+/// Appearance and meaning of a part.
 pub(super) struct Look {
-    /// What time of it is, for the table and the guide.
+    /// Meaning of the part's time, for the table and the guide.
     pub(super) meaning: &'static str,
-    /// Its class, without the `part-` before it.
+    /// CSS class without its prefix `part-`.
     key: &'static str,
-    /// Its colour's variable in the style.
+    /// CSS variable of the colour.
     pub(super) colour: &'static str,
     light: &'static str,
     dark: &'static str,
-    /// Lines over the colour, in a tile of 8 by 8 pixels; may be empty.
+    /// Pattern over the colour: an SVG path in a tile of 8 by 8 pixels; may be empty.
     pub(super) hatch: &'static str,
 }
 
-/// The look of a part.
+/// Returns the appearance of a part.
 pub(super) fn look(kind: PartKind) -> &'static Look {
     match kind {
         PartKind::Compute => &Look {
@@ -103,19 +103,19 @@ pub(super) fn look(kind: PartKind) -> &'static Look {
     }
 }
 
-/// The name of a part as a heading.
+/// Name of a part as a heading.
 pub(super) fn title(kind: PartKind) -> String {
     capitalized(kind.name())
 }
 
 impl Look {
-    /// The class that fills a shape with it.
+    /// CSS class that fills a shape with the part's colour and pattern.
     pub(super) fn class(&self) -> String {
         format!("part-{}", self.key)
     }
 }
 
-/// Style: the colours of both schemes, and the classes that use them.
+/// Style sheet: the colours of the light and the dark scheme, and the classes that use them.
 pub(super) fn style() -> String {
     let (mut light, mut dark, mut classes) = (String::new(), String::new(), String::new());
     for Look {
@@ -141,7 +141,7 @@ pub(super) fn style() -> String {
     )
 }
 
-/// The patterns that the classes refer to; invisible by themselves.
+/// SVG patterns to which the classes refer; the element itself is not visible.
 pub(super) fn patterns() -> Markup {
     html! {
         svg width="0" height="0" style="position:absolute" aria-hidden="true" {

@@ -1,5 +1,5 @@
-//! Reports made by hand, for the tests and for looking at the page: a ResNet-50 on a few ranks with a slow one, and
-//! what is left when hardly anything is known.
+//! Constructed reports, for tests and for viewing the page: ResNet-50 on four ranks with a slow
+//! one, and a report with almost no data.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{
@@ -9,7 +9,7 @@ use ronde_trace::analysis::report::{
 };
 use ronde_trace::{Clock, Format, Kind, Phase};
 
-/// Numbers between 0 and 1, always the same.
+/// Deterministic pseudo-random numbers between 0 and 1.
 struct Noise(u64);
 
 impl Noise {
@@ -22,7 +22,7 @@ impl Noise {
     }
 }
 
-/// Around `middle`, give or take `share` of it.
+/// Quantiles around `middle`, with deviations relative to `share`.
 fn spread(middle: f64, share: f64) -> Quantiles {
     let at = |times: f64| middle * (1.0 + share * times);
     let (min, p10, p50, p90, p99, max) = (at(-1.0), at(-0.6), at(0.0), at(0.9), at(1.6), at(2.2));
@@ -192,7 +192,7 @@ fn lane(rank: u32, noise: &mut Noise) -> RankBars {
     }
 }
 
-/// A training job of four ranks, rank 2 late, with a start-up.
+/// Report of a training job of four ranks, with a start-up phase; rank 2 is late.
 pub(super) fn resnet50() -> Report {
     let noise = &mut Noise(4);
     let steps = (0..120)
@@ -291,7 +291,7 @@ pub(super) fn resnet50() -> Report {
     }
 }
 
-/// A file in which next to nothing was found.
+/// Report of a file with almost no data.
 pub(super) fn nothing() -> Report {
     Report {
         ronde_timeline: 1,

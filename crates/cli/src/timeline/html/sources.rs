@@ -1,4 +1,4 @@
-//! The files, what is in them, and what was wrong with them.
+//! Sources section: the input files, their contents, and their warnings.
 
 use maud::{Markup, html};
 use serde::Serialize;
@@ -9,9 +9,9 @@ use crate::html::{folded, wide};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::SourceReport;
 
-/// Files and warnings that are listed one by one.
+/// Largest number of files and warnings listed.
 const MOST_LISTED: usize = 100;
-/// Activities of one file.
+/// Largest number of activities listed for one file.
 const MOST_ACTIVITIES: usize = 40;
 
 pub(super) fn show(report: &Report) -> Markup {
@@ -30,7 +30,7 @@ pub(super) fn show(report: &Report) -> Markup {
     }
 }
 
-/// A value's name in JSON, in plain words.
+/// Name of a value in JSON, with spaces instead of underscores.
 pub(super) fn word(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(serde_json::Value::String(name)) => name.replace('_', " "),

@@ -1,4 +1,4 @@
-//! The length of every step, in parts, over the run.
+//! Steps section: the length of every step, divided into its parts.
 
 use maud::{Markup, html};
 
@@ -8,7 +8,8 @@ use crate::html::number::{bytes, count, counted, ms};
 use crate::html::{folded, wide};
 use ronde_trace::analysis::report::{PartKind, Step, Summary};
 
-/// More columns than a screen can tell apart would only make the file large.
+/// Largest number of columns. More could not be distinguished on a screen and would enlarge the
+/// file.
 const MOST_COLUMNS: usize = 240;
 
 pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: bool) -> Option<Markup> {
@@ -73,7 +74,7 @@ pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: boo
     })
 }
 
-/// The mean of one part over neighbouring steps.
+/// Column with the mean of one part over neighbouring steps.
 fn column(steps: &[Step], kind: PartKind) -> Column {
     let (first, last) = (&steps[0], &steps[steps.len() - 1]);
     Column {

@@ -1,4 +1,4 @@
-//! Who is late: ranks, and the tensors that wait longest.
+//! Stragglers section: late ranks, and the tensors that wait longest.
 
 use maud::{Markup, html};
 
@@ -7,9 +7,9 @@ use crate::html::text::Foreign;
 use crate::html::{cell_bar, folded, wide};
 use ronde_trace::analysis::report::{StragglerRank, StragglerTensor, Stragglers};
 
-/// Rows of ranks that are shown; a job of thousands has more than anybody reads.
+/// Largest number of ranks shown; a job may have thousands.
 const MOST_RANKS: usize = 64;
-/// Tensors shown without being asked to.
+/// Number of tensors that are not folded.
 const TENSORS: usize = 10;
 
 pub(super) fn show(stragglers: Option<&Stragglers>) -> Markup {

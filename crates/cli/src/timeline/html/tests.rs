@@ -1,4 +1,4 @@
-//! The page as a browser takes it: well formed, alone, safe, and without holes.
+//! Tests of the page as a browser parses it: well formed, self-contained, safe, and complete.
 
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{Token, Tokenizer};
@@ -9,18 +9,18 @@ use crate::html::own_part;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Bandwidth, Bin, LaneBar, PartKind, Quantiles};
 
-/// Elements that have no end.
+/// Elements without an end tag.
 const VOID: [&str; 2] = ["meta", "br"];
 
-/// Its name and its attributes.
+/// Name and attributes of an element.
 type Element = (String, Vec<(String, String)>);
 
-/// The page's elements by name and attributes, and its text; panics where a browser would have to guess.
+/// Returns the page's elements and its text; panics on a parse error.
 fn parsed(page: &str) -> (Vec<Element>, String) {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
     let (mut elements, mut open, mut words) = (Vec::new(), Vec::new(), String::new());
     let mut emitter = DefaultEmitter::default();
-    emitter.naively_switch_states(true); // what stands in a script is no markup
+    emitter.naively_switch_states(true); // the text of scripts is not markup
     for token in Tokenizer::new_with_emitter(page, emitter) {
         match token.expect("a string is always read") {
             Token::StartTag(tag) => {
@@ -53,7 +53,8 @@ fn ids(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// Well formed, no identifier twice, every reference answered, nothing from elsewhere, no number that is none.
+/// Checks that the page is well formed, identifiers are unique, references resolve, nothing is
+/// loaded from elsewhere, and every number is finite.
 fn check(page: &str) {
     let page = &own_part(page);
     let (elements, _) = parsed(page);
@@ -153,7 +154,7 @@ fn an_empty_report_says_why_it_is_empty() {
     }
 }
 
-/// A report in which every string is `text`.
+/// Report in which every string is `text`.
 fn saying(text: &str) -> Report {
     let mut report = resnet50();
     let all = |report: &mut Report| {

@@ -1,4 +1,4 @@
-//! The trace-event format: bars, instants and names, written one after the other.
+//! Writer of the trace-event format: bars, instants, and names of processes and threads.
 
 use std::io::{self, Write};
 
@@ -6,15 +6,15 @@ use serde::Serialize;
 
 use ronde_trace::{PhaseSums, Span};
 
-/// The events of a trace, as they are written.
+/// Writer of a trace's events.
 pub(super) struct Events<'a> {
     sink: &'a mut dyn Write,
     first: bool,
-    /// The first failure: a visitor cannot return it.
+    /// First error. It is stored because a visitor cannot return it.
     failed: Option<io::Error>,
 }
 
-/// One event of the trace-event format; times in microseconds.
+/// Event of the trace-event format; times are in microseconds.
 #[derive(Serialize)]
 struct Event<'a, Args: Serialize> {
     ph: &'static str,
@@ -25,14 +25,15 @@ struct Event<'a, Args: Serialize> {
     ts: Option<Micros>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dur: Option<Micros>,
-    /// How far an instant reaches: its thread or its process.
+    /// Scope of an instant: its thread or its process.
     #[serde(skip_serializing_if = "Option::is_none")]
     s: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     args: Option<Args>,
 }
 
-/// Nanoseconds that are written as microseconds: whole ones exactly, however large.
+/// Time in nanoseconds, written in microseconds. Whole microseconds are written exactly, however
+/// large.
 #[derive(Clone, Copy)]
 pub(super) struct Micros(pub(super) i64);
 
@@ -45,7 +46,7 @@ impl Serialize for Micros {
     }
 }
 
-/// What is known of a tensor beside its times.
+/// Properties of a tensor besides its times.
 #[derive(Serialize)]
 pub(super) struct Details {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,7 +59,7 @@ pub(super) struct Details {
     pub(super) sums: Option<Sums>,
 }
 
-/// The sums over a batch's chunks.
+/// Sums over the chunks of a batch.
 #[derive(Serialize)]
 pub(super) struct Sums {
     copy_in_us: Micros,
@@ -80,10 +81,11 @@ impl From<PhaseSums> for Sums {
 }
 
 impl<'a> Events<'a> {
-    /// Writes what comes before the first event. By the first member `ronde_merge` the readers of traces know the file.
+    /// Writes the text before the first event. Readers of traces identify the file by its first
+    /// member `ronde_merge`.
     ///
     /// # Errors
-    /// What the sink says.
+    /// An error of the sink.
     pub(super) fn begin(sink: &'a mut dyn Write) -> io::Result<Self> {
         sink.write_all(b"{\"ronde_merge\":1,\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         Ok(Self {
@@ -93,10 +95,10 @@ impl<'a> Events<'a> {
         })
     }
 
-    /// Writes what comes after the last.
+    /// Writes the text after the last event.
     ///
     /// # Errors
-    /// What the sink has said to any of the events.
+    /// The first error of the sink, including those of earlier events.
     pub(super) fn end(self) -> io::Result<()> {
         match self.failed {
             Some(error) => Err(error),
@@ -120,7 +122,7 @@ impl<'a> Events<'a> {
         self.failed = written.err();
     }
 
-    /// A name or place of a process or thread.
+    /// Writes the name or sort position of a process or thread.
     pub(super) fn metadata(&mut self, name: &str, pid: u32, tid: u64, args: serde_json::Value) {
         self.write(&Event {
             ph: "M",
@@ -134,7 +136,7 @@ impl<'a> Events<'a> {
         });
     }
 
-    /// A point in time that reaches as far as `scope` says: its thread (`t`) or its process (`p`).
+    /// Writes an instant. Its `scope` is its thread (`t`) or its process (`p`).
     pub(super) fn instant(
         &mut self,
         name: &str,
@@ -156,7 +158,7 @@ impl<'a> Events<'a> {
         });
     }
 
-    /// A stretch of time.
+    /// Writes a bar: a complete event with begin and duration.
     pub(super) fn bar(&mut self, name: &str, pid: u32, tid: u64, span: Span, args: Option<Details>) {
         self.write(&Event {
             ph: "X",

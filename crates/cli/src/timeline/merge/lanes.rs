@@ -1,28 +1,30 @@
-//! Rows for bars: a viewer draws what overlaps on one thread as nested, whether it is or not.
+//! Threads for the bars of a tensor. Bars that overlap get different threads, because viewers draw
+//! overlapping bars of one thread as nested.
 
 use ronde_trace::Span;
 
-/// More rows than this are not needed to see that there are too many.
+/// Largest number of threads of one tensor; further overlapping bars share the last one.
 const LANES_MAX: usize = 64;
 
-/// The threads of one tensor: one, unless its operations overlap.
+/// Threads of one tensor: one, unless its operations overlap.
 #[derive(Default)]
 pub(super) struct Lanes {
-    /// Thread and end of the last bar of each.
+    /// Identifier and end of the last bar of each thread.
     lanes: Vec<(u64, i64)>,
 }
 
-/// Where a bar goes.
+/// Thread of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BarThread {
-    /// The thread.
+    /// Identifier of the thread.
     pub(super) tid: u64,
-    /// Its number among the tensor's, if this is its first bar.
+    /// Index among the tensor's threads, if this is the thread's first bar.
     pub(super) new: Option<usize>,
 }
 
 impl Lanes {
-    /// A thread on which nothing overlaps `span`, `next_tid` if there is none yet.
+    /// Returns a thread without a bar that overlaps `span`; it is a new thread `next_tid` if there
+    /// is none.
     pub(super) fn place(&mut self, span: Span, next_tid: u64) -> BarThread {
         if let Some((tid, end)) = self.lanes.iter_mut().find(|(_, end)| *end <= span.began) {
             *end = span.ended;
@@ -40,7 +42,7 @@ impl Lanes {
         }
     }
 
-    /// The tensor's first thread.
+    /// Identifier of the tensor's first thread.
     pub(super) fn first(&self) -> Option<u64> {
         self.lanes.first().map(|(tid, _)| *tid)
     }

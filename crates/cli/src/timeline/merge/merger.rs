@@ -1,4 +1,5 @@
-//! Operations and marks of the files as bars and instants: which thread they go to, on which clock.
+//! Conversion of a file's operations and marks to bars and instants: assigns their threads and
+//! shifts their times.
 
 use std::collections::HashMap;
 
@@ -9,31 +10,31 @@ use ronde_trace::{Activity, Mark, MarkKind, NameId, Operation, Span, Visitor, Wo
 use super::events::{Details, Events, Sums};
 use super::lanes::Lanes;
 
-/// The thread of a process that has its marks.
+/// Thread of a process for its marks.
 const MARKS_TID: u64 = 0;
 
-/// What a thread of computation is called; tensors have other names.
+/// Name of the track of computation. No tensor has this name.
 const COMPUTATION: &str = "computation";
 /// Track of copies and of kernels of unknown type.
 const OTHER_GPU: &str = "other GPU work";
 
-/// A rank.
+/// Process of the merged trace, for one rank.
 pub(super) struct Process {
     pid: u32,
     tracks: Vec<Track>,
-    /// The tracks' places by name, for the files of one rank have their own numbers each.
+    /// Index of each track by name: the files of one rank number their names independently.
     by_name: HashMap<String, usize>,
     next_tid: u64,
 }
 
-/// A tensor.
+/// Bars of one tensor, or of computation.
 struct Track {
     name: String,
     lanes: Lanes,
 }
 
 impl Process {
-    /// A process without threads but that of its marks.
+    /// Creates a process with only the thread of its marks.
     pub(super) fn new(pid: u32, name: &str, events: &mut Events<'_>) -> Self {
         events.metadata("process_name", pid, MARKS_TID, json!({ "name": name }));
         events.metadata("process_sort_index", pid, MARKS_TID, json!({ "sort_index": pid }));
@@ -46,12 +47,12 @@ impl Process {
         }
     }
 
-    /// Its number.
+    /// Number of the process.
     pub(super) fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// The track of what is called `name`.
+    /// Returns the index of the track `name`, which is created if needed.
     fn track(&mut self, name: &str) -> usize {
         if let Some(index) = self.by_name.get(name) {
             return *index;
@@ -65,7 +66,7 @@ impl Process {
         index
     }
 
-    /// The thread for a bar of a track, named if it is new.
+    /// Returns the thread for a bar of a track, and writes the thread's name if it is new.
     fn place(&mut self, track: usize, span: Span, events: &mut Events<'_>) -> u64 {
         let track = &mut self.tracks[track];
         let lane = track.lanes.place(span, self.next_tid);
@@ -87,7 +88,7 @@ impl Process {
     }
 }
 
-/// Writes the events of one file.
+/// Visitor of one file that writes its events.
 pub(super) struct Merger<'a, 'sink> {
     events: &'a mut Events<'sink>,
     process: &'a mut Process,
@@ -95,12 +96,12 @@ pub(super) struct Merger<'a, 'sink> {
     shift_ns: i64,
     /// Names of the file, by their numbers.
     names: Vec<String>,
-    /// Tracks of those that are tensors.
+    /// Tracks of the names that are tensors.
     tracks: Vec<Option<usize>>,
 }
 
 impl<'a, 'sink> Merger<'a, 'sink> {
-    /// For the file of `rank`, whose times are to be moved by `shift_ns`.
+    /// Creates the visitor for the file of `rank`, whose times are shifted by `shift_ns`.
     pub(super) fn new(
         events: &'a mut Events<'sink>,
         process: &'a mut Process,
@@ -149,7 +150,8 @@ impl<'a, 'sink> Merger<'a, 'sink> {
         tid
     }
 
-    /// An operation's activities: on its own thread as far as they follow one another within it.
+    /// Writes the activities of an operation: on its own thread if they follow one another within
+    /// it, else on another.
     fn activities(&mut self, activities: &[Activity], within: Option<(u64, Span)>, track: usize) {
         let mut free_from = within.map_or(i64::MAX, |(_, span)| span.began);
         for activity in activities {
@@ -205,7 +207,8 @@ impl Visitor for Merger<'_, '_> {
             .or(self.process.tracks[track].lanes.first())
             .unwrap_or(MARKS_TID);
         for tick in &operation.ticks {
-            // The lowest rank's file tells of all ranks, the others of themselves.
+            // The lowest rank's file has the ready times of all ranks. From other files, write only
+            // their own.
             if self.process.pid == 0 || self.rank.is_none_or(|rank| rank == tick.rank) {
                 let name = format!("rank {} ready", tick.rank);
                 self.events
@@ -217,7 +220,7 @@ impl Visitor for Merger<'_, '_> {
     fn mark(&mut self, mark: Mark) {
         let (name, scope, args) = match mark.kind {
             MarkKind::Cycle => ("CYCLE_START", "t", None),
-            // The step before ends here, or nothing does.
+            // Do not write the begin of a step: it is the end of the step before, if there is one.
             MarkKind::StepBegin => return,
             MarkKind::Step => ("STEP", "p", None),
             MarkKind::Epoch => ("EPOCH", "p", None),

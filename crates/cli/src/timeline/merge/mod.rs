@@ -1,8 +1,9 @@
-//! `--merge`: the files of all ranks in one trace, on one clock, for Perfetto or chrome://tracing.
+//! `--merge`: writes the files of all ranks as one trace on one clock, for Perfetto or
+//! chrome://tracing.
 //!
-//! Each rank is a process, each tensor a thread of it. Negotiation, operation and activities are complete events (`X`);
-//! marks and ready times are instants. Written while the files are read a second time: in the first, what is known of
-//! a clock may stand at the end.
+//! Each rank is a process, each tensor a thread of it. Negotiation, operation and activities are
+//! complete events (`X`); marks and ready times are instants. The files are read a second time for
+//! the merge, because the clock data may be at the end of a file.
 
 mod events;
 mod lanes;
@@ -24,7 +25,8 @@ use crate::present::output::Output;
 use events::Events;
 use merger::{Merger, Process};
 
-/// Refuses what cannot be read a second time: opened again, a pipe would wait for a writer that has gone.
+/// Rejects files that cannot be read a second time: opening a pipe again would wait for a writer
+/// that has ended.
 ///
 /// # Errors
 /// [`Error::MergeOfPipe`].
@@ -36,10 +38,10 @@ pub(super) fn check_inputs(files: &[PathBuf]) -> Result<(), Error> {
     pipe.map_or(Ok(()), |path| Err(Error::MergeOfPipe { path: path.clone() }))
 }
 
-/// Writes the merged trace of `sources` and says what to know of it.
+/// Writes the merged trace of `sources` and returns warnings.
 ///
 /// # Errors
-/// A file that can no longer be read, an output that cannot be written.
+/// A file that can no longer be read, or an output that cannot be written.
 pub(super) fn write(output: Output, sources: &[Source]) -> Result<Vec<String>, Error> {
     let (places, warnings) = place(sources);
     let paths: Vec<PathBuf> = sources.iter().map(|source| source.path.clone()).collect();
@@ -74,17 +76,17 @@ pub(super) fn write(output: Output, sources: &[Source]) -> Result<Vec<String>, E
     }
 }
 
-/// Where a file's events go.
+/// Process and time shift of a file's events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TrackOffset {
-    /// The process that is its rank.
+    /// Number of the process: the rank, if known.
     pid: u32,
-    /// What is added to its times.
+    /// Shift in nanoseconds, added to the times of the file.
     shift_ns: i64,
 }
 
-/// Processes and clocks of the files: those of the lowest rank are taken as rank 0's, and the file that begins first
-/// begins at zero.
+/// Returns the process and the time shift of each file, and warnings. The clock of the lowest rank
+/// is the reference; the file that begins first begins at zero.
 fn place(sources: &[Source]) -> (Vec<TrackOffset>, Vec<String>) {
     let mut taken: BTreeSet<u32> = sources.iter().filter_map(|source| source.rank).collect();
     let mut pid = |source: &Source| {
@@ -139,7 +141,7 @@ fn place(sources: &[Source]) -> (Vec<TrackOffset>, Vec<String>) {
     (places.collect(), warnings)
 }
 
-/// What a process is called.
+/// Name of a process.
 fn name(source: &Source, pid: u32) -> String {
     match source.rank {
         Some(rank) => format!("rank {rank}"),

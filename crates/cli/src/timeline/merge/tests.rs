@@ -13,7 +13,7 @@ use ronde_trace::{
 const TENSOR: NameId = NameId(0);
 const ACTIVITY: NameId = NameId(1);
 
-/// An operation whose negotiation takes the first half of `began` to `ended`, in milliseconds.
+/// An operation from `began` to `ended`, in milliseconds, whose negotiation takes the first half.
 fn operation(began: i64, ended: i64, activities: &[(i64, i64)]) -> Operation {
     let span = |began: i64, ended: i64| Span {
         began: began * 1_000_000,
@@ -40,7 +40,7 @@ fn operation(began: i64, ended: i64, activities: &[(i64, i64)]) -> Operation {
     }
 }
 
-/// Files, each with its shift, of rank 2: the events of the bars and of the rest.
+/// Merges files of rank 2, each with its time shift; returns the bars and the other events.
 fn merged(files: &[(i64, &[Operation])]) -> (Vec<Value>, Vec<Value>) {
     let mut text = Vec::new();
     let mut events = Events::begin(&mut text).unwrap();
@@ -86,7 +86,7 @@ fn bars_of_one_operation_share_a_thread() {
         .iter()
         .find(|event| event["name"] == "thread_name" && event["tid"] == 1);
     assert_eq!(name.unwrap()["args"]["name"], "w \"1\"\n");
-    // A rank other than 0 tells of itself alone.
+    // The file of a rank other than 0 contributes only its own ready times.
     assert!(others.iter().all(|event| event["ph"] != "i"));
 }
 
@@ -94,8 +94,8 @@ fn bars_of_one_operation_share_a_thread() {
 fn what_overlaps_is_drawn_apart() {
     let (bars, others) = merged(&[(0, &[operation(0, 4, &[(2, 4), (3, 5)]), operation(2, 6, &[])])]);
     let threads: Vec<u64> = bars.iter().map(|event| bar(event).1).collect();
-    // Of the first, the second activity outlasts it; the other begins while it moves: its negotiation waits for
-    // neither thread 1 (until 4 ms) nor 2 (until 5 ms).
+    // The second activity of the first operation outlasts it and moves to thread 2. The other
+    // operation begins meanwhile: threads 1 (until 4 ms) and 2 (until 5 ms) are occupied.
     assert_eq!(threads, [1, 1, 1, 2, 3, 1]);
     let names: Vec<&Value> = others
         .iter()

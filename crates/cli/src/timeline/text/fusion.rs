@@ -1,4 +1,4 @@
-//! Tensor fusion, and the bandwidth of the collectives.
+//! Text sections on tensor fusion and on the bandwidth of the collectives.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Bandwidth, CutReason, Fusion};
@@ -6,10 +6,10 @@ use ronde_trace::analysis::report::{Bandwidth, CutReason, Fusion};
 use crate::present::units::{bytes, count, counted, decimals, percent};
 use crate::present::{Look, Table, harmless, titled, wrapped};
 
-/// Characters of the longest bar of the histogram.
+/// Length of the longest bar of the histogram, in characters.
 const GAUGE_WIDTH: usize = 24;
 
-/// Batches: how many, how large, and why they ended.
+/// Section on batches: their number, their sizes, and the reasons why they ended.
 pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     let Some(fusion) = &report.fusion else {
         return Vec::new();
@@ -26,7 +26,7 @@ fn summary(fusion: &Fusion) -> String {
         counted(fusion.batches_per_step.p50.round() as u64, "batch"),
         counted(fusion.tensors_per_batch.p50.round() as u64, "tensor"),
     );
-    // Some formats do not say how large a tensor is.
+    // Some formats do not contain the size of a tensor.
     if fusion.bytes_per_batch.max > 0.0 {
         text += &format!(" and {}", bytes(fusion.bytes_per_batch.p50 as u64));
     }
@@ -85,7 +85,7 @@ fn because(reason: CutReason) -> &'static str {
     }
 }
 
-/// Time against size, for each collective.
+/// Section on the time of each collective by message size.
 pub(super) fn bandwidth(report: &Report, look: &Look) -> Vec<String> {
     let lines = report
         .bandwidth

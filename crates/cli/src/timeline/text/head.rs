@@ -1,4 +1,4 @@
-//! What was read, and how it falls into steps.
+//! First text sections: the files that were read, and the steps found in them.
 
 use ronde_trace::Format;
 use ronde_trace::analysis::Report;
@@ -7,13 +7,13 @@ use ronde_trace::analysis::report::{SourceReport, StepsFoundBy, Summary};
 use crate::present::units::{count, counted, decimals, ms};
 use crate::present::{Look, Table, harmless, wrapped};
 
-/// A line for each file, and what is wrong with it.
+/// A line for each file, followed by its warnings.
 pub(super) fn files(report: &Report, look: &Look) -> Vec<String> {
     let sources = report.sources.iter();
     sources.flat_map(|source| self::source(source, look)).collect()
 }
 
-/// How many steps there are, and how long.
+/// Number of steps, and their lengths.
 pub(super) fn steps(report: &Report, look: &Look) -> Vec<String> {
     let mut lines = wrapped("", &found(report), look.width);
     lines.extend(summaries(report, look));
@@ -45,7 +45,7 @@ fn source(source: &SourceReport, look: &Look) -> Vec<String> {
         );
     }
     let name = format!("{}  ", harmless(&source.path));
-    // A long path gets a line of its own: beside it, there would be no room.
+    // A long path gets a line of its own, because the text beside it would have no space.
     let mut lines = if name.chars().count() * 2 > look.width {
         let mut lines = vec![name.trim_end().to_owned()];
         lines.extend(wrapped("  ", &text, look.width));
@@ -64,7 +64,7 @@ fn source(source: &SourceReport, look: &Look) -> Vec<String> {
     lines
 }
 
-/// Who wrote a file, as people call them.
+/// Name of the software that wrote a file.
 fn format_name(format: Format) -> &'static str {
     match format {
         Format::Horovod => "Horovod",
@@ -100,7 +100,7 @@ fn found(report: &Report) -> String {
     )
 }
 
-/// Step times at start-up and after.
+/// Table of the step times at start-up and in the steady state.
 fn summaries(report: &Report, look: &Look) -> Vec<String> {
     let named = [("start-up", &report.startup), ("steady", &report.steady)];
     let named: Vec<(&str, &Summary)> = named

@@ -1,4 +1,5 @@
-//! The report for people: where the time goes, who is late, how tensors travel, and last what to change.
+//! Report as text for a terminal: parts of a step, stragglers, tensor fusion, tensors, and advice
+//! at the end.
 
 mod fusion;
 mod head;
@@ -16,7 +17,7 @@ use crate::present::{Look, harmless, page, titled, warnings, wrapped};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::Advice;
 
-/// The report as text that ends with a line end.
+/// Returns the report as text that ends with a newline.
 pub(super) fn report(report: &Report, look: &Look) -> String {
     let sections = [
         head::files(report, look),

@@ -1,4 +1,4 @@
-//! Parts of a step: a bar and a table.
+//! Text section on the parts of a step: a bar and a table.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{PartKind, Summary};
@@ -6,10 +6,10 @@ use ronde_trace::analysis::report::{PartKind, Summary};
 use crate::present::units::{decimals, ms, percent};
 use crate::present::{Look, Table, harmless, key, titled, wrapped};
 
-/// Widest bar; a wider one says no more.
+/// Largest width of the bar in characters; a wider bar would show no more.
 const BAR_WIDTH_MAX: usize = 80;
 
-/// The breakdown of the steady steps, beside that of the start-up.
+/// Section on the parts of the steady steps, with a second bar for the start-up steps.
 pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     let Some(steady) = &report.steady else {
         return Vec::new();
@@ -20,7 +20,7 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     titled("Parts of a step", lines, look)
 }
 
-/// Stages of BytePS, with the time that each overlaps others.
+/// Section on the stages of BytePS, with the share of time in which each overlaps others.
 pub(super) fn stages(report: &Report, look: &Look) -> Vec<String> {
     if report.stages.is_empty() {
         return Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn stages(report: &Report, look: &Look) -> Vec<String> {
     titled("Stages", lines, look)
 }
 
-/// One bar, or two whose lengths are as those of the steps.
+/// One bar, or two bars whose lengths are proportional to the step times.
 fn bars(startup: Option<&Summary>, steady: &Summary, look: &Look) -> Vec<String> {
     let named: Vec<(&str, &Summary)> = match startup {
         Some(startup) => vec![("start-up ", startup), ("steady   ", steady)],

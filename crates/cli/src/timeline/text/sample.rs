@@ -1,4 +1,4 @@
-//! A report made by hand, with numbers that can be checked in the head.
+//! Constructed report for tests, with numbers that can be checked by mental arithmetic.
 
 use std::iter;
 
@@ -10,13 +10,14 @@ use ronde_trace::analysis::report::{
 };
 use ronde_trace::{Clock, Format, Kind};
 
-/// Milliseconds of each part of a steady step: 40 in all.
+/// Milliseconds of each part of a steady step: 40 in total.
 const STEADY_MS: [f64; PartKind::COUNT] = [24.0, 3.0, 2.0, 0.0, 0.4, 10.0, 0.6, 0.0, 0.0];
 
-/// Of a step at start-up: 80 in all.
+/// Milliseconds of each part of a step at start-up: 80 in total.
 const STARTUP_MS: [f64; PartKind::COUNT] = [44.0, 3.0, 22.0, 0.0, 0.4, 10.0, 0.6, 0.0, 0.0];
 
-/// Five steps of two ranks, the first of them slow, the last cut off; two tensors reduced and one gathered.
+/// Report of five steps on two ranks: the first step is slow, the last is incomplete; two tensors
+/// are reduced and one is gathered.
 pub(in crate::timeline) fn report() -> Report {
     Report {
         ronde_timeline: REPORT_VERSION,
@@ -95,7 +96,7 @@ fn step(index: u64) -> Step {
     }
 }
 
-/// Computation hides 6 ms of the collective.
+/// Adds 6 ms of the collective that are hidden behind computation.
 fn hidden(mut parts: [f64; PartKind::COUNT]) -> [f64; PartKind::COUNT] {
     parts[5] += 6.0;
     parts
@@ -173,7 +174,7 @@ fn fusion() -> Fusion {
 }
 
 fn bandwidth() -> Bandwidth {
-    // 200 µs and 400 µs a MiB, exactly.
+    // Exactly 200 µs plus 400 µs per MiB.
     let point = |mib: f64| {
         let us = 200.0 + 400.0 * mib;
         let bytes = mib * f64::from(1 << 20);
@@ -211,7 +212,7 @@ fn tensor(name: &str, kind: Kind, elements: u64, ready_ms: f64, latency_ms: f64)
     }
 }
 
-/// Ten values around `p50`: a tenth of them 10 % below, a tenth above.
+/// Ten values around `p50`: a tenth of them 10 % below, a tenth 10 % above.
 fn quantiles(p50: f64) -> Quantiles {
     Quantiles {
         n: 10,
@@ -225,7 +226,7 @@ fn quantiles(p50: f64) -> Quantiles {
     }
 }
 
-/// What [`report`] is without anything in it.
+/// Variant of [`report`] without data.
 pub(in crate::timeline) fn empty() -> Report {
     let sources = iter::once(SourceReport {
         operations: 0,

@@ -1,4 +1,4 @@
-//! Stragglers: how often each rank is last, and its cost.
+//! Text section on stragglers: how often each rank is last, and its cost.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{StragglerRank, Stragglers};
@@ -6,10 +6,10 @@ use ronde_trace::analysis::report::{StragglerRank, Stragglers};
 use crate::present::units::{counted, decimals, ms, percent};
 use crate::present::{Look, Table, harmless, titled, wrapped};
 
-/// Most ranks listed; of larger jobs, those that cost most.
+/// Largest number of ranks listed; of larger jobs, the ranks with the highest cost.
 const RANKS_MAX: usize = 12;
 
-/// The ranks, and the tensors that waited longest.
+/// Section on the ranks, and on the tensors that waited longest.
 pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     let Some(stragglers) = &report.stragglers else {
         return Vec::new();

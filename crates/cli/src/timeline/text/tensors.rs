@@ -1,4 +1,4 @@
-//! The tensors that take longest from ready to result.
+//! Text section on the tensors with the longest time from ready to result.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::TensorRow;
@@ -6,7 +6,7 @@ use ronde_trace::analysis::report::TensorRow;
 use crate::present::units::{count, decimals};
 use crate::present::{Look, Table, harmless, titled};
 
-/// As many tensors as asked for, the slowest first.
+/// Section with the requested number of tensors, the slowest first.
 pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     let mut rows: Vec<&TensorRow> = report
         .tensors
@@ -42,7 +42,7 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
     titled("Tensors that take longest from ready to result", lines, look)
 }
 
-/// When the tensor was ready on a rank, if that is known.
+/// Time in µs at which the tensor was ready on a rank, if known.
 fn ready_us(tensor: &TensorRow, rank: u32) -> Option<f64> {
     tensor.ready_us.get(rank as usize).copied().flatten()
 }
