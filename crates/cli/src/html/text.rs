@@ -16,7 +16,7 @@ impl Render for Foreign<'_> {
     }
 }
 
-/// Replaces control characters by visible ones, as [`Foreign`] does.
+/// Replaces control characters by visible ones, as `Foreign` does.
 pub(crate) fn visible(text: &str) -> String {
     text.chars().map(visible_char).collect()
 }

@@ -6,8 +6,8 @@
 
 use ronde_trace::analysis::report::{LaneBar, PartKind, RankBars};
 
-/// Largest difference in ms between two bars of a batch. The recorder writes the events of its
-/// tensors one after another.
+/// Largest difference in ms between the times of two bars of one batch. The recorder writes the
+/// events of its tensors one after another.
 const NEAR_MS: f64 = 0.02;
 /// Largest such difference, relative to the length of the bar.
 const NEAR_SHARE: f64 = 0.005;

@@ -220,7 +220,7 @@ impl Visitor for Merger<'_, '_> {
     fn mark(&mut self, mark: Mark) {
         let (name, scope, args) = match mark.kind {
             MarkKind::Cycle => ("CYCLE_START", "t", None),
-            // Do not write the begin of a step: it is the end of the step before, if there is one.
+            // Not written: a step begins at the end of the step before, if there is one.
             MarkKind::StepBegin => return,
             MarkKind::Step => ("STEP", "p", None),
             MarkKind::Epoch => ("EPOCH", "p", None),
