@@ -207,8 +207,8 @@ impl Visitor for Merger<'_, '_> {
             .or(self.process.tracks[track].lanes.first())
             .unwrap_or(MARKS_TID);
         for tick in &operation.ticks {
-            // The lowest rank's file has the ready times of all ranks. From other files, write only
-            // their own.
+            // Rank 0's file has the ready times of all ranks. From other files, only those of
+            // their own rank are written.
             if self.process.pid == 0 || self.rank.is_none_or(|rank| rank == tick.rank) {
                 let name = format!("rank {} ready", tick.rank);
                 self.events
