@@ -53,7 +53,7 @@ pub(super) struct Event<'a> {
     pub(super) name: Text<'a>,
     /// Its category.
     pub(super) category: Text<'a>,
-    /// Time of the event, or of its begin.
+    /// Time of the event, or of its start.
     pub(super) at: Time,
     /// Duration.
     pub(super) duration: Time,

@@ -123,7 +123,7 @@ pub struct NameId(pub u32);
 /// Interval from `began` to `ended`, never negative in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
-    /// Begin, nanoseconds since the file's zero.
+    /// Start, nanoseconds since the file's zero.
     pub began: i64,
     /// End, nanoseconds since the file's zero.
     pub ended: i64,
@@ -208,7 +208,7 @@ pub struct Activity {
     pub name: NameId,
     /// Phase it belongs to.
     pub phase: Phase,
-    /// Begin and end.
+    /// Start and end.
     pub span: Span,
 }
 
@@ -247,7 +247,7 @@ pub struct Operation {
     pub negotiation: Option<Span>,
     /// Ready times of the ranks, as far as known; in order of time.
     pub ticks: SmallVec<[Tick; 4]>,
-    /// From the begin of its batch's transfer until the result was in place. Members of one batch
+    /// From the start of its batch's transfer until the result was in place. Members of one batch
     /// have overlapping spans; in Ronde's files they are equal. None if the ranks' requests
     /// mismatched or the file ends before.
     pub execution: Option<Span>,
@@ -270,7 +270,7 @@ pub struct Operation {
 pub enum MarkKind {
     /// A cycle begins.
     Cycle,
-    /// A step begins (the begin of PyTorch's `ProfilerStep#n`). Formats that mark only ends have
+    /// A step begins (the start of PyTorch's `ProfilerStep#n`). Formats that mark only ends have
     /// none.
     StepBegin,
     /// A step ends (Ronde's `STEP`, the end of PyTorch's `ProfilerStep#n`).
@@ -305,7 +305,7 @@ pub trait Visitor {
     fn operation(&mut self, operation: &Operation);
     /// One mark.
     fn mark(&mut self, mark: Mark);
-    /// Work of the rank other than collectives. Spans may overlap; they come in order of begin.
+    /// Work of the rank other than collectives. Spans may overlap; they come in order of start.
     fn compute(&mut self, _span: Span, _work: Work) {}
 }
 

@@ -3,7 +3,7 @@
 //! The text is held in a window that moves over the file and grows only for an event that does not
 //! fit. Events may be in an array, in an array within an object (`{"traceEvents": […], …}`), or one
 //! after the other; commas and closing brackets between them may be missing. In damaged text the
-//! scanner searches for the next place that looks like the begin of an event (`{"ph":`, `{"name":`,
+//! scanner searches for the next place that looks like the start of an event (`{"ph":`, `{"name":`,
 //! …), also within the damaged event, and counts the bytes that it skips.
 
 use std::io::Read;
@@ -71,7 +71,7 @@ pub(super) struct Scanner<R> {
     lines: u64,
     ended: bool,
     state: State,
-    /// Begin of the damage that is being skipped, and its kind.
+    /// Start of the damage that is being skipped, and its kind.
     lost: Option<(u64, Complaint)>,
     seen: Seen,
 }
@@ -289,7 +289,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// Goes to the next place that looks like the begin of an event; false if there is none.
+    /// Goes to the next place that looks like the start of an event; false if there is none.
     fn resync(&mut self, sink: &mut impl Sink) -> bool {
         loop {
             let text = &self.window[..self.filled];

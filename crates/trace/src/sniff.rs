@@ -4,7 +4,7 @@ use super::complaint::Complaints;
 use super::detect::Detector;
 use super::scan::Seen;
 
-/// Bytes examined at the begin of a file.
+/// Bytes examined at the start of a file.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 
 /// First bytes of other file types, with their descriptions.

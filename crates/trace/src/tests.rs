@@ -64,7 +64,7 @@ fn phase_us(told: &Told, phase: Phase) -> i64 {
     spans.map(|span| span.ns() as i64).sum::<i64>() / 1_000
 }
 
-/// Repairs the text and matches begins with ends by its own stacks.
+/// Repairs the text and matches starts with ends by its own stacks.
 const HOROVOD: &str = r#"
 import json, re, sys
 text = open(sys.argv[1], encoding="utf-8", errors="replace").read().strip()

@@ -5,7 +5,7 @@
 //!
 //! | in the file | in the model |
 //! | --- | --- |
-//! | begin of the `total` row | ready time on this rank: a tick, if the rank is known |
+//! | start of the `total` row | ready time on this rank: a tick, if the rank is known |
 //! | from there to the first stage that moves data, after a `COORDINATE_*` stage | negotiation |
 //! | from the first stage that moves data to the end of the `total` row | execution |
 //! | all stages | activities; those named `COORDINATE_*` are time spent waiting for data |

@@ -127,7 +127,7 @@ impl Horovod {
         open.operation.refused = name == b"ERROR";
         match kind {
             Some(kind) => open.operation.kind = kind,
-            // An activity; the begin of its operation is lost.
+            // An activity; the start of its operation is lost.
             None if vocabulary::phase(name).is_some() => {
                 let (name, phase) = self.activities.look_up(scene.event.name, out);
                 open.push(name, phase, scene.at);

@@ -34,7 +34,7 @@ fn read(events: &[String]) -> (Told, Source) {
     told(&format!("[\n{}", events.concat()))
 }
 
-/// Kind and execution (begin and end in microseconds) of an operation.
+/// Kind and execution (start and end in microseconds) of an operation.
 fn executed(operation: &Operation) -> (Kind, Option<(i64, i64)>) {
     let span = operation.execution;
     (
@@ -208,7 +208,7 @@ fn ends_without_beginnings_and_beginnings_without_ends() {
         b("ALLREDUCE", 7, 1),
         b("ALLREDUCE", 8, 1),
         e(9, 1),
-        // The begin of the operation is lost.
+        // The start of the operation is lost.
         b("MPI_BCAST", 10, 1),
         e(11, 1),
         e(12, 1),

@@ -92,7 +92,7 @@ impl Open {
         activities.clear();
     }
 
-    /// Closes the negotiation; false if `at` is before its begin.
+    /// Closes the negotiation; false if `at` is before its start.
     pub(super) fn end_negotiation(&mut self, at: i64) -> bool {
         let ended = at.max(self.began);
         self.operation.negotiation = Some(Span {
@@ -111,7 +111,7 @@ impl Open {
         !self.stack.is_empty()
     }
 
-    /// Closes the innermost activity; false if `at` is before its begin.
+    /// Closes the innermost activity; false if `at` is before its start.
     pub(super) fn pop(&mut self, at: i64) -> bool {
         let Some(activity) = self.stack.pop() else {
             return true;

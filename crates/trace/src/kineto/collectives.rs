@@ -41,7 +41,7 @@ pub(super) struct Launch {
     pub(super) at: i64,
 }
 
-/// Returns the innermost span around a time; `spans` are sorted by thread and begin.
+/// Returns the innermost span around a time; `spans` are sorted by thread and start.
 fn around(spans: &[Annotation], thread: u32, at: i64) -> Option<&Annotation> {
     let after = spans.partition_point(|span| (span.thread, span.span.began) <= (thread, at));
     let before = spans[..after].iter().rev().take(NESTING_MAX);
@@ -79,7 +79,7 @@ pub(super) fn operations(mut trace: Kineto, steps: &[Span], out: &mut Out<'_>) -
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) called: Box<str>,
-    /// Time at which the host submitted it; if unknown, its begin.
+    /// Time at which the host submitted it; if unknown, its start.
     pub(super) submitted: i64,
     pub(super) operation: Operation,
 }

@@ -27,7 +27,7 @@ pub(super) fn name(calls: &mut [Call], steps: &[Span], out: &mut Out<'_>) {
     }
 }
 
-/// Indices of the first calls at or after the begin and the end of each marked step.
+/// Indices of the first calls at or after the start and the end of each marked step.
 fn of_marks(calls: &[Call], steps: &[Span]) -> Vec<usize> {
     let edges = steps.iter().flat_map(|step| [step.began, step.ended]);
     edges
