@@ -101,7 +101,7 @@ fn begins_as_a_trace(path: &Path) -> bool {
     let plain: Vec<u8> = head.iter().copied().filter(|byte| !blank(byte)).collect();
     let contains = |needle: &[u8]| memchr::memmem::find(&plain, needle).is_some();
     if plain.starts_with(b"{\"ronde_merge\":") {
-        return false; // merged for viewers; the files that were merged are read instead
+        return false; // merged for viewers, not a recording
     }
     plain.starts_with(b"[{") && contains(b"\"ph\":")
         || plain.starts_with(b"{") && (contains(b"\"traceEvents\":") || contains(b"\"schemaVersion\":"))

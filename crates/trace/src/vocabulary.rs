@@ -18,7 +18,7 @@ pub(super) fn kind(name: &[u8]) -> Option<Kind> {
     })
 }
 
-/// Activities whose phase does not depend on the backend's prefix.
+/// Prefixes of activities that determine the phase; other activities of a backend are collectives.
 const PHASES: [(&[u8], Phase); 6] = [
     (b"MEMCPY_IN_", Phase::CopyIn),
     (b"MEMCPY_OUT_", Phase::CopyOut),
@@ -127,8 +127,7 @@ pub(super) fn torch_kind(name: &str) -> Kind {
         ("sendrecv", Kind::PointToPoint),
         ("send", Kind::PointToPoint),
         ("recv", Kind::PointToPoint),
-        // Reduce (`ncclDevKernel_Reduce_Sum_…`), gather and scatter give a result to one rank or
-        // take it from one.
+        // Not listed: reduce (`ncclDevKernel_Reduce_Sum_…`), gather and scatter, which have no kind.
     ];
     let known = kinds.iter().find(|(word, _)| plain.contains(word));
     known.map_or(Kind::Other, |&(_, kind)| kind)

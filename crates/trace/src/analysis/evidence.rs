@@ -4,7 +4,7 @@ use super::collect::RankRecord;
 use super::whatif::WhatIf;
 use ronde_job::gate::Evidence;
 
-/// Files whose steps differ in payload by more than this factor are probably of different jobs.
+/// Files whose steps differ in payload by more than this factor may be of different jobs.
 const PAYLOAD_RATIO_MOST: f64 = 2.0;
 
 /// Evidence of the files in `records`. `tuning` is whether settings changed within the steady

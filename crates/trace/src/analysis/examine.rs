@@ -1,4 +1,4 @@
-//! Analysis of one job: from the records of its files to the report.
+//! Runs all analyses of one job: from the records of its files to the report.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;

@@ -1,4 +1,4 @@
-//! Tensors of a steady step, from which a profile is made.
+//! Table of the tensors of a steady step, from which a profile is made.
 
 use std::collections::HashMap;
 

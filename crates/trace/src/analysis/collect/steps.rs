@@ -1,4 +1,4 @@
-//! Stepper: assigns operations to steps.
+//! Step detection: assigns operations to steps by marks, repeated names or a repeating sequence.
 //!
 //! Three methods are tried in order:
 //!
