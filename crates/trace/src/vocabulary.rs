@@ -127,7 +127,7 @@ pub(super) fn torch_kind(name: &str) -> Kind {
         ("sendrecv", Kind::PointToPoint),
         ("send", Kind::PointToPoint),
         ("recv", Kind::PointToPoint),
-        // Not listed: reduce (`ncclDevKernel_Reduce_Sum_…`), gather and scatter, which have no kind.
+        // Reduce (`ncclDevKernel_Reduce_Sum_…`), gather and scatter are of kind `Other`.
     ];
     let known = kinds.iter().find(|(word, _)| plain.contains(word));
     known.map_or(Kind::Other, |&(_, kind)| kind)

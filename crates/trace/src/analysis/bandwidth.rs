@@ -76,8 +76,8 @@ pub(super) fn bandwidth(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<Ba
     rows.filter(|row| !row.points.is_empty()).collect()
 }
 
-/// Whether the line can describe a link or memory: its bandwidth is that of existing hardware (1
-/// MB/s to 2 TB/s a rank), and half of the points are within a factor of two of the line.
+/// Whether the line can describe a link or memory: its bandwidth is that of existing hardware
+/// (1 MB/s to 2 TB/s a rank), and half of the points are within a factor of two of the line.
 pub(super) fn is_plausible(fit: &Fit) -> bool {
     (GB_PER_S_LEAST..=GB_PER_S_MOST).contains(&fit.gb_per_s) && fit.relative_error <= ERROR_MOST
 }
