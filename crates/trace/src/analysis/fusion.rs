@@ -106,7 +106,7 @@ fn cut_reason(batch: &Batch<'_>, later: &[Batch<'_>], threshold_bytes: Option<u6
     let first = &batch.members[0];
     let bytes = batch.bytes.unwrap_or(0);
     let mut another = false;
-    // The planner does not look further ahead; a tensor that was ready is among the next batches.
+    // A tensor that was ready is in one of the next batches, so a limited search suffices.
     for next in later.iter().take(64) {
         for (op, ready) in next.members.iter().zip(&next.ready) {
             let ready = ready.all().and_then(|all| all.map(|(_, at)| at).max());
