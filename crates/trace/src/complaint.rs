@@ -1,11 +1,12 @@
-//! What was damaged or odd in a file: each kind counted, with the place where it came first.
+//! Complaints about a file: damage and oddities, counted by kind, each with the place of its first
+//! occurrence.
 
 use memchr::memchr_iter;
 
-/// A place in the text that is being read.
+/// Place in the text that is being read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct FilePosition<'a> {
-    /// Bytes before it, after decompression.
+    /// Bytes before the place, after decompression.
     pub(super) offset: u64,
     /// Lines that ended before `before`.
     pub(super) lines: u64,
@@ -14,34 +15,34 @@ pub(super) struct FilePosition<'a> {
 }
 
 impl FilePosition<'_> {
-    /// Line, counting from 1.
+    /// Line number, from 1.
     pub(super) fn line(self) -> u64 {
         1 + self.lines + memchr_iter(b'\n', self.before).count() as u64
     }
 }
 
-/// Kinds of complaint.
+/// Kind of complaint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Complaint {
     /// A compressed file ends early.
     CompressedShort,
     /// A compressed file is damaged.
     CompressedBroken,
-    /// The system refused to read on.
+    /// The operating system reported an error while reading.
     Unreadable,
-    /// Text that makes no sense.
+    /// Text that is not valid JSON or has no event.
     Damaged,
     /// The file ends within an event.
     Unfinished,
-    /// The file ends before the array or object that holds the events does.
+    /// The file ends before the end of the array or object that holds the events.
     NotClosed,
-    /// An event too long to be one.
+    /// An event longer than the limit.
     TooLong,
-    /// An object that is no event.
+    /// An object that is not an event.
     NoEvent,
-    /// A time that is no number.
+    /// A time that is not a number.
     BadTime,
-    /// An event whose `pid` or `tid` is missing.
+    /// An event without `pid` or `tid`.
     NoProcess,
     /// An end without a beginning.
     NoBegin,
@@ -49,21 +50,21 @@ pub(super) enum Complaint {
     NoEnd,
     /// An end before its beginning.
     Backwards,
-    /// A duration is missing.
+    /// An event without a duration.
     NoDuration,
-    /// A pid was given to another tensor.
+    /// A pid was assigned to another tensor.
     Renamed,
     /// A tensor without a name.
     Unnamed,
     /// A rank's tick outside a negotiation.
     StrayTick,
-    /// Operations that were under way at the end.
+    /// Operations in flight at the end of the file.
     InFlight,
-    /// Tensors that some rank did not have.
+    /// Tensors that were not ready on all ranks.
     Waiting,
-    /// Rows that belong to no whole.
+    /// Rows that belong to no `total` row.
     Orphan,
-    /// Work of a GPU whose type is not known.
+    /// GPU work of unknown type.
     UnknownKernel,
 }
 
@@ -84,7 +85,7 @@ pub(super) struct Complaints {
 }
 
 impl Complaints {
-    /// Counts a complaint; `detail` is asked for the first of its kind.
+    /// Counts a complaint; `detail` is called only for the first of its kind.
     pub(super) fn add(
         &mut self,
         complaint: Complaint,
@@ -104,7 +105,7 @@ impl Complaints {
         }
     }
 
-    /// Bytes that a complaint added before has cost.
+    /// Adds to the bytes lost by a complaint that was added before.
     pub(super) fn lost(&mut self, complaint: Complaint, bytes: u64) {
         if let Some(entry) = self.entry(complaint) {
             entry.lost_bytes += bytes;
@@ -115,7 +116,7 @@ impl Complaints {
         self.entries.iter_mut().find(|entry| entry.complaint == complaint)
     }
 
-    /// Whether the input itself failed.
+    /// Whether reading the input failed.
     pub(super) fn has_input_errors(&self) -> bool {
         self.entries.iter().any(|entry| {
             matches!(
@@ -136,7 +137,7 @@ impl Complaints {
             })
     }
 
-    /// A sentence for each kind.
+    /// Returns one sentence for each kind of complaint.
     pub(super) fn sentences(&self) -> Vec<String> {
         self.entries.iter().map(Entry::sentence).collect()
     }

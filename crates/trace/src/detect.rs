@@ -1,4 +1,4 @@
-//! Finds out from its first events who wrote a file.
+//! Format detection: determines from its first events which program wrote a file.
 
 use super::complaint::FilePosition;
 use super::event::{Event, Id};
@@ -6,14 +6,14 @@ use super::model::Format;
 use super::reader::{Out, Reader};
 use super::vocabulary;
 
-/// Events held back until it is known whose they are. A file that begins with more metadata than this is taken for
-/// what it most looks like.
+/// Maximum number of events held back until the format is known. A file that begins with more
+/// metadata than this is read as the most likely format.
 const HELD_EVENTS_MAX: usize = 1024;
 
-/// Longest member beside the events that is held back.
+/// Maximum length of a held-back member beside the events.
 const HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// Members beside the events that only PyTorch's profiler writes.
+/// Members beside the events that are specific to PyTorch's profiler.
 const KINETO_KEYS: [&str; 5] = [
     "schemaVersion",
     "distributedInfo",
@@ -22,7 +22,7 @@ const KINETO_KEYS: [&str; 5] = [
     "record_shapes",
 ];
 
-/// Categories of PyTorch's profiler, older ones too.
+/// Event categories of PyTorch's profiler, including those of older versions.
 const KINETO_CATEGORIES: [&[u8]; 18] = [
     b"kernel",
     b"Kernel",
@@ -44,7 +44,7 @@ const KINETO_CATEGORIES: [&[u8]; 18] = [
     b"Trace",
 ];
 
-/// What has been seen so far of a file whose writer is not known.
+/// Evidence seen so far, for a file of unknown format.
 #[derive(Debug, Default)]
 pub(super) struct Detector {
     held: Vec<Held>,
@@ -53,7 +53,8 @@ pub(super) struct Detector {
     keys: Vec<String>,
     /// Names of events, for a message.
     names: Vec<String>,
-    /// Metadata as a timeline of Horovod's has it, or ends of bars: nobody else's, but not much.
+    /// Whether there was metadata in the form of Horovod's timeline, or ends of bars. Only
+    /// Horovod's format has these, but they are weak evidence.
     perhaps_horovod: bool,
 }
 
@@ -65,7 +66,7 @@ struct Held {
 }
 
 impl Detector {
-    /// Looks at an event; says who wrote the file once that is known (the event is not held then).
+    /// Examines an event. Returns the format once it is known; the event is not held back then.
     pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>) -> Option<Format> {
         if let Some(format) = self.verdict(event) {
             return Some(format);
@@ -125,7 +126,7 @@ impl Detector {
         }
     }
 
-    /// Looks at a member beside the events.
+    /// Examines a member beside the events.
     pub(super) fn header(&mut self, key: &str, value: &[u8]) -> Option<Format> {
         if self.keys.len() < 6 {
             self.keys.push(key.chars().take(40).collect());
@@ -136,18 +137,18 @@ impl Detector {
         KINETO_KEYS.contains(&key).then_some(Format::Kineto)
     }
 
-    /// What the file is if nothing more is to come.
+    /// Returns the most likely format at the end of the file.
     pub(super) fn guess(&self) -> Option<Format> {
         self.perhaps_horovod.then_some(Format::Horovod)
     }
 
-    /// Gives the reader what has been held back.
+    /// Passes the held-back events to the reader.
     pub(super) fn replay(&mut self, reader: &mut Reader, out: &mut Out<'_>) {
         for (key, value) in self.headers.drain(..) {
             reader.header(&key, &value, out);
         }
         for held in self.held.drain(..) {
-            // What has been read once can be read again.
+            // The text has been parsed before, so parsing cannot fail.
             if let Ok((event, _)) = Event::read(&held.raw, 0) {
                 let place = FilePosition {
                     offset: held.offset,
@@ -159,12 +160,12 @@ impl Detector {
         }
     }
 
-    /// Keys beside the events, the first few.
+    /// First few keys beside the events.
     pub(super) fn keys(&self) -> &[String] {
         &self.keys
     }
 
-    /// Names of events that were no help, the first few.
+    /// First few names of events that did not determine the format.
     pub(super) fn names(&self) -> &[String] {
         &self.names
     }

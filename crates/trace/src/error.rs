@@ -1,4 +1,4 @@
-//! Why a file tells nothing.
+//! Errors of reading a trace.
 
 use std::path::PathBuf;
 
@@ -6,44 +6,44 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The system refuses.
+    /// The operating system reported an error.
     #[error("cannot {what} {path}: {source}", path = .path.display())]
     Io {
-        /// What was tried: `open`, `read`, `list`.
+        /// Operation that failed: `open`, `read` or `list`.
         what: &'static str,
-        /// On which path.
+        /// Path of the file or folder.
         path: PathBuf,
-        /// The system's answer.
+        /// Error of the operating system.
         source: std::io::Error,
     },
-    /// The path is no file that ends: a device, a socket.
+    /// The path is a device or a socket, whose data does not end, or a folder.
     #[error("{path} is {kind}, not a file; give a recorded timeline", path = .path.display())]
     NotAFile {
-        /// The path.
+        /// Path that was given.
         path: PathBuf,
-        /// What it is.
+        /// Kind of the path, such as `a device`.
         kind: &'static str,
     },
-    /// The file holds something else.
+    /// The file holds no trace.
     #[error(
         "{path} holds no trace: it {found}; expected a timeline of Horovod or Ronde, BytePS's comm.json or a trace of \
          PyTorch's profiler (.json or .json.gz)", path = .path.display()
     )]
     NotATrace {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What it looks like: a predicate such as `is empty`, `looks like an HTML page`.
+        /// Predicate that describes the content, such as `is empty` or `looks like an HTML page`.
         found: String,
     },
-    /// A folder in which there is no trace.
+    /// A folder without traces.
     #[error(
         "no trace in {path}: looked in it and its folders for timelines (*.json, *.json.gz) and BytePS's \
          <local rank>/comm.json among {files} files", path = .path.display()
     )]
     NoTraces {
-        /// The folder.
+        /// Path of the folder.
         path: PathBuf,
-        /// Number of files seen.
+        /// Number of files examined.
         files: usize,
     },
 }

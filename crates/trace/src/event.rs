@@ -1,16 +1,16 @@
-//! One event of a Chrome trace as it stands in the text.
+//! One event of a Chrome trace, borrowed from the text.
 
 use super::json::{Cursor, Stop, Text, Value, us_as_ns};
 
 /// A `pid` or `tid`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) enum Id<'a> {
-    /// There is none.
+    /// Missing.
     #[default]
     None,
-    /// A number, written as one or as a string.
+    /// A number, written as a number or as a string.
     Number(i64),
-    /// Any other string, escapes untouched.
+    /// Any other string, with its escapes.
     Text(&'a [u8]),
 }
 
@@ -27,10 +27,10 @@ impl<'a> Id<'a> {
 /// A time or duration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Time {
-    /// There is none.
+    /// Missing.
     #[default]
     Missing,
-    /// What is there is no number, or one out of range.
+    /// Not a number, or out of range.
     Bad,
     /// Nanoseconds.
     Ns(i64),
@@ -42,30 +42,30 @@ impl Time {
     }
 }
 
-/// An event.
+/// One event.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Event<'a> {
     /// The whole object, braces included.
     pub(super) raw: &'a [u8],
-    /// The letter of its kind; 0 if there is none, which makes it something else than an event.
+    /// Letter of the event's type (`ph`); 0 if missing, in which case the object is not an event.
     pub(super) phase: u8,
     /// Its name.
     pub(super) name: Text<'a>,
     /// Its category.
     pub(super) category: Text<'a>,
-    /// When it happened or began.
+    /// Time of the event, or of its start.
     pub(super) at: Time,
-    /// How long it took.
+    /// Duration.
     pub(super) duration: Time,
-    /// Of which process.
+    /// Process (`pid`).
     pub(super) process: Id<'a>,
-    /// Of which thread.
+    /// Thread (`tid`).
     pub(super) thread: Id<'a>,
-    /// Its arguments, braces included; empty if there are none.
+    /// Arguments, braces included; empty if there are none.
     pub(super) arguments: &'a [u8],
 }
 
-/// What members of an event are called. Whoever looks for an event in damaged text looks for these.
+/// Whether `key` is the name of a member of an event. The scanner looks for these in damaged text.
 pub(super) fn is_event_key(key: &[u8]) -> bool {
     matches!(
         key,
@@ -74,7 +74,7 @@ pub(super) fn is_event_key(key: &[u8]) -> bool {
 }
 
 impl<'a> Event<'a> {
-    /// The object at `at` (its brace), and the place behind it.
+    /// Reads the object whose brace is at `at`, and returns it with the position after it.
     pub(super) fn read(text: &'a [u8], at: usize) -> Result<(Self, usize), Stop> {
         let mut cursor = Cursor::new(text, at);
         cursor.expect(b'{')?;
@@ -101,13 +101,13 @@ impl<'a> Event<'a> {
         Ok((event, cursor.at))
     }
 
-    /// An argument.
+    /// Returns an argument by its key.
     pub(super) fn argument(&self, key: &str) -> Option<Value<'a>> {
         super::json::member(self.arguments, key)
     }
 }
 
-/// A name may be a number without quotes.
+/// Returns a name as text; it may be a number without quotes.
 fn text_of(value: Value<'_>) -> Text<'_> {
     match value {
         Value::Text(text) => text,

@@ -1,4 +1,4 @@
-//! Which files there are to read.
+//! Search for trace files in the paths that were given.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -7,15 +7,19 @@ use std::path::{Path, PathBuf};
 use super::error::ReadError;
 use super::input::Input;
 
-/// How deep folders are searched: `<dir>/node<k>/<local rank>/comm.json` in a folder of runs, and some room.
+/// Maximum depth of the search: more than `<dir>/node<k>/<local rank>/comm.json` within a folder of
+/// runs needs.
 const DEPTH_MAX: usize = 8;
 
-/// How much of a file is looked at to see whether it is a trace.
+/// Bytes of a file that are examined to decide whether it is a trace.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// The files that paths stand for, in their order: a file for itself, a folder for the traces in it and in its folders,
-/// ordered by folder, then by name with numbers in order of size, a part that was rotated away (`t.old.json`) before
-/// its successor. Within a folder, files count that are called `*.json` or `*.json.gz` and begin as a trace does.
+/// Returns the trace files that `paths` refer to, in the order of `paths`. A file is returned as it
+/// is; a folder is replaced by the traces in it and in its subfolders.
+///
+/// Within a folder, the files are those called `*.json` or `*.json.gz` that begin as a trace does.
+/// They are sorted by folder, then by name, with numbers in numerical order. A rotated segment
+/// (`t.old.json`) comes before its successor.
 ///
 /// # Errors
 /// A path does not exist, a folder cannot be listed, or there is no trace in it.
@@ -62,7 +66,7 @@ impl Found {
         for entry in std::fs::read_dir(folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
             let path = entry.path();
-            // A link to a folder is not followed: it may lead round in a circle.
+            // Links to folders are not followed: they may form a cycle.
             let kind = entry.file_type().map_err(failed)?;
             if kind.is_dir() {
                 if depth < DEPTH_MAX {
@@ -84,25 +88,26 @@ fn is_called_a_trace(path: &Path) -> bool {
     name.ends_with(".json") || name.ends_with(".json.gz")
 }
 
-/// Whether there is an array of objects or a list of events at the beginning of a file. What cannot be read is none.
+/// Whether the file begins with an array of objects or a list of events. False if it cannot be
+/// read.
 fn begins_as_a_trace(path: &Path) -> bool {
     let mut head = Vec::new();
     let Ok(input) = Input::open(path) else {
         return false;
     };
-    // What comes before a damaged place counts.
+    // On an error, the part before the damage is examined.
     let _ = input.take(HEAD_BYTES).read_to_end(&mut head);
     let blank = |byte: &u8| byte.is_ascii_whitespace();
     let plain: Vec<u8> = head.iter().copied().filter(|byte| !blank(byte)).collect();
     let contains = |needle: &[u8]| memchr::memmem::find(&plain, needle).is_some();
     if plain.starts_with(b"{\"ronde_merge\":") {
-        return false; // its originals are beside it, or were somewhere else
+        return false; // merged for viewers, not a recording
     }
     plain.starts_with(b"[{") && contains(b"\"ph\":")
         || plain.starts_with(b"{") && (contains(b"\"traceEvents\":") || contains(b"\"schemaVersion\":"))
 }
 
-/// Sorts by folder, then by name; numbers by size; `old` before its successor.
+/// Sort key: by folder, then by name; numbers by value; `old` before its successor.
 fn order(path: &Path) -> (Vec<Vec<Part>>, Vec<Part>, bool) {
     let folders = path.parent().into_iter().flat_map(Path::components);
     let folders = folders
@@ -127,7 +132,7 @@ enum Part {
     Text(String),
 }
 
-/// Splits a name into what is digits and what is not.
+/// Splits a name into runs of digits and of other characters.
 fn parts(name: &str) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut rest = name;

@@ -1,4 +1,4 @@
-//! A file to read: plain or compressed, told by its first bytes and not by its name.
+//! Input file, plain or gzip-compressed, which is detected from its first bytes, not from its name.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -11,7 +11,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::error::ReadError;
 
-/// What a gzip file begins with.
+/// First bytes of a gzip file.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Compressed bytes read at a time.
@@ -20,7 +20,7 @@ const COMPRESSED_READ_BYTES: usize = 128 << 10;
 /// Decompressed bytes read at a time.
 const DECOMPRESSED_READ_BYTES: usize = 4 << 10;
 
-/// A recorded file, opened.
+/// An open input file.
 pub struct Input {
     path: PathBuf,
     length: Option<u64>,
@@ -31,7 +31,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Opens a file and looks at its first bytes.
+    /// Opens a file and reads its first bytes.
     ///
     /// # Errors
     /// The file cannot be opened or read, or is a folder, a device or a socket. A pipe is fine.
@@ -45,7 +45,7 @@ impl Input {
         let refused = if kind.is_dir() {
             Some("a folder")
         } else if kind.is_char_device() || kind.is_block_device() {
-            // A terminal or /dev/zero never ends.
+            // A terminal or /dev/zero has no end.
             Some("a device")
         } else if kind.is_socket() {
             Some("a socket")
@@ -63,7 +63,7 @@ impl Input {
         Ok(input)
     }
 
-    /// Reads from anything; `path` is for messages and for what folders tell of ranks.
+    /// Reads from any reader; `path` is used in messages and to infer the rank.
     ///
     /// # Errors
     /// The first bytes cannot be read.
@@ -92,22 +92,22 @@ impl Input {
         })
     }
 
-    /// The file.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes of the file on disk, where it has a length: the end of a progress bar.
+    /// Size of the file on disk in bytes, if known: the maximum of a progress bar.
     pub fn length(&self) -> Option<u64> {
         self.length
     }
 
-    /// Whether it is compressed.
+    /// Whether the file is compressed.
     pub fn compressed(&self) -> bool {
         self.compressed
     }
 
-    /// Counts the bytes of the file read so far, compressed ones where it is.
+    /// Returns a counter of the bytes read from the file, before decompression.
     pub(super) fn counter(&self) -> Counter {
         Counter(self.read.clone())
     }
@@ -115,7 +115,8 @@ impl Input {
 
 impl Read for Input {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        // What a decompressor has written into the buffer when it meets damage is lost: so it gets a small one.
+        // When a decompressor finds damage, the bytes that it has written to the buffer are lost. A
+        // small buffer limits the loss.
         let most = if self.compressed {
             DECOMPRESSED_READ_BYTES
         } else {
@@ -126,11 +127,11 @@ impl Read for Input {
     }
 }
 
-/// Tells how far a file has been read.
+/// Counter of the bytes read from a file.
 pub(super) struct Counter(Arc<AtomicU64>);
 
 impl Counter {
-    /// Bytes of the file.
+    /// Bytes read so far.
     pub(super) fn bytes(&self) -> u64 {
         self.0.load(Relaxed)
     }

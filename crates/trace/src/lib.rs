@@ -1,9 +1,10 @@
-//! Recorded timelines read back and [analysed](analysis): Horovod's and Ronde's own files, BytePS's `comm.json`, PyTorch's profiler traces, in
-//! one [model].
+//! Trace reader and [analysis](analysis): reads timelines of Horovod and Ronde, BytePS's
+//! `comm.json` and PyTorch's profiler traces into one [model].
 //!
-//! A file is read once from front to back; what it tells goes to a [`Visitor`], so that memory is bounded by what
-//! the visitor keeps, not by the file. (BytePS's and PyTorch's files are in no order: of those a few tens of bytes are
-//! kept for each event until the end.) Damage is passed over and told of in [`Source::warnings`].
+//! A file is read once from front to back, and its content is passed to a [`Visitor`], so that
+//! memory depends on the visitor, not on the file. The files of BytePS and PyTorch are not sorted:
+//! a few tens of bytes for each of their events are kept until the end. Damaged parts are skipped
+//! and reported in [`Source::warnings`].
 //!
 //! ```no_run
 //! use ronde_trace::{Mark, NameId, Operation, Visitor};

@@ -1,8 +1,8 @@
-//! The one model of what a rank did, whatever wrote the file: [operations](Operation), each of them one tensor that
-//! travels once, and [marks](Mark).
+//! Common model of a rank's trace, whatever its format: [operations](Operation), each the transfer
+//! of one tensor, and [marks](Mark).
 //!
-//! Times are nanoseconds since the file's own zero, signed since clocks may have gone back; a file's zero is said by
-//! its [`Source`].
+//! Times are nanoseconds since the file's zero, signed because clocks may go back. [`Source`] has
+//! the wall clock at a file's zero.
 
 use std::path::PathBuf;
 
@@ -10,22 +10,22 @@ use smallvec::SmallVec;
 
 use ronde_job::Dtype;
 
-/// Who wrote a file.
+/// Format of a file, named after the program that writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Horovod's timeline.
     Horovod,
-    /// Ronde's: Horovod's with more in it (rank, clock, steps, measured phases).
+    /// Ronde's timeline: Horovod's format with rank, clock, steps and measured phases.
     Ronde,
-    /// BytePS's `comm.json`, ours included.
+    /// `comm.json` of BytePS, or of Ronde.
     Byteps,
-    /// PyTorch's profiler.
+    /// Trace of PyTorch's profiler.
     Kineto,
 }
 
 impl Format {
-    /// The name of what writes it.
+    /// Name of the program that writes the format.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Horovod => "Horovod",
@@ -36,50 +36,51 @@ impl Format {
     }
 }
 
-/// A wall clock shows at least this, in nanoseconds since 1970 (2001): a time below it is one since some start.
+/// Smallest time that is taken for a wall clock, nanoseconds since 1970 (in 2001): a smaller time
+/// counts from some start.
 pub(crate) const WALL_CLOCK_MIN_NS: i64 = 1_000_000_000_000_000_000;
 
-/// What is known of a file as a whole. Complete when the file has been read; what stands in its head is there from
-/// the first event on.
+/// Properties of a whole file. Complete after the file has been read; data from its header are set
+/// before the first event.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Who wrote it.
+    /// Format.
     pub format: Format,
-    /// The rank that wrote it, if file or folder say so.
+    /// Rank that wrote the file, if the file or its folder states it.
     pub rank: Option<u32>,
-    /// Number of ranks in the job, likewise.
+    /// Number of ranks in the job, if stated.
     pub size: Option<u32>,
     /// Wall clock at the file's zero, nanoseconds since 1970.
     pub epoch_ns: Option<i64>,
-    /// How the file's times relate to those of rank 0.
+    /// Relation of the file's clock to that of rank 0.
     pub clock: Option<Clock>,
-    /// Fusion threshold in force at the beginning, bytes.
+    /// Initial fusion threshold, bytes.
     pub fusion_threshold_bytes: Option<u64>,
-    /// What batches on GPUs are bounded by besides.
+    /// Additional limit of batches on GPUs, bytes.
     pub gpu_fusion_threshold_bytes: Option<u64>,
-    /// Cycle time in force at the beginning, milliseconds.
+    /// Initial cycle time, milliseconds.
     pub cycle_time_ms: Option<f64>,
-    /// What moved the data (Ronde's `local`, `mpi`, …), if the file says so.
+    /// Backend that moved the data (Ronde's `local`, `mpi`, …), if stated.
     pub backend: Option<String>,
-    /// Whether that was slowed down to resemble a network (`ronde bench --link`).
+    /// Whether the backend was slowed down to resemble a network (`ronde bench --link`).
     pub shaped: bool,
-    /// Cycles that found no room in the recorder's ring.
+    /// Cycles dropped because the recorder's ring was full.
     pub dropped_cycles: u64,
-    /// Whether text is missing: the file ends early, or a part of it cannot be read.
+    /// Whether text is missing: the file ends early, or part of it cannot be read.
     pub incomplete: bool,
-    /// Bytes of JSON read (of a compressed file: after decompression).
+    /// Bytes of JSON read, after decompression.
     pub bytes: u64,
     /// Events read, metadata included.
     pub events: u64,
-    /// What was damaged or odd, each a sentence that says what was lost and where. The same complaint is counted,
-    /// not repeated.
+    /// Damage and oddities: one sentence each, with the loss and the place. Repetitions are
+    /// counted, not listed.
     pub warnings: Vec<String>,
 }
 
 impl Source {
-    /// A file of which nothing more is known.
+    /// Returns the description of a file of which only path and format are known.
     pub fn new(path: impl Into<PathBuf>, format: Format) -> Self {
         Self {
             path: path.into(),
@@ -102,29 +103,29 @@ impl Source {
     }
 }
 
-/// How a file's clock relates to that of rank 0.
+/// Relation of a file's clock to that of rank 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Clock {
-    /// The file's zero on rank 0's clock, nanoseconds. Files of one job are laid over each other by this.
+    /// The file's zero on rank 0's clock, nanoseconds. Files of one job are aligned by it.
     pub zero_ns: i64,
-    /// What was added to this rank's clock to get rank 0's, nanoseconds.
+    /// Offset added to this rank's clock to get rank 0's, nanoseconds.
     pub offset_ns: i64,
-    /// How wrong that may be, nanoseconds.
+    /// Error bound of the offset, nanoseconds.
     pub error_ns: u64,
-    /// How fast this rank's clock runs away from rank 0's, parts per million.
+    /// Drift of this rank's clock relative to rank 0's, parts per million.
     pub drift_ppm: f64,
 }
 
-/// A name's number: tensors and activities share one table, in order of first appearance.
+/// Number of a name. Tensors and activities share one table, in order of first appearance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NameId(pub u32);
 
-/// From `began` to `ended`; never negative in length.
+/// Interval from `began` to `ended`, never negative in length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span {
-    /// Nanoseconds since the file's zero.
+    /// Start, nanoseconds since the file's zero.
     pub began: i64,
-    /// Likewise.
+    /// End, nanoseconds since the file's zero.
     pub ended: i64,
 }
 
@@ -135,25 +136,25 @@ impl Span {
     }
 }
 
-/// What an operation is.
+/// Kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// Every rank gets the combination of all.
+    /// Every rank gets the reduction of all inputs.
     Allreduce,
-    /// Likewise, combined in Adasum's way.
+    /// An allreduce with the Adasum reduction.
     Adasum,
-    /// Every rank gets what all bring.
+    /// Every rank gets the inputs of all ranks.
     Allgather,
-    /// Every rank gets what one brings.
+    /// Every rank gets the input of one rank.
     Broadcast,
-    /// Each rank gets its part of what all bring.
+    /// Each rank gets its part of every rank's input.
     Alltoall,
-    /// Each rank gets its part of the combination.
+    /// Each rank gets its part of the reduction.
     Reducescatter,
     /// A rank has no more data.
     Join,
-    /// Waits for all.
+    /// Waits for all ranks.
     Barrier,
     /// A send or receive between two ranks.
     PointToPoint,
@@ -162,7 +163,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The name of its bar, as in Horovod's timelines where those have it.
+    /// Name of the operation's bar, as in Horovod's timelines where Horovod has the operation.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Allreduce => "ALLREDUCE",
@@ -179,52 +180,55 @@ impl Kind {
     }
 }
 
-/// What an activity is time spent on.
+/// Phase of an operation that an activity belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Waiting for the tensor's data, or other tensors' of its batch (`WAIT_FOR_DATA`, `WAIT_FOR_OTHER_TENSOR_DATA`).
+    /// Waiting for the data of the tensor or of other tensors in its batch (`WAIT_FOR_DATA`,
+    /// `WAIT_FOR_OTHER_TENSOR_DATA`).
     WaitForData,
     /// Queued for the device (`QUEUE`).
     Queue,
-    /// Making buffers, communicators and outputs (`INIT_FUSION_BUFFER`, `INIT_NCCL`, `ALLOCATE_OUTPUT`, …).
+    /// Creation of buffers, communicators and outputs (`INIT_FUSION_BUFFER`, `INIT_NCCL`,
+    /// `ALLOCATE_OUTPUT`, …).
     Prepare,
-    /// Into the fusion buffer, shared memory or the host (`MEMCPY_IN_…`, `COPYD2H`).
+    /// Copy into the fusion buffer, shared memory or host memory (`MEMCPY_IN_…`, `COPYD2H`).
     CopyIn,
     /// The collective itself (`MPI_ALLREDUCE`, `SHM_ALLREDUCE`, `PUSH`, NCCL kernels).
     Collective,
-    /// Out of it (`MEMCPY_OUT_…`, `COPYH2D`).
+    /// Copy out of these (`MEMCPY_OUT_…`, `COPYH2D`).
     CopyOut,
 }
 
-/// Something that happened to an operation: while it was executed, or in BytePS's files before. Those of Horovod and Ronde
-/// follow one another; those of other formats may overlap.
+/// Named part of an operation, within its execution; in BytePS's files also before. Activities of
+/// Horovod and Ronde follow one another; those of other formats may overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Activity {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: NameId,
-    /// What it is time spent on.
+    /// Phase it belongs to.
     pub phase: Phase,
-    /// When.
+    /// Start and end.
     pub span: Span,
 }
 
-/// A rank had the tensor ready.
+/// Time at which a rank had the tensor ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tick {
-    /// The rank, within the process set.
+    /// Rank within the process set.
     pub rank: u32,
-    /// When it submitted the tensor.
+    /// Time at which the rank submitted the tensor, nanoseconds.
     pub at: i64,
 }
 
-/// What a batch's collective spent its time on where its phases overlap chunk by chunk: sums over the chunks, in
-/// nanoseconds. Measured by Ronde's local backend; every member of a batch carries the batch's sums.
+/// Time in the phases of a batch's collective where they overlap chunk by chunk: sums over the
+/// chunks, in nanoseconds. Measured by Ronde's local backend; every member of a batch has the
+/// batch's sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PhaseSums {
     /// Copying in.
     pub copy_in_ns: u64,
-    /// Combining elements.
+    /// Reduction of elements.
     pub reduce_ns: u64,
     /// Copying out.
     pub copy_out_ns: u64,
@@ -232,73 +236,76 @@ pub struct PhaseSums {
     pub wait_ns: u64,
 }
 
-/// One tensor that travelled once, as one rank's file tells it.
+/// One transfer of one tensor, in one rank's file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// The tensor.
+    /// Name of the tensor.
     pub tensor: NameId,
-    /// What was done with it.
+    /// Kind of the operation.
     pub kind: Kind,
-    /// From when the first rank had it ready until all had.
+    /// From the first rank that had the tensor ready to the last.
     pub negotiation: Option<Span>,
-    /// When each rank had it ready, where that is known; in order of time.
+    /// Ready times of the ranks, as far as known; in order of time.
     pub ticks: SmallVec<[Tick; 4]>,
-    /// From when its batch began to be moved until the result was in place. Members of one batch have overlapping
-    /// spans (Ronde: the same). None if the ranks disagreed about it or the file ends before.
+    /// From the start of its batch's transfer until the result was in place. Members of one batch
+    /// have overlapping spans; in Ronde's files they are equal. None if the ranks' requests
+    /// mismatched or the file ends before.
     pub execution: Option<Span>,
-    /// What happened meanwhile.
+    /// Activities of the operation.
     pub activities: SmallVec<[Activity; 4]>,
-    /// See there.
+    /// Sums of overlapping phases, if measured.
     pub sums: Option<PhaseSums>,
     /// Element type of the output.
     pub dtype: Option<Dtype>,
     /// Elements of the output.
     pub elements: Option<u64>,
-    /// Bytes of the output; known without `dtype` in some formats.
+    /// Bytes of the output; in some formats known without `dtype`.
     pub bytes: Option<u64>,
-    /// The ranks disagreed about it.
+    /// Whether the ranks' requests mismatched.
     pub refused: bool,
 }
 
-/// What a [`Mark`] says.
+/// Kind of a [`Mark`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MarkKind {
     /// A cycle begins.
     Cycle,
-    /// A step begins here (the beginning of PyTorch's `ProfilerStep#n`). Formats that mark ends only have none.
+    /// A step begins (the start of PyTorch's `ProfilerStep#n`). Formats that mark only ends have
+    /// none.
     StepBegin,
-    /// A step ends here (Ronde's `STEP`, the end of PyTorch's `ProfilerStep#n`).
+    /// A step ends (Ronde's `STEP`, the end of PyTorch's `ProfilerStep#n`).
     Step,
-    /// An epoch ends here.
+    /// An epoch ends.
     Epoch,
-    /// From here on these settings are in force: fusion threshold in bytes, cycle time in nanoseconds.
+    /// These settings are in force from here on.
     Settings {
-        /// Bytes.
+        /// Fusion threshold, bytes.
         fusion_threshold_bytes: u64,
-        /// Nanoseconds.
+        /// Cycle time, nanoseconds.
         cycle_time_ns: u64,
     },
 }
 
-/// A point in time that means something.
+/// Event at a point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// What.
+    /// Kind of the mark.
     pub kind: MarkKind,
-    /// When.
+    /// Time, nanoseconds.
     pub at: i64,
 }
 
-/// Takes what a reader finds, roughly in order of time: an operation comes when its last event has been read, so that
-/// two may be out of order by as long as one cycle or, in formats that are not sorted, are sorted first.
+/// Receives the content of a file, roughly in order of time. An operation is passed when its last
+/// event has been read, so that two may be out of order by up to one cycle. Unsorted formats are
+/// sorted first.
 pub trait Visitor {
-    /// A name has been met for the first time; numbers count up from 0.
+    /// A new name; numbers count up from 0.
     fn name(&mut self, id: NameId, name: &str);
-    /// A tensor has travelled.
+    /// One operation.
     fn operation(&mut self, operation: &Operation);
-    /// A point in time.
+    /// One mark.
     fn mark(&mut self, mark: Mark);
-    /// The rank worked on something else than collectives. Spans may overlap; they come in order of beginning.
+    /// Work of the rank other than collectives. Spans may overlap; they come in order of start.
     fn compute(&mut self, _span: Span, _work: Work) {}
 }
 

@@ -1,11 +1,11 @@
-//! What must hold for every recording, however it is cut and damaged.
+//! Property tests of the readers: recordings cut or damaged at any place.
 
 use proptest::prelude::*;
 
 use super::model::{Format, Operation};
 use super::testing::{Told, told_by};
 
-/// Events of one tensor: what it does in one step.
+/// Events of one tensor in one step.
 #[derive(Clone, Copy, Debug)]
 struct Step {
     tensor: u32,
@@ -27,7 +27,7 @@ fn step() -> impl Strategy<Value = Step> {
     )
 }
 
-/// A recording of steps, as Horovod writes it.
+/// A recording of steps in Horovod's format.
 fn recording(steps: &[Step]) -> String {
     let mut text = "[\n".to_owned();
     for tensor in 1..6 {
@@ -67,7 +67,7 @@ fn recording(steps: &[Step]) -> String {
     text
 }
 
-/// What has been executed: a cut may leave a last operation that has not.
+/// Executed operations: after a cut, the last one may lack its execution.
 fn executed(told: &Told) -> Vec<Operation> {
     let executed = |operation: &&Operation| operation.execution.is_some();
     told.operations.iter().filter(executed).cloned().collect()
@@ -86,7 +86,7 @@ proptest! {
         if let Ok((part, source)) = told_by(&text.as_bytes()[..cut], None) {
             let (part, whole) = (executed(&part), executed(&whole));
             prop_assert_eq!(&part[..], &whole[..part.len()]);
-            // Whole steps before the cut are all there.
+            // All steps that are complete before the cut must be found.
             let lines = text[..cut].matches("\"float32\"").count();
             prop_assert!(part.len() + 1 >= lines, "{} {lines} {:?}", part.len(), source.warnings);
         } else {
@@ -106,7 +106,8 @@ proptest! {
         let at = first + place.index(text.len() - first);
         damaged.splice(at..at, junk);
         let (told, _) = told_by(&damaged, None).unwrap();
-        // The event, its operation, and the next of the same tensor if they have run together.
+        // Lost at most: the damaged event's operation and, if the two are merged, the next one of
+        // its tensor.
         prop_assert!(executed(&told).len() + 2 >= steps.len(), "{} of {}", told.operations.len(), steps.len());
     }
 
@@ -123,7 +124,7 @@ proptest! {
             bytes[place] = byte;
         }
         bytes.truncate(cut.index(bytes.len()) + 1);
-        // The visitor checks what it is told.
+        // The visitor checks the order of its calls.
         let _ = told_by(&bytes, format);
     }
 }

@@ -1,4 +1,4 @@
-//! Reads a file into a [`Visitor`], whoever wrote it.
+//! Reads a file of any format into a [`Visitor`].
 
 use std::path::Path;
 
@@ -12,13 +12,13 @@ use super::reader::{Out, Reader};
 use super::scan::{Scanner, Seen, Sink};
 use super::sniff;
 
-/// Reads a file from front to back and tells the visitor what is in it. `progress` is called now and then with the
-/// bytes of the file read so far (compressed ones if it is compressed).
+/// Reads a file from front to back and passes its content to the visitor. `progress` is called
+/// repeatedly with the number of bytes read from the file, before decompression.
 ///
-/// Damage does not end the reading: what was lost and where is among the [`Source::warnings`].
+/// Damage does not stop the reader: [`Source::warnings`] report the loss and its place.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else than a trace; then it says what that looks like.
+/// The file cannot be read, or is not a trace; the error then describes its content.
 pub fn read(
     path: &Path,
     visitor: &mut dyn Visitor,
@@ -27,7 +27,7 @@ pub fn read(
     read_input(Input::open(path)?, None, visitor, progress)
 }
 
-/// The same for an input already open; `format` says what it is if that need not be found out.
+/// Reads an input that is already open. `format` is the format, or `None` to detect it.
 ///
 /// # Errors
 /// As for [`read`].
@@ -59,7 +59,7 @@ pub fn read_input(
     reading.finish(&head, seen)
 }
 
-/// A file being read.
+/// State of reading one file.
 struct Reading<'v> {
     out: Out<'v>,
     reader: Option<Reader>,
@@ -69,7 +69,7 @@ struct Reading<'v> {
 }
 
 impl Reading<'_> {
-    /// Who wrote the file is known: what has been held back goes to its reader.
+    /// Sets the format: the events held back go to its reader.
     fn decide(&mut self, format: Format) -> Reader {
         self.out.source.format = format;
         let mut reader = Reader::new(format);

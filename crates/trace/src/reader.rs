@@ -1,4 +1,4 @@
-//! The readers of the formats behind one face, and what they write into.
+//! Readers of all formats as one type, and the output that they write to.
 
 use std::path::Path;
 
@@ -11,20 +11,20 @@ use super::kineto::Kineto;
 use super::model::{Format, NameId, Source, Span, Visitor};
 use super::names::Names;
 
-/// Where a reader's findings go.
+/// Output of a reader.
 pub(super) struct Out<'v> {
-    /// Takes them.
+    /// Receives the content.
     pub(super) visitor: &'v mut dyn Visitor,
     /// Names met so far.
     pub(super) names: Names,
-    /// What was odd.
+    /// Damage and oddities.
     pub(super) complaints: Complaints,
-    /// What is known of the file.
+    /// Properties of the file.
     pub(super) source: Source,
 }
 
 impl<'v> Out<'v> {
-    /// For a file of which nothing is known.
+    /// Returns the output for a file of unknown format.
     pub(super) fn new(path: &Path, visitor: &'v mut dyn Visitor) -> Self {
         Self {
             visitor,
@@ -34,7 +34,8 @@ impl<'v> Out<'v> {
         }
     }
 
-    /// When a whole event (`X`) was; none, with a complaint, if it does not say. Without a duration it took no time.
+    /// Span of a complete event (`X`); `None`, with a complaint, without a time. Without a duration
+    /// the span is empty.
     pub(super) fn span(&mut self, event: &Event<'_>, place: FilePosition<'_>) -> Option<Span> {
         let Time::Ns(began) = event.at else {
             self.complaints.add(Complaint::BadTime, place, String::new);
@@ -52,13 +53,13 @@ impl<'v> Out<'v> {
         Some(Span { began, ended })
     }
 
-    /// The name's number.
+    /// Returns the name's number.
     pub(super) fn name(&mut self, name: &str) -> NameId {
         self.names.id(name, self.visitor)
     }
 }
 
-/// A reader of one format.
+/// Reader of one format.
 pub(super) enum Reader {
     Horovod(Horovod),
     Byteps(Byteps),
@@ -66,7 +67,7 @@ pub(super) enum Reader {
 }
 
 impl Reader {
-    /// The reader of a format.
+    /// Returns the reader of a format.
     pub(super) fn new(format: Format) -> Self {
         match format {
             Format::Horovod | Format::Ronde => Self::Horovod(Horovod::default()),
@@ -75,7 +76,7 @@ impl Reader {
         }
     }
 
-    /// The next event.
+    /// Reads the next event.
     #[inline]
     pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) {
         match self {
@@ -85,17 +86,18 @@ impl Reader {
         }
     }
 
-    /// A member beside the events.
+    /// Reads a member beside the events.
     pub(super) fn header(&mut self, key: &str, value: &[u8], out: &mut Out<'_>) {
         match self {
-            // An array has none; a timeline that some tool has wrapped says nothing that is missed here.
+            // Horovod writes an array, which has no members. If some tool has wrapped the array in
+            // an object, the added members are not needed.
             Self::Horovod(_) => {}
             Self::Byteps(reader) => reader.header(key, value, out),
             Self::Kineto(reader) => reader.header(key, value, out),
         }
     }
 
-    /// The file ends.
+    /// Ends the file.
     pub(super) fn finish(self, mut out: Out<'_>) -> Source {
         match self {
             Self::Horovod(reader) => reader.finish(&mut out),

@@ -1,10 +1,10 @@
-//! Finds the events of a trace in a stream of text, however the text is damaged.
+//! Scanner that finds the events of a trace in a stream of text, including damaged text.
 //!
-//! The text is held in a window that is moved over the file and grows only for an event that does not fit. Events may
-//! stand in an array, in an array within an object (`{"traceEvents": […], …}`), or just one after the other; commas
-//! and closing brackets between them are not insisted on. Where the text makes no sense, the next place that looks like
-//! the beginning of an event (`{"ph":`, `{"name":`, …) is looked for, within the damaged event too, and what was passed
-//! over is counted.
+//! The text is held in a window that moves over the file and grows only for an event that does not
+//! fit. Events may be in an array, in an array within an object (`{"traceEvents": […], …}`), or one
+//! after the other; commas and closing brackets between them may be missing. In damaged text the
+//! scanner searches for the next place that looks like the start of an event (`{"ph":`, `{"name":`,
+//! …), also within the damaged event, and counts the bytes that it skips.
 
 use std::io::Read;
 
@@ -14,25 +14,27 @@ use super::complaint::{Complaint, Complaints, FilePosition};
 use super::event::{Event, is_event_key};
 use super::json::{Cursor, Stop};
 
-/// Size of the window to begin with: large enough that refills cost nothing, small enough for the cache.
+/// Initial size of the window: large enough that the cost of refills is negligible, small enough
+/// for the cache.
 const WINDOW_BYTES: usize = 256 << 10;
 
-/// How far it grows for one event; a longer one is none.
+/// Maximum size of the window; a longer object is not accepted as an event.
 pub(super) const EVENT_BYTES_MAX: usize = 16 << 20;
 
-/// Takes what is found.
+/// Receives the results of a scan.
 pub(super) trait Sink {
-    /// An event.
+    /// Receives an event.
     fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>);
-    /// A member beside the events of the object they are in; `value` as it stands in the file.
+    /// Receives a member of the object that holds the events, beside the events; `value` is
+    /// unparsed text.
     fn header(&mut self, key: &str, value: &[u8]);
-    /// Where complaints go.
+    /// Complaints about the file.
     fn complaints(&mut self) -> &mut Complaints;
-    /// Called now and then.
+    /// Called after each refill of the window.
     fn progress(&mut self);
 }
 
-/// What a scan has seen.
+/// Totals of a scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seen {
     /// Bytes of text.
@@ -41,41 +43,41 @@ pub(super) struct Seen {
     pub(super) events: u64,
 }
 
-/// Where in the file the scan is.
+/// Position in the structure of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nothing but blanks and brackets yet.
+    /// Only white space and brackets so far.
     Start,
     /// Between events.
     Events,
     /// Between events of an array within an object.
     EventsInObject,
-    /// Between members of that object.
+    /// Between members of the object.
     Members,
 }
 
-/// A scan under way.
+/// A scan in progress.
 pub(super) struct Scanner<R> {
     input: R,
     compressed: bool,
     window: Vec<u8>,
-    /// How much of the window is text.
+    /// Bytes of text in the window.
     filled: usize,
-    /// Next byte to look at.
+    /// Index of the next byte in the window.
     at: usize,
     /// Bytes of text before the window.
     offset: u64,
-    /// Lines ended before the window.
+    /// Line ends before the window.
     lines: u64,
     ended: bool,
     state: State,
-    /// Where the damage began that is being passed over, and what it is.
+    /// Start of the damage that is being skipped, and its kind.
     lost: Option<(u64, Complaint)>,
     seen: Seen,
 }
 
 impl<R: Read> Scanner<R> {
-    /// A scan of text; `compressed` says how its errors are to be called.
+    /// Begins a scan of text; `compressed` selects the wording of input errors.
     pub(super) fn new(input: R, compressed: bool) -> Self {
         Self {
             input,
@@ -92,7 +94,8 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// The first bytes of the text, for whoever wants to know what it is: to be asked before [`run`](Self::run).
+    /// Returns the first bytes of the text, for format detection. Must be called before
+    /// [`run`](Self::run).
     pub(super) fn head(&mut self, sink: &mut impl Sink) -> &[u8] {
         self.fill(sink);
         &self.window[..self.filled]
@@ -115,7 +118,7 @@ impl<R: Read> Scanner<R> {
         self.seen
     }
 
-    /// Handles what comes next; false at the end.
+    /// Processes the next element; false at the end.
     fn step(&mut self, sink: &mut impl Sink) -> bool {
         let text = &self.window[..self.filled];
         let mut cursor = Cursor::new(text, self.at);
@@ -148,13 +151,14 @@ impl<R: Read> Scanner<R> {
         true
     }
 
-    /// Steps over one byte and is elsewhere.
+    /// Consumes one byte and changes the state.
     fn enter(&mut self, state: State) {
         self.at += 1;
         self.state = state;
     }
 
-    /// Whether the brace at the window's place opens the object that everything is in, and not an event.
+    /// Whether the brace at the current position opens the object that holds the events, and not an
+    /// event.
     fn opens_object(&self) -> Result<bool, Stop> {
         let mut cursor = Cursor::new(&self.window[..self.filled], self.at);
         cursor.expect(b'{')?;
@@ -164,7 +168,7 @@ impl<R: Read> Scanner<R> {
         Ok(!is_event_key(cursor.string()?.raw))
     }
 
-    /// The event at the window's place.
+    /// Reads the event at the current position.
     fn event(&mut self, sink: &mut impl Sink) -> bool {
         let text = &self.window[..self.filled];
         match Event::read(text, self.at) {
@@ -184,7 +188,7 @@ impl<R: Read> Scanner<R> {
                         self.state = State::Events;
                     }
                 } else if self.lost.is_none() {
-                    // Within damage it is as likely an event's arguments.
+                    // Within damage the object is probably an event's arguments.
                     sink.complaints().add(Complaint::NoEvent, place, String::new);
                 }
                 self.at = end;
@@ -194,7 +198,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// A member of the object that everything is in.
+    /// Reads a member of the object that holds the events.
     fn member(&mut self, sink: &mut impl Sink) -> bool {
         let text = &self.window[..self.filled];
         let mut cursor = Cursor::new(text, self.at);
@@ -224,7 +228,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// What begins at the window's place cannot be read: see why.
+    /// Handles text at the current position that cannot be parsed.
     fn stop(&mut self, stop: Stop, sink: &mut impl Sink) -> bool {
         match stop {
             Stop::More => self.more(sink),
@@ -232,19 +236,20 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// Passes over the byte at the window's place, which cannot be used.
+    /// Skips the byte at the current position, which cannot be parsed.
     fn pass(&mut self, complaint: Complaint, sink: &mut impl Sink) -> bool {
         self.lose(complaint, sink);
         self.at += 1;
         self.resync(sink)
     }
 
-    /// What begins at the window's place does not end in the window: gets more text, or passes over the beginning.
+    /// Handles an element that does not end in the window: reads more text, or skips the first
+    /// byte.
     fn more(&mut self, sink: &mut impl Sink) -> bool {
         if self.fill(sink) {
             return true;
         }
-        // There is no room for more, or no more.
+        // The window is full, or the text has ended.
         let complaint = if self.ended {
             Complaint::Unfinished
         } else {
@@ -253,7 +258,7 @@ impl<R: Read> Scanner<R> {
         self.pass(complaint, sink)
     }
 
-    /// Notes that damage begins at the window's place, unless that is within damage.
+    /// Records that damage begins at the current position, unless it is already within damage.
     fn lose(&mut self, complaint: Complaint, sink: &mut impl Sink) {
         if self.lost.is_some() {
             return;
@@ -276,7 +281,7 @@ impl<R: Read> Scanner<R> {
         });
     }
 
-    /// The damage, if any, reaches up to the window's place.
+    /// Ends the current damage, if any, at the current position.
     fn recovered(&mut self, sink: &mut impl Sink) {
         if let Some((from, complaint)) = self.lost.take() {
             let here = self.offset + self.at as u64;
@@ -284,7 +289,7 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// Goes to the next place that looks like the beginning of an event; false if there is none.
+    /// Goes to the next place that looks like the start of an event; false if there is none.
     fn resync(&mut self, sink: &mut impl Sink) -> bool {
         loop {
             let text = &self.window[..self.filled];
@@ -293,7 +298,7 @@ impl<R: Read> Scanner<R> {
                 let mut cursor = Cursor::new(text, self.at + 1);
                 match cursor.string().and_then(|key| cursor.expect(b':').map(|()| key)) {
                     Ok(key) if is_event_key(key.raw) => return true,
-                    // The window ends here; a key is short.
+                    // The window ends within a key.
                     Err(Stop::More) if text.len() - self.at < 64 && !self.ended => break,
                     _ => self.at += 1,
                 }
@@ -308,8 +313,8 @@ impl<R: Read> Scanner<R> {
         }
     }
 
-    /// Moves the window on and fills it, growing it if all of it is in use. False if there is no more text, or no
-    /// room to grow (then the text has not `ended`).
+    /// Moves the window forward and fills it, and doubles it if it is full. False if there is no
+    /// more text, or if the window cannot grow (the text has not `ended` then).
     fn fill(&mut self, sink: &mut impl Sink) -> bool {
         if self.ended {
             return false;
@@ -345,7 +350,7 @@ impl<R: Read> Scanner<R> {
         self.filled > before
     }
 
-    /// The input gives no more because of an error.
+    /// Reports an input error, after which no more text can be read.
     fn stopped(&mut self, error: std::io::Error, sink: &mut impl Sink) {
         let complaint = match error.kind() {
             std::io::ErrorKind::UnexpectedEof if self.compressed => Complaint::CompressedShort,

@@ -1,13 +1,13 @@
-//! What a file that is no trace looks like.
+//! Description of a file that is not a trace, for the error message.
 
 use super::complaint::Complaints;
 use super::detect::Detector;
 use super::scan::Seen;
 
-/// How much of a file's beginning is looked at.
+/// Bytes examined at the start of a file.
 pub(super) const HEAD_BYTES: usize = 64 << 10;
 
-/// What files of other kinds begin with.
+/// First bytes of other file types, with their descriptions.
 const MAGIC: [(&[u8], &str); 17] = [
     (
         b"{\"ronde_merge\":",
@@ -43,13 +43,13 @@ const MAGIC: [(&[u8], &str); 17] = [
     (b"PERFILE2", "is a recording of `perf`"),
 ];
 
-/// A verdict that needs no look at the rest.
+/// Describes a file whose first bytes show that it is not a trace.
 pub(super) fn never_a_trace(head: &[u8]) -> Option<String> {
     let known = MAGIC.iter().find(|(magic, _)| head.starts_with(magic));
     known.map(|&(_, what)| what.to_owned())
 }
 
-/// What a file looks like in which nothing was found that a reader can use.
+/// Describes a file in which no usable event was found.
 pub(super) fn looks_like(head: &[u8], seen: Seen, detector: &Detector, complaints: &Complaints) -> String {
     if complaints.has_input_errors() {
         let sentences = complaints.sentences().join("; ");
@@ -88,13 +88,13 @@ pub(super) fn looks_like(head: &[u8], seen: Seen, detector: &Detector, complaint
     of_text(text)
 }
 
-/// An array with nothing in it, or not even closed.
+/// Whether the text is an array without elements, closed or not.
 fn is_bare_array(text: &[u8]) -> bool {
     let brackets = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',') || byte.is_ascii_whitespace();
     text.len() < HEAD_BYTES && matches!(text[0], b'[' | b'{') && text.iter().all(brackets)
 }
 
-/// By the first line.
+/// Describes text by its first line.
 fn of_text(text: &[u8]) -> String {
     let line = text.split(|&byte| byte == b'\n').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line).trim().to_lowercase();

@@ -1,11 +1,11 @@
-//! What a reader told, kept for tests.
+//! Visitor for tests that keeps everything a reader passes to it.
 
 use std::path::Path;
 
 use super::model::{Format, Mark, NameId, Operation, Source, Span, Visitor, Work};
 use super::{Input, ReadError, read_input};
 
-/// Everything a file told.
+/// Content of a file.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Told {
     pub(super) names: Vec<String>,
@@ -16,7 +16,7 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// The name of a number.
+    /// Name with this number.
     pub(super) fn name(&self, id: NameId) -> &str {
         &self.names[id.0 as usize]
     }
@@ -55,7 +55,7 @@ impl Visitor for Told {
     }
 }
 
-/// Reads bytes as if they were a file called `x/3/comm.json`.
+/// Reads bytes as a file called `x/3/comm.json`.
 pub(super) fn told_by(bytes: &[u8], format: Option<Format>) -> Result<(Told, Source), ReadError> {
     let mut told = Told::default();
     let reader = std::io::Cursor::new(bytes.to_vec());
@@ -64,7 +64,7 @@ pub(super) fn told_by(bytes: &[u8], format: Option<Format>) -> Result<(Told, Sou
     Ok((told, source))
 }
 
-/// The same, of a text in which a trace is found.
+/// Reads a text that must be a trace.
 pub(super) fn told(text: &str) -> (Told, Source) {
     told_by(text.as_bytes(), None).unwrap_or_else(|error| panic!("{error}"))
 }

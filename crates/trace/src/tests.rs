@@ -1,4 +1,5 @@
-//! Reads the timelines in `tests/fixtures` and compares the totals with those of a short Python script.
+//! Tests with the timelines in `tests/fixtures`: totals are compared with those of a short Python
+//! script.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,7 +33,7 @@ fn read_fixture(name: &str) -> (PathBuf, Told, Source) {
     (path, told, source)
 }
 
-/// What a Python script prints about a file: numbers, one a line; nothing where there is no Python.
+/// Numbers that a Python script prints for a file, one per line; `None` without Python.
 fn counted(script: &str, path: &Path) -> Option<Vec<i64>> {
     let Ok(output) = Command::new("python3").arg("-c").arg(script).arg(path).output() else {
         eprintln!("skipped: no python3 to count with");
@@ -54,7 +55,7 @@ fn of(told: &Told, kind: Kind) -> Vec<&Operation> {
         .collect()
 }
 
-/// Total of the activities of a phase, microseconds.
+/// Total time of the activities of a phase, microseconds.
 fn phase_us(told: &Told, phase: Phase) -> i64 {
     let activities = told.operations.iter().flat_map(|operation| &operation.activities);
     let spans = activities
@@ -63,7 +64,7 @@ fn phase_us(told: &Told, phase: Phase) -> i64 {
     spans.map(|span| span.ns() as i64).sum::<i64>() / 1_000
 }
 
-/// Repairs the text by hand and counts with its own stacks.
+/// Repairs the text and matches starts with ends by its own stacks.
 const HOROVOD: &str = r#"
 import json, re, sys
 text = open(sys.argv[1], encoding="utf-8", errors="replace").read().strip()
@@ -153,7 +154,8 @@ fn horovods_timeline_of_4_ranks() {
         sum(|operation| operation.negotiation),
         sum(|operation| operation.execution),
     ];
-    // Among ticks of the same time the script takes the first, the reader's order is stable: the last.
+    // Among ticks with equal times the script takes the first; the reader's stable order gives the
+    // last.
     assert_eq!(found, counted[..10]);
     found = (0..4).map(last).collect();
     let differ: i64 = found
@@ -164,7 +166,7 @@ fn horovods_timeline_of_4_ranks() {
     assert!(differ <= 2 * ties(&told), "{found:?} {counted:?}");
 }
 
-/// Operations whose last two ticks have the same time.
+/// Number of operations whose last two ticks have equal times.
 fn ties(told: &Told) -> i64 {
     let tied = |operation: &&Operation| match &operation.ticks[..] {
         [.., one, other] => one.at == other.at,

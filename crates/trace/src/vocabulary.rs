@@ -1,9 +1,9 @@
-//! What the words in the files mean: names of operations, activities, element types.
+//! Names in trace files: operations, activities and element types.
 
 use super::model::{Kind, Phase};
 use ronde_job::Dtype;
 
-/// What an operation of Horovod's is, by the name of its bar (without `NEGOTIATE_`).
+/// Kind of a Horovod operation by the name of its bar (without `NEGOTIATE_`).
 pub(super) fn kind(name: &[u8]) -> Option<Kind> {
     Some(match name {
         b"ALLREDUCE" => Kind::Allreduce,
@@ -18,7 +18,7 @@ pub(super) fn kind(name: &[u8]) -> Option<Kind> {
     })
 }
 
-/// Activities whose names say more than their backend's prefix.
+/// Prefixes of activities that determine the phase; other activities of a backend are collectives.
 const PHASES: [(&[u8], Phase); 6] = [
     (b"MEMCPY_IN_", Phase::CopyIn),
     (b"MEMCPY_OUT_", Phase::CopyOut),
@@ -28,12 +28,12 @@ const PHASES: [(&[u8], Phase); 6] = [
     (b"ALLOCATE_", Phase::Prepare),
 ];
 
-/// What backends' names begin with.
+/// Prefixes of the backends' activities.
 const BACKENDS: [&[u8]; 10] = [
     b"MPI_", b"NCCL_", b"GLOO_", b"CCL_", b"DDL_", b"SHM_", b"MLSL_", b"RCCL_", b"HIER_", b"ADASUM_",
 ];
 
-/// What an activity of Horovod's is time spent on; `None` for a name that is in no version of Horovod's or Ronde's.
+/// Phase of a Horovod activity; `None` for a name that is in no version of Horovod or Ronde.
 pub(super) fn phase(name: &[u8]) -> Option<Phase> {
     if name == b"QUEUE" {
         return Some(Phase::Queue);
@@ -46,7 +46,7 @@ pub(super) fn phase(name: &[u8]) -> Option<Phase> {
     })
 }
 
-/// What a stage of BytePS's is time spent on.
+/// Phase of a BytePS stage.
 pub(super) fn stage(name: &[u8]) -> Phase {
     match name {
         b"COPYD2H" | b"COMPRESS" => Phase::CopyIn,
@@ -56,10 +56,10 @@ pub(super) fn stage(name: &[u8]) -> Phase {
     }
 }
 
-/// What the stages begin with in which BytePS's ranks of one machine wait for each other.
+/// Prefix of the stages in which BytePS's ranks on one machine wait for each other.
 pub(super) const COORDINATE: &[u8] = b"COORDINATE_";
 
-/// An element type by what Horovod, PyTorch or C++ call it.
+/// Element type by its name in Horovod, PyTorch or C++.
 pub(super) fn dtype(name: &str) -> Option<Dtype> {
     let name = name.trim();
     let name = name.strip_prefix("torch.").unwrap_or(name);
@@ -81,7 +81,8 @@ pub(super) fn dtype(name: &str) -> Option<Dtype> {
     })
 }
 
-/// Size in bytes of an element type that may be one that Ronde has none of (`uint16`, `ComplexFloat`, `Float8_e4m3fn`).
+/// Size in bytes of an element type, including types that Ronde does not have (`uint16`,
+/// `ComplexFloat`, `Float8_e4m3fn`).
 pub(super) fn dtype_bytes(name: &str) -> Option<u64> {
     if let Some(dtype) = dtype(name) {
         return Some(dtype.size_bytes() as u64);
@@ -96,7 +97,8 @@ pub(super) fn dtype_bytes(name: &str) -> Option<u64> {
     })
 }
 
-/// Elements of a shape such as `[64, 3, 7, 7]` or `[[64, 3], []]`'s first; 1 for a scalar.
+/// Number of elements of a shape such as `[64, 3, 7, 7]`, or of the first shape in `[[64, 3], []]`;
+/// 1 for a scalar.
 pub(super) fn elements(shape: &str) -> Option<u64> {
     let inner = shape.trim().strip_prefix('[')?.strip_suffix(']')?;
     if inner.trim().is_empty() {
@@ -107,7 +109,8 @@ pub(super) fn elements(shape: &str) -> Option<u64> {
     })
 }
 
-/// What a collective is by its name in PyTorch or NCCL: `all_reduce`, `_allgather_base`, `AllReduce`, `broadcast_oop`.
+/// Kind of a collective by its name in PyTorch or NCCL: `all_reduce`, `_allgather_base`,
+/// `AllReduce`, `broadcast_oop`.
 pub(super) fn torch_kind(name: &str) -> Kind {
     let plain: String = name
         .chars()
@@ -124,7 +127,7 @@ pub(super) fn torch_kind(name: &str) -> Kind {
         ("sendrecv", Kind::PointToPoint),
         ("send", Kind::PointToPoint),
         ("recv", Kind::PointToPoint),
-        // `ncclDevKernel_Reduce_Sum_…` is not every rank's; neither are gather and scatter.
+        // Reduce (`ncclDevKernel_Reduce_Sum_…`), gather and scatter are of kind `Other`.
     ];
     let known = kinds.iter().find(|(word, _)| plain.contains(word));
     known.map_or(Kind::Other, |&(_, kind)| kind)

@@ -1,8 +1,9 @@
-//! How fast each collective is by message size, and the line α + β · bytes through it.
+//! Bandwidth of each collective by message size, with a fitted line α + β · bytes.
 //!
-//! The line minimizes the sum of |measured − line| / measured: relative, so that small messages count as much as large
-//! ones, and absolute instead of squared, so that outliers do not. It is found by weighted least squares, repeated with
-//! weights that undo the square (iteratively reweighted least squares).
+//! The line minimizes the sum of |measured − line| / measured. The errors are relative, so that
+//! small messages have the same weight as large ones, and absolute instead of squared, so that
+//! outliers have little influence. The minimum is found by iteratively reweighted least squares,
+//! with weights that undo the square.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +13,27 @@ use super::report::{Bandwidth, BandwidthPoint, Fit, Quantiles};
 use super::steady::SteadyStep;
 use crate::{Kind, NameId, Phase};
 
-/// Points that a line is fitted to; more are thinned.
+/// Maximum number of points in a fit; more are thinned.
 const POINTS_MOST: usize = 1 << 14;
 const ROUNDS: usize = 60;
-/// Bandwidths of lines that are reported, 10⁹ bytes a second.
+/// Range of plausible bandwidths, 10⁹ bytes a second.
 const GB_PER_S_LEAST: f64 = 0.001;
 const GB_PER_S_MOST: f64 = 2000.0;
-/// Median relative error of such a line.
+/// Maximum median relative error of a plausible line.
 const ERROR_MOST: f64 = 0.5;
 
-/// Every collective of `steps` by name, one point for each batch; where nothing is fused, one for each operation.
+/// Bandwidth of every collective in `steps` by name: one point for each batch, or for each
+/// operation where nothing is fused.
 pub(super) fn bandwidth(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<Bandwidth> {
-    // Kernels of one name may do different collectives (`SendRecv`): each has its own points.
+    // Kernels of one name may run different collectives (`SendRecv`); each kind has its own points.
     let mut points: BTreeMap<(NameId, Kind), Sample<(u64, f64)>> = BTreeMap::new();
     for batch in steps.iter().flat_map(|step| &step.batches) {
         let (Some(bytes), Some(first)) = (batch.bytes, batch.members.first()) else {
             continue;
         };
         let kind = first.kind;
-        // A hierarchical collective is several, one after another; members of a batch have the same.
+        // A hierarchical collective has several activities, one after another. The members of a
+        // batch have the same activities.
         let mut spans: Vec<(NameId, i64, i64)> = Vec::new();
         for activity in batch.members.iter().flat_map(|op| &op.activities) {
             if activity.phase != Phase::Collective {
@@ -62,7 +65,7 @@ pub(super) fn bandwidth(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<Ba
             1 => String::new(),
             _ => format!(" ({})", kind.name().to_ascii_lowercase()),
         };
-        // Messages between varying pairs of ranks, or of unknown operations, follow no one line.
+        // Messages between varying pairs of ranks, and unknown operations, do not follow one line.
         let one = !matches!(kind, Kind::PointToPoint | Kind::Other);
         Bandwidth {
             activity: format!("{}{of_kind}", record.name(name)),
@@ -73,8 +76,8 @@ pub(super) fn bandwidth(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<Ba
     rows.filter(|row| !row.points.is_empty()).collect()
 }
 
-/// Whether a line describes a link or memory: its bandwidth is that of existing hardware (1 MB/s to 2 TB/s a rank), and half of
-/// the points are within a factor of two of it.
+/// Whether the line can describe a link or memory: its bandwidth is that of existing hardware
+/// (1 MB/s to 2 TB/s a rank), and half of the points are within a factor of two of the line.
 pub(super) fn is_plausible(fit: &Fit) -> bool {
     (GB_PER_S_LEAST..=GB_PER_S_MOST).contains(&fit.gb_per_s) && fit.relative_error <= ERROR_MOST
 }
@@ -99,9 +102,9 @@ fn by_size(points: &[(u64, f64)]) -> Vec<BandwidthPoint> {
     rows.collect()
 }
 
-/// The line through `points`, pairs of bytes and microseconds; none with fewer than two sizes.
+/// Fits a line through `points`, pairs of bytes and microseconds; `None` with fewer than two sizes.
 pub(super) fn fit(points: &[(u64, f64)]) -> Option<Fit> {
-    // A bar of no length took less than the clock can show.
+    // The duration of an empty bar is below the clock's resolution.
     const LEAST_US: f64 = 0.1;
     let points: Vec<(f64, f64)> = points
         .iter()
@@ -117,7 +120,8 @@ pub(super) fn fit(points: &[(u64, f64)]) -> Option<Fit> {
         let relative = points.iter().map(|&(x, y)| (y - alpha - beta * x).abs() / y);
         relative.sum::<f64>()
     };
-    // Neither may be negative: through the origin, flat, or the free line, whichever is nearest.
+    // Neither coefficient may be negative: the best of three lines is used, through the origin,
+    // flat, or unconstrained.
     let through_origin = weighted_median(points.iter().filter(|p| p.0 > 0.0).map(|&(x, y)| (y / x, x / y)));
     let flat = weighted_median(points.iter().map(|&(_, y)| (y, 1.0 / y)));
     let candidates = [
@@ -137,20 +141,21 @@ pub(super) fn fit(points: &[(u64, f64)]) -> Option<Fit> {
     Some(Fit {
         alpha_us: alpha,
         us_per_mib: beta * f64::from(1 << 20),
-        // A flat line has no bandwidth; zero says so without being infinite.
+        // A flat line has no finite bandwidth; it is reported as 0.
         gb_per_s: if beta > 0.0 { 1e-3 / beta } else { 0.0 },
         relative_error: median(&mut errors),
     })
 }
 
-/// The line with the least relative distance, wherever it lies.
+/// The line with the least relative error, without constraints on its coefficients.
 fn free_line(points: &[(f64, f64)], largest: f64) -> Option<(f64, f64)> {
     let mut line: Option<(f64, f64)> = None;
     for _ in 0..ROUNDS {
         let (mut s, mut sx, mut sy, mut sxx, mut sxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for &(x, y) in points {
-            let x = x / largest; // so that sums of squares stay near one another
-            // 1/y² for the relative square; over the relative distance for its absolute value.
+            let x = x / largest; // keeps the sums of squares at similar magnitudes
+            // Weight 1/y² for the relative square, divided by the relative error to get its
+            // absolute value.
             let distance = line.map_or(1.0, |(a, b)| ((y - a - b * x) / y).abs().max(1e-6));
             let weight = 1.0 / (y * y * distance);
             s += weight;
@@ -169,7 +174,7 @@ fn free_line(points: &[(f64, f64)], largest: f64) -> Option<(f64, f64)> {
     line.map(|(alpha, beta)| (alpha, beta / largest))
 }
 
-/// The value with half of the weight below it; 0 of nothing.
+/// Weighted median; 0 without values.
 fn weighted_median(values: impl Iterator<Item = (f64, f64)>) -> f64 {
     let mut values: Vec<(f64, f64)> = values.collect();
     values.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
@@ -190,7 +195,8 @@ mod tests {
 
     #[test]
     fn a_line_is_found_in_spite_of_outliers() {
-        // 200 µs + 1 µs per 2,500 bytes, which is 2.5 GB/s; a tenth of the points took five times as long.
+        // 200 µs + 1 µs per 2,500 bytes, which is 2.5 GB/s; a tenth of the points take five times
+        // as long.
         let points: Vec<(u64, f64)> = (0..200u64)
             .map(|i| {
                 let bytes = 1 << (10 + i % 14);
@@ -207,7 +213,7 @@ mod tests {
 
     #[test]
     fn neither_part_is_negative() {
-        // Steeper than proportional: the free line would cut the axis below zero.
+        // Steeper than proportional: the unconstrained line has a negative intercept.
         let steep = fit(&[(1_000, 1.0), (2_000, 4.0), (4_000, 16.0)]).unwrap();
         assert_eq!(steep.alpha_us, 0.0);
         let falling = fit(&[(1_000, 9.0), (2_000, 8.0), (4_000, 7.0)]).unwrap();

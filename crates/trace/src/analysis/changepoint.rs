@@ -1,23 +1,26 @@
-//! Start-up apart from the steady state: the one point in a row of step lengths where they become shorter for good.
+//! Change-point detection: separates start-up from steady state, at the step after which steps are
+//! permanently shorter.
 //!
-//! A split's cost is the sum of the absolute distances of the logarithms of the lengths from the median of their side;
-//! the split that lowers it most is the change point, if it lowers it by more than noise would and the steps before it
-//! are clearly longer. Medians, so that single slow steps do not count; logarithms, so that a step twice as long counts
-//! the same at any length. (The single-change case of what PELT does for many: Killick, Fearnhead, Eckley 2012.)
+//! The cost of a split is the sum of the absolute deviations of the log step lengths from the
+//! median of their side. The change point is the split with the lowest cost, if that is lower by
+//! more than noise explains and the steps before it are clearly longer. Medians make the result
+//! insensitive to single slow steps; with logarithms, only ratios of lengths matter. This is the
+//! single-change case of PELT (Killick, Fearnhead, Eckley 2012).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A start-up that takes more than this share of the steps is none: then that is how the job runs.
+/// Maximum share of the steps that a start-up may take; beyond that, it is the normal state of the
+/// job.
 const SHARE_MOST: f64 = 0.5;
-/// Steps that are left to call steady.
+/// Minimum number of steady steps.
 const STEADY_LEAST: usize = 4;
-/// How much longer start-up steps are, at the median; less is not worth telling apart.
+/// Minimum ratio of the median start-up step to the median steady step.
 const RATIO_LEAST: f64 = 1.1;
-/// Smallest typical deviation assumed, relative: rounding makes short recordings look smoother than they are.
+/// Minimum noise, relative: rounding makes short recordings look smoother than they are.
 const NOISE_LEAST: f64 = 0.01;
 
-/// How many of the first steps are start-up.
+/// Number of start-up steps at the beginning.
 pub(super) fn startup_steps(lengths: &[f64]) -> usize {
     let logs: Vec<f64> = lengths.iter().map(|&length| length.max(1e-9).ln()).collect();
     let n = logs.len();
@@ -36,7 +39,8 @@ pub(super) fn startup_steps(lengths: &[f64]) -> usize {
     let whole = before[n - 1].0;
     let noise = (after[split].0 / (n - split) as f64).max(NOISE_LEAST);
     let longer = (before[split - 1].1 - after[split].1).exp();
-    // A side's cost falls by about its noise for each median fitted to it; many splits were tried.
+    // Each fitted median lowers the cost by about the noise of its side; the logarithm accounts for
+    // the number of splits tried.
     let lowered = whole - cost > noise * (3.0 + (n as f64).ln());
     if lowered && longer >= RATIO_LEAST {
         split
@@ -45,7 +49,7 @@ pub(super) fn startup_steps(lengths: &[f64]) -> usize {
     }
 }
 
-/// For every prefix of `values`: the sum of absolute distances from its median, and that median.
+/// For every prefix of `values`: the sum of absolute deviations from its median, and that median.
 fn costs(values: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
     let mut low: BinaryHeap<Ordered> = BinaryHeap::new();
     let mut high: BinaryHeap<Reverse<Ordered>> = BinaryHeap::new();
@@ -59,7 +63,7 @@ fn costs(values: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
                 high.push(Reverse(Ordered(value)));
                 sum_high += value;
             }
-            // The lower half has as many values as the upper one, or one more.
+            // The lower half has the same number of values as the upper one, or one more.
             if low.len() > high.len() + 1
                 && let Some(Ordered(moved)) = low.pop()
             {

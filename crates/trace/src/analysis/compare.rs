@@ -1,4 +1,4 @@
-//! Two runs beside each other: what changed, by how much, and whether by more than the runs vary in themselves.
+//! Comparison of two runs: each difference, and whether it exceeds the variation within the runs.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,86 +6,86 @@ use super::Report;
 use super::advice::{bytes, ms, percent};
 use super::report::{PartKind, Quantiles, Summary};
 
-/// A difference that is not even this share of the larger value is none, however steady the runs.
+/// Smaller differences, as a share of the larger value, are ignored, however steady the runs are.
 const LEAST: f64 = 0.01;
-/// A difference that no clock tells: what writing and reading a number leaves, in milliseconds.
+/// Smaller differences, in milliseconds, are rounding errors of writing and reading numbers.
 const NOTHING_MS: f64 = 1e-6;
-/// What is said of a setting that a file does not tell.
+/// Text for a setting that is not in the file.
 const UNKNOWN: &str = "unknown";
-// Circumstances that nobody set.
+// Properties of the job that are not settings.
 const RANKS: &str = "ranks";
 const RECORDED_BY: &str = "recorded by";
 const COLLECTIVES: &str = "collectives";
 
-/// What changed from run A to run B.
+/// Differences between run A and run B.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// Run A: its first file.
+    /// First file of run A.
     pub a: String,
-    /// Run B: its first file.
+    /// First file of run B.
     pub b: String,
-    /// Everything that was measured in either run, group by group.
+    /// Every quantity measured in either run, by group.
     pub changes: Vec<Change>,
-    /// Settings and circumstances that are not the same.
+    /// Settings and job properties that differ.
     pub settings: Vec<SettingChange>,
-    /// The changes that matter as sentences, the step's first.
+    /// The relevant changes as sentences, the step's first.
     pub sentences: Vec<String>,
-    /// What makes the runs hard to compare.
+    /// Reasons that make the runs hard to compare.
     pub warnings: Vec<String>,
 }
 
 /// One quantity in both runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
-    /// What it is about.
+    /// Group of the quantity.
     pub group: ChangeGroup,
-    /// What it is, such as `step` or `collective`.
+    /// Name of the quantity, such as `step` or `collective`.
     pub name: String,
-    /// Its unit: `ms`, `GB/s`, `bytes`, `%`, or nothing for a count.
+    /// Unit: `ms`, `GB/s`, `bytes`, `%`, or empty for a count.
     pub unit: String,
-    /// Median in run A. None if it was not measured there.
+    /// Median in run A. None if not measured there.
     pub a: Option<f64>,
-    /// Median in run B.
+    /// Median in run B. None if not measured there.
     pub b: Option<f64>,
-    /// `b − a`. None unless both are there.
+    /// `b − a`. None unless both were measured.
     pub difference: Option<f64>,
-    /// `b / a − 1`. None as well if `a` is zero.
+    /// `b / a − 1`. None also if `a` is zero.
     pub relative: Option<f64>,
-    /// How much the runs vary in themselves: the root of the sum of the squares of both [spreads](super::report::Quantiles::spread).
-    /// None where only single numbers are known.
+    /// Variation within the runs: the root of the sum of the squares of both
+    /// [spreads](super::report::Quantiles::spread). None where only single numbers are known.
     pub spread: Option<f64>,
-    /// Whether the difference is greater than `spread` and than a hundredth of the larger value.
+    /// Whether the difference exceeds both `spread` and a hundredth of the larger value.
     pub beyond_spread: bool,
 }
 
-/// What a [`Change`] is about.
+/// Group of a [`Change`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeGroup {
     /// Length of a step, start-up, communication and overlap.
     Step,
-    /// A part of the step, exposed.
+    /// Exposed time of a part of the step.
     Part,
     /// Batches and their sizes.
     Fusion,
-    /// What a rank costs the others.
+    /// Cost of a late rank for the others.
     Stragglers,
-    /// A collective's line α + β · bytes.
+    /// Line α + β · bytes of a collective.
     Bandwidth,
 }
 
-/// A setting or circumstance that differs.
+/// A setting or job property that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SettingChange {
-    /// What.
+    /// Name.
     pub name: String,
-    /// In run A; "unknown" if the file does not say.
+    /// Value in run A; "unknown" if the file does not state it.
     pub a: String,
-    /// In run B.
+    /// Value in run B.
     pub b: String,
 }
 
-/// Compares run `b` with run `a`, steady steps with steady steps.
+/// Compares the steady steps of run `b` with those of run `a`.
 pub fn compare(a: &Report, b: &Report) -> Comparison {
     let label =
         |report: &Report| (report.sources.first()).map_or(String::new(), |source| source.path.clone());
@@ -101,7 +101,7 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
     }
 }
 
-/// Distributions in both runs.
+/// Compares a distribution.
 fn distribution(
     group: ChangeGroup,
     name: impl Into<String>,
@@ -120,7 +120,7 @@ fn distribution(
     )
 }
 
-/// Single numbers in both runs.
+/// Compares a single number.
 fn number(group: ChangeGroup, name: impl Into<String>, unit: &str, a: Option<f64>, b: Option<f64>) -> Change {
     change(group, name.into(), unit, a, b, None)
 }
@@ -165,7 +165,7 @@ fn changes(a: &Report, b: &Report) -> Vec<Change> {
     changes.push(distribution(Step, "communication", "ms", x, y));
     let (x, y) = steady(&|steady| steady.overlap * 100.0);
     changes.push(number(Step, "communication hidden", "%", x, y));
-    // No step is without payload: zero is that the file does not say.
+    // Every step has payload: zero means that the file does not state it.
     let (x, y) = steady(&|steady| steady.bytes as f64);
     let told = |bytes: &f64| *bytes > 0.0;
     let (x, y) = (x.filter(told), y.filter(told));
@@ -330,7 +330,7 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
             percent(step.relative.unwrap_or(0.0).abs()),
             ms(step.spread.unwrap_or(0.0)),
         ));
-        // What goes the same way as the step explains it.
+        // Parts that changed in the same direction as the step explain its change.
         let parts = changes
             .iter()
             .filter(|change| change.group == ChangeGroup::Part && change.beyond_spread);
@@ -370,7 +370,7 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
             if cost < 0.0 { "less" } else { "more" },
         ));
     }
-    // What one file does not say has not changed for all that is known.
+    // A value that one file does not state is not reported as a change.
     for setting in settings
         .iter()
         .filter(|setting| setting.a != UNKNOWN && setting.b != UNKNOWN)

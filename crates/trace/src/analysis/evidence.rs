@@ -7,7 +7,8 @@ use ronde_job::gate::Evidence;
 /// Files whose steps differ in payload by more than this factor may be of different jobs.
 const PAYLOAD_RATIO_MOST: f64 = 2.0;
 
-/// Evidence of the files `records`. `tuning` is whether settings changed within the steady steps.
+/// Evidence of the files in `records`. `tuning` is whether settings changed within the steady
+/// steps.
 pub(super) fn of(records: &[RankRecord], whatif: Option<&WhatIf>, tuning: bool) -> Evidence {
     let incomplete = records.iter().find(|record| record.source.incomplete);
     Evidence {
@@ -21,7 +22,7 @@ pub(super) fn of(records: &[RankRecord], whatif: Option<&WhatIf>, tuning: bool) 
     }
 }
 
-/// How files differ that should be of one job.
+/// Difference between files that should be of one job.
 fn mixed(records: &[RankRecord]) -> Option<String> {
     let (first, others) = records.split_first()?;
     let payload = |record: &RankRecord| {

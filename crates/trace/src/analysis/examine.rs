@@ -1,4 +1,4 @@
-//! From the files of one job to its report, subject by subject.
+//! Runs all analyses of one job: from the records of its files to the report.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -14,12 +14,14 @@ use super::{
 };
 use crate::Format;
 
-/// Share of whole steps that must be made of the same tensors before others count as odd.
+/// Minimum share of complete steps with equal tensors; the other steps are then untypical.
 const USUAL_SHARE: f64 = 0.5;
-/// Where no composition is usual, a step is odd whose payload is further than this from the median.
+/// If no composition reaches that share, a step is untypical if its payload differs from the median
+/// by more than this share.
 const BYTES_OFF: f64 = 0.1;
 
-/// Looks at the steps `window` of `records`, in order of rank, of which there is at least one; and gives the steady ones.
+/// Analyses the steps `window` of `records`, which are in order of rank and not empty. Returns the
+/// report and the steady steps.
 pub(super) fn examine<'a>(
     records: &'a [RankRecord],
     window: &RangeInclusive<u64>,
@@ -133,18 +135,18 @@ pub(super) fn examine<'a>(
     (report, steps)
 }
 
-/// Ranks of the job, as far as the files tell.
+/// Number of ranks of the job, as far as the files state it.
 fn ranks(records: &[RankRecord]) -> u32 {
     let told = records.iter().map(|record| {
         let size = record.source.size.unwrap_or(0);
         size.max(record.counters.ranks())
             .max(record.rank().saturating_add(1))
     });
-    // A size beyond all reason is damage; nothing here may take memory by it.
+    // A larger size is damaged; memory must not be allocated for it.
     told.max().unwrap_or(1).clamp(1, 1 << 16)
 }
 
-/// Which steps are to be left out of summaries.
+/// Returns for each step whether it is excluded from summaries.
 fn partial(record: &RankRecord) -> Vec<bool> {
     let steps = &record.steps;
     let inner: Vec<&Facts> = steps.iter().filter(|facts| facts.cut == Cut::Whole).collect();
@@ -164,7 +166,7 @@ fn partial(record: &RankRecord) -> Vec<bool> {
             .collect::<Vec<_>>(),
     );
     let odd = |facts: &Facts| match usual {
-        // Of two steps neither is odd.
+        // Of two steps, neither is untypical.
         _ if inner.len() < 3 => facts.tensors == 0,
         Some((signature, _)) => facts.signature != signature,
         None => (facts.bytes as f64 - bytes).abs() > BYTES_OFF * bytes,
@@ -173,21 +175,22 @@ fn partial(record: &RankRecord) -> Vec<bool> {
         .iter()
         .map(|facts| match facts.cut {
             Cut::Ended => true,
-            // Its beginning is missing, so it was longer than it looks: of use only where even so it was long. A
-            // profiler begins with the step.
+            // The start of this step is missing, so it was longer than recorded: it is used only if
+            // it is still as long as the median. A profiler starts with the step, so nothing is
+            // missing.
             Cut::Begun if inner.is_empty() => false,
             Cut::Begun => odd(facts) || ((facts.span.ns() as f64) < ms && !record.compute_known),
             Cut::Whole => odd(facts),
         })
         .collect();
     if partial.iter().all(|&partial| partial) {
-        // Better what is cut off than nothing.
+        // Incomplete steps are used if there are no others.
         return steps.iter().map(|facts| facts.tensors == 0).collect();
     }
     partial
 }
 
-/// What the reader should know before believing the numbers.
+/// Adds warnings that limit the validity of the report.
 fn warn(
     warnings: &mut Vec<String>,
     records: &[RankRecord],

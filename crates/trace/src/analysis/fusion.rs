@@ -1,4 +1,4 @@
-//! How tensors travelled together, and what ended each batch.
+//! Tensor fusion: batch sizes, and the reason why each batch ended.
 
 use std::collections::HashMap;
 
@@ -7,16 +7,16 @@ use super::report::{Bin, Cut, CutReason, Fusion, Quantiles};
 use super::steady::{Batch, SteadyStep};
 use crate::Activity;
 
-/// The settings in force in the steady steps, as far as the file tells.
+/// Settings in force in the steady steps, as far as the file states them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InForce {
     pub(super) threshold_bytes: Option<u64>,
     pub(super) cycle_time_ms: Option<f64>,
-    /// Whether they changed meanwhile.
+    /// Whether they changed within these steps.
     pub(super) changed: bool,
 }
 
-/// What was in force between `began` and `ended`.
+/// Settings in force between `began` and `ended`.
 pub(super) fn in_force(record: &RankRecord, began: i64, ended: i64) -> InForce {
     let settings = &record.marks.settings;
     let last = settings
@@ -36,10 +36,10 @@ pub(super) fn in_force(record: &RankRecord, began: i64, ended: i64) -> InForce {
     }
 }
 
-/// Looks at `steps`. None without batches.
+/// Analyses the batches of `steps`. None without batches.
 pub(super) fn fusion(record: &RankRecord, steps: &[SteadyStep<'_>], in_force: InForce) -> Option<Fusion> {
     if !record.batcher.fuses {
-        // Each tensor travels alone: nothing is fused, so nothing is cut.
+        // Each tensor is a batch of its own: nothing is fused.
         return None;
     }
     let batches = || steps.iter().flat_map(|step| &step.batches);
@@ -86,19 +86,19 @@ pub(super) fn fusion(record: &RankRecord, steps: &[SteadyStep<'_>], in_force: In
     })
 }
 
-/// Whether NCCL moved it.
+/// Whether NCCL moved the batch.
 fn is_on_gpu(record: &RankRecord, batch: &Batch<'_>) -> bool {
     let name = |activity: &Activity| record.names.get(activity.name.0 as usize);
     let mut names = batch.members[0].activities.iter().filter_map(name);
     names.any(|name| name.starts_with("NCCL_"))
 }
 
-/// Why `batch` ended where it did; `later` are those that followed in its step.
+/// Reason why `batch` ended; `later` are the following batches of its step.
 fn cut_reason(batch: &Batch<'_>, later: &[Batch<'_>], threshold_bytes: Option<u64>) -> CutReason {
     if later.is_empty() {
         return CutReason::EndOfStep;
     }
-    // What was ready when the cycle planned; without cycle markers, when the batch began.
+    // Time of planning: the cycle marker; without one, the start of the batch.
     let planned = batch.members[0]
         .cycle
         .map_or(batch.span.began, |cycle| cycle.max(batch.all_ready));
@@ -106,7 +106,7 @@ fn cut_reason(batch: &Batch<'_>, later: &[Batch<'_>], threshold_bytes: Option<u6
     let first = &batch.members[0];
     let bytes = batch.bytes.unwrap_or(0);
     let mut another = false;
-    // Looking ahead further than the planner does would find nothing new: what is ready comes soon.
+    // A tensor that was ready is in one of the next batches, so a limited search suffices.
     for next in later.iter().take(64) {
         for (op, ready) in next.members.iter().zip(&next.ready) {
             let ready = ready.all().and_then(|all| all.map(|(_, at)| at).max());
@@ -127,7 +127,8 @@ fn cut_reason(batch: &Batch<'_>, later: &[Batch<'_>], threshold_bytes: Option<u6
     }
 }
 
-/// Batches by powers of two; those of zero bytes are counted with those of one.
+/// Histogram of batch sizes by powers of two; batches of zero bytes are counted with those of one
+/// byte.
 fn histogram<'a>(batches: impl Iterator<Item = &'a Batch<'a>>) -> Vec<Bin> {
     let mut bins = [(0u64, 0u64); 64];
     for batch in batches {

@@ -1,4 +1,5 @@
-//! The files of one job, put together: segments of one recording joined, ranks in order, none twice.
+//! Records of one job: joins the segments of a recording, sorts by rank, and rejects duplicate
+//! ranks and files of other jobs.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -8,10 +9,10 @@ use super::collect::{Facts, KeptStep, RankRecord};
 use super::op::sane;
 use crate::{Format, Kind, NameId, WALL_CLOCK_MIN_NS};
 
-/// Puts `records` in order of rank, with segments of one recording joined.
+/// Sorts `records` by rank and joins segments of one recording.
 pub(super) fn put_together(records: Vec<RankRecord>) -> Result<Vec<RankRecord>, AnalysisError> {
     let mut records = records;
-    // Whatever the order of arguments, the result is the same.
+    // The result must not depend on the order of arguments.
     records.sort_by(|a, b| a.source.path.cmp(&b.source.path));
     same_job(&records)?;
     name_ranks(&mut records);
@@ -40,10 +41,11 @@ pub(super) fn put_together(records: Vec<RankRecord>) -> Result<Vec<RankRecord>, 
     }
 }
 
-/// Recordings further apart on the wall clock than this are not of one job: no two hosts' clocks differ so much.
+/// Recordings further apart on the wall clock than this are not of one job: clocks of hosts do not
+/// differ by so much.
 const APART_NS: i64 = 60_000_000_000;
 
-/// Whether all files can be of one job.
+/// Checks that all files can be of one job.
 fn same_job(records: &[RankRecord]) -> Result<(), AnalysisError> {
     let Some((first, others)) = records.split_first() else {
         return Ok(());
@@ -60,7 +62,7 @@ fn same_job(records: &[RankRecord]) -> Result<(), AnalysisError> {
     Ok(())
 }
 
-/// Why two files cannot be of one job.
+/// Reason why two files cannot be of one job.
 fn difference(one: &RankRecord, other: &RankRecord) -> Option<String> {
     let (a, b) = (&one.source, &other.source);
     if a.format != b.format {
@@ -97,8 +99,8 @@ fn difference(one: &RankRecord, other: &RankRecord) -> Option<String> {
     tensors_differ(one, other)
 }
 
-/// Nanoseconds on the wall clock from the end of the earlier recording to the beginning of the later; none if they overlap, or if
-/// a clock is unknown.
+/// Nanoseconds on the wall clock from the end of the earlier recording to the start of the later;
+/// `None` if they overlap, or if a clock is unknown.
 fn apart_ns(one: &RankRecord, other: &RankRecord) -> Option<i64> {
     let span = |record: &RankRecord| {
         let epoch = record
@@ -112,7 +114,8 @@ fn apart_ns(one: &RankRecord, other: &RankRecord) -> Option<i64> {
     Some(a.0.max(b.0).saturating_sub(a.1.min(b.1))).filter(|&apart| apart > 0)
 }
 
-/// Both files have many tensors, and none in common; or an allreduce of one name has another size.
+/// Whether both files have many tensors and none in common, or an allreduce of one name differs in
+/// size.
 fn tensors_differ(one: &RankRecord, other: &RankRecord) -> Option<String> {
     let names = |record: &RankRecord| -> HashSet<Box<str>> {
         let travelled = record.names.iter().zip(&record.travelled);
@@ -152,7 +155,7 @@ fn sizes(record: &RankRecord) -> HashMap<&str, u64> {
         .collect()
 }
 
-/// Files that do not say their rank get the lowest that no other file has; Horovod's is rank 0's.
+/// Assigns ranks: a file without one gets the lowest free rank; Horovod's file is rank 0's.
 fn name_ranks(records: &mut [RankRecord]) {
     let several = records.len() > 1;
     for index in 0..records.len() {
@@ -182,7 +185,7 @@ fn name_ranks(records: &mut [RankRecord]) {
     }
 }
 
-/// A file name without folder, `.gz` and `.json`.
+/// File name without folder, `.gz` and `.json`.
 fn stem(path: &Path) -> String {
     let name = path
         .file_name()
@@ -191,18 +194,18 @@ fn stem(path: &Path) -> String {
     name.strip_suffix(".json").unwrap_or(name).to_owned()
 }
 
-/// Whether a path is that of a recording's first segment, set aside when it grew too long.
+/// Whether this is the path of a rotated segment (`.old`).
 fn is_old(path: &Path) -> bool {
     stem(path).ends_with(".old")
 }
 
-/// What the segments of one recording have in common.
+/// Common base of the paths of one recording's segments.
 fn base(path: &Path) -> PathBuf {
     let stem = stem(path);
     path.with_file_name(stem.strip_suffix(".old").unwrap_or(&stem))
 }
 
-/// Joins `later` to `first`, the segment before it.
+/// Appends `later` to `first`, the segment before it.
 fn append(first: &mut RankRecord, later: RankRecord) {
     let shift = match (first.source.clock, later.source.clock) {
         (Some(a), Some(b)) => b.zero_ns.saturating_sub(a.zero_ns),
@@ -262,7 +265,7 @@ fn append(first: &mut RankRecord, later: RankRecord) {
     first.counters.append(later.counters, &names, shift);
     first.marks.append(later.marks, shift);
     first.negotiated_cached.extend(later.negotiated_cached);
-    // A tensor's first time in a later segment is not its first time.
+    // The first occurrence of a tensor in a later segment is not its first one in the job.
     first.negotiated_cached.extend(later.negotiated_uncached);
     first.compute_known |= later.compute_known;
     first.warnings.extend(later.warnings);

@@ -1,8 +1,10 @@
-//! When each rank had a tensor ready, from one file that tells it of all ranks or from several that tell it of theirs.
+//! Ready times of each tensor on all ranks, from one file that has all ranks' ticks or from several
+//! files that have one rank's each.
 //!
-//! Rank 0 of Horovod and every rank of Ronde write down the ticks of all. Where they are missing, files of the other
-//! ranks fill in: the same tensor, at the nearest time once the files are laid over each other by their clocks. (Not by
-//! how often it came before: a recorder may have dropped cycles.)
+//! Rank 0 of Horovod and every rank of Ronde record the ticks of all ranks. Where ticks are
+//! missing, the files of the other ranks are used: the operation on the same tensor that is nearest
+//! in time, after the clocks have been aligned. Operations are not matched by their number, because
+//! a recorder may have dropped cycles.
 
 use std::collections::HashMap;
 
@@ -14,40 +16,43 @@ use crate::NameId;
 #[derive(Debug)]
 pub(super) struct Readiness {
     reference: u32,
-    /// Whether bars begin when this rank is ready, whoever else is.
+    /// Whether a bar begins when its own rank is ready, independently of other ranks.
     own_bars: bool,
     ranks: u32,
     others: Vec<Other>,
-    /// Two operations further apart than this are not the same one, nanoseconds.
+    /// Maximum distance of two ranks' records of the same operation, nanoseconds.
     near_ns: i64,
 }
 
-/// What another rank's file tells of each tensor.
+/// Times of each tensor in another rank's file.
 #[derive(Debug)]
 struct Other {
     rank: u32,
-    /// By the reference's tensor: (middle of the execution, ready, begun), in order of the first.
+    /// By the reference's tensor: (middle of the execution, ready, start), in order of the first.
     times: HashMap<NameId, Vec<(i64, i64, i64)>>,
 }
 
-/// One operation on all ranks. It takes memory for what is known, not for what a file says of the job's size.
+/// Ready times of one operation on all ranks. Memory depends on the known times, not on the size of
+/// the job that a file states.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ready {
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     ranks: u32,
     /// Rank and time, in order of rank.
     known: Vec<(u32, i64)>,
 }
 
-/// When the rank of `record`, whose operation it is, had `op` ready, if the file says so.
+/// Ready time of `op` on the rank of `record`, whose operation it is, if the file has it.
 pub(super) fn ready_here(record: &RankRecord, op: &Op) -> Option<i64> {
     let rank = record.rank();
-    // In Horovod's kind of file a bar may begin when another rank is ready; in others it is this one's own.
+    // In the formats of Horovod and Ronde, a bar may begin when another rank is ready; in others it
+    // begins when its own rank is.
     op.tick(rank)
         .or_else(|| (!record.batcher.fuses).then(|| op.ready(rank)))
 }
 
-/// By how much the times of `record` have to be shifted to be those of `reference`; none if nothing relates them.
+/// Offset to be added to the times of `record` to get times of `reference`; `None` if the clocks
+/// cannot be related.
 pub(super) fn shift_ns(reference: &RankRecord, record: &RankRecord) -> Option<i64> {
     let (a, b) = (&reference.source, &record.source);
     let zeros = match (a.clock, b.clock) {
@@ -58,7 +63,8 @@ pub(super) fn shift_ns(reference: &RankRecord, record: &RankRecord) -> Option<i6
 }
 
 impl Readiness {
-    /// `records` in order of rank; the first is the reference. `step_ns` is how long a step usually is.
+    /// Joins `records`, in order of rank; the first is the reference. `step_ns` is the usual length
+    /// of a step.
     pub(super) fn new(records: &[RankRecord], ranks: u32, step_ns: f64) -> Self {
         let reference = &records[0];
         let ids: HashMap<&str, NameId> = reference
@@ -97,7 +103,7 @@ impl Readiness {
         }
     }
 
-    /// When each rank had `op`, one of the reference's, ready.
+    /// Ready times of `op`, an operation of the reference, on all ranks.
     pub(super) fn of(&self, op: &Op) -> Ready {
         let mut ready = Ready {
             ranks: self.ranks,
@@ -128,7 +134,7 @@ impl Readiness {
 }
 
 impl Ready {
-    /// The time of `rank`, unless there is no such rank.
+    /// Sets the time of `rank`; ignored if the job has no such rank.
     fn set(&mut self, rank: u32, at: i64) {
         if rank >= self.ranks {
             return;
@@ -139,24 +145,24 @@ impl Ready {
         }
     }
 
-    /// When `rank` had it ready, if that is known.
+    /// Ready time on `rank`, if known.
     pub(super) fn of(&self, rank: u32) -> Option<i64> {
         let place = self.known.binary_search_by_key(&rank, |&(rank, _)| rank);
         place.ok().map(|place| self.known[place].1)
     }
 
-    /// The ranks whose ready times are known, and these.
+    /// Ranks with known ready times, and these times.
     pub(super) fn known(&self) -> impl Iterator<Item = (u32, i64)> + '_ {
         self.known.iter().copied()
     }
 
-    /// The ready times, if they are known of all ranks and there are two or more.
+    /// All ready times, if known for all ranks and there are at least two.
     pub(super) fn all(&self) -> Option<impl Iterator<Item = (u32, i64)> + '_> {
         let whole = self.ranks >= 2 && self.known.len() == self.ranks as usize;
         whole.then(|| self.known())
     }
 
-    /// The latest of the known ones, without `rank`.
+    /// Latest known time of the ranks other than `rank`.
     pub(super) fn last_without(&self, rank: u32) -> Option<i64> {
         let others = self.known().filter(|&(other, _)| other != rank);
         others.map(|(_, at)| at).max()

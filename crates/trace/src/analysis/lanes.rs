@@ -1,4 +1,4 @@
-//! A few steady steps in full, as bars to be drawn: the most typical ones, on every rank.
+//! Bars for drawing: a few typical steady steps in full, on every rank.
 
 use std::collections::HashMap;
 
@@ -8,18 +8,19 @@ use super::op::Op;
 use super::report::{LaneBar, LaneTick, PartKind, RankBars};
 use crate::{NameId, Phase, Span};
 
-/// Steps drawn.
+/// Number of steps drawn.
 const STEPS: usize = 3;
-/// Bars of a rank: a few steps of a thousand tensors. The page puts those of a batch together.
+/// Maximum number of bars of a rank: a few steps of a thousand tensors. The page joins the bars of
+/// a batch.
 const BARS_MOST: usize = 12_000;
-/// Ranks without a file of their own that get a lane of ready ticks.
+/// Maximum number of ranks without a file that get a lane of ready ticks.
 const TICKED_RANKS_MOST: u32 = 64;
 
-/// Two ranks' executions this close are the same, nanoseconds.
+/// Executions on two ranks that are this close are the same operation, nanoseconds.
 const SAME_NS: u64 = 1_000_000;
 
-/// The lanes of `records` of a job of `ranks` ranks, the first of which is the reference; `whole` are its whole steady
-/// steps, and `step_ms` is their median length in milliseconds.
+/// Lanes of `records`, of a job of `ranks` ranks. The first record is the reference, `whole` are
+/// its complete steady steps, and `step_ms` is their median length.
 pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms: f64) -> Vec<RankBars> {
     let reference = &records[0];
     let Some(steps) = typical(reference, whole, step_ms) else {
@@ -47,7 +48,7 @@ pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms
                 }
             }
         }
-        // Of too many, the long ones: the others are hairlines.
+        // If there are too many, the longest are kept: the others would be hairlines.
         bars.sort_by_key(|bar: &Bar| std::cmp::Reverse(bar.span.ns()));
         bars.truncate(BARS_MOST);
         bars.sort_by_key(|bar| (bar.span.began, bar.span.ended));
@@ -84,7 +85,7 @@ pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms
     lanes
 }
 
-/// Ready times inside the drawn steps, on the reference rank's clock.
+/// Ready times within the drawn steps, on the reference rank's clock.
 fn ticks(record: &RankRecord, mut told: Vec<(i64, NameId)>, (began, ended): (i64, i64)) -> Vec<LaneTick> {
     told.retain(|(at, _)| (began..=ended).contains(at));
     told.sort_unstable();
@@ -96,7 +97,7 @@ fn ticks(record: &RankRecord, mut told: Vec<(i64, NameId)>, (began, ended): (i64
     told.into_iter().map(tick).collect()
 }
 
-/// Cycle starts inside the drawn steps, each once.
+/// Cycle starts within the drawn steps, without duplicates.
 fn cycle_starts(mut starts: Vec<i64>, (began, ended): (i64, i64)) -> Vec<f64> {
     starts.retain(|at| (began..=ended).contains(at));
     starts.sort_unstable();
@@ -105,7 +106,8 @@ fn cycle_starts(mut starts: Vec<i64>, (began, ended): (i64, i64)) -> Vec<f64> {
     starts.into_iter().map(|at| (at - began) as f64 / 1e6).collect()
 }
 
-/// Successive steps that are kept in full and as long as most; one, if no successive ones are kept.
+/// Successive steps of typical length whose operations are kept; one step if no successive ones are
+/// kept.
 fn typical(record: &RankRecord, whole: &[usize], step_ms: f64) -> Option<Vec<usize>> {
     let kept: Vec<usize> = record
         .kept
@@ -136,7 +138,8 @@ struct Bar {
     span: Span,
 }
 
-/// When all ranks had the tensors ready. A file that tells it of its own rank only is helped out by the reference's.
+/// Times at which all ranks had the tensors ready. For a file that has only its own rank's times,
+/// the reference's are used.
 struct AllReady<'a> {
     ranks: u32,
     /// By tensor, on the reference's clock: (middle of the execution, all ready), in order.
@@ -156,7 +159,7 @@ impl<'a> AllReady<'a> {
         Self { ranks, told }
     }
 
-    /// On the clock of `record`, which is `shift` behind the reference's.
+    /// Ready time on the clock of `record`, which is `shift` behind the reference's.
     fn of(&self, record: &RankRecord, op: &Op, shift: i64) -> i64 {
         let own = op.all_ready(self.ranks);
         if op.ticks.len() >= self.ranks as usize {
@@ -170,7 +173,7 @@ impl<'a> AllReady<'a> {
         let after = times.partition_point(|&(at, _)| at < middle);
         let near = times[after.saturating_sub(1)..].iter().take(2);
         let nearest = near.min_by_key(|&&(at, _)| at.abs_diff(middle));
-        // The same one moved at the same time on both.
+        // Executions of the same operation overlap in time.
         let same = nearest.filter(|&&(at, _)| at.abs_diff(middle) <= op.span.ns().max(SAME_NS));
         same.map_or(own, |&(_, ready)| ready.saturating_sub(shift).min(op.span.began))
     }
@@ -188,7 +191,7 @@ fn add(bars: &mut Vec<Bar>, record: &RankRecord, op: &Op, all_ready: i64, (from,
     };
     let tensor = record.name(op.tensor);
     if op.negotiation.is_some() {
-        // As the step's parts count it: what waits for the last rank, and what waits for its turn after that.
+        // Divided like the parts of the step: waiting for the last rank, then negotiation.
         let ready = op.ready(record.rank());
         let all_ready = all_ready.max(ready);
         let until = |began: i64, ended: i64| Span { began, ended };
@@ -221,7 +224,7 @@ fn add(bars: &mut Vec<Bar>, record: &RankRecord, op: &Op, all_ready: i64, (from,
     }
 }
 
-/// Gives every bar, in order of beginning, the first row that is free.
+/// Assigns every bar, in order of start, to the first free row.
 fn pack(bars: Vec<Bar>, zero: i64) -> Vec<LaneBar> {
     let mut rows: Vec<i64> = Vec::new();
     let packed = bars.into_iter().map(|bar| {

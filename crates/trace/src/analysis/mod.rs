@@ -1,8 +1,8 @@
-//! What a recorded job spent its time on: steps, phases, stragglers, fusion, bandwidth, and what to change.
+//! Analysis of a recorded job: steps, phases, stragglers, fusion, bandwidth and advice.
 //!
-//! Reads [`crate`]'s model, knows no file format, and yields a [`Report`]. A [`Collector`] takes in one file while
-//! it is read and comes down to a [`RankRecord`]; [`analyze`] joins those of a job's ranks. Two reports are held against
-//! each other by [`compare()`], a series of them by [`scaling()`].
+//! The analysis depends on [`crate`]'s model, not on file formats, and returns a [`Report`]. A
+//! [`Collector`] reduces one file to a [`RankRecord`] while it is read; [`analyze`] joins the
+//! records of a job's ranks. [`compare()`] compares two reports, [`scaling()`] a series of them.
 
 mod advice;
 mod bandwidth;
@@ -42,10 +42,10 @@ pub use compare::{Comparison, compare};
 pub use report::Report;
 pub use scaling::{Scaling, ScalingError, ScalingRun, scaling};
 
-/// Why files cannot be analysed together.
+/// Reason why files cannot be analysed together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnalysisError {
-    /// There is nothing to analyse.
+    /// No file was given.
     #[error("no timeline was given")]
     Nothing,
     /// Two files are of the same rank and are not segments of one recording.
@@ -56,11 +56,11 @@ pub enum AnalysisError {
         second.display()
     )]
     RankTwice {
-        /// The rank.
+        /// Rank of both files.
         rank: u32,
-        /// One file.
+        /// First file.
         first: PathBuf,
-        /// The other.
+        /// Second file.
         second: PathBuf,
     },
     /// Two files cannot be of one job.
@@ -70,64 +70,65 @@ pub enum AnalysisError {
         second.display()
     )]
     OtherJob {
-        /// One file.
+        /// First file.
         first: PathBuf,
-        /// The other.
+        /// Second file.
         second: PathBuf,
-        /// How it is known.
+        /// Difference that shows it.
         why: String,
     },
-    /// None of the steps asked for is in the files.
+    /// None of the requested steps is in the files.
     #[error(
         "steps {first}..{} {}: {steps} steps were recorded, counted from 0",
         if *last == u64::MAX { String::new() } else { last.to_string() },
         if first > last { "are in the wrong order (give the first step first)" } else { "are not there" }
     )]
     NoSuchSteps {
-        /// The first asked for.
+        /// First requested step.
         first: u64,
-        /// The last.
+        /// Last requested step.
         last: u64,
-        /// Steps that there are.
+        /// Number of steps in the files.
         steps: u64,
     },
 }
 
-/// Joins the files of one job.
+/// Analyses the files of one job.
 ///
 /// # Errors
-/// [`AnalysisError`]: two files of one rank, or none at all. Whatever is odd inside the files is a warning in the
-/// report.
+/// [`AnalysisError`]: two files of one rank, files of different jobs, or no file. Oddities within
+/// the files lead to warnings in the report.
 pub fn analyze(records: Vec<RankRecord>) -> Result<Report, AnalysisError> {
     analyze_steps(records, 0..=u64::MAX)
 }
 
-/// The same for some steps, counted from 0: start-up, steady steps and all that follows from them are sought among
+/// Analyses some steps of a job, counted from 0: start-up and steady steps are determined among
 /// these.
 ///
 /// # Errors
-/// Likewise; and if none of them is there.
+/// [`AnalysisError`] as for [`analyze`], or if none of the steps is in the files.
 pub fn analyze_steps(records: Vec<RankRecord>, steps: RangeInclusive<u64>) -> Result<Report, AnalysisError> {
     let records = put_together(records, &steps)?;
     Ok(examine::examine(&records, &steps).0)
 }
 
-/// A recording that replay can run: see [`ronde_job::replay::fit`](fn@ronde_job::replay::fit).
+/// A recording that can be replayed: see [`ronde_job::replay::fit`](fn@ronde_job::replay::fit).
 #[derive(Clone, Debug)]
 pub struct Replayable {
     /// The steady steps.
     pub trace: Trace,
-    /// How its cycles came about.
+    /// Rules by which the recorded cycles began.
     pub rules: Rules,
-    /// Where its ranks were: on one host if the file says that memory was shared, else one on each.
+    /// Hosts of the ranks: one host if the file shows that memory was shared, otherwise one for
+    /// each rank.
     pub place: JobTopology,
 }
 
-/// As [`analyze_steps`], with the steady steps as replay wants them; none if the files do not say how tensors were negotiated and
-/// fused, or how large they are.
+/// Analyses as [`analyze_steps`], and returns the steady steps for replay. None if the files do not
+/// record negotiation, fusion or sizes.
 ///
 /// # Errors
-/// Likewise.
+/// [`AnalysisError`] as for [`analyze_steps`].
 pub fn analyze_for_replay(
     records: Vec<RankRecord>,
     steps: RangeInclusive<u64>,
@@ -138,7 +139,7 @@ pub fn analyze_for_replay(
     Ok((report, replayable))
 }
 
-/// The files of one job in order of rank.
+/// Records of one job in order of rank.
 fn put_together(
     records: Vec<RankRecord>,
     steps: &RangeInclusive<u64>,

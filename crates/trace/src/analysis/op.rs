@@ -1,4 +1,4 @@
-//! An operation as the analysis keeps it, and operations that travelled together.
+//! Executed operations of the analysis, and their grouping into batches.
 
 use smallvec::SmallVec;
 
@@ -6,16 +6,16 @@ use crate::{Activity, Kind, NameId, Operation, PhaseSums, Span, Tick};
 use ronde_job::Dtype;
 use ronde_job::fusion_class::{Fusible, FusionKey};
 
-/// Times beyond this (about 73 years) are nonsense; cut off there, no sum or difference of a few of
-/// them overflows.
+/// Limit on times (about 73 years): larger ones are clamped, so that sums and differences of a few
+/// of them do not overflow.
 const TIME_MOST: i64 = i64::MAX / 4;
 
-/// A time that can be reckoned with.
+/// Clamps a time.
 pub(super) fn sane(at: i64) -> i64 {
     at.clamp(-TIME_MOST, TIME_MOST)
 }
 
-/// A span that can be reckoned with and does not end before it begins.
+/// Clamps a span; its end is never before its start.
 pub(super) fn sane_span(span: Span) -> Span {
     let began = sane(span.began);
     Span {
@@ -24,29 +24,30 @@ pub(super) fn sane_span(span: Span) -> Span {
     }
 }
 
-/// An operation that was executed.
+/// An executed operation.
 #[derive(Clone, Debug)]
 pub(super) struct Op {
     pub(super) tensor: NameId,
     pub(super) kind: Kind,
     pub(super) dtype: Option<Dtype>,
     pub(super) elements: Option<u64>,
-    /// Payload; none if the file does not say.
+    /// Payload; `None` if the file does not state it.
     pub(super) bytes: Option<u64>,
-    /// How often the tensor had travelled before.
+    /// Number of earlier operations on the tensor.
     pub(super) occurrence: u32,
     pub(super) negotiation: Option<Span>,
     pub(super) ticks: SmallVec<[Tick; 4]>,
-    /// The execution.
+    /// Execution.
     pub(super) span: Span,
     pub(super) activities: SmallVec<[Activity; 4]>,
     pub(super) sums: Option<PhaseSums>,
-    /// The last cycle marker before the execution.
+    /// Last cycle marker before the execution.
     pub(super) cycle: Option<i64>,
 }
 
 impl Op {
-    /// `operation`, if it was executed; and whether any of its times had to be put right.
+    /// Converts `operation`, if it was executed. The flag is whether any of its times had to be
+    /// corrected.
     pub(super) fn new(operation: &Operation, occurrence: u32, cycle: Option<i64>) -> Option<(Self, bool)> {
         let raw = operation.execution?;
         let span = sane_span(raw);
@@ -61,7 +62,8 @@ impl Op {
             odd |= activity.span != sane_span(activity.span);
             activity.span = sane_span(activity.span);
         }
-        activities.retain(|activity| activity.span.ended > span.began); // what came before is negotiation
+        // Earlier activities belong to the negotiation.
+        activities.retain(|activity| activity.span.ended > span.began);
         let bytes = operation.bytes.or_else(|| {
             let size = operation.dtype?.size_bytes() as u64;
             Some(operation.elements?.saturating_mul(size))
@@ -83,8 +85,8 @@ impl Op {
         Some((op, odd))
     }
 
-    /// When `rank` had it ready: its tick; without one, when the first rank had; without
-    /// negotiation, when it began. Never after the execution began.
+    /// Ready time on `rank`: its tick; without a tick, the start of the negotiation (the first
+    /// rank's); without a negotiation, the start of the execution. Never after that.
     pub(super) fn ready(&self, rank: u32) -> i64 {
         self.tick(rank)
             .or(self.negotiation.map(|span| span.began))
@@ -92,7 +94,7 @@ impl Op {
             .min(self.span.began)
     }
 
-    /// When `rank` said that it had it ready.
+    /// Tick of `rank`.
     pub(super) fn tick(&self, rank: u32) -> Option<i64> {
         self.ticks
             .iter()
@@ -100,8 +102,8 @@ impl Op {
             .map(|tick| tick.at)
     }
 
-    /// When all of `ranks` ranks had it ready: the last tick if they are all there, else the end of
-    /// the negotiation. Never after the execution began.
+    /// Ready time on all of `ranks` ranks: the last tick if all ranks have one, otherwise the end
+    /// of the negotiation. Never after the start of the execution.
     pub(super) fn all_ready(&self, ranks: u32) -> i64 {
         let last = self.ticks.iter().map(|tick| tick.at).max();
         let ended = self.negotiation.map(|span| span.ended);
@@ -113,7 +115,7 @@ impl Op {
         at.unwrap_or(self.span.began).min(self.span.began)
     }
 
-    /// Memory that it takes, roughly.
+    /// Approximate memory, bytes.
     pub(super) fn weight(&self) -> usize {
         let ticks = if self.ticks.spilled() {
             size_of_val(&*self.ticks)
@@ -128,8 +130,8 @@ impl Op {
         size_of::<Self>() + ticks + activities
     }
 
-    /// What the members of its batch have in common. The file does not say how elements are
-    /// combined, nor the root of a broadcast.
+    /// Properties that all members of a batch share. The file has neither the reduction operation
+    /// nor the root of a broadcast.
     pub(super) fn fusion_key(&self) -> FusionKey<'static> {
         let operation = match self.kind {
             Kind::Allreduce => Some(Fusible::Allreduce),
@@ -145,19 +147,19 @@ impl Op {
         }
     }
 
-    /// Whether both may have travelled in one batch.
+    /// Whether both can be in one batch.
     pub(super) fn may_share(&self, other: &Self) -> bool {
         self.fusion_key().may_share(&other.fusion_key())
     }
 
-    /// Beginning of its first activity, or its end.
+    /// Start of the first activity; the operation's end if there is none.
     fn first_activity(&self) -> i64 {
         let began = self.activities.iter().map(|activity| activity.span.began).min();
         began.unwrap_or(self.span.ended)
     }
 }
 
-/// From the earlier beginning to the later end.
+/// Span from the earlier start to the later end.
 pub(super) fn join(a: Span, b: Span) -> Span {
     Span {
         began: a.began.min(b.began),
@@ -165,30 +167,29 @@ pub(super) fn join(a: Span, b: Span) -> Span {
     }
 }
 
-/// Groups operations, which come in order of beginning, into batches.
+/// Groups operations, given in order of start, into batches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batcher {
-    /// Whether the format fuses at all: where operations are not negotiated, each travels alone and
-    /// may overlap others.
+    /// Whether the format fuses tensors. Otherwise operations are not negotiated: each is a batch
+    /// of its own and may overlap others.
     pub(super) fuses: bool,
 }
 
 impl Batcher {
     /// Whether `op` belongs to the batch whose first member is `first`. Horovod opens the bars of
-    /// all members, one after another, before it does anything; so a member begins before the first
-    /// activity of the first member does, and ends after it. Asynchronous backends overlap batches,
-    /// but not like that.
+    /// all members, one after another, before any activity; so a member begins before the first
+    /// activity of the first member, and ends after it. Batches of asynchronous backends overlap,
+    /// but not in this way.
     pub(super) fn joins(self, first: &Op, op: &Op) -> bool {
         self.fuses
             && first.may_share(op)
             && op.span.began <= first.first_activity()
             && op.span.ended >= first.first_activity()
-            // Bars of no length in one microsecond of the clock: nothing to tell them apart by but
-            // their size in time.
+            // Empty bars in the same microsecond can only be distinguished by their spans.
             && (op.span.began < first.span.ended || op.span == first.span)
     }
 
-    /// The batches of `ops`, as ranges.
+    /// Batches of `ops`, as index ranges.
     pub(super) fn batches(self, ops: &[Op]) -> Vec<std::ops::Range<usize>> {
         let mut batches = Vec::new();
         let mut first = 0;

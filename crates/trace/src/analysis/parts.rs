@@ -1,45 +1,50 @@
-//! Where the time of one step goes: a sweep over its instants.
+//! Parts of a step: divides the time of one step among computation and communication, by a sweep
+//! over its instants.
 //!
-//! At every instant something holds, the first that applies of: an operation is in its collective, is copied in, is
-//! copied out, has been begun otherwise (it waits for data or the device, or makes buffers; in a profiler's trace: the
-//! host has launched it); some tensor is ready on every rank; some tensor is ready here; nothing. The time of each is a part's *total*. Whether this rank computes at
-//! that instant decides whether it is *exposed*: if so, the instant belongs to computation. So the exposed parts add up
-//! to the step, exactly.
+//! Each instant belongs to the first of these that applies: an operation is in its collective; is
+//! copied in; is copied out; has begun otherwise (it waits for data or the device, or allocates
+//! buffers; in a profiler's trace, the host has launched it); some tensor is ready on every rank;
+//! some tensor is ready on this rank; none of these. The time of each is the *total* of a part. If
+//! the rank computes at that instant, the instant is not *exposed* but belongs to computation. So
+//! the exposed parts add up exactly to the step.
 //!
-//! In a profiler's trace of a GPU, instants without a running kernel or copy are *GPU idle*, whatever the host does.
+//! In a profiler's trace of a GPU, instants without a running kernel or copy are *GPU idle*,
+//! whatever the host does.
 //!
-//! What computing means: what the profiler says, where the file has kernels. Else a rank is taken to compute until its
-//! last tensor of the step is ready, and when nothing is under way; or, in a job that waits for each result before it
-//! goes on, only while nothing is under way.
+//! Computation is taken from the profiler's trace if the file has kernels. Otherwise a rank is
+//! assumed to compute until its last tensor of the step is ready, and while no operation is in
+//! progress. In a job that waits for each result before it continues, a rank computes only while no
+//! operation is in progress.
 
 use super::op::{Batcher, Op};
 use super::report::PartKind;
 use crate::{Phase, Span};
 
-/// What is known about who computes when.
+/// Source of the computation times.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Computing<'a> {
-    /// These spans, disjoint and in order.
+    /// Known spans, disjoint and in order.
     Known(&'a [Span]),
-    /// While one of these kernels runs; with the other work of the GPU. Both are disjoint and in order.
+    /// Kernels and other work of the GPU, each disjoint and in order; the rank computes while a
+    /// kernel runs.
     Gpu { kernels: &'a [Span], other: &'a [Span] },
     /// Until this rank's last tensor is ready.
     UntilLastReady,
-    /// While nothing of its own is under way.
+    /// While no operation of this rank is in progress.
     WhileIdle,
 }
 
-/// The times of one step, in nanoseconds.
+/// Times of one step, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
-    /// In the order of [`PartKind::ALL`]; they add up to the step.
+    /// Exposed parts in the order of [`PartKind::ALL`]; they add up to the step.
     pub(super) exposed: [u64; PartKind::COUNT],
     pub(super) total: [u64; PartKind::COUNT],
-    /// Some operation is under way.
+    /// Time with some operation in progress.
     pub(super) communication: u64,
-    /// Of it, what is not behind computation.
+    /// Part of `communication` that does not overlap computation.
     pub(super) communication_exposed: u64,
-    /// Some activity of this phase is under way, by [`Phase`] in the order of [`PHASES`].
+    /// Time with some activity of a phase in progress, in the order of [`PHASES`].
     pub(super) phases: [u64; PHASES.len()],
 }
 
@@ -57,7 +62,7 @@ fn phase_index(phase: Phase) -> usize {
     PHASES.iter().position(|&known| known == phase).unwrap_or(0)
 }
 
-/// What an instant may be counted as, each with a counter of how many reasons hold.
+/// Counters of the conditions that hold at an instant.
 const MOVING: usize = PHASES.len();
 const ALL_READY: usize = MOVING + 1;
 const READY: usize = MOVING + 2;
@@ -65,7 +70,7 @@ const COMPUTING: usize = MOVING + 3;
 const OTHER_GPU: usize = MOVING + 4;
 const COUNTERS: usize = MOVING + 5;
 
-/// Sweeps over `step`, in which `ops` were executed; `rank` of `ranks` is whose file it is.
+/// Sweeps over `step`, in which `ops` were executed; `rank` of `ranks` is the rank of the file.
 pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Computing<'_>) -> Parts {
     let mut edges: Vec<(i64, usize, i32)> = Vec::with_capacity(ops.len() * 12);
     let mut add = |counter: usize, began: i64, ended: i64| {
@@ -80,7 +85,8 @@ pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Co
         let ready = op.ready(rank);
         last_ready = last_ready.max(ready);
         if let Computing::Known(_) | Computing::Gpu { .. } = computing {
-            // Launched by the host, the device has not come to it: other ranks' launches are not in the file.
+            // Launched by the host but not begun on the device. Other ranks' launches are not in
+            // the file.
             add(phase_index(Phase::Queue), ready, op.span.began);
         } else {
             add(READY, ready, op.span.began);
@@ -124,7 +130,8 @@ pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Co
 }
 
 impl Parts {
-    /// `ns` nanoseconds during which `counts` hold; `gpu` is whether all work of a GPU is among them.
+    /// Adds `ns` nanoseconds during which `counts` hold; `gpu` is whether all work of a GPU is
+    /// counted.
     fn count(&mut self, counts: &[i32; COUNTERS], ns: u64, gpu: bool) {
         if ns == 0 {
             return;
@@ -168,9 +175,10 @@ impl Parts {
     }
 }
 
-/// Whether a job waits for each result before it submits the next tensor: in none of its steps, each a list of
-/// operations in order of beginning, does a tensor become ready here while another batch is under way. Then
-/// computation goes on in between, never meanwhile. Steps of fewer than three batches tell nothing.
+/// Whether a job waits for each result before it submits the next tensor: in none of its steps does
+/// a tensor become ready on this rank while another batch is in progress. Then computation never
+/// overlaps an operation. Each step is a list of operations in order of start; steps with fewer
+/// than three batches are ignored.
 pub(super) fn waits_for_each<'a>(
     steps: impl IntoIterator<Item = &'a [Op]>,
     batcher: Batcher,
@@ -183,7 +191,7 @@ pub(super) fn waits_for_each<'a>(
             continue;
         }
         told = true;
-        // Under way: from when its first member is ready here until its last result is in place.
+        // In progress: from the first member ready on this rank to the last result in place.
         let under_way = |range: &std::ops::Range<usize>| {
             let members = &ops[range.clone()];
             let began = members.iter().map(|op| op.ready(rank)).min().unwrap_or(0);

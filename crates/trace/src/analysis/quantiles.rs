@@ -1,11 +1,11 @@
-//! Distributions: quantiles of what is at hand, and a sample of bounded size of what is too much to keep.
+//! Quantiles of values in memory, and thinned samples of streams that are too long to be kept.
 
 use super::report::Quantiles;
 use ronde_job::percentile::percentile;
 
 impl Quantiles {
-    /// Of `values`, by linear interpolation between neighbours; values that are no numbers are left out. All zero,
-    /// `n` too, if none is left.
+    /// Quantiles of `values`, by linear interpolation between neighbours. NaN and infinity are
+    /// ignored; without finite values all fields are zero.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
         let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         if sorted.is_empty() {
@@ -21,7 +21,7 @@ impl Quantiles {
             p90: quantile(&sorted, 0.9),
             p99: quantile(&sorted, 0.99),
             max: sorted[n - 1],
-            // Divided first: a sum of the largest numbers there are would be infinite.
+            // Divided first: the sum of very large numbers would be infinite.
             mean: sorted.iter().map(|value| value / n as f64).sum(),
         }
     }
@@ -31,26 +31,27 @@ impl Quantiles {
         Some(Self::of(values)).filter(|quantiles| quantiles.n > 0)
     }
 
-    /// How far values usually are from the median: the standard deviation of a normal distribution with this p10 and
-    /// p90. Outliers do not count.
+    /// Usual deviation from the median: the standard deviation of the normal distribution with the
+    /// same p10 and p90. Outliers have no influence.
     pub fn spread(&self) -> f64 {
         (self.p90 - self.p10) / 2.563
     }
 }
 
-/// The value below which a share `q` of `sorted` lies, interpolated; 0 of nothing.
+/// Value below which a share `q` of `sorted` lies, interpolated; 0 without values.
 pub(super) fn quantile(sorted: &[f64], q: f64) -> f64 {
     percentile(sorted, q).unwrap_or(0.0)
 }
 
-/// The median of `values`, which are sorted for it; 0 of nothing.
+/// Median of `values`, which it sorts; 0 without values.
 pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     quantile(values, 0.5)
 }
 
-/// An evenly thinned sample of a stream of any length: every value until `most` are kept, then every second one, and
-/// so on. Deterministic, so that the same file always yields the same numbers.
+/// An evenly thinned sample of a stream of any length: every value until `most` are kept, then
+/// every second one, and so on. It is deterministic, so that the same file always gives the same
+/// numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Sample<T> {
     kept: Vec<T>,

@@ -1,9 +1,9 @@
-//! What the analysis found: plain numbers with their units in their names, serialized as they stand
-//! for `--json`, read again for `--compare`, and drawn by the command line and the HTML page.
+//! Report of the analysis: plain numbers with units in their names. It is written with `--json`,
+//! read again with `--compare`, and displayed by the command line and the HTML page.
 //!
-//! A step lasts from the end of the step before (its last result in place; its mark, where the file
-//! marks steps) to its own end, on the *reference rank*: rank 0 if its file is there, else the
-//! lowest.
+//! A step lasts from the end of the previous step to its own end, on the *reference rank*: rank 0
+//! if its file is given, otherwise the lowest. A step ends when its last result is in place, or at
+//! its mark if the file marks steps.
 
 mod part;
 
@@ -14,133 +14,135 @@ use serde::{Deserialize, Serialize};
 use crate::{Clock, Format, Kind, Phase};
 use ronde_job::gate::Withheld;
 
-/// Version of [`Report`]'s structure.
+/// Version of the structure of [`Report`].
 pub const REPORT_VERSION: u32 = 1;
 
-/// All of one run.
+/// Analysis of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// [`REPORT_VERSION`].
+    /// Always [`REPORT_VERSION`].
     pub ronde_timeline: u32,
-    /// The files, in order of rank.
+    /// Files, in order of rank.
     pub sources: Vec<SourceReport>,
-    /// Ranks of the job, as far as the files tell; 1 or more.
+    /// Number of ranks of the job, as far as the files state it; at least 1.
     pub ranks: u32,
-    /// The rank whose steps these are.
+    /// Rank whose steps are reported.
     pub reference_rank: u32,
-    /// How steps were told apart.
+    /// Method that separated the steps.
     pub steps_found_by: StepsFoundBy,
     /// Every step of the reference rank, in order.
     pub steps: Vec<Step>,
-    /// Steps before the change point: slower than what follows, if there is such a stretch.
+    /// Steps before the change point, which are slower than those after it. None if there is no
+    /// change point.
     pub startup: Option<Summary>,
-    /// Steps from there on. None if no step was found.
+    /// Steps after the change point. None if no step was found.
     pub steady: Option<Summary>,
-    /// Who was late. None if fewer than two ranks' ready times are known.
+    /// Late ranks. None if ready times are known for fewer than two ranks.
     pub stragglers: Option<Stragglers>,
-    /// How tensors travelled together. None without executed operations.
+    /// Tensor fusion. None without executed operations.
     pub fusion: Option<Fusion>,
-    /// How fast each collective was, by message size.
+    /// Bandwidth of each collective, by message size.
     pub bandwidth: Vec<Bandwidth>,
-    /// Tensors of a steady step in order of their median ready time on the reference rank; what a
-    /// profile is made of.
+    /// Tensors of a steady step in order of their median ready time on the reference rank; a
+    /// profile is made from them.
     pub tensors: Vec<TensorRow>,
-    /// Negotiation of a batch of tensors that have travelled before: from all ready to its
-    /// beginning, as long as no other batch is moved meanwhile, milliseconds.
+    /// Negotiation of a batch of cached tensors: from ready on all ranks to the start of the batch,
+    /// while no other batch is moved, milliseconds.
     pub negotiate_cached_ms: Option<Quantiles>,
-    /// The same for a batch with a tensor's first time.
+    /// Negotiation of a batch with at least one new tensor, milliseconds.
     pub negotiate_uncached_ms: Option<Quantiles>,
     /// At most five sentences, the most useful first.
     pub advice: Vec<Advice>,
-    /// Why no setting is recommended, if that is because of the data. Its sentence is the only advice then.
+    /// Reason, if the data do not support a recommendation of settings. Its sentence is then the
+    /// only advice on settings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<Withheld>,
     /// Stages of BytePS; empty for other formats.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<StageRow>,
-    /// A few steady steps in full, for drawing; left out of JSON.
+    /// A few complete steady steps, for drawing; not in the JSON.
     #[serde(skip)]
     pub lanes: Vec<RankBars>,
-    /// What the reader should know before believing the numbers.
+    /// Warnings that limit the validity of the report.
     pub warnings: Vec<String>,
 }
 
 /// One file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SourceReport {
-    /// Its path.
+    /// Path.
     pub path: String,
-    /// Who wrote it.
+    /// Format.
     pub format: Format,
-    /// Its rank.
+    /// Rank that wrote the file.
     pub rank: Option<u32>,
-    /// The wall clock at the file's zero: RFC 3339 in UTC, to the millisecond. None if the file
-    /// does not say.
+    /// Wall clock at the file's zero: RFC 3339 in UTC, with milliseconds. None if the file does not
+    /// state it.
     pub recorded_at: Option<String>,
-    /// Events in it.
+    /// Number of events.
     pub events: u64,
-    /// Tensors that travelled, counted each time.
+    /// Number of operations.
     pub operations: u64,
-    /// Different tensors.
+    /// Number of different tensors.
     pub tensors: u64,
-    /// Cycle markers.
+    /// Number of cycle markers.
     pub cycles: u64,
-    /// From its first to its last event, milliseconds.
+    /// Time from the first to the last event, milliseconds.
     pub span_ms: f64,
     /// Cycles that the recorder dropped.
     pub dropped_cycles: u64,
-    /// How its clock relates to rank 0's.
+    /// Relation of its clock to rank 0's.
     pub clock: Option<Clock>,
-    /// What was damaged.
+    /// Damage and oddities.
     pub warnings: Vec<String>,
-    /// Operations by kind.
+    /// Number of operations by kind.
     pub kinds: Vec<(Kind, u64)>,
-    /// Time in each activity by its name: count and total milliseconds (each tensor's bars, so that
-    /// a fused batch counts once for each member, as in the file).
+    /// Time in each activity by name. Each tensor's bars are counted, as in the file, so that a
+    /// fused batch counts once for each member.
     pub activities: Vec<ActivityRow>,
 }
 
 /// One activity name of a file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ActivityRow {
-    /// As in the file; `NEGOTIATE_ALLREDUCE` and `ALLREDUCE` too.
+    /// Name in the file; includes `NEGOTIATE_ALLREDUCE` and `ALLREDUCE`.
     pub name: String,
-    /// Bars.
+    /// Number of bars.
     pub count: u64,
-    /// Their lengths added up, milliseconds.
+    /// Total length of the bars, milliseconds.
     pub total_ms: f64,
 }
 
-/// How steps were told apart.
+/// Method that separated the steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepsFoundBy {
     /// The file marks them.
     Marks,
-    /// A tensor's name came again.
+    /// A tensor's name was repeated.
     Names,
-    /// Names never repeat, but a sequence of kinds, types and sizes does.
+    /// Names are never repeated, but a sequence of kinds, types and sizes is.
     Period,
-    /// Not at all: everything is one step.
+    /// No method applied: the whole file is one step.
     Nothing,
 }
 
-/// A distribution; the unit is that of the field's name.
+/// Quantiles of a distribution, in the unit of the field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// Values.
+    /// Number of values.
     pub n: u64,
-    /// Least.
+    /// Minimum.
     pub min: f64,
-    /// One in ten is below.
+    /// 10th percentile.
     pub p10: f64,
     /// Median.
     pub p50: f64,
-    /// One in ten is above.
+    /// 90th percentile.
     pub p90: f64,
-    /// One in a hundred is above.
+    /// 99th percentile.
     pub p99: f64,
-    /// Greatest.
+    /// Maximum.
     pub max: f64,
     /// Mean.
     pub mean: f64,
@@ -151,192 +153,192 @@ pub struct Quantiles {
 pub struct Step {
     /// Number in the file, from 0.
     pub index: u64,
-    /// Its beginning, milliseconds since the file's zero.
+    /// Start, milliseconds since the file's zero.
     pub began_ms: f64,
-    /// Its length.
+    /// Length, milliseconds.
     pub ms: f64,
-    /// Parts of its length: see [`Part`]; in the order of [`PartKind`], all of them, adding up to
-    /// `ms`.
+    /// Exposed time of each [`Part`], in the order of [`PartKind`]; adds up to `ms`.
     #[serde(deserialize_with = "part::times")]
     pub exposed_ms: [f64; PartKind::COUNT],
-    /// The same with what went on behind computation: not less.
+    /// Total time of each part, including time that computation hides; at least the exposed time.
     #[serde(deserialize_with = "part::times")]
     pub total_ms: [f64; PartKind::COUNT],
-    /// Tensors.
+    /// Number of tensors.
     pub tensors: u64,
-    /// Batches.
+    /// Number of batches.
     pub batches: u64,
-    /// Payload.
+    /// Payload, bytes.
     pub bytes: u64,
-    /// Whether it is left out of the summaries: a step with foreign traffic or cut off by the
-    /// file's ends.
+    /// Whether the step is excluded from the summaries, because of other operations in between or
+    /// because the file begins or ends within it.
     pub partial: bool,
 }
 
 /// One part of the steps of a summary.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Part {
-    /// Which.
+    /// Kind of the part.
     pub kind: PartKind,
-    /// What it adds to the step: not behind computation.
+    /// Time that the part adds to the step, because computation does not hide it.
     pub exposed_ms: Quantiles,
-    /// All of it.
+    /// Total time, hidden or not.
     pub total_ms: Quantiles,
     /// Mean exposed time over mean step time.
     pub share: f64,
 }
 
-/// A stretch of steps.
+/// Summary of successive steps.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Summary {
-    /// Its first step.
+    /// First step.
     pub first_step: u64,
-    /// Steps in it that are whole.
+    /// Number of complete steps.
     pub steps: u64,
     /// Length of a step.
     pub step_ms: Quantiles,
-    /// In the order of [`PartKind::ALL`]; the means of `exposed_ms` add up to that of `step_ms`.
+    /// Parts in the order of [`PartKind::ALL`]; the means of `exposed_ms` add up to the mean of
+    /// `step_ms`.
     pub parts: Vec<Part>,
-    /// Time with some operation moving, whether hidden or not.
+    /// Time with some operation in progress, hidden or not.
     pub communication_ms: Quantiles,
-    /// Part of it that computation hides, 0 to 1; of the medians.
+    /// Share of the communication that computation hides, 0 to 1, from the medians.
     pub overlap: f64,
-    /// Whether computation was in the files (a profiler's trace) or is taken to last until the
-    /// rank's last tensor is ready.
+    /// Whether computation was recorded (a profiler's trace). Otherwise it is assumed to last until
+    /// the rank's last tensor is ready.
     pub compute_known: bool,
-    /// Time with some activity of a phase under way, by phase, medians in milliseconds a step.
+    /// Time with some activity of a phase in progress, by phase, medians in milliseconds a step.
     pub phases_ms: Vec<(Phase, f64)>,
-    /// Where a streaming collective measured its overlapping phases: copy in, combine, copy out and
+    /// Overlapping phases of a streaming collective, if measured: copy in, reduce, copy out and
     /// wait, medians in milliseconds a step.
     pub streamed_ms: Option<[f64; 4]>,
-    /// Payload a step, bytes, median.
+    /// Median payload of a step, bytes.
     pub bytes: u64,
 }
 
 impl Summary {
-    /// Communication that adds to a mean step, milliseconds.
+    /// Exposed communication of a mean step, milliseconds.
     pub fn exposed_ms(&self) -> f64 {
         let exposed = self.parts.iter().filter(|part| part.kind.is_communication());
         exposed.map(|part| part.exposed_ms.mean).sum()
     }
 }
 
-/// Who was late.
+/// Late ranks and tensors.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stragglers {
-    /// Operations of which every rank's ready time is known, in steady steps.
+    /// Operations in steady steps with ready times of all ranks.
     pub operations: u64,
     /// All ranks, in order.
     pub ranks: Vec<StragglerRank>,
-    /// The rank that costs most, if one stands out: last in more than its share, and by more than
-    /// clocks may be wrong.
+    /// Rank with the highest cost, if it stands out: last in more than its share of operations, and
+    /// by more than the error of the clocks.
     pub slowest: Option<u32>,
     /// Tensors that waited longest for their last rank, the longest first; at most 50.
     pub tensors: Vec<StragglerTensor>,
 }
 
-/// One rank as others wait for it.
+/// Lateness of one rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StragglerRank {
     /// The rank.
     pub rank: u32,
-    /// Operations for which it was last.
+    /// Number of operations for which it was the last rank.
     pub last: u64,
-    /// The same as a share of all.
+    /// Share of all operations for which it was the last rank.
     pub last_share: f64,
-    /// How long after the one before it, when last, milliseconds.
+    /// Delay after the second-last rank when it was last, milliseconds.
     pub lag_ms: Quantiles,
-    /// Median step if this rank had been ready no later than the others: the steady steps run again
-    /// through the planner with the others' ready times; where that does not meet the recorded
-    /// steps, every batch of theirs as early as the rest allowed.
+    /// Median step if this rank had been ready no later than the others. The steady steps are
+    /// simulated with the other ranks' ready times; if the simulation does not reproduce the
+    /// recorded steps, every batch is moved to the earliest time that the rest allows.
     pub step_ms_without: f64,
-    /// The median step minus that.
+    /// Difference between the median step and `step_ms_without`.
     pub cost_ms: f64,
 }
 
 /// A tensor that waits for its last rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StragglerTensor {
-    /// The tensor.
+    /// Name.
     pub name: String,
-    /// Times it was looked at.
+    /// Number of operations.
     pub n: u64,
-    /// The rank that was last most often.
+    /// Rank that was last most often.
     pub last_rank: u32,
-    /// How often that was.
+    /// Share of the operations in which that rank was last.
     pub last_share: f64,
-    /// From the first rank's to the last rank's ready time, milliseconds.
+    /// Time from the first to the last ready rank, milliseconds.
     pub spread_ms: Quantiles,
 }
 
-/// How tensors travelled together, in steady steps.
+/// Tensor fusion in steady steps.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fusion {
-    /// Batches a step.
+    /// Batches per step.
     pub batches_per_step: Quantiles,
-    /// Tensors a batch.
+    /// Tensors per batch.
     pub tensors_per_batch: Quantiles,
-    /// Bytes a batch.
+    /// Bytes per batch.
     pub bytes_per_batch: Quantiles,
-    /// Batches by size: powers of two from 1 byte, without the empty ends.
+    /// Batches by size: powers of two from 1 byte, without empty bins at the ends.
     pub histogram: Vec<Bin>,
-    /// Why batches ended where they did, the most frequent first.
+    /// Reasons why batches ended, the most frequent first.
     pub cuts: Vec<Cut>,
-    /// The fusion threshold in force, if known.
+    /// Fusion threshold in force, if known.
     pub threshold_bytes: Option<u64>,
-    /// Whether the file says it, or it is taken from the largest batch.
+    /// Whether the file states the threshold; otherwise it is the size of the largest batch.
     pub threshold_from_file: bool,
-    /// The cycle time in force: the file's, else the median distance of cycle markers in use.
+    /// Cycle time in force: the file's, otherwise the median distance of the cycle markers.
     pub cycle_time_ms: Option<f64>,
 }
 
-/// Batches of `from` bytes or more and less than `to`.
+/// Batches of at least `from` and less than `to` bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bin {
-    /// Bytes.
+    /// Lower limit, bytes.
     pub from: u64,
-    /// Bytes.
+    /// Upper limit, bytes.
     pub to: u64,
-    /// Batches.
+    /// Number of batches.
     pub batches: u64,
-    /// Tensors in them.
+    /// Number of tensors in these batches.
     pub tensors: u64,
 }
 
-/// Why a batch ended.
+/// Reason why a batch ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutReason {
-    /// The next tensor would not have fitted.
+    /// The next tensor would have exceeded the threshold.
     Threshold,
-    /// Nothing else was ready on all ranks.
+    /// No other tensor was ready on all ranks.
     NotReady,
-    /// The next tensor could not share its batch: another type or operation, or an operation that
-    /// shares none (alltoall).
+    /// The next tensor could not be in the same batch: it has another type or operation, or the
+    /// operation is never fused (alltoall).
     OtherKind,
-    /// It was the step's last.
+    /// The batch was the last one of the step.
     EndOfStep,
 }
 
-/// How often a reason held.
+/// Frequency of a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cut {
-    /// The reason.
+    /// Reason.
     pub reason: CutReason,
-    /// Batches.
+    /// Number of batches.
     pub batches: u64,
-    /// Share of all.
+    /// Share of all batches.
     pub share: f64,
 }
 
-/// How fast one collective was.
+/// Bandwidth of one collective.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bandwidth {
-    /// Its name in the file, such as `SHM_ALLREDUCE`.
+    /// Name in the file, such as `SHM_ALLREDUCE`.
     pub activity: String,
-    /// Batches by size: the quantiles of those between two powers of two.
+    /// Batches by size: quantiles for each range between two powers of two.
     pub points: Vec<BandwidthPoint>,
-    /// A line through all of them: time = α + β · bytes, robustly fitted. None with fewer than two
+    /// Robust fit of a line through all batches: time = α + β · bytes. None with fewer than two
     /// sizes.
     pub fit: Option<Fit>,
 }
@@ -346,24 +348,24 @@ pub struct Bandwidth {
 pub struct BandwidthPoint {
     /// Median size, bytes.
     pub bytes: u64,
-    /// Batches.
+    /// Number of batches.
     pub n: u64,
-    /// Time of the collective, microseconds.
+    /// 10th percentile of the collective's time, microseconds.
     pub us_p10: f64,
-    /// Median.
+    /// Median time, microseconds.
     pub us_p50: f64,
-    /// One in ten took longer.
+    /// 90th percentile of the time, microseconds.
     pub us_p90: f64,
-    /// Median bytes over median time, 10⁹ bytes a second.
+    /// Median bytes divided by median time, 10⁹ bytes a second.
     pub gb_per_s: f64,
 }
 
-/// time = α + β · bytes.
+/// Fitted line: time = α + β · bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fit {
-    /// α, microseconds: what a message costs however small.
+    /// α, microseconds: the cost of a message, independent of its size.
     pub alpha_us: f64,
-    /// β, microseconds a MiB.
+    /// β, microseconds per MiB.
     pub us_per_mib: f64,
     /// 1/β, 10⁹ bytes a second.
     pub gb_per_s: f64,
@@ -371,92 +373,93 @@ pub struct Fit {
     pub relative_error: f64,
 }
 
-/// A tensor of the steady step.
+/// One tensor of the steady step.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TensorRow {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What is done with it.
+    /// Kind of the operation.
     pub kind: Kind,
-    /// Element type, as Horovod calls it; none if the file does not say.
+    /// Element type in Horovod's notation; none if the file does not state it.
     pub dtype: Option<String>,
-    /// Elements; likewise.
+    /// Number of elements; none if the file does not state it.
     pub elements: Option<u64>,
-    /// Times it travelled in steady steps.
+    /// Number of operations in steady steps.
     pub n: u64,
-    /// When it was ready, counted from the beginning of the step, median over steps; of each rank
-    /// whose time is known, by rank, microseconds.
+    /// Median ready time after the start of the step, microseconds, by rank; none for ranks whose
+    /// time is unknown.
     pub ready_us: Vec<Option<f64>>,
-    /// How much that varies on the reference rank: (p90 − p10) / 2, microseconds.
+    /// Variation of the ready time on the reference rank: (p90 − p10) / 2, microseconds.
     pub ready_jitter_us: f64,
-    /// From ready here to result in place, milliseconds.
+    /// Time from ready on this rank to the result in place, milliseconds.
     pub latency_ms: Quantiles,
 }
 
 /// One stage of BytePS (`PUSH`, `PULL`, `COPYD2H`, …) in the steady steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StageRow {
-    /// Its name in the file.
+    /// Name in the file.
     pub name: String,
-    /// Rows a step.
+    /// Rows per step.
     pub rows: f64,
-    /// Their lengths added up, milliseconds a step.
+    /// Total length of the rows, milliseconds a step.
     pub total_ms: f64,
-    /// Time with one or more of them under way, milliseconds a step.
+    /// Time with at least one row in progress, milliseconds a step.
     pub under_way_ms: f64,
-    /// Part of that time with another stage under way too, 0 to 1.
+    /// Share of that time with another stage in progress too, 0 to 1.
     pub overlap: f64,
 }
 
-/// One thing to do.
+/// One recommendation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Advice {
-    /// The sentence, with the number it rests on and what to set.
+    /// Sentence with the number it is based on and the setting to change.
     pub sentence: String,
-    /// The variable to set, if it is one.
+    /// Variable to set, if any.
     pub variable: Option<String>,
-    /// The value to set it to.
+    /// Value of the variable.
     pub value: Option<String>,
-    /// What it may gain, milliseconds a step, as far as that can be told.
+    /// Predicted gain, milliseconds a step, if known.
     pub gain_ms: Option<f64>,
 }
 
-/// What one rank did in a few steady steps, for drawing.
+/// Lane of one rank in a few steady steps, for drawing.
 #[derive(Clone, Debug)]
 pub struct RankBars {
-    /// The rank.
+    /// Rank.
     pub rank: u32,
-    /// Where its steps end, milliseconds on the reference rank's clock since the first drawn step's
-    /// beginning.
+    /// Ends of its steps, in milliseconds on the reference rank's clock since the start of the
+    /// first drawn step.
     pub step_ends_ms: Vec<f64>,
-    /// Bars, in order of beginning.
+    /// Bars, in order of start.
     pub bars: Vec<LaneBar>,
-    /// Tensors that this rank reported ready, in order of time; from the reference rank's file where this rank has none.
+    /// Tensors that this rank reported ready, in order of time; from the reference rank's file if
+    /// this rank has no file.
     pub ready: Vec<LaneTick>,
-    /// Starts of the cycles in which operations were executed, as `step_ends_ms`.
+    /// Starts of the cycles that executed operations; time as in `step_ends_ms`.
     pub cycles_ms: Vec<f64>,
 }
 
-/// The moment at which a rank reported a tensor ready.
+/// Time at which a rank reported a tensor ready.
 #[derive(Clone, Debug)]
 pub struct LaneTick {
-    /// The tensor.
+    /// Name of the tensor.
     pub tensor: String,
-    /// As `step_ends_ms`.
+    /// Time, as in `step_ends_ms`.
     pub at_ms: f64,
 }
 
 /// One bar.
 #[derive(Clone, Debug)]
 pub struct LaneBar {
-    /// What it says.
+    /// Text.
     pub label: String,
-    /// Its colour's meaning.
+    /// Part of the step, which determines the colour.
     pub part: PartKind,
-    /// Row within the lane, from 0: bars of a row do not overlap.
+    /// Row within the lane, from 0; bars in a row do not overlap.
     pub row: u32,
-    /// Beginning, as `step_ends_ms`.
+    /// Start, as in `step_ends_ms`.
     pub began_ms: f64,
-    /// End.
+    /// End, as in `step_ends_ms`.
     pub ended_ms: f64,
 }

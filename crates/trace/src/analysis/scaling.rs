@@ -1,8 +1,10 @@
-//! Runs of one job on 1, 2, 4, … ranks: speed-up, efficiency, and which part of the step eats the rest.
+//! Scaling of one job over runs on 1, 2, 4, … ranks: speed-up, efficiency, and the part of the step
+//! that grew most.
 //!
-//! Scaling is *weak*: every rank does the same work however many there are, as data-parallel training does with a
-//! fixed batch per rank. So n ranks do n times the work of one in a step, the speed-up is n · step₁ / stepₙ, and the
-//! efficiency step₁ / stepₙ; both are relative to the run with the fewest ranks.
+//! Scaling is *weak*: the work per rank does not depend on the number of ranks, as in data-parallel
+//! training with a fixed batch per rank. So n ranks do n times the work of one in a step, the
+//! speed-up is n · step₁ / stepₙ, and the efficiency is step₁ / stepₙ. Both are relative to the run
+//! with the fewest ranks.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,80 +13,82 @@ use super::Report;
 use super::advice::{ms, percent};
 use super::report::{PartKind, Quantiles};
 
-/// One run of a series, from a timeline's report or from what `ronde bench --json` wrote.
+/// One run of a series, from a timeline's report or from the output of `ronde bench --json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScalingRun {
-    /// How the run is called, such as its file.
+    /// Label of the run, such as its file.
     pub label: String,
-    /// Ranks; 1 or more.
+    /// Number of ranks, at least 1.
     pub ranks: u32,
-    /// Length of a steady step, milliseconds. From a benchmark: p10, p50, p90, mean; the rest is made of them.
+    /// Length of a steady step, milliseconds. A benchmark gives p10, p50, p90 and mean; the other
+    /// fields are derived from them.
     pub step_ms: Quantiles,
-    /// Steps of the start-up, and their median length in milliseconds. None without one.
+    /// Number of start-up steps, and their median length in milliseconds. None without a start-up.
     pub startup: Option<(u64, f64)>,
-    /// Payload a step, bytes.
+    /// Payload per step, bytes.
     pub bytes: u64,
-    /// Mean exposed milliseconds a step, in the order of [`PartKind::ALL`]. None from a benchmark.
+    /// Mean exposed milliseconds per step, in the order of [`PartKind::ALL`]. None from a
+    /// benchmark.
     pub parts_ms: Option<[f64; PartKind::COUNT]>,
-    /// What was run (the benchmark's model), if known: runs of different things do not make a series.
+    /// The benchmark's model, if known: runs of different models are not a series.
     pub what: Option<String>,
 }
 
-/// Why a run cannot be part of a series.
+/// Reason why a run cannot be part of a series.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScalingError {
     /// No step was found in the timeline.
     #[error("{label}: no step was found, so there is no step time to compare; record at least three steps")]
     NoSteps {
-        /// The run.
+        /// Label of the run.
         label: String,
     },
-    /// The JSON is not what `ronde bench --json` writes.
+    /// The JSON was not written by `ronde bench --json`.
     #[error(
         "{label}: this JSON has no positive number {field:?}, which `ronde bench --json` always writes; is it another \
          program's?"
     )]
     NotABenchmark {
-        /// The run.
+        /// Label of the run.
         label: String,
-        /// The missing field.
+        /// Missing field.
         field: String,
     },
 }
 
-/// A series.
+/// Result of a series.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Scaling {
-    /// Ranks of the run that the others are held against; 0 without runs.
+    /// Number of ranks of the base run, to which the others are compared; 0 without runs.
     pub base_ranks: u32,
-    /// The runs, in order of ranks.
+    /// Runs, in order of ranks.
     pub rows: Vec<ScalingRow>,
-    /// What it comes to.
+    /// Conclusions.
     pub sentences: Vec<String>,
-    /// What makes the runs hard to compare.
+    /// Reasons that make the runs hard to compare.
     pub warnings: Vec<String>,
 }
 
-/// One run held against the base.
+/// One run compared to the base.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScalingRow {
-    /// The run.
+    /// Run.
     pub run: ScalingRun,
-    /// Work done in the same time, over that of the base, times the base's ranks: ideal is `ranks`.
+    /// Work done per time, relative to the base, multiplied by the base's ranks; `ranks` is ideal.
     pub speedup: f64,
-    /// The base's step over this one: ideal is 1.
+    /// Step of the base divided by this one; 1 is ideal.
     pub efficiency: f64,
-    /// What a step takes longer than the base's, milliseconds.
+    /// Additional length of a step compared to the base, milliseconds.
     pub lost_ms: f64,
-    /// What each part takes longer than in the base, in the order of [`PartKind::ALL`]; they add up to the loss of the
-    /// mean step. None unless both are timelines.
+    /// Additional time of each part compared to the base, in the order of [`PartKind::ALL`]; adds
+    /// up to the loss of the mean step. None unless both runs are timelines.
     pub parts_lost_ms: Option<[f64; PartKind::COUNT]>,
-    /// The part that grew most, if one did.
+    /// Part that grew most, if one did.
     pub eaten_by: Option<PartKind>,
 }
 
 impl ScalingRun {
-    /// From a timeline's report.
+    /// Makes a run from a timeline's report.
     ///
     /// # Errors
     /// [`ScalingError::NoSteps`].
@@ -111,7 +115,7 @@ impl ScalingRun {
         })
     }
 
-    /// From what `ronde bench --json` wrote.
+    /// Makes a run from the output of `ronde bench --json`.
     ///
     /// # Errors
     /// [`ScalingError::NotABenchmark`].
@@ -143,7 +147,7 @@ impl ScalingRun {
                 max: p90,
                 mean: number("/step_ms/mean").unwrap_or(p50),
             },
-            // The benchmark leaves its first steps out itself.
+            // The benchmark excludes its first steps itself.
             startup: None,
             bytes: json.get("bytes_per_step").and_then(Value::as_u64).unwrap_or(0),
             parts_ms: None,
@@ -152,7 +156,7 @@ impl ScalingRun {
     }
 }
 
-/// Holds every run against the one with the fewest ranks.
+/// Compares every run to the one with the fewest ranks.
 pub fn scaling(mut runs: Vec<ScalingRun>) -> Scaling {
     runs.sort_by_key(|run| run.ranks);
     let Some(base) = runs.first().cloned() else {

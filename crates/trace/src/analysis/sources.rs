@@ -1,10 +1,10 @@
-//! What each file holds.
+//! Summaries of the files, for the report.
 
 use super::collect::{Counters, RankRecord};
 use super::report::{ActivityRow, SourceReport};
 use crate::{Format, Kind, WALL_CLOCK_MIN_NS};
 
-/// What `record`'s file holds.
+/// Summary of the file of `record`.
 pub(super) fn source(record: &RankRecord) -> SourceReport {
     let source = &record.source;
     let mut kinds: Vec<(Kind, u64)> = record
@@ -39,7 +39,7 @@ pub(super) fn source(record: &RankRecord) -> SourceReport {
     }
 }
 
-/// The time `epoch_ns` after 1970 as people write it; none if no clock that has been set can have shown it.
+/// Formats the time `epoch_ns` after 1970 as RFC 3339; `None` if it is not a plausible wall clock.
 fn recorded_at(epoch_ns: i64) -> Option<String> {
     let at = jiff::Timestamp::from_nanosecond(i128::from(epoch_ns)).ok()?;
     (epoch_ns >= WALL_CLOCK_MIN_NS).then(|| format!("{at:.3}"))
@@ -55,7 +55,8 @@ fn activities(record: &RankRecord, counters: &Counters) -> Vec<ActivityRow> {
         .negotiations
         .iter()
         .map(|(&kind, &bars)| row(format!("NEGOTIATE_{}", kind.name()), bars));
-    // Horovod's format has a bar for the whole operation, BytePS's a row called so; a profiler has only kernels.
+    // Horovod's format has a bar for the whole operation, BytePS's a row; a profiler's trace has
+    // only kernels.
     let executions = counters
         .executions
         .iter()

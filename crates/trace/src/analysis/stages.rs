@@ -1,4 +1,4 @@
-//! Stages of BytePS in the steady steps: their time and their overlap with each other.
+//! Stages of BytePS in the steady steps: time of each, and overlap with the others.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::report::StageRow;
 use super::steady::SteadyStep;
 use crate::{Format, NameId, Span};
 
-/// A row for each stage, those of most time first. Empty for other formats.
+/// One row for each stage, sorted by descending time. Empty for other formats.
 pub(super) fn stages(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<StageRow> {
     if record.source.format != Format::Byteps || steps.is_empty() {
         return Vec::new();
@@ -42,7 +42,8 @@ pub(super) fn stages(record: &RankRecord, steps: &[SteadyStep<'_>]) -> Vec<Stage
     rows
 }
 
-/// For each name, nanoseconds with one of its spans under way, and those of them with another name's under way too.
+/// For each name, nanoseconds with one of its spans in progress, and the part of them with a span
+/// of another name in progress too.
 fn sweep(spans: &BTreeMap<NameId, Vec<Span>>) -> BTreeMap<NameId, [u64; 2]> {
     let mut edges: Vec<(i64, NameId, i32)> = Vec::new();
     for (&name, spans) in spans {

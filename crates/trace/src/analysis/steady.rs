@@ -1,45 +1,46 @@
-//! The steady steps that are kept in full, as batches with the ready times of all ranks: what stragglers, fusion,
-//! bandwidth and advice look at.
+//! Steady steps that are kept in full, as batches with the ready times of all ranks: input of the
+//! analyses of stragglers, fusion, bandwidth and advice.
 
 use super::collect::{Facts, RankRecord};
 use super::join::{Readiness, Ready};
 use super::op::{Op, join};
 use crate::Span;
 
-/// One step.
+/// One steady step.
 #[derive(Debug)]
 pub(super) struct SteadyStep<'a> {
     pub(super) index: usize,
     pub(super) span: Span,
-    /// In order of beginning.
+    /// Batches in order of start.
     pub(super) batches: Vec<Batch<'a>>,
 }
 
-/// Tensors that travelled together.
+/// Tensors that one collective operation processed together.
 #[derive(Debug)]
 pub(super) struct Batch<'a> {
     pub(super) members: &'a [Op],
     pub(super) ready: Vec<Ready>,
     pub(super) span: Span,
-    /// Payload; none if a member's is unknown.
+    /// Payload; `None` if a member's size is unknown.
     pub(super) bytes: Option<u64>,
-    /// When all ranks had all members ready; never after the beginning, unless operations are not negotiated: then the
-    /// early ranks' bars begin before.
+    /// Time at which all ranks had all members ready. Never after the start, unless operations are
+    /// not negotiated: then the bars of early ranks begin before it.
     pub(super) all_ready: i64,
 }
 
 impl Batch<'_> {
-    /// Time from when it could be moved to its end, nanoseconds.
+    /// Time from the earliest possible start of the transfer to its end, nanoseconds.
     pub(super) fn moving_ns(&self) -> i64 {
         self.span.ended - self.began()
     }
 
-    /// When it could be moved: its beginning, or when the last rank had begun too.
+    /// Earliest possible start of the transfer: the batch has begun on this rank and all ranks are
+    /// ready.
     pub(super) fn began(&self) -> i64 {
         self.span.began.max(self.all_ready).min(self.span.ended)
     }
 
-    /// What it was ready to wait for if `rank` is not waited for. The same as with it, where its time is not known.
+    /// Ready time if `rank` is not waited for; unchanged if the ready times are not all known.
     pub(super) fn ready_without(&self, rank: u32) -> i64 {
         let mut last = None;
         for (op, ready) in self.members.iter().zip(&self.ready) {
@@ -51,7 +52,7 @@ impl Batch<'_> {
     }
 }
 
-/// The steps of the reference rank among `whole` that are kept.
+/// Steps of the reference rank among `whole` whose operations are kept.
 pub(super) fn steps<'a>(
     record: &'a RankRecord,
     whole: impl Fn(usize, &Facts) -> bool,

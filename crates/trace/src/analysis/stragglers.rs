@@ -1,10 +1,12 @@
-//! Who was late, and what the step would take without that rank: recomputed, not guessed.
+//! Stragglers: ranks that are late, and the length of a step without each of them, by
+//! recomputation.
 //!
-//! The steps are run again through the runtime's own planner ([`super::whatif`]) with the ready times of the others. Where
-//! that model does not meet the recorded steps, batches stay as they were composed: a batch begins when what it had to wait
-//! for has happened (all members ready on all ranks, the batch before it over) plus some delay (the cycle, negotiation).
-//! The recomputation keeps delays and durations as they were, and the ready times of all ranks but one, and lets every
-//! batch begin as early as that allows. With no rank left out it yields the step as it was.
+//! The steps are simulated by the runtime's own planner ([`super::whatif`]) with the ready times of
+//! the other ranks. If that model does not reproduce the recorded steps, the recorded batches are
+//! kept: a batch begins when its conditions are met (all members ready on all ranks, the previous
+//! batch finished), plus a delay (cycle, negotiation). The recomputation keeps all delays and
+//! durations, and the ready times of all ranks but one, and moves every batch to the earliest
+//! possible start. Without a rank to leave out, it gives the recorded step.
 
 use std::collections::HashMap;
 
@@ -15,19 +17,19 @@ use super::steady::SteadyStep;
 use super::whatif::WhatIf;
 use crate::NameId;
 
-/// A rank that was last for less than one in so many tensors is not worth another run of all steps.
+/// A rank that was last for less than one tensor in this many is not simulated.
 const RERUN_SHARE: u64 = 50;
-/// Tensors listed.
+/// Maximum number of tensors listed.
 const TENSORS_MOST: usize = 50;
-/// A rank that costs less than this share of the step does not stand out.
+/// Minimum cost of a rank that stands out, as a share of the step.
 const COST_LEAST: f64 = 0.02;
-/// Nor one that costs less than this many times what the next one does.
+/// Minimum ratio of its cost to that of the next rank.
 const COST_OVER_NEXT: f64 = 1.5;
-/// Steps that it takes for a rank to stand out: in fewer, one of two is the last in all of them too often.
+/// Minimum number of steps: in fewer, one of two ranks is too often last in all steps by chance.
 const STEPS_LEAST: usize = 5;
 
-/// Looks at `steps`; `clock_error_ns` is how wrong the times of two ranks may be against each other. None if ready
-/// times are known of fewer than two ranks.
+/// Finds the late ranks in `steps`; `clock_error_ns` is the error bound of times on two ranks. None
+/// if ready times are known for fewer than two ranks.
 pub(super) fn stragglers(
     record: &RankRecord,
     steps: &[SteadyStep<'_>],
@@ -110,20 +112,20 @@ fn ms(ns: i64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// Length of `step`, in nanoseconds, if nobody had waited for `rank`.
+/// Length of `step`, in nanoseconds, if no rank had waited for `rank`.
 fn without(step: &SteadyStep<'_>, rank: u32) -> i64 {
-    // (end as it was, end as it would be), in order of the former.
+    // (recorded end, recomputed end), in order of the former.
     let mut ends: Vec<(i64, i64)> = vec![(step.span.began, step.span.began)];
     let mut last = (step.span.began, step.span.began);
     for batch in &step.batches {
         let began = batch.began();
-        // What it had to wait for: the last batch that was over by then.
+        // The batch that this one had to wait for: the last one that had finished.
         let over = ends.partition_point(|&(end, _)| end <= began);
         let (before, before_without) = ends[over.max(1) - 1];
         let delay = (began - before.max(batch.all_ready)).max(0);
         let ready = batch.ready_without(rank).min(batch.all_ready);
-        // A delay after the last rank was ready is a wait for the cycle and runs beside other batches; one after the
-        // batch before is that of starting a batch.
+        // A delay after the last rank was ready is a wait for the cycle, which overlaps other
+        // batches; a delay after the previous batch is the cost of starting a batch.
         let after_batch = if before >= batch.all_ready { delay } else { 0 };
         let began_without = (before_without + after_batch).max(ready + delay).min(began);
         let end = (batch.span.ended, began_without + batch.moving_ns());
@@ -133,17 +135,17 @@ fn without(step: &SteadyStep<'_>, rank: u32) -> i64 {
             last = end;
         }
     }
-    // What comes after the last result (where steps are marked) stays.
+    // The time after the last result (in marked steps) is unchanged.
     let end_without = ends.iter().map(|&(_, end)| end).max().unwrap_or(step.span.began);
     (end_without - step.span.began) + (step.span.ended - last.0).max(0)
 }
 
-/// The rank that stands out.
+/// Rank that stands out.
 fn slowest(rows: &[StragglerRank], step_ms: f64, steps: usize, clock_error_ms: f64) -> Option<u32> {
     let mut by_cost: Vec<&StragglerRank> = rows.iter().collect();
     by_cost.sort_by(|a, b| b.cost_ms.total_cmp(&a.cost_ms));
     let (most, next) = (by_cost.first()?, by_cost.get(1)?);
-    // Tensors of a step are late together, so a step counts once.
+    // The tensors of a step are late together, so the sample size is the number of steps.
     let share = 1.0 / rows.len() as f64;
     if steps < STEPS_LEAST {
         return None;
@@ -159,7 +161,7 @@ fn slowest(rows: &[StragglerRank], step_ms: f64, steps: usize, clock_error_ms: f
 fn tensors(record: &RankRecord, by_tensor: HashMap<NameId, TensorLateness>) -> Vec<StragglerTensor> {
     let rows = by_tensor.into_iter().map(|(tensor, late)| {
         let spread_ms = Quantiles::of(late.spread_ms);
-        // The lowest rank of those that were last equally often.
+        // The lowest of the ranks that were last equally often.
         let most = late
             .last
             .into_iter()

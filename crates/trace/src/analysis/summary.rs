@@ -1,4 +1,4 @@
-//! A stretch of steps in short.
+//! Summaries of steps, for the report.
 
 use super::collect::Facts;
 use super::parts::PHASES;
@@ -6,12 +6,12 @@ use super::quantiles::median;
 use super::report::{Part, PartKind, Quantiles, Step, Summary};
 use crate::Phase;
 
-/// Nanoseconds as milliseconds.
+/// Converts nanoseconds to milliseconds.
 pub(super) fn ms(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// A step for the report.
+/// Converts a step for the report.
 pub(super) fn step(index: usize, facts: &Facts, partial: bool) -> Step {
     Step {
         index: index as u64,
@@ -26,7 +26,7 @@ pub(super) fn step(index: usize, facts: &Facts, partial: bool) -> Step {
     }
 }
 
-/// Sums up `steps`, whole ones, of which the stretch from step `first` on consists. None without any.
+/// Summarizes `steps`, the complete ones from step `first` on. None without steps.
 pub(super) fn summarize(first: usize, steps: &[&Facts], compute_known: bool) -> Option<Summary> {
     if steps.is_empty() {
         return None;

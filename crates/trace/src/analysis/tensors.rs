@@ -1,4 +1,4 @@
-//! The tensors of a steady step: what a profile is made of.
+//! Table of the tensors of a steady step, from which a profile is made.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,10 @@ use super::report::{Quantiles, TensorRow};
 use super::steady::SteadyStep;
 use crate::NameId;
 
-/// Ready times looked at: medians over fewer steps do in a job of many ranks or tensors.
+/// Maximum number of ready times: in a job of many ranks or tensors, fewer steps suffice for the
+/// medians.
 const TIMES_MOST: usize = 4 << 20;
-/// Steps looked at in any case.
+/// Minimum number of steps.
 const STEPS_LEAST: usize = 8;
 
 #[derive(Debug, Default)]
@@ -23,7 +24,8 @@ struct Times {
     latency_ms: Vec<f64>,
 }
 
-/// The tensors that come in at least half of `steps`, in order of their median ready time on the reference rank.
+/// Tensors that occur in at least half of `steps`, in order of their median ready time on the
+/// reference rank.
 pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32) -> Vec<TensorRow> {
     let own = record.rank();
     let in_step = steps
@@ -31,7 +33,7 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
         .map(|step| step.batches.iter().map(|batch| batch.members.len()).sum());
     let most_in_step: usize = in_step.max().unwrap_or(0);
     let steps_most = (TIMES_MOST / (most_in_step * ranks as usize).max(1)).max(STEPS_LEAST);
-    // The last ones: they are the most settled.
+    // The last steps, because they are the most settled.
     let steps = &steps[steps.len().saturating_sub(steps_most)..];
 
     let mut times: HashMap<NameId, Times> = HashMap::new();
@@ -48,7 +50,7 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
                     .insert(op.tensor, (step.index, op))
                     .is_some_and(|(last, _)| last == step.index)
                 {
-                    continue; // its second time in this step
+                    continue; // second occurrence in this step
                 }
                 times.steps += 1;
                 times.own_us.push(us(here));
@@ -86,7 +88,7 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
     rows.into_iter().map(|(_, _, row)| row).collect()
 }
 
-/// Medians, as far as the last rank of which something is known.
+/// Median ready times, up to the last rank with a known one.
 fn ready_us(times: Vec<Vec<f64>>) -> Vec<Option<f64>> {
     let ranks = times.into_iter();
     ranks

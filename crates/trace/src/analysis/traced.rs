@@ -1,4 +1,4 @@
-//! Steady steps as replay wants them: when tensors were ready, what cycles and batches took.
+//! Conversion of steady steps for replay: ready times of tensors, times of cycles and batches.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,28 +15,28 @@ use ronde_job::replay::{
     Hosts, JobTopology, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
 };
 
-/// Operations of a trace; steps beyond are left out, evenly.
+/// Maximum number of operations in a trace; steps beyond are thinned evenly.
 const OPS_MOST: usize = 1 << 17;
 
-/// The fusion classes of a file's tensors.
+/// Fusion classes of a file's tensors.
 #[derive(Debug, Default)]
 pub(super) struct Classes(FusionClasses);
 
 impl Classes {
-    /// The class of `op`, numbered in order of appearance.
+    /// Class of `op`, numbered in order of appearance.
     pub(super) fn of(&mut self, op: &Op) -> u32 {
         self.0.number(&op.fusion_key(), Some(identity(op)))
     }
 }
 
-/// What a tensor that shares batches with no other is known by: operation, element type and name.
+/// Identity of a tensor that is never fused: operation, element type and name.
 fn identity(op: &Op) -> u64 {
     let dtype = op.dtype.map_or(0, |dtype| dtype as u64 + 1);
     (op.kind as u64) << 40 | dtype << 32 | u64::from(op.tensor.0)
 }
 
-/// The tensors of `step`; if `without` is given, as if that rank had been ready no later than the others. None if a size is
-/// unknown.
+/// Tensors of `step`. With `without`, that rank's ready times are no later than those of the
+/// others. None if a size is unknown.
 pub(super) fn tensors(
     step: &SteadyStep<'_>,
     without: Option<u32>,
@@ -70,15 +70,15 @@ pub(super) fn tensors(
     Some(tensors)
 }
 
-/// From the last result to the end of `step`, µs.
+/// Time from the last result to the end of `step`, µs.
 pub(super) fn tail_us(step: &SteadyStep<'_>) -> f64 {
     let ends = step.batches.iter().map(|batch| batch.span.ended);
     let end = ends.fold(step.span.began, i64::max);
     (step.span.ended - end).max(0) as f64 / 1e3
 }
 
-/// The recording of `record`, whose steady `steps` were found, for replay. None if its kind of file does not say how tensors are
-/// negotiated and fused, or sizes are unknown.
+/// Converts `record`, with its steady `steps`, for replay. None if the format does not record
+/// negotiation and fusion, or if sizes are unknown.
 pub(super) fn replayable(
     record: &RankRecord,
     steps: &[SteadyStep<'_>],
@@ -128,7 +128,8 @@ pub(super) fn starts_early(steps: &[SteadyStep<'_>], cycle_ns: f64) -> bool {
     median(&mut delays.collect::<Vec<_>>()) < 0.25 * cycle_ns
 }
 
-/// `steps`, in which `setting` was in force, as a trace; `key` tells tensors apart. None without steps or if sizes are unknown.
+/// Converts `steps`, in which `setting` was in force, to a trace; `key` identifies tensors. None
+/// without steps or if sizes are unknown.
 fn trace(steps: &[SteadyStep<'_>], setting: Setting, key: impl Fn(NameId) -> u64) -> Option<Trace> {
     let ops = |step: &SteadyStep<'_>| {
         step.batches
@@ -143,7 +144,7 @@ fn trace(steps: &[SteadyStep<'_>], setting: Setting, key: impl Fn(NameId) -> u64
     let negotiate_us = negotiate_us(steps, setting.cycle_us);
     for step in steps.iter().step_by(every) {
         let tensors = tensors(step, None, &mut classes)?;
-        // Where names do not repeat, the place in the step tells tensors apart.
+        // If names do not repeat, tensors are identified by their position in the step.
         let mut seen: HashMap<u64, u64> = HashMap::new();
         let tensors = tensors.into_iter().map(|(id, work)| {
             let key = key(id);
@@ -177,7 +178,7 @@ fn trace(steps: &[SteadyStep<'_>], setting: Setting, key: impl Fn(NameId) -> u64
     Some(trace)
 }
 
-/// Whether most tensors of the last step came in the one before.
+/// Whether most tensors of the last step occur in the step before.
 fn names_repeat(trace: &Trace) -> bool {
     let [.., before, last] = &trace.steps[..] else {
         return true;
@@ -191,7 +192,7 @@ fn names_repeat(trace: &Trace) -> bool {
     2 * known >= last.tensors.len()
 }
 
-/// The batches of `step`, by the cycles that moved them.
+/// Batches of `step`, by the cycles that executed them.
 fn cycles(step: &SteadyStep<'_>, negotiate_us: f64, classes: &mut Classes) -> Option<Vec<TracedCycle>> {
     let mut cycles: Vec<TracedCycle> = Vec::new();
     let mut first: Option<&Batch<'_>> = None;
@@ -201,7 +202,7 @@ fn cycles(step: &SteadyStep<'_>, negotiate_us: f64, classes: &mut Classes) -> Op
             first = Some(batch);
             let marked = batch.members.first().and_then(|op| op.cycle);
             let marked = marked.filter(|&at| at >= step.span.began && at <= batch.span.began);
-            // A marker tells when the cycle began; waiting for a late rank is no negotiation.
+            // A marker gives the start of the cycle; waiting for a late rank is not negotiation.
             let took_us = marked.map(|at| (batch.span.began - at.max(batch.all_ready)).max(0) as f64 / 1e3);
             let took_us = took_us.unwrap_or(negotiate_us);
             cycles.push(TracedCycle {
@@ -230,8 +231,8 @@ fn cycles(step: &SteadyStep<'_>, negotiate_us: f64, classes: &mut Classes) -> Op
     Some(cycles)
 }
 
-/// Whether `batch` was moved by the cycle whose first batch is `first`: a cycle takes all that is ready, so what was ready
-/// by then travelled in it, unless markers say otherwise.
+/// Whether the cycle whose first batch is `first` also executed `batch`. A cycle takes all tensors
+/// that are ready, so those that were ready at its start were in it, unless markers differ.
 fn same_cycle(first: &Batch<'_>, batch: &Batch<'_>) -> bool {
     let marker = |batch: &Batch<'_>| batch.members.first().and_then(|op| op.cycle);
     match (marker(first), marker(batch)) {
@@ -240,7 +241,7 @@ fn same_cycle(first: &Batch<'_>, batch: &Batch<'_>) -> bool {
     }
 }
 
-/// Copies into and out of a fusion buffer, µs; members have the same bars.
+/// Time of copies into and out of a fusion buffer, µs; all members have the same bars.
 fn copy_us(batch: &Batch<'_>) -> f64 {
     let way = |phase: Phase| {
         let activities = batch.members.iter().flat_map(|op| &op.activities);
@@ -253,8 +254,9 @@ fn copy_us(batch: &Batch<'_>) -> f64 {
     way(Phase::CopyIn) + way(Phase::CopyOut)
 }
 
-/// What a cycle costs by itself where no marker tells: from ready on all ranks to the beginning, of the batches that did not
-/// wait for others. That holds the wait for the cycle, a tenth of it in the p10.
+/// Negotiation time of a cycle if there are no markers: from ready on all ranks to the start, for
+/// batches that did not wait for others. This includes the wait for the cycle; at the 10th
+/// percentile, that is a tenth of the cycle time.
 fn negotiate_us(steps: &[SteadyStep<'_>], cycle_us: f64) -> f64 {
     let mut gaps: Vec<f64> = Vec::new();
     for step in steps {

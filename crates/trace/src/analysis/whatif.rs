@@ -1,9 +1,11 @@
-//! What a step would take with other settings: the recorded steps, run again by [`ronde_job::replay`].
+//! Prediction of step times under other settings: simulates the recorded steps with
+//! [`ronde_job::replay`].
 //!
-//! Tensors are ready on all ranks when they were, relative to the step's beginning; a cycle begins no sooner than the
-//! cycle time allows, takes what is ready, and runs its batches one after another; a batch costs α + β · bytes, fitted
-//! to the batches of the recording, copies included. A prediction is used only if the same model, with the settings as
-//! they were, comes near the steps as they were, and only for differences.
+//! Tensors are ready on all ranks at the recorded times, relative to the start of the step. A cycle
+//! begins no sooner than the cycle time allows, takes the tensors that are ready, and executes its
+//! batches one after another. A batch costs α + β · bytes, fitted to the recorded batches, copies
+//! included. A prediction is used only if the model reproduces the recorded steps under the
+//! recorded settings, and only for differences.
 
 use super::bandwidth::fit;
 use super::quantiles::median;
@@ -14,50 +16,52 @@ use crate::Format;
 use ronde_job::gate;
 use ronde_job::replay::{Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload};
 
-/// Operations that are run through each set of settings.
+/// Maximum number of operations simulated for each combination of settings.
 const OPS_MOST: usize = 1 << 17;
-/// Steps that are, if there are so many.
+/// Maximum number of steps simulated.
 const STEPS_MOST: usize = 24;
 
-/// What can be set.
+/// Settings of a simulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Settings {
     pub(super) threshold_bytes: u64,
     pub(super) cycle_ns: f64,
-    /// A cycle begins at once when all of the step is ready.
+    /// Whether a cycle begins at once when all tensors of the step are ready.
     pub(super) early: bool,
-    /// Bytes on the wire over bytes of the tensors.
+    /// Bytes on the wire divided by bytes of the tensors.
     pub(super) bytes: f64,
 }
 
-/// A recording that can be run again.
+/// A recording that can be simulated.
 #[derive(Debug)]
 pub(super) struct WhatIf {
-    /// Each step as it was: a median over them would have less jitter than any.
+    /// Each recorded step: a step made of medians would have less jitter than any of them.
     steps: Vec<Workload>,
     costs: Costs,
-    /// Cycles tick while nothing is to do, as Horovod's do.
+    /// Whether cycles continue while there is nothing to do, as Horovod's do.
     ticks_on: bool,
-    /// Whether batches of different sizes were recorded, so that what a message costs by itself can be told.
+    /// Whether batches of different sizes were recorded, so that the cost per message can be
+    /// estimated.
     pub(super) costs_known: bool,
     pub(super) current: Settings,
-    /// What a step took, nanoseconds, and what the model says it took.
+    /// Length of a step, recorded and modelled, nanoseconds.
     pub(super) measured_ns: f64,
     pub(super) modelled_ns: f64,
 }
 
-/// What a prediction says.
+/// Result of a prediction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Predicted {
-    /// Mean step, nanoseconds.
+    /// Mean length of a step, nanoseconds.
     pub(super) step_ns: f64,
-    /// Mean batches a step.
+    /// Mean number of batches per step.
     pub(super) batches: f64,
 }
 
 impl WhatIf {
-    /// From `steps`, in which `current` was in force; `negotiate_ns` is what a cycle costs by itself. None if sizes are
-    /// unknown. Predictions hold only if the model [reproduces](Self::reproduces) the steps.
+    /// Makes the model from `steps`, in which `current` was in force; `negotiate_ns` is the
+    /// negotiation time of a cycle. None if sizes are unknown. Predictions are valid only if the
+    /// model [reproduces](Self::reproduces) the steps.
     pub(super) fn new(
         steps: &[SteadyStep<'_>],
         current: Settings,
@@ -83,7 +87,7 @@ impl WhatIf {
                 points[class].push((batch.bytes?, batch.moving_ns().max(0) as f64 / 1e3));
             }
         }
-        // The class that moves most is the one that counts.
+        // The operation that moves most bytes determines the cost.
         let bytes =
             |points: &&Vec<(u64, f64)>| points.iter().map(|&(bytes, _)| u128::from(bytes)).sum::<u128>();
         let costs_known = points
@@ -117,13 +121,13 @@ impl WhatIf {
         Some(whatif)
     }
 
-    /// Whether the model comes near the steps as they were.
+    /// Whether the model reproduces the recorded steps.
     pub(super) fn reproduces(&self) -> bool {
         gate::reproduces(self.measured_ns, self.modelled_ns)
     }
 
-    /// What a step would take with the settings as they were, if nobody had waited for `rank`; `steps` are those that
-    /// the model was made from.
+    /// Length of a step under the recorded settings if no rank had waited for `rank`; `steps` are
+    /// those that the model was made from.
     pub(super) fn without(&self, steps: &[SteadyStep<'_>], rank: u32) -> f64 {
         let mut classes = Classes::default();
         let every = steps.len().div_ceil(self.steps.len().max(1)).max(1);
@@ -132,12 +136,12 @@ impl WhatIf {
         self.run(&faster.collect::<Vec<_>>(), self.current).step_ns
     }
 
-    /// What `settings` save, nanoseconds a step.
+    /// Predicted gain of `settings`, nanoseconds a step.
     pub(super) fn gain_ns(&self, settings: Settings) -> f64 {
         self.modelled_ns - self.predict(settings).step_ns
     }
 
-    /// Runs the steps under `settings`.
+    /// Simulates the steps under `settings`.
     pub(super) fn predict(&self, settings: Settings) -> Predicted {
         self.run(&self.steps, settings)
     }
@@ -177,7 +181,7 @@ impl WhatIf {
     }
 }
 
-/// The recording as a model, if it can be one; `negotiate` is in milliseconds.
+/// Makes a model of the recording, if possible; `negotiate` is in milliseconds.
 pub(super) fn model(
     steps: &[SteadyStep<'_>],
     fusion: &Fusion,
@@ -185,7 +189,8 @@ pub(super) fn model(
     negotiate: Quantiles,
 ) -> Option<WhatIf> {
     let cycle_ms = fusion.cycle_time_ms;
-    // What is measured holds the wait for the cycle, a tenth of it in the p10.
+    // The measured time includes the wait for the cycle; at the 10th percentile, that is a tenth of
+    // the cycle time.
     let negotiate_ms = match cycle_ms {
         Some(cycle) => (negotiate.p10 - 0.1 * cycle).max(negotiate.min),
         None => negotiate.p50,
@@ -199,7 +204,7 @@ pub(super) fn model(
     WhatIf::new(steps, current, negotiate_ms * 1e6, format == Format::Horovod)
 }
 
-/// `step` as it was; or as if `without` had been ready no later than the others.
+/// Workload of `step` as recorded, or with `without` ready no later than the others.
 fn workload(step: &SteadyStep<'_>, without: Option<u32>, classes: &mut Classes) -> Option<Workload> {
     let mut work: Vec<WorkTensor> = tensors(step, without, classes)?
         .into_iter()
@@ -212,7 +217,7 @@ fn workload(step: &SteadyStep<'_>, without: Option<u32>, classes: &mut Classes) 
     })
 }
 
-/// Whether there are sizes enough for a line: one twice as large as another.
+/// Whether the sizes suffice for a line: one is at least twice as large as another.
 fn sizes_differ(points: &[(u64, f64)]) -> bool {
     let sizes = || points.iter().map(|&(bytes, _)| bytes);
     sizes().max().unwrap_or(0) >= sizes().min().unwrap_or(0).saturating_mul(2).max(1)
@@ -225,7 +230,8 @@ fn cost(points: &[(u64, f64)]) -> Collective {
             us_per_byte: fit.us_per_mib / f64::from(1 << 20),
         };
     }
-    // Nearly one size: nothing tells what a message costs by itself, so nothing is gained by sending fewer.
+    // Nearly one size: the cost per message cannot be estimated, so no gain is predicted for fewer
+    // messages.
     let us = median(&mut points.iter().map(|&(_, us)| us).collect::<Vec<_>>());
     match points.first() {
         Some(&(bytes, _)) if bytes > 0 => Collective {

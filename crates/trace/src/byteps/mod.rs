@@ -1,15 +1,18 @@
-//! BytePS's `comm.json`: rows in no order, for each synchronization of a tensor one of the whole (`tid` is `total`) and one
-//! for each stage of each partition (`tid` is the partition's key). All rows are kept, 40 bytes each, until the file ends.
+//! Reader for BytePS's `comm.json`: unordered rows, one for each synchronization of a tensor (`tid`
+//! is `total`) and one for each stage of each partition (`tid` is the partition's key).
+//!
+//! All rows are kept until the file ends, 40 bytes each.
 //!
 //! | in the file | in the model |
 //! | --- | --- |
-//! | the whole row's beginning | when this rank had the tensor ready: a tick, if the rank is known |
-//! | from there to the first stage that moves data, if a `COORDINATE_*` stage stands before that | negotiation |
-//! | from the first stage that moves data to the end of the whole row | execution |
-//! | all stages | activities; `COORDINATE_*` ones are time spent waiting for data, and lie before the execution where they are negotiation |
+//! | start of the `total` row | ready time on this rank: a tick, if the rank is known |
+//! | from there to the first stage that moves data, after a `COORDINATE_*` stage | negotiation |
+//! | from the first stage that moves data to the end of the `total` row | execution |
+//! | all stages | activities; those named `COORDINATE_*` are time spent waiting for data |
 //!
-//! So what a tensor waits in BytePS's queue before its first stage counts as negotiation: the file does not tell one from
-//! the other. Sizes and types are not in the file.
+//! Where there is a negotiation, the `COORDINATE_*` activities lie within it, before the execution.
+//! The time that a tensor spends in BytePS's queue before its first stage counts as negotiation,
+//! because the file does not distinguish the two. Sizes and element types are not in the file.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -23,16 +26,16 @@ use super::model::{Activity, Kind, NameId, Operation, Span, Tick};
 use super::reader::Out;
 use super::vocabulary;
 
-/// What names of tensors begin with.
+/// Prefix of tensor names.
 const PREFIX: &[u8] = b"Comm.";
 
-/// The stage of a row that is the whole synchronization.
+/// Stage number of a `total` row.
 const WHOLE: u16 = u16::MAX;
 
-/// More stages than BytePS has; further ones are taken for the last.
+/// Maximum number of stages, more than BytePS has; further stages share the last number.
 const STAGES_MAX: usize = 1 << 12;
 
-/// The reader.
+/// Reader for `comm.json`.
 #[derive(Debug, Default)]
 pub(super) struct Byteps {
     rows: Vec<Row>,
@@ -47,7 +50,7 @@ struct Row {
     key: u32,
     stage: u16,
     span: Span,
-    /// The synchronization it belongs to, once that is known.
+    /// Index of the synchronization that the row belongs to, once known.
     group: u32,
 }
 
@@ -56,13 +59,13 @@ struct Row {
 struct Group {
     tensor: u32,
     whole: Option<Span>,
-    /// Its rows, when they have been sorted.
+    /// Range of its rows, after sorting.
     rows: (u32, u32),
     began: i64,
 }
 
 impl Byteps {
-    /// The next event.
+    /// Reads the next event.
     pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) {
         if event.phase != b'X' {
             return;
@@ -83,7 +86,7 @@ impl Byteps {
         let stage = match rest {
             Some(b"") => None,
             Some(rest) => Some(rest.strip_prefix(b".").unwrap_or(rest)),
-            // The name is not the tensor's: the stage is its last part.
+            // The name does not begin with the tensor's name: its last part is the stage.
             None => event.name.raw.rsplit(|&byte| byte == b'.').next(),
         };
         let is_whole = event.thread == Id::Text(b"total") || stage.is_none();
@@ -105,18 +108,18 @@ impl Byteps {
         });
     }
 
-    /// A member beside the events: Ronde may have put its own there.
+    /// Reads a member beside the events, which may be Ronde's own.
     pub(super) fn header(&mut self, key: &str, value: &[u8], out: &mut Out<'_>) {
         if key == "ronde" {
             super::horovod::of_ronde(value, out);
         }
     }
 
-    /// The file ends: sorts the rows and tells the operations.
+    /// Ends the file: sorts the rows and passes the operations to the visitor.
     pub(super) fn finish(mut self, out: &mut Out<'_>) {
         let zero = self.rows.iter().map(|row| row.span.began).min().unwrap_or(0);
         for row in &mut self.rows {
-            // Relative to a wall clock before 1970 it would overflow.
+            // Relative to a wall clock before 1970, the time would overflow.
             row.span.began = row.span.began.saturating_sub(zero).min(NS_MAX);
             row.span.ended = row.span.ended.saturating_sub(zero).min(NS_MAX);
         }
@@ -148,7 +151,8 @@ impl Byteps {
         }
     }
 
-    /// Gives each row its synchronization; sorts rows by that, and synchronizations by time.
+    /// Assigns each row to a synchronization. Sorts rows by synchronization, and synchronizations
+    /// by time.
     fn group(&mut self, out: &mut Out<'_>) -> Vec<Group> {
         let rows = &mut self.rows;
         rows.sort_unstable_by_key(|row| (row.tensor, row.span.began, row.stage != WHOLE, row.span.ended));
@@ -156,7 +160,7 @@ impl Byteps {
         for rows in rows.chunk_by_mut(|one, other| one.tensor == other.tensor) {
             let tensor = rows[0].tensor;
             let mut whole = None;
-            // The group of rows that are in no whole, and the stages it has.
+            // Group of the rows outside of any `total` row, and the stages it has.
             let mut loose: Option<(u32, HashSet<(u32, u16)>)> = None;
             for row in rows {
                 let next = groups.len() as u32;
@@ -182,7 +186,7 @@ impl Byteps {
                 }
                 out.complaints
                     .add(Complaint::Orphan, FilePosition::default(), String::new);
-                // A stage that comes again begins another synchronization.
+                // A repeated stage begins another synchronization.
                 match &mut loose {
                     Some((group, seen)) if !seen.contains(&(row.key, row.stage)) => {
                         seen.insert((row.key, row.stage));
@@ -206,7 +210,7 @@ impl Byteps {
     }
 }
 
-/// What one synchronization is in the model; the tensor is left open.
+/// Converts one synchronization to an operation of the model; the tensor is not set.
 fn operation(
     rows: &[Row],
     whole: Option<Span>,
@@ -254,11 +258,11 @@ fn operation(
     }
 }
 
-/// Numbers for strings, in order of first appearance.
+/// Numbers of strings, in order of first appearance.
 #[derive(Debug, Default)]
 struct Numbers {
     known: HashMap<Box<[u8]>, u32>,
-    /// The one asked for last, which is asked for again more often than not.
+    /// String of the last lookup: consecutive rows mostly have the same one.
     last: (Box<[u8]>, u32),
 }
 
@@ -276,7 +280,7 @@ impl Numbers {
         number
     }
 
-    /// Something for each string, in order.
+    /// Applies `each` to every string, in order.
     fn names<T>(&self, each: impl FnMut(&[u8]) -> T) -> Vec<T> {
         let mut sorted: Vec<_> = self.known.iter().collect();
         sorted.sort_unstable_by_key(|&(_, &number)| number);
@@ -284,8 +288,9 @@ impl Numbers {
     }
 }
 
-/// The rank that `<dir>/<local rank>/comm.json` or `<dir>/node<k>/<local rank>/comm.json` belongs to. On a node after the
-/// first it takes the number of ranks on each node, which is that of the first node's folders.
+/// Rank that `<dir>/<local rank>/comm.json` or `<dir>/node<k>/<local rank>/comm.json` belongs to.
+/// After the first node this takes the number of ranks on a node, counted in the first node's
+/// folders.
 fn rank_of_folder(path: &Path) -> Option<u32> {
     let path = std::path::absolute(path).ok()?;
     let number = |path: &Path| -> Option<u32> { path.file_name()?.to_str()?.parse().ok() };

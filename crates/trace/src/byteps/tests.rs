@@ -1,4 +1,4 @@
-//! What rows become.
+//! Tests of BytePS's reader: from rows to operations.
 
 use super::super::model::{Format, Phase, Span};
 use super::super::testing::told;

@@ -1,4 +1,5 @@
-//! Activities' names: few, and looked up with every bar.
+//! Table of activity names and their phases, with a fast path: few different names, one lookup per
+//! bar.
 
 use std::collections::HashMap;
 
@@ -7,10 +8,10 @@ use super::super::model::{NameId, Phase};
 use super::super::reader::Out;
 use super::super::vocabulary;
 
-/// Names that are compared one by one before anything is hashed; real files have a dozen.
+/// Names that are compared one by one before hashing; real files have a dozen.
 const RECENT_MAX: usize = 24;
 
-/// What is known of the names so far.
+/// Names seen so far, with number and phase.
 #[derive(Debug, Default)]
 pub(super) struct Activities {
     recent: Vec<(Box<[u8]>, NameId, Phase)>,
@@ -18,8 +19,8 @@ pub(super) struct Activities {
 }
 
 impl Activities {
-    /// The name's number and what it is time spent on. A name that is in no table is taken for a collective: of what
-    /// Horovod does for a tensor, that is what differs among its backends.
+    /// Returns the name's number and its phase. An unknown name counts as the collective: that is
+    /// the activity whose name differs among Horovod's backends.
     pub(super) fn look_up(&mut self, name: Text<'_>, out: &mut Out<'_>) -> (NameId, Phase) {
         if let Some(&(_, id, phase)) = self.recent.iter().find(|(known, ..)| **known == *name.raw) {
             return (id, phase);

@@ -1,4 +1,4 @@
-//! What events say beside their time: a rank, an output, measured sums.
+//! Data in an event's name and arguments: rank, output type and shape, measured phases.
 
 use super::super::event::Event;
 use super::super::json::Value;
@@ -6,9 +6,9 @@ use super::super::model::{Activity, NameId, Operation, Phase, PhaseSums, Span};
 use super::super::vocabulary;
 use super::tracks::Open;
 
-/// The rank that a tick is named after.
+/// Rank that a tick's name states.
 pub(super) fn rank(name: &[u8]) -> Option<u32> {
-    // A rank has few digits; a name of many is something else.
+    // A rank has few digits; a longer name is not a rank.
     if name.is_empty() || name.len() > 9 {
         return None;
     }
@@ -17,7 +17,7 @@ pub(super) fn rank(name: &[u8]) -> Option<u32> {
     })
 }
 
-/// What Ronde has measured within a collective.
+/// Phase sums that Ronde measured within a collective.
 pub(super) fn sums(event: &Event<'_>) -> Option<PhaseSums> {
     if event.arguments.is_empty() {
         return None;
@@ -44,7 +44,7 @@ pub(super) fn sums(event: &Event<'_>) -> Option<PhaseSums> {
 }
 
 impl Open {
-    /// Element type and shape at an operation's end; false if the event has none.
+    /// Reads element type and shape at the end of an operation; false if the event has none.
     pub(super) fn output(&mut self, event: &Event<'_>) -> bool {
         if event.arguments.is_empty() {
             return false;
@@ -69,7 +69,7 @@ impl Open {
         true
     }
 
-    /// An activity begins.
+    /// Opens an activity.
     pub(super) fn push(&mut self, name: NameId, phase: Phase, at: i64) {
         let span = Span { began: at, ended: at };
         self.stack.push(self.operation.activities.len());

@@ -1,4 +1,4 @@
-//! What a timeline says of itself: names of tensors, wall clock, and what Ronde adds.
+//! Metadata of a timeline: names of tensors, wall clock, and the members that Ronde adds.
 
 use super::super::complaint::FilePosition;
 use super::super::event::Event;
@@ -7,7 +7,7 @@ use super::super::model::{Clock, Format};
 use super::super::reader::Out;
 use super::tracks::Tracks;
 
-/// A metadata event.
+/// Reads a metadata event.
 pub(super) fn metadata(event: &Event<'_>, place: FilePosition<'_>, tracks: &mut Tracks, out: &mut Out<'_>) {
     match event.name.raw {
         b"process_name" => {
@@ -34,7 +34,8 @@ pub(super) fn metadata(event: &Event<'_>, place: FilePosition<'_>, tracks: &mut 
     }
 }
 
-/// The `ronde` member of a header. It may come again when the clocks have been compared again; the last counts.
+/// Reads the `ronde` member of a header. It is repeated when the clocks have been compared again;
+/// the last one applies.
 pub(crate) fn of_ronde(ronde: &[u8], out: &mut Out<'_>) {
     let source = &mut out.source;
     let count = |key| member(ronde, key).and_then(Value::count);
@@ -64,11 +65,11 @@ pub(crate) fn of_ronde(ronde: &[u8], out: &mut Out<'_>) {
     }
 }
 
-/// What follows from the whole of the file.
+/// Infers rank and size after the whole file has been read.
 pub(super) fn infer(highest_rank: Option<u32>, out: &mut Out<'_>) {
     let source = &mut out.source;
     if source.rank.is_none() {
-        // Horovod records on rank 0 alone.
+        // Horovod records on rank 0 only.
         source.rank = rank_of_name(&source.path).or(Some(0));
     }
     if source.size.is_none() {
@@ -76,7 +77,7 @@ pub(super) fn infer(highest_rank: Option<u32>, out: &mut Out<'_>) {
     }
 }
 
-/// The rank in a name such as `t.rank3.json`.
+/// Rank in a file name such as `t.rank3.json`.
 fn rank_of_name(path: &std::path::Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?;
     name.split('.')

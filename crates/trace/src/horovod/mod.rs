@@ -1,11 +1,13 @@
-//! Horovod's timeline, old and new, and Ronde's: each tensor is a process (`pid`) whose bars open (`B`) and close (`E`).
+//! Reader for the timelines of Horovod (old and new versions) and Ronde: each tensor is a process
+//! (`pid`) whose bars open (`B`) and close (`E`).
 //!
 //! ```text
-//! B NEGOTIATE_ALLREDUCE   X 0  X 1 (ranks)   E      the negotiation, from the first rank that is ready to the last
-//! B ALLREDUCE   B MPI_ALLREDUCE  E   E              the execution with its activities; dtype and shape at the end
+//! B NEGOTIATE_ALLREDUCE   X 0  X 1 (ranks)   E      negotiation, from first to last ready rank
+//! B ALLREDUCE   B MPI_ALLREDUCE  E   E              execution, activities; dtype, shape at end
 //! ```
-//! A negotiation and the execution that follows it are one operation. A barrier or a join of Horovod's has no execution,
-//! but an end. Bars of one tensor are taken in the order of the file, whatever their times.
+//! A negotiation and the execution that follows it are one operation. Horovod's barriers and joins
+//! have no execution, but an end. The bars of one tensor are processed in the order of the file,
+//! whatever their times.
 
 mod activities;
 mod arguments;
@@ -24,26 +26,26 @@ use super::model::{Activity, Kind, Mark, MarkKind, Span, Tick};
 use super::reader::Out;
 use super::vocabulary;
 
-/// The reader.
+/// Reader for Horovod's and Ronde's timelines.
 #[derive(Debug, Default)]
 pub(super) struct Horovod {
     tracks: Tracks,
     activities: Activities,
-    /// Time of the event before, nanoseconds.
+    /// Time of the previous event, nanoseconds.
     latest: i64,
-    /// The highest rank that any tick names.
+    /// Highest rank named by a tick.
     highest_rank: Option<u32>,
 }
 
 impl Horovod {
-    /// The next event.
+    /// Reads the next event.
     #[inline]
     pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) {
         match event.phase {
             b'B' | b'E' | b'X' => {}
             b'M' => return header::metadata(event, place, &mut self.tracks, out),
             b'i' | b'I' | b'R' => return self.instant(event, place, out),
-            // Counters, flows and what else the format knows: not Horovod's.
+            // Counters, flows and other event types, which Horovod does not write.
             _ => return,
         }
         let Some(track) = self.tracks.find(event.process) else {
@@ -92,7 +94,7 @@ impl Horovod {
         out.visitor.mark(Mark { kind, at });
     }
 
-    /// A bar opens.
+    /// Opens a bar.
     fn begin(&mut self, scene: Scene<'_>, out: &mut Out<'_>) {
         let name = scene.event.name.raw;
         let stage = self.tracks.stage(scene.track);
@@ -112,7 +114,7 @@ impl Horovod {
                 let (name, phase) = self.activities.look_up(scene.event.name, out);
                 return self.tracks.open(scene.track).push(name, phase, scene.at);
             }
-            // The end of the execution before this one is lost.
+            // The end of the previous execution is lost.
             self.abandon(scene, out);
         }
         let open = self.tracks.open(scene.track);
@@ -125,7 +127,7 @@ impl Horovod {
         open.operation.refused = name == b"ERROR";
         match kind {
             Some(kind) => open.operation.kind = kind,
-            // An activity whose operation's beginning is lost.
+            // An activity; the start of its operation is lost.
             None if vocabulary::phase(name).is_some() => {
                 let (name, phase) = self.activities.look_up(scene.event.name, out);
                 open.push(name, phase, scene.at);
@@ -134,7 +136,7 @@ impl Horovod {
         }
     }
 
-    /// A bar closes.
+    /// Closes a bar.
     fn end(&mut self, scene: Scene<'_>, out: &mut Out<'_>) {
         let stage = self.tracks.stage(scene.track);
         if stage == Stage::Idle {
@@ -153,7 +155,8 @@ impl Horovod {
                     scene.complain(Complaint::Backwards, out);
                 }
                 if output {
-                    // Only the end of all has these: the activity's own end is lost.
+                    // Only the end of an operation has dtype and shape: the end of the activity is
+                    // lost.
                     scene.complain(Complaint::NoEnd, out);
                     while open.is_within_activity() {
                         open.pop(scene.at);
@@ -175,7 +178,7 @@ impl Horovod {
         }
     }
 
-    /// The bar of the whole operation has closed.
+    /// Closes the bar of the whole operation.
     fn executed(&mut self, scene: Scene<'_>, out: &mut Out<'_>) {
         let open = self.tracks.open(scene.track);
         if scene.at < open.began {
@@ -187,7 +190,7 @@ impl Horovod {
         self.tracks.emit(scene.track, scene.place, out);
     }
 
-    /// A bar that stands for itself: a rank's tick, or an activity with a duration.
+    /// Reads a complete event (`X`): a rank's tick, or an activity with a duration.
     fn complete(&mut self, scene: Scene<'_>, out: &mut Out<'_>) {
         let name = scene.event.name.raw;
         let stage = self.tracks.stage(scene.track);
@@ -246,7 +249,8 @@ impl Horovod {
         self.tracks.emit(scene.track, scene.place, out);
     }
 
-    /// Gives up what the tensor is at: what comes next is another operation. What is known of its negotiation is kept.
+    /// Ends the tensor's current operation, because the next event belongs to another one. Its
+    /// negotiation is kept.
     fn abandon(&mut self, scene: Scene<'_>, out: &mut Out<'_>) {
         if !matches!(self.tracks.stage(scene.track), Stage::Negotiated | Stage::Idle) {
             scene.complain(Complaint::NoEnd, out);
@@ -254,14 +258,14 @@ impl Horovod {
         self.tracks.settle(scene.track, scene.place, out);
     }
 
-    /// The file ends.
+    /// Ends the file.
     pub(super) fn finish(mut self, out: &mut Out<'_>) {
         self.tracks.finish(out);
         header::infer(self.highest_rank, out);
     }
 }
 
-/// An event and where it belongs.
+/// An event with its tensor, time and place.
 #[derive(Clone, Copy)]
 struct Scene<'a> {
     event: &'a Event<'a>,

@@ -1,21 +1,21 @@
-//! What bars become, and what happens when they are not as they should be.
+//! Tests of Horovod's reader: from bars to operations, in complete and in damaged files.
 
 use super::super::Source;
 use super::super::model::{Clock, Format, Kind, MarkKind, Operation, Phase, PhaseSums, Span};
 use super::super::testing::{Told, told};
 use ronde_job::Dtype;
 
-/// A bar opens.
+/// Opens a bar.
 fn b(name: &str, us: i64, pid: i64) -> String {
     format!(r#"{{"ph": "B", "name": "{name}", "ts": {us}, "pid": {pid}}},"#)
 }
 
-/// A bar closes.
+/// Closes a bar.
 fn e(us: i64, pid: i64) -> String {
     format!(r#"{{"ph": "E", "ts": {us}, "pid": {pid}}},"#)
 }
 
-/// The last bar closes.
+/// Closes the bar of the operation, with dtype and shape.
 fn end(us: i64, pid: i64) -> String {
     format!(
         r#"{{"ph": "E", "ts": {us}, "pid": {pid}, "args": {{"dtype": "float32", "shape": "[4, 1001]"}}}},"#
@@ -34,7 +34,7 @@ fn read(events: &[String]) -> (Told, Source) {
     told(&format!("[\n{}", events.concat()))
 }
 
-/// What an operation is, and from when to when (microseconds).
+/// Kind and execution (start and end in microseconds) of an operation.
 fn executed(operation: &Operation) -> (Kind, Option<(i64, i64)>) {
     let span = operation.execution;
     (
@@ -202,13 +202,13 @@ fn ends_without_beginnings_and_beginnings_without_ends() {
         e(2, 1),
         b("ALLREDUCE", 3, 1),
         b("MPI_ALLREDUCE", 4, 1),
-        // The end of MPI_ALLREDUCE is lost; only the end of all says what came out.
+        // The end of MPI_ALLREDUCE is lost; only the end of the operation has dtype and shape.
         end(6, 1),
-        // The end of the first is lost.
+        // The end of the first operation is lost.
         b("ALLREDUCE", 7, 1),
         b("ALLREDUCE", 8, 1),
         e(9, 1),
-        // The beginning of the operation is lost.
+        // The start of the operation is lost.
         b("MPI_BCAST", 10, 1),
         e(11, 1),
         e(12, 1),

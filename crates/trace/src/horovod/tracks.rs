@@ -1,4 +1,4 @@
-//! The tensors of a file, each with the operation it is at.
+//! Tensors of a file, each with its current operation.
 
 use std::collections::HashMap;
 
@@ -9,38 +9,39 @@ use super::super::event::Id;
 use super::super::model::{Kind, NameId, Operation, Span};
 use super::super::reader::Out;
 
-/// Pids up to here are looked up in a table, others by hashing. Horovod counts from 1.
+/// Largest pid that is looked up in a table; others are hashed. Horovod counts from 1.
 const TABLE_PIDS_MAX: usize = 1 << 21;
 
-/// Operations that wait for their tensor's name; when there are more, the tensors are called by their pids.
+/// Maximum number of operations held back until their tensor's name is known; beyond that, tensors
+/// are named after their pids.
 const HELD_MAX: usize = 4096;
 
-/// A tensor within a file.
+/// Index of a tensor within a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TrackId(u32);
 
-/// How far a tensor is.
+/// State of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Nothing is going on.
+    /// No operation.
     Idle,
     /// The bar of a negotiation is open.
     Negotiating,
-    /// All ranks have it.
+    /// All ranks have the tensor ready.
     Negotiated,
     /// The bar of an operation is open.
     Executing,
 }
 
-/// An operation under way.
+/// An operation in progress.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) stage: Stage,
-    /// When the bar that is open opened.
+    /// Time at which the open bar opened.
     pub(super) began: i64,
-    /// What is known so far.
+    /// Data of the operation so far.
     pub(super) operation: Operation,
-    /// Positions of the activities that are open.
+    /// Indices of the open activities.
     pub(super) stack: SmallVec<[usize; 4]>,
 }
 
@@ -66,7 +67,7 @@ impl Open {
         }
     }
 
-    /// Makes it as new, keeping its memory.
+    /// Resets the operation and keeps its memory.
     fn clear(&mut self) {
         self.stage = Stage::Idle;
         self.stack.clear();
@@ -91,7 +92,7 @@ impl Open {
         activities.clear();
     }
 
-    /// Closes the negotiation; false if that is before it began.
+    /// Closes the negotiation; false if `at` is before its start.
     pub(super) fn end_negotiation(&mut self, at: i64) -> bool {
         let ended = at.max(self.began);
         self.operation.negotiation = Some(Span {
@@ -110,7 +111,7 @@ impl Open {
         !self.stack.is_empty()
     }
 
-    /// Closes the innermost activity; false if that is before it began.
+    /// Closes the innermost activity; false if `at` is before its start.
     pub(super) fn pop(&mut self, at: i64) -> bool {
         let Some(activity) = self.stack.pop() else {
             return true;
@@ -125,7 +126,7 @@ impl Open {
 struct Track {
     pid: Pid,
     name: Option<NameId>,
-    /// The name is made from the pid, for want of a better one.
+    /// Whether the name was made from the pid, because the file has none.
     made_up: bool,
     open: Option<Box<Open>>,
 }
@@ -136,7 +137,7 @@ enum Pid {
     Text(Box<[u8]>),
 }
 
-/// All tensors of a file. What a tensor holds while nothing is going on is small: there may be millions.
+/// All tensors of a file. An idle tensor takes little memory: there may be millions.
 #[derive(Debug, Default)]
 pub(super) struct Tracks {
     tracks: Vec<Track>,
@@ -144,19 +145,19 @@ pub(super) struct Tracks {
     table: Vec<u32>,
     numbers: HashMap<i64, u32>,
     texts: HashMap<Box<[u8]>, u32>,
-    /// Spare ones.
+    /// Unused entries, to be reused.
     #[expect(
         clippy::vec_box,
         reason = "an operation is half a kilobyte and moves as a pointer"
     )]
     pool: Vec<Box<Open>>,
-    /// Operations of tensors that have no name yet.
+    /// Operations of tensors whose name is not known yet.
     held: HashMap<u32, Vec<Operation>>,
     held_operations: usize,
 }
 
 impl Tracks {
-    /// The tensor with this pid, new or known; `None` if there is no pid.
+    /// Returns the tensor with this pid, which is added if it is new; `None` without a pid.
     #[inline]
     pub(super) fn find(&mut self, pid: Id<'_>) -> Option<TrackId> {
         let next = self.tracks.len() as u32;
@@ -197,14 +198,14 @@ impl Tracks {
         Some(TrackId(number))
     }
 
-    /// How far the tensor is.
+    /// State of the tensor.
     #[inline]
     pub(super) fn stage(&self, track: TrackId) -> Stage {
         let open = &self.tracks[track.0 as usize].open;
         open.as_ref().map_or(Stage::Idle, |open| open.stage)
     }
 
-    /// The operation that the tensor is at, a new one if there is none.
+    /// The tensor's current operation, a new one if there is none.
     #[inline]
     pub(super) fn open(&mut self, track: TrackId) -> &mut Open {
         let Self { tracks, pool, .. } = self;
@@ -213,7 +214,7 @@ impl Tracks {
             .get_or_insert_with(|| pool.pop().unwrap_or_else(|| Box::new(Open::new())))
     }
 
-    /// The tensor is called so.
+    /// Sets the tensor's name.
     pub(super) fn name(&mut self, track: TrackId, name: NameId, place: FilePosition<'_>, out: &mut Out<'_>) {
         let entry = &mut self.tracks[track.0 as usize];
         let known = entry.name.filter(|_| !entry.made_up);
@@ -223,7 +224,7 @@ impl Tracks {
         }
         let entry = &mut self.tracks[track.0 as usize];
         (entry.name, entry.made_up) = (Some(name), false);
-        // None at all in most files.
+        // Most files have no held operations.
         for mut operation in self.held.remove(&track.0).unwrap_or_default() {
             self.held_operations -= 1;
             operation.tensor = name;
@@ -231,7 +232,7 @@ impl Tracks {
         }
     }
 
-    /// The operation is over: the visitor gets it, as soon as the tensor has a name.
+    /// Completes the operation: it goes to the visitor as soon as the tensor has a name.
     pub(super) fn emit(&mut self, track: TrackId, place: FilePosition<'_>, out: &mut Out<'_>) {
         let entry = &mut self.tracks[track.0 as usize];
         let Some(mut open) = entry.open.take() else {
@@ -255,7 +256,7 @@ impl Tracks {
         self.pool.push(open);
     }
 
-    /// The operation will not go on: what is known of its negotiation is all there is.
+    /// Completes an operation that has only a negotiation.
     pub(super) fn settle(&mut self, track: TrackId, place: FilePosition<'_>, out: &mut Out<'_>) {
         let Some(open) = &mut self.tracks[track.0 as usize].open else {
             return;
@@ -271,7 +272,7 @@ impl Tracks {
         }
     }
 
-    /// Names the tensors that still have none after their pids.
+    /// Names the tensors without a name after their pids.
     fn release(&mut self, place: FilePosition<'_>, out: &mut Out<'_>) {
         self.held_operations = 0;
         let held = std::mem::take(&mut self.held);
@@ -303,7 +304,7 @@ impl Tracks {
         name
     }
 
-    /// The file ends: what is still under way is told as far as it is known.
+    /// Ends the file: passes the operations in flight to the visitor, as far as they are known.
     pub(super) fn finish(&mut self, out: &mut Out<'_>) {
         let place = FilePosition::default();
         self.release(place, out);

@@ -1,8 +1,9 @@
-//! As much of JSON as traces are made of, read leniently from a piece of text that may end anywhere.
+//! Lenient JSON parser for traces; the text may end anywhere.
 //!
-//! Looser than the standard where real files are: control characters and invalid UTF-8 within strings, a quote within
-//! a string that no punctuation follows (Horovod does not escape tensor names), unknown escapes, `NaN` and `Infinity`,
-//! any control character but NUL as a blank.
+//! It accepts more than the standard, because real files need it: control characters and invalid
+//! UTF-8 within strings, a quote within a string if no punctuation follows (Horovod does not escape
+//! tensor names), unknown escapes, `NaN` and `Infinity`, and any control character but NUL as white
+//! space.
 
 mod text;
 mod time;
@@ -14,15 +15,15 @@ use memchr::memchr2;
 pub(super) use self::text::Text;
 pub(super) use self::time::{NS_MAX, us_as_ns};
 
-/// Deeper nesting than any trace has: what ends a reader's recursion.
+/// Maximum nesting depth, more than any trace has: limits the recursion.
 const DEPTH_MAX: u32 = 64;
 
-/// Why reading stopped.
+/// Reason why parsing stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
     /// The text ends within the value.
     More,
-    /// This is no JSON.
+    /// The text is not JSON.
     Broken,
 }
 
@@ -38,7 +39,7 @@ pub(super) enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// The string's or the number's characters.
+    /// Characters of the string or number.
     pub(super) fn characters(self) -> &'a [u8] {
         match self {
             Self::Text(text) => text.raw,
@@ -46,7 +47,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The string, or the number as one.
+    /// The string; a number as a string.
     pub(super) fn decode(self) -> Cow<'a, str> {
         match self {
             Self::Text(text) => text.decode(),
@@ -54,15 +55,15 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A number that is whole and not negative, written as a number or a string, with or without a fraction.
+    /// A non-negative whole number, written as a number or a string, with or without a fraction.
     pub(super) fn count(self) -> Option<u64> {
         let number = self.number()?;
         let exact = std::str::from_utf8(self.characters()).ok()?.trim().parse().ok();
-        // Up to 2^64; above, `as` would saturate and lie.
+        // Up to 2^64; above, `as` would saturate.
         exact.or_else(|| (0.0..1.8e19).contains(&number).then_some(number as u64))
     }
 
-    /// A whole number.
+    /// An integer.
     pub(super) fn integer(self) -> Option<i64> {
         let exact = std::str::from_utf8(self.characters()).ok()?.trim().parse().ok();
         exact.or_else(|| {
@@ -77,18 +78,18 @@ impl<'a> Value<'a> {
         text.parse().ok().filter(|number: &f64| number.is_finite())
     }
 
-    /// Microseconds as nanoseconds.
+    /// Converts microseconds to nanoseconds.
     pub(super) fn us_as_ns(self) -> Option<i64> {
         us_as_ns(self.characters())
     }
 }
 
-/// A place in a text.
+/// Position in a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cursor<'a> {
     /// The text.
     pub(super) text: &'a [u8],
-    /// The next byte.
+    /// Index of the next byte.
     pub(super) at: usize,
 }
 
@@ -97,7 +98,7 @@ impl<'a> Cursor<'a> {
         Self { text, at }
     }
 
-    /// The next byte that is no blank.
+    /// Returns the next byte that is not white space.
     #[inline]
     pub(super) fn peek(&mut self) -> Result<u8, Stop> {
         loop {
@@ -109,7 +110,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Steps over `byte`, which must come next.
+    /// Consumes `byte`, which must come next.
     #[inline]
     pub(super) fn expect(&mut self, byte: u8) -> Result<(), Stop> {
         if self.peek()? != byte {
@@ -119,7 +120,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    /// A string.
+    /// Parses a string.
     #[inline]
     pub(super) fn string(&mut self) -> Result<Text<'a>, Stop> {
         self.expect(b'"')?;
@@ -134,7 +135,7 @@ impl<'a> Cursor<'a> {
                 from = end + 2;
                 continue;
             }
-            // A string is followed by punctuation; else this is a quote that nobody escaped.
+            // Punctuation must follow a string; otherwise this is an unescaped quote within it.
             let next = *self.text.get(end + 1).ok_or(Stop::More)?;
             if matches!(next, 0..=b' ' | b',' | b':' | b'}' | b']' | b'"') {
                 self.at = end + 1;
@@ -145,7 +146,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A number or a word.
+    /// Parses a number or a word.
     #[inline]
     fn word(&mut self) -> Result<&'a [u8], Stop> {
         let start = self.at;
@@ -163,7 +164,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A value of any kind.
+    /// Parses a value of any kind.
     #[inline]
     pub(super) fn value(&mut self) -> Result<Value<'a>, Stop> {
         match self.peek()? {
@@ -177,7 +178,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Steps over a value.
+    /// Skips a value.
     fn skip(&mut self, depth: u32) -> Result<(), Stop> {
         match self.peek()? {
             b'"' => self.string().map(drop),
@@ -206,7 +207,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// The next member of an object whose brace has been stepped over: `None` at its end.
+    /// Parses the next key of an object whose brace has been consumed; `None` at its end.
     #[inline]
     pub(super) fn key(&mut self) -> Result<Option<Text<'a>>, Stop> {
         loop {
@@ -227,7 +228,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// The members of an object that [`Cursor::value`] has read.
+/// Members of an object that [`Cursor::value`] has returned.
 pub(super) fn members<'a>(object: &'a [u8]) -> impl Iterator<Item = (Text<'a>, Value<'a>)> {
     let mut cursor = Cursor::new(object, 0);
     let open = cursor.expect(b'{').is_ok();
@@ -236,12 +237,12 @@ pub(super) fn members<'a>(object: &'a [u8]) -> impl Iterator<Item = (Text<'a>, V
             return None;
         }
         let key = cursor.key().ok().flatten()?;
-        // The object's brace is there, so that a word at its end has an end too.
+        // The text includes the object's closing brace, so a word before it is complete.
         Some((key, cursor.value().ok()?))
     })
 }
 
-/// The member of an object with this key.
+/// Returns the object's member with this key.
 pub(super) fn member<'a>(object: &'a [u8], key: &str) -> Option<Value<'a>> {
     let mut members = members(object);
     members.find_map(|(found, value)| (found.raw == key.as_bytes()).then_some(value))

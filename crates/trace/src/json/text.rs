@@ -1,18 +1,18 @@
-//! Strings and their escapes.
+//! JSON strings and their escapes.
 
 use std::borrow::Cow;
 
-/// A string as it stands in the file, without its quotes.
+/// A string in the file, without its quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text<'a> {
-    /// The bytes, escapes untouched.
+    /// Bytes with escapes.
     pub(crate) raw: &'a [u8],
-    /// Whether there are escapes.
+    /// Whether the string has escapes.
     pub(crate) escaped: bool,
 }
 
 impl<'a> Text<'a> {
-    /// The string meant; what is no UTF-8 is replaced.
+    /// Decodes the string; invalid UTF-8 is replaced.
     pub(crate) fn decode(self) -> Cow<'a, str> {
         if self.escaped {
             Cow::Owned(String::from_utf8_lossy(&unescaped(self.raw)).into_owned())
@@ -22,7 +22,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// The bytes that escapes stand for; an unknown escape stands for itself.
+/// Replaces escapes by their characters; an unknown escape is kept.
 fn unescaped(raw: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(raw.len());
     let mut rest = raw;
@@ -55,8 +55,8 @@ fn unescaped(raw: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// The character of an escape whose `\u` has been read, and the length of the rest of the escape. Half a surrogate
-/// pair is the replacement character.
+/// Decodes an escape after its `\u`. Returns the character and the length of the rest of the
+/// escape. Half a surrogate pair becomes the replacement character.
 fn unicode(rest: &[u8]) -> Option<(char, usize)> {
     let unit = |at: usize| {
         let digits = rest.get(at..at + 4)?;

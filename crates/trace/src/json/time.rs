@@ -1,15 +1,16 @@
-//! Times in files: decimal microseconds, of any length.
+//! Parser for times: decimal microseconds of any length.
 
-/// The largest time in nanoseconds: the difference of any two fits.
+/// Largest time in nanoseconds, so that the difference of any two fits.
 pub(crate) const NS_MAX: i64 = i64::MAX / 2;
 
-/// A decimal number of microseconds in nanoseconds, rounded; `None` if it is no number, or none of this age.
+/// Converts a decimal number of microseconds to nanoseconds, rounded; `None` if it is not a number
+/// or out of range.
 pub(crate) fn us_as_ns(characters: &[u8]) -> Option<i64> {
     let (negative, digits) = match characters.split_first()? {
         (b'-', rest) => (true, rest),
         _ => (false, characters),
     };
-    // More digits than a time has: whatever they say overflows, or is a float with an exponent.
+    // More digits than a time has: out of range, or a float with an exponent.
     if digits.is_empty() || digits.len() > 40 {
         return None;
     }
@@ -35,7 +36,7 @@ pub(crate) fn us_as_ns(characters: &[u8]) -> Option<i64> {
     (ns <= NS_MAX).then_some(if negative { -ns } else { ns })
 }
 
-/// With an exponent, a sign, blanks around it.
+/// Handles numbers with an exponent, a sign or surrounding white space.
 #[cold]
 fn us_as_ns_inexact(characters: &[u8]) -> Option<i64> {
     let us: f64 = std::str::from_utf8(characters).ok()?.trim().parse().ok()?;

@@ -1,5 +1,5 @@
-//! Brings together what a profiler's trace says of a collective in different places: a kernel on the GPU, the call that
-//! launched it on the CPU, and the annotation and description around that call.
+//! Collectives of a profiler's trace: joins a kernel on the GPU, the CPU call that launched it, and
+//! the annotation and description around that call.
 
 use smallvec::smallvec;
 
@@ -10,16 +10,16 @@ use super::Kineto;
 use super::description::Description;
 use super::occurrence;
 
-/// Annotations that may nest around one call: beyond that the search gives up.
+/// Maximum nesting of annotations around one call; the search stops there.
 const NESTING_MAX: usize = 16;
 
-/// A kernel of NCCL's.
+/// An NCCL kernel.
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub(super) name: NameId,
     pub(super) text: Box<str>,
     pub(super) span: Span,
-    /// The number it shares with its launch.
+    /// Correlation number, shared with the launch.
     pub(super) correlation: Option<u64>,
     pub(super) description: Option<Description>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Launch {
     pub(super) at: i64,
 }
 
-/// The innermost span around a time; spans are sorted by thread and beginning.
+/// Returns the innermost span around a time; `spans` are sorted by thread and start.
 fn around(spans: &[Annotation], thread: u32, at: i64) -> Option<&Annotation> {
     let after = spans.partition_point(|span| (span.thread, span.span.began) <= (thread, at));
     let before = spans[..after].iter().rev().take(NESTING_MAX);
@@ -49,11 +49,11 @@ fn around(spans: &[Annotation], thread: u32, at: i64) -> Option<&Annotation> {
     same.find(|span| at <= span.span.ended)
 }
 
-/// All collectives.
+/// Returns all collectives.
 ///
-/// A process group calls all tensors by the name of the operation. So each is named by its occurrence within the step,
-/// `nccl:all_reduce #2`, counted in order of submission: within marked `steps`, else within the repeating sequence of
-/// operations.
+/// A process group names all tensors after the operation. Therefore each collective is named by its
+/// occurrence within the step, `nccl:all_reduce #2`, counted in order of submission: within the
+/// marked `steps`, or else within the repeating sequence of operations.
 pub(super) fn operations(mut trace: Kineto, steps: &[Span], out: &mut Out<'_>) -> Vec<Operation> {
     let by_thread = |span: &Annotation| (span.thread, span.span.began, std::cmp::Reverse(span.span.ended));
     trace.annotations.sort_by_key(by_thread);
@@ -64,7 +64,8 @@ pub(super) fn operations(mut trace: Kineto, steps: &[Span], out: &mut Out<'_>) -
         calls.push(of_kernel(kernel, &trace, out));
     }
     for annotation in &trace.annotations {
-        // NCCL's annotation is the time that the call takes, not the collective: of use only if there is nothing better.
+        // An `nccl:` annotation lasts as long as the call, not as long as the collective: it is
+        // used only without GPU events.
         if !(trace.has_gpu && annotation.name.starts_with("nccl:")) {
             calls.push(of_annotation(annotation, &trace, out));
         }
@@ -74,11 +75,11 @@ pub(super) fn operations(mut trace: Kineto, steps: &[Span], out: &mut Out<'_>) -
     calls.into_iter().map(|call| call.operation).collect()
 }
 
-/// A collective with what its occurrence is counted by.
+/// A collective with the data by which its occurrence is counted.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) called: Box<str>,
-    /// When the host submitted it, or it began, if that is not known.
+    /// Time at which the host submitted it; if unknown, its start.
     pub(super) submitted: i64,
     pub(super) operation: Operation,
 }
@@ -133,7 +134,7 @@ fn of_annotation(annotation: &Annotation, trace: &Kineto, out: &mut Out<'_>) -> 
     }
 }
 
-/// This rank had it ready then, if it is known which rank this is.
+/// Tick of this rank at `at`, if the rank is known.
 fn tick(at: Option<i64>, out: &Out<'_>) -> Option<Tick> {
     let (rank, at) = (out.source.rank?, at?);
     Some(Tick { rank, at })

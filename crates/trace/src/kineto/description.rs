@@ -1,27 +1,27 @@
-//! What a profiler's event says of the collective it belongs to.
+//! Description of a collective in a profiler's event: name, element counts, element type.
 
 use super::super::json::{Value, members};
 use super::super::model::Kind;
 use super::super::vocabulary;
 use ronde_job::Dtype;
 
-/// Taken from an event's arguments; which of them there are depends on PyTorch's version.
+/// Description taken from an event's arguments, which depend on PyTorch's version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Description {
     /// `Collective name`.
     pub(super) collective: Option<Box<str>>,
-    /// `In msg nelems`, or the product of the first of `Input Dims`.
+    /// `In msg nelems`, or the product of the first entry of `Input Dims`.
     pub(super) elements_in: Option<u64>,
     /// `Out msg nelems`.
     pub(super) elements_out: Option<u64>,
-    /// `dtype`, or the first of `Input type`.
+    /// `dtype`, or the first entry of `Input type`.
     pub(super) dtype: Option<Dtype>,
-    /// Size of an element in bytes, known for some types that Ronde has none of.
+    /// Size of an element in bytes; also known for some types that Ronde does not have.
     pub(super) element_bytes: Option<u64>,
 }
 
 impl Description {
-    /// From the arguments of an event.
+    /// Reads the description from an event's arguments.
     pub(super) fn of(arguments: &[u8]) -> Option<Self> {
         let mut found = Self::default();
         let mut dimensions = None;
@@ -49,7 +49,7 @@ impl Description {
         self.element_bytes = vocabulary::dtype_bytes(name);
     }
 
-    /// This, and what is missing from another.
+    /// Fills missing fields from another description.
     pub(super) fn or(self, other: Option<&Self>) -> Self {
         let Some(other) = other else {
             return self;
@@ -63,7 +63,8 @@ impl Description {
         }
     }
 
-    /// Elements of the output, where they are known: as many as came in, unless ranks' parts are joined or handed out.
+    /// Number of elements of the output, if known: that of the input, unless the operation
+    /// concatenates or distributes the ranks' parts.
     pub(super) fn output(&self, kind: Kind) -> Option<u64> {
         let as_many = matches!(
             kind,
@@ -73,7 +74,7 @@ impl Description {
     }
 }
 
-/// The product of `[[384, 2], [], …]`'s first; a scalar beside tensors (`[]`) is no message.
+/// Product of the first entry of `[[384, 2], [], …]`; a scalar (`[]`) is not a message.
 fn first_dimensions(value: Value<'_>) -> Option<u64> {
     let Value::Nested(raw) = value else {
         return None;
@@ -88,7 +89,7 @@ fn first_dimensions(value: Value<'_>) -> Option<u64> {
     vocabulary::elements(first)
 }
 
-/// The first string of an array.
+/// First string of an array.
 fn first_type(value: Value<'_>) -> Option<String> {
     let Value::Nested(raw) = value else {
         return Some(value.decode().into_owned());

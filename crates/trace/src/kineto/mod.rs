@@ -1,8 +1,11 @@
-//! PyTorch's profiler (Kineto): what a rank's GPU and CPU did, among it the collectives.
+//! Reader for traces of PyTorch's profiler (Kineto): the GPU and CPU work of a rank, and its
+//! collectives.
 //!
-//! With GPU kernels in the file, collectives are NCCL's kernels (and Gloo's, on the CPU), other kernels are computation,
-//! and copies and events of unknown type are other work of the GPU. Without, collectives are the spans that the process group annotates (`gloo:all_reduce`, …) and computation
-//! is the operators that no other operator called. What is kept until the file ends is a few tens of bytes for each event;
+//! With GPU kernels in the file, collectives are NCCL's kernels (and Gloo's annotations, on the
+//! CPU), other kernels are computation, and copies and events of unknown type are other work of the
+//! GPU. Without GPU kernels, collectives are the spans that the process group annotates
+//! (`gloo:all_reduce`, …), and computation is the operators that no other operator called. A few
+//! tens of bytes for each event are kept until the file ends; events are some 300 bytes long.
 //! events are some 300 bytes long.
 
 mod collectives;
@@ -19,16 +22,16 @@ use super::json::{NS_MAX, Value, member};
 use super::model::{Mark, MarkKind, Operation, Span, WALL_CLOCK_MIN_NS, Work};
 use super::reader::Out;
 
-/// What a process group's annotations begin with.
+/// Prefixes of a process group's annotations.
 const BACKENDS: [&str; 4] = ["nccl:", "gloo:", "mpi:", "ucc:"];
 
-/// The reader.
+/// Reader for profiler traces.
 #[derive(Debug, Default)]
 pub(super) struct Kineto {
-    /// Wall clock that times count from, nanoseconds since 1970.
+    /// Wall clock at time 0, nanoseconds since 1970.
     base_ns: i64,
     threads: HashMap<ThreadKey, u32>,
-    /// NCCL's kernels.
+    /// NCCL kernels.
     kernels: Vec<Kernel>,
     /// Annotated collectives of the process group.
     annotations: Vec<Annotation>,
@@ -38,7 +41,7 @@ pub(super) struct Kineto {
     launches: Vec<Launch>,
     /// Other work of the GPU.
     gpu: Vec<(Span, Work)>,
-    /// What the CPU computed, by thread; not kept once a kernel has been seen.
+    /// CPU operators, by thread; not kept once a kernel has been seen.
     cpu: Vec<(u32, Span)>,
     has_gpu: bool,
     /// Marked steps (`ProfilerStep#n`).
@@ -48,9 +51,9 @@ pub(super) struct Kineto {
 type ThreadKey = (Box<[u8]>, Box<[u8]>);
 
 impl Kineto {
-    /// The next event.
+    /// Reads the next event.
     pub(super) fn event(&mut self, event: &Event<'_>, place: FilePosition<'_>, out: &mut Out<'_>) {
-        // Flow arrows, metadata, counters say nothing of time spent.
+        // Flow arrows, metadata and counters have no duration.
         if event.phase != b'X' {
             return;
         }
@@ -105,7 +108,7 @@ impl Kineto {
         }
     }
 
-    /// Work of the GPU other than NCCL's kernels.
+    /// Adds work of the GPU other than NCCL kernels.
     fn gpu_work(&mut self, span: Span, work: Work) {
         if !self.has_gpu {
             self.has_gpu = true;
@@ -114,7 +117,7 @@ impl Kineto {
         self.gpu.push((span, work));
     }
 
-    /// A kernel.
+    /// Adds a kernel.
     fn kernel(&mut self, event: &Event<'_>, span: Span, place: FilePosition<'_>, out: &mut Out<'_>) {
         let name = event.name.decode();
         if !is_nccl(&name) {
@@ -127,7 +130,7 @@ impl Kineto {
         }
         self.has_gpu = true;
         self.cpu = Vec::new();
-        // Without the parameter list of a C++ function.
+        // Removes the parameter list of a C++ function.
         let name = name.split('(').next().unwrap_or_default().trim();
         self.kernels.push(Kernel {
             name: out.name(name),
@@ -147,7 +150,7 @@ impl Kineto {
         }
     }
 
-    /// The thread's number.
+    /// Number of the event's thread.
     fn thread(&mut self, event: &Event<'_>) -> u32 {
         let bytes = |id| -> Box<[u8]> {
             match id {
@@ -161,7 +164,7 @@ impl Kineto {
         *self.threads.entry(key).or_insert(next)
     }
 
-    /// A member beside the events.
+    /// Reads a member beside the events.
     pub(super) fn header(&mut self, key: &str, value: &[u8], out: &mut Out<'_>) {
         match key {
             "distributedInfo" => {
@@ -175,10 +178,10 @@ impl Kineto {
         }
     }
 
-    /// The file ends: everything is sorted and told.
+    /// Ends the file: sorts everything and passes it to the visitor.
     pub(super) fn finish(mut self, out: &mut Out<'_>) {
         let zero = self.zero();
-        // Older versions write the wall clock itself.
+        // Older versions write wall clock times.
         let base = if zero >= WALL_CLOCK_MIN_NS {
             0
         } else {
@@ -204,7 +207,8 @@ impl Kineto {
             ended: span.ended.saturating_sub(zero).min(NS_MAX),
         };
         let (mut compute, mut marks) = (compute.into_iter().peekable(), marks.peekable());
-        // Told in order of time: each operation after the computation that began and the steps that ended before.
+        // Everything is passed in order of time: an operation comes after the computation that
+        // began, and the steps that ended, before it.
         let mut until = |limit: Option<i64>, out: &mut Out<'_>| {
             let within = |at: i64| limit.is_none_or(|limit| at <= limit);
             loop {
@@ -238,7 +242,7 @@ impl Kineto {
         until(None, out);
     }
 
-    /// The earliest time of all that is told.
+    /// Earliest time of everything that is passed to the visitor.
     fn zero(&self) -> i64 {
         let kernels = self.kernels.iter().map(|kernel| kernel.span.began);
         let annotations = self.annotations.iter().map(|annotation| annotation.span.began);
@@ -257,7 +261,7 @@ fn ended(operation: &Operation) -> i64 {
     operation.execution.map_or(0, |span| span.ended)
 }
 
-/// What an event is to us.
+/// Category of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Step,
@@ -287,10 +291,10 @@ impl Class {
             {
                 Self::Annotation
             }
-            // Calls into the process group wait for others: no computation.
+            // Calls into the process group wait for other ranks: not computation.
             b"cpu_op" | b"Operator" if !name.starts_with(b"c10d::") => Self::Operator,
             b"gpu_user_annotation" | b"cuda_sync" | b"cuda_event" | b"overhead" | b"Trace" => Self::Other,
-            // Only work of a GPU has a device and a stream.
+            // Only GPU work has a device and a stream.
             category if !category.starts_with(b"cpu_") && on_gpu_stream(event) => Self::UnknownGpu,
             _ => Self::Other,
         }
@@ -302,12 +306,13 @@ fn on_gpu_stream(event: &Event<'_>) -> bool {
     has("stream") && has("device")
 }
 
-/// NCCL's kernels, RCCL's and MSCCL's, of all versions: `ncclKernel_AllReduce_RING_LL_Sum_float`, `ncclDevKernel_…`.
+/// Whether this is a kernel of NCCL, RCCL or MSCCL, in any version:
+/// `ncclKernel_AllReduce_RING_LL_Sum_float`, `ncclDevKernel_…`.
 fn is_nccl(name: &str) -> bool {
     name.contains("nccl") && name.contains("Kernel") || name.starts_with("mscclKernel")
 }
 
-/// Collectives of other libraries, which are neither computation nor described by PyTorch.
+/// Whether this is a collective of another library: not computation, and not described by PyTorch.
 fn is_unknown_collective(name: &str) -> bool {
     const PARTS: [&str; 8] = [
         "nccl",
@@ -327,7 +332,8 @@ fn is_unknown_collective(name: &str) -> bool {
     PARTS.iter().any(|part| plain.contains(part))
 }
 
-/// Marked steps in order of time. A step that is marked twice (as operator and as annotation) counts once.
+/// Marked steps in order of time. A step that is marked twice (as operator and as annotation)
+/// counts once.
 fn marked(mut steps: Vec<Span>) -> Vec<Span> {
     steps.sort_unstable();
     let mut kept: Vec<Span> = Vec::new();
@@ -343,7 +349,7 @@ fn marked(mut steps: Vec<Span>) -> Vec<Span> {
     kept
 }
 
-/// The spans that are within no other of their thread.
+/// Spans that are not within another span of their thread.
 fn outermost(mut spans: Vec<(u32, Span)>) -> Vec<Span> {
     spans.sort_unstable_by_key(|&(thread, span)| (thread, span.began, std::cmp::Reverse(span.ended)));
     let mut outer: Vec<Span> = Vec::new();

@@ -1,4 +1,4 @@
-//! Names collectives by their occurrence within the step.
+//! Names of collectives by their occurrence within the step.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,8 @@ use super::super::reader::Out;
 use super::collectives::Call;
 use ronde_job::Dtype;
 
-/// Names `calls`, which come in order of submission: `nccl:all_reduce #2` is the second of its name in its step.
+/// Names `calls`, given in order of submission: `nccl:all_reduce #2` is the second call of that
+/// name in its step.
 pub(super) fn name(calls: &mut [Call], steps: &[Span], out: &mut Out<'_>) {
     let starts = if steps.is_empty() {
         of_period(calls)
@@ -26,7 +27,7 @@ pub(super) fn name(calls: &mut [Call], steps: &[Span], out: &mut Out<'_>) {
     }
 }
 
-/// Indices of the first calls at or after the beginning and the end of each marked step.
+/// Indices of the first calls at or after the start and the end of each marked step.
 fn of_marks(calls: &[Call], steps: &[Span]) -> Vec<usize> {
     let edges = steps.iter().flat_map(|step| [step.began, step.ended]);
     edges
@@ -34,9 +35,10 @@ fn of_marks(calls: &[Call], steps: &[Span]) -> Vec<usize> {
         .collect()
 }
 
-/// Indices at which the repeating sequence of operations begins anew; none if nothing repeats.
+/// Indices at which the repeating sequence of operations begins; empty if nothing repeats.
 ///
-/// The period is the shortest that holds for the last three quarters of the calls or more, twice at least.
+/// The period is the shortest one that holds for at least the last three quarters of the calls and
+/// occurs at least twice.
 fn of_period(calls: &[Call]) -> Vec<usize> {
     type Key<'a> = (&'a str, Kind, Option<Dtype>, Option<u64>);
     let key = |call: &'_ Call| -> (Box<str>, Kind, Option<Dtype>, Option<u64>) {
@@ -67,7 +69,8 @@ fn of_period(calls: &[Call]) -> Vec<usize> {
         .collect()
 }
 
-/// For each index, the length of the longest common prefix of `values` and its suffix from there (Gusfield 1997, §1.4).
+/// Z-function: for each index, the length of the longest common prefix of `values` and its suffix
+/// from that index (Gusfield 1997, §1.4).
 fn z_function<T: PartialEq>(values: &[T]) -> Vec<usize> {
     let count = values.len();
     let mut lengths = vec![0; count];

@@ -1,4 +1,4 @@
-//! What a profiler's events become.
+//! Tests of the profiler trace reader: from events to operations and computation.
 
 use super::super::model::{Format, Kind, MarkKind};
 use super::super::testing::told;

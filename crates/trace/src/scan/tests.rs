@@ -1,4 +1,4 @@
-//! Texts in all the forms that they come in, whole and damaged.
+//! Tests of the scanner: all forms of a trace, complete and damaged.
 
 use std::io::Write;
 
@@ -59,7 +59,7 @@ fn bytes_that_no_standard_allows() {
 
 #[test]
 fn damage_is_passed_over_and_located() {
-    // An event cut off by the next.
+    // An event cut off by the next one.
     let warnings =
         one_operation(format!("[\n{NAME},\n{{\"ph\": \"B\", \"name\": \"NEGO\n{BEGIN},{END}]").as_bytes());
     let offset = 2 + NAME.len() + 2;
@@ -70,7 +70,7 @@ fn damage_is_passed_over_and_located() {
              \\\"NEGO\\n{{\\\"ph\\\": \\\"B\\\", \\\"n\" …)"
         )
     );
-    // A brace lost, a block of zeros, half an event before whole ones, several damages.
+    // A missing brace, a block of zeros, half an event before whole ones, several damaged places.
     let cases = [
         format!("[{NAME},{{\"ph\": \"X\", \"args\": {{\"a\": 1}},\n{BEGIN},{END}]"),
         format!("[{NAME},{}{BEGIN},{END}]", "\0".repeat(4096)),
@@ -111,7 +111,7 @@ fn an_endless_event_is_passed_over() {
 #[test]
 fn events_longer_than_the_window() {
     let long = format!("{{\"ph\": \"X\", \"name\": \"{}\"}}", "x".repeat(3 << 20));
-    // One event without a pid; that is all there is to say.
+    // The only complaint is the event without a pid.
     let warnings = one_operation(format!("[{NAME},{BEGIN},{long},{END}]").as_bytes());
     assert!(
         warnings.starts_with("1 event without a pid"),
@@ -133,7 +133,7 @@ fn compressed_whole_in_parts_cut_and_broken() {
     assert_eq!(one_operation(&whole), "");
     let parts = [gzip(first.as_bytes()), gzip(second.as_bytes())].concat();
     assert_eq!(one_operation(&parts), "", "one after the other");
-    // Enough text that something comes out before the cut.
+    // Enough text that some of it is decompressed before the cut.
     let lines: String = (0..20_000)
         .map(|us| format!("{{\"ph\": \"i\", \"name\": \"CYCLE_START\", \"ts\": {us}}},\n"))
         .collect();

@@ -1,8 +1,9 @@
-//! What to change: at most five sentences, each with the number it rests on and what to set.
+//! Advice: at most five sentences, each with the number it is based on and the setting to change.
 //!
-//! Nothing here is a rule of thumb. What a late rank costs is recomputed ([`super::stragglers`]), what settings would gain
-//! is predicted by running the recorded steps again ([`super::whatif`]), and what gains less than [`GAIN_LEAST`] of the step is
-//! not said. If nothing is left to say, that is said.
+//! The advice is computed, not taken from rules of thumb. The cost of a late rank is recomputed
+//! ([`super::stragglers`]), and the gain of a setting is predicted by a simulation of the recorded
+//! steps ([`super::whatif`]). Advice that gains less than [`GAIN_LEAST`] of the step is dropped. If
+//! none is left, a sentence says that nothing can be gained.
 
 mod profiler;
 mod settings;
@@ -12,18 +13,18 @@ use super::whatif::WhatIf;
 use crate::Format;
 use ronde_job::gate::{Evidence, Withheld};
 
-/// Sentences.
+/// Maximum number of sentences.
 const MOST: usize = 5;
-/// Share of the step that advice must gain.
+/// Minimum gain of advice, as a share of the step.
 const GAIN_LEAST: f64 = 0.02;
-/// Share of the recorded time that a start-up must cost to be mentioned.
+/// Minimum cost of a start-up to be mentioned, as a share of the recorded time.
 const STARTUP_LEAST: f64 = 0.02;
-/// Exposed communication that is none to speak of, share of the step.
+/// Exposed communication below this share of the step is negligible.
 const HIDDEN: f64 = 0.05;
 
-/// What to change in the job of `report`, whose steady steps `whatif` runs again. Settings are recommended only if the
-/// `evidence` passes the gate; else a sentence says why not, and late ranks are all that is advised on, if the files can be
-/// trusted.
+/// Advice for the job of `report`; `whatif` simulates its steady steps. Settings are recommended
+/// only if the `evidence` passes the gate. Otherwise a sentence gives the reason, and the only
+/// other advice concerns late ranks, if the files can be trusted.
 pub(super) fn advice(
     report: &Report,
     whatif: Option<&WhatIf>,
@@ -51,13 +52,13 @@ pub(super) fn advice(
     (advice.into_iter().chain(because).collect(), withheld)
 }
 
-/// Whether advice gains enough to be given.
+/// Whether the gain of the advice is large enough.
 fn gains(advice: &Advice, steady: &Summary) -> bool {
     let least = GAIN_LEAST * steady.step_ms.p50;
     advice.gain_ms.is_some_and(|gain| gain >= least)
 }
 
-/// The advice that the data support.
+/// Advice that the data support.
 fn supported(report: &Report, steady: &Summary, whatif: Option<&WhatIf>) -> Vec<Advice> {
     let mut advice: Vec<Advice> = straggler(report, steady).into_iter().collect();
     let whatif = whatif.filter(|whatif| whatif.reproduces());
@@ -70,7 +71,7 @@ fn supported(report: &Report, steady: &Summary, whatif: Option<&WhatIf>) -> Vec<
     });
     advice.retain(gains);
     advice.sort_by(|a, b| b.gain_ms.unwrap_or(0.0).total_cmp(&a.gain_ms.unwrap_or(0.0)));
-    // Sending less costs accuracy or a new network: to be thought of when the settings are right.
+    // Sending fewer bytes costs accuracy or a new network: considered after the settings.
     if let (Some(whatif), Some(best), true) = (whatif, best, costs_known) {
         advice.extend(settings::fewer_bytes(report, steady, whatif, best).filter(gains));
     }
@@ -130,7 +131,7 @@ fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
     })
 }
 
-/// What is said when nothing gains.
+/// Sentence for a job in which no change gains enough.
 fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) -> Advice {
     let exposed = steady.exposed_ms();
     let share = exposed / steady.step_ms.mean.max(f64::MIN_POSITIVE);
@@ -190,7 +191,7 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
     }
 }
 
-/// Milliseconds to three digits, with the unit that reads best.
+/// Formats milliseconds with three digits and a suitable unit.
 pub(super) fn ms(ms: f64) -> String {
     let (value, unit) = match ms.abs() {
         ms if ms >= 10_000.0 => (1e-3, "s"),
@@ -206,7 +207,7 @@ pub(super) fn ms(ms: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A share as a percentage.
+/// Formats a share as a percentage.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     if percent.abs() < 10.0 && percent != percent.round() {
@@ -216,7 +217,7 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-/// Bytes in the largest binary unit that leaves a whole number or three digits.
+/// Formats bytes in the largest binary unit that gives a whole number or three digits.
 pub(super) fn bytes(bytes: u64) -> String {
     let (unit, name) = match bytes {
         bytes if bytes >= 1 << 30 => (1u64 << 30, "GiB"),

@@ -1,13 +1,15 @@
-//! Advice on a profiler's trace: idle time of the GPU, and bucket size of `DistributedDataParallel`.
+//! Advice on a profiler's trace: idle time of the GPU, and bucket size of
+//! `DistributedDataParallel`.
 
 use super::{HIDDEN, bytes, ms, percent};
 use crate::analysis::report::{Advice, PartKind, Report, Summary};
 use crate::{Format, Kind};
 
-/// Share of the step from which idle time of the GPU is reported.
+/// Idle time of the GPU is reported from this share of the step.
 const IDLE: f64 = 0.1;
 
-/// Sentences for a trace of PyTorch's profiler; none for other formats. No gain is given: a trace does not tell it.
+/// Advice for a trace of PyTorch's profiler; empty for other formats. No gain is given, because it
+/// cannot be estimated from a trace.
 pub(super) fn advice(report: &Report, steady: &Summary) -> Vec<Advice> {
     if report.sources.first().map(|source| source.format) != Some(Format::Kineto) {
         return Vec::new();

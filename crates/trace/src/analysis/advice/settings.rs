@@ -1,4 +1,5 @@
-//! Fusion threshold, cycle time, early start, bytes on the wire: what each would gain, and both settings together.
+//! Advice on fusion threshold, cycle time, early start and bytes on the wire: the predicted gain of
+//! each, and of both settings together.
 
 use super::{GAIN_LEAST, bytes, ms, percent};
 use crate::analysis::report::{Advice, CutReason, PartKind, Report, Summary};
@@ -8,10 +9,11 @@ use crate::analysis::whatif::{Settings, WhatIf};
 const THRESHOLDS: std::ops::RangeInclusive<u32> = 20..=29;
 /// Cycle times tried, milliseconds.
 const CYCLES_MS: [f64; 7] = [0.5, 1.0, 2.0, 3.5, 5.0, 10.0, 20.0];
-/// Of the best gain, what the smallest sufficient change must reach.
+/// Share of the best gain that a smaller change must reach to be preferred.
 const NEARLY: f64 = 0.95;
 
-/// Settings that gain, each alone, and together if that gains more; and the best that there are.
+/// Returns the settings that gain, each alone and both together if that gains more, and the best
+/// settings.
 pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settings) {
     let current = whatif.current;
     let least = GAIN_LEAST * whatif.measured_ns;
@@ -19,7 +21,7 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settin
         threshold_bytes: 1 << power,
         ..current
     });
-    // Without a cycle time nothing is known of what another would do.
+    // Without a known cycle time, the effect of another one cannot be predicted.
     let cycles = CYCLES_MS.map(|ms| Settings {
         cycle_ns: ms * 1e6,
         ..current
@@ -87,7 +89,7 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settin
                 ),
                 variable: Some("HOROVOD_AUTOTUNE".into()),
                 value: Some("1".into()),
-                // Said after what it is made of.
+                // Sorts this sentence after those of the single settings.
                 gain_ms: Some(a.min(b).min(gain) / 1e6),
             });
         }
@@ -95,7 +97,8 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settin
     (advice, best.0)
 }
 
-/// Half the bytes, if the collective itself is what the step waits for, even with the `best` settings.
+/// Advice to halve the bytes, if the step waits for the collective itself even with the `best`
+/// settings.
 pub(super) fn fewer_bytes(
     report: &Report,
     steady: &Summary,
@@ -141,7 +144,8 @@ pub(super) fn fewer_bytes(
     })
 }
 
-/// Of `candidates`, the one nearest to what is in force (by `distance`) that gains nearly as much as the best.
+/// Returns the candidate nearest to the current settings (by `distance`) whose gain is close to the
+/// best one.
 fn choose(
     whatif: &WhatIf,
     candidates: impl IntoIterator<Item = Settings>,

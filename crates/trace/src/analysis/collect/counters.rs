@@ -1,11 +1,11 @@
-//! What a file holds, counted: every operation, also those that are not kept.
+//! Counters of a file's content, over all operations, including those that are not kept.
 
 use std::collections::HashMap;
 
 use crate::analysis::op::{sane, sane_span};
 use crate::{Kind, NameId, Operation, Span};
 
-/// Bars of one name.
+/// Number and total length of the bars of one name.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::analysis) struct Bars {
     pub(in crate::analysis) count: u64,
@@ -19,10 +19,10 @@ impl Bars {
     }
 }
 
-/// Counts of everything in a file.
+/// Counters of a file.
 #[derive(Clone, Debug, Default)]
 pub(in crate::analysis) struct Counters {
-    /// Operations that were executed.
+    /// Executed operations.
     pub(in crate::analysis) operations: u64,
     refused: u64,
     unfinished: u64,
@@ -31,7 +31,7 @@ pub(in crate::analysis) struct Counters {
     pub(in crate::analysis) negotiations: HashMap<Kind, Bars>,
     pub(in crate::analysis) executions: HashMap<Kind, Bars>,
     pub(in crate::analysis) activities: HashMap<NameId, Bars>,
-    /// Operations with a tick, and with more than one.
+    /// Operations with at least one tick, and with more than one.
     pub(in crate::analysis) ticked: u64,
     pub(in crate::analysis) negotiated: u64,
     /// Highest rank with a tick, plus 1.
@@ -40,7 +40,7 @@ pub(in crate::analysis) struct Counters {
     last_ns: i64,
 }
 
-/// More ranks than any job has: a tick beyond is a number gone wrong.
+/// Limit on rank numbers, more than any job has: a tick beyond is damaged.
 const RANKS_MOST: u32 = 1 << 20;
 
 impl Counters {
@@ -75,7 +75,7 @@ impl Counters {
         self.seen(span);
     }
 
-    /// Something happened at that time.
+    /// Extends the recorded time by a span.
     pub(super) fn seen(&mut self, span: Span) {
         let (began, ended) = (sane(span.began), sane(span.ended));
         self.last_ns = if self.first_ns.is_some() {
@@ -90,23 +90,23 @@ impl Counters {
         self.odd += u64::from(odd);
     }
 
-    /// Ranks whose ticks have been seen; 0 without ticks.
+    /// Number of ranks according to the ticks; 0 without ticks.
     pub(in crate::analysis) fn ranks(&self) -> u32 {
         self.ranks
     }
 
-    /// The first and the last event, on the file's clock, nanoseconds; none without events.
+    /// Times of the first and last event on the file's clock, nanoseconds; `None` without events.
     pub(in crate::analysis) fn ends_ns(&self) -> Option<(i64, i64)> {
         self.first_ns.map(|first| (first, self.last_ns))
     }
 
-    /// From the first to the last event, nanoseconds.
+    /// Time from the first to the last event, nanoseconds.
     pub(in crate::analysis) fn span_ns(&self) -> u64 {
         self.first_ns
             .map_or(0, |first| (self.last_ns.max(first) - first).unsigned_abs())
     }
 
-    /// Takes in those of a later segment, whose names are numbered by `names`.
+    /// Adds the counters of a later segment, whose names are mapped by `names`.
     pub(in crate::analysis) fn append(&mut self, later: Self, names: &[NameId], shift_ns: i64) {
         self.operations += later.operations;
         self.refused += later.refused;
@@ -144,7 +144,7 @@ impl Counters {
         }
     }
 
-    /// What is odd about the operations.
+    /// Warnings about the operations.
     pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.refused > 0 {

@@ -1,4 +1,4 @@
-//! Points in time that mean something: cycles, steps, epochs, settings.
+//! Marks of a file: cycles, steps, epochs, settings.
 
 use std::collections::VecDeque;
 
@@ -12,30 +12,31 @@ pub(in crate::analysis) struct InForce {
     pub(in crate::analysis) cycle_time_ns: u64,
 }
 
-/// The beginning or the end of a step.
+/// Start or end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct StepMark {
     pub(super) at: i64,
     pub(super) begins: bool,
 }
 
-/// A file's marks.
+/// Marks of a file.
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Marks {
     pub(in crate::analysis) cycles: u64,
-    /// Where steps begin and end, in order.
+    /// Starts and ends of steps, in order.
     pub(super) steps: Vec<StepMark>,
     pub(in crate::analysis) epochs: u64,
-    /// Each as it comes into force; the same again is not kept.
+    /// Settings in order of time; repetitions are not kept.
     pub(in crate::analysis) settings: Vec<InForce>,
     recent: VecDeque<i64>,
-    /// Nanoseconds between one cycle marker and the next.
+    /// Distances of successive cycle markers, nanoseconds.
     distances: Sample<f64>,
 }
 
-/// Cycle markers looked back at: an operation comes at its end, and some cycles may have passed since its beginning.
+/// Number of recent cycle markers kept: an operation is read at its end, when later cycles may have
+/// begun.
 const RECENT_MOST: usize = 4_096;
-/// Tuning changes settings some dozen times; more than this is not looked at.
+/// Maximum number of changes of settings; tuning makes some dozens.
 const SETTINGS_MOST: usize = 10_000;
 
 impl Default for Marks {
@@ -67,7 +68,7 @@ impl Marks {
     }
 
     pub(super) fn step(&mut self, at: i64, begins: bool) {
-        // Never back, so that steps have a length.
+        // Times never go back, so that no step has a negative length.
         let at = self.steps.last().map_or(at, |last| last.at.max(at));
         self.steps.push(StepMark { at, begins });
     }
@@ -84,19 +85,19 @@ impl Marks {
         }
     }
 
-    /// The last cycle marker at or before `at`.
+    /// Time of the last cycle marker at or before `at`.
     pub(super) fn cycle_before(&self, at: i64) -> Option<i64> {
         let after = self.recent.partition_point(|&cycle| cycle <= at);
         after.checked_sub(1).map(|index| self.recent[index])
     }
 
-    /// Median distance of cycle markers, nanoseconds; none with fewer than ten.
+    /// Median distance of cycle markers, nanoseconds; `None` with fewer than ten.
     pub(in crate::analysis) fn cycle_distance_ns(&self) -> Option<f64> {
         let kept = self.distances.kept();
         (kept.len() >= 10).then(|| median(&mut kept.to_vec()))
     }
 
-    /// Takes in those of a later segment.
+    /// Adds the marks of a later segment.
     pub(in crate::analysis) fn append(&mut self, later: Self, shift_ns: i64) {
         self.cycles += later.cycles;
         self.epochs += later.epochs;

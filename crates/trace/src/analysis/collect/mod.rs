@@ -1,9 +1,10 @@
-//! Takes in one file while it is read, step by step, in memory that does not grow with the file.
+//! Collector: visitor that reduces one file to a record of its steps, in bounded memory.
 //!
-//! Operations are held back until there are [`Limits::pending_bytes`] of them or the file is over. Then it shows how
-//! steps can be told apart ([`steps`]), and they are dealt out to steps; each step is measured
-//! ([`super::parts`]) and put away ([`store`]): its measures for good, its operations as long as there is room, then
-//! those of every second step, and so on.
+//! Operations are held back until they take [`Limits::pending_bytes`] or the file ends. Then the
+//! method that separates steps is chosen ([`steps`]) and the operations are assigned to steps. Each
+//! step is measured ([`super::parts`]) and stored ([`store`]): the measurements permanently, the
+//! operations as long as there is room. After that, the operations of every second step are kept,
+//! then of every fourth, and so on.
 
 mod counters;
 mod marks;
@@ -21,12 +22,12 @@ use crate::{Format, Mark, MarkKind, NameId, Operation, Source, Span, Visitor, Wo
 use steps::Stepper;
 use store::Store;
 
-/// How much a collector keeps.
+/// Memory limits of a collector.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Operations held back until steps are told apart.
+    /// Operations held back until the method is chosen.
     pub(super) pending_bytes: usize,
-    /// Operations of one step; a longer one is cut.
+    /// Operations of one step; a longer step is split.
     pub(super) step_bytes: usize,
     /// Operations of finished steps.
     pub(super) kept_bytes: usize,
@@ -42,25 +43,26 @@ impl Default for Limits {
     }
 }
 
-/// Takes in one file: a [`Visitor`] for [`crate`]'s readers. Memory is bounded by names and steps plus about
-/// 200 MB, however long the file.
+/// Collects one file, as a [`Visitor`] for [`crate`]'s readers. Memory is bounded by names and
+/// steps plus about 200 MB, for files of any length.
 #[derive(Debug, Default)]
 pub struct Collector {
     limits: Limits,
     names: Vec<Box<str>>,
-    /// For each name, how often a tensor called so has travelled.
+    /// Number of operations so far, by tensor name.
     times: Vec<u32>,
-    /// For each name, when a tensor called so last arrived.
+    /// Time of the last operation, by tensor name.
     arrived: Vec<i64>,
-    /// Operations that began before the one before on the same tensor was over, and the first such tensor.
+    /// Operations that began before the previous one on the same tensor ended, and the first such
+    /// tensor.
     back: (u64, Option<NameId>),
     counters: Counters,
     marks: Marks,
-    /// When the rank computed: disjoint, in order of beginning as far as the file was.
+    /// Computation of the rank: disjoint spans, in order of start if the file is.
     compute: Vec<Span>,
-    /// When the GPU did other work than kernels: likewise.
+    /// Other work of the GPU than kernels, in the same form.
     other_gpu: Vec<Span>,
-    /// Whether the file has kernels.
+    /// Whether the file has GPU kernels.
     gpu: bool,
     pending: Vec<Op>,
     pending_bytes: usize,
@@ -68,7 +70,7 @@ pub struct Collector {
     store: Store,
 }
 
-/// How operations are dealt out to steps and steps measured, decided when the first are.
+/// Method of separating and measuring steps, chosen for the first steps.
 #[derive(Debug)]
 struct Dealing {
     stepper: Stepper,
@@ -78,12 +80,12 @@ struct Dealing {
     rank: u32,
 }
 
-/// What one file comes down to; [`analyze`](super::analyze) joins those of a job.
+/// Record of one file; [`analyze`](super::analyze) joins those of a job.
 #[derive(Debug)]
 pub struct RankRecord {
     pub(super) source: Source,
     pub(super) names: Vec<Box<str>>,
-    /// For each name, whether a tensor called so has travelled.
+    /// Whether there was an operation on a tensor, by name.
     pub(super) travelled: Vec<bool>,
     pub(super) counters: Counters,
     pub(super) marks: Marks,
@@ -92,20 +94,21 @@ pub struct RankRecord {
     pub(super) compute_known: bool,
     pub(super) steps: Vec<Facts>,
     pub(super) kept: Vec<KeptStep>,
-    /// Nanoseconds from all ready to the batch's beginning while nothing else moves: known tensors.
+    /// Time from ready on all ranks to the start of the batch while no other batch is moved,
+    /// nanoseconds, for cached tensors.
     pub(super) negotiated_cached: Vec<f64>,
-    /// The same with a tensor that had not been seen before.
+    /// Negotiation times of batches with at least one new tensor, nanoseconds.
     pub(super) negotiated_uncached: Vec<f64>,
     pub(super) warnings: Vec<String>,
 }
 
 impl Collector {
-    /// Has seen nothing yet.
+    /// Returns an empty collector.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Keeps less, for tests.
+    /// Returns a collector with lower limits.
     #[cfg(test)]
     pub(super) fn with_limits(limits: Limits) -> Self {
         Self {
@@ -114,7 +117,7 @@ impl Collector {
         }
     }
 
-    /// The file has been read: what it comes to.
+    /// Ends the file and returns its record.
     pub fn finish(mut self, source: Source) -> RankRecord {
         self.compute = disjoint(std::mem::take(&mut self.compute));
         self.other_gpu = disjoint(std::mem::take(&mut self.other_gpu));
@@ -168,14 +171,14 @@ impl Collector {
         }
     }
 
-    /// Deals pending operations out to steps: all of them if the file, whose `source` it is, is over; else those that
-    /// are old enough to have come in order.
+    /// Assigns pending operations to steps. `source` is given at the end of the file, and then all
+    /// are assigned; before, only those that are old enough to be in order.
     fn deal(&mut self, source: Option<&Source>) {
         self.pending.sort_by_key(|op| op.span.began);
         if self.dealing.is_none() && !self.pending.is_empty() {
             let fuses = match source {
                 Some(source) => matches!(source.format, Format::Horovod | Format::Ronde),
-                // Only Horovod's kind of file has the ticks of several ranks.
+                // Only the formats of Horovod and Ronde have ticks of several ranks.
                 None => self.pending.iter().any(|op| op.ticks.len() > 1),
             };
             let batcher = Batcher { fuses };
@@ -214,7 +217,7 @@ impl Collector {
         }
         let closed = dealing.stepper.take_closed();
         if self.store.facts.is_empty() {
-            // The first steps start up; they may be odd.
+            // The first steps may be start-up, and untypical.
             let later = closed
                 .iter()
                 .skip(closed.len() / 4)
@@ -247,12 +250,12 @@ impl Collector {
 }
 
 impl RankRecord {
-    /// The file.
+    /// Properties of the file.
     pub fn source(&self) -> &Source {
         &self.source
     }
 
-    /// Its rank; Horovod writes a file on rank 0 only.
+    /// Rank of the file; 0 if unknown, since Horovod writes a file on rank 0 only.
     pub fn rank(&self) -> u32 {
         rank_of(&self.source)
     }
@@ -266,7 +269,7 @@ fn rank_of(source: &Source) -> u32 {
     source.rank.unwrap_or(0)
 }
 
-/// What `spans` cover.
+/// Union of `spans` as disjoint spans.
 fn disjoint(mut spans: Vec<Span>) -> Vec<Span> {
     spans.sort_unstable();
     spans.dedup_by(|next, kept| {
@@ -281,7 +284,7 @@ fn disjoint(mut spans: Vec<Span>) -> Vec<Span> {
 
 impl Visitor for Collector {
     fn name(&mut self, id: NameId, name: &str) {
-        // Numbers count up; a reader that leaves one out, or gives one again, leaves a tensor without a name.
+        // Numbers count up; a reader that skips or repeats one leaves a tensor without a name.
         if id.0 as usize == self.names.len() {
             self.names.push(name.into());
         }
@@ -291,7 +294,7 @@ impl Visitor for Collector {
         self.counters.operation(operation);
         let index = operation.tensor.0 as usize;
         if index >= self.times.len() {
-            // Not further than there are names: a number out of nowhere must not take all memory.
+            // Not beyond the number of names: a damaged number must not allocate all memory.
             self.times.resize(self.names.len().max(self.times.len()), 0);
             self.arrived.resize(self.times.len(), i64::MIN);
         }

@@ -1,11 +1,15 @@
-//! Deals operations out to steps.
+//! Step detection: assigns operations to steps by marks, repeated names or a repeating sequence.
 //!
-//! Where the file marks the ends of steps (three times or more), a step lasts from mark to mark; where it marks beginnings too
-//! (PyTorch's profiler), it is the marked span. Else a step ends when a tensor
-//! comes again that it has already, at the beginning of that tensor's batch; then a step lasts until its last result is
-//! in place. Only tensors that come about as often as most do count for that: one that comes several times as often (a
-//! loss reduced for each micro-batch) runs along. Where names never repeat, the smallest repeating sequence of kinds,
-//! types and sizes is a step, found by the runtime's own [`PeriodFinder`].
+//! Three methods are tried in order:
+//!
+//! - Marks: if the file marks ends of steps (at least three times), a step lasts from mark to mark.
+//!   If it also marks starts (PyTorch's profiler), a step is the marked span.
+//! - Names: a step ends where a tensor that it already has is repeated, at the start of that
+//!   tensor's batch. It lasts until its last result is in place. Only tensors that occur about as
+//!   often as most others are considered: a tensor that occurs several times as often (a loss
+//!   reduced for each micro-batch) does not end a step.
+//! - Period: if names never repeat, a step is the smallest repeating sequence of kinds, types and
+//!   sizes, found by the runtime's own [`PeriodFinder`].
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,7 +22,7 @@ use ronde_job::Dtype;
 use ronde_job::OpKind;
 use ronde_job::step::{Item, PeriodFinder};
 
-/// Deals out operations that come in order of beginning.
+/// Assigns operations, given in order of start, to steps.
 #[derive(Debug)]
 pub(super) struct Stepper {
     method: Method,
@@ -26,12 +30,12 @@ pub(super) struct Stepper {
     step_bytes_most: usize,
     current: Vec<Op>,
     current_bytes: usize,
-    /// Where the batch that is being filled begins in `current`.
+    /// Index in `current` of the first member of the current batch.
     batch: usize,
-    /// Where the current step begins: the end of the one before, once there is one.
+    /// Start of the current step: the end of the previous one, if any.
     began: Option<i64>,
     first: bool,
-    /// Between marked steps: what is executed there belongs to none.
+    /// Whether the time is between marked steps: operations there belong to no step.
     outside: bool,
     closed: Vec<Closed>,
     cut_short: u64,
@@ -39,7 +43,7 @@ pub(super) struct Stepper {
 
 #[derive(Debug)]
 enum Method {
-    /// The next mark's place in the list.
+    /// Index of the next mark.
     Marks {
         next: usize,
     },
@@ -55,12 +59,13 @@ enum Method {
     Nothing,
 }
 
-/// Marks that make us believe in them: two may be an accident of starting and stopping. A profiler's are meant.
+/// Minimum number of marks, except in a profiler's trace: two may come from starting and stopping
+/// the recording.
 const MARKS_LEAST: usize = 3;
 
 impl Stepper {
-    /// Looks at `ops`, the first of a file, in order of beginning, and at the step marks so far; `profiler` is whether
-    /// one wrote it.
+    /// Chooses the method from `ops`, the first of a file in order of start, and the step marks so
+    /// far. `profiler` is whether a profiler wrote the file.
     pub(super) fn choose(
         ops: &[Op],
         marks: &[StepMark],
@@ -69,7 +74,7 @@ impl Stepper {
         step_bytes_most: usize,
         names: &[Box<str>],
     ) -> Self {
-        // Where beginnings are marked too, steps are these spans.
+        // If starts are marked too, steps are the marked spans.
         let spans = marks.first().is_some_and(|mark| mark.begins);
         let least = if profiler || spans { 1 } else { MARKS_LEAST };
         let method = if marks.len() >= least {
@@ -92,7 +97,7 @@ impl Stepper {
         }
     }
 
-    /// How steps are told apart.
+    /// Method that separates the steps.
     pub(super) fn found_by(&self) -> StepsFoundBy {
         match self.method {
             Method::Marks { .. } => StepsFoundBy::Marks,
@@ -102,12 +107,13 @@ impl Stepper {
         }
     }
 
-    /// Steps that are over since the last call.
+    /// Returns the steps closed since the last call.
     pub(super) fn take_closed(&mut self) -> Vec<Closed> {
         std::mem::take(&mut self.closed)
     }
 
-    /// The next operation. `marks` are the step marks so far, `first_compute` when the rank began to compute.
+    /// Adds the next operation. `marks` are the step marks so far, `first_compute` is the start of
+    /// the first computation.
     pub(super) fn feed(
         &mut self,
         op: Op,
@@ -122,7 +128,8 @@ impl Stepper {
                 .chain(first_compute);
             self.began = Some(known.fold(op.span.began, i64::min));
         }
-        // What is over at a mark lies before it, though it began in the same microsecond.
+        // An operation that ends at a mark belongs to the step before it, even if it began in the
+        // same microsecond.
         self.close_at_marks(op.span.began.min(op.span.ended.saturating_sub(1)), marks);
         let joins = (self.current.get(self.batch)).is_some_and(|first| self.batcher.joins(first, &op));
         if !joins {
@@ -144,7 +151,7 @@ impl Stepper {
             }
             Method::Period { finder, fed, ends } => {
                 let found = finder.observe(item(&op, names)).step_complete;
-                // What came before the period was known has been cut by hand.
+                // Steps before the detection of the period were found by comparison (`ends`).
                 complete =
                     ends.binary_search(fed).is_ok() || (found && ends.last().is_none_or(|last| last < fed));
                 *fed += 1;
@@ -161,7 +168,7 @@ impl Stepper {
         }
     }
 
-    /// The file is over.
+    /// Ends the file.
     pub(super) fn end(&mut self, marks: &[StepMark]) {
         if let Method::Marks { .. } = self.method {
             self.close_at_marks(i64::MAX, marks);
@@ -171,7 +178,7 @@ impl Stepper {
         }
     }
 
-    /// What went wrong.
+    /// Warning about steps that were too long.
     pub(super) fn warnings(&self) -> Option<String> {
         (self.cut_short > 0).then(|| {
             format!(
@@ -197,7 +204,7 @@ impl Stepper {
                 self.first = false;
                 self.outside = false;
             } else if !self.outside && self.began.is_some_and(|began| began < at) {
-                // Before the first operation there is nothing to measure from.
+                // Without a start, before the first operation, the step has no length.
                 self.close(Some(at), Cut::Whole);
                 self.outside = marks[0].begins;
             }
@@ -232,14 +239,14 @@ impl Stepper {
     }
 }
 
-/// What an operation adds to its step's signature.
+/// Contribution of an operation to the signature of its step.
 fn key(op: &Op, named: bool) -> u64 {
     use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
     let name = named.then_some(op.tensor);
     BuildHasherDefault::<DefaultHasher>::default().hash_one((name, op.kind, op.dtype, op.elements, op.bytes))
 }
 
-/// Chooses between names and periods.
+/// Chooses between names and period.
 fn by_repetition(ops: &[Op], names: &[Box<str>]) -> Method {
     let mut times: HashMap<NameId, u32> = HashMap::new();
     for op in ops {
@@ -256,7 +263,8 @@ fn by_repetition(ops: &[Op], names: &[Box<str>]) -> Method {
         return Method::Nothing;
     }
     repeated.sort_unstable();
-    // How often most tensors come, which is how many steps there are; one more if the file begins or ends in a step.
+    // Median number of repetitions, which is the number of steps; one more if the file begins or
+    // ends within a step.
     let usual = repeated[repeated.len() / 2];
     let most = usual + 1 + usual / 4;
     let running_along = times
@@ -269,8 +277,8 @@ fn by_repetition(ops: &[Op], names: &[Box<str>]) -> Method {
     }
 }
 
-/// Steps by the smallest repeating sequence, if there is one. What came before it was found is cut backwards from
-/// where it was, as long as the sequence is the same.
+/// Separates steps by the smallest repeating sequence, if there is one. Steps before its detection
+/// are found backwards from there, as long as the sequence is the same.
 fn by_period(ops: &[Op], names: &[Box<str>]) -> Option<Method> {
     let mut finder = PeriodFinder::new();
     let (found_at, length) = ops.iter().enumerate().find_map(|(index, op)| {
@@ -282,7 +290,8 @@ fn by_period(ops: &[Op], names: &[Box<str>]) -> Option<Method> {
     let mut end = found_at;
     while end >= length {
         let same = |index: usize| key(&ops[index], false) == key(&ops[index + length], false);
-        // The step before is whole and like the one after it, or the file begins in it.
+        // The previous step must be equal to the one after it, if it is complete, or the file
+        // begins in it.
         if !(end + 1 - length..=end).all(|index| index < length || same(index - length)) {
             break;
         }
@@ -311,7 +320,7 @@ fn item(op: &Op, names: &[Box<str>]) -> Item {
     let bytes = op.bytes.unwrap_or(0);
     let dtype = op.dtype.unwrap_or(Dtype::U8);
     let elements = op.elements.unwrap_or(bytes);
-    // No payload is longer than memory; what claims to be is damaged, and need only be told apart.
+    // A payload longer than memory is damaged; it is only hashed.
     let elements = usize::try_from(elements).unwrap_or(usize::MAX) & (usize::MAX >> 4);
     Item::new(name, kind, dtype, elements)
 }

@@ -1,33 +1,33 @@
-//! Steps that are over: what they measured, and the operations of as many of them as there is room for.
+//! Store of completed steps: measurements of all, and operations of as many as there is room for.
 
 use crate::Span;
 use crate::analysis::op::{Batcher, Op};
 use crate::analysis::parts::Parts;
 use crate::analysis::quantiles::Sample;
 
-/// A step as it was dealt out.
+/// A completed step with its operations.
 #[derive(Debug)]
 pub(super) struct Closed {
     pub(super) span: Span,
-    /// Its operations in order of beginning.
+    /// Operations in order of start.
     pub(super) ops: Vec<Op>,
-    /// What it is made of, whatever the order.
+    /// Hash of the operations, independent of their order.
     pub(super) signature: u64,
-    /// Cut off by the file's beginning or end, or by a limit.
+    /// Whether the step is cut off by the file's start or end, or by a limit.
     pub(super) cut: Cut,
 }
 
-/// Whether a step is whole.
+/// Completeness of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::analysis) enum Cut {
     Whole,
-    /// The file begins in it.
+    /// The file begins within the step.
     Begun,
-    /// The file ends in it, or it was too long to be kept.
+    /// The file ends within the step, or the step was too long to be kept.
     Ended,
 }
 
-/// What a step measured.
+/// Measurements of a step.
 #[derive(Clone, Debug)]
 pub(in crate::analysis) struct Facts {
     pub(in crate::analysis) span: Span,
@@ -37,11 +37,11 @@ pub(in crate::analysis) struct Facts {
     pub(in crate::analysis) bytes: u64,
     pub(in crate::analysis) signature: u64,
     pub(in crate::analysis) cut: Cut,
-    /// Copy in, combine, copy out, wait: sums over its batches, nanoseconds; if any was measured.
+    /// Copy in, reduce, copy out, wait: sums over its batches, nanoseconds; `None` if not measured.
     pub(in crate::analysis) sums: Option<[u64; 4]>,
 }
 
-/// A step in full.
+/// A step with its operations.
 #[derive(Debug)]
 pub(in crate::analysis) struct KeptStep {
     pub(in crate::analysis) index: usize,
@@ -58,7 +58,7 @@ pub(super) struct Store {
     kept_bytes: usize,
     kept_bytes_most: usize,
     stride: usize,
-    /// When the last batch was over.
+    /// End of the last batch.
     idle_since: i64,
 }
 
@@ -78,12 +78,12 @@ impl Default for Store {
 }
 
 impl Store {
-    /// Keeps no more than `bytes` of operations.
+    /// Limits the operations to `bytes`.
     pub(super) fn limit(&mut self, bytes: usize) {
         self.kept_bytes_most = bytes;
     }
 
-    /// Puts a step of `ranks` ranks away.
+    /// Stores a step of a job with `ranks` ranks.
     pub(super) fn put(&mut self, step: Closed, parts: Parts, batcher: Batcher, ranks: u32) {
         let mut batches = 0;
         let mut sums: Option<[u64; 4]> = None;
@@ -133,7 +133,8 @@ impl Store {
         }
     }
 
-    /// From all ready to the beginning of a batch, while no other moves.
+    /// Adds the negotiation time of a batch: from ready on all ranks to its start, while no other
+    /// batch is moved.
     fn negotiated(&mut self, members: &[Op], ranks: u32) {
         let began = members.iter().map(|op| op.span.began).min().unwrap_or(0);
         let ended = members.iter().map(|op| op.span.ended).max().unwrap_or(0);

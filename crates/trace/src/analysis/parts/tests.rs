@@ -1,9 +1,12 @@
+//! Tests of the sweep over a step, with times that are computed by hand.
+
 use smallvec::SmallVec;
 
 use super::*;
 use crate::{Activity, Kind, NameId, Tick};
 
-/// A tensor that rank 0 has ready at `ready`, the last rank at `all`; it moves in between the others.
+/// A tensor that is ready on rank 0 at `ready` and on the last rank at `all`; it is moved from
+/// `copied` to `ended`.
 fn op(ready: i64, all: i64, copied: i64, collective: i64, ended: i64) -> Op {
     let activity = |phase, began, ended| Activity {
         name: NameId(0),
@@ -48,7 +51,7 @@ fn every_instant_is_counted_once() {
 
 #[test]
 fn what_goes_on_behind_computation_is_total_and_not_exposed() {
-    // The second tensor is ready at 80: until then the first one's way is hidden.
+    // The second tensor is ready at 80: until then the operation on the first one is hidden.
     let ops = [op(10, 20, 30, 40, 60), op(80, 80, 85, 90, 100)];
     let parts = step(&ops, Computing::UntilLastReady);
     assert_eq!(parts.exposed, [80, 0, 5, 0, 5, 10, 0, 0, 0]);
@@ -90,7 +93,7 @@ fn kernels_say_what_is_computed() {
         Span { began: 75, ended: 90 },
     ];
     let parts = step(&[op(40, 50, 60, 70, 100)], Computing::Known(&kernels));
-    // Launched at 40, on the device from 60; nothing from 30 to 40 either.
+    // Launched at 40, on the device from 60; the rank is idle from 30 to 40.
     assert_eq!(parts.exposed, [30 + 10 + 15, 0, 0, 20, 10, 15, 0, 0, 0]);
     assert_eq!(parts.total[PartKind::Collective as usize], 30);
     assert_eq!(parts.communication_exposed, 25);
@@ -103,7 +106,8 @@ fn what_lies_outside_the_step_is_cut_off() {
         Computing::UntilLastReady,
     );
     assert_eq!(parts.exposed.iter().sum::<u64>(), 100);
-    // The first one moves behind computation, which lasts until 90; then this rank waits.
+    // The first tensor is hidden behind computation, which lasts until 90; then this rank waits for
+    // others.
     assert_eq!(parts.exposed, [90, 10, 0, 0, 0, 0, 0, 0, 0]);
     assert_eq!(parts.total[PartKind::Collective as usize], 20);
 }

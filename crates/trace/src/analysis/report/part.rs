@@ -1,22 +1,26 @@
-//! The parts of a step.
+//! Parts of a step: their kinds, names and order.
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// What a step's time is spent on. An instant belongs to the first of these that applies: the rank computes (it still has
-/// tensors of the step to come, or nothing is under way; where a profiler's kernels are known, one of them runs or nothing
-/// is under way; in a job that waits for each result before it submits the next tensor, only nothing under way); an
-/// operation is in its collective, copied in, copied out, otherwise begun; all ranks have a tensor ready; this rank waits
-/// for others. These are the exposed parts. The total of a part counts what goes on behind computation as well.
+/// Part of a step's time. An instant belongs to the first of these that applies: the rank computes;
+/// an operation is in its collective, copied in, copied out, or has begun otherwise; all ranks have
+/// a tensor ready; this rank waits for others. These are the exposed parts. The total of a part
+/// includes time that computation hides.
+///
+/// A rank is assumed to compute while tensors of the step are not ready yet, or while no operation
+/// is in progress. If a profiler's kernels are known, it computes while a kernel runs. In a job
+/// that waits for each result before it submits the next tensor, it computes only while no
+/// operation is in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartKind {
-    /// Until this rank's last tensor of the step is ready.
+    /// Computation, until this rank's last tensor of the step is ready.
     Compute,
-    /// Ready here, not on every rank.
+    /// A tensor is ready on this rank, but not on every rank.
     WaitForRanks,
-    /// Ready on every rank and not moving: cycle time and negotiation.
+    /// A tensor is ready on every rank and not moved yet: cycle time and negotiation.
     Negotiation,
-    /// Waiting for data or the device, making buffers.
+    /// Waiting for data or the device, and allocation of buffers.
     Prepare,
     /// Copying in.
     CopyIn,
@@ -26,14 +30,15 @@ pub enum PartKind {
     CopyOut,
     /// No kernel and no copy runs on the GPU. Known from a profiler's trace only.
     GpuIdle,
-    /// The GPU copies or sets memory, or runs a kernel of unknown type. Likewise.
+    /// The GPU copies or sets memory, or runs a kernel of unknown type. Known from a profiler's
+    /// trace only.
     GpuOther,
 }
 
 impl PartKind {
-    /// How many there are.
+    /// Number of parts.
     pub const COUNT: usize = 9;
-    /// All, in order.
+    /// All parts, in order.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Compute,
         Self::WaitForRanks,
@@ -46,7 +51,7 @@ impl PartKind {
         Self::GpuOther,
     ];
 
-    /// What people call it: in tables, pictures and sentences the same.
+    /// Name in tables, pictures and sentences.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Compute => "computation",
@@ -61,13 +66,13 @@ impl PartKind {
         }
     }
 
-    /// Whether time of it is spent on the work of the step itself or on none, not on communication.
+    /// Whether the part is communication, in contrast to work of the step itself or idle time.
     pub const fn is_communication(self) -> bool {
         !matches!(self, Self::Compute | Self::GpuIdle | Self::GpuOther)
     }
 }
 
-/// Reads times by part. Earlier versions wrote fewer parts; those that are missing are 0.
+/// Reads times by part. Earlier versions wrote fewer parts; missing ones are 0.
 pub(super) fn times<'de, D: Deserializer<'de>>(source: D) -> Result<[f64; PartKind::COUNT], D::Error> {
     let read = Vec::<f64>::deserialize(source)?;
     if read.len() > PartKind::COUNT {

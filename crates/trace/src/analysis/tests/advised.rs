@@ -1,4 +1,4 @@
-//! Advice: planted causes are found, and nothing else is.
+//! Tests of advice: jobs with one known problem, and jobs without any.
 
 use super::job::Job;
 use super::report;
@@ -8,14 +8,15 @@ fn first(job: &Job) -> Advice {
     report(job).advice.remove(0)
 }
 
-/// What the job takes a step with other settings, by running it.
+/// Length of a step with other settings, by running the simulated job.
 fn step_ms(job: &Job) -> f64 {
     report(job).steady.unwrap().step_ms.p50
 }
 
 #[test]
 fn a_tiny_threshold() {
-    // 400 tensors of 128 KiB or 384 KiB, each alone: 400 · (200 + 65) µs are 106 ms on the link, 40 of them hidden.
+    // 400 tensors of 128 KiB or 384 KiB, each in its own batch: 400 · (200 + 65) µs are 106 ms on
+    // the link, 40 of them hidden.
     let tensors = (0..400).map(|i| if i % 2 == 0 { 128 << 10 } else { 384 << 10 });
     let job = Job {
         tensors: tensors.collect(),

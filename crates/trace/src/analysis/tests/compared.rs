@@ -1,4 +1,4 @@
-//! Two runs beside each other.
+//! Tests of the comparison of two runs.
 
 use super::job::Job;
 use super::report;
@@ -95,7 +95,7 @@ fn a_slower_link_is_seen_where_it_acts() {
         ),
         ("64 MiB", "32 MiB")
     );
-    // And the other way round.
+    // The reverse comparison.
     assert!(compare(&b, &a).sentences[0].contains("shorter"));
 }
 

@@ -1,4 +1,5 @@
-//! Recommendations are withheld where the data do not support one; what a profiler's trace says is reported as it is.
+//! Tests of the gate: recommendations are withheld if the data do not support them. Also tests of
+//! profiler traces.
 
 use super::super::report::{PartKind, Report};
 use super::super::{AnalysisError, Collector, analyze};
@@ -25,7 +26,8 @@ fn event(category: &str, name: &str, us: u64, duration: u64, arguments: &str) ->
     )
 }
 
-/// Steps of 100 ms: 10 ms of kernels, 4 ms of copies, five allreduces of 2 ms each in sizes of `elements`; 76 ms nothing.
+/// Steps of 100 ms: 10 ms of kernels, 4 ms of copies, five allreduces of 2 ms each in sizes of
+/// `elements`; 76 ms idle.
 fn steps(count: u64, marked: bool, kernel: &str) -> Vec<String> {
     let mut events = Vec::new();
     for step in 0..count {

@@ -1,5 +1,6 @@
-//! A made-up job whose truth is known: ranks compute, tensors become ready, cycles take what is ready everywhere, batches
-//! go one after another over a link of α + bytes / bandwidth. Written down as a reader would tell it.
+//! Simulated job with known properties: ranks compute, tensors become ready, cycles take the
+//! tensors that are ready everywhere, and batches are sent one after another over a link of α +
+//! bytes / bandwidth. It is passed to a collector like a file.
 
 use smallvec::SmallVec;
 
@@ -10,37 +11,37 @@ use crate::{
 use ronde_job::Dtype;
 use ronde_job::fusion::{Item, Plan};
 
-/// What the job is like. Times in microseconds, sizes in bytes.
+/// Parameters of the job. Times in microseconds, sizes in bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Job {
     pub(super) ranks: u32,
-    /// The operation of all tensors.
+    /// Operation on all tensors.
     pub(super) kind: Kind,
     pub(super) tensors: Vec<u64>,
     pub(super) steps: usize,
-    /// Forward pass, before the first tensor is ready.
+    /// Time of the forward pass, before the first tensor is ready.
     pub(super) forward_us: f64,
-    /// Backward pass, during which tensors become ready evenly.
+    /// Time of the backward pass, during which tensors become ready evenly.
     pub(super) backward_us: f64,
-    /// A rank that takes longer in the backward pass, and by how much.
+    /// Rank with a longer backward pass, and the additional time.
     pub(super) slow: Option<(u32, f64)>,
-    /// Ready times vary by up to this much.
+    /// Maximum variation of ready times.
     pub(super) jitter_us: f64,
     pub(super) threshold: u64,
-    /// The tensors are on GPUs, where this bounds batches besides.
+    /// Limit of batches of GPU tensors; if set, the tensors are on GPUs.
     pub(super) gpu_threshold: Option<u64>,
     pub(super) cycle_us: f64,
     pub(super) negotiate_us: f64,
     pub(super) alpha_us: f64,
     pub(super) gb_per_s: f64,
-    /// Steps at the beginning that compute longer, and how many times as long.
+    /// Number of start-up steps, and the factor by which they compute longer.
     pub(super) startup: (usize, f64),
     pub(super) format: Format,
-    /// Whether the file marks steps, says its settings, and has every rank's ticks.
+    /// Whether the file marks steps, states its settings, and has every rank's ticks.
     pub(super) marks: bool,
     pub(super) says_settings: bool,
     pub(super) ticks: bool,
-    /// Whether each step's tensors have names of their own.
+    /// Whether the tensors of each step have names of their own.
     pub(super) fresh_names: bool,
 }
 
@@ -74,7 +75,7 @@ impl Default for Job {
     }
 }
 
-/// Wall clock at the job's beginning.
+/// Wall clock at the job's start.
 const EPOCH_NS: i64 = 1_700_000_000_000_000_000;
 
 struct Names<'a> {
@@ -96,14 +97,15 @@ impl Names<'_> {
 }
 
 impl Job {
-    /// What the file of `rank` says, whose zero is `zero_us` after the job's. It is the true time's: clocks are aligned.
+    /// Record of the file of `rank`, whose zero is `zero_us` after the job's. All clocks are
+    /// aligned.
     pub(super) fn record(&self, rank: u32, zero_us: f64) -> RankRecord {
         let mut collector = Collector::new();
         self.tell(rank, zero_us, &mut collector);
         collector.finish(self.source(rank, zero_us))
     }
 
-    /// The file as a whole.
+    /// Properties of the file.
     pub(super) fn source(&self, rank: u32, zero_us: f64) -> Source {
         let horovod = self.format == Format::Horovod;
         Source {
@@ -129,7 +131,7 @@ impl Job {
         }
     }
 
-    /// Tells `collector` what the file of `rank` says.
+    /// Passes the content of the file of `rank` to `collector`.
     pub(super) fn tell(&self, rank: u32, zero_us: f64, collector: &mut Collector) {
         let mut names = Names {
             collector,
@@ -192,7 +194,7 @@ impl Job {
                 let items: Vec<Item> = now
                     .iter()
                     .map(|&tensor| Item {
-                        // Alltoalls share no batch.
+                        // Alltoalls are not fused.
                         class: if self.kind == Kind::Alltoall {
                             tensor as u32
                         } else {

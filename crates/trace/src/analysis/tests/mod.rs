@@ -1,4 +1,4 @@
-//! The analysis against jobs whose truth is known.
+//! Tests of the analysis with simulated jobs of known properties.
 
 mod advised;
 mod compared;
@@ -26,7 +26,7 @@ fn steps_are_found_and_their_parts_add_up() {
     assert_eq!((report.ranks, report.reference_rank), (2, 0));
     assert_eq!(report.steps_found_by, StepsFoundBy::Names);
     assert_eq!(report.steps.len(), 30);
-    // The first has no beginning, the last is cut off by the end of the file.
+    // The first step has no start, the last is cut off by the end of the file.
     assert_eq!(report.steps.iter().filter(|step| step.partial).count(), 2);
     for step in &report.steps {
         let sum: f64 = step.exposed_ms.iter().sum();
@@ -38,7 +38,8 @@ fn steps_are_found_and_their_parts_add_up() {
     }
     let steady = report.steady.as_ref().unwrap();
     assert!(report.startup.is_none());
-    // 50 ms until the last tensor is ready (jitter apart), then what is left: the last batch is 400 KiB or so.
+    // 50 ms until the last tensor is ready (without jitter), then the rest: the last batch is about
+    // 400 KiB.
     assert!(
         near(
             steady.parts[PartKind::Compute as usize].exposed_ms.p50,
@@ -53,7 +54,7 @@ fn steps_are_found_and_their_parts_add_up() {
     );
     let sum: f64 = steady.parts.iter().map(|part| part.exposed_ms.mean).sum();
     assert!((sum - steady.step_ms.mean).abs() < 1e-6);
-    // 95 MiB at 4 GB/s and α for each batch, nearly all of it behind the backward pass.
+    // 95 MiB at 4 GB/s plus α for each batch, nearly all of it hidden by the backward pass.
     let batches = report.fusion.as_ref().unwrap().batches_per_step.p50;
     let bytes: u64 = job.tensors.iter().sum();
     let communication = bytes as f64 / 4e6 + 0.2 * batches;
@@ -68,7 +69,7 @@ fn steps_are_found_and_their_parts_add_up() {
 
 #[test]
 fn the_link_is_measured() {
-    // Single tensors of two sizes and batches of both.
+    // Single tensors of two sizes, and batches of both.
     let report = report(&Job {
         threshold: 8 << 20,
         ..Job::default()
@@ -91,7 +92,7 @@ fn marked_steps_last_from_mark_to_mark_and_say_the_same() {
     });
     assert_eq!(marked.steps_found_by, StepsFoundBy::Marks);
     assert_eq!(marked.steps.len(), 30);
-    // The last one is whole now.
+    // The last step is complete now.
     assert_eq!(marked.steps.iter().filter(|step| step.partial).count(), 1);
     let median = |report: &Report| report.steady.as_ref().unwrap().step_ms.p50;
     assert!(near(median(&marked), median(&named), 0.01));
@@ -99,7 +100,7 @@ fn marked_steps_last_from_mark_to_mark_and_say_the_same() {
 
 #[test]
 fn names_that_never_come_again_are_no_hindrance() {
-    // Sizes without a period of their own.
+    // Sizes that do not repeat within a step.
     let tensors = (0..40u64).map(|i| (100 + i * i) << 10);
     let report = report(&Job {
         tensors: tensors.collect(),
@@ -215,7 +216,7 @@ fn files_of_all_ranks_make_up_for_ticks_that_each_has_only_of_itself() {
         format: Format::Ronde,
         ..Job::default()
     };
-    // Their zeros lie 3 s apart.
+    // The files' zeros are 3 s apart.
     let report = analyze(vec![job.record(1, 3e6), job.record(0, 0.0)]).unwrap();
     assert_eq!(report.reference_rank, 0);
     let stragglers = report.stragglers.unwrap();
@@ -223,7 +224,7 @@ fn files_of_all_ranks_make_up_for_ticks_that_each_has_only_of_itself() {
     assert!(near(stragglers.ranks[1].cost_ms, 12.0, 0.1), "{stragglers:?}");
     assert_eq!(report.lanes.len(), 2);
     assert_eq!(report.lanes[0].step_ends_ms, report.lanes[1].step_ends_ms);
-    // The same collective, drawn at the same time.
+    // The collective is drawn at the same time on both ranks.
     let collective = |lane: usize| {
         let bars = report.lanes[lane].bars.iter();
         bars.filter(|bar| bar.part == PartKind::Collective)
@@ -232,14 +233,14 @@ fn files_of_all_ranks_make_up_for_ticks_that_each_has_only_of_itself() {
             .unwrap()
     };
     assert!((collective(0) - collective(1)).abs() < 1e-3);
-    // Rank 0 waits for rank 1, and nobody is waited for by rank 1.
+    // Rank 0 waits for rank 1; rank 1 waits for no rank.
     let waits = |lane: usize| {
         let bars = report.lanes[lane].bars.iter();
         let waits = bars.filter(|bar| bar.part == PartKind::WaitForRanks);
         waits.map(|bar| bar.ended_ms - bar.began_ms).fold(0.0, f64::max)
     };
     assert!(waits(0) > 5.0 && waits(1) < 0.01, "{} {}", waits(0), waits(1));
-    // And alone, a file has only its own times to tell.
+    // A single file has only its own rank's times.
     assert!(analyze(vec![job.record(0, 0.0)]).unwrap().stragglers.is_none());
 }
 
@@ -255,7 +256,7 @@ fn what_cut_batches_short() {
         (40.0, 1.0)
     );
     assert!(tiny.threshold_from_file);
-    // 25 ms gather some twenty tensors, of which 4 MiB hold few.
+    // About twenty tensors become ready in 25 ms; 4 MiB hold only a few of them.
     let threshold = cuts(Job {
         threshold: 4 << 20,
         cycle_us: 25_000.0,
@@ -273,7 +274,7 @@ fn what_cut_batches_short() {
         (on_gpus.threshold_bytes, on_gpus.threshold_from_file),
         (Some(4 << 20), true)
     );
-    // With a large threshold and short cycles only what is ready limits.
+    // With a large threshold and short cycles, only readiness limits the batches.
     let ready = cuts(Job {
         threshold: 512 << 20,
         ..Job::default()
@@ -292,7 +293,8 @@ fn what_cut_batches_short() {
 
 #[test]
 fn alltoalls_share_no_batch_and_no_setting_would_change_that() {
-    // 25 ms gather some twenty tensors, of which 4 MiB would hold few if they were fused.
+    // About twenty tensors become ready in 25 ms; 4 MiB would hold only a few of them if they were
+    // fused.
     let fusion = report(&Job {
         kind: Kind::Alltoall,
         threshold: 4 << 20,

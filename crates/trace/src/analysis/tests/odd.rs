@@ -1,4 +1,4 @@
-//! Input that nobody meant.
+//! Tests of the analysis with unusual and damaged input.
 
 use proptest::prelude::*;
 use smallvec::SmallVec;
@@ -330,7 +330,8 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         )
 }
 
-/// Every number in `value` is one: JSON has no others, and serde writes `null` for them.
+/// Checks that every number in `value` is finite: serde writes `null` for others, because JSON has
+/// none.
 fn no_nulls_where_numbers_belong(value: &serde_json::Value, path: &str) {
     match value {
         serde_json::Value::Object(fields) => {
