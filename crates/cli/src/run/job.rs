@@ -61,7 +61,7 @@ pub(crate) struct Ended {
     pub(crate) cause: Option<String>,
 }
 
-/// Like [`launch`], but kills the ranks as soon as `stop` is readable or its other end is closed;
+/// Like `launch`, but kills the ranks as soon as `stop` is readable or its other end is closed;
 /// also returns the cause of a failure.
 ///
 /// # Errors
