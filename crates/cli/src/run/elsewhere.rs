@@ -27,7 +27,6 @@ impl Elsewhere<'_> {
     ///
     /// # Errors
     /// Hosts that cannot be parsed, or that have too few slots.
-    /// Hosts that cannot be read, or have too few slots.
     pub(crate) fn is_elsewhere(&self, num_proc: usize) -> Result<bool, ElsewhereError> {
         let place = hosts::place(Some(self.hosts), None, num_proc)?;
         Ok(matches!(place, RankPlacement::Hosts(_)))

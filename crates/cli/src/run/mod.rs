@@ -211,7 +211,7 @@ fn check_build() -> String {
         env!("CARGO_PKG_VERSION"),
         mpi = mark(cfg!(feature = "mpi")),
         nccl = mark(ronde::nccl_version().is_some()), // loaded when needed
-        torch = mark(program::is_contained()), // by the Python package, which is for PyTorch
+        torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
     )
 }
 
