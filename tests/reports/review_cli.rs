@@ -118,7 +118,7 @@ fn a_log_of_rondes_is_told_to_its_end() {
 
 #[test]
 fn a_job_that_was_killed_keeps_its_default() {
-    // The first rows of the log, and a best row.
+    // Rows of the default and of one sample, then the best so far.
     let rows: String = FOUND.split_inclusive('\n').take(1).collect();
     let slow = "0,0,0,1,3.16228,84.4485,1379.03,sample,1,2,74.1,1.17,44.0,0.01\n0,0,0,1,1,128,1800.09,best,1,,55.9,0.38,,0.009\n";
     let folder = folder(&[("k.csv", &format!("{RONDE}{rows}{slow}"))]);

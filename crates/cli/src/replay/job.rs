@@ -17,7 +17,7 @@ use ronde_job::replay::{Fit, Hosts, JobTopology};
 
 /// Largest profile that is read, in bytes; the same limit as the benchmark's.
 const PROFILE_BYTES_MOST: u64 = 64 << 20;
-/// Names of settings that a recording may not state.
+/// Names of settings that some recordings do not state.
 pub(crate) const THRESHOLD: &str = "fusion threshold";
 pub(crate) const CYCLE_TIME: &str = "cycle time";
 /// Bytes that are read to recognise the type of a file.

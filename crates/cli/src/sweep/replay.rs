@@ -49,7 +49,7 @@ pub(super) struct Reenacted {
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the recording in `paths`; no output is compared with them.
+/// Reads the recording in `paths`, to which a sweep never writes.
 ///
 /// # Errors
 /// The errors of `Job::read`.
