@@ -1,4 +1,4 @@
-//! `ronde bench` as a user calls it: results, launching, and every bad input.
+//! Tests of the command line of `ronde bench`: results, launching and invalid input.
 
 use std::path::Path;
 use std::process::Output;
@@ -6,7 +6,8 @@ use std::process::Output;
 use crate::support::output::{assert_failed, stdout};
 use crate::support::program::ronde;
 
-/// Runs `ronde bench` with `arguments` (split at spaces) in a clean environment with the variables given.
+/// Runs `ronde bench` with `arguments` (split at spaces), in an environment with only the given
+/// variables.
 fn bench(arguments: &str, variables: &[(&str, &str)]) -> Output {
     let mut command = ronde();
     command
@@ -91,7 +92,7 @@ fn one_rank_needs_no_launcher() {
     assert!(stdout(&bench("--model many-small -np 1 --steps 1 --warmup 1", &[])).contains("1 rank,"));
 }
 
-/// The tuner is given too few steps for a verdict; the run says so and ends well.
+/// With too few steps for a verdict, the tuner reports it and the run succeeds.
 #[test]
 fn tuning_that_is_cut_short_says_so() {
     let text = stdout(&bench("--model many-small -np 2 --steps 20 --autotune", &[]));
@@ -128,7 +129,8 @@ fn bad_arguments_are_usage_errors() {
     );
 }
 
-/// Said once, whatever the number of ranks; there is no GPU here, and none is seen where there is one.
+/// The error appears once, whatever the number of ranks. The test hides GPUs that the machine may
+/// have.
 #[test]
 fn gpus_that_cannot_be_had_are_a_usage_error() {
     let unseen = [("CUDA_VISIBLE_DEVICES", "")];
@@ -151,7 +153,7 @@ fn gpus_that_cannot_be_had_are_a_usage_error() {
     );
 }
 
-/// The libraries that do on the CPU what CUDA and NCCL do.
+/// Runs the benchmark with libraries that emulate CUDA and NCCL on the CPU.
 #[cfg(feature = "nccl")]
 fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
     let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
@@ -163,12 +165,12 @@ fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
         &[
             ("LD_LIBRARY_PATH", &folder),
             ("FAKE_CUDA_DEVICES", devices),
-            ("FAKE_CUDA_DELAY_US", "200"), // what is waited for by chance is not
+            ("FAKE_CUDA_DELAY_US", "200"), // so that a missing wait is noticed
         ],
     )
 }
 
-/// Tensors of all types that benchmarks know, checked in every step.
+/// Tensors of all element types of the benchmark, checked in every step.
 #[cfg(feature = "nccl")]
 #[test]
 fn tensors_are_on_a_gpu_for_each_rank() {
@@ -216,7 +218,8 @@ fn two_ranks_on_one_gpu_are_told_what_to_do() {
     );
 }
 
-/// Inside `ronde run` the benchmark is one of its ranks; here the two want different numbers of steps.
+/// Inside `ronde run` the benchmark is one of the ranks; here the two ranks have different numbers
+/// of steps.
 #[test]
 fn ranks_of_different_benchmarks_end_with_an_error() {
     let script = r#"exec "$0" bench --model many-small --steps $((HOROVOD_RANK + 1))"#;

@@ -1,4 +1,4 @@
-//! The programs that report on jobs: `ronde bench`, `replay`, `review` and `sweep`, and their pages.
+//! Tests of the reporting programs: `ronde bench`, `replay`, `review` and `sweep`, and their pages.
 
 mod bench_cli;
 mod replay_cli;

@@ -1,4 +1,5 @@
-//! `ronde replay` as a user calls it: on profiles, on a recording that the test makes, and on real ones where they are there.
+//! Tests of the command line of `ronde replay`: with profiles, with a recording that the test
+//! makes, and with real recordings if they are available.
 
 use std::path::Path;
 use std::process::Output;
@@ -8,7 +9,8 @@ use crate::support::output::{assert_failed, assert_stands_alone, stdout, unwrapp
 use crate::support::program::ronde;
 use serde_json::Value;
 
-/// Four tensors of 1 MB that are ready together after 10 ms; a message takes 1 ms + 1 ms a MB, a cycle 100 µs.
+/// Four tensors of 1 MB, ready together after 10 ms; a message takes 1 ms + 1 ms per MB, a cycle
+/// 100 µs.
 const PROFILE: &str = r#"{"ronde_profile": 1, "np": 2, "step_ms": 20.0, "cycle_time_ms": 1.0, "fusion_threshold_bytes": 0,
     "tensors": [
         {"name": "a", "dtype": "float32", "elements": 250000, "ready_us": 10000},
@@ -28,7 +30,7 @@ fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
     assert!(err.starts_with("ronde: replay: "), "{err}");
 }
 
-/// A folder with the profile in it.
+/// Creates a folder with the profile.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("p.json"), PROFILE).unwrap();
@@ -74,12 +76,12 @@ fn fusing_four_messages_saves_three_latencies() {
         assert!(text.contains(part), "{part} in: {text}");
     }
     let outlook = json(&folder.path().join("r.json"));
-    // The recorded setting is met exactly, as surely as a step that somebody wrote down; the other saves 3 ms, to within what
-    // costs are unsure by.
+    // The recorded setting is predicted exactly, with the uncertainty of a step time in a profile.
+    // The other setting saves 3 ms, within the uncertainty of the costs.
     assert!((cell(&outlook, 0, 1.0) - 20.0).abs() < 1e-9, "{outlook}");
     let current = &outlook["targets"][0]["current"];
     let [low, high] = ["low_ms", "high_ms"].map(|end| current[end].as_f64().unwrap());
-    // Φ⁻¹(2.5 / 24) = −1.2576, of 1 %.
+    // The limits are at Φ⁻¹(2.5 / 24) = −1.2576 standard deviations of 1 %.
     assert!(
         (low - 19.748).abs() < 1e-3 && (high - 20.252).abs() < 1e-3,
         "{current}"
@@ -135,7 +137,8 @@ fn other_networks_and_more_ranks() {
         "r.html",
     ];
     let csv = stdout(&replay(folder.path(), &arguments));
-    // On one host nothing is hierarchical: two settings there, four on four hosts, for two networks.
+    // On one host there are no hierarchical settings: two settings there, four on four hosts, for
+    // two networks.
     assert_eq!(csv.lines().count(), 1 + 2 * (2 + 4), "{csv}");
     let outlook = json(&folder.path().join("r.json"));
     let at = |index: usize| &outlook["targets"][index];
@@ -144,7 +147,8 @@ fn other_networks_and_more_ranks() {
         (&at(1)["ranks"], &at(1)["hosts"], &at(1)["network"]),
         (&16.into(), &4.into(), &"1gbe".into())
     );
-    // 4 MB at 0.117 GB/s, 15/8 times: 64 ms and more, once; InfiniBand is two hundred times as fast.
+    // 4 MB at 0.117 GB/s, 15/8 times: at least 64 ms, once. InfiniBand is two hundred times as
+    // fast.
     assert!(step(1) > 50.0 && step(3) < 30.0, "{outlook}");
     assert!(at(1)["efficiency_best"].as_f64().unwrap() < at(3)["efficiency_best"].as_f64().unwrap());
     assert!(at(1)["flat"].is_object() && at(1)["hierarchical"].is_object());
@@ -164,7 +168,7 @@ fn other_networks_and_more_ranks() {
         table.contains("Elsewhere") && table.contains("Taken for granted") && table.contains("ib-hdr"),
         "{table}"
     );
-    // Of two numbers of ranks on two networks each thing is said once.
+    // With two numbers of ranks on two networks, each text appears once.
     for once in [
         "The recording is of 2 ranks",
         "Each rank does the same work",
@@ -215,7 +219,7 @@ fn what_cannot_be_done_is_said() {
     assert_fails(&run(&["old.json"]), 1, &["old.json", "7; this ronde reads 1"]);
     std::fs::write(folder.path().join("cut.json"), &PROFILE[..200]).unwrap();
     assert_fails(&run(&["cut.json"]), 1, &["cut.json", "line 4"]);
-    // Clap's own complaints.
+    // Errors reported by clap.
     for (arguments, part) in [
         (["p.json", "--network", "25gbee"], "`25gbee` is no network"),
         (["p.json", "--fusion-mb", "4..1"], "in order"),
@@ -228,7 +232,7 @@ fn what_cannot_be_done_is_said() {
     }
 }
 
-/// A recorded job, its profile and the replay of both.
+/// Compares the replay of a recorded job with that of its profile.
 #[test]
 fn a_recording_and_its_profile_say_the_same() {
     let folder = tempfile::tempdir().unwrap();
@@ -266,7 +270,7 @@ fn a_recording_and_its_profile_say_the_same() {
     };
     let (of_timeline, of_profile) = (predicted("t.json", "a.json"), predicted("p.json", "b.json"));
     assert_eq!(of_timeline["tensors"], 1000);
-    // But for the last digit, which JSON may lose.
+    // Except for the last digit, which JSON may lose.
     for fusion_bytes in [0, 8 << 20] {
         let (a, b) = (
             cell(&of_timeline, fusion_bytes, 1.0),
@@ -278,7 +282,7 @@ fn a_recording_and_its_profile_say_the_same() {
         of_timeline["targets"][0]["best"]["cycle_time_ms"],
         of_profile["targets"][0]["best"]["cycle_time_ms"]
     );
-    // A shaped link is no shared memory, and its two ranks were not on two hosts.
+    // A shaped link is not shared memory, and its two ranks were not on two hosts.
     for outlook in [&of_timeline, &of_profile] {
         assert_eq!(
             (&outlook["ranks_per_host"], &outlook["hosts_are"]),

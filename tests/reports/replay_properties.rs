@@ -1,4 +1,4 @@
-//! Predictions make sense whatever the job: finite, in proportion to time, and no faster on a slower link.
+//! Property tests of predictions: finite, proportional to time, and no faster on a slower link.
 
 use proptest::prelude::*;
 use ronde_job::fusion::Item;
@@ -79,7 +79,7 @@ fn rules() -> impl Strategy<Value = Rules> {
     })
 }
 
-/// `costs` with latencies and bytes this many times as dear.
+/// Multiplies the latencies of `costs` by `alpha` and the costs per byte by `beta`.
 fn dearer(costs: &Costs, alpha: f64, beta: f64) -> Costs {
     let mut dearer = costs.clone();
     for collective in dearer.flat.iter_mut().chain(&mut dearer.hierarchical) {
@@ -100,8 +100,9 @@ proptest! {
         prop_assert!(step >= computed + workload.tail_us - 1e-6, "{step} {computed}");
     }
 
-    /// Where all is ready at once there is one cycle, and its batches do not depend on what they cost. (In general a slower link may
-    /// shorten a step: while it is busy more tensors gather, and fewer messages are sent.)
+    /// If all tensors are ready at once there is one cycle, and its batches do not depend on their
+    /// costs. (In general a slower link may shorten a step: while it is busy, more tensors become
+    /// ready, and fewer messages are sent.)
     #[test]
     fn a_dearer_link_makes_no_cycle_shorter(
         workload in workload(), costs in costs(), setting in setting(), alpha in 1.0..10.0f64, beta in 1.0..10.0f64,
@@ -116,7 +117,8 @@ proptest! {
         }
     }
 
-    /// Without fusion no batch depends on timing either, and a queue that is never idle while there is work is only delayed.
+    /// Without fusion the batches do not depend on timing either, and a queue that is never idle
+    /// while it has work is only delayed.
     #[test]
     fn nor_a_step_without_fusion(workload in workload(), costs in costs(), alpha in 1.0..10.0f64, beta in 1.0..10.0f64) {
         let costs = Costs {
@@ -137,10 +139,11 @@ proptest! {
         prop_assert!(slower >= step * (1.0 - 1e-9), "{slower} {step}");
     }
 
-    /// Twice as long, everything: exactly, since doubling is exact.
+    /// If all times are doubled, the step time is doubled exactly, because a multiplication by two
+    /// is exact.
     #[test]
     fn time_has_no_unit(workload in workload(), costs in costs(), setting in setting(), rules in rules()) {
-        // The least period, 1e-3 µs, is a unit of its own; it matters where nothing takes time.
+        // The shortest period, 1e-3 µs, is an absolute time; it matters if all other times are 0.
         let setting = Setting { cycle_us: setting.cycle_us.max(1.0), ..setting };
         let mut long = workload.clone();
         long.tail_us *= 2.0;

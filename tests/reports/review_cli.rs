@@ -1,4 +1,5 @@
-//! `ronde review` as a user calls it, on logs that the tests write and on a recorded one.
+//! Tests of the command line of `ronde review`: with logs that the tests write and with a recorded
+//! one.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,7 +15,7 @@ const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allre
 const RONDE: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
      tensor_fusion_threshold,score,phase,sample,steps,step_ms_p50,step_ms_ci95,predicted_step_ms,negotiate_share\n";
 
-/// A search of Ronde's that found a setting a fifth faster.
+/// Log of a search by Ronde that found a setting a fifth faster.
 const FOUND: &str = "0,0,0,1,1,128,1822.16,default,0,10,55.9,0.39,,0.003\n\
      0,0,0,1,3.16228,84.4485,2330.91,sample,1,5,43.9,0.43,43.4,0.002\n\
      0,0,0,1,1.77828,256,1831.69,sample,2,2,55.8,0.88,51.6,0.001\n\
@@ -27,7 +28,7 @@ fn review(folder: &Path, arguments: &[&str]) -> Output {
     command(folder).args(arguments).output().unwrap()
 }
 
-/// The program, in an environment without settings.
+/// Command that runs the program in an environment without settings.
 fn command(folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ronde"));
     command
@@ -46,7 +47,7 @@ fn assert_fails(output: &Output, code: i32, parts: &[&str]) {
     );
 }
 
-/// A folder with these files.
+/// Creates a folder with these files.
 fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
@@ -81,7 +82,7 @@ fn a_log_of_rondes_is_told_to_its_end() {
         "HOROVOD_FUSION_THRESHOLD=88550670 HOROVOD_CYCLE_TIME=3.162",
         "--fusion-threshold-mb 84 --cycle-time-ms 3.162",
     ] {
-        // Lines are wrapped; the words are the same.
+        // Lines are wrapped, so whitespace is normalised before the comparison.
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.contains(part), "{part} in:\n{text}");
     }
@@ -102,7 +103,8 @@ fn a_log_of_rondes_is_told_to_its_end() {
         ),
         (Some("verdict"), 5)
     );
-    // 8 steps of 43.9 and 55.8 ms against the default's 55.9 and 56.9 save time; the final row has 53 steps.
+    // Steps of 43.9 and 55.8 ms, 8 in all, save time against the default's 55.9 and 56.9 ms; the
+    // final row has 53 steps.
     assert_eq!(
         (of["cost"]["steps"].as_u64(), of["cost"]["payback_step"].as_u64()),
         (Some(53), Some(53))
@@ -116,7 +118,7 @@ fn a_log_of_rondes_is_told_to_its_end() {
 
 #[test]
 fn a_job_that_was_killed_keeps_its_default() {
-    // The first three rows, and the best so far.
+    // Rows of the default and of one sample, then the best so far.
     let rows: String = FOUND.split_inclusive('\n').take(1).collect();
     let slow = "0,0,0,1,3.16228,84.4485,1379.03,sample,1,2,74.1,1.17,44.0,0.01\n0,0,0,1,1,128,1800.09,best,1,,55.9,0.38,,0.009\n";
     let folder = folder(&[("k.csv", &format!("{RONDE}{rows}{slow}"))]);
@@ -283,7 +285,7 @@ fn what_is_no_log_is_refused_by_name() {
         &["written twice"],
     );
     assert_fails(&run(&["a.csv", "--png", "no/x.png"]), 1, &["no/x.png"]);
-    // Clap's own complaints.
+    // Errors reported by clap.
     assert_eq!(run(&[]).status.code(), Some(2));
     assert_eq!(run(&["--compare", "a.csv"]).status.code(), Some(2));
     assert_eq!(run(&["a.csv", "--max-samples", "0"]).status.code(), Some(2));
@@ -293,7 +295,8 @@ fn what_is_no_log_is_refused_by_name() {
 fn a_hundred_thousand_rows_are_read() {
     let mut log = HOROVOD.to_owned();
     for i in 0u32..100_000 {
-        // A bowl with its bottom at 20 MB and 10 ms, and noise that repeats every 101 rows.
+        // A quadratic function with its minimum at 20 MB and 10 ms, and noise that repeats every
+        // 101 rows.
         let (fusion, cycle) = (0.5 + f64::from(i % 640) / 10.0, 1.0 + f64::from(i % 991) / 10.0);
         let bowl = (fusion / 20.0).ln().powi(2) + (cycle / 10.0).ln().powi(2);
         let score = 500.0 * (-0.05 * bowl).exp() * (1.0 + f64::from(i * 37 % 101) / 1000.0);
@@ -315,7 +318,7 @@ fn a_hundred_thousand_rows_are_read() {
         (10.0..40.0).contains(&fusion) && (5.0..20.0).contains(&cycle),
         "{favourite}"
     );
-    // A page is for reading: pictures are thinned out, and the table is cut.
+    // The page stays small: pictures are thinned out, and the table is cut.
     assert!(std::fs::metadata(folder.path().join("l.html")).unwrap().len() < 3 << 20);
 }
 
@@ -330,7 +333,8 @@ fn the_public_log() {
     );
     let of = &document["reviews"][0];
     assert_eq!(of["ending"]["finished"], false);
-    // Four more of 41 with one combination; 8 combinations at most; 101 steps each.
+    // Of 41 samples of the first combination, four are left; there are 8 combinations at most, and
+    // 101 steps for each sample.
     assert_eq!(of["ending"]["samples_left"], serde_json::json!([4, 291]));
     assert_eq!(of["ending"]["steps_left"], serde_json::json!([404, 291 * 101]));
     let noise = of["noise"]["fitted"]["sd"].as_f64().unwrap();

@@ -1,4 +1,5 @@
-//! `ronde sweep` as a user calls it: whole sweeps of small jobs, cut off, killed, crashed and gone on with, and bad input.
+//! Tests of the command line of `ronde sweep`: complete sweeps of small jobs; interrupted, killed,
+//! crashed and resumed sweeps; and invalid input.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,17 +10,17 @@ use crate::support::output::{assert_failed, stdout, texts, unwrapped};
 use crate::support::program::{by_default, ronde, until};
 use serde_json::Value;
 
-/// Longer than anything here takes, even on a loaded machine.
+/// Time limit of every wait, sufficient on a loaded machine too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A folder with a small job in it: three tensors.
+/// Creates a folder with a small job of three tensors.
 fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("job.txt"), "1000\n70000\n3\n").unwrap();
     folder
 }
 
-/// `ronde sweep` in `folder` with `arguments`, split at spaces.
+/// Command `ronde sweep` in `folder` with `arguments`, split at spaces.
 fn sweep(folder: &Path, arguments: &str) -> Command {
     let mut command = ronde();
     command.current_dir(folder).env("LC_ALL", "C.UTF-8");
@@ -27,16 +28,16 @@ fn sweep(folder: &Path, arguments: &str) -> Command {
     command
 }
 
-/// Twelve points and the default, some 80 ms each.
+/// Sweep of twelve points and the default, about 80 ms each.
 const LONG: &str = "--profile job.txt -np 2 --compute-ms 2 --fusion-mb 0,0.1,0.2 --cycle-ms 0.5,1.5,2,3 --repeats 1 --steps 20 \
                     --out out";
 
-/// A line of sweep.csv, as far as tests look at it.
+/// Line of sweep.csv, with the columns that the tests use.
 #[derive(Clone, Debug, PartialEq)]
 struct Row {
     phase: String,
     block: u32,
-    /// Ranks, threshold, cycle time, cache.
+    /// Ranks, threshold, cycle time and cache.
     point: [String; 4],
     status: String,
     steps: String,
@@ -50,7 +51,7 @@ impl Row {
     }
 }
 
-/// The whole lines of sweep.csv in `folder`.
+/// Complete lines of sweep.csv in `folder`.
 fn rows(folder: &Path) -> Vec<Row> {
     let text = fs::read_to_string(folder.join("sweep.csv")).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
@@ -73,7 +74,7 @@ fn json(path: &Path) -> Value {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// A sweep under way in `folder`, killed with the test if it does not end by itself.
+/// Running sweep, which is killed with the test if it does not end by itself.
 struct Running(Child);
 
 impl Running {
@@ -89,7 +90,7 @@ impl Running {
         send(self.0.id(), signal);
     }
 
-    /// Waits for its end; it must come.
+    /// Waits for the end of the sweep, within a time limit.
     fn finish(mut self) -> Output {
         let mut output = Output {
             status: until(|| self.0.try_wait().unwrap()),
@@ -131,7 +132,7 @@ fn until_rows(folder: &Path, count: usize) -> Vec<Row> {
     until(|| Some(rows(folder)).filter(|rows| rows.len() >= count))
 }
 
-/// The processes that are ranks of the job in `folder`; of this rank, if one is given.
+/// Processes that are ranks of the job in `folder`; only of this rank, if one is given.
 fn ranks(folder: &Path, rank: Option<usize>) -> Vec<u32> {
     let job: PathBuf = folder.canonicalize().unwrap().join("job.txt");
     let has = |pid: u32, file: &str, part: &str| {
@@ -145,7 +146,7 @@ fn ranks(folder: &Path, rank: Option<usize>) -> Vec<u32> {
         .collect()
 }
 
-/// Each point of the grid, in the order of the file, without the default.
+/// Points of the grid in one block, in the order of the file, without the default.
 fn grid(rows: &[Row], block: u32) -> Vec<[String; 4]> {
     let of_block = rows
         .iter()
@@ -178,7 +179,7 @@ fn a_sweep_measures_every_point_in_every_block() {
     let mut expected = expected.concat();
     expected.sort();
     assert_eq!(measured, expected, "block 0");
-    // In the second, what was clearly worse may be left out.
+    // The second block may omit settings that were clearly worse.
     let second = grid(&rows, 1);
     assert!(second.iter().all(|point| expected.contains(point)), "{second:?}");
     for np in ["1", "2"] {
@@ -231,7 +232,7 @@ fn a_sweep_measures_every_point_in_every_block() {
         "{names:?}"
     );
 
-    // It is finished: there is nothing to go on with, and nothing changes.
+    // The sweep is finished: --resume measures nothing and changes nothing.
     let before = fs::read(out.join("sweep.csv")).unwrap();
     let output = sweep(folder.path(), "--out out --resume --json -").output();
     let printed: Value = serde_json::from_str(&stdout(&output.unwrap())).unwrap();
@@ -247,12 +248,12 @@ fn a_killed_sweep_goes_on_and_loses_nothing() {
     until_rows(&out, 4);
     running.send("KILL");
     running.finish();
-    // The ranks go with it.
+    // The ranks end with the sweep.
     until(|| ranks(folder.path(), None).is_empty().then_some(()));
     let before = fs::read(out.join("sweep.csv")).unwrap();
     let measured = rows(&out);
     assert!((4..15).contains(&measured.len()), "{}", measured.len());
-    // As if it had been killed in the middle of a line.
+    // The file looks as if the sweep had been killed in the middle of a line.
     fs::write(out.join("sweep.csv"), [&before[..], b"grid,0,2,13"].concat()).unwrap();
 
     let output = sweep(folder.path(), "--resume --out out").output().unwrap();
@@ -265,7 +266,7 @@ fn a_killed_sweep_goes_on_and_loses_nothing() {
     let count = points.len();
     points.dedup();
     assert_eq!((count, points.len()), (12, 12), "each point once");
-    // Before, after and between two runs of six.
+    // Before, between and after two runs of six points.
     assert_eq!(rows.iter().filter(|row| row.is_default()).count(), 3);
     assert!(rows.windows(2).all(|pair| pair[0].at_s <= pair[1].at_s));
 }
@@ -455,7 +456,8 @@ fn bad_input_is_named() {
     assert_eq!(names, ["job.txt"], "nothing is left of what did not begin");
 }
 
-/// Four tensors of 1 MB that are ready together after 10 ms; a message takes 1 ms + 1 ms a MB, a cycle 100 µs.
+/// Four tensors of 1 MB, ready together after 10 ms; a message takes 1 ms + 1 ms per MB, a cycle
+/// 100 µs.
 const PROFILE: &str = r#"{"ronde_profile": 1, "np": 2, "step_ms": 20.0, "cycle_time_ms": 1.0, "fusion_threshold_bytes": 0,
     "tensors": [
         {"name": "a", "dtype": "float32", "elements": 250000, "ready_us": 10000},
@@ -491,7 +493,7 @@ fn a_recording_is_predicted_and_its_best_measured() {
     assert!(measured.iter().all(|row| row.status == "done"), "{measured:?}");
     assert!(out.join("profile.json").exists());
     assert!(unwrapped(&printed).contains("p.json"), "{printed}");
-    // Nothing is left to be measured, and what was measured stays.
+    // No measurement is left, and the existing ones are kept.
     let before = fs::read(out.join("sweep.csv")).unwrap();
     stdout(&sweep(folder.path(), "--resume --out verified").output().unwrap());
     assert_eq!(fs::read(out.join("sweep.csv")).unwrap(), before);

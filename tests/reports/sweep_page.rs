@@ -1,4 +1,5 @@
-//! The page that `scripts/bench-sweeps --page` makes of summaries: its words fit the gains' signs. Skipped where there is no Python.
+//! Tests of the page that `scripts/bench-sweeps --page` makes of summaries: its texts fit the signs
+//! of the gains. Skipped without Python.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-/// A point with its step time and what that is against the default's, in percent.
+/// Point with its step time and its change against the default, in percent.
 fn point(fusion_mb: u64, step_ms: f64, against: Value) -> Value {
     json!({
         "fusion_threshold_bytes": fusion_mb << 20, "cycle_time_ms": 1.0, "cache": true, "hierarchical_allreduce": false,
@@ -14,7 +15,8 @@ fn point(fusion_mb: u64, step_ms: f64, against: Value) -> Value {
     })
 }
 
-/// A summary in which 16 MiB with 50 ms is best, if `best` says so, and else the default with 50.4 ms.
+/// Summary in which 16 MiB with 50 ms is best, if `best` is true, and else the default with 50.4
+/// ms.
 fn summary(conclusion: &str, best: bool, gain: Value) -> Value {
     let told = conclusion == "faster";
     let sixteen = point(16, 50.0, json!({"value": 1.0, "interval": [-1.1, 3.0]}));
@@ -29,7 +31,7 @@ fn summary(conclusion: &str, best: bool, gain: Value) -> Value {
     })
 }
 
-/// The page of these summaries, by job; none where there is no Python.
+/// Page of these summaries, by job; `None` without Python.
 fn page(folder: &Path, summaries: &[(&str, Value)]) -> Option<String> {
     for (job, summary) in summaries {
         fs::create_dir(folder.join(job)).unwrap();

@@ -1,8 +1,9 @@
-//! The tuner in jobs, `ronde tune`, settings that a program changes, and the unit tests of the bench `tuner`.
+//! Tests of tuning: the tuner in jobs, `ronde tune`, settings that a program changes, and the unit
+//! tests of the bench `tuner`.
 
 mod autotune;
-// The bench `tuner` has no test harness of its own.
-#[allow(dead_code)] // what only the bench's main program uses
+// The bench `tuner` has no test harness, so its unit tests run here.
+#[allow(dead_code)] // used only by the bench's main program
 #[path = "../../benches/tuner/harness/mod.rs"]
 mod harness;
 mod settings;

@@ -1,4 +1,4 @@
-//! Settings that a program changes by hand, between real processes.
+//! Tests of settings that a program changes itself, in jobs of several processes.
 
 use std::time::Duration;
 
@@ -40,7 +40,8 @@ fn every_rank_goes_on_with_what_rank_0_has_set() {
                 let set = context.set_settings(change).expect("rank 0 may");
                 assert_eq!(set, context.settings());
             }
-            // What follows an order belongs to a later cycle than the one that brings it.
+            // An operation submitted after a change runs in a later cycle than the one that applies
+            // the change.
             let sum = context
                 .allreduce("x", vec![1.0_f32; 100], ReduceOp::Sum)
                 .expect("in");
@@ -54,7 +55,7 @@ fn every_rank_goes_on_with_what_rank_0_has_set() {
                     ..Settings::default()
                 },
             };
-            // Rank 0's next change may be there already.
+            // Rank 0's next change may have been applied already.
             let settings = context.settings();
             assert!(
                 settings == expected || (context.rank() > 0 && settings.version == round + 2),

@@ -1,4 +1,4 @@
-//! `ronde tune` as a program uses it: lines in, lines out.
+//! Tests of `ronde tune` as another program uses it: lines of JSON in, lines of JSON out.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use serde_json::{Value, json};
 
-/// The service at work.
+/// Running service.
 struct Tune {
     child: Child,
     input: ChildStdin,
@@ -48,7 +48,7 @@ impl Tune {
         (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap())
     }
 
-    /// Closes the input; the last line and the rest.
+    /// Closes the input and returns the last answer and the output of the process.
     fn end(self) -> (Option<Value>, Output) {
         let Self {
             child,
@@ -65,7 +65,7 @@ impl Tune {
     }
 }
 
-/// Runs the service on this input.
+/// Runs the service with this input.
 fn run(input: &str, arguments: &[&str]) -> (Vec<Value>, Output) {
     let mut child = command(arguments).spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -89,7 +89,7 @@ fn space() -> Value {
     })
 }
 
-/// A step in ms: best at 4 MiB with views; the noise is a fixed pattern of some 2 %.
+/// Step time in ms: shortest at 4 MiB with views; the noise is a fixed pattern of about 2 %.
 fn step_ms(setting: &Value, step: u64) -> f64 {
     let distance = (setting["bucket_cap_mb"].as_f64().unwrap() / 4.0).ln();
     let view = if setting["view"].as_bool().unwrap() {
@@ -101,7 +101,7 @@ fn step_ms(setting: &Value, step: u64) -> f64 {
     (40.0 + 3.0 * distance * distance + view) * (1.0 + 0.04 * noise)
 }
 
-/// Reports steps until the search is over: the verdict and the number of steps.
+/// Reports steps until the search is over; returns the verdict and the number of steps.
 fn train(tune: &mut Tune, mut setting: Value) -> (Value, u64) {
     for step in 0..1000 {
         let answer = tune.say(json!({"step_ms": step_ms(&setting, step)}));
@@ -248,7 +248,7 @@ fn a_bad_line_is_answered_and_changes_nothing() {
         let tell = json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": value}});
         error(tune.say(tell), line, "value = ", "");
     }
-    // The same twice: constant scores are measurements.
+    // The same measurement twice: constant values are valid.
     for _ in 0..2 {
         let tell = json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": 41.0}});
         assert_eq!(tune.say(tell), json!({"told": {"settings": 1}}));
@@ -358,7 +358,7 @@ fn what_was_told_is_remembered() {
     assert_eq!(again[2]["report"]["setting"], answers[3]["report"]["setting"]);
     assert_eq!(again[2]["report"]["setting"]["bucket_cap_mb"], 4.0);
 
-    // What is no state file is not written over.
+    // A file that is not a state file is not overwritten.
     std::fs::write(&file, "my thesis").unwrap();
     let (answers, output) = run(&input, &arguments);
     assert!(
@@ -428,7 +428,7 @@ fn failures_have_a_code_and_a_message() {
     fails("", &["--space", file.to_str().unwrap()], "line 2");
 }
 
-/// The documentation's first conversation, up to its first dots, is what happens.
+/// The first conversation in the documentation, up to its first dots, matches the real answers.
 #[test]
 fn the_documentation_shows_what_happens() {
     let text =

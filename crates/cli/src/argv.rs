@@ -1,11 +1,13 @@
-//! Horovod's single-dash flags (`-np 4`) made digestible for clap, and the command of `ronde run` set apart.
+//! Preprocessing of the arguments for clap: rewrites Horovod's single-dash flags (`-np 4`) and
+//! separates the command of `ronde run` from the options.
 //!
-//! Arguments are rewritten only up to `--` or the command, which belong to the user and pass verbatim. To know where the
-//! command begins one must know which options take values; that is asked of clap's own definition.
+//! Arguments are rewritten only up to `--` or the command, which belong to the user and are passed
+//! on unchanged. To find the beginning of the command, the code has to know which options take
+//! values; it reads this from clap's definition.
 
 use std::ffi::{OsStr, OsString};
 
-/// Horovod's flags of several letters behind a single dash, and what they are called here.
+/// Horovod's multi-letter flags with a single dash, and their names in Ronde.
 const SINGLE_DASH: &[(&str, &str)] = &[
     ("-np", "--num-proc"),
     ("-hostfile", "--hostfile"),
@@ -13,8 +15,8 @@ const SINGLE_DASH: &[(&str, &str)] = &[
     ("-prefix-timestamp", "--prefix-output-with-timestamp"),
 ];
 
-/// Rewrites the arguments of a subcommand: single-dash flags become double-dash ones, and `--` is put before the command
-/// where the subcommand takes one and the user did not.
+/// Rewrites the arguments of a subcommand: replaces single-dash flags by double-dash flags, and
+/// inserts `--` before the command if the subcommand takes one and the user gave no `--`.
 pub(super) fn rewrite(mut argv: Vec<OsString>, command: &mut clap::Command) -> Vec<OsString> {
     command.build();
     let subcommand = argv
@@ -25,7 +27,7 @@ pub(super) fn rewrite(mut argv: Vec<OsString>, command: &mut clap::Command) -> V
     let takes_command = subcommand.get_positionals().any(|arg| arg.is_last_set());
     let mut i = 2;
     while i < argv.len() {
-        let Some(text) = argv[i].to_str() else { break }; // no option is anything but ASCII
+        let Some(text) = argv[i].to_str() else { break }; // options are ASCII
         if text == "--" {
             return argv;
         }
@@ -56,7 +58,8 @@ pub(super) fn rewrite(mut argv: Vec<OsString>, command: &mut clap::Command) -> V
     argv
 }
 
-/// How many arguments after the option `name` are its values. An unknown option has none; clap then complains of it.
+/// Number of arguments after the option `name` that are its values; 0 for an unknown option, which
+/// clap then reports.
 fn values_after(command: &clap::Command, name: &str) -> usize {
     let arg = if let Some(long) = name.strip_prefix("--") {
         let matches = |arg: &&clap::Arg| {
@@ -67,7 +70,7 @@ fn values_after(command: &clap::Command, name: &str) -> usize {
         };
         command.get_arguments().find(matches)
     } else {
-        // `-H` takes the next argument, `-Hlocalhost:2` holds its value itself.
+        // `-H` takes the next argument; `-Hlocalhost:2` contains its value.
         let mut letters = name.chars().skip(1);
         let short = letters.next();
         if letters.next().is_some() {

@@ -1,4 +1,5 @@
-//! `ronde completions`: scripts that complete the command line, generated from its definition.
+//! `ronde completions`: completion scripts for shells, generated from the definition of the command
+//! line.
 
 use clap_complete::Shell;
 use std::process::ExitCode;

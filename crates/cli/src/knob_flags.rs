@@ -1,9 +1,9 @@
-//! The knobs' command-line flags, generated from the table of [`knobs`](ronde::knobs).
+//! Command-line flags of the knobs, generated from the table of [`knobs`](ronde::knobs).
 //!
-//! A subcommand takes them all with `#[command(flatten)] flags: KnobFlags`, and `--config-file` with them; one that has flags
-//! of its own for some of them takes `KnobFlags<NotSwept>`. A flag that is not given sets nothing, so the caller's
-//! environment stays in force. One that is given wins over the file, wherever it stands, and the file wins over the
-//! environment.
+//! A subcommand adds all flags, and `--config-file`, with `#[command(flatten)] flags: KnobFlags`;
+//! one with its own flags for some of the knobs uses `KnobFlags<NotSwept>`. A flag that is not
+//! given sets nothing, so the caller's environment stays in force. A flag that is given wins over
+//! the file, whatever their order, and the file wins over the environment.
 
 use super::config_file::ConfigFile;
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
@@ -16,17 +16,18 @@ use std::marker::PhantomData;
 /// Identifier of `--config-file`.
 const CONFIG_FILE: &str = "config_file";
 
-/// Which knobs have flags.
+/// Selection of the knobs that have flags.
 pub trait Selection {
-    /// Whether `knob` has.
+    /// Whether `knob` has a flag.
     fn has(knob: &Knob) -> bool;
 }
 
-/// Every knob.
+/// Selects every knob.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct All;
 
-/// All but those that a sweep varies, for which it has flags that take lists.
+/// Selects all knobs except those that a sweep varies, which have flags of their own that take
+/// lists.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NotSwept;
 
@@ -37,7 +38,7 @@ impl Selection for All {
 }
 
 impl NotSwept {
-    /// The variables of the knobs that a sweep varies.
+    /// Environment variables of the knobs that a sweep varies.
     pub const VARIABLES: [&str; 3] = [
         "HOROVOD_FUSION_THRESHOLD",
         "HOROVOD_CYCLE_TIME",
@@ -51,7 +52,7 @@ impl Selection for NotSwept {
     }
 }
 
-/// The settings given by flags and by a file, as what they write into the environment.
+/// Settings from flags and from a file, as values of environment variables.
 #[derive(Clone, Debug, Default)]
 pub struct KnobFlags<S = All> {
     settings: Vec<(&'static Knob, OsString)>,
@@ -59,22 +60,23 @@ pub struct KnobFlags<S = All> {
 }
 
 impl<S> KnobFlags<S> {
-    /// The environment variables that the flags and the file write, with their values.
+    /// Environment variables that the flags and the file set, with their values.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         self.settings
             .iter()
             .map(|(knob, value)| (knob.env, value.as_os_str()))
     }
 
-    /// A variable's value after the flags: what a flag writes, else the file, else what the process's environment holds.
+    /// Value of a variable: from the flag, else from the file, else from this process's
+    /// environment.
     pub fn lookup(&self, env: &str) -> Option<OsString> {
         let flag = self.settings.iter().find(|(knob, _)| knob.env == env);
         flag.map(|(_, value)| value.clone())
             .or_else(|| std::env::var_os(env))
     }
 
-    /// Reads the knobs as a process started with these flags will, with the warnings about this
-    /// process's environment.
+    /// Reads the knobs as a process with these flags will read them, and adds the warnings about
+    /// this process's environment.
     ///
     /// # Errors
     /// As [`Knobs::from_lookup`].
@@ -130,7 +132,7 @@ impl<S: Selection> clap::FromArgMatches for KnobFlags<S> {
     }
 }
 
-/// The knobs that have flags.
+/// Knobs that have flags.
 fn selected<S: Selection>() -> impl Iterator<Item = &'static Knob> {
     KNOBS.iter().filter(|knob| S::has(knob))
 }
@@ -143,7 +145,7 @@ fn off_id(knob: &Knob) -> String {
     format!("no-{}", knob.name)
 }
 
-/// The flags of one knob: none, one that takes a value, or a pair.
+/// Flags of one knob: none, one with a value, or a pair of switches.
 fn arguments(knob: &'static Knob) -> Vec<Arg> {
     let Some(flag) = knob.flag else { return Vec::new() };
     let not_here = matches!(knob.scope, Scope::NotHere(_));
@@ -164,7 +166,8 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
                 _ => "VALUE",
             };
             let help = format!("{} {note}", knob.doc);
-            // Negative numbers are wrong, but should be called so rather than taken for flags.
+            // Accepted here, so that the error says that a negative number is out of range, not
+            // that it is an unknown flag.
             let on = on
                 .value_name(name)
                 .allow_negative_numbers(true)
@@ -192,7 +195,8 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
     }
 }
 
-/// Any text, which is checked where the variable is read; of a list of words one of them, so that shells complete it.
+/// Parser of a flag's value. It accepts any text, because the value is checked where the variable
+/// is read; a list of words is checked here too, so that shells can complete it.
 fn value_parser(kind: Kind) -> ValueParser {
     match kind {
         Kind::Choice(words) => PossibleValuesParser::new(words).map(OsString::from).into(),
@@ -200,7 +204,7 @@ fn value_parser(kind: Kind) -> ValueParser {
     }
 }
 
-/// What the flags given write into a knob's variable, if any was given.
+/// Value for a knob's variable from the flags, or `None` without a flag.
 fn written(knob: &'static Knob, matches: &ArgMatches) -> Result<Option<OsString>, clap::Error> {
     let Some(flag) = knob.flag else { return Ok(None) };
     match flag.form {
@@ -225,7 +229,7 @@ fn written(knob: &'static Knob, matches: &ArgMatches) -> Result<Option<OsString>
     }
 }
 
-/// MiB as bytes. The knob's own range is checked where the variable is read.
+/// Converts MiB to bytes. The knob's range is checked where the variable is read.
 pub(super) fn bytes(mib: &OsStr) -> Option<u64> {
     let mib: f64 = mib.to_str()?.trim().parse().ok()?;
     let bytes = (mib * 1_048_576.0).round();
@@ -262,7 +266,7 @@ mod tests {
             ("--log-hide-timestamp", "HOROVOD_LOG_HIDE_TIME=1"),
             ("--log-with-timestamp", "HOROVOD_LOG_HIDE_TIME=0"),
             ("--no-hierarchical-allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE=0"),
-            ("--cycle-time-ms -3", "HOROVOD_CYCLE_TIME=-3"), // refused where it is read
+            ("--cycle-time-ms -3", "HOROVOD_CYCLE_TIME=-3"), // refused where the variable is read
         ];
         for (flags, expected) in table {
             assert_eq!(settings(flags).unwrap(), expected, "{flags}");
@@ -305,7 +309,8 @@ mod tests {
         let matches = command.try_get_matches_from(["test", "--link", "1000,2.5", "--config-file", path]);
         let flags = KnobFlags::<NotSwept>::from_arg_matches(&matches.unwrap()).unwrap();
         assert_eq!(flags.lookup("RONDE_LINK").unwrap(), "1000,2.5");
-        // What a file says of them is told, for whoever wants to say that it has no effect.
+        // `lookup` also returns the file's value of a swept knob, so that a caller can warn that it
+        // has no effect.
         assert_eq!(flags.lookup("HOROVOD_CYCLE_TIME").unwrap(), "3");
     }
 

@@ -1,4 +1,4 @@
-//! `ronde knobs`: the table of settings, as text, JSON or Markdown, or the values in force.
+//! `ronde knobs`: prints the table of settings as text, JSON or Markdown, or the values in force.
 
 use super::present::Table;
 use super::{fail, print};
@@ -189,7 +189,7 @@ fn reason(knob: &Knob) -> &'static str {
     }
 }
 
-/// The whole table, whatever the terminal's width: it is searched with grep.
+/// Table in full width, whatever the width of the terminal, because it is searched with grep.
 fn lines<const N: usize>(headings: &[&str; N], rows: impl Iterator<Item = [String; N]>) -> Vec<String> {
     let mut table = Table::new(headings).indented(0);
     rows.for_each(|row| table.row(row));
@@ -214,7 +214,8 @@ mod tests {
             ("json", table_json()),
         ] {
             for env in KNOBS.iter().map(|knob| knob.env).chain(ignored.iter().copied()) {
-                // Followed by something else than a letter, so that HOROVOD_AUTOTUNE is not found in HOROVOD_AUTOTUNE_LOG.
+                // The next character must not continue the name, so that HOROVOD_AUTOTUNE is not
+                // found in HOROVOD_AUTOTUNE_LOG.
                 let found = text.match_indices(env).any(|(at, _)| {
                     !text[at + env.len()..].starts_with(|c: char| c == '_' || c.is_ascii_alphanumeric())
                 });

@@ -1,7 +1,7 @@
-//! The command line: `ronde run`, `ronde knobs` and so on, as a table of contents.
+//! Command line of Ronde: the subcommands `ronde run`, `ronde knobs` and so on.
 //!
-//! Exit codes: 0 when all went well, 1 on failure, 2 on wrong usage; `ronde run` passes on the code of the rank that
-//! failed first. Everything here prints plainly when the output is not a terminal.
+//! Exit codes: 0 for success, 1 for a failure, 2 for wrong usage; `ronde run` passes on the code of
+//! the rank that failed first. If the output is not a terminal, all output is plain text.
 
 mod argv;
 mod bench;
@@ -28,7 +28,7 @@ pub(crate) use present::{fail, print};
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Exit code of wrong usage, as clap's.
+/// Exit code for wrong usage, the same as clap's.
 pub const EXIT_USAGE: u8 = 2;
 
 const EXAMPLES: &str = "\
@@ -76,12 +76,12 @@ enum Command {
 
 pub use program::Program;
 
-/// Runs the program on this process's arguments.
+/// Runs the program with this process's arguments.
 pub fn main() -> ExitCode {
     run(Program::from_env())
 }
 
-/// Runs `program`, which another one may contain; once in a process.
+/// Runs `program`, which may be part of another program; to be called once per process.
 pub fn run(program: Program) -> ExitCode {
     let argv = std::iter::once("ronde".into()).chain(program.arguments().iter().cloned());
     let argv = argv::rewrite(argv.collect(), &mut Cli::command());
@@ -103,7 +103,8 @@ pub fn run(program: Program) -> ExitCode {
     }
 }
 
-/// The signals that this process ignores, signal n as bit n - 1 (proc_pid_status(5)); none if the kernel does not tell.
+/// Signals that this process ignores, signal n as bit n - 1 (proc_pid_status(5)); 0 if the kernel
+/// does not report them.
 fn ignored_signals() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -1,4 +1,4 @@
-//! `ronde licenses`: notices and licences of the third-party files inside this program.
+//! `ronde licenses`: prints notices and licences of the third-party files inside this program.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! The `ronde` program.
+//! Entry point of the `ronde` program.
 
 use std::process::ExitCode;
 

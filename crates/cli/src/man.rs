@@ -1,6 +1,8 @@
-//! `ronde man`: the manual pages, generated from the definitions of the command line and of the settings.
+//! `ronde man`: manual pages, generated from the definitions of the command line and of the
+//! settings.
 //!
-//! ronde(1) has the settings as environment variables; each subcommand has a page of its own, with its options.
+//! ronde(1) lists the settings as environment variables. Each subcommand has its own page, with its
+//! options.
 
 use super::present::output::{Output, OutputError};
 use super::{fail, print};
@@ -19,7 +21,7 @@ pub(super) struct Args {
     dir: Option<PathBuf>,
 }
 
-/// The exit codes that hold for every subcommand but `run`, which documents its own.
+/// Exit codes of all subcommands but `run`, which documents its own.
 const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "All went well."),
     ("1", "It failed; standard error says why."),
@@ -29,7 +31,7 @@ const EXIT_STATUS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The exit code that only `run` has, for the page that speaks of all subcommands.
+/// Exit code that only `run` has, for the page about all subcommands.
 const EXIT_STATUS_OF_RANKS: (&str, &str) = (
     "other",
     "Of ronde run: the code of the rank that failed first, 128 + n if signal n killed it, 127 if the command does not exist.",
@@ -57,7 +59,7 @@ fn write(dir: &Path, pages: &[(String, String)]) -> Result<(), OutputError> {
     Ok(())
 }
 
-/// All pages with their files' names, the one of `ronde` itself first.
+/// All pages with their file names; the first is the page of `ronde` itself.
 fn pages(command: clap::Command) -> Vec<(String, String)> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
@@ -92,7 +94,7 @@ fn pages(command: clap::Command) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A page: what clap knows, then `rest`.
+/// Renders a page: the parts that clap generates, then `rest`.
 fn page(command: &clap::Command, rest: impl FnOnce(&mut Roff)) -> (String, String) {
     let source = format!("Ronde {}", env!("CARGO_PKG_VERSION"));
     let man = Man::new(command.clone())
@@ -118,7 +120,7 @@ fn page(command: &clap::Command, rest: impl FnOnce(&mut Roff)) -> (String, Strin
     (format!("{}.1", name(command)), text)
 }
 
-/// `ronde-run` for `ronde run`.
+/// Name of a subcommand's page, such as `ronde-run` for `ronde run`.
 fn name(command: &clap::Command) -> String {
     command
         .get_display_name()
@@ -134,7 +136,7 @@ fn see_also(roff: &mut Roff, pages: &str) {
     section(roff, "SEE ALSO", pages);
 }
 
-/// A paragraph behind a hanging tag.
+/// Adds a paragraph with a hanging tag.
 fn tagged(roff: &mut Roff, tag: Vec<Inline>, text: &str) {
     roff.control("TP", []).text(tag).text([roman(text)]);
 }
@@ -172,7 +174,7 @@ fn environment(roff: &mut Roff) {
     }
 }
 
-/// A variable's name, its values and its flag.
+/// Tag of a setting: the variable's name, its values and its flag.
 fn variable(knob: &Knob) -> Vec<Inline> {
     let values = format!("{} {}", knob.kind.range(), knob.kind.unit());
     let mut tag = vec![bold(knob.env), roman(" ("), italic(values.trim()), roman(")")];
@@ -189,10 +191,10 @@ fn exit_status(roff: &mut Roff, codes: &[(&str, &str)]) {
     }
 }
 
-/// How a paragraph of a command's closing help begins that is about its exit codes.
+/// Beginning of the paragraph about exit codes in a command's closing help.
 const EXIT_CODE: &str = "Exit code: ";
 
-/// How its examples begin.
+/// Beginning of the paragraph of examples in a command's closing help.
 const EXAMPLES: &str = "Examples:\n";
 
 fn help(command: &clap::Command) -> String {
@@ -202,7 +204,8 @@ fn help(command: &clap::Command) -> String {
         .unwrap_or_default()
 }
 
-/// The paragraphs of a command's closing help, each under a heading of its own; examples keep their lines.
+/// Adds the paragraphs of a command's closing help, each under its own heading; examples keep their
+/// line breaks.
 fn help_sections(roff: &mut Roff, command: &clap::Command) {
     for paragraph in help(command)
         .split("\n\n")
@@ -228,7 +231,7 @@ mod tests {
     use super::*;
     use clap::CommandFactory;
 
-    /// The text between a heading and the next.
+    /// Returns the text between a heading and the next.
     fn under<'a>(page: &'a str, heading: &str) -> &'a str {
         let (_, rest) = page
             .split_once(&format!(".SH {heading}\n"))

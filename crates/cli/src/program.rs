@@ -1,10 +1,10 @@
-//! The program itself: what it was called with, and how it is started again.
+//! Identity of the running program: its arguments, and the command that starts it again.
 
 use std::ffi::OsString;
 use std::sync::OnceLock;
 
-/// How the program came to run. One that is contained in another, as in the Python package, is not what the process's
-/// own path and arguments say.
+/// Arguments of this program and the command that starts it. If another program contains this one,
+/// as in the Python package, the process's own path and arguments do not describe it.
 #[derive(Clone, Debug)]
 pub struct Program {
     again: Vec<OsString>,
@@ -15,8 +15,8 @@ pub struct Program {
 static PROGRAM: OnceLock<Program> = OnceLock::new();
 
 impl Program {
-    /// One that another program contains: it is called with `arguments`, and `again` starts it: a command and its first
-    /// arguments.
+    /// Creates the description of a contained program: it was called with `arguments`, and `again`
+    /// is the command, with its first arguments, that starts it.
     pub fn contained(again: Vec<OsString>, arguments: Vec<OsString>) -> Self {
         Self {
             again,
@@ -25,8 +25,8 @@ impl Program {
         }
     }
 
-    /// This process's. Under another name or after an upgrade the path may be gone; then the name it was called by is what
-    /// is left.
+    /// Creates the description from this process. If its path is unknown, the name by which it was
+    /// called is used.
     pub(super) fn from_env() -> Self {
         let mut arguments = std::env::args_os();
         let name = arguments.next();
@@ -42,28 +42,28 @@ impl Program {
         &self.arguments
     }
 
-    /// Makes it the process's, if it has none yet.
+    /// Sets this program as the process's, if none is set yet.
     pub(super) fn remember(self) {
         PROGRAM.get_or_init(|| self);
     }
 }
 
-/// What the program was called with, beside its name.
+/// Arguments of the program, without its name.
 pub(super) fn arguments() -> &'static [OsString] {
     &PROGRAM.get_or_init(Program::from_env).arguments
 }
 
-/// Whether another program contains it.
+/// Whether another program contains this one.
 pub(super) fn is_contained() -> bool {
     PROGRAM.get_or_init(Program::from_env).is_contained
 }
 
-/// What starts it again.
+/// Command that starts the program again.
 pub(super) fn again() -> Vec<OsString> {
     PROGRAM.get_or_init(Program::from_env).again.clone()
 }
 
-/// What starts it again with `arguments`.
+/// Command that starts the program again with `arguments`.
 pub(super) fn again_with(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     again().into_iter().chain(arguments).collect()
 }

@@ -1,32 +1,32 @@
-//! Lists of values: `0,1,4` or `0.5..25` or `1..128:8`.
+//! Parser of lists of values: `0,1,4` or `0.5..25` or `1..128:8`.
 
-/// Values of a range that does not say how many.
+/// Number of values of a range without a count.
 const COUNT_DEFAULT: usize = 8;
 /// Most values of a list.
 const COUNT_MOST: usize = 64;
 
-/// What the values of a list may be.
+/// Limits of the values of a list.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Least and most.
+    /// Smallest and largest value.
     pub(super) bounds: (f64, f64),
-    /// Their unit, which is not written.
+    /// Unit of the values, which the list does not contain.
     pub(super) unit: &'static str,
 }
 
-/// The values of a list.
+/// Values of a list.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct List {
-    /// Ascending, each once.
+    /// Distinct values, ascending.
     pub(super) values: Vec<f64>,
-    /// Those that stood there more than once.
+    /// Values that the list contained more than once.
     pub(super) repeated: Vec<f64>,
 }
 
-/// The values, ascending, each once.
+/// Parses a list; the values are distinct and ascending.
 ///
 /// # Errors
-/// A sentence that says what is wrong: no number, out of bounds, reversed, too many.
+/// A sentence that names the problem: not numeric, out of range, reversed, too many values.
 pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
     let number = |part: &str| {
         let (part, (least, most)) = (part.trim(), limits.bounds);
@@ -90,7 +90,7 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
     Ok(List { values, repeated })
 }
 
-/// Three digits: nobody sets a knob more finely.
+/// Rounds to three digits: no setting needs more precision.
 fn rounded(value: f64) -> f64 {
     let unit = 10f64.powf(value.log10().floor() - 2.0);
     (value / unit).round() * unit

@@ -1,4 +1,4 @@
-//! How jobs that tune begin and end.
+//! Tests of the start and the end of jobs that tune.
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,8 @@ fn a_job_that_is_killed_leaves_a_log_that_ends_with_the_best_so_far() {
     }) else {
         return;
     };
-    // Killed in the middle of the search, as soon as a setting beside the default has been measured.
+    // The job is killed during the search, as soon as a setting other than the default has been
+    // measured.
     let began = Instant::now();
     let rows = || std::fs::read_to_string(&log).unwrap_or_default();
     while !phases(&rows()).iter().any(|phase| phase == "sample") && began.elapsed() < PATIENCE {

@@ -1,4 +1,5 @@
-//! What one job learns, another knows.
+//! Tests of the tuner's memory: state files between jobs, and searches that start again within a
+//! job.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -9,7 +10,7 @@ use ronde::AutotuneVerdict;
 use super::{TENSORS, context, expect_fusion, has_verdict, plain, reduce, slow_link, train};
 use crate::support::{Folder, job_with};
 
-/// Runs a job to its verdict with a state file; what rank 0 said.
+/// Runs a job to its verdict with a state file; returns the output of rank 0.
 fn tuned(test: &str, state: &Path, more: &[(&str, &str)]) -> String {
     let mut env = vec![("RONDE_AUTOTUNE_STATE", state.to_str().expect("text"))];
     env.extend(more);
@@ -27,7 +28,7 @@ fn tuned(test: &str, state: &Path, more: &[(&str, &str)]) -> String {
         .map_or_else(String::new, |outcome| outcome.output)
 }
 
-/// Steps until the verdict, and the settings, of what [`tuned`] has printed.
+/// Parses the number of steps and the settings from the output of [`tuned`].
 fn steps_and_settings(output: &str) -> (usize, String) {
     let line = output.lines().find_map(|line| line.split_once("tuned in "));
     let (_, line) = line.unwrap_or_else(|| panic!("no verdict: {output}"));
@@ -48,7 +49,7 @@ fn the_second_run_begins_with_the_best_of_the_first() {
         "{second}"
     );
     assert_eq!(chosen, kept, "{first}\n{second}");
-    // Thirty, beside those in which the step is learnt.
+    // Thirty steps, in addition to those in which the tuner detects the step.
     assert!(steps <= 45 && steps <= before, "{before}, then {steps}: {second}");
 }
 
@@ -128,7 +129,7 @@ fn when_the_job_slows_down_it_is_tuned_anew() {
     let outcomes = job_with(test, 2, &env, || {
         let context = context();
         train(&context, has_verdict, |_| plain(&context));
-        // The tuner knows what its choice takes after some 60 steps like those before.
+        // After about 60 steps of equal length the tuner knows the step time of its choice.
         let steps = Cell::new(0);
         let known = |_: &ronde::AutotuneReport| steps.get() > 90;
         train(&context, known, |step| {
@@ -170,7 +171,8 @@ fn another_set_of_tensors_is_tuned_anew() {
             })
         };
         train(&context, changed, |_| {
-            // Many: foreign traffic counts as the job's own only after some thousand tensors.
+            // Many tensors, because other operations count as the job's own only after some
+            // thousand tensors.
             reduce(&context, (0..3 * TENSORS).map(|tensor| format!("other{tensor}")));
         });
     });

@@ -1,4 +1,5 @@
-//! The tuner in jobs of real processes: what steps consist of, how jobs begin and end, and what is kept from one to the next.
+//! Tests of the tuner in jobs of several processes: contents of steps, start and end of jobs, and
+//! memory between jobs.
 
 mod endings;
 mod memory;
@@ -11,32 +12,33 @@ use std::time::Instant;
 use crate::support::PATIENCE;
 use ronde::{AutotuneReport, Context, ReduceOp};
 
-/// Four milliseconds a message, and a bad start: 40 tensors take 160 ms a step without fusion, in one message 4. Not even a machine
-/// that is busy with other things hides that: there every message waits for its turn besides. But steps are so noisy there that a
-/// search would go on for as long as it may: ten settings are enough.
+/// A link with 4 ms per message, and a bad start setting: a step of 40 tensors takes 160 ms without
+/// fusion, and 4 ms in one message. The difference is visible even on a busy machine, where every
+/// message also waits for the CPU. But step times are so noisy there that a search would not end
+/// early, so it is limited to ten settings.
 const SLOW_LINK: [(&str, &str); 3] = [
     ("HOROVOD_AUTOTUNE", "1"),
     ("RONDE_LINK", "4000,5"),
     ("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "10"),
 ];
-/// The fusion threshold alone is to be found: with fewer settings to think about, proposals come sooner.
+/// Only the fusion threshold is tuned: with fewer settings, proposals are computed faster.
 const FUSION: [(&str, &str); 2] = [
     ("HOROVOD_CYCLE_TIME", "2"),
     ("RONDE_AUTOTUNE_START", "fusion_mb=0"),
 ];
-/// Tensors of a step.
+/// Number of tensors in a step.
 const TENSORS: usize = 40;
-/// Elements of a tensor.
+/// Number of elements of a tensor.
 const ELEMENTS: usize = 5_000;
 
-/// Steps to be taken, counted, until the job has taken too long: their number says nothing, since on a busy machine a proposal, of
-/// the least priority, takes as long as thousands of them.
+/// Counts steps until a time limit. The number of steps is not limited, because on a busy machine a
+/// proposal, computed at the lowest priority, takes as long as thousands of steps.
 fn steps() -> impl Iterator<Item = usize> {
     let began = Instant::now();
-    (0..).take_while(move |_| began.elapsed() < PATIENCE.mul_f64(0.8)) // and then there is time to say so
+    (0..).take_while(move |_| began.elapsed() < PATIENCE.mul_f64(0.8)) // leaves time for an error
 }
 
-/// [`SLOW_LINK`], [`FUSION`] and more.
+/// Combines [`SLOW_LINK`], [`FUSION`] and more.
 fn slow_link<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     SLOW_LINK.iter().chain(&FUSION).chain(more).copied().collect()
 }
@@ -45,7 +47,7 @@ fn context() -> Context {
     Context::from_env().expect("the job starts")
 }
 
-/// Reduces tensors of these names as one step does.
+/// Reduces tensors with these names, as one step does.
 fn reduce(context: &Context, names: impl Iterator<Item = String>) {
     let handles: Vec<_> = names
         .map(|name| {
@@ -59,25 +61,25 @@ fn reduce(context: &Context, names: impl Iterator<Item = String>) {
     }
 }
 
-/// A plain step.
+/// Runs a step with the usual tensors.
 fn plain(context: &Context) {
     reduce(context, (0..TENSORS).map(|tensor| format!("t{tensor}")));
 }
 
-/// Whether any rank says so, told by a tensor called `name` as everybody learns of everything.
+/// Whether `says` is true on any rank; reduced with a tensor called `name`.
 fn any_rank(context: &Context, name: &str, says: bool) -> bool {
     let says = vec![f32::from(u8::from(says))];
     let told = context.allreduce(name, says, ReduceOp::Max).expect("in");
     told.wait().expect("out")[0] > 0.0
 }
 
-/// Takes steps until `done` holds of rank 0's report; answers with their number.
+/// Runs steps until `done` holds for rank 0's report; returns the number of steps.
 fn train(context: &Context, done: impl Fn(&AutotuneReport) -> bool, mut step: impl FnMut(usize)) -> usize {
     for taken in steps() {
         step(taken);
         let report = context.autotune_report();
         if any_rank(context, "done", report.is_some_and(|report| done(&report))) {
-            context.barrier().expect("all come"); // the last change travels with the next cycle
+            context.barrier().expect("all come"); // the next cycle brings the last change
             return taken + 1;
         }
     }
@@ -88,7 +90,7 @@ fn has_verdict(report: &AutotuneReport) -> bool {
     report.verdict.is_some()
 }
 
-/// On rank 0: the verdict is that fusion pays.
+/// Checks that fusion is in force and, on rank 0, that it is the verdict with a clear gain.
 fn expect_fusion(context: &Context) {
     let after = context.settings();
     assert!(
@@ -108,13 +110,13 @@ fn expect_fusion(context: &Context) {
     );
 }
 
-/// Column `index` of every row of a log but the header.
+/// Column `index` of all rows of a log except the header.
 fn column(csv: &str, index: usize) -> Vec<String> {
     let cell = |line: &str| line.split(',').nth(index).unwrap_or("").to_owned();
     csv.lines().skip(1).map(cell).collect()
 }
 
-/// The phases of a log's rows.
+/// Phases of a log's rows.
 fn phases(csv: &str) -> Vec<String> {
     column(csv, 7)
 }

@@ -1,4 +1,4 @@
-//! Steps of more than one signature.
+//! Tests of jobs whose steps have more than one signature.
 
 use std::cell::Cell;
 
@@ -7,12 +7,12 @@ use ronde::{AutotuneReport, Context};
 use super::{TENSORS, context, expect_fusion, has_verdict, plain, reduce, slow_link, train};
 use crate::support::job_with;
 
-/// A step of other tensors, three times as many.
+/// Runs a step with other tensors, three times as many.
 fn other(context: &Context) {
     reduce(context, (0..3 * TENSORS).map(|tensor| format!("other{tensor}")));
 }
 
-/// Takes so many steps, whatever becomes of them.
+/// Runs `count` steps, whatever the tuner reports.
 fn take(context: &Context, count: usize, step: impl Fn(&Context)) {
     let taken = Cell::new(0);
     train(
@@ -40,7 +40,7 @@ fn two_signatures_are_tuned_once_each_and_their_settings_come_back_with_them() {
         expect_fusion(&context);
         let (settings, first) = (context.settings(), verdict());
 
-        // A few others now and then, and the search knows nothing of them.
+        // A few other steps now and then do not affect the search.
         for _ in 0..3 {
             take(&context, 5, other);
             take(&context, 5, plain);
@@ -85,7 +85,7 @@ fn steps_that_come_in_turns_are_tuned_as_one() {
     let outcomes = job_with(test, 2, &env, || {
         let context = context();
         train(&context, has_verdict, |_| {
-            // Two optimizers, and a micro-batch that reduces nothing.
+            // Two optimizers, and a micro-batch without reductions.
             plain(&context);
             context.mark_step();
             reduce(&context, (0..TENSORS / 2).map(|tensor| format!("other{tensor}")));
@@ -94,7 +94,8 @@ fn steps_that_come_in_turns_are_tuned_as_one() {
         });
         expect_fusion(&context);
         if context.rank() == 0 {
-            // Without fusion both optimizers' messages and one that asks whether all is done, of 4 ms and more.
+            // Without fusion: the messages of both optimizers, and one for the test whether all
+            // ranks are done, of at least 4 ms each.
             let verdict = context.autotune_report().and_then(|report| report.verdict);
             let verdict = verdict.expect("there is one");
             let messages = TENSORS + TENSORS / 2 + 1;

@@ -1,4 +1,4 @@
-//! What a step may consist of.
+//! Tests of the contents of a step that the tuner has to handle.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn names_that_never_repeat() {
                 let done = context
                     .autotune_report()
                     .is_some_and(|report| has_verdict(&report));
-                // Not even this one's.
+                // The tensor of this check has a new name in every step too.
                 if any_rank(&context, &format!("done.{step}"), done) {
                     break;
                 }
@@ -59,7 +59,7 @@ fn reduced_in_one_backward_pass_of_four() {
     job_with(test, 2, &slow_link(&[]), || {
         let context = context();
         train(&context, has_verdict, |_| {
-            std::thread::sleep(Duration::from_millis(3)); // three passes that reduce nothing
+            std::thread::sleep(Duration::from_millis(3)); // three passes without reductions
             plain(&context);
         });
         expect_fusion(&context);
@@ -82,7 +82,7 @@ fn process_sets_have_traffic_of_their_own() {
             .collect();
         train(&context, has_verdict, |step| {
             for set in &mine {
-                // Of a size that changes: none of the tuner's business.
+                // The size changes, which the tuner must ignore for other process sets.
                 let ones = vec![1i32; 100 + 10 * (step % 7)];
                 let sum = set
                     .allreduce(&format!("of {}", step % 5), ones, ReduceOp::Sum)

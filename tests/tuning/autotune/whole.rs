@@ -1,4 +1,4 @@
-//! A job from its first step to the verdict.
+//! Test of a job from its first step to the verdict.
 
 use super::{SLOW_LINK, column, context, expect_fusion, has_verdict, phases, plain, slow_link, train};
 use crate::support::job_with;
@@ -9,7 +9,7 @@ fn a_job_that_marks_no_steps_is_tuned_and_all_ranks_follow() {
     let folder = tempfile::tempdir().expect("a folder");
     let log = folder.path().join("a.csv");
     let log = log.to_str().expect("text");
-    // Here the cycle time is free as well.
+    // In this test the cycle time is tuned as well.
     let mut env = SLOW_LINK.to_vec();
     env.extend([
         ("RONDE_AUTOTUNE_START", "fusion_mb=0,cycle_ms=2"),

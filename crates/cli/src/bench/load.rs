@@ -1,4 +1,4 @@
-//! What each step does: the arguments that `ronde bench` and `ronde sweep` share.
+//! Load of a benchmark step: the arguments that `ronde bench` and `ronde sweep` share.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,13 +13,14 @@ use ronde::internal::identity::MAX_RANKS;
 use ronde_lab::bench::schedule::{ComputeKind, Schedule};
 use ronde_lab::bench::{Load, Workload, models, profile};
 
-/// The canonical workload, where no other is named.
+/// Model that is used if no other is named: the canonical workload.
 const MODEL_DEFAULT: &str = "resnet50";
 
-/// Longest pretended backward pass, in ms: one minute.
+/// Longest simulated backward pass, in ms: one minute.
 const COMPUTE_MS_MAX: f64 = 60_000.0;
 
-// What is reduced, and when it is submitted. (No doc comment: clap would make it the description of the subcommand.)
+// Tensors to reduce, and when they are submitted. (No doc comment: clap would use it as the
+// description of the subcommand.)
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoadArgs {
     /// Model whose gradients are reduced [default: resnet50]
@@ -39,15 +40,15 @@ pub(crate) struct LoadArgs {
     pub(crate) slow_rank: Option<SlowRank>,
 }
 
-/// A rank whose backward pass takes longer than that of the others.
+/// Rank whose backward pass takes longer than that of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct SlowRank {
     pub(crate) rank: usize,
-    /// By how much.
+    /// Additional time, in ms.
     pub(crate) ms: f64,
 }
 
-/// Why there is nothing to measure; the text says what to do.
+/// Error in the load of a benchmark; the text names the remedy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     #[error(transparent)]
@@ -63,7 +64,7 @@ pub(crate) enum LoadError {
 }
 
 impl LoadError {
-    /// 2 where the command line is to blame, 1 where the world is.
+    /// Exit code: 2 for an error in the command line, 1 for any other.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Model(_) | Self::RankCount { .. } | Self::SlowRank { .. } => EXIT_USAGE,
@@ -73,10 +74,10 @@ impl LoadError {
 }
 
 impl LoadArgs {
-    /// The tensors.
+    /// Returns the tensors to reduce.
     ///
     /// # Errors
-    /// A profile that cannot be read.
+    /// The profile cannot be read.
     pub(crate) fn workload(&self) -> Result<Workload, LoadError> {
         Ok(match &self.profile {
             Some(path) => profile::load(path)?,
@@ -84,17 +85,17 @@ impl LoadArgs {
         })
     }
 
-    /// Length of the backward pass, in ms; 0 without one.
+    /// Length of the backward pass in ms; 0 without one.
     pub(crate) fn compute_ms(&self) -> f64 {
         self.compute_ms.unwrap_or(0.0)
     }
 
-    /// What the backward pass does.
+    /// Whether the backward pass leaves the CPU free or keeps it busy.
     pub(crate) fn compute_kind(&self) -> ComputeKind {
         self.compute_kind.unwrap_or_default()
     }
 
-    /// The same with every default written out, and the profile's path as it is from any folder.
+    /// Returns these arguments with all defaults filled in and with an absolute profile path.
     pub(crate) fn resolved(&self) -> Self {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
         let model = || match self.profile {
@@ -110,7 +111,7 @@ impl LoadArgs {
         }
     }
 
-    /// Checks that a job can have so many ranks, the slow one among them.
+    /// Checks that a job can have this number of ranks and that the slow rank is one of them.
     ///
     /// # Errors
     /// [`LoadError::RankCount`], [`LoadError::SlowRank`].
@@ -124,7 +125,7 @@ impl LoadArgs {
         }
     }
 
-    /// What rank `rank` of `ranks` does in each step.
+    /// Load of rank `rank` of `ranks` in each step.
     pub(crate) fn load(&self, workload: Workload, (rank, ranks): (usize, usize)) -> Load {
         let slower_ms = match self.slow_rank {
             Some(slow) if slow.rank == rank => slow.ms,

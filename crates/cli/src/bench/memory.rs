@@ -1,16 +1,17 @@
-//! Whether the buffers of all ranks fit into this machine's memory.
+//! Memory check of a benchmark: the buffers of all ranks have to fit into this machine's memory.
 
 use super::load::LoadError;
 use crate::present::units::bytes;
 use ronde_lab::bench::Workload;
 
-/// Copies of the gradients on each rank: themselves and the memcpy baseline's target.
+/// Copies of the gradients on each rank: the gradients and the target of the memcpy baseline.
 pub(super) const COPIES_WITH_BASELINE: u64 = 2;
 
-/// Where they are on a GPU: what is uploaded and downloaded.
+/// Copies of the gradients in host memory if the tensors are on a GPU: the data that is uploaded
+/// and downloaded.
 pub(super) const COPIES_ON_GPU: u64 = 1;
 
-/// Too little memory.
+/// The machine has too little memory.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{workload} needs {} on {ranks} ranks{}, but only {} are available; take fewer ranks or a smaller model",
@@ -31,7 +32,8 @@ fn baseline(copies: u64) -> &'static str {
     }
 }
 
-/// Checks that `copies` of the gradients fit for each of `ranks`, as far as this machine tells.
+/// Checks that `copies` of the gradients fit into memory for each of `ranks`, if the machine
+/// reports its available memory.
 ///
 /// # Errors
 /// [`LoadError::Memory`].
@@ -39,7 +41,7 @@ pub(crate) fn check(workload: &Workload, ranks: usize, copies: u64) -> Result<()
     Ok(compare(workload, ranks, copies, available_bytes())?)
 }
 
-/// `MemAvailable` of `/proc/meminfo`; `None` where it cannot be read.
+/// `MemAvailable` of `/proc/meminfo`, in bytes; `None` if it cannot be read.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;

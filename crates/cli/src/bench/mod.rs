@@ -1,7 +1,8 @@
-//! `ronde bench`: reduce a model's gradients step after step, and say how long it takes and why that is good or bad.
+//! `ronde bench`: reduces a model's gradients step after step, reports the step time and explains
+//! it.
 //!
-//! Started by hand it starts its own ranks; inside `ronde run`, `mpirun` or `srun` it is one of them. What the ranks do is
-//! in `rank`; the measurement itself is [`ronde_lab::bench`].
+//! If it is started by hand, it starts its own ranks; inside `ronde run`, `mpirun` or `srun` it is
+//! one of the ranks. The ranks' part is in `rank`; the measurement is in [`ronde_lab::bench`].
 
 mod load;
 mod memory;
@@ -25,16 +26,18 @@ use ronde::internal::identity::{Identity, Source};
 use ronde::knobs::{Backend, Knobs};
 use ronde_lab::bench::{Load, Plan};
 
-/// Ranks started where `-np` does not say: two, so that something is exchanged, on every machine alike.
+/// Number of ranks without `-np`: two, so that data is exchanged, and the same number on every
+/// machine.
 const NP_DEFAULT: usize = 2;
 
-/// Timed steps.
+/// Number of timed steps without `--steps`.
 const STEPS_DEFAULT: usize = 50;
 
-/// Timed steps after the tuner's verdict: it has measured its choice already, this only confirms it.
+/// Timed steps after the tuner's verdict: the tuner has measured its choice already, and these
+/// steps only confirm it.
 const STEPS_AFTER_TUNING: usize = 20;
 
-/// Most steps to wait for a verdict where `--steps` does not say; a tuner that needs more is broken.
+/// Most steps to wait for a verdict without `--steps`; a tuner that needs more is broken.
 const TUNING_STEPS_MAX: usize = 20_000;
 
 /// Reduce a model's gradients over ranks on this machine: step time, bandwidth, and what tuning gains
@@ -62,7 +65,7 @@ pub(super) struct Args {
     flags: KnobFlags,
 }
 
-/// What can be wrong before a benchmark starts; the text says what to do.
+/// Error before a benchmark starts; the text names the remedy.
 #[derive(Debug, thiserror::Error)]
 enum SetupError {
     #[error(transparent)]
@@ -86,7 +89,7 @@ enum SetupError {
 }
 
 impl SetupError {
-    /// 2 where the command line is to blame, 1 where the world is.
+    /// Exit code: 2 for an error in the command line, 1 for any other.
     fn exit_code(&self) -> u8 {
         match self {
             Self::Load(error) => error.exit_code(),
@@ -137,7 +140,7 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
     }
     if identity.source == Source::Single {
         if on_gpu {
-            gpu::check()?; // said once, before there are ranks that would each say it
+            gpu::check()?; // reported once, instead of by every rank
         }
         let copies = if on_gpu {
             memory::COPIES_ON_GPU
@@ -153,7 +156,7 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
     Ok(rank::main(args, &knobs, &plan))
 }
 
-/// Starts the ranks: this program again, with the same arguments.
+/// Starts the ranks: this program with the same arguments.
 fn launch(args: &Args, ranks: usize) -> ExitCode {
     let outcome = run::launch(&LaunchSpec {
         label: "ronde bench".to_owned(),
@@ -175,7 +178,7 @@ fn launch(args: &Args, ranks: usize) -> ExitCode {
     }
 }
 
-/// What a rank does with its `load`.
+/// Plan of a rank that has this `load`.
 fn plan(args: &Args, load: Load, knobs: &Knobs) -> Plan {
     let steps = args.steps.map(|steps| steps as usize);
     let (tuning_steps_max, steps) = if knobs.autotune {
@@ -191,7 +194,8 @@ fn plan(args: &Args, load: Load, knobs: &Knobs) -> Plan {
     }
 }
 
-/// Opens the file for writing without touching what it holds: a result that cannot be kept should not cost a run.
+/// Checks that the file can be opened for writing, without changing its contents, so that an
+/// unwritable path is reported before the run.
 fn check_writable(path: &Path) -> Result<(), SetupError> {
     let existed = path.exists();
     OpenOptions::new()
@@ -203,7 +207,8 @@ fn check_writable(path: &Path) -> Result<(), SetupError> {
             source,
         })?;
     if !existed {
-        // An empty file would look like a result of a run that then fails; it may be gone already.
+        // An empty file would look like a result if the run fails. An error is ignored: the file
+        // may be gone already.
         let _ = std::fs::remove_file(path);
     }
     Ok(())

@@ -1,4 +1,5 @@
-//! What a benchmark shows while it runs: a bar on rank 0, if there is a terminal, with the tuner's moves in it.
+//! Progress display of a benchmark: a bar on rank 0, if standard error is a terminal, that also
+//! shows the tuner's progress.
 
 use indicatif::ProgressBar;
 
@@ -14,12 +15,14 @@ const TEMPLATE: &str = "{prefix:>7} {bar:24} {pos}/{len} {msg}";
 pub(super) struct Display<'a> {
     context: &'a Context,
     bar: Option<ProgressBar>,
-    /// What the tuner said when it had its verdict: it watches the job on, and may begin anew before the end.
+    /// The tuner's report at its verdict. It is kept because the tuner continues to watch the job
+    /// and may start again before the end.
     verdict: Option<AutotuneReport>,
 }
 
 impl<'a> Display<'a> {
-    /// A display for the rank of `context`; silent on other ranks than 0 and where standard error is no terminal.
+    /// Creates a display for the rank of `context`; it shows nothing on ranks other than 0 and if
+    /// standard error is not a terminal.
     pub(super) fn new(context: &'a Context) -> Self {
         let bar = (context.rank() == 0).then(|| bar(TEMPLATE, None)).flatten();
         Self {
@@ -29,12 +32,12 @@ impl<'a> Display<'a> {
         }
     }
 
-    /// The tuner's report: that with its verdict, if it has come to one.
+    /// The tuner's report: the one with its verdict if there is one, else the current one.
     pub(super) fn autotune(&self) -> Option<AutotuneReport> {
         self.verdict.clone().or_else(|| self.context.autotune_report())
     }
 
-    /// Takes the bar away, so that the result stands alone.
+    /// Removes the bar, so that only the result remains on the terminal.
     pub(super) fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -75,7 +78,8 @@ fn show(bar: &ProgressBar, prefix: &'static str, done: usize, total: usize) {
     bar.set_position(done as u64);
 }
 
-/// The tuner in one line: what it measures, how that goes, and the best so far.
+/// State of the tuner in one line: phase, current settings with their step time, and the best
+/// settings so far.
 fn tuning_line(report: &AutotuneReport) -> String {
     let mut line = format!("{} {}: {}", report.phase, report.sample, report.settings);
     if let Some(step_ms) = report.step_ms {

@@ -1,4 +1,4 @@
-//! One rank's part of `ronde bench`: join the job, run the plan, and on rank 0 report.
+//! One rank of `ronde bench`: joins the job, runs the plan, and on rank 0 prints the report.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,8 @@ use ronde::knobs::Knobs;
 use ronde_lab::bench::report::{AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s};
 use ronde_lab::bench::{self, Measurement, Plan};
 
-/// Runs `plan` as a rank of the job that the environment describes, with `knobs` as environment and flags give them.
+/// Runs `plan` as a rank of the job that the environment describes; `knobs` holds the settings of
+/// the environment and of the flags.
 pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
     let context = match Context::builder().knobs(knobs.clone()).quiet_autotune().build() {
         Ok(context) => context,
@@ -31,7 +32,7 @@ pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
     }
 }
 
-/// 2 where a GPU was asked for that cannot be had, 1 otherwise.
+/// Exit code: 2 if the requested GPU is not available, 1 for any other error.
 fn exit_code(error: &Error) -> u8 {
     match error {
         Error::Device(_) => EXIT_USAGE,

@@ -1,67 +1,67 @@
-//! What can be wrong with a configuration file.
+//! Errors of configuration files.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A configuration file cannot be used.
+/// Error of a configuration file, with its position.
 #[derive(Debug)]
 pub struct ConfigError {
-    /// The file.
+    /// Path of the file.
     pub path: PathBuf,
-    /// The line, from 1, if one is to blame.
+    /// Line of the error, from 1, if it belongs to a line.
     pub line: Option<usize>,
-    /// What is wrong there.
+    /// Description of the error.
     pub problem: Box<Problem>,
 }
 
-/// What is wrong with a configuration file.
+/// Kind of error in a configuration file.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {
-    /// It cannot be read as text.
+    /// The file cannot be read as text.
     #[error("cannot read it: {source}")]
     Read {
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// It is longer than any such file.
+    /// The file is larger than any configuration file.
     #[error("it has more than {bytes_max} bytes, so it is no file of settings")]
     TooLarge {
-        /// Most bytes read.
+        /// Limit in bytes.
         bytes_max: u64,
     },
-    /// It is no YAML, or has a part of YAML that settings have no use for.
+    /// The text is not valid YAML, or it uses a part of YAML that configuration files do not need.
     #[error("{what}")]
     Yaml {
-        /// What the line has, and what it should have.
+        /// Content of the line, and the content that was expected.
         what: String,
     },
-    /// A key is none of those known.
+    /// The key is unknown.
     #[error("{key} is no setting{}", nearest_clause(.nearest))]
     Unknown {
-        /// The key found, with its section.
+        /// The key, with its section.
         key: String,
-        /// The known key most similar to it, if one is similar.
+        /// The most similar known key, if one is similar.
         nearest: Option<String>,
     },
-    /// A value is of another type, or out of range.
+    /// The value has the wrong type or is out of range.
     #[error("{key}: {found} does not fit: expected {expected}")]
     Value {
         /// The key, with its section.
         key: String,
-        /// The value found.
+        /// The value in the file.
         found: String,
-        /// The values accepted.
+        /// The accepted values.
         expected: String,
     },
-    /// Two keys set the same.
+    /// Two keys set the same knob.
     #[error("{key} sets again what {first_key} sets in line {first_line}; remove one of them")]
     Twice {
         /// The second key.
         key: String,
         /// The first key.
         first_key: String,
-        /// The line of the first.
+        /// Line of the first key.
         first_line: usize,
     },
 }

@@ -1,8 +1,9 @@
-//! The keys of a configuration file, and the knob that each one sets.
+//! Keys of a configuration file, each with the knob that it sets.
 
 use ronde::knobs::{self, FlagForm, KNOBS, Knob, SIMILARITY_MIN};
 
-/// Horovod's keys, and the names of the knobs that they set. `!` stands before a knob that the key switches off.
+/// Horovod's keys with the names of their knobs. A `!` before the name means that the key switches
+/// the knob off.
 const HOROVOD: &[(&str, &str)] = &[
     ("controller", "controller"),
     ("params.fusion_threshold_mb", "fusion_threshold_bytes"),
@@ -30,27 +31,28 @@ const HOROVOD: &[(&str, &str)] = &[
     ("logging.with_timestamp", "!log_hide_time"),
 ];
 
-/// The section of our own, whose keys are the flags' names.
+/// Ronde's own section; its keys are the flags' names.
 const RONDE: &str = "ronde";
 
-/// What a key sets.
+/// Knob that a key sets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     pub(super) knob: &'static Knob,
-    /// Whether true switches the knob off.
+    /// Whether the value true switches the knob off.
     pub(super) inverted: bool,
 }
 
-/// Whether this key of the top level has keys below it.
+/// Whether this top-level key is a section.
 pub(super) fn is_section(key: &str) -> bool {
     let sections = || HOROVOD.iter().filter_map(|(key, _)| key.split_once('.'));
     key == RONDE || sections().any(|(section, _)| section == key)
 }
 
-/// What the key `section.key` sets, if it is one.
+/// Returns the target of the key `section.key`, or `None` if the key is unknown.
 pub(super) fn find(key: &str) -> Option<Target> {
     if let Some(flag) = key.strip_prefix(RONDE).and_then(|key| key.strip_prefix('.')) {
-        // A flag's words are joined by dashes, a key's in the other sections by underscores.
+        // The words of a flag are joined by dashes, those of the other sections' keys by
+        // underscores.
         let flag = flag.replace('_', "-");
         return KNOBS.iter().find_map(|knob| by_flag(knob, &flag));
     }
@@ -60,10 +62,10 @@ pub(super) fn find(key: &str) -> Option<Target> {
     Some(Target { knob, inverted })
 }
 
-/// The key most similar to `key`, if one is similar. The section counts for less than the rest, since a key that stands in
-/// another section is easily put in the wrong one.
+/// Returns the known key most similar to `key`, if one is similar. The section has a small weight,
+/// because a key is easily put into the wrong section.
 pub(super) fn nearest(key: &str) -> Option<String> {
-    /// Decides between keys that are equally similar.
+    /// Decides between keys whose last parts are equally similar.
     const SECTION_WEIGHT: f64 = 0.01;
     let split = |key: &str| {
         let (section, leaf) = key.rsplit_once('.').unwrap_or(("", key));
@@ -73,7 +75,7 @@ pub(super) fn nearest(key: &str) -> Option<String> {
     let flags = KNOBS.iter().filter_map(|knob| knob.flag);
     let ours = flags.map(|flag| format!("{RONDE}.{}", flag.long));
     let horovods = HOROVOD.iter().map(|(key, _)| (*key).to_owned());
-    // A section's own name too, for a misspelt section.
+    // Includes the names of the sections, for a misspelt section.
     let sections = HOROVOD.iter().filter_map(|(key, _)| key.split_once('.'));
     let sections = sections
         .map(|(section, _)| section.to_owned())
@@ -84,13 +86,13 @@ pub(super) fn nearest(key: &str) -> Option<String> {
         let order = similarity + SECTION_WEIGHT * strsim::jaro_winkler(&its_section, &section);
         (similarity, order, candidate)
     };
-    // Of equals the last is taken: Horovod's.
+    // `max_by` returns the last of equal elements: Horovod's key.
     let scored = ours.chain(sections).chain(horovods).map(score);
     let (similarity, _, nearest) = scored.max_by(|(_, a, _), (_, b, _)| a.total_cmp(b))?;
     (similarity >= SIMILARITY_MIN).then_some(nearest)
 }
 
-/// What a flag sets if it is one of this knob's.
+/// Returns the target of the flag `name` if it is one of this knob's flags.
 fn by_flag(knob: &'static Knob, name: &str) -> Option<Target> {
     let flag = knob.flag?;
     let target = |inverted| Some(Target { knob, inverted });

@@ -1,4 +1,5 @@
-//! Settings from a file: `--config-file`, with the sections and keys of horovodrun's YAML.
+//! Configuration files: `--config-file` reads settings from YAML with horovodrun's sections and
+//! keys.
 //!
 //! ```yaml
 //! params:
@@ -10,10 +11,10 @@
 //!   early-cycle: false
 //! ```
 //!
-//! A key writes the environment variable that its flag writes. So flags win over the file, and the file wins over the
-//! environment. A key without a value (`log_file:`) sets nothing. As horovodrun's reader does, this one takes yes, no, on
-//! and off for true and false. Unlike it, it refuses keys that it does not know, values of another type and keys that stand
-//! twice, each with file and line.
+//! A key writes the same environment variable as its flag. Therefore flags win over the file, and
+//! the file wins over the environment. A key without a value (`log_file:`) sets nothing. As in
+//! horovodrun, yes, no, on and off mean true and false. Unlike horovodrun, unknown keys, values of
+//! the wrong type and repeated keys are errors that name the file and the line.
 
 mod error;
 mod keys;
@@ -29,10 +30,12 @@ use std::io::Read;
 use std::path::Path;
 use yaml::{Entry, Node};
 
-/// Largest file read. One that sets everything has 2 kB, so a larger one is none of ours, or never ends.
+/// Largest file that is read. A file that sets every knob has 2 kB, so a larger file is not a
+/// configuration file, or it is endless.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// What a file sets: knobs, with the values for their environment variables, in the file's order.
+/// Knobs that a file sets, with the values for their environment variables, in the order of the
+/// file.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigFile {
     settings: Vec<Setting>,
@@ -50,14 +53,15 @@ impl ConfigFile {
     /// Reads a file of at most 64 KiB.
     ///
     /// # Errors
-    /// [`ConfigError`] when it cannot be read, is no YAML, or sets something that is no setting or not to one of its values.
+    /// [`ConfigError`] if the file cannot be read or is not valid YAML, or if it has an unknown key
+    /// or a value that its key does not accept.
     pub fn read(path: impl AsRef<Path>) -> Result<ConfigFile, ConfigError> {
         let path = path.as_ref();
         let text = text(path).map_err(|problem| ConfigError::new(path, None, problem))?;
         ConfigFile::parse(&text, path)
     }
 
-    /// Reads the text of a file; `path` is its name in errors.
+    /// Parses the text of a file; `path` is its name in errors.
     ///
     /// # Errors
     /// As [`ConfigFile::read`].
@@ -70,14 +74,14 @@ impl ConfigFile {
         Ok(file)
     }
 
-    /// The knobs set, with the values for their environment variables.
+    /// Knobs that the file sets, with the values for their environment variables.
     pub fn settings(&self) -> impl Iterator<Item = (&'static Knob, &OsStr)> {
         self.settings
             .iter()
             .map(|setting| (setting.knob, setting.value.as_os_str()))
     }
 
-    /// Takes an entry of the top level: a section with its keys, or a key that stands in none.
+    /// Adds an entry of the top level: a section with its keys, or a key outside of all sections.
     fn section(&mut self, entry: Entry) -> Result<(), (usize, Problem)> {
         if !keys::is_section(&entry.key) {
             return self.set(entry.key, entry.line, &entry.node);
@@ -133,7 +137,7 @@ impl ConfigFile {
     }
 }
 
-/// The text of a file, if it is not too long.
+/// Reads the text of a file, up to the size limit.
 fn text(path: &Path) -> Result<String, Problem> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));

@@ -1,4 +1,4 @@
-//! Files as horovodrun's users have them, and files that are wrong.
+//! Tests of configuration files: files of horovodrun's users, and invalid files.
 
 use super::*;
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ fn read(text: &str) -> Result<String, String> {
     Ok(file.settings().map(show).collect::<Vec<_>>().join(" "))
 }
 
-/// The file that the documentation shows.
+/// Example file of the documentation.
 fn documented() -> &'static str {
     let text = include_str!("../../../../docs/KNOBS.md");
     let (_, rest) = text.split_once("```yaml\n").unwrap();

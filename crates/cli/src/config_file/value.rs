@@ -1,4 +1,4 @@
-//! From a value in the file to the value of an environment variable.
+//! Conversion of a value in the file to the value of an environment variable.
 
 use super::keys::Target;
 use super::yaml::{Node, Scalar};
@@ -6,7 +6,7 @@ use crate::knob_flags;
 use ronde::knobs::{FUSION_THRESHOLD_BYTES_MAX, FlagForm, Kind, Knob, Knobs};
 use std::ffi::{OsStr, OsString};
 
-/// What a value writes into its knob's variable, or what values it could have been.
+/// Returns the value for the knob's variable, or as an error the accepted values.
 pub(super) fn written(target: Target, node: &Node) -> Result<OsString, String> {
     let knob = target.knob;
     let form = knob.flag.map(|flag| flag.form);
@@ -27,7 +27,7 @@ pub(super) fn written(target: Target, node: &Node) -> Result<OsString, String> {
         _ => scalar.word().ok_or_else(unfit)?.to_owned(),
     };
     let value = OsString::from(text);
-    // An empty variable counts as unset, which an empty text does not say.
+    // An empty variable counts as unset, but an empty text in the file does not mean "unset".
     let reads = !value.is_empty() && Knobs::from_lookup(|env| (env == knob.env).then_some(&value)).is_ok();
     if reads { Ok(value) } else { Err(unfit()) }
 }
@@ -44,7 +44,7 @@ fn expected(knob: &Knob, form: Option<FlagForm>) -> String {
 }
 
 impl Scalar {
-    /// The boolean that it is in YAML 1.1, which horovodrun reads; 1 and 0 too.
+    /// The value as a boolean of YAML 1.1, which horovodrun reads, or as 1 or 0.
     fn boolean(&self) -> Option<bool> {
         let words = |words: &[&str]| words.iter().any(|word| self.text.eq_ignore_ascii_case(word));
         match self.plain {
@@ -54,13 +54,13 @@ impl Scalar {
         }
     }
 
-    /// The text of the number that it is.
+    /// Text of the value if it is a number.
     fn number(&self) -> Option<&str> {
         let is_number = self.plain && self.text.parse::<f64>().is_ok();
         is_number.then_some(self.text.as_str())
     }
 
-    /// Its text, unless that is a boolean: a file named `no` is more probably a misunderstanding than a file.
+    /// Text of the value unless it is a boolean: a file named `no` is more probably a mistake.
     fn word(&self) -> Option<&str> {
         let is_boolean = self.boolean().is_some() && self.text.parse::<f64>().is_err();
         (!is_boolean).then_some(self.text.as_str())

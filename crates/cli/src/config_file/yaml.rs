@@ -1,18 +1,20 @@
-//! The part of YAML that settings need: one document of mappings and scalars, each with its line.
+//! Reader of the part of YAML that configuration files need: one document of mappings and scalars,
+//! each with its line.
 //!
-//! Anchors and aliases are refused, so that a small file stays small; sequences are read over, to be refused by name.
+//! Anchors and aliases are errors, so that a small file cannot expand to a large one. Sequences are
+//! skipped, so that the error can name the key.
 
 use super::error::Problem;
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, StrInput};
 use std::fmt;
 
-/// Deepest nesting. Settings need 2; a stack is not to be filled by a file.
+/// Deepest nesting. Settings need 2; the limit keeps a file from overflowing the stack.
 const DEPTH_MAX: usize = 16;
 
-/// Most characters of a value that an error repeats.
+/// Most characters of a value that an error quotes.
 const SHOWN_MAX: usize = 60;
 
-/// A key with its value, and the line where the key stands.
+/// Key with its value, and the line of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: String,
@@ -27,16 +29,17 @@ pub(super) enum Node {
     Sequence,
 }
 
-/// A single value. What type it has depends on who asks.
+/// Single value; the caller decides its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Scalar {
     pub(super) text: String,
-    /// Neither quoted nor tagged: it may be a number, a boolean or nothing.
+    /// Whether the text is neither quoted nor tagged, so that it may be a number, a boolean or
+    /// null.
     pub(super) plain: bool,
 }
 
 impl Node {
-    /// Whether it is YAML's null: no value.
+    /// Whether the node is YAML's null, which means no value.
     pub(super) fn is_null(&self) -> bool {
         match self {
             Node::Scalar(Scalar { text, plain: true }) => {
@@ -55,7 +58,7 @@ impl fmt::Display for Node {
             Node::Scalar(scalar) => {
                 let cut = scalar.text.chars().nth(SHOWN_MAX).map_or("", |_| "…");
                 let text: String = scalar.text.chars().take(SHOWN_MAX).collect();
-                // Quotes show why "64" is no number, and keep what is unprintable from the terminal.
+                // Quotes show why "64" is not a number, and escape control characters.
                 if scalar.plain && text.chars().all(|c| c.is_ascii_graphic()) {
                     write!(f, "{text}{cut}")
                 } else {
@@ -71,13 +74,13 @@ type Located<T> = Result<T, (usize, Problem)>;
 /// Reads the entries of the document's mapping; an empty document has none.
 ///
 /// # Errors
-/// The line, from 1, and what is wrong there.
+/// The line, from 1, and the problem.
 pub(super) fn read(text: &str) -> Located<Vec<Entry>> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
         line: 1,
     };
-    // The end of the stream comes where the document would, if there is none.
+    // Without a document, the stream ends here.
     if !reader.skip_to_document()? {
         return Ok(Vec::new());
     }
@@ -117,13 +120,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether another document begins.
+    /// Skips to the next document; returns whether there is one.
     fn skip_to_document(&mut self) -> Located<bool> {
         loop {
             match self.next()? {
                 Event::DocumentStart(_) => return Ok(true),
                 Event::StreamEnd => return Ok(false),
-                _ => {} // the stream's start, or the end of the document before
+                _ => {} // start of the stream, or end of the previous document
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Ctrl-C during the work: the unfinished files are taken away.
+//! Signal handling during the work: removes unfinished output files on Ctrl-C.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,35 +11,39 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::ignored_signals;
 
-/// What is to be removed; by the time that it is, a file that got its real name is no longer there.
+/// Files to remove. A file that has been renamed to its final name no longer exists under this
+/// path.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Whether signals are somebody else's business.
+/// Whether the caller handles signals.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
-/// From now on signals neither take files away nor end the process: the caller sees to them.
+/// Leaves signals to the caller: from now on this module neither removes files nor ends the process
+/// on a signal.
 pub(crate) fn leave_to_caller() {
     ELSEWHERE.store(true, Ordering::Relaxed);
 }
 
-/// Makes a file with `create`, to be removed should SIGINT, SIGTERM or SIGHUP end this process.
+/// Creates a file with `create`, which is removed if SIGINT, SIGTERM or SIGHUP ends this process.
 ///
 /// # Errors
-/// What `create` says.
+/// The error of `create`.
 pub(super) fn removed_with<T>(
     create: impl FnOnce() -> io::Result<T>,
     path: impl FnOnce(&T) -> &Path,
 ) -> io::Result<T> {
     static WATCHED: Once = Once::new();
     WATCHED.call_once(watch);
-    // Under the lock: there is no moment at which a file is there that is not known here.
+    // The lock is held while the file is created, so that no signal finds a file that is not
+    // listed.
     let mut unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
     let file = create()?;
     unfinished.push(path(&file).to_owned());
     Ok(file)
 }
 
-/// Without a thread for it, the files stay: no reason not to do the work.
+/// Starts the thread that handles signals. Without it, unfinished files are not removed, which is
+/// no reason to fail.
 fn watch() {
     let ignored = ignored_signals();
     let wanted = [SIGINT, SIGTERM, SIGHUP]
@@ -55,7 +59,7 @@ fn watch() {
             if ELSEWHERE.load(Ordering::Relaxed) {
                 continue;
             }
-            // Held to the end, so that no further file is made.
+            // Held until the process ends, so that no further file is created.
             let unfinished = UNFINISHED.lock().unwrap_or_else(PoisonError::into_inner);
             for path in unfinished.iter() {
                 let _ = std::fs::remove_file(path);

@@ -1,11 +1,11 @@
-//! Results on standard output, and messages with exit codes on standard error.
+//! Output of results to standard output, and of messages with exit codes to standard error.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use super::harmless;
 
-/// Prints to standard output. A reader that has gone away, as `head` does, is no failure.
+/// Prints to standard output. A closed pipe, as with `head`, is not a failure.
 pub(crate) fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("cannot print: {error}"), 1),
@@ -16,7 +16,7 @@ pub(crate) fn print(text: &str) -> ExitCode {
 /// Prints an error to standard error, without control characters, and returns its exit code.
 pub(crate) fn fail(message: &str, code: u8) -> ExitCode {
     let lines: Vec<String> = message.split('\n').map(harmless).collect();
-    // If standard error is gone too, the exit code is all that is left.
+    // If standard error is closed too, only the exit code remains.
     let _ = writeln!(io::stderr(), "ronde: {}", lines.join("\n"));
     ExitCode::from(code)
 }

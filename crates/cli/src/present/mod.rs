@@ -1,4 +1,4 @@
-//! Presentation, common to all subcommands: units, tables, pages of text, the terminal, output files.
+//! Presentation for all subcommands: units, tables, pages of text, the terminal and output files.
 
 pub(crate) mod interrupt;
 mod message;

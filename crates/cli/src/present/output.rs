@@ -1,4 +1,4 @@
-//! The files that the command writes: known to be writable before the long work, whole or not there at all.
+//! Output files: opened before the long work starts, and written completely or not at all.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
@@ -10,10 +10,10 @@ use tempfile::NamedTempFile;
 use super::interrupt;
 use crate::EXIT_USAGE;
 
-/// What a new file may be used for, before the process's mask takes from it.
+/// Permissions of a new file, before the process's umask is applied.
 const MODE: u32 = 0o666;
 
-/// An output cannot be written.
+/// Error of an output file.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OutputError {
     #[error("cannot write {}: {source}", if is_stdout(path) { "standard output".into() } else { path.display().to_string() })]
@@ -25,7 +25,7 @@ pub(crate) enum OutputError {
 }
 
 impl OutputError {
-    /// 2 where the command line is to blame, 1 where the system is.
+    /// Exit code: 2 for an error in the command line, 1 for an error of the operating system.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::OverInput { .. } | Self::Twice { .. } => EXIT_USAGE,
@@ -34,12 +34,13 @@ impl OutputError {
     }
 }
 
-/// A file to be written, or standard output.
+/// Output file, or standard output.
 ///
-/// What is written goes to a file of another name beside it, which takes the place of the real one at the end; dropped
-/// before that, or ended by Ctrl-C, it leaves no trace. What is no plain file (`/dev/stdout`, a pipe) is written directly.
+/// The content is written to a temporary file in the same folder, which replaces the target at the
+/// end. If the value is dropped before, or the process is ended by Ctrl-C, no file remains. Paths
+/// that are not regular files (`/dev/stdout`, a pipe) are written directly.
 pub(crate) struct Output {
-    /// As the user gave it, for messages.
+    /// Path as the user gave it, for messages.
     name: PathBuf,
     sink: Sink,
 }
@@ -49,16 +50,16 @@ enum Sink {
     Direct(BufWriter<fs::File>),
     Aside {
         file: BufWriter<NamedTempFile>,
-        /// Where it will be: the end of symbolic links.
+        /// Final path, with symbolic links resolved.
         target: PathBuf,
     },
 }
 
 impl Output {
-    /// Makes sure that `path` can be written; `-` is standard output.
+    /// Opens `path` for writing; `-` is standard output.
     ///
     /// # Errors
-    /// [`OutputError::Write`] if it cannot.
+    /// [`OutputError::Write`] if the path cannot be written.
     pub(crate) fn open(path: &Path) -> Result<Self, OutputError> {
         let sink = if is_stdout(path) {
             Sink::Stdout(BufWriter::new(io::stdout()))
@@ -72,10 +73,11 @@ impl Output {
         Ok(Self { name, sink })
     }
 
-    /// Writes `content` with `write` and puts the file in its place.
+    /// Writes the content with `write` and moves the file to its final path.
     ///
     /// # Errors
-    /// [`OutputError::Write`] if the file cannot be written. A reader of standard output that has gone away is no failure.
+    /// [`OutputError::Write`] if the file cannot be written. A closed pipe on standard output is
+    /// not an error.
     pub(crate) fn finish(
         mut self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
@@ -103,7 +105,7 @@ impl Output {
     }
 }
 
-/// The paths that were given.
+/// Output paths that the user gave.
 pub(crate) fn given<const N: usize>(paths: [&Option<PathBuf>; N]) -> Vec<&Path> {
     paths.into_iter().flatten().map(PathBuf::as_path).collect()
 }
@@ -114,12 +116,13 @@ pub(crate) fn is_stdout(path: &Path) -> bool {
 }
 
 fn sink(path: &Path) -> io::Result<Sink> {
-    // A link is followed: what it points to is replaced, not the link.
+    // Symbolic links are followed: the file that they point to is replaced, not the link.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     match fs::metadata(&target) {
         Ok(found) if found.is_dir() => return Err(io::ErrorKind::IsADirectory.into()),
         Ok(found) if found.is_file() => {
-            // Taking the place of a file needs no right to write to it; whoever took that right away meant it.
+            // Replacing a file needs no write permission on it, so the permission is checked: a
+            // read-only file is kept.
             OpenOptions::new().append(true).open(&target)?;
         }
         Ok(_) => {
@@ -147,7 +150,7 @@ fn sink(path: &Path) -> io::Result<Sink> {
     })
 }
 
-/// What the system said, without the name of the file that nobody asked for.
+/// Text of an error without the name of the temporary file, which the user does not know.
 fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at path ") {
@@ -156,7 +159,7 @@ fn cause(error: &io::Error) -> String {
     }
 }
 
-/// Refuses outputs that would overwrite an input or each other.
+/// Checks that no output overwrites an input or another output.
 ///
 /// # Errors
 /// [`OutputError::OverInput`], [`OutputError::Twice`].
@@ -176,7 +179,8 @@ pub(crate) fn check_distinct(outputs: &[&Path], inputs: &[PathBuf]) -> Result<()
     Ok(())
 }
 
-/// Whether two paths lead to one file, existing or not. Devices such as `/dev/null` take what they are given.
+/// Whether two paths are the same file, which need not exist. Devices such as `/dev/null` may be
+/// used several times.
 fn same_file(left: &Path, right: &Path) -> bool {
     if is_stdout(left) || is_stdout(right) {
         return left == right;
@@ -188,7 +192,7 @@ fn same_file(left: &Path, right: &Path) -> bool {
     }
 }
 
-/// Folder, resolved, and name of a file that does not exist.
+/// Resolved folder and file name of a file that does not exist.
 fn place(path: &Path) -> (PathBuf, Option<&std::ffi::OsStr>) {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,

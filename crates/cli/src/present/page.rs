@@ -1,8 +1,8 @@
-//! Pages of text: sections of lines under titles.
+//! Pages of text: titled sections of lines.
 
 use super::{Look, harmless, wrapped};
 
-/// Sections of lines, without the empty ones, as text that ends with a line end.
+/// Joins the non-empty sections to a text that ends with a newline.
 pub(crate) fn page(sections: impl IntoIterator<Item = Vec<String>>, look: &Look) -> String {
     let sections: Vec<String> = sections
         .into_iter()
@@ -12,7 +12,7 @@ pub(crate) fn page(sections: impl IntoIterator<Item = Vec<String>>, look: &Look)
     look.shown(&(sections.join("\n\n") + "\n"))
 }
 
-/// `lines` under a title; nothing if there are none.
+/// Section with a title; empty if there are no lines.
 pub(crate) fn titled(title: &str, lines: Vec<String>, look: &Look) -> Vec<String> {
     if lines.is_empty() {
         return lines;
@@ -20,7 +20,7 @@ pub(crate) fn titled(title: &str, lines: Vec<String>, look: &Look) -> Vec<String
     std::iter::once(look.title(title)).chain(lines).collect()
 }
 
-/// Reasons to doubt the numbers.
+/// Section of warnings about the measurements.
 pub(crate) fn warnings(warnings: &[String], look: &Look) -> Vec<String> {
     let lines = warnings
         .iter()

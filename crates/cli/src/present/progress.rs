@@ -4,10 +4,11 @@ use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Redraws per second at most: enough for the eye, nothing for the CPU that the ranks need.
+/// Redraws per second at most: enough for the eye, and hardly any load on the CPU that the ranks
+/// need.
 const REDRAWS_PER_SECOND: u8 = 5;
 
-/// A bar of `template`, if standard error is a terminal; `length` may be set later.
+/// Creates a bar from `template` if standard error is a terminal; `length` may be set later.
 pub(crate) fn bar(template: &str, length: Option<u64>) -> Option<ProgressBar> {
     std::io::stderr().is_terminal().then(|| {
         let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND);

@@ -1,21 +1,22 @@
-//! Tables: rows of cells under headings, as text that fits the width of the terminal, or as Markdown.
+//! Tables: rows of cells under headings, as text that fits the width of the terminal, or as
+//! Markdown.
 
 use std::borrow::Cow;
 
 use console::{measure_text_width, truncate_str};
 
-/// Between two columns.
+/// Space between two columns.
 const GAP: &str = "  ";
 
-/// Narrowest that a column of names becomes.
+/// Smallest width of a column of names.
 const NAME_WIDTH_MIN: usize = 12;
 
-/// A table: the column of names on the left, or wherever it is, gives way where the width does not suffice.
+/// Table whose columns of bars and names are shortened if the width does not suffice.
 pub(crate) struct Table {
     headings: Vec<Heading>,
     rows: Vec<Vec<String>>,
     indent: usize,
-    /// Leading columns that are repeated where the table is split.
+    /// Number of leading columns that are repeated if the table is split.
     keys: usize,
 }
 
@@ -24,22 +25,22 @@ struct Heading {
     align: Align,
 }
 
-/// On which side the cells of a column stand in line.
+/// Alignment of a column's cells, which also decides how they are shortened.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// Names.
+    /// Names, left-aligned.
     Left,
-    /// Texts that are of no use when cut.
+    /// Texts that are never cut.
     Whole,
-    /// Numbers.
+    /// Numbers, right-aligned.
     Right,
     /// Bars, which are shortened first.
     Bar,
 }
 
 impl Table {
-    /// A table whose columns are headed so; `<` before a heading makes a column of names, `=` one of
-    /// texts that are never cut, `|` one of bars; the others are numbers.
+    /// Creates a table with these headings. A prefix of a heading marks the column's type: `<` for
+    /// names, `=` for texts that are never cut, `|` for bars; the others are numbers.
     pub(crate) fn new(headings: &[&str]) -> Self {
         let heading = |heading: &&str| {
             let (align, text) = match heading.as_bytes().first() {
@@ -59,25 +60,27 @@ impl Table {
         }
     }
 
-    /// With this many spaces before each line, instead of two.
+    /// Sets the number of spaces before each line; the default is two.
     pub(crate) fn indented(self, indent: usize) -> Self {
         Self { indent, ..self }
     }
 
-    /// Adds a row of as many cells as there are headings.
+    /// Adds a row; it has as many cells as there are headings.
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let cells: Vec<String> = cells.into_iter().collect();
         debug_assert_eq!(cells.len(), self.headings.len());
         self.rows.push(cells);
     }
 
-    /// With this many leading columns that are repeated where the table is split, instead of one.
+    /// Sets the number of leading columns that are repeated if the table is split; the default is
+    /// one.
     pub(crate) fn with_keys(self, keys: usize) -> Self {
         Self { keys, ..self }
     }
 
-    /// The table in lines of at most `width` columns; none without rows. Bars and names give way first; if that does not
-    /// suffice, the columns are split into several tables with the same leading columns.
+    /// Returns the table in lines of at most `width` columns; no lines without rows. Bars and names
+    /// are shortened first. If that does not suffice, the columns are split into several tables
+    /// with the same leading columns.
     pub(crate) fn lines(&self, width: usize) -> Vec<String> {
         if self.rows.is_empty() {
             return Vec::new();
@@ -94,7 +97,7 @@ impl Table {
         blocks.join(&String::new())
     }
 
-    /// The columns of each of the tables that fit beside their keys.
+    /// Columns of each of the tables that the table is split into, leading columns included.
     fn blocks(&self, widths: &[usize], width: usize) -> Vec<Vec<usize>> {
         let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
         let taken = |columns: &[usize]| {
@@ -113,12 +116,12 @@ impl Table {
         blocks
     }
 
-    /// Whether a column of bars has given way altogether.
+    /// Whether a column of bars has been shortened to nothing.
     fn is_gone(&self, column: usize, widths: &[usize]) -> bool {
         widths[column] == 0 && self.headings[column].align == Align::Bar
     }
 
-    /// The table in Markdown, without bars; empty without rows.
+    /// Returns the table in Markdown, without bars; empty without rows.
     pub(crate) fn markdown(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
@@ -143,7 +146,7 @@ impl Table {
         text
     }
 
-    /// The widths of the columns; names are cut, the widest first.
+    /// Widths of the columns; names are cut, the widest first.
     fn widths(&self, width: usize) -> Vec<usize> {
         let natural = |column: usize| {
             let cells = self.rows.iter().map(|row| measure_text_width(&row[column]));
@@ -199,10 +202,12 @@ impl Table {
     }
 }
 
-/// A name that fits: of those of tensors, beginnings are alike, ends are not.
+/// Shortens a name in the middle and keeps more of its end: names of tensors begin alike and differ
+/// at their ends.
 fn shortened(name: &str, width: usize) -> Cow<'_, str> {
     let excess = measure_text_width(name).saturating_sub(width);
-    // What is coloured is short; taking it apart would lose its end.
+    // Coloured text is short. A cut in its middle would remove the escape sequence that ends the
+    // colour.
     if excess == 0 || name.contains('\x1b') {
         return truncate_str(name, width, "…");
     }
@@ -212,12 +217,13 @@ fn shortened(name: &str, width: usize) -> Cow<'_, str> {
     format!("{head}…{tail}").into()
 }
 
-/// `text` in lines of at most `width` columns: the first begins with `first`, the others are as far in.
+/// Wraps `text` into lines of at most `width` columns: the first begins with `first`, the others
+/// are indented by its width.
 pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
     let indent = " ".repeat(measure_text_width(first));
     let mut lines = vec![first.to_owned()];
     let mut empty = true;
-    // A number stays beside its unit.
+    // Keeps a number and its unit on one line.
     let text = text
         .replace(" %", "\u{a0}%")
         .replace(" ms", "\u{a0}ms")
@@ -238,7 +244,8 @@ pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
     lines.iter().map(|line| line.replace('\u{a0}', " ")).collect()
 }
 
-/// Text without markup of Markdown, in one line: names of models and reasons come from elsewhere.
+/// Escapes Markdown in the text and joins its lines, because names of models and reasons come from
+/// files.
 pub(crate) fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
@@ -269,7 +276,7 @@ mod tests {
             ]
         );
         assert_eq!(table.lines(27)[1], "  laye….weight   1.25  0");
-        // Names do not become shorter than that; the columns are split.
+        // Names are not shortened further; the columns are split.
         assert_eq!(
             table.lines(20)[..4],
             [

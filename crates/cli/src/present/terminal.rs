@@ -1,4 +1,4 @@
-//! What the terminal can show: width, colours, characters; and what each part of a step looks like.
+//! Terminal properties (width, colours, characters) and the appearance of each part of a step.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
@@ -7,27 +7,28 @@ use console::{Color, Style, Term};
 
 use ronde_trace::analysis::report::PartKind;
 
-/// Width where there is no terminal to ask.
+/// Width if standard output is not a terminal.
 const WIDTH_DEFAULT: usize = 100;
 
-/// Wider lines are hard to read; narrower ones have no room for the columns of a table.
+/// Widths in use: longer lines are hard to read, and shorter ones have no space for a table's
+/// columns.
 const WIDTHS: std::ops::RangeInclusive<usize> = 40..=120;
 
-/// How to print.
+/// Format of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Look {
-    /// Columns.
+    /// Width in columns.
     pub(crate) width: usize,
-    /// Whether colours are shown.
+    /// Whether to use colours.
     pub(crate) colours: bool,
-    /// Whether there is more than ASCII.
+    /// Whether to use characters outside of ASCII.
     pub(crate) unicode: bool,
-    /// Rows of the tables of tensors.
+    /// Most rows of the tables of tensors.
     pub(crate) tensors: usize,
 }
 
 impl Look {
-    /// What fits standard output and the environment.
+    /// Format for standard output and the environment.
     pub(crate) fn of_stdout(tensors: usize) -> Self {
         let terminal = std::io::stdout().is_terminal();
         let columns = terminal.then(|| Term::stdout().size_checked()).flatten();
@@ -40,22 +41,22 @@ impl Look {
         }
     }
 
-    /// A section's title.
+    /// Formats the title of a section.
     pub(crate) fn title(&self, text: &str) -> String {
         self.style().bold().apply_to(text).to_string()
     }
 
-    /// What matters less.
+    /// Formats less important text.
     pub(crate) fn dim(&self, text: &str) -> String {
         self.style().dim().apply_to(text).to_string()
     }
 
-    /// What should be looked at.
+    /// Formats text that needs attention.
     pub(crate) fn warn(&self, text: &str) -> String {
         self.style().yellow().apply_to(text).to_string()
     }
 
-    /// `text` on a ground from green (grade 0) to red (grade 9).
+    /// Formats `text` on a background from green (grade 0) to red (grade 9).
     pub(crate) fn heat(&self, grade: usize, text: &str) -> String {
         const GROUNDS: [u8; 10] = [71, 107, 143, 149, 185, 221, 215, 209, 203, 160];
         let ground = GROUNDS[grade.min(GROUNDS.len() - 1)];
@@ -66,7 +67,7 @@ impl Look {
             .to_string()
     }
 
-    /// `text` in the colour of a part.
+    /// Formats `text` in the colour of a part.
     pub(crate) fn part(&self, part: PartKind, text: &str) -> String {
         self.style()
             .fg(appearance(part).colour)
@@ -74,7 +75,8 @@ impl Look {
             .to_string()
     }
 
-    /// A bar of `width` characters in which each part has its share, none that is there less than one character.
+    /// Bar of `width` characters, divided in proportion to the parts' shares; every part with a
+    /// share above 0 gets at least one character.
     pub(crate) fn bar(&self, shares: &[(PartKind, f64)], width: usize) -> String {
         let lengths = lengths(shares.iter().map(|(_, share)| *share).collect(), width);
         let segment = |((part, _), length): (&(PartKind, f64), usize)| {
@@ -84,19 +86,19 @@ impl Look {
         shares.iter().zip(lengths).map(segment).collect()
     }
 
-    /// A bar for one number, `share` of `width` characters.
+    /// Bar for one number: `share` of `width` characters.
     pub(crate) fn gauge(&self, share: f64, width: usize) -> String {
         const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
         let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
-        // Only whole characters survive the turn to ASCII; the least there is should not vanish.
+        // ASCII has no partial blocks, so the length is rounded to whole characters.
         if !self.unicode {
             return "█".repeat((eighths + 4) / 8);
         }
         "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
     }
 
-    /// The text as the terminal can show it: without control characters, which could command it, and in ASCII if that
-    /// is all there is.
+    /// Text as the terminal can show it: without control characters, which the terminal would
+    /// execute, and in ASCII if it cannot show Unicode.
     pub(crate) fn shown(&self, text: &str) -> String {
         if self.unicode {
             return text.to_owned();
@@ -109,19 +111,20 @@ impl Look {
     }
 }
 
-/// A name from a file, without control characters: they could command the terminal or break the line.
+/// Name from a file without control characters, which the terminal would execute or which would
+/// break the line.
 pub(crate) fn harmless(name: &str) -> String {
     let harmless = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().map(harmless).collect()
 }
 
-/// How a part of a step looks.
+/// Appearance of a part of a step.
 struct Appearance {
     cell: char,
     colour: Color,
 }
 
-/// Told apart by the cell where there are no colours.
+/// Returns the appearance of a part; without colours, the cells distinguish the parts.
 fn appearance(part: PartKind) -> Appearance {
     let (cell, colour) = match part {
         PartKind::Compute => ('░', Color::Color256(244)),
@@ -137,13 +140,13 @@ fn appearance(part: PartKind) -> Appearance {
     Appearance { cell, colour }
 }
 
-/// The cell that stands for a part in a bar.
+/// Character that represents a part in a bar.
 pub(crate) fn key(part: PartKind) -> String {
     appearance(part).cell.to_string()
 }
 
-/// `width` characters divided in proportion to `shares`: what is left over goes to the largest remainders, and what is
-/// more than nothing gets one.
+/// Divides `width` characters in proportion to `shares`. The rest goes to the largest remainders,
+/// and every share above 0 gets at least one character.
 fn lengths(shares: Vec<f64>, width: usize) -> Vec<usize> {
     let sum: f64 = shares.iter().sum();
     if !sum.is_finite() || sum <= 0.0 {
@@ -173,7 +176,7 @@ fn lengths(shares: Vec<f64>, width: usize) -> Vec<usize> {
     lengths
 }
 
-/// The nearest there is in ASCII, of the same width.
+/// Most similar ASCII character, of the same width.
 fn ascii(c: char) -> char {
     match c {
         '░' => '.',
@@ -207,7 +210,7 @@ fn colours_wanted(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     !refused && !dumb
 }
 
-/// Whether the locale's characters are Unicode's: the first of these variables that is set decides, as in POSIX.
+/// Whether the locale uses Unicode: the first of these variables that is set decides, as in POSIX.
 fn unicode(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set);
@@ -238,7 +241,7 @@ mod tests {
         assert_eq!(PLAIN.shown(&PLAIN.bar(&shares, 10)), ".....n####");
         assert_eq!(PLAIN.bar(&[(PartKind::Compute, 0.0)], 10), "");
         assert_eq!(PLAIN.bar(&[(PartKind::Compute, f64::NAN)], 10), "");
-        assert_eq!(lengths(vec![1.0; 7], 3), [1; 7]); // no room: one each
+        assert_eq!(lengths(vec![1.0; 7], 3), [1; 7]); // no space: one each
         assert_eq!(lengths(vec![2.0, 1.0], 4), [3, 1]); // 2.67 and 1.33
     }
 

@@ -1,4 +1,4 @@
-//! The arguments of `ronde replay`.
+//! Arguments of `ronde replay`.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use crate::range::{self, Limits};
 use crate::timeline::parse_steps;
 use ronde_job::replay::network::{Algorithm, Network};
 
-/// Most ranks that are predicted: beyond, the α–β model has little to say.
+/// Largest number of ranks to predict; for more, the α–β model is not informative.
 const RANKS_MOST: i64 = 10_000;
-/// What the knobs may be; `ronde sweep` has the same.
+/// Limits of the knobs' values, also for `ronde sweep`.
 pub(crate) const FUSION_MB: Limits = Limits {
     bounds: (0.0, 65_536.0),
     unit: "MiB",
@@ -100,7 +100,7 @@ pub(crate) struct Args {
 #[derive(Clone, Debug)]
 pub(super) struct Values(pub(super) Vec<f64>);
 
-/// Networks to be compared.
+/// Networks to compare.
 #[derive(Clone, Debug)]
 pub(super) struct Networks(pub(super) Vec<Network>);
 
@@ -132,12 +132,12 @@ impl From<Flat> for Algorithm {
 }
 
 impl Args {
-    /// Every file that is to be written.
+    /// Paths of all output files.
     pub(super) fn outputs(&self) -> Vec<&Path> {
         given([&self.json, &self.csv, &self.html])
     }
 
-    /// Whether standard output is left for the text.
+    /// Whether standard output is used for the text.
     pub(super) fn stdout_is_free(&self) -> bool {
         !self.outputs().into_iter().any(is_stdout)
     }
@@ -155,7 +155,7 @@ fn network(text: &str) -> Result<Network, String> {
     Network::parse(text).map_err(|error| error.to_string())
 }
 
-/// One network by its numbers, or several by name.
+/// Parses one network as a pair of numbers, or several by name.
 fn networks(text: &str) -> Result<Networks, String> {
     if text.starts_with(|c: char| c.is_ascii_digit() || c == '.') && Network::parse(text).is_ok() {
         return network(text).map(|network| Networks(vec![network]));

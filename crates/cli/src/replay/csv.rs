@@ -1,4 +1,4 @@
-//! Predictions as CSV: a row for each setting, network and number of ranks.
+//! Export of predictions as CSV: a row for each setting, network and number of ranks.
 
 use std::io::{self, Write};
 
@@ -7,10 +7,10 @@ use super::outlook::{At, Cell, Outlook};
 const HEADER: &str = "ranks,hosts,network,hierarchical_allreduce,cache_enabled,cycle_time_ms,fusion_threshold_mb,step_ms,low_ms,high_ms,\
                       current,best";
 
-/// Writes the rows.
+/// Writes the header and the rows.
 ///
 /// # Errors
-/// What `sink` says.
+/// The error of `sink`.
 pub(super) fn write(sink: &mut dyn Write, outlook: &Outlook) -> io::Result<()> {
     writeln!(sink, "{HEADER}")?;
     for at in &outlook.targets {
@@ -26,7 +26,7 @@ pub(super) fn write(sink: &mut dyn Write, outlook: &Outlook) -> io::Result<()> {
 }
 
 fn row(sink: &mut dyn Write, at: &At, cell: &Cell) -> io::Result<()> {
-    // A name has no comma unless it is a pair of numbers.
+    // Only a network given as a pair of numbers has a comma in its name.
     let network = at.network.as_deref().unwrap_or("").replace(", ", "/");
     writeln!(
         sink,

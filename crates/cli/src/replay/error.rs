@@ -1,4 +1,4 @@
-//! What can go wrong; the text says what to do.
+//! Errors of `ronde replay`; the text names the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use crate::timeline::profile;
 use ronde_job::replay::network::ProjectError;
 use ronde_job::replay::profile::ProfileError;
 
-/// Why there is no prediction.
+/// Reason why there is no prediction.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
@@ -46,7 +46,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// 2 where the command line is to blame, 1 where the world is.
+    /// Exit code: 2 for an error in the command line, 1 for any other.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Output(error) => error.exit_code(),

@@ -1,15 +1,17 @@
-//! How hot a prediction is: ten grades from the best of a grid to three times its step time and more.
+//! Colour grades of a heat map: ten grades, from the best step time of a grid to three times the
+//! best and more.
 
-/// From what share above the best each grade begins; the first begins at the best.
+/// Lower limits of the second to the tenth grade, as a share above the best; the first grade begins
+/// at the best.
 const FROM: [f64; 9] = [0.01, 0.03, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0, 2.0];
 
-/// The grade of a step that takes `step_ms` where the best takes `best_ms`.
+/// Grade of a step time `step_ms` if the best is `best_ms`.
 pub(super) fn grade(step_ms: f64, best_ms: f64) -> usize {
     let above = step_ms / best_ms - 1.0;
     FROM.iter().filter(|&&from| above > from).count()
 }
 
-/// What grades mean, in a sentence.
+/// Explains the grades in one sentence.
 pub(super) fn legend() -> String {
     let steps: Vec<String> = FROM
         .iter()

@@ -1,4 +1,5 @@
-//! Predictions as one page that stands alone: the best setting, a heat map for each place, and a curve over the ranks.
+//! Predictions as one self-contained HTML page: the best setting, a heat map for each network and
+//! number of ranks, and a curve over the ranks.
 
 use maud::{Markup, html};
 
@@ -12,7 +13,7 @@ use crate::html::{Document, folded, section, wide};
 
 const STYLE: &str = include_str!("replay.css");
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(job: &Job, outlook: &Outlook) -> String {
     Document {
         title: &format!("Replay of {}", job.name),
@@ -39,7 +40,7 @@ fn body(job: &Job, outlook: &Outlook) -> Markup {
     }
 }
 
-/// Identifier, heading and contents.
+/// Sections of the page: identifier, heading and contents.
 fn sections(job: &Job, outlook: &Outlook) -> Vec<(String, String, Markup)> {
     let mut sections = Vec::new();
     if !job.warnings.is_empty() {
@@ -86,7 +87,7 @@ fn heading(at: &At) -> String {
     }
 }
 
-/// The heat maps of one network and number of ranks.
+/// Heat maps of one network and number of ranks.
 fn place(job: &Job, at: &At, index: usize, fold: bool) -> Markup {
     let same = at.best.is_setting_of(&at.current) || at.change.median > -NEARLY;
     let kinds = at.kinds();
@@ -121,7 +122,7 @@ fn place(job: &Job, at: &At, index: usize, fold: bool) -> Markup {
     }
 }
 
-/// Colours of all settings at one number of ranks.
+/// Colours of all settings for one number of ranks.
 fn shades(at: &At) -> Shades {
     Shades::new(at.cells.iter().map(|cell| cell.step_ms), Better::Lower, 0.0)
 }
@@ -133,7 +134,7 @@ fn cells(at: &At, (hierarchical, cache): (bool, bool)) -> Vec<&Cell> {
         .collect()
 }
 
-/// Values of one setting among these cells, in order.
+/// Distinct values of one setting among these cells, ascending.
 fn levels(cells: &[&Cell], of: impl Fn(&Cell) -> f64) -> Vec<f64> {
     let mut values: Vec<f64> = cells.iter().map(|cell| of(cell)).collect();
     values.sort_by(f64::total_cmp);
@@ -145,7 +146,7 @@ fn kind_words((hierarchical, cache): (bool, bool)) -> String {
     format!("hierarchical {}, cache {}", on(hierarchical), on(cache))
 }
 
-/// Predicted step times over threshold and cycle time.
+/// Heat map of predicted step times over threshold and cycle time.
 fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
     let cells = cells(at, kind);
     let shades = shades(at);
@@ -174,7 +175,7 @@ fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
             label: number(cell.step_ms),
         }
     };
-    // In the upper corners, where the number is not.
+    // The marks are in the upper corners of the cell, beside its number.
     let mark = |name: &str, shape, colour, of: &Cell, side: f64| {
         let cell = cells.iter().find(|cell| cell.is_setting_of(of))?;
         let (x, y) = place(cell);
@@ -246,7 +247,8 @@ fn table(at: &At, kind: (bool, bool)) -> Markup {
     )
 }
 
-/// A picture for each network: step time over ranks, with the setting in force and with the best. None of one number of ranks.
+/// Chart for each network: step time over ranks, with the setting in force and with the best.
+/// `None` if only one number of ranks is predicted.
 fn curves(outlook: &Outlook) -> Option<Markup> {
     let mut networks: Vec<&Option<String>> = outlook.targets.iter().map(|at| &at.network).collect();
     networks.dedup();

@@ -1,4 +1,4 @@
-//! The job that is replayed: a fit, and where it comes from.
+//! Recorded job that is replayed: the fitted model, its source and its evidence.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,53 +15,55 @@ use ronde_job::gate::{Evidence, Withheld};
 use ronde_job::replay::profile::Profile;
 use ronde_job::replay::{Fit, Hosts, JobTopology};
 
-/// Largest profile read, in bytes: as the benchmark's.
+/// Largest profile that is read, in bytes; the same limit as the benchmark's.
 const PROFILE_BYTES_MOST: u64 = 64 << 20;
-/// Settings by which a recording is compared with others.
+/// Names of settings that some recordings do not state.
 pub(crate) const THRESHOLD: &str = "fusion threshold";
 pub(crate) const CYCLE_TIME: &str = "cycle time";
-/// Enough to see what a file is.
+/// Bytes that are read to recognise the type of a file.
 const HEAD_BYTES: u64 = 512;
 
-/// What is to be read.
+/// Files to read, and their interpretation.
 pub(crate) struct Recording<'a> {
-    /// The timelines of one run, or a profile.
+    /// Timelines of one run, or a profile.
     pub(crate) paths: &'a [PathBuf],
-    /// What will be written, and must overwrite none of it.
+    /// Output files, which must not overwrite an input.
     pub(crate) outputs: &'a [&'a Path],
-    /// Steps to go by, counted from 0.
+    /// Steps to use, counted from 0.
     pub(crate) steps: Option<RangeInclusive<u64>>,
-    /// Ranks on each host when it was recorded, if the user knows better.
+    /// Ranks on each host during the recording, if the user states it.
     pub(crate) ranks_per_host: Option<u32>,
 }
 
-/// See the module.
+/// Recorded job with the fitted model.
 pub(crate) struct Job {
-    /// What the user calls it.
+    /// Name of the job for the user.
     pub(crate) name: String,
-    /// What kind of file it was.
+    /// Kind of the input file.
     pub(crate) kind: &'static str,
-    /// Whether the model can be held against recorded steps.
+    /// Number of recorded steps that the model was compared with; `None` if the file has no
+    /// replayable steps.
     pub(crate) recorded_steps: Option<usize>,
-    /// Workload and costs.
+    /// Workload and costs of the model.
     pub(crate) fit: Fit,
-    /// What the benchmark needs to run it, and what it cannot.
+    /// Profile for the benchmark, or the reason why there is none.
     pub(crate) profile: Result<Profile, extracted::ProfileError>,
-    /// What the reader should know.
+    /// Warnings for the user.
     pub(crate) warnings: Vec<String>,
-    /// Evidence for a recommendation: what the files state, and how near the model comes to them.
+    /// Evidence for a recommendation: the settings that the files state, and the accuracy of the
+    /// model.
     pub(crate) evidence: Evidence,
-    /// Why the recording supports none, if its analysis says so.
+    /// Reason of the recording's analysis to recommend no setting.
     pub(crate) withheld: Option<Withheld>,
 }
 
 impl Job {
-    /// Why no setting is recommended, if none is.
+    /// Reason to recommend no setting, if there is one.
     pub(crate) fn withheld(&self) -> Option<Withheld> {
         self.withheld.clone().or_else(|| self.evidence.check().err())
     }
 
-    /// Whether the recording states the setting called so.
+    /// Whether the recording states the setting with this name.
     pub(crate) fn states(&self, setting: &str) -> bool {
         !self
             .evidence
@@ -70,7 +72,7 @@ impl Job {
             .any(|unknown| unknown == setting)
     }
 
-    /// Reads a recording, after seeing that outputs overwrite none of it.
+    /// Reads a recording, after a check that no output overwrites it.
     ///
     /// # Errors
     /// [`Error`].
@@ -100,7 +102,7 @@ impl Job {
     }
 }
 
-/// Whether the file says early on that it is one.
+/// Whether the beginning of the file is that of a profile.
 fn is_profile(path: &Path) -> bool {
     let mut head = Vec::new();
     let read = path.metadata().is_ok_and(|metadata| metadata.is_file())
@@ -172,7 +174,7 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
             warnings,
         });
     }
-    // Nothing of cycles or of batches: tensors and what collectives took are in most files.
+    // The recording has no cycles or batches, but most files have tensors and times of collectives.
     let not_replayable = |source| Error::NotReplayable {
         path: path.clone(),
         source,
@@ -200,7 +202,8 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
     })
 }
 
-/// Evidence of a fit, of whose reference setting the recording states the threshold and the cycle time, or not.
+/// Evidence of a fit. The arguments tell whether the recording states the threshold and the cycle
+/// time of the reference setting.
 fn evidence(fit: &Fit, states_threshold: bool, states_cycle: bool) -> Evidence {
     let settings = [(states_threshold, THRESHOLD), (states_cycle, CYCLE_TIME)];
     let unknown = settings.into_iter().filter(|(stated, _)| !stated);

@@ -1,7 +1,9 @@
-//! `ronde replay`: what a recorded job's step would take with other settings, on other networks, with other numbers of ranks.
+//! `ronde replay`: predicts the step time of a recorded job with other settings, networks and
+//! numbers of ranks.
 //!
-//! Reads a recording as `ronde timeline` does, or a profile; predicts with [`ronde_job::replay`]; shows a table, a heat map and the
-//! best setting, and writes JSON, CSV or one HTML page.
+//! It reads a recording as `ronde timeline` does, or a profile, and predicts with
+//! [`ronde_job::replay`]. It shows a table, a heat map and the best setting, and writes JSON, CSV
+//! or one HTML page.
 
 mod args;
 mod csv;
@@ -27,7 +29,7 @@ use super::{fail, print};
 use ronde_job::gate::Withheld;
 use ronde_job::replay::Hosts;
 
-/// Version of the JSON.
+/// Version of the JSON format.
 const OUTLOOK_VERSION: u32 = 1;
 
 /// Runs the subcommand.
@@ -72,25 +74,25 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     Ok(code)
 }
 
-/// The JSON.
+/// JSON document.
 #[derive(Serialize)]
 struct Document<'a> {
     ronde_replay: u32,
     source: &'a str,
     ranks: u32,
     ranks_per_host: u32,
-    /// How it is known on which hosts they are.
+    /// Source of the assignment of ranks to hosts.
     hosts_are: Hosts,
     tensors: usize,
     bytes_per_step: u64,
     measured_step_ms: f64,
     modelled_step_ms: f64,
-    /// What all predictions may be off by together, a standard deviation as a share.
+    /// Common error of all predictions: standard deviation as a share.
     level_error: f64,
     warnings: &'a [String],
-    /// Why `best` is no recommendation; null if it is one.
+    /// Reason why `best` is not a recommendation; null if it is one.
     withheld: Option<Withheld>,
-    /// Settings in force that the recording does not state; `current` holds stand-ins for them.
+    /// Settings in force that the recording does not state; `current` has assumed values for them.
     unknown_settings: &'a [String],
     #[serde(flatten)]
     outlook: &'a Outlook,

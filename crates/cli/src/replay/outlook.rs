@@ -1,4 +1,4 @@
-//! What is predicted: a grid of settings for each network and number of ranks.
+//! Predictions: a grid of settings for each network and number of ranks.
 
 use serde::Serialize;
 
@@ -11,17 +11,18 @@ use ronde_job::replay::{Forecast, Prediction, Ratio, Rules, Setting};
 /// Default grid, in MiB and ms.
 const FUSION_MB: [f64; 10] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 const CYCLE_MS: [f64; 7] = [0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0];
-/// Predictions of one run.
+/// Most predictions of one run.
 const MOST: usize = 1 << 16;
-/// What gains less is not worth a change; of settings this near the best, the one nearest to what is in force is named.
+/// Smallest relative gain that justifies a change. Among the settings this close to the best, the
+/// one most similar to the setting in force is chosen.
 pub(super) const NEARLY: f64 = 0.002;
 
 const MIB: f64 = 1048576.0;
 
-/// All that is predicted.
+/// All predictions of one run.
 #[derive(Debug, Serialize)]
 pub(super) struct Outlook {
-    /// One for each network and number of ranks.
+    /// One element for each network and number of ranks.
     pub(super) targets: Vec<At>,
 }
 
@@ -30,28 +31,28 @@ pub(super) struct Outlook {
 pub(super) struct At {
     pub(super) ranks: u32,
     pub(super) hosts: u32,
-    /// Its name; none as recorded.
+    /// Name of the network; `None` for the recorded network.
     pub(super) network: Option<String>,
-    /// What is taken for granted.
+    /// Assumptions of the prediction.
     pub(super) assumptions: Vec<String>,
-    /// Under the setting in force.
+    /// Prediction for the setting in force.
     pub(super) current: Cell,
-    /// Under the best of the grid, or the one in force if none is better.
+    /// Prediction for the best setting of the grid, or for the one in force if none is better.
     pub(super) best: Cell,
-    /// Its step time over that of the setting in force.
+    /// Step time of the best setting relative to that of the setting in force.
     pub(super) change: Change,
-    /// The best flat and the best hierarchical setting, where both were tried.
+    /// Best flat and best hierarchical setting, if both were tried.
     pub(super) flat: Option<Cell>,
     pub(super) hierarchical: Option<Cell>,
-    /// One rank's step time over that of all: what is left of each rank's speed.
+    /// Scaling efficiency: step time of one rank divided by that of all ranks.
     pub(super) efficiency: f64,
-    /// The same under the best setting.
+    /// Scaling efficiency with the best setting.
     pub(super) efficiency_best: f64,
-    /// The grid: by booleans, then threshold, then cycle time.
+    /// Grid, ordered by the booleans, then by threshold, then by cycle time.
     pub(super) cells: Vec<Cell>,
 }
 
-/// A setting and its prediction.
+/// Setting with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Cell {
     pub(super) fusion_threshold_bytes: u64,
@@ -63,7 +64,7 @@ pub(super) struct Cell {
     pub(super) high_ms: f64,
 }
 
-/// A ratio of step times, less one.
+/// Relative change of the step time: ratio minus one.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Change {
     pub(super) median: f64,
@@ -82,7 +83,7 @@ impl From<Ratio> for Change {
 }
 
 impl At {
-    /// The combinations of booleans in the grid, hierarchical and cache.
+    /// Combinations of the booleans in the grid: hierarchical and cache.
     pub(super) fn kinds(&self) -> Vec<(bool, bool)> {
         let mut kinds: Vec<_> = self
             .cells
@@ -117,17 +118,17 @@ impl Cell {
         }
     }
 
-    /// The threshold in MiB.
+    /// Fusion threshold in MiB.
     pub(super) fn fusion_mb(&self) -> f64 {
         self.fusion_threshold_bytes as f64 / MIB
     }
 
-    /// Whether both are the same but for their predictions.
+    /// Whether both cells have the same setting, whatever their predictions.
     pub(super) fn is_setting_of(&self, other: &Self) -> bool {
         self.setting() == other.setting()
     }
 
-    /// How far two settings are apart: fewer knobs first, then distance on them.
+    /// Distance of two settings: by the number of changed knobs, then by the size of the changes.
     fn distance(&self, other: &Self) -> f64 {
         let ratio = |a: f64, b: f64| (a.max(1e-2) / b.max(1e-2)).ln().abs();
         let flags = u32::from(self.hierarchical != other.hierarchical) + u32::from(self.cache != other.cache);
@@ -140,7 +141,7 @@ impl Cell {
     }
 }
 
-/// Predicts all that `args` asks for.
+/// Predicts the step times for all settings, networks and numbers of ranks in `args`.
 ///
 /// # Errors
 /// [`Error::Project`] and [`Error::TooMany`].
@@ -187,7 +188,9 @@ fn targets(job: &Job, args: &Args) -> Vec<Target> {
             let per_host = match (args.hosts, args.ranks_per_host) {
                 (Some(hosts), _) => ranks.div_ceil(hosts),
                 (None, Some(per_host)) => per_host,
-                // A network is between hosts: what was recorded on one becomes one rank on each, unless told otherwise.
+                // A network connects hosts. A job that was recorded on one host is therefore
+                // predicted with one rank on each host, unless the user states the ranks on each
+                // host.
                 (None, None) if network.is_some() && ranks <= place.ranks_per_host => 1,
                 (None, None) => place.ranks_per_host,
             };

@@ -1,4 +1,5 @@
-//! Predictions for people: what was recorded, a grid for each network and number of ranks, what is best, and how to set it.
+//! Predictions as text: the recording, a grid for each network and number of ranks, the best
+//! setting, and the commands to apply it.
 
 use super::heat::{self, grade};
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
@@ -8,10 +9,10 @@ pub(super) use crate::present::units::{digits as number, setting as short};
 use crate::present::{Look, Table, harmless, page as sections, titled, warnings, wrapped};
 use ronde_lab::paste::Paste;
 
-/// Grids shown in full where there are more networks and numbers of ranks than one.
+/// Most grids that are shown in full if there are several networks or numbers of ranks.
 const GRIDS_MOST: usize = 1;
 
-/// The text, which ends with a line end.
+/// Renders the text, which ends with a newline.
 pub(super) fn page(job: &Job, outlook: &Outlook, look: &Look) -> String {
     let mut parts = vec![head(job, look), warnings(&job.warnings, look)];
     let several = outlook.targets.len() > GRIDS_MOST;
@@ -98,7 +99,7 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
     .concat()
 }
 
-/// A line for each network and number of ranks.
+/// Table with a row for each network and number of ranks.
 fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
     let mut table = Table::new(&[
         "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.", "with",
@@ -136,7 +137,7 @@ fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
     titled("Elsewhere", lines, look)
 }
 
-/// A grid for each combination of booleans.
+/// Grids for each combination of the booleans.
 fn grids(at: &At, look: &Look) -> Vec<Vec<String>> {
     let kinds = at.kinds();
     let fastest = at
@@ -194,7 +195,7 @@ fn grid(cells: &[&Cell], at: &At, fastest: f64, look: &Look) -> Vec<String> {
     table.lines(look.width)
 }
 
-/// What is best, what it gains, and how to set it.
+/// Best setting, its gain, and the commands to apply it.
 fn best(job: &Job, at: &At, look: &Look) -> Vec<String> {
     if let Some(withheld) = job.withheld() {
         let lines = wrapped("  ", &harmless(&withheld.to_string()), look.width);
@@ -233,7 +234,7 @@ fn best(job: &Job, at: &At, look: &Look) -> Vec<String> {
     titled("Best", lines, look)
 }
 
-/// Variables to paste before a command.
+/// Environment variables to put before a command.
 pub(super) fn environment(at: &At) -> String {
     let changed = |best: bool, current: bool| (best != current).then_some(best);
     let paste = Paste {
@@ -260,7 +261,7 @@ fn assumptions(outlook: &Outlook, look: &Look) -> Vec<String> {
     titled("Taken for granted", lines, look)
 }
 
-/// A setting in a few words; booleans only where they differ from what is in force.
+/// Short text of a setting; a boolean is named only if it differs from the setting in force.
 pub(super) fn setting(cell: &Cell, at: &At) -> String {
     let mut words = format!(
         "fusion {} MiB, cycle {} ms",
@@ -284,7 +285,7 @@ pub(super) fn setting(cell: &Cell, at: &At) -> String {
     words
 }
 
-/// A change of the step time with its interval: `−6.1 % (−8.0 to −4.0 %)`.
+/// Formats a change of the step time with its interval: `−6.1 % (−8.0 to −4.0 %)`.
 pub(super) fn changed(change: &Change) -> String {
     format!(
         "{} ({})",

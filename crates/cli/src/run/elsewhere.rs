@@ -1,4 +1,4 @@
-//! Jobs on other hosts that another subcommand starts and watches over: how `mpirun` starts them.
+//! Command line of `mpirun` for jobs on other hosts that another subcommand starts and supervises.
 
 use std::ffi::OsString;
 
@@ -6,7 +6,7 @@ use super::hosts::{self, HostsError, RankPlacement};
 use super::mpi_flags::MpiFlags;
 use super::mpirun::{Launch, MpirunError};
 
-/// Why there is no such job.
+/// Reason why the job cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ElsewhereError {
     #[error(transparent)]
@@ -15,7 +15,7 @@ pub(crate) enum ElsewhereError {
     Mpirun(#[from] MpirunError),
 }
 
-/// Hosts and their slots, as in `node1:4,node2:4`, and further options for `mpirun`.
+/// Hosts and their slots, as in `node1:4,node2:4`, and additional options for `mpirun`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Elsewhere<'a> {
     pub(crate) hosts: &'a str,
@@ -23,19 +23,21 @@ pub(crate) struct Elsewhere<'a> {
 }
 
 impl Elsewhere<'_> {
-    /// Whether `num_proc` ranks are on other machines than this, or on others too.
+    /// Whether any of the hosts for `num_proc` ranks is another machine than this.
     ///
     /// # Errors
-    /// Hosts that cannot be read, or have too few slots.
+    /// Hosts that cannot be parsed, or that have too few slots.
     pub(crate) fn is_elsewhere(&self, num_proc: usize) -> Result<bool, ElsewhereError> {
         let place = hosts::place(Some(self.hosts), None, num_proc)?;
         Ok(matches!(place, RankPlacement::Hosts(_)))
     }
 
-    /// The command line that starts `num_proc` ranks of `command`, to whom `environment` is set beside this process's variables.
+    /// Returns the command line that starts `num_proc` ranks of `command`, with `environment` in
+    /// addition to this process's variables.
     ///
     /// # Errors
-    /// Hosts that cannot be read, or have too few slots; no `mpirun`, or one that lacks what is asked for.
+    /// Hosts that cannot be parsed, or that have too few slots; no `mpirun`, or one that does not
+    /// support a requested option.
     pub(crate) fn command_line(
         &self,
         num_proc: usize,
@@ -48,8 +50,8 @@ impl Elsewhere<'_> {
             num_proc,
             hosts,
             environment,
-            // By name: its value, which others must not be able to guess, is set for mpirun alone, and shows in no
-            // command line.
+            // Exported by name: other users must not learn the value, so it is set only in mpirun's
+            // environment and is on no command line.
             exported: vec!["RONDE_JOB_ID".into()],
             prefix: true,
             command,

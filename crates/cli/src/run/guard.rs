@@ -1,8 +1,9 @@
-//! A second process that outlives a killed launcher just long enough to kill its ranks.
+//! Guard process: kills a job's ranks if the launcher is killed.
 //!
-//! SIGKILL cannot be caught, so a launcher killed by it cannot clean up. The guard holds the read end of a pipe whose
-//! write end dies with the launcher. It is told each rank's process group and, at an orderly end, that it is not needed;
-//! if the pipe ends without that word, it kills the groups.
+//! SIGKILL cannot be caught, so a launcher that is killed by it cannot clean up. The guard holds
+//! the read end of a pipe whose write end closes when the launcher ends. The launcher reports each
+//! rank's process group to it and, at a normal end, dismisses it. If the pipe closes without a
+//! dismissal, the guard kills the groups.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::{OsStr, OsString};
@@ -10,19 +11,19 @@ use std::io::{self, BufRead, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
 
-/// Name of the hidden subcommand that is the guard.
+/// Name of the hidden subcommand that runs the guard.
 pub const GUARD: &str = "__guard";
 
 const DISMISSED: &str = "dismissed";
 
-/// The launcher's end.
+/// Guard process, as the launcher holds it.
 pub(super) struct Guard {
     process: Child,
     pipe: ChildStdin,
 }
 
 impl Guard {
-    /// `program` is how the `ronde` program is started.
+    /// Starts the guard; `program` is the command that starts the `ronde` program.
     pub(super) fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<Guard> {
         let mut process = Command::new(program)
             .args(arguments)
@@ -30,7 +31,7 @@ impl Guard {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .process_group(0) // a Ctrl-C is not for it
+            .process_group(0) // Ctrl-C must not reach the guard
             .spawn()?;
         match process.stdin.take() {
             Some(pipe) => Ok(Guard { process, pipe }),
@@ -38,36 +39,37 @@ impl Guard {
         }
     }
 
-    /// Tells it of a rank's process group.
+    /// Reports a rank's process group to the guard.
     pub(super) fn watch(&mut self, group: Pid) -> io::Result<()> {
         writeln!(self.pipe, "{}", group.as_raw_nonzero())
     }
 
-    /// Tells it that all is over, and waits for its end.
+    /// Dismisses the guard after the job's end, and waits for its exit.
     pub(super) fn dismiss(mut self) {
-        // If it is gone already, there is nobody to tell.
+        // An error means that the guard has ended already.
         let _ = writeln!(self.pipe, "{DISMISSED}");
         drop(self.pipe);
         let _ = self.process.wait();
     }
 }
 
-/// Runs the guard, on standard input.
+/// Runs the guard process: reads from standard input.
 pub fn guard_main() -> ExitCode {
     for group in orphans(io::stdin().lock()) {
-        // It may have ended by itself meanwhile.
+        // An error means that the group has ended already.
         let _ = kill_process_group(group, Signal::KILL);
     }
     ExitCode::SUCCESS
 }
 
-/// Reads to the end, and gives the groups to kill: those named, or none after an orderly end.
+/// Reads to the end of the input and returns the groups to kill: all reported groups, or none after
+/// a dismissal.
 fn orphans(input: impl BufRead) -> Vec<Pid> {
     let mut groups = Vec::new();
     for line in input.lines() {
         match line {
             Ok(line) if line == DISMISSED => return Vec::new(),
-            // Pid 1 as a group would be "every process" to kill(2).
+            // kill(2) would take 1 as a group for "every process".
             Ok(line) => groups.extend(line.parse().ok().filter(|pid| *pid > 1).and_then(Pid::from_raw)),
             Err(_) => break,
         }

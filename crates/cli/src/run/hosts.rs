@@ -1,7 +1,7 @@
-//! The hosts a job may use, from `-H` or a host file.
+//! Hosts of a job, parsed from `-H` or a host file.
 //!
-//! `mpirun` gets their names on its command line, and passes them to `ssh`. A name that either could
-//! read as an option, or a shell as a command, is refused here.
+//! `mpirun` gets their names on its command line and passes them to `ssh`. Names that one of them
+//! could take for an option, or a shell for a command, are rejected here.
 
 use std::fmt;
 use std::io;
@@ -29,12 +29,12 @@ pub(crate) enum HostsError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// Where a host was named.
+/// Position of a host name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// In the list of this flag.
+    /// The list of this flag.
     Flag(&'static str),
-    /// In this line, from 1, of this file.
+    /// This file, with the line, from 1.
     Line(PathBuf, usize),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Why a host name is refused.
+/// Reason why a host name is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NameReason {
     #[error("begins with '-', so mpirun or ssh would read it as an option")]
@@ -58,19 +58,19 @@ pub(crate) enum NameReason {
     Empty,
 }
 
-/// Where the ranks of a job are.
+/// Hosts on which the ranks of a job run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum RankPlacement {
-    /// All on this machine, under these names with so many on each, where it was named.
+    /// All ranks on this machine; its names in the list with their slots, empty without a list.
     Here(Vec<(String, usize)>),
-    /// On these hosts, so many on each.
+    /// Ranks on these hosts, with their slots.
     Hosts(Vec<(String, usize)>),
 }
 
-/// Where `num_proc` ranks are by the hosts given, if any.
+/// Returns the hosts on which `num_proc` ranks run, from the list or file of hosts if there is one.
 ///
 /// # Errors
-/// Hosts that cannot be read, or have too few slots.
+/// Hosts that cannot be parsed, or that have too few slots.
 pub(super) fn place(
     hosts: Option<&str>,
     hostfile: Option<&Path>,
@@ -107,7 +107,7 @@ fn is_local(host: &str, own_name: &str) -> bool {
     ["localhost", "127.0.0.1", "::1", own_name, short].contains(&host)
 }
 
-/// Reads `host:slots,…`; a host without slots has one.
+/// Parses `host:slots,…`; a host without slots has one.
 fn parse_list(text: &str) -> Result<Vec<(String, usize)>, HostsError> {
     const FLAG: Origin = Origin::Flag("--hosts");
     let error = |entry: &str| HostsError::Entry {
@@ -129,7 +129,7 @@ fn parse_list(text: &str) -> Result<Vec<(String, usize)>, HostsError> {
     text.split(',').map(entry).collect()
 }
 
-/// Reads lines `host slots=n` of the file at `path`; `#` begins a comment.
+/// Parses lines `host slots=n` of the file at `path`; `#` begins a comment.
 fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsError> {
     let lines = text
         .lines()
@@ -157,9 +157,10 @@ fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsErro
     lines.map(entry).collect()
 }
 
-/// Returns `host` if it is a host name or an address, with `user@` before it or not.
+/// Returns `host` if it is a host name or an address, optionally with `user@` before it.
 fn checked(host: &str, origin: impl Fn() -> Origin) -> Result<String, HostsError> {
-    // The characters of addresses (`fe80::1%eth0`, `[::1]`) and of Open MPI's relative names (`+n1`).
+    // Includes the characters of addresses (`fe80::1%eth0`, `[::1]`) and of Open MPI's relative
+    // names (`+n1`).
     let is_allowed = |character: &char| character.is_alphanumeric() || ".-_:[]%@+".contains(*character);
     let mut parts = host.split('@');
     let reason = if parts.clone().any(|part| part.starts_with('-')) {

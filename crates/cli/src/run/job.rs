@@ -1,16 +1,17 @@
-//! A job from its start to its end: one loop that waits for whatever comes next and acts on it.
+//! State machine of a job on this machine: one loop waits for events of the ranks and acts on them.
 //!
 //! ```text
 //!          a rank fails, a signal,                all ranks        no output,
 //!          standard output closes                 have ended       or time is up
-//! Running ─────────────────────────► Ending ─────────────────► Draining ─────────► Flushing ─► over
+//! Running ─────────────────────────► Ending ─────────────────► Draining ────────► Flushing ─► over
 //!    └───────────────── all ranks have ended ─────────────────────┘   groups killed,
 //!                                                                     ranks reaped
 //! ```
 //!
-//! Ending begins with SIGTERM (or the signal that came) to every rank's process group, and with SIGKILL when the time is up
-//! or a second signal comes. Processes that a rank started and left behind are killed with its group, and cannot hold up
-//! the end by keeping a pipe open.
+//! The phase Ending begins with SIGTERM (or the received signal) to every rank's process group.
+//! SIGKILL follows when the time is up or a second signal is received. Processes that a rank
+//! started and left behind are killed with its group, so they cannot delay the end by keeping a
+//! pipe open.
 
 use super::guard::Guard;
 use super::output::{Queue, Target};
@@ -23,43 +24,45 @@ use rustix::process::Signal;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Time that ranks have after SIGTERM, or a signal passed on, before they are killed; horovodrun's.
+/// Time between SIGTERM, or a forwarded signal, and SIGKILL; the same as horovodrun's.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// Time for the last output of processes that a rank left behind, such as a shell's `| tee` still writing.
+/// Time for the last output of processes that a rank left behind, such as a `| tee` of a shell.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// How long after a rank has exited with an error another one is looked for that was killed by a signal: its peers see its
-/// connections close before the kernel lets this process wait for it.
+/// Time after a rank's exit with an error in which a rank that was killed by a signal replaces it
+/// as the cause: peers see its connections close before the kernel reports its end to this process.
 const CAUSE_PATIENCE: Duration = Duration::from_millis(100);
 
-/// Exit code after whoever started the job had it ended: that of a program killed by SIGKILL.
+/// Exit code after the job was ended through `stop`: that of a program killed by SIGKILL.
 const EXIT_KILLED: u8 = 128 + 9;
 
 /// Exit code after standard output was closed: that of a program killed by SIGPIPE.
 const EXIT_PIPE: u8 = 128 + 13;
 
-/// Starts a job's ranks, passes on their output and signals, and waits for their end.
+/// Starts a job's ranks, forwards their output and signals, and waits for their end.
 ///
-/// Gives 0 if all ranks exited with 0, else the code of the first rank that failed (128 + n for signal n), or 128 + n after
-/// signal n to this process. When this returns, no process of the ranks' groups is left.
+/// Returns 0 if all ranks exited with 0, else the code of the first rank that failed (128 + n for
+/// signal n), or 128 + n after signal n to this process. When this returns, no process of the
+/// ranks' groups is left.
 ///
 /// # Errors
-/// [`LaunchError`] when the job cannot be started; ranks already started have then been killed.
+/// [`LaunchError`] if the job cannot be started; ranks that were started have then been killed.
 pub fn launch(spec: &LaunchSpec) -> Result<u8, LaunchError> {
     run(spec, None).map(|ended| ended.code)
 }
 
-/// How a job ended.
+/// Outcome of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
-    /// As [`launch`] gives it.
+    /// Exit code, as [`launch`] returns it.
     pub(crate) code: u8,
-    /// The rank that failed first, and how: `rank 1 was killed by signal 9 (SIGKILL)`.
+    /// First rank that failed, with its exit status: `rank 1 was killed by signal 9 (SIGKILL)`.
     pub(crate) cause: Option<String>,
 }
 
-/// The same, but kills the ranks as soon as `stop` can be read or its other end is closed, and tells what went wrong.
+/// Like `launch`, but kills the ranks as soon as `stop` is readable or its other end is closed;
+/// also returns the cause of a failure.
 ///
 /// # Errors
 /// As [`launch`].
@@ -96,7 +99,7 @@ enum Phase {
     Over,
 }
 
-/// Something that can be waited for.
+/// Event that the loop waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Signal,
@@ -114,9 +117,9 @@ struct Job<'a> {
     phase: Phase,
     code: u8,
     cause: Option<String>,
-    /// The first rank that exited with an error, and until when another cause is looked for.
+    /// First rank that exited with an error, and the time until which another cause is considered.
     failed: Option<(usize, Exit, Instant)>,
-    /// Ends the job when it can be read.
+    /// Ends the job when it becomes readable.
     stop: Option<BorrowedFd<'a>>,
 }
 
@@ -142,7 +145,7 @@ impl<'a> Job<'a> {
         };
         let job_id = random_job_key().map_err(LaunchError::system("draw a name for the job"))?;
         for rank in 0..spec.num_proc {
-            // An error drops the job, which kills the ranks started so far.
+            // On an error the job is dropped, which kills the ranks that were started.
             job.ranks.push(Rank::start(spec, &job_id, rank)?);
             let group = job.ranks[rank].group();
             if let Some(guard) = &mut job.guard {
@@ -160,7 +163,7 @@ impl<'a> Job<'a> {
         Ok(job)
     }
 
-    /// Waits until something happens or the phase's time is up.
+    /// Waits for events, or until the phase's time is up.
     fn wait(&self, signals: &Signals) -> Result<Vec<Event>, LaunchError> {
         let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
         let mut events = Vec::new();
@@ -230,7 +233,7 @@ impl<'a> Job<'a> {
                 Event::Stop => self.end(EXIT_KILLED, Signal::KILL),
                 Event::Exit { rank } => {
                     if let Some(exit) = self.ranks[rank].check() {
-                        self.ranks[rank].drain(&mut self.queue); // its last words come before ours
+                        self.ranks[rank].drain(&mut self.queue); // before our message
                         exits.push((rank, exit));
                     }
                 }
@@ -255,11 +258,12 @@ impl<'a> Job<'a> {
                 self.say(&format!(
                     "passing {name} on to all ranks; a second one kills them"
                 ));
-                // Of the signals that we catch each has a name.
+                // All signals that are caught have a name.
                 self.end(code, Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
             }
             Phase::Ending { .. } => self.kill(),
-            // The ranks have ended; whoever sends a signal now does not want to wait for output.
+            // The ranks have ended; a signal now means that the user does not want to wait for
+            // output.
             Phase::Draining { .. } | Phase::Flushing | Phase::Over => {
                 self.code = code;
                 self.phase = Phase::Over;
@@ -274,11 +278,11 @@ impl<'a> Job<'a> {
             }
         }
         if self.phase != Phase::Running {
-            return; // they end because we told them to
+            return; // the ranks end because we signalled them
         }
         exits.retain(|(_, exit)| exit.code() != 0);
-        // Ranks that lose a peer fail on their own soon after. Of several found at once, one that was killed is the cause
-        // rather than the consequence.
+        // Ranks that lose a peer fail soon after it. If several exits are found at once, a rank
+        // that was killed is the cause, not a consequence.
         exits.sort_by_key(|(rank, exit)| (!matches!(exit, Exit::Signal(_)), *rank));
         match exits.first() {
             Some(&(rank, exit @ Exit::Signal(_))) => self.fail(rank, exit),
@@ -289,7 +293,7 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Ends the job because of `rank`.
+    /// Ends the job because `rank` failed.
     fn fail(&mut self, rank: usize, exit: Exit) {
         let others = self.ranks.iter().filter(|rank| rank.exit.is_none()).count();
         let rest = match others {
@@ -303,7 +307,8 @@ impl<'a> Job<'a> {
         self.end(exit.code(), Signal::TERM);
     }
 
-    /// Begins the end, once, with a signal to every group, also of ranks that have ended: others may live in theirs.
+    /// Starts the phase Ending, once. Every group is signalled, also those of ranks that have
+    /// ended, because other processes may be left in them.
     fn end(&mut self, code: u8, signal: Signal) {
         if self.phase == Phase::Running {
             self.code = code;
@@ -320,7 +325,7 @@ impl<'a> Job<'a> {
         self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
     }
 
-    /// Goes on to the next phase if it is time.
+    /// Enters the next phase if its condition holds.
     fn advance(&mut self, now: Instant) {
         let all_ended = self.ranks.iter().all(|rank| rank.exit.is_some());
         if let (Phase::Running, Some((rank, exit, until))) = (self.phase, self.failed)
@@ -375,7 +380,7 @@ impl<'a> Job<'a> {
 }
 
 impl Drop for Job<'_> {
-    /// Leaves no process behind, however the job ended.
+    /// Kills all processes that are left, whatever the reason of the end.
     fn drop(&mut self) {
         self.kill();
         self.ranks.iter_mut().for_each(Rank::reap);
@@ -386,7 +391,7 @@ impl Drop for Job<'_> {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // Rounded up to a whole millisecond, so that a deadline has passed when its wait ends.
+    // Rounded up to a whole millisecond, so that the deadline has passed when the wait ends.
     let millis = duration.as_millis() as i64 + 1;
     Timespec {
         tv_sec: millis / 1000,

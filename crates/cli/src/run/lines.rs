@@ -1,18 +1,20 @@
-//! Splits a stream of bytes into lines, however the bytes arrive.
+//! Line splitter: divides a stream of bytes into lines, whatever the sizes of the reads.
 
-/// Longest piece held back for its line's end; a longer line is cut into pieces of about this many bytes.
+/// Most bytes that are buffered until the end of a line; a longer line is cut into pieces of about
+/// this size.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// The unfinished line of a stream. `\n`, `\r` and `\r\n` all end a line, so progress bars appear as lines too.
+/// Unfinished line of a stream. `\n`, `\r` and `\r\n` all end a line, so that progress bars are
+/// lines too.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     partial: Vec<u8>,
-    /// The last byte was `\r`: a `\n` that follows belongs to the same line end.
+    /// Whether the last byte was `\r`: a following `\n` belongs to the same line end.
     after_return: bool,
 }
 
 impl Lines {
-    /// Takes bytes, and gives each line that they complete, without its end.
+    /// Adds bytes and calls `line` with each completed line, without its line end.
     pub(super) fn feed(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
         for byte in bytes {
             match byte {
@@ -34,7 +36,7 @@ impl Lines {
         }
     }
 
-    /// Gives the last line if nothing ended it.
+    /// Calls `line` with the last line if it has no line end.
     pub(super) fn finish(&mut self, line: impl FnOnce(&[u8])) {
         if !self.partial.is_empty() {
             line(&self.partial);
@@ -43,7 +45,7 @@ impl Lines {
     }
 }
 
-/// Where `bytes` may be cut near its end without splitting a UTF-8 character.
+/// Position near the end of `bytes` at which a cut does not split a UTF-8 character.
 fn character_start(bytes: &[u8]) -> usize {
     // A character has at most 4 bytes: an incomplete one begins within the last 3.
     let tail = bytes.len().saturating_sub(3);
@@ -88,7 +90,7 @@ mod tests {
     #[test]
     fn long_lines_are_cut_between_characters() {
         let line = "é".repeat(LINE_BYTES_MAX); // two bytes each
-        let text = format!("x{line}\n"); // odd, so that a limit falls inside a character
+        let text = format!("x{line}\n"); // odd length, so that a limit falls inside of a character
         let pieces = split(&[text.as_bytes()]);
         assert!(pieces.len() > 1);
         assert!(pieces.iter().all(|piece| std::str::from_utf8(piece).is_ok()));

@@ -1,10 +1,11 @@
-//! `ronde run`: starts the ranks of a job on this machine and sees them through to the end, or has `mpirun` start them on
-//! others.
+//! `ronde run`: launcher that starts the ranks of a job on this machine and supervises them, or
+//! starts them on other hosts by `mpirun`.
 //!
-//! The flags are horovodrun's where they apply. Each rank gets its place in `HOROVOD_*` variables and a process group of
-//! its own. Its output appears line by line behind `[<rank>]<stdout>:` or `[<rank>]<stderr>:`, whatever the number of
-//! ranks; `--no-prefix` leaves the prefixes away. Rank 0 inherits standard input unless that is a terminal (a process
-//! group in the background would be stopped by reading it); the others have none.
+//! The flags have horovodrun's names where they apply. Each rank gets its identity in `HOROVOD_*`
+//! variables and has its own process group. Its output is printed line by line with the prefix
+//! `[<rank>]<stdout>:` or `[<rank>]<stderr>:`, also for a single rank; `--no-prefix` omits the
+//! prefixes. Rank 0 inherits standard input unless that is a terminal (a process group in the
+//! background would be stopped when it reads from it); the other ranks have no standard input.
 
 mod elsewhere;
 mod guard;
@@ -38,7 +39,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// More ranks than any job has; one host has [`MAX_RANKS`](ronde::internal::identity::MAX_RANKS) at most.
+/// Limit of `-np`, larger than any job; one host has at most
+/// [`MAX_RANKS`](ronde::internal::identity::MAX_RANKS).
 const RANKS_MAX: u64 = 1 << 20;
 
 const EXAMPLES: &str = "\
@@ -124,7 +126,7 @@ pub(super) fn main(args: Args) -> ExitCode {
     if let Err(error) = args.flags.knobs() {
         return usage(&error);
     }
-    let num_proc = args.num_proc.map_or(1, |num_proc| num_proc as usize); // clap has checked the range
+    let num_proc = args.num_proc.map_or(1, |num_proc| num_proc as usize); // checked by clap
     let place = match hosts::place(args.hosts.as_deref(), args.hostfile.as_deref(), num_proc) {
         Ok(place) => place,
         Err(error) => return usage(&error),
@@ -136,7 +138,7 @@ pub(super) fn main(args: Args) -> ExitCode {
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
     let is_elsewhere = args.mpi.wanted() || matches!(place, RankPlacement::Hosts(_));
-    // Without a list of hosts, mpirun takes those of a batch system.
+    // Without a list of hosts, mpirun uses those of a batch system.
     let are_here = !is_elsewhere || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
     let threads = Threads::new(!args.no_thread_limit, are_here, num_proc, threads::cores());
     environment.extend(threads.variable());
@@ -165,7 +167,7 @@ pub(super) fn main(args: Args) -> ExitCode {
     }
 }
 
-/// Becomes `mpirun`, or prints how.
+/// Replaces this process by `mpirun`, or prints its command line.
 fn start_elsewhere(
     args: Args,
     num_proc: usize,
@@ -198,7 +200,7 @@ fn start_elsewhere(
     fail(&format!("run: {error}"), error.exit_code())
 }
 
-/// What `--check-build` prints, in horovodrun's form.
+/// Text of `--check-build`, in horovodrun's format.
 fn check_build() -> String {
     let mark = |there| if there { "X" } else { " " };
     format!(
@@ -208,12 +210,12 @@ fn check_build() -> String {
          Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
         env!("CARGO_PKG_VERSION"),
         mpi = mark(cfg!(feature = "mpi")),
-        nccl = mark(ronde::nccl_version().is_some()), // loaded when it is needed
+        nccl = mark(ronde::nccl_version().is_some()), // loaded when needed
         torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
     )
 }
 
-/// A number of ranks.
+/// Parses a number of ranks.
 fn parse_ranks(text: &str) -> Result<u64, String> {
     match text.parse() {
         Ok(ranks) if (1..=RANKS_MAX).contains(&ranks) => Ok(ranks),

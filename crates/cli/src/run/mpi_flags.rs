@@ -1,4 +1,4 @@
-//! Flags of `ronde run` for jobs that `mpirun` starts; horovodrun's names.
+//! Flags of `ronde run` for jobs that `mpirun` starts, with horovodrun's names.
 
 use std::ffi::OsString;
 
@@ -36,7 +36,7 @@ pub(super) struct MpiFlags {
 }
 
 impl MpiFlags {
-    /// Nothing but further options.
+    /// Flags with only `--mpi-args`.
     pub(super) fn of(mpi_args: Option<String>) -> Self {
         Self {
             mpi_args,
@@ -44,20 +44,21 @@ impl MpiFlags {
         }
     }
 
-    /// Whether the job is one for `mpirun`, whatever its hosts.
+    /// Whether the flags require `mpirun`, whatever the hosts.
     pub(super) fn wanted(&self) -> bool {
         self.mpi || self.print_command || self.tcp || self.mpi_args.is_some() || self.binding_args.is_some()
     }
 
-    /// Whether the command line is only to be printed.
+    /// Whether the command line is only printed.
     pub(super) fn only_print(&self) -> bool {
         self.print_command
     }
 
-    /// The command line for a launch of which the rest is known. Says beforehand what `mpirun` will refuse.
+    /// Completes `launch` with these flags and returns the command line. Warns beforehand if
+    /// `mpirun` will refuse the launch.
     ///
     /// # Errors
-    /// No `mpirun`, or one that lacks what is asked for.
+    /// No `mpirun`, or one that does not support a requested flag.
     pub(super) fn command_line(&self, launch: Launch) -> Result<Vec<OsString>, MpirunError> {
         let mut exported = launch.exported;
         for (name, _) in std::env::vars_os() {

@@ -1,14 +1,15 @@
-//! Jobs on other hosts: the machine's own `mpirun` starts them, with everything that the ranks need to know.
+//! Jobs on other hosts: builds the command line of the machine's `mpirun` and executes it.
 //!
-//! This process becomes `mpirun`: signals, standard input and the exit code are its own. Open MPI and the family of MPICH's
-//! Hydra (MPICH, Intel MPI, MVAPICH) are told apart by what `mpirun --version` says.
+//! This process is replaced by `mpirun`, which therefore handles signals, standard input and the
+//! exit code. The output of `mpirun --version` distinguishes Open MPI from the launchers that
+//! derive from MPICH's Hydra (MPICH, Intel MPI, MVAPICH).
 
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Which launcher the machine has.
+/// Kind of the machine's launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     OpenMpi,
@@ -41,7 +42,7 @@ pub(crate) enum MpirunError {
 }
 
 impl MpirunError {
-    /// As shells have it: 127 for a command that does not exist.
+    /// Exit code as in a shell: 127 for a command that does not exist.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Missing { .. } => 127,
@@ -53,25 +54,25 @@ impl MpirunError {
     }
 }
 
-/// What to start, and how.
+/// Job to start, with its options.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Launch {
     pub(super) num_proc: usize,
-    /// Hosts and their slots; none: those that `mpirun` finds for itself, such as a batch system's.
+    /// Hosts and their slots; if empty, `mpirun` finds the hosts itself, such as a batch system's.
     pub(super) hosts: Vec<(String, usize)>,
-    /// Set for the ranks, beside the variables of this process.
+    /// Variables for the ranks, in addition to those of this process.
     pub(super) environment: Vec<(OsString, OsString)>,
-    /// Names of this process's variables.
+    /// Names of this process's variables to export.
     pub(super) exported: Vec<OsString>,
     pub(super) is_root: bool,
-    /// Whether each line of output says which rank's it is, and when it came.
+    /// Whether each line of output begins with its rank; `timestamp` adds the time.
     pub(super) prefix: bool,
     pub(super) timestamp: bool,
     pub(super) ssh_port: Option<u16>,
     pub(super) ssh_identity_file: Option<OsString>,
     pub(super) interfaces: Option<String>,
     pub(super) tcp: bool,
-    /// In place of what is said of binding.
+    /// Options that replace the usual binding options.
     pub(super) binding_args: Option<String>,
     pub(super) mpi_args: Option<String>,
     pub(super) output_filename: Option<OsString>,
@@ -79,7 +80,7 @@ pub(super) struct Launch {
 }
 
 impl Launch {
-    /// What is said of binding: `usual`, unless something else is wanted.
+    /// Binding options: the user's, else `usual`.
     fn binding(&self, usual: &[&str]) -> Result<Vec<String>, MpirunError> {
         match &self.binding_args {
             Some(text) => split(text),
@@ -87,8 +88,9 @@ impl Launch {
         }
     }
 
-    /// Refuses values that `mpirun`, or `ssh` started by it, would read as options or split. Those of
-    /// `--mpi-args` and `--binding-args` are options; host names are checked where they are parsed.
+    /// Rejects values that `mpirun`, or an `ssh` that it starts, would take for options or would
+    /// split. The values of `--mpi-args` and `--binding-args` are options by intention; host names
+    /// are checked by their parser.
     fn check(&self) -> Result<(), MpirunError> {
         let refuse = |flag, value: &OsStr, reason| {
             let value = value.to_owned();
@@ -103,7 +105,7 @@ impl Launch {
             }
         }
         if let Some(file) = &self.ssh_identity_file {
-            // Open MPI splits the arguments of ssh at blanks and does not read quotes there.
+            // Open MPI splits the arguments of ssh at blanks and does not interpret quotes.
             let is_one_word = file
                 .to_str()
                 .is_some_and(|text| !text.is_empty() && !text.contains(char::is_whitespace));
@@ -123,7 +125,7 @@ impl Launch {
     }
 }
 
-/// Asks the machine's `mpirun` what it is.
+/// Runs `mpirun --version` to find its kind.
 pub(super) fn kind() -> Result<Kind, MpirunError> {
     let output = Command::new("mpirun").arg("--version").output();
     let output = output.map_err(|source| MpirunError::Missing { source })?;
@@ -142,7 +144,8 @@ fn kind_of(said: &str) -> Result<Kind, MpirunError> {
     }
 }
 
-/// Whether a variable of this process means the same on another host, and may travel.
+/// Whether a variable of this process has the same meaning on another host, so that it may be
+/// exported.
 pub(super) fn is_exported(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
     let own = ["BASH_FUNC_", "OMPI_", "PMIX_", "PMI_", "HYDRA_", "SSH_", "XDG_"];
@@ -155,10 +158,11 @@ pub(super) fn is_exported(name: &OsStr) -> bool {
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// The command line.
+/// Builds the command line.
 ///
 /// # Errors
-/// A flag that this kind of `mpirun` does not have; a value that it would read as an option or split.
+/// A flag that this kind of `mpirun` does not support; a value that it would take for an option or
+/// would split.
 pub(super) fn command_line(kind: Kind, launch: &Launch) -> Result<Vec<OsString>, MpirunError> {
     launch.check()?;
     let mut line: Vec<OsString> = vec!["mpirun".into()];
@@ -173,15 +177,16 @@ pub(super) fn command_line(kind: Kind, launch: &Launch) -> Result<Vec<OsString>,
     Ok(line)
 }
 
-/// Why `mpirun` will refuse this launch, if it will: Open MPI's, where nobody has told it of slots, takes as many ranks as
-/// there are cores. `has` says whether a variable is set, `cores` how many this process may use.
+/// Returns an error text if `mpirun` will refuse this launch: without a number of slots, Open MPI
+/// starts at most as many ranks as there are cores. `has` tells whether a variable is set; `cores`
+/// is the number of cores that this process may use.
 pub(super) fn too_many_for_cores(
     kind: Kind,
     launch: &Launch,
     cores: usize,
     has: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    // A batch system's allocation, or a word that more is fine.
+    // Variables of a batch system's allocation, or of settings that allow more ranks.
     const TOLD: [&str; 7] = [
         "OMPI_MCA_rmaps_base_oversubscribe",
         "OMPI_MCA_rmaps_base_mapping_policy",
@@ -306,12 +311,12 @@ fn list(hosts: &[(String, usize)]) -> String {
     hosts.join(",")
 }
 
-/// Words as a shell would split them; nothing in them is expanded.
+/// Splits a text into words as a shell does, without expansions.
 fn split(text: &str) -> Result<Vec<String>, MpirunError> {
     shlex::split(text).ok_or_else(|| MpirunError::Quote { text: text.into() })
 }
 
-/// The line as it can be pasted into a shell.
+/// Quotes the command line so that it can be pasted into a shell.
 pub(super) fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| word.to_string_lossy());
     let quoted =
@@ -319,7 +324,7 @@ pub(super) fn quoted(line: &[OsString]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// Becomes `mpirun`; returns only if that fails.
+/// Replaces this process by `mpirun`; returns only an error.
 pub(super) fn exec(line: &[OsString]) -> MpirunError {
     let source = Command::new(&line[0]).args(&line[1..]).exec();
     MpirunError::Exec { source }

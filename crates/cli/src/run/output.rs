@@ -1,13 +1,14 @@
-//! What waits to be written to standard output and error.
+//! Output queue: data that waits to be written to standard output and standard error.
 //!
-//! One queue for both, so that lines stay whole and in order even when both are the same terminal or file. It is written
-//! only as far as that does not block, so that a reader that has paused cannot keep the launcher from its signals.
+//! Both share one queue, so that lines stay complete and in order even if both are the same
+//! terminal or file. Writes never block, so that a paused reader cannot keep the launcher from
+//! handling signals.
 
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 
-/// Where a line goes.
+/// Destination of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Stdout,
@@ -23,17 +24,17 @@ const QUEUE_BYTES_MAX: usize = 1 << 20;
 /// A pipe that polls as writable takes at least PIPE_BUF bytes without blocking (pipe(7)).
 const WRITE_BYTES_MAX: usize = 4096;
 
-/// The queue of lines.
+/// Queue of lines.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pieces: VecDeque<(Target, Vec<u8>)>,
-    /// Bytes of the first piece that have been written.
+    /// Number of bytes of the first piece that have been written.
     written: usize,
     bytes: usize,
 }
 
 impl Queue {
-    /// Appends a whole line, without its end.
+    /// Appends a complete line; the line end is added.
     pub(super) fn push(&mut self, target: Target, line: &[u8]) {
         match self.pieces.back_mut() {
             Some((last, piece)) if *last == target && piece.len() < PIECE_BYTES => {
@@ -49,13 +50,13 @@ impl Queue {
         self.bytes > QUEUE_BYTES_MAX
     }
 
-    /// Where the next bytes go, if there are any.
+    /// Target of the next bytes, if there are any.
     pub(super) fn target(&self) -> Option<Target> {
         self.pieces.front().map(|(target, _)| *target)
     }
 
-    /// Writes some bytes to the next target, which must have polled as writable. Gives the target if it is closed; what
-    /// waited for it is then gone.
+    /// Writes some bytes to the next target, which must have polled as writable. If the target is
+    /// closed, discards the data for it and returns it.
     pub(super) fn write(&mut self) -> Option<Target> {
         let (target, piece) = self.pieces.front()?;
         let rest = &piece[self.written..];
@@ -85,7 +86,7 @@ impl Queue {
 
     fn discard(&mut self, target: Target) {
         self.pieces.retain(|(other, _)| *other != target);
-        self.written = 0; // the first piece was the target's
+        self.written = 0; // the first piece belonged to the target
         self.bytes = self.pieces.iter().map(|(_, piece)| piece.len()).sum();
     }
 }

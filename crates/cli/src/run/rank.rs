@@ -1,4 +1,4 @@
-//! One rank: its process, started in a group of its own, and the pipes that its output comes through.
+//! Process of one rank: started in its own process group, with pipes for its output.
 
 #![allow(unsafe_code)] // runs code between fork and exec
 
@@ -13,10 +13,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-/// Reads that empty a pipe of the largest size an unprivileged process may give it, 1 MiB.
+/// Number of reads that empty a pipe of 1 MiB, the largest size that an unprivileged process can
+/// set.
 const READS_MAX: usize = (1 << 20) / READ_BYTES;
 
-/// A rank that has been started.
+/// Rank that has been started.
 pub(super) struct Rank {
     child: Child,
     group: Pid,
@@ -25,7 +26,7 @@ pub(super) struct Rank {
     pub(super) streams: Vec<Stream>,
 }
 
-/// How a rank ended.
+/// Exit status of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
     Code(u8),
@@ -33,11 +34,11 @@ pub(super) enum Exit {
 }
 
 impl Exit {
-    /// The exit code by which a shell would tell of it.
+    /// Exit code by which a shell reports this exit status.
     pub(super) fn code(self) -> u8 {
         match self {
             Exit::Code(code) => code,
-            Exit::Signal(signal) => 128u8.saturating_add(signal as u8), // signals are numbered 1 to 64
+            Exit::Signal(signal) => 128u8.saturating_add(signal as u8), // signals are 1 to 64
         }
     }
 }
@@ -78,7 +79,7 @@ impl Rank {
         command
             .env("RONDE_JOB_ID", job_id)
             .envs(spec.environment.iter().map(|(name, value)| (name, value)));
-        // A terminal would stop a process group in the background that reads it.
+        // A process group in the background is stopped when it reads from a terminal.
         let inherits = rank == 0 && !io::stdin().is_terminal();
         command.stdin(if inherits { Stdio::inherit() } else { Stdio::null() });
         command.stdout(match (live, rank) {
@@ -106,7 +107,7 @@ impl Rank {
                 streams,
             }),
             Err(error) => {
-                // Nobody else knows of this child yet. That it may have ended by itself does not matter.
+                // No other code knows this child yet. An error means that it has ended already.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(error)
@@ -125,73 +126,75 @@ impl Rank {
         Ok(streams)
     }
 
-    /// Polls as readable once the process has ended.
+    /// Descriptor that polls as readable after the process has ended.
     pub(super) fn process(&self) -> BorrowedFd<'_> {
         self.process.as_fd()
     }
 
-    /// The process group, which lives as long as the rank has not been reaped.
+    /// Process group, which exists until the rank is reaped.
     pub(super) fn group(&self) -> Pid {
         self.group
     }
 
-    /// Looks whether the process has ended, and how. It stays a zombie until [`Rank::reap`], so that its group's number
-    /// cannot be given to another process that we would then kill.
+    /// Returns the exit status if the process has ended. It stays a zombie until [`Rank::reap`], so
+    /// that its group's number cannot be reused by another process, which we would then kill.
     pub(super) fn check(&mut self) -> Option<Exit> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.exit = match rustix::process::waitid(WaitId::PidFd(self.process.as_fd()), options) {
             Ok(None) => None,
             Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
                 (_, Some(signal)) => Some(Exit::Signal(signal)),
-                (code, None) => Some(Exit::Code(code.unwrap_or(1) as u8)), // the kernel keeps 8 bits
+                (code, None) => Some(Exit::Code(code.unwrap_or(1) as u8)), // 8 bits are kept
             },
-            // Somebody else in this process has reaped it; that it ended is all there is to know.
+            // Other code in this process has reaped the child, so its exit status is unknown.
             Err(_) => Some(Exit::Code(1)),
         };
         self.exit
     }
 
-    /// Signals the whole group. That nobody is left in it is no failure.
+    /// Signals the whole group. An empty group is not an error.
     pub(super) fn signal(&self, signal: Signal) {
         let _ = rustix::process::kill_process_group(self.group, signal);
     }
 
-    /// Waits for the process, which must have ended or been killed.
+    /// Reaps the process, which must have ended or been killed.
     pub(super) fn reap(&mut self) {
-        // It fails only for a child that was waited for already.
+        // An error means that the child has been reaped before.
         let _ = self.child.wait();
     }
 
-    /// Takes what output there is without waiting.
+    /// Reads the available output without waiting.
     pub(super) fn drain(&mut self, queue: &mut Queue) {
         for stream in &mut self.streams {
-            // Bounded, for a process outside the group may write for ever.
+            // Bounded, because a process outside of the group may write forever.
             let _ = (0..READS_MAX).take_while(|_| stream.read(queue)).count();
         }
     }
 }
 
-/// The group and a descriptor of a child that has not been reaped.
+/// Process group and descriptor of a child that has not been reaped.
 fn process_of(child: &Child) -> Result<(Pid, OwnedFd), LaunchError> {
     let pid = Pid::from_child(child);
     let process =
         rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(LaunchError::system("watch a rank"))?;
-    Ok((pid, process)) // it leads its group, so the numbers are the same
+    Ok((pid, process)) // the child leads its group: same number
 }
 
-/// Has the kernel kill the process when the thread that starts it ends, in case not even the guard is left.
+/// Lets the kernel kill the process when the thread that starts it ends, in case the guard is
+/// killed too.
 fn die_with_this_thread(command: &mut Command) {
     let launcher = rustix::process::getpid();
     let arm = move || {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-        // The launcher may have died before the line above.
+        // The launcher may have ended before the system call above.
         if rustix::process::getppid() == Some(launcher) {
             Ok(())
         } else {
             Err(io::ErrorKind::BrokenPipe.into())
         }
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `arm` makes two system calls through rustix,
-    // and neither allocates nor takes a lock: `io::Error` from an `Errno` or `ErrorKind` is a plain value.
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed. `arm` makes two
+    // system calls through rustix, and neither allocates nor takes a lock: an `io::Error` from an
+    // `Errno` or `ErrorKind` is a plain value.
     unsafe { command.pre_exec(arm) };
 }

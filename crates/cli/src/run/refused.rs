@@ -1,6 +1,6 @@
-//! Flags of horovodrun that mean something this launcher does not do: refused by name, with the reason.
+//! Flags of horovodrun that this launcher does not support: rejected by name, with the reason.
 //!
-//! Ignoring them would start another job than the one asked for.
+//! If they were ignored, a job other than the requested one would start.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -9,7 +9,7 @@ const ELASTIC: &str = "elastic jobs are not supported; start a fixed number of r
 const JSRUN: &str =
     "jobs are not started through jsrun; have jsrun start `ronde bench` or your program itself";
 
-/// Name, number of values, reason.
+/// Name, number of values and reason.
 const REFUSED: &[(&str, usize, &str)] = &[
     ("min-num-proc", 1, ELASTIC),
     ("min-np", 1, ELASTIC),
@@ -23,12 +23,13 @@ const REFUSED: &[(&str, usize, &str)] = &[
     ("jsrun", 0, JSRUN),
 ];
 
-/// Names of the flags: who is refused one need not be told first what else is missing.
+/// Names of the flags. A command line with one of them needs no command, so that the user sees the
+/// reason instead of an error about the missing command.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     REFUSED.iter().map(|(name, _, _)| *name)
 }
 
-/// Takes no values of its own: parsing fails when one of the flags is given.
+/// Arguments without a value: parsing fails if one of the flags is given.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused;
 

@@ -1,4 +1,4 @@
-//! The signals that a launcher passes on to its ranks, as descriptors to poll.
+//! Signals that a launcher forwards to its ranks, as descriptors to poll.
 
 use super::LaunchError;
 use crate::ignored_signals;
@@ -12,12 +12,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Catches SIGINT, SIGTERM and SIGHUP as long as it lives, except those that this process was started to ignore: `nohup`
-/// means that a job outlives the terminal.
+/// Catches SIGINT, SIGTERM and SIGHUP during its lifetime, except those that this process was
+/// started to ignore: with `nohup`, a job outlives the terminal.
 pub(super) struct Signals {
     caught: Vec<Caught>,
-    /// SIGCHLD has a handler, though nobody asks it: if it were ignored, as a parent may have left it, the kernel would
-    /// reap the ranks itself and their exit codes were lost.
+    /// Handler of SIGCHLD, whose flag is never read. If SIGCHLD were ignored, which a parent may
+    /// have set, the kernel would reap the ranks itself and their exit codes would be lost.
     child: SigId,
 }
 
@@ -52,12 +52,12 @@ impl Signals {
         Ok(Signals { caught, child })
     }
 
-    /// Descriptors that poll as readable when a signal has come.
+    /// Descriptors that poll as readable after a signal.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.caught.iter().map(|caught| caught.wake.as_fd())
     }
 
-    /// The signals that came since the last call, each as often as it came.
+    /// Returns the signals since the last call, each as often as it was received.
     pub(super) fn take(&self) -> Vec<i32> {
         let mut signals = Vec::new();
         for caught in &self.caught {

@@ -1,58 +1,62 @@
-//! What to launch, and what can go wrong before it runs.
+//! Description of a job to launch, and the errors of a launch.
 
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-/// A job for [`launch`](super::launch).
+/// Job for [`launch`](super::launch).
 #[derive(Clone, Debug)]
 pub struct LaunchSpec {
-    /// Who speaks in messages, such as `ronde run`.
+    /// Name of the sender in messages, such as `ronde run`.
     pub label: String,
-    /// Program of each rank and its arguments; no shell reads it.
+    /// Program of each rank and its arguments, which are not passed through a shell.
     pub command: Vec<OsString>,
     /// Number of ranks, from 1 to [`MAX_RANKS`](ronde::internal::identity::MAX_RANKS).
     pub num_proc: usize,
-    /// Variables set for each rank, beyond those that tell it its place.
+    /// Variables for each rank, in addition to those of its identity.
     pub environment: Vec<(OsString, OsString)>,
-    /// Where the ranks' output goes.
+    /// Destination of the ranks' output.
     pub output: Output,
-    /// Directory that also gets each rank's output, as `rank.<rank>/stdout` and `stderr`: the same lines, prefix included.
+    /// Directory for a copy of each rank's output, as `rank.<rank>/stdout` and `stderr`: the same
+    /// lines, with their prefixes.
     pub output_dir: Option<PathBuf>,
-    /// Whether to say what is started and how it ends.
+    /// Whether to report the start and the end of ranks.
     pub verbose: bool,
-    /// How the `ronde` program is started, of which a second process then kills all ranks should this one be killed with
-    /// SIGKILL. Empty: the kernel kills each rank's own process, but not those that it started.
+    /// Command that starts the `ronde` program as a guard process, which kills all ranks if this
+    /// process is killed by SIGKILL. If empty, the kernel kills the process of each rank, but not
+    /// the processes that it started.
     pub guard: Vec<OsString>,
 }
 
-/// Where the output of ranks goes.
+/// Destination of the ranks' output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// All of it, line by line, each behind `[<rank>]<stdout>:`, and behind the time if asked.
+    /// All output, line by line, each with the prefix `[<rank>]<stdout>:`, optionally with the time
+    /// before it.
     Prefixed {
-        /// Whether the local time comes first.
+        /// Whether each line begins with the local time.
         timestamp: bool,
     },
-    /// All of it, line by line.
+    /// All output, line by line, without prefixes.
     Plain,
-    /// Rank 0 has this process's own standard output and error, so that it sees the terminal. Of the other ranks only
-    /// standard error appears, prefixed.
+    /// Rank 0 inherits this process's standard output and error, so that it has access to the
+    /// terminal. Of the other ranks only standard error is printed, with prefixes.
     Live,
 }
 
-/// The job could not be started, or not be watched. Whatever was started has been ended.
+/// Error of a launch: the job could not be started or supervised. All started processes have been
+/// ended.
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// The number of ranks is not supported.
     #[error("{num_proc} ranks cannot be started: expected 1 to {max}")]
     Ranks {
-        /// The number asked for.
+        /// Requested number.
         num_proc: usize,
         /// Most ranks supported.
         max: usize,
     },
-    /// There is no command.
+    /// The command is empty.
     #[error("no command to start; write it after --")]
     NoCommand,
     /// The program of a rank could not be started.
@@ -62,30 +66,30 @@ pub enum LaunchError {
         program: PathBuf,
         /// The rank.
         rank: usize,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// A file for a rank's output could not be made.
+    /// A file for a rank's output could not be created.
     #[error("cannot write to {}: {source}; choose another output directory", .path.display())]
     OutputFile {
         /// The file or directory.
         path: PathBuf,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
-    /// The system refused what the launcher needs.
+    /// A system call that the launcher needs failed.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// Action that failed.
         action: &'static str,
-        /// What the system says.
+        /// Error of the operating system.
         source: io::Error,
     },
 }
 
 impl LaunchError {
-    /// The exit code that tells of this error: as shells have it, 127 for a command that does not exist and 126 for one
-    /// that cannot be executed; 2 for a number of ranks or a command line that cannot be.
+    /// Exit code for this error, as in a shell: 127 for a command that does not exist, 126 for one
+    /// that cannot be executed; 2 for an invalid number of ranks or an invalid command line.
     pub fn exit_code(&self) -> u8 {
         match self {
             LaunchError::Ranks { .. } | LaunchError::NoCommand => 2,

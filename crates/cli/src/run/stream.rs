@@ -1,4 +1,5 @@
-//! Standard output or error of a rank: read without waiting, passed on line by line, and into a file if asked.
+//! Output stream of a rank (standard output or error): read without blocking and forwarded line by
+//! line, optionally also to a file.
 
 use super::lines::Lines;
 use super::output::{Queue, Target};
@@ -8,13 +9,13 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-/// Most bytes taken at once.
+/// Most bytes of one read.
 pub(super) const READ_BYTES: usize = 16 << 10;
 
 /// Standard output or error of a rank.
 pub(super) struct Stream {
     target: Target,
-    /// `None` once it has ended.
+    /// Read end of the pipe; `None` after its end.
     pipe: Option<File>,
     lines: Lines,
     prefix: String,
@@ -49,12 +50,12 @@ impl Stream {
         })
     }
 
-    /// The pipe, until it has ended.
+    /// Pipe, unless it has ended.
     pub(super) fn pipe(&self) -> Option<BorrowedFd<'_>> {
         self.pipe.as_ref().map(File::as_fd)
     }
 
-    /// Reads once, without waiting. Gives whether there may be more.
+    /// Reads once, without blocking. Returns whether more data may be available.
     pub(super) fn read(&mut self, queue: &mut Queue) -> bool {
         let Some(mut pipe) = self.pipe.as_ref() else {
             return false;
@@ -70,12 +71,12 @@ impl Stream {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(_) => self.finish(queue), // a pipe that cannot be read any more has ended for us
+            Err(_) => self.finish(queue), // a pipe that cannot be read is treated as ended
         }
         false
     }
 
-    /// Ends the stream: an unfinished line appears as it is.
+    /// Ends the stream; an unfinished line is printed as it is.
     pub(super) fn finish(&mut self, queue: &mut Queue) {
         self.pipe = None;
         let mut lines = std::mem::take(&mut self.lines);
@@ -88,7 +89,7 @@ impl Stream {
         queue.push(self.target, &line);
         let Some(file) = &mut self.file else { return };
         if let Err(error) = file.write_all(&line).and_then(|()| file.write_all(b"\n")) {
-            self.file = None; // say it once
+            self.file = None; // report the error only once
             queue.push(
                 Target::Stderr,
                 format!("ronde: {}cannot write its file: {error}", self.prefix).as_bytes(),
@@ -97,12 +98,13 @@ impl Stream {
     }
 }
 
-/// Local time as C's asctime prints it, which horovodrun puts before the prefix.
+/// Local time in the format of C's asctime, which horovodrun prints before the prefix.
 fn asctime() -> String {
     jiff::Zoned::now().strftime("%a %b %e %H:%M:%S %Y").to_string()
 }
 
-/// Makes `DIR/rank.<rank>/<name>` if a directory is given; ranks are zero-padded to equal width.
+/// Creates `DIR/rank.<rank>/<name>` if a directory is given; rank numbers are zero-padded to equal
+/// width.
 fn output_file(spec: &LaunchSpec, rank: usize, name: &str) -> Result<Option<File>, LaunchError> {
     let Some(dir) = &spec.output_dir else {
         return Ok(None);

@@ -1,28 +1,30 @@
-//! Threads of each rank: `OMP_NUM_THREADS`, so that the ranks of this machine share its cores.
+//! Thread limit of each rank: sets `OMP_NUM_THREADS`, so that the ranks of this machine share its
+//! cores.
 //!
-//! Libraries with OpenMP, PyTorch among them, and OpenBLAS start as many threads in each process as the
-//! machine has cores. With several ranks, threads then wait for cores instead of computing. A value
-//! that the user has set is never changed.
+//! Libraries with OpenMP (among them PyTorch) and OpenBLAS start as many threads in each process as
+//! the machine has cores. With several ranks, threads then wait for cores instead of computing. A
+//! value that the user has set is never changed.
 
 use std::ffi::OsString;
 
-/// The environment variable that OpenMP and OpenBLAS read.
+/// Environment variable that OpenMP and OpenBLAS read.
 const VARIABLE: &str = "OMP_NUM_THREADS";
 
-/// The thread limit of a launch.
+/// Thread limit of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Threads {
-    /// None: the user has set the variable or refused the limit, or the cores cannot be counted.
+    /// No limit: the user has set the variable or refused the limit, or the number of cores is
+    /// unknown.
     Unchanged,
     /// Each rank gets its share of the cores.
     Shared { cores: usize, ranks: usize },
-    /// None: the ranks may be on other hosts, whose cores are not known here.
+    /// No limit: the ranks may be on other hosts, whose number of cores is unknown.
     Unknown,
 }
 
 impl Threads {
-    /// The limit for a job of `ranks` ranks; `are_here` if all of them are on this machine. `cores` is
-    /// the number of cores that this process may use, if known.
+    /// Limit for a job of `ranks` ranks; `are_here` tells whether all of them are on this machine.
+    /// `cores` is the number of cores that this process may use, if known.
     pub(super) fn new(is_limited: bool, are_here: bool, ranks: usize, cores: Option<usize>) -> Self {
         match cores {
             _ if !is_limited || std::env::var_os(VARIABLE).is_some() => Self::Unchanged,
@@ -32,12 +34,12 @@ impl Threads {
         }
     }
 
-    /// The variable for the ranks, if it is to be set.
+    /// Variable for the ranks, if there is a limit.
     pub(super) fn variable(self) -> Option<(OsString, OsString)> {
         self.each().map(|each| (VARIABLE.into(), each.to_string().into()))
     }
 
-    /// The line for the user, if there is one.
+    /// Message for the user, if there is one.
     pub(super) fn note(self) -> Option<String> {
         match self {
             Self::Unchanged => None,
@@ -62,7 +64,7 @@ impl Threads {
     }
 }
 
-/// The number of cores that this process may use, by its CPU affinity and its control group's quota.
+/// Number of cores that this process may use, by its CPU affinity and its control group's quota.
 pub(super) fn cores() -> Option<usize> {
     std::thread::available_parallelism().ok().map(usize::from)
 }

@@ -1,4 +1,4 @@
-//! The arguments of `ronde sweep`.
+//! Arguments of `ronde sweep`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -121,7 +121,7 @@ fn cycle_ms(text: &str) -> Result<List, String> {
     range::parse(text, CYCLE_MS)
 }
 
-/// A time with its unit, above 0.
+/// Parses a time with its unit; it must be above 0.
 fn budget(text: &str) -> Result<Duration, String> {
     let duration = text.trim().parse::<SignedDuration>().ok();
     duration

@@ -1,7 +1,9 @@
-//! What the supervisor of a sweep and rank 0 of its job say to each other: JSON lines over a socket that only they know of.
+//! Control channel between the supervisor of a sweep and rank 0 of its job: JSON lines over a Unix
+//! socket.
 //!
-//! The socket's name is abstract, so nothing is left in a file system, and drawn at random; both ends belong to the same
-//! user. The supervisor sends a [`MeasurementRequest`] for each measurement; rank 0 sends [`Message`]s. The channel's end ends the job.
+//! The socket has a random abstract name, so that no file remains. Both ends must belong to the
+//! same user. The supervisor sends a [`MeasurementRequest`] for each measurement; rank 0 sends
+//! [`Message`]s. When the channel is closed, the job ends.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -16,44 +18,44 @@ use serde::{Deserialize, Serialize};
 use ronde_lab::bench::{Series, SeriesTimes};
 use ronde_lab::sweep::Point;
 
-/// Longest line, in bytes: a million step times and room to spare.
+/// Longest line in bytes: enough for more than a million step times.
 const LINE_BYTES_MOST: u64 = 64 << 20;
 
-/// Between two looks whether the job that should connect is over.
+/// Interval between two checks whether the job that should connect has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// A measurement to be made.
+/// Request to make a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct MeasurementRequest {
-    /// The settings.
+    /// Settings to measure.
     pub(super) point: Point,
     pub(super) series: Series,
-    /// Time that it may take.
+    /// Time limit of the measurement.
     pub(super) time: Option<Duration>,
 }
 
-/// What rank 0 says.
+/// Message of rank 0.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Message {
-    /// All ranks are there.
+    /// All ranks have started.
     Ready,
-    /// Steps are made.
+    /// Sign of life: steps are running.
     Alive,
-    /// The measurement is over.
+    /// The measurement is complete.
     Done(SeriesTimes),
-    /// The job is over, and why.
+    /// The job has failed, with the reason.
     Failed(String),
 }
 
-/// Where the supervisor waits for rank 0.
+/// Socket on which the supervisor waits for rank 0.
 pub(super) struct Listener {
     socket: UnixListener,
     name: String,
 }
 
 impl Listener {
-    /// A socket with a new name.
+    /// Binds a socket with a new name.
     pub(super) fn bind() -> io::Result<Self> {
         let name = format!("ronde-sweep-{:032x}", rand::random::<u128>());
         let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
@@ -61,12 +63,13 @@ impl Listener {
         Ok(Self { socket, name })
     }
 
-    /// What rank 0 has to know.
+    /// Name of the socket, for rank 0.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
 
-    /// Waits for rank 0, unless the job is `over` before; somebody else's processes are not listened to.
+    /// Waits for rank 0's connection, unless the job is `over` before. Connections of other users
+    /// are closed.
     pub(super) fn accept(&self, over: &AtomicBool) -> io::Result<Option<UnixStream>> {
         let timeout = Timespec {
             tv_sec: 0,
@@ -101,20 +104,20 @@ pub(super) fn connect(name: &str) -> io::Result<UnixStream> {
     }
 }
 
-/// Whether the other end belongs to the same user.
+/// Whether the process at the other end belongs to the same user.
 fn is_own(stream: &UnixStream) -> io::Result<bool> {
     let peer = rustix::net::sockopt::socket_peercred(stream)?;
     Ok(peer.uid == rustix::process::getuid())
 }
 
-/// Sends a line.
+/// Sends a message as one line.
 pub(super) fn send(mut stream: &UnixStream, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
-/// The lines that come.
+/// Reader of the received lines.
 pub(super) struct Lines(BufReader<UnixStream>);
 
 impl Lines {
@@ -122,7 +125,7 @@ impl Lines {
         Self(BufReader::new(stream))
     }
 
-    /// The next line; none when the other end has closed.
+    /// Returns the next message, or `None` if the other end has closed the channel.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
         let mut line = Vec::new();
         let count = self
@@ -133,7 +136,7 @@ impl Lines {
         match line.last() {
             None => Ok(None),
             Some(b'\n') => Ok(Some(serde_json::from_slice(&line)?)),
-            // The other end has ended in the middle of a line, or goes on without one.
+            // The line is incomplete: the other end has ended, or the line is too long.
             Some(_) if (count as u64) < LINE_BYTES_MOST => Ok(None),
             Some(_) => Err(io::ErrorKind::InvalidData.into()),
         }

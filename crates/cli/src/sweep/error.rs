@@ -1,4 +1,4 @@
-//! What can go wrong; the text says what to do.
+//! Errors of `ronde sweep`; the text names the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use ronde::internal::identity::IdentityError;
 use ronde::knobs::KnobError;
 use ronde_lab::sweep::store::StoreError;
 
-/// Why a sweep does not begin, or does not end as it should.
+/// Reason why a sweep does not start or fails.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(transparent)]
@@ -88,7 +88,7 @@ pub(super) enum Error {
 }
 
 impl Error {
-    /// 2 where the command line is to blame, 1 where the world is.
+    /// Exit code: 2 for an error in the command line, 1 for any other.
     pub(super) fn exit_code(&self) -> u8 {
         match self {
             Self::Load(error) => error.exit_code(),
@@ -105,7 +105,7 @@ impl Error {
         }
     }
 
-    /// A failed call of the system.
+    /// Error of a failed system call.
     pub(super) fn system(action: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { action, source }
     }

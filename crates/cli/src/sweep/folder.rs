@@ -1,4 +1,4 @@
-//! The folder of a sweep: whose it is, and what is in it.
+//! Folder of a sweep: its plan, its measurements and its reports.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,21 +13,21 @@ use ronde_lab::sweep::store::Store;
 const ROWS: &str = "sweep.csv";
 const PLAN: &str = "sweep.json";
 
-/// What a sweep leaves in its folder besides: reports of before are not overwritten by another sweep.
+/// Reports in the folder. A new sweep does not overwrite the reports of another sweep.
 const REPORTS: [&str; 2] = [SUMMARY, "summary.md"];
 const SUMMARY: &str = "summary.json";
 
-/// A folder that this process alone writes to.
+/// Folder that only this process writes to.
 pub(super) struct Folder {
     path: PathBuf,
     pub(super) store: Store,
 }
 
 impl Folder {
-    /// Makes `path` the folder of a new sweep.
+    /// Creates the folder `path` for a new sweep.
     ///
     /// # Errors
-    /// It holds another one, is being written to, or cannot be made; nothing is changed then.
+    /// The folder contains another sweep, is in use, or cannot be created; it is not changed then.
     pub(super) fn create(path: &Path, plan: &Plan) -> Result<Self, Error> {
         fs::create_dir_all(path).map_err(|source| Error::Folder {
             path: path.to_owned(),
@@ -45,7 +45,7 @@ impl Folder {
             return Err(taken(found));
         }
         let store = Store::open(&path.join(ROWS))?;
-        // Where a sweep was killed between its first file and its second, there is an empty one.
+        // A sweep that was killed between its first and its second file leaves an empty file.
         if !store.is_empty()? {
             return Err(taken(ROWS));
         }
@@ -58,10 +58,10 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Opens the folder of a sweep that was begun: its plan, the folder, and what was measured.
+    /// Opens the folder of an existing sweep and returns its plan and the folder.
     ///
     /// # Errors
-    /// There is none, it is being written to, or a file is not what a sweep writes.
+    /// There is no sweep, the folder is in use, or a file has invalid contents.
     pub(super) fn open(path: &Path) -> Result<(Plan, Self), Error> {
         let file = path.join(PLAN);
         let text = fs::read_to_string(&file).map_err(|source| Error::NoPlan {
@@ -74,10 +74,10 @@ impl Folder {
         Ok((plan, Self { path, store }))
     }
 
-    /// What was measured so far; the file is then ready for more.
+    /// Returns the measurements so far and prepares the file for more.
     ///
     /// # Errors
-    /// Lines that no sweep writes.
+    /// Invalid lines.
     pub(super) fn go_on(&mut self) -> Result<Vec<Row>, Error> {
         Ok(self.store.go_on()?)
     }
@@ -92,10 +92,10 @@ impl Folder {
         Ok(())
     }
 
-    /// The report for programs, which has been written.
+    /// Reads `summary.json`, which must have been written.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The file cannot be read.
     pub(super) fn summary(&self) -> Result<Vec<u8>, Error> {
         fs::read(self.path.join(SUMMARY)).map_err(Error::system("read summary.json"))
     }

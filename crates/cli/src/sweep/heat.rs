@@ -1,4 +1,5 @@
-//! Heat maps of a sweep: threshold against cycle time, one for each number of ranks and each combination of the rest.
+//! Heat maps of a sweep: step time over threshold and cycle time, one for each number of ranks and
+//! each combination of the other settings.
 
 use std::path::Path;
 
@@ -10,21 +11,21 @@ use crate::html::number;
 use crate::present::output::Output;
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
 
-/// Settings that tie with the best and are marked: of more, the number is all that helps.
+/// Most settings tied with the best that are marked; if there are more, only their number is given.
 const TIES_MARKED: usize = 8;
 
-/// A picture that was written.
+/// Picture that has been written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Picture {
-    /// Ranks.
+    /// Number of ranks.
     pub(super) np: u32,
-    /// What it shows.
+    /// Title of the picture.
     pub(super) title: String,
     /// Name of the file in the folder.
     pub(super) svg: String,
 }
 
-/// What besides threshold and cycle time is the same in a picture.
+/// Settings that are constant in a picture: all but threshold and cycle time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Kept {
     np: u32,
@@ -50,7 +51,8 @@ pub(super) fn write(about: &About, verdict: &Verdict, folder: &Path) -> Result<V
         let Some(finding) = verdict.findings.iter().find(|finding| finding.np == one.np) else {
             continue;
         };
-        // The default alone, where the grid is of another kind, is no picture.
+        // A picture is omitted if its only point is the default and the other points have other
+        // constant settings.
         let of_kind = finding
             .points
             .iter()
@@ -87,7 +89,7 @@ impl Kept {
         }
     }
 
-    /// `heat`, with what tells it from the others.
+    /// File name: `heat` with the settings that distinguish this picture from the others.
     fn name(&self, all: &[Self]) -> String {
         let mut name = "heat".to_owned();
         if all.iter().any(|other| other.np != self.np) {
@@ -106,7 +108,7 @@ impl Kept {
         name
     }
 
-    /// The same in words.
+    /// Settings that distinguish this picture from the others, as text.
     fn words(&self, all: &[Self]) -> String {
         let mut words = number::counted(self.np.into(), "rank");
         if all.iter().any(|other| other.cache != self.cache) {
@@ -167,7 +169,7 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart
         let outcomes = outcomes
             .into_iter()
             .filter(|outcome| Kept::of(&outcome.point) == kept);
-        // In an upper corner, where the number is not.
+        // The marks are in the upper corners of the cell, beside its number.
         let points: Vec<Place> = outcomes
             .map(|outcome| place(&outcome.point))
             .map(|(x, y)| Place::new(x + side, y + 0.3, name.clone()))
@@ -227,7 +229,8 @@ fn setting(point: &Point) -> String {
     )
 }
 
-/// What a cell shows: all of what was predicted, or all of what was measured.
+/// Value and text of a cell: the predicted step time in a picture of predictions, else the measured
+/// one.
 fn cell(outcome: &Outcome, predicted: bool) -> (Option<f64>, String) {
     if predicted {
         let ms = outcome.predicted_ms.map(|predicted| predicted.value);
@@ -240,7 +243,7 @@ fn cell(outcome: &Outcome, predicted: bool) -> (Option<f64>, String) {
     }
 }
 
-/// `unmarked` settings tie with the best and are not marked.
+/// Subtitle of a picture; `unmarked` is the number of tied settings without a mark.
 fn subtitle(how: &str, finding: &Finding, shown: &[&Outcome], predicted: bool, unmarked: usize) -> String {
     let mut parts: Vec<String> = [how]
         .into_iter()

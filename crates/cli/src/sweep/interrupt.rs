@@ -1,4 +1,5 @@
-//! Signals that end a sweep early: the first lets it end with a report, a second ends the process at once.
+//! Signal handling of a sweep: the first signal ends it with a report, a second one ends the
+//! process at once.
 
 use std::io;
 use std::sync::Arc;
@@ -11,15 +12,16 @@ use super::error::Error;
 use crate::ignored_signals;
 use crate::present::interrupt::leave_to_caller;
 
-/// See the module.
+/// Number of the received signal, shared with the signal handlers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
-    /// Watches for SIGINT, SIGTERM and SIGHUP, except those that this process was started to ignore.
+    /// Registers handlers for SIGINT, SIGTERM and SIGHUP, except for those that this process was
+    /// started to ignore.
     ///
     /// # Errors
-    /// The system refuses.
+    /// A handler cannot be registered.
     pub(super) fn watch() -> Result<Self, Error> {
         let interrupt = Self::default();
         leave_to_caller();
@@ -36,18 +38,18 @@ impl Interrupt {
 
     fn register(&self, signal: i32) -> io::Result<()> {
         let again = Arc::new(AtomicBool::new(false));
-        // Handlers run in this order: the first signal finds `again` unset.
+        // Handlers run in this order: at the first signal, `again` is not set yet.
         flag::register_conditional_default(signal, Arc::clone(&again))?;
         flag::register(signal, again)?;
         flag::register_usize(signal, Arc::clone(&self.0), signal as usize)?;
         Ok(())
     }
 
-    /// The signal that came, if one did.
+    /// Number of the received signal, if there was one.
     pub(super) fn signal(&self) -> Option<u8> {
         match self.0.load(Ordering::Relaxed) {
             0 => None,
-            signal => Some(signal as u8), // one of three small numbers
+            signal => Some(signal as u8), // a small number
         }
     }
 }

@@ -1,35 +1,51 @@
-//! `summary.json`: the verdict for programs.
+//! `summary.json`: the verdict in JSON.
 //!
 //! ```json
-//! {"ronde_sweep": 1, "job": "resnet50, …", "command": "ronde sweep …", "machine": {"cpu": "…"}, "unfinished": null, "warnings": [],
+//! {"ronde_sweep": 1, "job": "resnet50, …", "command": "ronde sweep …", "machine": {"cpu": "…"},
+//!  "unfinished": null, "warnings": [],
 //!  "took_s": 372.4, "measurements": {"done": 84, "cut": 8, "failed": 1},
 //!  "findings": [{
 //!    "np": 2, "basis": "confirmed", "conclusion": "faster", "level": 0.95,
-//!    "best": {"fusion_threshold_bytes": 16777216, "cycle_time_ms": 2.5, "cache": true, "hierarchical_allreduce": false, "step_ms": 52.3},
+//!    "best": {"fusion_threshold_bytes": 16777216, "cycle_time_ms": 2.5, "cache": true,
+//!             "hierarchical_allreduce": false, "step_ms": 52.3},
 //!    "default": {"…": "likewise"},
 //!    "gain_pct": {"value": 11.2, "interval": [10.4, 12.0]},
 //!    "ties": [{"…": "likewise"}],
-//!    "recommended": {"…": "likewise", "environment": "HOROVOD_FUSION_THRESHOLD=16777216 HOROVOD_CYCLE_TIME=2.5",
+//!    "recommended": {"…": "likewise",
+//!                    "environment": "HOROVOD_FUSION_THRESHOLD=16777216 HOROVOD_CYCLE_TIME=2.5",
 //!                    "flags": "--fusion-threshold-mb 16 --cycle-time-ms 2.5"},
-//!    "noise": {"sd_pct": 0.8, "degrees_of_freedom": 61, "drift_pct": 2.1, "default_over_time": [[3.1, 58.7]],
-//!              "strays": [{"fusion_threshold_bytes": 0, "…": "…", "at_s": 63.0, "step_ms": 91.2, "expected_ms": 58.0}]},
-//!    "knobs": [{"knob": "fusion_threshold", "share": 0.71, "levels": [{"value": 0.0, "effect": 1.4, "best_ms": 140.2, "tied": false}]}],
+//!    "noise": {"sd_pct": 0.8, "degrees_of_freedom": 61, "drift_pct": 2.1,
+//!              "default_over_time": [[3.1, 58.7]],
+//!              "strays": [{"fusion_threshold_bytes": 0, "…": "…", "at_s": 63.0, "step_ms": 91.2,
+//!                          "expected_ms": 58.0}]},
+//!    "knobs": [{"knob": "fusion_threshold", "share": 0.71,
+//!               "levels": [{"value": 0.0, "effect": 1.4, "best_ms": 140.2, "tied": false}]}],
 //!    "interaction": 0.04,
-//!    "points": [{"fusion_threshold_bytes": 16777216, "cycle_time_ms": 2.5, "cache": true, "hierarchical_allreduce": false,
-//!                "ending": "measured", "reason": null, "measurements": 9, "failures": 0, "step_ms": 52.3, "predicted_ms": null,
-//!                "above_best_pct": 0.0, "against_default_pct": {"value": -11.2, "interval": [-12.3, -10.1]}, "tied": true}]
+//!    "points": [{"fusion_threshold_bytes": 16777216, "cycle_time_ms": 2.5, "cache": true,
+//!                "hierarchical_allreduce": false, "ending": "measured", "reason": null,
+//!                "measurements": 9, "failures": 0, "step_ms": 52.3, "predicted_ms": null,
+//!                "above_best_pct": 0.0,
+//!                "against_default_pct": {"value": -11.2, "interval": [-12.3, -10.1]},
+//!                "tied": true}]
 //!  }]}
 //! ```
 //!
-//! There is one finding for each number of ranks. `basis` is `grid`, `confirmed` (the gain is from measurements made after the grid),
-//! `predicted` or `verified`; `conclusion` is `faster`, `default-as-good`, `unproven`, `no-default` or `nothing`. `gain_pct` is the
-//! share of the default's step time that the best saves, below 0 where the best of the grid took longer than the default when both
-//! were measured again (the conclusion is `default-as-good` then). `recommended` is the default where nothing is surely faster, or by
-//! less than 1 %. `against_default_pct` and `above_best_pct` are changes of the step time, and
-//! the intervals of `against_default_pct` hold for all points together. `ending` is `measured`, `predicted`, `cut` (ended early, clearly
-//! worse; `step_ms` is what was seen until then) or `failed` (with a `reason`). Points stand best first. Levels of knobs are in MiB and
-//! ms, on = 1; their `effect` is relative to the mean, `best_ms` the least step time with that
-//! value, `tied` whether a point that has it ties with the best. What is not known is null.
+//! - There is one finding for each number of ranks. Unknown values are null.
+//! - `basis` is `grid`, `confirmed` (the gain is from measurements made after the grid),
+//!   `predicted` or `verified`.
+//! - `conclusion` is `faster`, `default-as-good`, `unproven`, `no-default` or `nothing`.
+//! - `gain_pct` is the share of the default's step time that the best setting saves. It is below 0
+//!   if the best of the grid took longer than the default when both were measured again; the
+//!   conclusion is `default-as-good` then.
+//! - `recommended` is the default if no setting is significantly faster, or only by less than 1 %.
+//! - `against_default_pct` and `above_best_pct` are changes of the step time. The intervals of
+//!   `against_default_pct` are simultaneous for all points.
+//! - `ending` is `measured`, `predicted`, `cut` (ended early because clearly worse; `step_ms` is
+//!   the value until then) or `failed` (with a `reason`). Points are ordered from the best to the
+//!   worst.
+//! - Levels of knobs are in MiB and ms, on = 1. Their `effect` is relative to the mean; `best_ms`
+//!   is the shortest step time with that value; `tied` tells whether a point with that value ties
+//!   with the best.
 
 use ronde_job::gate::Withheld;
 use serde::Serialize;
@@ -45,7 +61,7 @@ use ronde_lab::sweep::{
 /// Version of the format.
 pub(super) const VERSION: u32 = 1;
 
-/// See the module.
+/// Contents of `summary.json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Document<'a> {
     ronde_sweep: u32,
@@ -70,7 +86,7 @@ struct Found<'a> {
     gain_pct: Option<Estimate>,
     ties: Vec<Timed>,
     recommended: Option<Recommended>,
-    /// Why nothing is recommended; null if something is.
+    /// Reason why no setting is recommended; null if one is.
     withheld: Option<Withheld>,
     noise: Option<Noisy>,
     knobs: &'a [KnobEffect],

@@ -1,4 +1,4 @@
-//! `summary.md`: what the terminal shows, with the pictures, as a page for a repository.
+//! `summary.md`: the report of the terminal with the pictures, as a Markdown page for a repository.
 
 use super::heat::Picture;
 use super::report::About;
@@ -7,7 +7,7 @@ use super::{table, words};
 use crate::present::{plain, units::capitalized};
 use ronde_lab::sweep::{Finding, Verdict};
 
-/// The page.
+/// Renders the page.
 pub(super) fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> String {
     let mut page = format!("# Sweep of {}\n\n", plain(&about.job));
     if !about.how.is_empty() {
@@ -61,7 +61,7 @@ fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     text + &list("Noise", &words::noise(finding)) + &list("Cut short or failed", &words::incomplete(finding))
 }
 
-/// `content` under a heading; nothing if it is empty.
+/// Section with a heading; empty if `content` is empty.
 fn titled(title: &str, content: &str) -> String {
     match content {
         "" => String::new(),

@@ -1,8 +1,10 @@
-//! `ronde sweep`: settings measured against each other and against the default, or predicted from a recording.
+//! `ronde sweep`: measures settings against each other and against the default, or predicts them
+//! from a recording.
 //!
-//! This process is the supervisor: it keeps the folder ([`folder`]), says what is measured next
-//! ([`ronde_lab::sweep::order`]), launches the ranks ([`ranks`], which run [`rank`]), and reports ([`report`]). Whatever was
-//! measured is in the folder, so that a sweep that was cut off goes on where it stopped.
+//! This process is the supervisor. It keeps the folder ([`folder`]), chooses the next measurement
+//! ([`ronde_lab::sweep::order`]), launches the ranks ([`ranks`], which run [`rank`]), and reports
+//! ([`report`]). Every measurement is saved in the folder, so that an interrupted sweep can be
+//! resumed.
 
 mod args;
 mod channel;
@@ -46,7 +48,7 @@ use ronde_lab::bench::Workload;
 use ronde_lab::sweep::order::SweepOrder;
 use ronde_lab::sweep::{Design, Row, Status, Verdict, verdict};
 
-/// Exit code of a program that a signal ended, but for the signal's number.
+/// Exit code of a program that was ended by a signal, without the signal's number.
 const EXIT_SIGNAL: u8 = 128;
 
 /// Runs the subcommand.
@@ -83,7 +85,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     measured(args, &plan, folder, Vec::new())
 }
 
-/// The folder; where none is given it has the job's name.
+/// Folder of the sweep; by default it has the job's name.
 fn out(args: &Args) -> PathBuf {
     let name = || {
         let file = args.replay.first().or(args.load.profile.as_ref());
@@ -99,10 +101,10 @@ fn out(args: &Args) -> PathBuf {
     args.out.clone().unwrap_or_else(name)
 }
 
-/// The sweep that was begun in `path`: its plan, its folder and what was measured.
+/// Opens the existing sweep in `path` and returns its plan, its folder and its measurements.
 ///
 /// # Errors
-/// Another sweep, another machine, files that no sweep writes.
+/// Another sweep, another machine, invalid files.
 fn resume(args: &Args, path: &Path) -> Result<(Plan, Folder, Vec<Row>), Error> {
     let (mut plan, mut folder) = Folder::open(path)?;
     let differences = plan.differences(args)?;
@@ -132,14 +134,14 @@ fn resume(args: &Args, path: &Path) -> Result<(Plan, Folder, Vec<Row>), Error> {
     Ok((plan, folder, rows))
 }
 
-/// Whether all ranks of the largest job fit into memory.
+/// Checks that all ranks of the largest job fit into memory.
 fn check(plan: &Plan, workload: &Workload) -> Result<(), Error> {
     let most = plan.design.np.iter().copied().max().unwrap_or(1);
     check_memory(workload, most as usize, 1)?;
     Ok(())
 }
 
-/// Measures what is left of the grid and of its confirmation, and reports.
+/// Makes the remaining measurements of the grid and of its confirmation, and reports.
 fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Result<ExitCode, Error> {
     let order = SweepOrder::new(&plan.design);
     say(&format!(
@@ -174,14 +176,15 @@ fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Res
     match outcome {
         Ok(halt) => report(unfinished(plan, &folder, halt, missing), halt),
         Err(error) => {
-            // What there is is worth a report; that there is none, on a full disk, is not what went wrong.
+            // The existing measurements are reported. An error of the report is ignored (for
+            // example a full disk), because the first error is returned.
             let _ = report(Some(format!("It failed: {error}")), Halt::Done);
             Err(error)
         }
     }
 }
 
-/// Why a sweep is not whole, if measurements are missing.
+/// Reason why a sweep is incomplete, if measurements are missing.
 fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Option<String> {
     let budget = words::duration(plan.design.budget_s.unwrap_or(0.0));
     let (why, more) = match halt {
@@ -204,7 +207,7 @@ fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Optio
     })
 }
 
-/// What the reader of the report has to know; `job` is what was swept, and how.
+/// Context of the report for its reader; `job` and `how` describe the workload.
 fn about(plan: &Plan, (job, how): (String, String), unfinished: Option<String>) -> About {
     let facts = plan.machine.facts().map(|(name, value)| (name.to_owned(), value));
     let others = [
@@ -262,7 +265,7 @@ fn conclude(
     })
 }
 
-/// Tells the user something that is no result.
+/// Prints a message that is not part of the result.
 fn say(message: &str) {
     fail(&format!("sweep: {message}"), 0);
 }

@@ -1,4 +1,5 @@
-//! What a sweep shows while it measures: a bar with the time left on a terminal, else a line now and then.
+//! Progress display of a sweep: on a terminal a bar with the remaining time, else a line at
+//! intervals.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
@@ -10,24 +11,24 @@ use crate::present::units::{duration, setting as value};
 use ronde_lab::sweep::order::Task;
 use ronde_lab::sweep::{Phase, Point, Row, best_so_far};
 
-/// Between two lines where there is no terminal.
+/// Interval of the lines if standard error is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 
 const TEMPLATE: &str = "{prefix} {bar:24} {pos}/{len} {wide_msg}";
 
-/// See the module.
+/// Progress display of a sweep.
 pub(super) struct Display {
     bar: Option<ProgressBar>,
     began: Instant,
-    /// Whether there are several numbers of ranks, so that one has to be named.
+    /// Whether there are several numbers of ranks, so that the current one is shown.
     has_ranks: bool,
-    /// Rows that were there before this process measured any.
+    /// Number of rows from before this process.
     rows_before: usize,
     line_at: Instant,
 }
 
 impl Display {
-    /// A display for a sweep on these numbers of ranks that has `rows_before`.
+    /// Creates a display for a sweep with these numbers of ranks that has `rows_before`.
     pub(super) fn new(np: &[u32], rows_before: usize) -> Self {
         let now = Instant::now();
         Self {
@@ -39,8 +40,8 @@ impl Display {
         }
     }
 
-    /// Shows that `task` is measured, after `rows`, with `left` to come, itself included; `within` is the time that the
-    /// budget leaves.
+    /// Shows that `task` is measured, after `rows`. `left` is the number of remaining measurements,
+    /// including this one; `within` is the rest of the budget.
     pub(super) fn measuring(&mut self, task: &Task, rows: &[Row], left: usize, within: Option<Duration>) {
         let time_left = self.time_left(rows.len(), left, within);
         if let Some(bar) = &self.bar {
@@ -57,19 +58,19 @@ impl Display {
                 self.phase(task),
                 message(task, rows, time_left)
             );
-            // Nobody who reads is no reason to stop.
+            // An error is ignored: a closed standard error is no reason to stop.
             let _ = writeln!(io::stderr(), "{line}");
         }
     }
 
-    /// Keeps the bar alive while a measurement lasts.
+    /// Redraws the bar during a measurement.
     pub(super) fn tick(&self) {
         if let Some(bar) = &self.bar {
             bar.tick();
         }
     }
 
-    /// How long the rest takes, at the speed so far.
+    /// Estimated time for the remaining measurements, at the speed so far.
     fn time_left(&self, rows: usize, left: usize, within: Option<Duration>) -> Option<Duration> {
         let measured = rows
             .checked_sub(self.rows_before)
@@ -100,7 +101,7 @@ impl Display {
 }
 
 impl Drop for Display {
-    /// Takes the bar away, so that the result stands alone.
+    /// Removes the bar, so that only the result remains on the terminal.
     fn drop(&mut self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
@@ -108,7 +109,7 @@ impl Drop for Display {
     }
 }
 
-/// The time left, the best so far, and what is measured now.
+/// Text of the bar: the remaining time, the best setting so far, and the current measurement.
 fn message(task: &Task, rows: &[Row], time_left: Option<Duration>) -> String {
     let mut parts = Vec::new();
     if let Some(time_left) = time_left {
@@ -121,7 +122,7 @@ fn message(task: &Task, rows: &[Row], time_left: Option<Duration>) -> String {
     parts.join(" · ")
 }
 
-/// A point in a few words, without its ranks.
+/// Short text of a point, without its number of ranks.
 fn setting(point: &Point) -> String {
     let fusion = match point.fusion_threshold_bytes {
         0 => "no fusion".to_owned(),

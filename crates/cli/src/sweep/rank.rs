@@ -1,7 +1,8 @@
-//! A rank of a sweep's job: a hidden subcommand, which the supervisor launches once for each rank.
+//! One rank of a sweep's job: a hidden subcommand, which the supervisor launches once for each
+//! rank.
 //!
-//! Rank 0 takes orders from the supervisor, changes the settings and tells the others what is to be measured, by a broadcast
-//! of the runtime itself; then all of them measure.
+//! Rank 0 receives requests from the supervisor, changes the settings and broadcasts the
+//! measurement to the other ranks through the runtime; then all ranks measure.
 
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
@@ -20,11 +21,11 @@ use ronde_lab::sweep::Point;
 
 /// Name of the hidden subcommand.
 pub(crate) const RANK: &str = "__sweep-rank";
-/// Its flags.
+/// Flags of the hidden subcommand.
 pub(super) const CHANNEL: &str = "--channel";
 pub(super) const LOAD: &str = "--load";
 
-/// Between two signs of life.
+/// Interval between two signs of life.
 const ALIVE_EVERY: Duration = Duration::from_millis(500);
 
 /// Arguments of the hidden subcommand.
@@ -42,7 +43,7 @@ fn parse_load(text: &str) -> Result<LoadArgs, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// Why a rank ends early.
+/// Reason why a rank ends early.
 #[derive(Debug, thiserror::Error)]
 enum Error {
     #[error(transparent)]
@@ -61,7 +62,7 @@ enum Error {
 
 /// Runs the hidden subcommand.
 pub(crate) fn main(args: &Args) -> ExitCode {
-    // Before anything else can fail, so that the supervisor hears of it.
+    // First of all, so that later errors can be reported to the supervisor.
     let mut supervisor = match supervisor(args) {
         Ok(supervisor) => supervisor,
         Err(error) => return fail(&format!("sweep: {error}"), 1),
@@ -77,7 +78,7 @@ pub(crate) fn main(args: &Args) -> ExitCode {
     }
 }
 
-/// The supervisor, if this is rank 0.
+/// Connection to the supervisor, on rank 0 only.
 fn supervisor(args: &Args) -> Result<Option<Supervisor>, Error> {
     let is_first = Identity::from_env()?.rank == 0;
     Ok(is_first.then(|| Supervisor::connect(&args.channel)).transpose()?)
@@ -90,7 +91,7 @@ fn join() -> Result<Context, Error> {
         .build()?)
 }
 
-/// Measures until there is nothing more to be measured.
+/// Measures until there are no more requests.
 fn serve(context: &Context, args: &Args, mut supervisor: Option<&mut Supervisor>) -> Result<(), Error> {
     let load = args
         .load
@@ -123,7 +124,7 @@ fn serve(context: &Context, args: &Args, mut supervisor: Option<&mut Supervisor>
     }
 }
 
-/// What the settings of `point` change.
+/// Change of the settings to those of `point`.
 fn change(point: &Point) -> PartialSettings {
     PartialSettings {
         fusion_threshold_bytes: Some(point.fusion_threshold_bytes),
@@ -134,7 +135,7 @@ fn change(point: &Point) -> PartialSettings {
     }
 }
 
-/// Tells all ranks what rank 0 is to measure; none ends the job.
+/// Broadcasts rank 0's next measurement; `None` ends the job.
 fn tell(context: &Context, series: Option<Series>) -> Result<Option<Series>, Error> {
     let words = context
         .broadcast("sweep.order", encode(series), 0)
@@ -142,7 +143,8 @@ fn tell(context: &Context, series: Option<Series>) -> Result<Option<Series>, Err
     Ok(decode(&words.wait().map_err(RuntimeError::from)?))
 }
 
-/// Five numbers: untimed steps, timed steps (0 where there is nothing to measure), the least time, whether there is a bound, and the bound.
+/// Encodes a series as five numbers: untimed steps, timed steps (0 for no series), shortest
+/// duration, whether there is an upper bound, and the bound.
 fn encode(series: Option<Series>) -> Vec<f64> {
     let Some(series) = series else { return vec![0.0; 5] };
     let bound_ms = series.stop_above_ms;
@@ -167,7 +169,7 @@ fn decode(words: &[f64]) -> Option<Series> {
     })
 }
 
-/// Rank 0's side of the channel.
+/// Rank 0's end of the channel.
 struct Supervisor {
     orders: Lines,
     channel: UnixStream,
@@ -184,17 +186,18 @@ impl Supervisor {
         })
     }
 
-    /// The next order; none when there are no more.
+    /// Returns the next request, or `None` if the supervisor has closed the channel.
     fn order(&mut self) -> Result<Option<MeasurementRequest>, Error> {
         Ok(self.orders.next()?)
     }
 
-    /// Says something. If nobody listens any more, the next order is none, which ends the job.
+    /// Sends a message. An error is ignored: if the channel is closed, the next request is `None`,
+    /// which ends the job.
     fn say(&self, message: &Message) {
         let _ = channel::send(&self.channel, message);
     }
 
-    /// Says now and then that steps are made.
+    /// Sends a sign of life if the last one is old enough.
     fn alive(&mut self) {
         if self.told.elapsed() >= ALIVE_EVERY {
             self.say(&Message::Alive);

@@ -1,7 +1,8 @@
-//! The ranks of a job, which are started once and measured many times: the supervisor's side.
+//! Supervisor's side of a running job: its ranks are started once and make many measurements.
 //!
-//! Two threads serve a job: one launches it and sees it through to the end, one reads what rank 0 says. Whoever waits for a
-//! measurement hears from both, and loses patience when there is no sign of a step for too long.
+//! Two threads serve a job: one launches it and waits for its end, the other reads rank 0's
+//! messages. The caller that waits for a measurement receives events from both, and gives up if
+//! there is no sign of a step for too long.
 
 use std::ffi::OsString;
 use std::io;
@@ -22,34 +23,35 @@ use crate::program;
 use crate::run::{Ended, LaunchError, LaunchSpec, Output, launch_until};
 use ronde_lab::bench::SeriesTimes;
 
-/// Between two looks whether to go on waiting.
+/// Interval between two checks whether to continue waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Ranks need longer to start than to make a step: buffers are mapped and filled. So many times the patience for a step.
+/// Factor on the patience for a step during the start: ranks map and fill buffers, so they need
+/// longer to start than for a step.
 const START_FACTOR: u32 = 4;
 
-/// Time that ranks have to leave when they are told to.
+/// Time limit for ranks to exit after the request to leave.
 const LEAVE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why there is no measurement.
+/// Reason why there is no measurement.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The job is over, and why.
+    /// The job has ended, with the reason.
     Job(String),
-    /// Whoever waits does not want to go on.
+    /// The caller has stopped waiting.
     Abandoned,
 }
 
-/// A job that is running.
+/// Running job.
 pub(super) struct Ranks {
     np: u32,
     events: Receiver<Event>,
     channel: Option<UnixStream>,
-    /// Its end kills the ranks.
+    /// The ranks are killed when this is closed.
     stop: UnixStream,
     over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
-    /// What rank 0 said was wrong.
+    /// Error that rank 0 reported.
     complaint: Option<String>,
 }
 
@@ -60,10 +62,11 @@ enum Event {
 }
 
 impl Ranks {
-    /// Starts `np` ranks of `plan`'s job and waits until they are ready, as long as `go_on` says so.
+    /// Starts `np` ranks of `plan`'s job and waits until they are ready, while `go_on` returns
+    /// true.
     ///
     /// # Errors
-    /// The system refuses a socket or a thread. The inner failure: the ranks do not start.
+    /// A socket or a thread cannot be created. The inner failure: the ranks do not start.
     pub(super) fn start(
         plan: &Plan,
         np: u32,
@@ -88,7 +91,7 @@ impl Ranks {
         ranks.thread("ronde-sweep-job", move || {
             let outcome = launch_until(&spec, stopped.as_fd());
             over.store(true, Ordering::Relaxed);
-            // Nobody waits any more: nobody wants to know.
+            // An error means that the receiver has been dropped.
             let _ = sender.send(Event::Ended(outcome));
         })?;
         ranks.thread("ronde-sweep-rank0", move || {
@@ -105,10 +108,11 @@ impl Ranks {
         self.np
     }
 
-    /// Has `order` measured, with `patience` for each step, as long as `go_on` says so.
+    /// Requests the measurement `order` and waits for its result, with `patience` for each step,
+    /// while `go_on` returns true.
     ///
     /// # Errors
-    /// [`Failure`]; the job is then of no more use.
+    /// [`Failure`]; the job cannot be used again.
     pub(super) fn measure(
         &mut self,
         order: &MeasurementRequest,
@@ -116,7 +120,7 @@ impl Ranks {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<SeriesTimes, Failure> {
         if let Some(channel) = &self.channel {
-            // If rank 0 has gone, its end is about to be told.
+            // An error means that rank 0 has ended, which an event will report.
             let _ = channel::send(channel, order);
         }
         loop {
@@ -126,10 +130,10 @@ impl Ranks {
         }
     }
 
-    /// Has the ranks leave, and waits until they have.
+    /// Requests the ranks to exit, and waits for their end.
     pub(super) fn leave(mut self) {
         if let Some(channel) = &self.channel {
-            // It fails if rank 0 has gone already.
+            // An error means that rank 0 has ended already.
             let _ = channel.shutdown(Shutdown::Write);
         }
         let until = Instant::now() + LEAVE_WITHIN;
@@ -139,7 +143,7 @@ impl Ranks {
         self.end();
     }
 
-    /// The next message but for signs of life.
+    /// Returns the next message that is not a sign of life.
     fn receive(&mut self, patience: Duration, go_on: &mut dyn FnMut() -> bool) -> Result<Message, Failure> {
         let mut heard = Instant::now();
         loop {
@@ -148,7 +152,7 @@ impl Ranks {
                 Ok(Event::Said(Message::Alive)) => heard = Instant::now(),
                 Ok(Event::Said(Message::Failed(complaint))) => self.complaint = Some(complaint),
                 Ok(Event::Said(message)) => return Ok(message),
-                // A job that ends because we are to end is no failure of what was measured.
+                // A job that ends because of the interruption is not a failure of the measurement.
                 Ok(Event::Ended(_)) if !go_on() => return Err(Failure::Abandoned),
                 Ok(Event::Ended(outcome)) => return Err(self.failure(outcome)),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -167,7 +171,7 @@ impl Ranks {
         }
     }
 
-    /// Why the job ended; what rank 0 still had to say comes before.
+    /// Reason of the job's end, together with the last messages of rank 0.
     fn failure(&mut self, outcome: Result<Ended, LaunchError>) -> Failure {
         while let Ok(event) = self.events.recv_timeout(LOOK_EVERY) {
             if let Event::Said(Message::Failed(complaint)) = event {
@@ -194,13 +198,13 @@ impl Ranks {
         Ok(())
     }
 
-    /// Kills what is left of the ranks, and waits for that.
+    /// Kills the remaining ranks, and waits for their end.
     fn end(&mut self) {
-        // It fails if the launcher has gone already.
+        // An error means that the launcher has ended already.
         let _ = self.stop.shutdown(Shutdown::Both);
         self.channel = None;
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so.
+            // A thread that panicked has printed its message.
             let _ = thread.join();
         }
     }
@@ -212,7 +216,7 @@ impl Drop for Ranks {
     }
 }
 
-/// Passes on what rank 0 says, until it has nothing more to say.
+/// Forwards rank 0's messages as events, until the channel is closed.
 fn read(listener: &Listener, over: &AtomicBool, events: &Sender<Event>) {
     let connected = || -> io::Result<Option<(UnixStream, Lines)>> {
         let Some(stream) = listener.accept(over)? else {
@@ -242,12 +246,12 @@ fn read(listener: &Listener, over: &AtomicBool, events: &Sender<Event>) {
             }
         };
         if events.send(event).is_err() {
-            return; // nobody listens any more
+            return; // the receiver has been dropped
         }
     }
 }
 
-/// The ranks: this program again.
+/// Launch of the ranks: this program with the hidden subcommand.
 fn spec(plan: &Plan, np: u32, name: &str) -> Result<LaunchSpec, Error> {
     let load = serde_json::to_string(&plan.load)
         .map_err(io::Error::from)
@@ -262,7 +266,8 @@ fn spec(plan: &Plan, np: u32, name: &str) -> Result<LaunchSpec, Error> {
     if let Some(elsewhere) = plan.elsewhere()
         && elsewhere.is_elsewhere(num_proc)?
     {
-        // The job is then one process here, mpirun, which starts the others, and hands its RONDE_JOB_ID on to them.
+        // The local process is then mpirun, which starts the ranks and exports its RONDE_JOB_ID to
+        // them.
         command = elsewhere.command_line(num_proc, std::mem::take(&mut environment), command)?;
         num_proc = 1;
     }

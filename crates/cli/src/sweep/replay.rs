@@ -1,4 +1,5 @@
-//! A sweep on paper: the grid's step times as replay predicts them from a recording, and the job that verifies the best.
+//! Predictions for a sweep: simulates the step times of the grid from a recording, and writes the
+//! job that verifies the best settings.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -14,43 +15,44 @@ use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Forecast, Setting};
 use ronde_lab::sweep::{self, Conclusion, Phase, Point, Row, Status, StepTimes, Verdict};
 
-/// Predictions of one sweep: each is the simulation of two dozen jobs.
+/// Most predictions of one sweep; each simulates two dozen jobs.
 const PREDICTIONS_MOST: usize = 1 << 16;
-/// A model that misses the recorded step by more than this is warned of.
+/// Relative error of the model at the recorded step above which a warning is given.
 const MISSES: f64 = 0.15;
-/// A part of the step that the benchmark does not have, as a share, from which on it is told of.
+/// Smallest share of the step after its last result, which the benchmark does not reproduce, that
+/// is reported.
 const TAIL_TOLD: f64 = 0.01;
-/// Name of the file in the folder that the benchmark runs from.
+/// Name of the profile in the folder, for the benchmark.
 const PROFILE: &str = "profile.json";
 
-/// The recording, and what it predicts.
+/// Recording with its predictions.
 pub(super) struct Paper {
     job: Job,
     points: Vec<Point>,
-    /// For each point, the step time of each job that fits the recording, ms.
+    /// For each point, the step times in ms of all jobs that fit the recording.
     jobs: Vec<Vec<f64>>,
     rows: Vec<Row>,
 }
 
-/// The recording's own job, for the benchmark.
+/// Recorded job, converted for the benchmark.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reenacted {
     /// The profile with its tensors and their ready times.
     pub(super) profile: PathBuf,
-    /// Length of its backward pass, ms.
+    /// Length of the backward pass, in ms.
     pub(super) compute_ms: f64,
-    /// What its allreduces took.
+    /// Link with the cost of the recorded allreduces.
     pub(super) link: Option<Link>,
-    /// All that in words.
+    /// Description of the job.
     pub(super) words: String,
-    /// What is different from the recorded job.
+    /// Differences from the recorded job.
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the recording in `paths`, which is written to by nobody.
+/// Reads the recording in `paths`, to which a sweep never writes.
 ///
 /// # Errors
-/// What `ronde replay` says to it.
+/// The errors of `Job::read`.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
     let mut job = Job::read(&Recording {
         paths,
@@ -71,10 +73,10 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
 }
 
 impl Paper {
-    /// What `job` takes at each of `points`.
+    /// Predicts the step time of `job` at each of `points`.
     ///
     /// # Errors
-    /// [`Error::TooMany`]; [`Error::Project`] where ranks would be on hosts that were not measured.
+    /// [`Error::TooMany`]; [`Error::Project`] if ranks would be on hosts that were not measured.
     pub(super) fn new(job: Job, points: Vec<Point>) -> Result<Self, Error> {
         if points.len() > PREDICTIONS_MOST {
             return Err(Error::TooMany {
@@ -113,19 +115,19 @@ impl Paper {
         Ok(paper)
     }
 
-    /// The predictions, as rows of `sweep.csv`.
+    /// Predictions as rows of `sweep.csv`.
     pub(super) fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// The verdict on `rows`, which are the predictions and whatever was measured to verify them.
+    /// Verdict on `rows`: the predictions, and the measurements that verify them.
     pub(super) fn verdict(&self, rows: &[Row]) -> Verdict {
         let mut verdict = sweep::verdict(rows);
         sweep::compare_jobs(&mut verdict, &self.points, &self.jobs);
         verdict
     }
 
-    /// The recording's file, without its folder.
+    /// File name of the recording, without its folder.
     pub(super) fn name(&self) -> String {
         let name = Path::new(&self.job.name).file_name();
         name.map_or_else(
@@ -134,7 +136,7 @@ impl Paper {
         )
     }
 
-    /// What was replayed, in a few words.
+    /// Short description of the recorded job.
     pub(super) fn how(&self) -> String {
         let fit = &self.job.fit;
         format!(
@@ -145,12 +147,12 @@ impl Paper {
         )
     }
 
-    /// What should be known before the predictions are believed.
+    /// Warnings about the accuracy of the predictions.
     pub(super) fn warnings(&self) -> &[String] {
         &self.job.warnings
     }
 
-    /// The `most` best predicted points for each number of ranks, and its default last.
+    /// The `most` best predicted points for each number of ranks, each followed by the default.
     pub(super) fn candidates(&self, most: usize) -> Vec<Point> {
         let verdict = self.verdict(&self.rows);
         let mut candidates = Vec::new();
@@ -167,10 +169,12 @@ impl Paper {
         candidates
     }
 
-    /// The recording's own job, written to `folder` for the benchmark, which shapes its link to what the recorded allreduces took.
+    /// Writes the recorded job to `folder` as a profile for the benchmark. The link has the cost of
+    /// the recorded allreduces.
     ///
     /// # Errors
-    /// [`TimelineError`] if the recording has no tensors that the benchmark can run, or the file cannot be written.
+    /// [`TimelineError`] if the recording has no tensors that the benchmark can run, or the file
+    /// cannot be written.
     pub(super) fn reenacted(&self, folder: &Path) -> Result<Reenacted, TimelineError> {
         let profile = match &self.job.profile {
             Ok(profile) => profile,
@@ -206,7 +210,7 @@ impl Paper {
         })
     }
 
-    /// What the benchmark does otherwise than the recorded job.
+    /// Differences between the benchmark and the recorded job.
     fn differences(&self, left_out: usize) -> Vec<String> {
         let fit = &self.job.fit;
         let mut differences = Vec::new();
@@ -227,7 +231,7 @@ impl Paper {
     }
 }
 
-/// `np` ranks where the job was: on one host if it was on one.
+/// Placement of `np` ranks like that of the job: on one host if the job was on one.
 fn target(job: &Job, np: u32) -> Target {
     let place = &job.fit.place;
     let same = Target::same(place);

@@ -1,4 +1,4 @@
-//! A sweep from a recording: predicted, and on request the best of it measured.
+//! Sweep from a recording: predicts the grid and, if requested, measures the best settings.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,10 +15,10 @@ use ronde_lab::bench::schedule::ComputeKind;
 use ronde_lab::sweep::order::{left_in_turns, next_in_turns};
 use ronde_lab::sweep::{Phase, Row};
 
-/// Predicts a grid, and begins to verify it if asked.
+/// Predicts a grid, and verifies it if requested.
 ///
 /// # Errors
-/// A recording that cannot be replayed, a folder that cannot be used, a job that cannot be measured.
+/// The recording cannot be replayed, the folder cannot be used, or the job cannot be measured.
 pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
     let job = replay::read(&args.replay)?;
     let mut plan = Plan::of_recording(args, job.fit.place.ranks)?;
@@ -54,7 +54,7 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
     verify(args, &plan, &paper, reenacted, folder, rows)
 }
 
-/// Goes on with such a sweep.
+/// Resumes a sweep from a recording.
 ///
 /// # Errors
 /// As [`begin`].
@@ -67,7 +67,7 @@ pub(super) fn resume(
     let paper = Paper::new(replay::read(&plan.replay)?, plan.points.clone())?;
     let missing = paper.rows().iter().skip(rows.len());
     if rows.iter().all(|row| row.phase == Phase::Predicted) {
-        // It was cut off while it wrote the predictions.
+        // The sweep was interrupted while it wrote the predictions.
         for row in missing {
             folder.store.append(row)?;
             rows.push(row.clone());
@@ -81,7 +81,7 @@ pub(super) fn resume(
     verify(args, &plan, &paper, reenacted, folder, rows)
 }
 
-/// Measures what is to be measured, and reports.
+/// Makes the remaining measurements, and reports.
 fn verify(
     args: &Args,
     plan: &Plan,

@@ -1,4 +1,5 @@
-//! What a sweep leaves: `summary.md`, `summary.json` and the heat maps in its folder, and the text for the terminal.
+//! Report of a sweep: `summary.md`, `summary.json` and the heat maps in its folder, and the text
+//! for the terminal.
 
 use std::path::Path;
 
@@ -9,31 +10,33 @@ use crate::present::output::{Output, OutputError as WriteError};
 use crate::timeline::write_json;
 use ronde_lab::sweep::Verdict;
 
-/// What the reader of a report has to know besides the numbers.
+/// Context of a report besides the measurements.
 #[derive(Clone, Debug, Default)]
 pub(super) struct About {
-    /// What was swept: `resnet50`.
+    /// Name of the swept job: `resnet50`.
     pub(super) job: String,
-    /// How, in a few words: `40 ms of compute (sleep), link shaped to 1000 µs and 2.5 GB/s`; may be empty.
+    /// Load of the job as a short text: `40 ms of compute (sleep), link shaped to 1000 µs and 2.5
+    /// GB/s`; may be empty.
     pub(super) how: String,
-    /// What made it, to be typed again.
+    /// Command that made the sweep, quoted for a shell.
     pub(super) command: String,
-    /// Facts of the machine and the versions, by name; in this order.
+    /// Facts about the machine and versions, as ordered pairs of name and value.
     pub(super) machine: Vec<(String, String)>,
-    /// Why the sweep is not whole: interrupted, the budget spent, so many measurements missing.
+    /// Reason why the sweep is incomplete: interrupted, budget spent, a number of missing
+    /// measurements.
     pub(super) unfinished: Option<String>,
-    /// What else should be known before the numbers are believed.
+    /// Warnings about the measurements.
     pub(super) warnings: Vec<String>,
 }
 
 impl About {
-    /// What was swept and how: `resnet50, 40 ms of compute (sleep)`.
+    /// Name and load of the job: `resnet50, 40 ms of compute (sleep)`.
     pub(super) fn whole(&self) -> String {
         joined(&self.job, &self.how)
     }
 }
 
-/// What and how, as far as there is something to say.
+/// Joins the name and the load of a job; the load may be empty.
 pub(super) fn joined(what: &str, how: &str) -> String {
     match how {
         "" => what.to_owned(),
@@ -41,7 +44,7 @@ pub(super) fn joined(what: &str, how: &str) -> String {
     }
 }
 
-/// Why the report is not whole.
+/// Reason why the report could not be written completely.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ReportError {
     #[error(transparent)]
@@ -50,7 +53,8 @@ pub(super) enum ReportError {
     Picture(#[from] PictureError),
 }
 
-/// Writes the files of the report to `folder`, those of before replaced, and gives the text for the terminal.
+/// Writes the files of the report to `folder`, replacing earlier ones, and returns the text for the
+/// terminal.
 ///
 /// # Errors
 /// [`ReportError`] if a file cannot be drawn or written.
@@ -60,7 +64,7 @@ pub(super) fn report(
     folder: &Path,
     look: &Look,
 ) -> Result<String, ReportError> {
-    // What matters most first: a disk that is full keeps what was written.
+    // The most important file is written first, in case the disk is full.
     let summary = Output::open(&folder.join("summary.json"))?;
     summary.finish(|sink| write_json(sink, &json::Document::new(about, verdict)))?;
     let pictures = heat::write(about, verdict, folder)?;

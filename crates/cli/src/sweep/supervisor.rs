@@ -1,7 +1,7 @@
-//! The loop of a sweep: what is next, have it measured, write it down.
+//! Measurement loop of a sweep: chooses the next measurement, requests it and stores it.
 //!
-//! A measurement that fails is written down as failed, and the ranks are started anew. Whatever happens, what stands in the
-//! file is not lost: a measurement is written before the next one starts.
+//! A failed measurement is stored as failed, and the ranks are restarted. Each measurement is
+//! stored before the next one starts, so that none is lost.
 
 use std::time::{Duration, Instant};
 
@@ -16,37 +16,38 @@ use ronde_lab::sweep::order::Task;
 use ronde_lab::sweep::store::Store;
 use ronde_lab::sweep::{Phase, Row, Status, StepTimes, stop_above_ms};
 
-/// Without a step for so long a job hangs, in seconds, however short its steps were so far.
+/// Shortest time without a step, in seconds, after which a job counts as hung, however short its
+/// steps were.
 const HANG_SECONDS: u32 = 30;
 
-/// A step that takes so many times as long as the longest so far is no slow step any more.
+/// Factor on the longest step so far: a step that takes longer than this counts as hung.
 const HANG_FACTOR: f64 = 20.0;
 
-/// No job is waited for longer than this without a step, in seconds, whatever the file says of steps.
+/// Longest time without a step, in seconds, whatever the step times in the file.
 const PATIENCE_SECONDS_MOST: f64 = 3600.0;
 
-/// Attempts to start the ranks in a row.
+/// Consecutive attempts to start the ranks.
 const STARTS_MOST: usize = 2;
 
-/// Why a sweep measures no more.
+/// Reason why a sweep ends its measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Halt {
-    /// Nothing is left, or nothing more that fits into the budget.
+    /// No measurement is left, or none that fits into the budget.
     Done,
     /// The budget is spent.
     Budget,
-    /// A signal came: this one.
+    /// This signal was received.
     Signal(u8),
 }
 
-/// See the module.
+/// Measurement loop with its state.
 pub(super) struct Supervisor<'a> {
     plan: &'a Plan,
     store: &'a mut Store,
     interrupt: &'a Interrupt,
-    /// All measurements, those of before included.
+    /// All measurements, including those from before this process.
     pub(super) rows: Vec<Row>,
-    /// Time that the sweep took before this process began.
+    /// Duration of the sweep before this process started.
     before: Duration,
     began: Instant,
     least_patience: Duration,
@@ -55,7 +56,8 @@ pub(super) struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    /// Goes on after `rows`; `hang_seconds` is the least time without a step after which a job hangs.
+    /// Creates the loop with the existing `rows`; `hang_seconds` is the shortest time without a
+    /// step after which a job counts as hung.
     pub(super) fn new(
         plan: &'a Plan,
         store: &'a mut Store,
@@ -78,11 +80,12 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Measures what `next` says after the rows so far, until it says none; `left` says how many are left, for the time that
-    /// each may take and for the eye.
+    /// Makes the measurements that `next` returns for the rows so far, until it returns `None`.
+    /// `left` returns the number of remaining measurements, for the time limit of each and for the
+    /// display.
     ///
     /// # Errors
-    /// A measurement cannot be written, ranks do not start. What was measured before is safe.
+    /// A measurement cannot be stored, or the ranks do not start. Earlier measurements are stored.
     pub(super) fn run(
         &mut self,
         next: impl Fn(&[Row]) -> Option<Task>,
@@ -109,7 +112,7 @@ impl<'a> Supervisor<'a> {
                     self.ranks = None;
                     self.write(&task, Status::Failed(reason), None)?;
                 }
-                Err(Failure::Abandoned) => {} // the loop's head says why
+                Err(Failure::Abandoned) => {} // the head of the loop finds the reason
             }
         };
         if let (Some(ranks), Halt::Done | Halt::Budget) = (self.ranks.take(), halt) {
@@ -118,18 +121,18 @@ impl<'a> Supervisor<'a> {
         Ok(halt)
     }
 
-    /// Time since the sweep began, without that between its processes.
+    /// Duration of the sweep, without the time between its processes.
     fn elapsed(&self) -> Duration {
         self.before + self.began.elapsed()
     }
 
-    /// What is left of the budget.
+    /// Rest of the budget.
     fn within(&self) -> Option<Duration> {
         let budget = Duration::try_from_secs_f64(self.plan.design.budget_s?).ok()?;
         Some(budget.saturating_sub(self.elapsed()))
     }
 
-    /// Has `task` measured on ranks that are started if they have to be.
+    /// Requests the measurement of `task`; starts the ranks if necessary.
     fn measure(
         &mut self,
         task: &Task,
@@ -162,7 +165,7 @@ impl<'a> Supervisor<'a> {
         Ok(outcome)
     }
 
-    /// Starts ranks; none when nobody wants to wait for them.
+    /// Starts ranks; returns `None` if the sweep is interrupted.
     fn start(&self, np: u32, go_on: &mut dyn FnMut() -> bool) -> Result<Option<Ranks>, Error> {
         let mut reason = String::new();
         for _ in 0..STARTS_MOST {
@@ -193,7 +196,7 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// How long to wait for a step: by the longest so far, and never less than a stated time.
+    /// Time to wait for a step: a multiple of the longest step so far, with a lower limit.
     fn patience(&self) -> Duration {
         let seconds = HANG_FACTOR * self.longest_step_ms / 1e3;
         let by_steps = Duration::from_secs_f64(seconds.clamp(0.0, PATIENCE_SECONDS_MOST));

@@ -1,16 +1,17 @@
-//! Tables of a finding, for the terminal and for Markdown: the best settings, and the effect of each knob.
+//! Tables of a finding, for the terminal and for Markdown: the best settings, and the effect of
+//! each knob.
 
 use super::words::{self, Naming};
 use crate::present::units::{NONE, digits};
 use crate::present::{Look, Table};
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome};
 
-/// Rows, without the default where it is not among the best.
+/// Number of rows, not counting the default if it is not among the best.
 const ROWS: usize = 10;
-/// Characters of a bar that stands for all.
+/// Width of a full bar in characters.
 const BAR: usize = 20;
 
-/// The best few of `finding` and the default.
+/// Table of the best settings of `finding` and the default.
 pub(super) fn best(finding: &Finding) -> Table {
     let naming = Naming::of(finding);
     let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
@@ -68,7 +69,7 @@ pub(super) fn best(finding: &Finding) -> Table {
     table
 }
 
-/// The share of the differences that each knob makes.
+/// Table of each knob's share of the differences.
 pub(super) fn knobs(finding: &Finding, look: Option<&Look>) -> Table {
     let mut table = Table::new(&["<knob", "share", "|", "<effect"]);
     let mut row = |name: &str, share: f64, effect: String| {
@@ -95,6 +96,6 @@ fn mark(finding: &Finding, outcome: &Outcome) -> String {
     if is(finding.default()) {
         words.push("default");
     }
-    // Twelve columns at most: narrower ones would cut it.
+    // At most twelve columns wide, because a longer text would be cut.
     words.join("/")
 }

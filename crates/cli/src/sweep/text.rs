@@ -1,4 +1,5 @@
-//! Report of a sweep for the terminal: for each number of ranks the best settings, the conclusion with the lines to paste, and its evidence.
+//! Report of a sweep for the terminal: for each number of ranks the best settings, the conclusion
+//! with the lines to paste, and its evidence.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use super::{table, words};
 use crate::present::{Look, harmless, page as sections, titled, warnings, wrapped};
 use ronde_lab::sweep::{Finding, Verdict};
 
-/// The text, which ends with a line end.
+/// Renders the text, which ends with a newline.
 pub(super) fn page(about: &About, verdict: &Verdict, folder: &Path, look: &Look) -> String {
     let mut parts = vec![head(about, verdict, look), warnings(&about.warnings, look)];
     let several = verdict.findings.len() > 1;
@@ -55,7 +56,7 @@ fn conclusion(finding: &Finding, on: &str, look: &Look) -> Vec<String> {
     let paste = words::paste(finding);
     if !paste.is_empty() {
         lines.push(String::new());
-        // Not wrapped: a line that is to be pasted stays one.
+        // Not wrapped, because a line to paste has to stay one line.
         lines.extend(paste.iter().map(|line| format!("    {line}")));
     }
     titled(&format!("Conclusion{on}"), lines, look)
@@ -69,7 +70,7 @@ fn bullets(title: &str, sentences: &[String], look: &Look) -> Vec<String> {
     titled(title, lines, look)
 }
 
-/// `2 ranks`.
+/// Number of ranks as text: `2 ranks`.
 pub(super) fn ranks(finding: &Finding) -> String {
     crate::present::units::counted(finding.np.into(), "rank")
 }

@@ -1,4 +1,4 @@
-//! What a line is answered with.
+//! Answers of `ronde tune` to the lines of its input.
 
 use std::fmt;
 
@@ -8,31 +8,31 @@ use serde_json::Value;
 
 use super::space::setting;
 
-/// An answer, one line of JSON.
+/// Answer: one line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Answer {
-    /// To the first line: the settings that can be chosen, and the one to begin with.
+    /// To the first line: the number of settings and the start setting.
     Ready {
         settings: usize,
         setting: Value,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
     },
-    /// To `ask`: measure this, and what is expected there.
+    /// To `ask`: a setting to measure, with its prediction.
     Sample(Suggestion),
-    /// To `ask`: nothing more is worth measuring; take this.
+    /// To `ask`: the search is over; use this setting.
     Stop(Standing),
-    /// To `tell`.
+    /// To `tell`: confirmation.
     Told {
-        /// Settings measured so far.
+        /// Number of settings measured so far.
         settings: usize,
     },
     /// To `report`, and at the end of the input.
     Report(Standing),
-    /// At the end of the input, and to `report`, of a session.
+    /// To `report` in a session, and at the end of its input.
     Verdict(VerdictLine),
-    /// To a line that cannot be followed.
+    /// To an invalid line.
     Error {
         line: u64,
         message: String,
@@ -44,54 +44,56 @@ pub(super) enum Answer {
     Action(Action),
 }
 
-/// What a session wants done.
+/// Action that a session requests of the program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub(super) enum Action {
-    /// Nothing.
+    /// Change nothing.
     Keep,
-    /// Put this setting in force before the next step.
+    /// Apply this setting before the next step.
     Switch {
         setting: Value,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
     },
-    /// The search is over; its setting is to be put in force.
+    /// The search is over; apply its setting.
     Finished {
         verdict: VerdictLine,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
     },
-    /// The step time has changed since the verdict; the search begins anew.
+    /// The step time has changed since the verdict; the search starts again.
     Drifted { before_ms: f64, after_ms: f64 },
 }
 
-/// A setting to measure.
+/// Setting to measure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Suggestion {
     pub(super) setting: Value,
-    /// What is expected there, with one standard deviation to either side; null before anything is known.
+    /// Predicted value, with the limits one standard deviation below and above; null before the
+    /// first measurement.
     pub(super) predicted: Option<[f64; 3]>,
-    /// Expected gain on the best so far, in percent of it; null while the first settings are laid out.
+    /// Expected gain over the best setting so far, in percent; null for the settings of the initial
+    /// design.
     pub(super) improvement_pct: Option<f64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
 }
 
-/// How a search by ask and tell stands.
+/// State of a search by ask and tell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct Standing {
-    /// The best measured setting.
+    /// Best measured setting.
     pub(super) setting: Value,
-    /// Gain on the start setting in percent of its value, 95 % interval.
+    /// Gain over the start setting, in percent of its value: 95 % interval.
     pub(super) gain_pct: [f64; 2],
-    /// Settings measured.
+    /// Number of settings measured.
     pub(super) settings: usize,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) warnings: Vec<String>,
 }
 
-/// A verdict, its setting by name.
+/// Verdict of a session, with its setting by name.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(super) struct VerdictLine {
     setting: Value,
@@ -123,7 +125,7 @@ impl VerdictLine {
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Strings, finite numbers and maps with string keys: nothing that can fail.
+        // Strings, finite numbers and maps with string keys can always be serialized.
         f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
 }

@@ -1,13 +1,15 @@
-//! Lines of a bounded length from a stream.
+//! Line reader with a limit of the line length.
 
 use std::io::{self, BufRead, Read};
 
 use super::request::Problem;
 
-/// The longest line that is read, in bytes: a space of the most parameters has a few thousand.
+/// Length limit of a line in bytes; a space with the maximal number of parameters has a few
+/// thousand.
 pub(super) const LINE_MAX: u64 = 1 << 20;
 
-/// The next line without its end; none at the end of the input. A line that is too long or no text is a problem, and is left behind.
+/// Returns the next line without its line end, or `None` at the end of the input. A line that is
+/// too long or not UTF-8 is returned as a problem and skipped.
 pub(super) fn next_line(input: &mut dyn BufRead) -> io::Result<Option<Result<String, Problem>>> {
     let mut bytes = Vec::new();
     if input.take(LINE_MAX + 1).read_until(b'\n', &mut bytes)? == 0 {

@@ -1,4 +1,4 @@
-//! The state file: what an earlier run measured, and what this one did.
+//! State file of `ronde tune`: measurements of earlier runs and of this run.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -11,17 +11,17 @@ use ronde_tuner::{
 
 use super::request::Problem;
 
-/// A state file, and whose it is.
+/// State file with the key of its job.
 pub(super) struct Memory {
     path: PathBuf,
     key: BTreeMap<String, String>,
     earlier: Option<(State, Match)>,
-    /// Why the file must not be written.
+    /// Reason why the file must not be used or written.
     foreign: Option<String>,
 }
 
 impl Memory {
-    /// Reads the file, if it is there.
+    /// Reads the file if it exists.
     pub(super) fn load(path: &Path, key: BTreeMap<String, String>) -> Self {
         let (earlier, foreign) = match State::load(path) {
             Ok(state) => match state.matches(&key) {
@@ -46,7 +46,7 @@ impl Memory {
         }
     }
 
-    /// What is wrong with the file.
+    /// Warning about an unusable file.
     pub(super) fn warning(&self) -> Option<String> {
         let foreign = self.foreign.as_ref()?;
         Some(format!(
@@ -54,7 +54,7 @@ impl Memory {
         ))
     }
 
-    /// A session that knows what the file says.
+    /// Creates a session with the measurements of the file.
     pub(super) fn session(
         &self,
         space: Space,
@@ -67,7 +67,8 @@ impl Memory {
         })
     }
 
-    /// Tells the tuner what the same job measured, as far as the space has such settings; how many it has not.
+    /// Adds the measurements of the same job to the tuner. Returns the number of measurements whose
+    /// settings are not in the space.
     pub(super) fn tell(&self, tuner: &mut Tuner) -> usize {
         let Some((state, Match::Same)) = &self.earlier else {
             return 0;

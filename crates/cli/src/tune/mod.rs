@@ -1,7 +1,9 @@
-//! `ronde tune`: the tuner as a service for any program, over lines of JSON on standard input and output.
+//! `ronde tune`: the tuner as a service for any program, with lines of JSON on standard input and
+//! output.
 //!
-//! `docs/TUNE.md` has the protocol. Each line is answered with one line, in order; a line that cannot be understood is answered with
-//! an error that names it, and the service goes on. The end of the input ends it, with a last line that sums up.
+//! `docs/TUNE.md` describes the protocol. Each line gets one line as its answer, in order. The
+//! answer to an invalid line is an error with its line number, and the service continues. At the
+//! end of the input, the service writes a summary and ends.
 
 mod answer;
 mod input;
@@ -65,7 +67,7 @@ pub(super) fn main(args: &Args) -> ExitCode {
         }
     }
     let served = serve(&mut service, &mut io::stdin().lock(), &mut io::stdout().lock());
-    // Whatever became of the streams, what was measured is kept.
+    // The measurements are saved even if a stream failed.
     if let Err(error) = service.save() {
         return fail(&format!("tune: {error}"), 1);
     }
@@ -75,13 +77,13 @@ pub(super) fn main(args: &Args) -> ExitCode {
             "tune: the input ended before a line gave the parameters; see ronde tune --help",
             1,
         ),
-        // Nobody reads the answers any more.
+        // The reader of the answers has closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => fail(&format!("tune: {error}"), 1),
     }
 }
 
-/// Answers every line of `input` until it ends.
+/// Answers every line of `input` until its end.
 fn serve(service: &mut Service, input: &mut dyn io::BufRead, output: &mut dyn Write) -> io::Result<()> {
     let mut number = 0;
     while let Some(line) = input::next_line(input)? {
@@ -92,7 +94,7 @@ fn serve(service: &mut Service, input: &mut dyn io::BufRead, output: &mut dyn Wr
             Err(problem) => problem.answer(number),
         };
         writeln!(output, "{answer}")?;
-        // The other side waits for it.
+        // The program waits for the answer.
         output.flush()?;
     }
     if let Some(answer) = service.end() {

@@ -1,4 +1,4 @@
-//! What a line asks for.
+//! Requests of `ronde tune`: parser of the lines after the first.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,10 +10,10 @@ use serde_json::Value;
 
 use super::answer::Answer;
 
-/// The requests by name, for messages.
+/// Names of the requests, for messages.
 const REQUESTS: [&str; 4] = ["step_ms", "ask", "tell", "report"];
 
-/// A line that cannot be followed: what is wrong, and what to try.
+/// Error in a line, with a hint for the user.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Problem {
     message: String,
@@ -45,7 +45,7 @@ impl fmt::Display for Problem {
 
 impl From<ronde_tuner::Error> for Problem {
     fn from(error: ronde_tuner::Error) -> Self {
-        // These messages say what was expected, or what to try, themselves.
+        // These messages contain the expected value or a hint themselves.
         let text = error.to_string();
         match text.split_once("; ") {
             Some((message, hint)) => Self::new(message, hint),
@@ -54,13 +54,13 @@ impl From<ronde_tuner::Error> for Problem {
     }
 }
 
-/// A number, or true and false for 1 and 0.
+/// Number, or true and false for 1 and 0.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq)]
 #[serde(untagged, expecting = "expected a number, true or false")]
 pub(super) enum Number {
-    /// As JSON writes it.
+    /// A JSON number.
     Value(f64),
-    /// A boolean parameter's.
+    /// Value of a boolean parameter.
     Flag(bool),
 }
 
@@ -73,10 +73,10 @@ impl Number {
     }
 }
 
-/// A setting by name.
+/// Setting by parameter name.
 pub(super) type Setting = BTreeMap<String, Number>;
 
-/// What was measured at a setting.
+/// Measurement at a setting.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Tell {
@@ -102,16 +102,16 @@ impl Tell {
     }
 }
 
-/// A line after the first.
+/// Line after the first.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// The time of a step, in ms.
+    /// Time of a step, in ms.
     Step(f64),
-    /// Which setting to measure next.
+    /// Requests the next setting to measure.
     Ask,
-    /// What was measured.
+    /// Reports a measurement.
     Tell(Tell),
-    /// How things stand.
+    /// Requests the state of the search.
     Report,
 }
 
@@ -152,9 +152,9 @@ impl Request {
     }
 }
 
-/// Parses a line of JSON, an object.
+/// Parses a line that holds a JSON object.
 pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<T, Problem> {
-    // Of a list, serde would take the fields by their order.
+    // serde would assign the elements of an array to the fields by their order.
     if serde_json::from_str::<Value>(line).is_ok_and(|value| !value.is_object()) {
         return Err(Problem::new(
             "a request is a JSON object",
@@ -163,7 +163,7 @@ pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<T, Problem> {
     }
     serde_json::from_str(line).map_err(|error| {
         let text = error.to_string();
-        // Every line is its parser's first.
+        // The parser gets one line at a time, so its line number is always 1.
         let text = text.replace(" at line 1 column ", ", column ");
         let hint = if error.is_data() {
             "see docs/TUNE.md for the fields"

@@ -1,4 +1,4 @@
-//! The service: which answer follows a line.
+//! State machine of `ronde tune`: computes the answer to each line.
 
 use std::path::PathBuf;
 
@@ -9,30 +9,30 @@ use super::memory::Memory;
 use super::request::{Problem, Request, Tell};
 use super::space::{SpaceLine, point, setting};
 
-/// Standard errors to either side in a 95 % interval.
+/// Half width of a 95 % interval, in standard errors.
 const INTERVAL_95: f64 = 1.96;
 
-/// What has been said so far.
+/// Service with the state of its conversation.
 pub(super) struct Service {
     stage: Stage,
-    /// The state file's path, and what it says once the key is known.
+    /// Path of the state file; `memory` has its contents after the first line has given the key.
     state: Option<PathBuf>,
     memory: Option<Memory>,
 }
 
 enum Stage {
-    /// The first line is awaited.
+    /// Before the first line.
     Nothing,
-    /// It has come; the first request says in which form the search goes on.
+    /// After the first line. The first request decides between the two forms of the search.
     Ready { session: Box<Session>, tuner: Tuner },
-    /// Steps are reported.
+    /// The program reports steps.
     Steps { session: Box<Session> },
-    /// Settings are asked for and told of.
+    /// The program asks for settings and reports measurements.
     AskTell { tuner: Tuner },
 }
 
 impl Service {
-    /// A service that keeps what it learns in this file.
+    /// Creates a service that saves its measurements to this file.
     pub(super) fn new(state: Option<PathBuf>) -> Self {
         Self {
             stage: Stage::Nothing,
@@ -46,7 +46,7 @@ impl Service {
         !matches!(self.stage, Stage::Nothing)
     }
 
-    /// Takes the first line.
+    /// Handles the first line.
     pub(super) fn set_space(&mut self, text: &str) -> Result<Answer, Problem> {
         let line = SpaceLine::parse(text)?;
         let (space, start) = line.space()?;
@@ -70,7 +70,7 @@ impl Service {
         let mut warnings: Vec<String> = memory.iter().filter_map(Memory::warning).collect();
         let session = match &memory {
             Some(memory) => {
-                // The session names them, too.
+                // The session reports the measurements that do not fit, too.
                 let _ = memory.tell(&mut tuner);
                 memory.session(space.clone(), config, start)?
             }
@@ -88,7 +88,7 @@ impl Service {
         Ok(ready)
     }
 
-    /// The answer to line `number`, counted from 1.
+    /// Returns the answer to line `number`, counted from 1.
     pub(super) fn answer(&mut self, line: &str, number: u64) -> Answer {
         let answer = if self.has_space() {
             Request::parse(line).and_then(|request| self.follow(request))
@@ -131,7 +131,7 @@ impl Service {
         }
     }
 
-    /// The first request that is more than a question decides the form.
+    /// Decides the form of the search by the first request other than `report`.
     fn decide(&mut self, request: &Request) {
         if matches!(request, Request::Report) {
             return;
@@ -143,7 +143,7 @@ impl Service {
         };
     }
 
-    /// What is said when the input has ended.
+    /// Returns the answer at the end of the input.
     pub(super) fn end(&self) -> Option<Answer> {
         match &self.stage {
             Stage::Steps { session } => verdict(session),
@@ -165,7 +165,7 @@ impl Service {
 fn step(session: &mut Session, step_ms: f64, memory: Option<&Memory>) -> Action {
     let mut action = session.on_step(step_ms);
     if action == ronde_tuner::Action::Ask {
-        // The other side waits for the answer anyway: some milliseconds.
+        // The program waits for the answer anyway; the proposal takes some milliseconds.
         let proposal = session.proposal_job().run();
         action = session.propose(proposal);
     }
@@ -224,7 +224,7 @@ fn ask(tuner: &mut Tuner) -> Answer {
 
 fn standing(tuner: &Tuner) -> Option<Standing> {
     tuner.sample(&tuner.start())?;
-    // Looked at, not taken: the next ask is answered as if nobody had asked.
+    // The proposal is computed but not taken, so that it does not affect the next `ask`.
     Some(standing_of(tuner, &tuner.job().run()))
 }
 

@@ -1,4 +1,4 @@
-//! The first line: parameters, the setting in force, and what else the tuner is told once.
+//! First line of `ronde tune`: parameters, setting in force, and options of the tuner.
 
 use std::collections::BTreeMap;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Number as JsonNumber, Value};
 
 use super::request::{Number, Problem, Setting, json};
 
-/// Levels of a log or linear scale where nothing is said.
+/// Default number of levels of a log or linear scale.
 const LEVELS: usize = 17;
 
-/// The first line as it is written.
+/// First line, as parsed from JSON.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SpaceLine {
@@ -58,7 +58,7 @@ impl SpaceLine {
         json(line)
     }
 
-    /// The space and the start setting.
+    /// Returns the space and the start setting.
     pub(super) fn space(&self) -> Result<(Space, Point), Problem> {
         let parameters: Result<Vec<Parameter>, Problem> =
             self.parameters.iter().map(ParameterLine::parameter).collect();
@@ -93,7 +93,7 @@ impl ParameterLine {
                 if low.fract() != 0.0 || high.fract() != 0.0 {
                     return Err(problem("has bounds that are not whole", "use the scale linear"));
                 }
-                // Beyond 64 bits these saturate, and are then refused as too large.
+                // Values beyond 64 bits saturate, and are then rejected as too large.
                 Parameter::integer(&name, low as i64, high as i64)
             }
         };
@@ -120,7 +120,7 @@ impl ParameterLine {
     }
 }
 
-/// The point of a setting by name. A fixed parameter may be left out.
+/// Converts a setting by name to a point. A fixed parameter may be omitted.
 pub(super) fn point(space: &Space, setting: &Setting) -> Result<Point, Problem> {
     let parameters = space.parameters();
     if let Some(name) = setting
@@ -146,7 +146,7 @@ pub(super) fn point(space: &Space, setting: &Setting) -> Result<Point, Problem> 
     Ok(space.point(&values?)?)
 }
 
-/// A setting as JSON: booleans as true and false, whole numbers without a fraction.
+/// Formats a setting as JSON: booleans as true and false, whole numbers without a fraction.
 pub(super) fn setting(space: &Space, point: &Point) -> Value {
     let mut entries = Map::new();
     for (parameter, &value) in space.parameters().iter().zip(point.values()) {

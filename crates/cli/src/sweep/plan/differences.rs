@@ -1,4 +1,4 @@
-//! A plan held against other arguments: with `--resume` nothing but the budget may change.
+//! Comparison of a plan with other arguments: with `--resume`, only the budget may change.
 
 use std::path::PathBuf;
 
@@ -10,10 +10,10 @@ use crate::sweep::error::Error;
 use ronde_lab::sweep::Design;
 
 impl Plan {
-    /// What in `args` is given and not as in this plan, each with its flag.
+    /// Arguments in `args` that differ from this plan, each with its flag.
     ///
     /// # Errors
-    /// Settings that are wrong.
+    /// Invalid settings.
     pub(in crate::sweep) fn differences(&self, args: &Args) -> Result<Vec<String>, Error> {
         let mut differences = Vec::new();
         let mut compare = |flag: &str, given: Option<String>, planned: String| {

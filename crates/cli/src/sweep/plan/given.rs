@@ -1,4 +1,5 @@
-//! What the arguments ask for: the design, the settings besides it, and what of it is worth a word.
+//! Conversion of the arguments to a plan: the design of the sweep, the other settings, and notes
+//! for the user.
 
 use std::collections::BTreeMap;
 
@@ -9,22 +10,23 @@ use crate::sweep::args::Args;
 use crate::sweep::error::Error;
 use ronde_lab::sweep::{Design, Point};
 
-/// Ranks where `-np` does not say, as for `ronde bench`.
+/// Number of ranks without `-np`, as for `ronde bench`.
 pub(super) const NP_DEFAULT: u32 = 2;
 const REPEATS_DEFAULT: u32 = 3;
 const STEPS_DEFAULT: u32 = 20;
-/// Where nobody says how many steps: what scatters by tens of percent from step to step must not be judged by ten milliseconds of it.
+/// Shortest duration of a measurement if `--steps` is not given: step times that vary by tens of
+/// percent cannot be judged by ten milliseconds of them.
 const AT_LEAST_MS: f64 = 250.0;
 const WARMUP_DEFAULT: u32 = 3;
 
-/// The grid where none is given, in MiB and ms.
+/// Default grid, in MiB and ms.
 const FUSION_MB_DEFAULT: [f64; 6] = [0.0, 1.0, 4.0, 16.0, 64.0, 128.0];
 pub(super) const CYCLE_MS_DEFAULT: [f64; 5] = [0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// Settings that change what is said, not what is measured: a sweep may go on with others.
+/// Settings that change log output but not measurements: a sweep may be resumed with other values.
 const TOLD: [&str; 2] = ["HOROVOD_LOG_LEVEL", "HOROVOD_LOG_HIDE_TIME"];
 
-/// What of a design is worth saying before it starts: each thing once.
+/// Notes on a design for the user before the sweep starts, each once.
 pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
     let mut notes = Vec::new();
     let mut repeated = |flag: &str, values: Vec<String>| {
@@ -64,7 +66,7 @@ pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
     notes
 }
 
-/// The design; of `np_default` ranks where nothing else is given.
+/// Returns the design; `np_default` is the number of ranks if none is given.
 pub(super) fn design(args: &Args, np_default: u32) -> Design {
     let has_lists = args.fusion_mb.is_some()
         || args.cycle_ms.is_some()
@@ -100,15 +102,15 @@ pub(super) fn design(args: &Args, np_default: u32) -> Design {
         steps: args.steps.unwrap_or(STEPS_DEFAULT),
         at_least_ms: if args.steps.is_none() { AT_LEAST_MS } else { 0.0 },
         budget_s: args.budget.map(|budget| budget.as_secs_f64()),
-        // JSON readers have 53 bits for a number.
+        // Numbers in JSON readers have 53 bits.
         seed: args.seed.unwrap_or_else(|| rand::random::<u64>() >> 11),
     }
 }
 
-/// The variables in force besides those that are swept, by flags or by the environment.
+/// Variables in force, by flags or by the environment, without the swept ones.
 ///
 /// # Errors
-/// A value that its knob does not take; the tuner, which is on.
+/// A value that its knob does not accept; the tuner is on.
 pub(super) fn settings(args: &Args) -> Result<BTreeMap<String, String>, Error> {
     let knobs = args.flags.knobs()?;
     if knobs.autotune {
@@ -123,7 +125,7 @@ pub(super) fn settings(args: &Args) -> Result<BTreeMap<String, String>, Error> {
         .collect())
 }
 
-/// Both values, or the one that is asked for; `default` where nothing is.
+/// Both values, or the requested one; `default` if none is requested.
 fn on_off(switches: &[Switch], default: bool) -> Vec<bool> {
     let values: Vec<bool> = [(Switch::On, true), (Switch::Off, false)]
         .into_iter()
@@ -140,7 +142,7 @@ fn word(switch: Switch) -> &'static str {
     }
 }
 
-/// What is in `values` more than once.
+/// Values that occur more than once.
 fn twice<T: Copy + PartialEq>(values: &[T]) -> Vec<T> {
     let mut found = Vec::new();
     for (index, value) in values.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! What a sweep is to do, as `sweep.json` keeps it: made of the arguments, or read from the folder and held against them.
+//! Plan of a sweep, stored in `sweep.json`: created from the arguments, or read from the folder and
+//! compared with them.
 
 mod differences;
 mod given;
@@ -22,62 +23,62 @@ use ronde::knobs::{Knobs, Link};
 use ronde_lab::bench::Workload;
 use ronde_lab::sweep::{Design, Machine, Point};
 
-/// Version of the file.
+/// Version of the file format.
 const PLAN_VERSION: u32 = 1;
 
 /// Most points of a sweep.
 const POINTS_MOST: usize = 10_000;
 
-/// The longest cycle time, as for the flag.
+/// Longest cycle time, as for the flag.
 const CYCLE_MS_MOST: f64 = crate::replay::CYCLE_MS.bounds.1;
 
-/// See the module.
+/// Plan of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Plan {
-    /// Version of the file.
+    /// Version of the file format.
     pub(super) ronde_sweep: u32,
-    /// The command that began it.
+    /// Command that started the sweep.
     pub(super) command: String,
-    /// When that was, in UTC.
+    /// Start time in UTC.
     pub(super) started: String,
     /// Version of this program.
     pub(super) ronde: String,
     pub(super) machine: Machine,
-    /// The recording that step times are predicted from; none where the grid is measured.
+    /// Recording from which step times are predicted; empty if the grid is measured.
     pub(super) replay: Vec<PathBuf>,
-    /// How many of the best predicted are measured.
+    /// Number of the best predicted settings to measure.
     pub(super) verify: Option<u32>,
-    /// Whether what is measured is the recording's own job, from a profile in the folder.
+    /// Whether the measured job is the recording's own, from a profile in the folder.
     pub(super) reenacted: bool,
-    /// Hosts and their slots, as in `node1:2,node2:2`; this machine alone, if there are none.
+    /// Hosts and their slots, as in `node1:2,node2:2`; `None` for this machine alone.
     #[serde(default)]
     pub(super) hosts: Option<String>,
-    /// Further options for `mpirun`.
+    /// Additional options for `mpirun`.
     #[serde(default)]
     pub(super) mpi_args: Option<String>,
-    /// What each step reduces, with all defaults written out; meaningless where nothing is measured.
+    /// Load of each step, with all defaults filled in; meaningless if nothing is measured.
     pub(super) load: LoadArgs,
     pub(super) tensors: usize,
     pub(super) bytes_per_step: usize,
-    /// The variables in force besides those that are swept.
+    /// Variables in force, without the swept ones.
     pub(super) settings: BTreeMap<String, String>,
     pub(super) design: Design,
-    /// What follows from the design, for whoever reads the file.
+    /// Points of the design, for readers of the file.
     pub(super) points: Vec<Point>,
 }
 
 impl Plan {
-    /// The plan of a new sweep.
+    /// Creates the plan of a new sweep.
     ///
     /// # Errors
-    /// Settings that are wrong, the tuner that is on, too many points.
+    /// Invalid settings, the tuner is on, too many points.
     pub(super) fn new(args: &Args, workload: &Workload) -> Result<Self, Error> {
         let mut plan = Self::of(args, NP_DEFAULT)?;
         plan.describe(workload);
         plan.checked()
     }
 
-    /// The plan of a sweep from a recording of `np` ranks.
+    /// Creates the plan of a sweep from a recording of `np` ranks.
     ///
     /// # Errors
     /// As [`Plan::new`].
@@ -107,17 +108,17 @@ impl Plan {
         })
     }
 
-    /// Notes what is reduced.
+    /// Stores the size of the workload.
     pub(super) fn describe(&mut self, workload: &Workload) {
         (self.tensors, self.bytes_per_step) = (workload.tensors.len(), workload.bytes());
     }
 
-    /// Whether anything is measured at all.
+    /// Whether the sweep measures anything.
     pub(super) fn is_measured(&self) -> bool {
         self.replay.is_empty() || self.verify.is_some()
     }
 
-    /// Checks that a profile is still what it was.
+    /// Checks that the profile has not changed since the plan was made.
     ///
     /// # Errors
     /// [`Error::OtherProfile`].
@@ -136,7 +137,7 @@ impl Plan {
         })
     }
 
-    /// The plan with its points, if it can be carried out.
+    /// Returns the plan with its points if it is valid.
     fn checked(mut self) -> Result<Self, Error> {
         let design = &self.design;
         let count = lengths(design).into_iter().product();
@@ -156,7 +157,7 @@ impl Plan {
         Ok(self)
     }
 
-    /// Checks that what is to be hierarchical can be.
+    /// Checks that hierarchical operations are possible if the design has them.
     fn check_hierarchy(&self) -> Result<(), Error> {
         let mut many = true;
         for &np in &self.design.np {
@@ -176,14 +177,14 @@ impl Plan {
         }
     }
 
-    /// Where the ranks are, if not all on this machine.
+    /// Hosts of the ranks, unless all are on this machine.
     pub(super) fn elsewhere(&self) -> Option<Elsewhere<'_>> {
         let hosts = self.hosts.as_deref()?;
         let mpi_args = self.mpi_args.as_deref();
         Some(Elsewhere { hosts, mpi_args })
     }
 
-    /// A plan that was read, or what is wrong with it.
+    /// Parses and checks a stored plan.
     pub(super) fn read(text: &str) -> Result<Self, serde_json::Error> {
         use serde::de::Error as _;
         let plan: Self = serde_json::from_str(text)?;
@@ -217,7 +218,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// In what this machine and program are not those of the plan.
+    /// Differences between this machine and program and those of the plan.
     pub(super) fn changes_since(&self) -> Vec<String> {
         let mut changes = self.machine.differences(&Machine::here());
         let ronde = env!("CARGO_PKG_VERSION");
@@ -227,19 +228,19 @@ impl Plan {
         changes
     }
 
-    /// What is swept: a model or a profile.
+    /// Name of the swept model or profile.
     pub(super) fn name(&self) -> String {
         let profile = self.load.profile.as_ref().and_then(|path| path.file_name());
         let name = profile.map(|name| name.to_string_lossy().into_owned());
         name.or_else(|| self.load.model.clone()).unwrap_or_default()
     }
 
-    /// The same and how, in a few words.
+    /// Name of the job with its load, as a short text.
     pub(super) fn job(&self) -> String {
         joined(&self.name(), &self.how())
     }
 
-    /// How it is swept, in a few words; empty where nothing is special.
+    /// Load of the job as a short text; empty if it is the default.
     pub(super) fn how(&self) -> String {
         let mut words = Vec::new();
         let (ms, kind) = (self.load.compute_ms(), self.load.compute_kind().as_str());
@@ -264,7 +265,7 @@ impl Plan {
     }
 }
 
-/// This process's command line, to be typed again.
+/// Command line of this process, quoted for a shell.
 fn command() -> String {
     let quoted = |text: String| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=,./:+@%".contains(c);
@@ -280,7 +281,7 @@ fn command() -> String {
     words.join(" ")
 }
 
-/// Values of each list of a design.
+/// Number of values in each list of a design.
 fn lengths(design: &Design) -> [usize; 5] {
     [
         design.np.len(),

@@ -1,4 +1,4 @@
-//! Plans from arguments, written and read, and held against other arguments.
+//! Tests of plans: from arguments, written and read, and compared with other arguments.
 
 use clap::Parser;
 
@@ -41,7 +41,7 @@ fn what_is_not_swept_stays_at_the_default() {
     let plan = plan("--cache on,off --num-proc 4,2,4");
     assert_eq!(plan.design.np, [2, 4]);
     assert_eq!(plan.design.cache, [true, false]);
-    // On each number of ranks the default and the same without the cache.
+    // For each number of ranks: the default, and the default without the cache.
     assert_eq!(plan.points.len(), 4);
 }
 
@@ -145,7 +145,7 @@ fn hierarchical_operations_take_several_hosts() {
         );
     }
     let several = plan("-n 4 -H node1:2,node2:2 --hierarchical-allreduce on,off").unwrap();
-    // The default fusion threshold and cycle time, which the default point has too, and the hierarchical one.
+    // The default fusion threshold and cycle time: the default point, and the hierarchical one.
     assert_eq!(several.points.len(), 2);
     assert!(several.points[1].hierarchical_allreduce && several.points[0].is_default());
     assert!(several.job().contains("on node1:2,node2:2"), "{}", several.job());

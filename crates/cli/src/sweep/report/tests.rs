@@ -1,4 +1,4 @@
-//! Reports of small sweeps, in all their forms.
+//! Tests of the reports of small sweeps, in all formats.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ fn row(phase: Phase, block: u32, (fusion_mb, cycle_time_ms): (u64, f64), ms: f64
     }
 }
 
-/// Three by two settings in three blocks: 16 MiB with 2.5 ms is best; one cut short, one failed.
+/// Three by two settings in three blocks: 16 MiB with 2.5 ms is best; one is cut short, one fails.
 fn rows() -> Vec<Row> {
     let mut rows = Vec::new();
     for block in 0..3u32 {
@@ -238,7 +238,7 @@ fn predictions_and_measurements_stand_side_by_side() {
         .lines()
         .find(|line| line.trim_start().starts_with("best "))
         .unwrap();
-    // Predicted 76 of 80.
+    // The predicted gain: 76 of 80.
     assert!(best.contains("−5.0 %") && best.contains("76.0"), "{best}");
 }
 

@@ -1,15 +1,16 @@
-//! The conclusion of a finding: one sentence, and one that qualifies it where necessary.
+//! Conclusion of a finding: one sentence, and further sentences about ties and the error of
+//! predictions.
 
 use super::naming::Naming;
 use crate::present::units::{self, capitalized, changes, counted, ms, percent};
 use ronde_lab::sweep::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, LEVEL_PREDICTED, Outcome};
 
-/// An interval that reaches a gain above this leaves open whether a setting is faster.
+/// Upper end of a gain's interval above which a faster setting is still possible.
 const OPEN: f64 = 0.03;
-/// Predictions that all miss by more than this are of another job.
+/// Relative error above which, if all predictions have it, the measured job counts as another job.
 const MISSES: f64 = 0.15;
 
-/// The conclusion.
+/// Sentences of the conclusion.
 pub(in crate::sweep) fn conclusion(finding: &Finding) -> Vec<String> {
     let Some(best) = finding.best() else {
         return vec!["No setting has a result.".to_owned()];
@@ -39,7 +40,8 @@ pub(in crate::sweep) fn conclusion(finding: &Finding) -> Vec<String> {
         .collect()
 }
 
-/// `Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −2.0 % against the default (95 %: −2.8 to −1.2 %)`.
+/// Comparison with the default: `Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −2.0 % against the default
+/// (95 %: −2.8 to −1.2 %)`.
 fn compared(finding: &Finding, best: &Outcome) -> String {
     let predicted = best.predicted_ms.map(|predicted| predicted.value);
     let time = best
@@ -100,7 +102,7 @@ fn keep_default(finding: &Finding, compared: &str) -> String {
     text
 }
 
-/// The largest gain that the intervals of all settings allow.
+/// Largest gain within the intervals of all settings.
 fn gain_most(finding: &Finding) -> Option<f64> {
     let intervals = finding
         .points
@@ -126,7 +128,7 @@ fn ties(finding: &Finding) -> Option<String> {
     ))
 }
 
-/// The error of the predictions that were measured afterwards.
+/// Error of the predictions that were measured afterwards.
 fn missed(finding: &Finding) -> Option<String> {
     let error = |outcome: &Outcome| Some(outcome.predicted_ms?.value / outcome.step_ms? - 1.0);
     let measured = finding
@@ -141,7 +143,7 @@ fn missed(finding: &Finding) -> Option<String> {
         false => changes(least, most),
     };
     let mut text = format!("Replay was off by {range}.");
-    // An error common to all settings leaves their order as it is.
+    // An error common to all settings does not change their order.
     if errors.iter().all(|error| error.abs() > MISSES) {
         text += " The measured job is not the recorded one (another machine, network or load): trust the order of the settings, \
                  not the times.";
@@ -149,7 +151,7 @@ fn missed(finding: &Finding) -> Option<String> {
     Some(text)
 }
 
-/// A change of the step time with its interval, for tables: `−2.0 % (−4.5 to +0.6)`.
+/// Formats a change of the step time with its interval, for tables: `−2.0 % (−4.5 to +0.6)`.
 pub(in crate::sweep) fn change(estimate: Option<Estimate>) -> String {
     let Some(Estimate { value, interval }) = estimate else {
         return units::NONE.to_owned();
@@ -158,7 +160,7 @@ pub(in crate::sweep) fn change(estimate: Option<Estimate>) -> String {
     units::change(value) + &interval.unwrap_or_default()
 }
 
-/// Level of a finding's intervals, percent.
+/// Confidence level of a finding's intervals, in percent.
 pub(in crate::sweep) fn level(finding: &Finding) -> u32 {
     let level = match finding.basis {
         Basis::Predicted => LEVEL_PREDICTED,
@@ -186,7 +188,8 @@ mod tests {
         }
     }
 
-    /// 16 MiB and 2.5 ms with 50 ms, the default with 50.4 ms; the first gains this share.
+    /// Finding with 50 ms at 16 MiB and 2.5 ms, and 50.4 ms at the default; `gain` is the share
+    /// that the first saves.
     fn finding(conclusion: Conclusion, basis: Basis, gain: f64, interval: Option<[f64; 2]>) -> Finding {
         let best = Point {
             fusion_threshold_bytes: 16 << 20,

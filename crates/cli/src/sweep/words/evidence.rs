@@ -4,14 +4,14 @@ use super::naming::{Naming, on};
 use crate::present::units::{self as number, capitalized, duration, percent, setting as knob};
 use ronde_lab::sweep::{Ending, Finding, Knob, KnobEffect, Level, Outcome, Verdict};
 
-/// A knob whose share is below this, and which at its worst costs less, does not matter.
+/// A knob does not matter if both its share and its largest effect are below this.
 const DEAD: f64 = 0.01;
-/// From here on what steps take longer by is said as a factor.
+/// Relative increase of the step time from which it is written as a factor.
 const MANY: f64 = 1.0;
-/// Settings that were cut short, named; all of them are in the picture.
+/// Most cut settings that are named; the picture shows all of them.
 const NAMED_MOST: usize = 12;
 
-/// What was measured and how that went, in a sentence.
+/// Number of measurements and their outcomes, in one sentence.
 pub(in crate::sweep) fn effort(verdict: &Verdict) -> String {
     let outcomes = || verdict.findings.iter().flat_map(|finding| &finding.points);
     let count_of = |wanted: fn(&Outcome) -> bool| outcomes().filter(|outcome| wanted(outcome)).count() as u64;
@@ -50,7 +50,7 @@ pub(in crate::sweep) fn effort(verdict: &Verdict) -> String {
         )
 }
 
-/// Settings without a whole measurement, and what became of them.
+/// Settings without a complete measurement, with the reasons.
 pub(in crate::sweep) fn incomplete(finding: &Finding) -> Vec<String> {
     let naming = Naming::of(finding);
     let cut: Vec<String> = finding
@@ -84,7 +84,7 @@ pub(in crate::sweep) fn incomplete(finding: &Finding) -> Vec<String> {
         .collect()
 }
 
-/// How sure the numbers are, in sentences.
+/// Accuracy of the measurements, in sentences.
 pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
     let Some(noise) = &finding.noise else {
         return Vec::new();
@@ -128,7 +128,7 @@ pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
     sentences
 }
 
-/// What a knob's effect comes to, in a few words.
+/// Effect of a knob as a short text.
 pub(in crate::sweep) fn effect(effect: &KnobEffect) -> String {
     let by_time = |a: &&Level, b: &&Level| a.best_ms.total_cmp(&b.best_ms);
     let (Some(best), Some(worst)) = (
@@ -155,13 +155,13 @@ pub(in crate::sweep) fn effect(effect: &KnobEffect) -> String {
     )
 }
 
-/// Whether anything that a knob was set to can be told from the best: else its shares are those of chance.
+/// Whether any value of a knob differs significantly from the best; if not, the shares are noise.
 pub(in crate::sweep) fn knobs_tell(finding: &Finding) -> bool {
     let mut levels = finding.knobs.iter().flat_map(|effect| &effect.levels);
     levels.any(|level| !level.tied)
 }
 
-/// What is said where they do not.
+/// Text if no value differs significantly.
 pub(in crate::sweep) const NO_KNOB: &str = "No difference beyond chance.";
 
 fn value(knob: Knob, value: f64) -> String {

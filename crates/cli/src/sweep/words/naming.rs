@@ -1,9 +1,10 @@
-//! How a setting is named: with the booleans, where they were varied or are not as usual.
+//! Names of settings: threshold and cycle time, and the booleans if they were varied or differ from
+//! the default.
 
 use crate::present::units::setting as knob;
 use ronde_lab::sweep::{Finding, Point};
 
-/// How the settings of one finding are named.
+/// Format of the names of one finding's settings.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::sweep) struct Naming {
     cache: bool,
@@ -19,7 +20,7 @@ impl Naming {
         }
     }
 
-    /// `fusion 16 MiB, cycle 2.5 ms`.
+    /// Name of a setting: `fusion 16 MiB, cycle 2.5 ms`.
     pub(in crate::sweep) fn setting(self, point: &Point) -> String {
         let mut words = format!(
             "fusion {} MiB, cycle {} ms",
@@ -39,7 +40,7 @@ impl Naming {
         words
     }
 
-    /// Headings of the columns of a setting.
+    /// Headings of a setting's columns.
     pub(in crate::sweep) fn headings(self) -> Vec<&'static str> {
         let optional = [(self.cache, "cache"), (self.hierarchical, "hier.")];
         let optional = optional
@@ -49,7 +50,7 @@ impl Naming {
         ["fusion MiB", "cycle ms"].into_iter().chain(optional).collect()
     }
 
-    /// The cells below them.
+    /// Cells of a setting's columns.
     pub(in crate::sweep) fn cells(self, point: &Point) -> Vec<String> {
         let mut cells = vec![knob(point.fusion_mb()), knob(point.cycle_time_ms)];
         if self.cache {

@@ -1,21 +1,21 @@
-//! The setting to run with, as lines to paste.
+//! Recommended setting as lines to paste.
 
 use ronde_lab::paste::Paste;
 use ronde_lab::sweep::{Finding, Point};
 
-/// Variables to paste before a command.
+/// Environment variables to put before a command.
 pub(in crate::sweep) fn environment(point: &Point) -> String {
     of(point).environment()
 }
 
-/// Flags that mean the same to `horovodrun` and `ronde run`; none if the threshold is no whole number of MiB, for
-/// `horovodrun` takes no other.
+/// Flags with the same meaning for `horovodrun` and `ronde run`; `None` if the threshold is not a
+/// whole number of MiB, which `horovodrun` requires.
 pub(in crate::sweep) fn flags(point: &Point) -> Option<String> {
     let whole = point.fusion_threshold_bytes.is_multiple_of(1 << 20);
     whole.then(|| of(point).flags(point.fusion_threshold_bytes >> 20))
 }
 
-/// The lines that there are to paste; none where the default will do.
+/// Lines to paste; none if the default is recommended.
 pub(in crate::sweep) fn paste(finding: &Finding) -> Vec<String> {
     let recommended = finding.recommended().map(|outcome| outcome.point);
     let Some(point) = recommended.filter(|point| !point.is_default()) else {
@@ -29,7 +29,7 @@ pub(in crate::sweep) fn paste(finding: &Finding) -> Vec<String> {
     lines
 }
 
-/// Switches only where they are not as usual.
+/// Setting to paste; booleans only if they differ from the default.
 fn of(point: &Point) -> Paste {
     Paste {
         fusion_threshold_bytes: point.fusion_threshold_bytes,
