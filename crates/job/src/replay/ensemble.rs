@@ -100,7 +100,6 @@ impl Ensemble {
     /// Returns the expected slow-downs at `settings`, given the step times `measured`. The first of
     /// these is the reference (the fit's own if it is empty), at which the mean and every feature
     /// are zero. `None` if a prediction is not finite.
-    /// none), at which the mean and every feature are zero. `None` if a prediction is not finite.
     pub fn slowdowns(&self, settings: &[Setting], measured: &[MeasuredSetting]) -> Option<Slowdowns> {
         let mut simulator = Simulator::new(&self.fit.workload, self.fit.rules);
         let members = self.members(&mut simulator, measured);

@@ -68,7 +68,6 @@ pub(super) fn unsaid_error() -> f64 {
 impl Fit {
     /// Standard deviation, as a share, of an error common to all predictions: the standard error of
     /// the recorded step time, or the model's error if that is larger. At most 0.4.
-    /// or by how much the model misses it where that is more. At most 0.4.
     pub fn level_error(&self) -> f64 {
         let misfit = (self.modelled_us / self.measured_us - 1.0).abs();
         // `max` ignores NaN.

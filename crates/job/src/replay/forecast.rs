@@ -132,7 +132,6 @@ impl Forecast {
 
     /// Predicts the ratio of the step times of `setting` and `other`. The jobs are the same for
     /// both, so their common errors cancel.
-    /// common does not blur it.
     pub fn ratio(&mut self, setting: &Setting, other: &Setting) -> Ratio {
         let (own, others) = (self.steps_us(setting), self.steps_us(other));
         let ratios: Vec<f64> = own.iter().zip(&others).map(|(own, other)| own / other).collect();

@@ -30,7 +30,7 @@ pub trait Runtime {
         Ok(None)
     }
 
-    /// Starts reducing `data` over all ranks, in place.
+    /// Submits an in-place allreduce of `data` over all ranks.
     ///
     /// # Errors
     /// Errors that the runtime detects immediately.
@@ -218,7 +218,7 @@ payload!(
 /// Elements of a tensor that are written and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Every element.
+    /// All elements.
     Full,
     /// The sentinels: see [`super::verify`].
     Sentinels,

@@ -83,7 +83,7 @@ pub enum Progress {
         /// Maximum number of steps.
         limit: usize,
     },
-    /// Among the timed steps.
+    /// In the timed steps.
     Timed {
         /// Steps done.
         done: usize,

@@ -81,7 +81,7 @@ pub struct VerifyError {
     pub found: f64,
 }
 
-/// Writes one rank's inputs and checks the averages that come back.
+/// Writes one rank's inputs and checks the averages that the runtime returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Verifier {
     rank: usize,

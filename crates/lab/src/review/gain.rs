@@ -17,7 +17,7 @@ const DEFAULTS: [(f64, f64); 2] = [(128.0, 1.0), (64.0, 5.0)];
 /// Contest: a comparison of a setting with the default in alternating windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Contest {
-    /// The setting that challenged the default.
+    /// The challenger: the setting that is compared with the default.
     pub challenger: Setting,
     /// The setting that it was compared with, if that was not the default but an earlier winner.
     /// The gain is still relative to the default: the gain of the earlier winner plus the

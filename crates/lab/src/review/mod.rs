@@ -18,7 +18,7 @@
 //! assert!(!review.ending.finished);
 //! // 21 samples for each combination of switches, and three switches that may be tuned.
 //! assert_eq!(review.ending.samples_left, Some([17, 164]));
-//! The default was never tried, so the gain is not known.
+//! // The default was never tried, so the gain is not known.
 //! assert!(review.gain.default.is_none());
 //! # Ok::<(), ronde_tuner::LogError>(())
 //! ```

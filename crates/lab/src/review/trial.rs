@@ -8,7 +8,7 @@ use super::words::counted;
 
 /// Larger thresholds and cycle times are treated as typing errors, MiB and ms.
 const KNOB_MOST: f64 = 1e6;
-/// Standard errors to either side in a 95 % interval.
+/// Half the width of a 95 % interval, in standard errors.
 pub(super) const INTERVAL_95: f64 = 1.96;
 
 /// Program that wrote a log.

@@ -48,7 +48,7 @@ pub struct Task {
     pub block: u32,
 }
 
-/// The order of a sweep.
+/// Order of a sweep's measurements.
 #[derive(Debug)]
 pub struct SweepOrder<'a> {
     design: &'a Design,

@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_bound_is_half_above_the_slower_steps_of_the_best() {
         assert_eq!(stop_above_ms([].iter(), 2), None);
-        // `row` spreads its steps from a tenth below the median to a fifth above.
+        // In `row` the 10th percentile is 10 % below the median, the 90th 20 % above.
         let rows = [row(point(1), 10.0), row(point(2), 20.0), row(point(1), 12.0)];
         // Best: 10 and 12, so 11; 90th percentiles 12 and 14.4, so 13.2.
         let bound_ms = stop_above_ms(rows.iter(), 2).unwrap();

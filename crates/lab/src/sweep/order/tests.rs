@@ -215,7 +215,7 @@ proptest! {
 
     #[test]
     fn a_sweep_that_was_cut_off_goes_on_as_if_it_had_not(design in designs(), share in 0.0..1.0f64) {
-        // Some points fail now and then.
+        // Some points fail sometimes.
         let outcome = |task: &Task| of_point(task).filter(|_| !(task.point.key().1 == 0 && task.block == 1));
         let whole = measured(&design, Vec::new(), outcome);
         let cut = (whole.len() as f64 * share) as usize;

@@ -1,8 +1,8 @@
 //! Additive model of the measurements: point + block + trend within the block + residual.
 //!
-//! The effects are fitted in turns until none moves. With means that is the least-squares fit; with
-//! medians it is Tukey's median polish ("Exploratory Data Analysis", 1977), which a few outliers do
-//! not shift.
+//! The effects are fitted in turns until they converge. With means the result is the least-squares
+//! fit. With medians it is Tukey's median polish ("Exploratory Data Analysis", 1977), which is
+//! robust against a few outliers.
 
 use super::Observation;
 use ronde_job::percentile::percentile_of;

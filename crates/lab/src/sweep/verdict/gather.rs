@@ -20,7 +20,7 @@ pub(super) struct Gathered {
     pub(super) cut_ms: Vec<Option<f64>>,
     /// For each point: reasons of its failed measurements.
     pub(super) failures: Vec<Vec<String>>,
-    /// Whether any row is one of [`Phase::Verify`].
+    /// Whether any row belongs to [`Phase::Verify`].
     pub(super) verified: bool,
 }
 
