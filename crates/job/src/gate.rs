@@ -1,5 +1,4 @@
-//! Gate before a recommendation: conditions that the data must meet before a setting is
-//! recommended.
+//! Gate before a recommendation: conditions that the data must meet.
 //!
 //! Timeline analysis, replay, review and sweep call [`Evidence::check`] for every recommendation,
 //! best setting and line to paste. The first condition that fails is returned as a [`Withheld`];

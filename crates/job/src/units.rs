@@ -1,5 +1,4 @@
-//! Formats quantities as text: numbers, counts, times, sizes, shares and changes, with few digits
-//! and a unit.
+//! Formats quantities as text: numbers, counts, times, sizes, shares and changes.
 //!
 //! Sizes use powers of 1,024, the unit in which thresholds are set (KiB, MiB). Rates are decimal
 //! (GB/s), as in the specifications of networks. A value that is not finite is formatted as a dash.

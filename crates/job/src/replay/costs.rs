@@ -23,8 +23,8 @@ pub struct Negotiation {
 }
 
 /// Cost of copying a batch of several tensors into a fusion buffer, and back. Each direction takes
-/// n · `per_tensor_us` + bytes · `us_per_byte` · (1 + `slowdown` · r² / (1 + r²)), with r = bytes /
-/// `knee_bytes`: large buffers do not fit in the cache. All zero if data is streamed.
+/// n · `per_tensor_us` + bytes · `us_per_byte` · (1 + `slowdown` · r² / (1 + r²)), with
+/// r = bytes / `knee_bytes`: large buffers do not fit in the cache. All zero if data is streamed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Copying {
     /// Time per tensor and direction, µs.

@@ -1,6 +1,7 @@
-//! Ensemble of jobs that may be the traced one: workloads and costs drawn around a fit. The mean of
-//! their predictions is the mean of the tuner's prior, their differences are its covariance
-//! (`results/tuner/README.md` has the evidence).
+//! Ensemble of jobs that may be the traced one: workloads and costs drawn around a fit.
+//!
+//! The mean of their predictions is the mean of the tuner's prior, their differences are its
+//! covariance (`results/tuner/README.md` has the evidence).
 //!
 //! A single model would stop the search early at a wrong answer; the spread of an ensemble shows
 //! where predictions are uncertain. The costs are drawn within the uncertainty of the fit plus a
@@ -98,8 +99,8 @@ impl Ensemble {
     }
 
     /// Returns the expected slow-downs at `settings`, given the step times `measured`. The first of
-    /// these is the reference (the fit's own if it is empty), at which the mean and every feature
-    /// are zero. `None` if a prediction is not finite.
+    /// these is the reference (the fit's own if `measured` is empty), at which the mean and every
+    /// feature are zero. `None` if a prediction is not finite.
     pub fn slowdowns(&self, settings: &[Setting], measured: &[MeasuredSetting]) -> Option<Slowdowns> {
         let mut simulator = Simulator::new(&self.fit.workload, self.fit.rules);
         let members = self.members(&mut simulator, measured);

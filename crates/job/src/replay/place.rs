@@ -1,5 +1,4 @@
-//! Topology of a job: its ranks per host, and the estimated cost of hierarchical collectives before
-//! one was recorded.
+//! Topology of a job, and estimated costs of hierarchical collectives on it.
 
 use serde::{Deserialize, Serialize};
 

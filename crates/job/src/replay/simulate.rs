@@ -1,5 +1,4 @@
-//! Step simulator: computes the duration of a step from ready times and costs, with the runtime's
-//! own planner.
+//! Step simulator: computes the duration of a step with the runtime's own planner.
 //!
 //! A cycle begins when the previous cycle has ended and the cycle time has passed. It negotiates,
 //! takes the tensors that are ready on all ranks, and runs their batches one after another, as
@@ -54,7 +53,7 @@ pub struct Simulator {
     rules: Rules,
     items: Vec<Item>,
     ready_us: Vec<f64>,
-    /// Time at which the tensor, or a later one, is first pending on a rank.
+    /// Earliest time at which the tensor or a later one is pending on a rank.
     pending_us: Vec<f64>,
     tail_us: f64,
     plan: Plan,
@@ -137,7 +136,7 @@ impl Simulator {
         let mut ended = self.step(&mut run, 0.0, &mut clock);
         let first_us = self.pending_us.first().map_or(0.0, |pending| pending * stretch);
         if clock.began + setting.cycle_us <= ended + first_us {
-            return ended; // cycles sleep at the start of the next step, as they did at the start of this one
+            return ended; // cycles sleep when the next step begins, as in this one
         }
         let began = ended;
         for _ in 1..STEPS_MOST {

@@ -83,7 +83,7 @@ fn the_reference_is_certain_and_a_measurement_moves_what_resembles_it() {
     let before = ensemble.slowdowns(&settings, &[measured(start, level)]).unwrap();
     assert_eq!(before.mean[0], 0.0);
     assert!(before.features[0].iter().all(|feature| *feature == 0.0));
-    assert!(before.mean[1] < -0.05, "{before:?}"); // one size recorded: the gain of fusion is not known
+    assert!(before.mean[1] < -0.05, "{before:?}"); // one size: the gain of fusion is not known
     let sd =
         |slowdowns: &Slowdowns, i: usize| slowdowns.features[i].iter().map(|f| f * f).sum::<f64>().sqrt();
     assert!(sd(&before, 1) > 0.05, "{}", sd(&before, 1));

@@ -1,13 +1,14 @@
 //! Number of hops and bytes of an allreduce, by algorithm and topology.
 //!
 //! With P ranks and n bytes, a message between two ranks taking α + β n:
-//! - **Ring** (reduce-scatter, then allgather, both around the ring): 2 (P − 1) α + 2 (P − 1) / P ·
-//!   n β. No algorithm moves fewer bytes (Patarasuk & Yuan, “Bandwidth optimal all-reduce
-//!   algorithms for clusters of workstations”, J. Parallel Distrib. Comput. 69 (2009), §2–3).
-//! - **Tree** (recursive halving, then recursive doubling; Rabenseifner's): 2 log₂ P α + 2 (P − 1)
-//!   / P · n β. If P is not a power of two, one message of all n bytes is added at each end
-//!   (Thakur, Rabenseifner & Gropp, “Optimization of collective communication operations in MPICH”,
-//!   Int. J. High Perform. Comput. Appl. 19 (2005), §4.5).
+//! - **Ring** (reduce-scatter, then allgather, both around the ring):
+//!   2 (P − 1) α + 2 (P − 1) / P · n β. No algorithm moves fewer bytes (Patarasuk & Yuan,
+//!   “Bandwidth optimal all-reduce algorithms for clusters of workstations”, J. Parallel Distrib.
+//!   Comput. 69 (2009), §2–3).
+//! - **Tree** (recursive halving, then recursive doubling; Rabenseifner's):
+//!   2 log₂ P α + 2 (P − 1) / P · n β. If P is not a power of two, one message of all n bytes is
+//!   added at each end (Thakur, Rabenseifner & Gropp, “Optimization of collective communication
+//!   operations in MPICH”, Int. J. High Perform. Comput. Appl. 19 (2005), §4.5).
 //! - **Hierarchical** (reduce-scatter on each host, a ring across hosts for each share, allgather
 //!   on each host): with L ranks on each of N hosts, 2 (L − 1) α + 2 (L − 1) / L · n β inside, and
 //!   2 (N − 1) α + 2 (N − 1) / N · n β across, since the L shares of n / L bytes pass one port.

@@ -220,7 +220,7 @@ impl Target {
         sentences
     }
 
-    /// Returns the links of this target, if a flat message took `flat`.
+    /// Returns the links of this target, given the measured cost `flat` of a flat message.
     fn links(&self, measured: &Measured, flat: Option<&Collective>) -> Result<Links, ProjectError> {
         let place = &measured.place;
         let from = Topology::new(place.ranks, place.ranks_per_host);
