@@ -1,5 +1,4 @@
-//! Formats a relative saving of step time with its interval, in words that fit the signs of both; a
-//! negative saving is a slow-down.
+//! Formats a relative saving of step time and its interval; a negative one is a slow-down.
 
 /// Smaller shares would be printed as 0.0 % and count as 0.
 const NONE: f64 = 0.0005;

@@ -1,5 +1,4 @@
-//! Experiments with Ronde: benchmarks, comparisons of settings and reviews of tuner logs, with the
-//! uncertainty of their results.
+//! Experiments with Ronde: benchmarks, comparisons of settings, reviews of tuner logs.
 //!
 //! - [`mod@bench`]: runs workloads with the gradients of real models and checks their results.
 //! - [`sweep`]: compares settings with each other and with the default, in randomised blocks.

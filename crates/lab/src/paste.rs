@@ -1,7 +1,6 @@
-//! Formats tuned settings as a line to paste: variables before a command, or flags of `horovodrun`
-//! and `ronde run`.
+//! Formats tuned settings for pasting: as environment variables or as flags.
 
-/// Capacity of the response cache if only its being on is known: Horovod's default.
+/// Capacity of the response cache if it is only known to be on: Horovod's default.
 const CACHE_CAPACITY: u32 = 1024;
 
 /// Setting to format. Switches that are `None` are omitted.

@@ -1,7 +1,7 @@
-//! Check that all ranks run the same benchmark; otherwise they would wait for tensors or steps that
-//! other ranks do not have.
+//! Check that all ranks run the same benchmark.
 //!
-//! The ranks of a benchmark communicate only by allreduce. The maximum of `[x, -x]` over all ranks
+//! Ranks with different plans would wait for tensors or steps that other ranks do not have. The
+//! ranks of a benchmark communicate only by allreduce. The maximum of `[x, -x]` over all ranks
 //! shows whether they have the same `x`. The maximum of vectors that are 0 except at the rank's own
 //! index contains the values of all ranks.
 

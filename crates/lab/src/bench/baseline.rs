@@ -1,5 +1,4 @@
-//! Memcpy baseline of a run: copies the same tensors in their memory, in rounds between the timed
-//! steps.
+//! Memcpy baseline of a run: copies the same tensors between the timed steps.
 
 use super::job::{Job, RunError, milliseconds};
 use super::memcpy::{CopyMethod, MemcpyTimes};

@@ -1,5 +1,4 @@
-//! Benchmark of `ronde bench`: workloads with the gradients of real models, checked results, and a
-//! memcpy baseline.
+//! Benchmark of `ronde bench`: model gradients, checked results and a memcpy baseline.
 //!
 //! A [`Workload`] is the list of tensors of one step in the order of the backward pass. It comes
 //! from a known architecture ([`models`]) or from a file ([`profile`]). [`schedule`] spreads its

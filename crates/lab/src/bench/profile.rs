@@ -1,7 +1,7 @@
-//! Reads a workload from a file: a profile that `ronde timeline --profile` wrote, or a plain list
-//! of element counts.
+//! Reads a workload from a file: a profile or a list of element counts.
 //!
-//! A profile is a JSON object; only the fields below are read, the others are for `ronde replay`:
+//! `ronde timeline --profile` writes profiles. A profile is a JSON object; only the fields below
+//! are read, the others are for `ronde replay`:
 //!
 //! ```json
 //! {"ronde_profile": 1, "np": 4, "tensors": [

@@ -91,8 +91,8 @@ pub struct Best {
     pub choice: Candidate,
     /// Whether the log contains it as its verdict.
     pub is_verdict: bool,
-    /// Luck of the choice: how much better the trial that decided for it was than its expected
-    /// value, as a share.
+    /// Luck of the choice: how much better its measured value is than its expected value, as a
+    /// share.
     pub luck: f64,
     /// The favourite: the tried setting with the best expected value; often the choice.
     pub favourite: Candidate,
@@ -201,8 +201,8 @@ fn choice(search: &Search) -> Option<Setting> {
     said.or_else(best)
 }
 
-/// Returns how much better the deciding trial was than the expected value. Ronde decides by the
-/// windows, not by the best trial.
+/// Returns how much better the measured value of the choice is than its expected value. For
+/// Horovod it is the best trial. For Ronde, which decides by the windows, it is the mean.
 fn luck(search: &Search, choice: &Candidate) -> f64 {
     let at_choice = || {
         search

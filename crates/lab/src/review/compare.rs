@@ -1,5 +1,4 @@
-//! Comparison of two searches: the settings that both tried, the agreement of their surfaces, and
-//! the better of their choices.
+//! Comparison of two searches: overlap, agreement, and the better of their choices.
 //!
 //! Levels of step time may not be comparable: the job, the day or the network may differ.
 //! Differences between settings are comparable. So each search's surface gives an estimate of the

@@ -1,5 +1,4 @@
-//! Gain of the choice over the default, if the default was measured: from interleaved windows,
-//! otherwise from the trials of both.
+//! Gain of the choice over the default, from interleaved windows or from all trials.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};

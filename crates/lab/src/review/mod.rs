@@ -1,5 +1,4 @@
-//! Review of an autotune log: the decisions of the search, its result, and the confidence in that
-//! result.
+//! Review of an autotune log: its searches, their results and their reliability.
 //!
 //! A log of Horovod or Ronde is split into its searches. Each search is judged with the tuner's own
 //! surrogate, fitted to all of its trials with their noise estimated ([`ronde_tuner::Posterior`]).

@@ -1,5 +1,4 @@
-//! Noise of equal settings, estimated from repeated trials, from near neighbours, and from the
-//! residuals of a smooth surface.
+//! Noise of equal settings, from repeated trials, near neighbours and residuals.
 
 use std::collections::HashMap;
 

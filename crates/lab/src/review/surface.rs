@@ -1,5 +1,4 @@
-//! Response surface of a search: the tuner's own surrogate, fitted to all trials over the knobs
-//! that varied.
+//! Response surface of a search: the tuner's surrogate, fitted to all trials.
 
 use ronde_tuner::{Expectation, NoiseEstimate, Parameter, Point, Posterior, Seen, Space};
 

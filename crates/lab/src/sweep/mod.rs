@@ -1,5 +1,4 @@
-//! Sweeps: repeated measurements of many settings, and the statistical comparison of their step
-//! times.
+//! Sweeps: repeated measurements of many settings, and their statistical comparison.
 //!
 //! A [`Point`] is one combination of knobs; a [`Row`] is one measurement of it (or a prediction), a
 //! line of `sweep.csv`.

@@ -218,7 +218,7 @@ impl Agenda {
 
     fn of_turns(phase: Phase, block: u32, points: &[Point], seed: u64, rows: &[Row]) -> Self {
         let mut points = shuffled(points.to_vec(), seed, block);
-        points.sort_by_key(|point| point.np); // stable sort: the ranks of each number are started once
+        points.sort_by_key(|point| point.np); // stable: ranks are started once
         Self::new(phase, block, points, rows)
     }
 

@@ -1,5 +1,4 @@
-//! Network builder: lists parameters in definition order with the work of each, and converts the
-//! list to a workload.
+//! Network builder: converts parameters, in definition order, to a workload.
 //!
 //! The backward pass visits layers last to first. Inside a layer PyTorch's hooks report parameters
 //! in reverse definition order too, so the workload is the reversed definition order.

@@ -1,5 +1,4 @@
-//! BERT (encoder with pooler, `BertModel`) and GPT-2 (`GPT2LMHeadModel`) as in Hugging Face's
-//! transformers.
+//! BERT (`BertModel`) and GPT-2 (`GPT2LMHeadModel`) as in Hugging Face's transformers.
 //!
 //! - BERT: Devlin et al. (2019), base and large, uncased vocabulary; costs for 128 tokens, its main
 //!   pre-training length.

@@ -1,5 +1,6 @@
-//! Tests of the loop on a simulated runtime: ranks are threads that meet at a barrier and average
-//! through a shared table.
+//! Tests of the loop on a simulated runtime with threads as ranks.
+//!
+//! The ranks meet at a barrier and average through a shared table.
 
 #![allow(unsafe_code)] // elements at an address
 

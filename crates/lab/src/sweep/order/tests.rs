@@ -1,5 +1,4 @@
-//! Tests of the order: every point once in a block, the default in between, and resuming without
-//! loss.
+//! Tests of the order of measurements, and of resuming without loss.
 
 use proptest::prelude::*;
 

@@ -71,8 +71,8 @@ impl Additive {
         };
         let of_point = members(points, observations, |o| o.point);
         let of_block = members(blocks, observations, |o| o.block);
-        // The result of medians depends on the starting point: starting from the blocks' medians,
-        // factors between blocks do not change it.
+        // Medians converge to a result that depends on the starting point. Subtracting the blocks'
+        // medians first makes it independent of constant factors between blocks.
         if center == Center::Median {
             shift(&mut fit.blocks, &of_block, &mut fit.residuals, center);
         }

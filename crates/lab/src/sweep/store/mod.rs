@@ -1,5 +1,6 @@
-//! Storage of a sweep in `sweep.csv`: one line for each measurement, written before the next one
-//! starts.
+//! Storage of a sweep in `sweep.csv`: one line for each measurement.
+//!
+//! A line is written before the next measurement starts.
 //!
 //! ```csv
 //! phase,block,np,fusion_threshold_bytes,cycle_time_ms,cache,hierarchical_allreduce,status,steps,step_ms_p10,…,at_s,reason

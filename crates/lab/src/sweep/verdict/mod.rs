@@ -1,5 +1,4 @@
-//! Verdict on a sweep, as data: the best point, its gain over the default, the points that tie with
-//! it, and the confidence.
+//! Verdict on a sweep, as data: best point, gain over the default, ties, confidence.
 //!
 //! Points on different numbers of ranks are never compared: each number of ranks has its own
 //! [`Finding`]. Conclusions are based on [`super::statistics`]: one model of all rows determines
@@ -102,7 +101,7 @@ pub enum Basis {
 pub enum Conclusion {
     /// The best point takes less time than the default: the interval of the gain is above 0.
     Faster,
-    /// No point can be distinguished from the default in the direction of less time.
+    /// No point is significantly faster than the default.
     DefaultAsGood,
     /// No point was measured twice (or the prediction is uncertain): there may be a gain.
     Unproven,

@@ -122,8 +122,8 @@ fn the_gain_is_from_the_confirmation_alone() {
 
 #[test]
 fn by_hand_the_interval_of_one_candidate_is_students() {
-    // ln differences of ±1 % around −0.1 in eight rounds: mean −0.1, sd of the differences √(8 ·
-    // 0.0001 / 7).
+    // ln differences of ±1 % around −0.1 in eight rounds: mean −0.1, sd of the differences
+    // √(8 · 0.0001 / 7).
     let round = |round: u32| {
         let off = if round.is_multiple_of(2) { 0.01 } else { -0.01 };
         [

@@ -1,5 +1,4 @@
-//! Error rates of verdicts on simulated sweeps with known truth. The seeds are fixed, so the counts
-//! are always the same.
+//! Error rates of verdicts on simulated sweeps with known truth and fixed seeds.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
