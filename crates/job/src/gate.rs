@@ -1,8 +1,8 @@
-//! Gate before a recommendation: the conditions that data must meet before a setting is recommended.
+//! Gate before a recommendation: conditions that the data must meet.
 //!
-//! Every recommendation, best setting and line to paste of timeline analysis, replay, review and sweep passes
-//! [`Evidence::check`]. The first condition that fails is returned as a [`Withheld`]; its text is one sentence for the user,
-//! and its serialized form is the reason in JSON.
+//! Timeline analysis, replay, review and sweep call [`Evidence::check`] for every recommendation,
+//! best setting and line to paste. The first condition that fails is returned as a [`Withheld`];
+//! its text is one sentence for the user, and its serialized form is the reason in JSON.
 //!
 //! ```
 //! use ronde_job::gate::{Evidence, Withheld};
@@ -14,23 +14,23 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Largest relative error of a model that predictions are based on.
+/// Largest relative error of a model whose predictions are used.
 pub const MODEL_ERROR_MOST: f64 = 0.15;
-/// Measurements of the baseline from which a difference can be told from noise.
+/// Minimum number of measurements of the baseline that separates a difference from noise.
 pub const BASELINE_LEAST: u64 = 2;
 
-/// What is known about the data behind a recommendation. A field that does not apply stays at its default.
+/// Facts about the data behind a recommendation. A field that does not apply keeps its default.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// Name of a file that is truncated or damaged.
     pub incomplete: Option<String>,
-    /// Difference between files that suggests different jobs, as a predicate of the files.
+    /// Difference that suggests that the files are of different jobs, as a predicate of the files.
     pub mixed: Option<String>,
     /// Settings that the data do not state.
     pub unknown_settings: Vec<String>,
     /// Whether settings changed while the data were recorded.
     pub tuning: bool,
-    /// Measured step time and that of the model, ms.
+    /// Measured step time and the model's step time, ms.
     pub model: Option<[f64; 2]>,
     /// Number of measurements of the baseline.
     pub baseline_measurements: Option<u64>,
@@ -44,15 +44,15 @@ pub struct Evidence {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[serde(tag = "reason", rename_all = "snake_case")]
 pub enum Withheld {
-    /// A file ends early or is damaged.
+    /// A file is truncated or damaged.
     #[error(
         "No recommendation: {file} is truncated or damaged, so its last step and its totals are not reliable."
     )]
     Incomplete {
-        /// Its name.
+        /// Name of the file.
         file: String,
     },
-    /// The files may be of different jobs.
+    /// The files may be from different jobs.
     #[error("No recommendation: the files may be of different jobs ({difference}).")]
     Mixed {
         /// The difference.
@@ -64,10 +64,10 @@ pub enum Withheld {
         settings.join(" and the ")
     )]
     UnknownSettings {
-        /// Which.
+        /// Names of these settings.
         settings: Vec<String>,
     },
-    /// Settings changed meanwhile.
+    /// Settings changed during the recording.
     #[error(
         "No recommendation: the settings changed during the recorded steps (autotuning); record after tuning has ended, or \
          select steps with --steps."
@@ -79,9 +79,9 @@ pub enum Withheld {
          predictions for other settings are not reliable."
     )]
     ModelOff {
-        /// Measured step, ms.
+        /// Measured step time, ms.
         measured_ms: f64,
-        /// The model's, ms.
+        /// Step time of the model, ms.
         modelled_ms: f64,
     },
     /// The baseline was measured too few times.
@@ -90,10 +90,10 @@ pub enum Withheld {
         if *measurements == 0 { "never" } else { "only once" }
     )]
     BaselineOnce {
-        /// Times that it was measured.
+        /// Number of measurements of the baseline.
         measurements: u64,
     },
-    /// The point was not measured, nor anything beyond it.
+    /// The point lies outside of the measured range.
     #[error("No recommendation: {point} is outside the measured range; measure it first.")]
     OutsideRange {
         /// The point and the range.
@@ -146,7 +146,7 @@ impl Evidence {
     }
 }
 
-/// Whether a model is within [`MODEL_ERROR_MOST`] of a measurement.
+/// Whether the relative error of a model is at most [`MODEL_ERROR_MOST`].
 pub fn reproduces(measured: f64, modelled: f64) -> bool {
     let error = (modelled / measured - 1.0).abs();
     error <= MODEL_ERROR_MOST

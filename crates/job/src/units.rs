@@ -1,12 +1,13 @@
-//! Quantities as text: numbers, counts, times, sizes, shares and changes, with few digits and a unit.
+//! Formats quantities as text: numbers, counts, times, sizes, shares and changes.
 //!
-//! Sizes are in powers of 1,024, as thresholds are set (KiB, MiB). Rates stay decimal (GB/s), as
-//! networks are sold. A value that is not finite is a dash. Minus is `−`.
+//! Sizes use powers of 1,024, the unit in which thresholds are set (KiB, MiB). Rates are decimal
+//! (GB/s), as in the specifications of networks. A value that is not finite is formatted as a dash.
+//! The minus sign is `−`.
 
-/// Stands where there is no number.
+/// Text for a missing number.
 pub const NONE: &str = "–";
 
-/// About three significant digits: 0.0123, 1.23, 12.3, 1,234.
+/// Formats a number with about three significant digits: 0.0123, 1.23, 12.3, 1,234.
 pub fn digits(value: f64) -> String {
     let decimals = match value.abs() {
         0.0 => 0,
@@ -19,12 +20,13 @@ pub fn digits(value: f64) -> String {
     fixed(value, decimals)
 }
 
-/// Three significant digits without zeros at the end, as on an axis: 0.5, 20, 1,000.
+/// Formats a number with three significant digits without trailing zeros, as on an axis: 0.5, 20,
+/// 1,000.
 pub fn short(value: f64) -> String {
     without_zeros(digits(value))
 }
 
-/// The value of a setting, to four decimals: 0.0625, 37.2728, 128.
+/// Formats the value of a setting with at most four decimals: 0.0625, 37.2728, 128.
 pub fn setting(value: f64) -> String {
     without_zeros(fixed(value, 4)).replace(',', "")
 }
@@ -36,7 +38,7 @@ fn without_zeros(text: String) -> String {
     }
 }
 
-/// This many decimals, and a comma between thousands.
+/// Formats a number with this many decimals, and a comma between thousands.
 pub fn fixed(value: f64, decimals: usize) -> String {
     if !value.is_finite() {
         return NONE.to_owned();
@@ -47,7 +49,7 @@ pub fn fixed(value: f64, decimals: usize) -> String {
     format!("{}{}{fraction}", if minus { "−" } else { "" }, grouped(whole))
 }
 
-/// Decimals for a column: its greatest value shows three or four digits.
+/// Returns the decimals for a column in which the largest value shows three or four digits.
 pub fn decimals(values: impl IntoIterator<Item = f64>) -> usize {
     let finite = values.into_iter().filter(|value| value.is_finite());
     match finite.fold(0.0, |most: f64, value| most.max(value.abs())) {
@@ -58,7 +60,7 @@ pub fn decimals(values: impl IntoIterator<Item = f64>) -> usize {
     }
 }
 
-/// An integer with a comma between thousands.
+/// Formats an integer with a comma between thousands.
 pub fn count(value: u64) -> String {
     grouped(&value.to_string())
 }
@@ -74,7 +76,7 @@ fn grouped(whole: &str) -> String {
     text
 }
 
-/// A count with its noun: `1 rank`, `1,200 ranks`, `2 batches`.
+/// Formats a count with its noun: `1 rank`, `1,200 ranks`, `2 batches`.
 pub fn counted(n: u64, noun: &str) -> String {
     let ending = match n {
         1 => "",
@@ -84,7 +86,7 @@ pub fn counted(n: u64, noun: &str) -> String {
     format!("{} {noun}{ending}", count(n))
 }
 
-/// A time given in milliseconds: `12.3 µs`, `61.2 ms`, `12.3 s`.
+/// Formats a time given in milliseconds: `12.3 µs`, `61.2 ms`, `12.3 s`.
 pub fn ms(value: f64) -> String {
     match value.abs() {
         v if !v.is_finite() => NONE.to_owned(),
@@ -95,7 +97,8 @@ pub fn ms(value: f64) -> String {
     }
 }
 
-/// A time that people wait, given in seconds: `3.2 s`, `6 min 12 s`, `1 h 6 min`.
+/// Formats a longer duration, such as a waiting time, given in seconds: `3.2 s`, `6 min 12 s`, `1 h
+/// 6 min`.
 pub fn duration(seconds: f64) -> String {
     match seconds {
         s if !s.is_finite() => return NONE.to_owned(),
@@ -111,7 +114,7 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A size in bytes: `512 B`, `97.5 MiB`.
+/// Formats a size in bytes: `512 B`, `97.5 MiB`.
 pub fn bytes(value: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if value < 1024 {
@@ -131,7 +134,7 @@ pub fn bytes(value: u64) -> String {
     format!("{text} {}", UNITS[unit])
 }
 
-/// A share from 0 to 1 in percent: `0.0 %`, `2.1 %`, `26 %`.
+/// Formats a share from 0 to 1 in percent: `0.0 %`, `2.1 %`, `26 %`.
 pub fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent.abs() {
@@ -141,7 +144,8 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A change as a share, in percent with its sign: `+2.1 %`, `−21.3 %`, `+150 %`; nothing is `0.0 %`.
+/// Formats a change, given as a share, in percent with its sign: `+2.1 %`, `−21.3 %`, `+150 %`; no
+/// change is `0.0 %`.
 pub fn change(share: f64) -> String {
     let percent = share * 100.0;
     let decimals = usize::from(percent.abs() < 99.95);
@@ -152,12 +156,12 @@ pub fn change(share: f64) -> String {
     }
 }
 
-/// The ends of a range of changes, which share their unit: `−2.1 to +3.0 %`.
+/// Formats the ends of a range of changes, which share their unit: `−2.1 to +3.0 %`.
 pub fn changes(low: f64, high: f64) -> String {
     format!("{} to {}", change(low).trim_end_matches(" %"), change(high))
 }
 
-/// A list in a sentence: `a, b and c`.
+/// Formats a list for a sentence: `a, b and c`.
 pub fn list<S: AsRef<str>>(items: &[S]) -> String {
     let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
     match items.split_last() {
@@ -167,7 +171,7 @@ pub fn list<S: AsRef<str>>(items: &[S]) -> String {
     }
 }
 
-/// A sentence's beginning: the first letter in upper case.
+/// Converts the first letter to upper case, for the start of a sentence.
 pub fn capitalized(text: &str) -> String {
     let mut letters = text.chars();
     letters

@@ -1,36 +1,37 @@
-//! A share of a step time that is saved, in words that fit its sign and those of its interval's ends: a negative one is no saving.
+//! Formats a relative saving of step time and its interval; a negative one is a slow-down.
 
-/// Shares nearer to 0 would be shown as 0.0 %: they are none.
+/// Smaller shares would be printed as 0.0 % and count as 0.
 const NONE: f64 = 0.0005;
 
-/// What a share that is saved comes to.
+/// Direction of a change in step time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sense {
-    /// Steps take less.
+    /// Steps take less time.
     Less,
-    /// Steps take as long, for all that the number says.
+    /// The difference is shown as 0.
     Same,
-    /// Steps take longer.
+    /// Steps take more time.
     More,
 }
 
-/// A share of a step time that is saved; below 0 steps take longer.
+/// Relative saving of step time; below 0 steps take longer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Saved {
-    /// Best guess.
+    /// Best estimate.
     pub share: f64,
-    /// Its interval, the lesser end first.
+    /// Interval, lower end first.
     pub interval: Option<[f64; 2]>,
 }
 
 impl Saved {
-    /// The direction.
+    /// Returns the direction.
     pub fn sense(self) -> Sense {
         sense(self.share)
     }
 
-    /// The interval in words: `1.2 to 3.0 %` where no end contradicts the best guess, else
-    /// `between 4.5 % longer and 0.6 % less`. `less` and `more` are what the two directions are called, `percent` shows a share.
+    /// Formats the interval: `1.2 to 3.0 %` if both ends have the sign of the best estimate,
+    /// otherwise `between 4.5 % longer and 0.6 % less`. `less` and `more` are the words for the two
+    /// directions, `percent` formats a share.
     pub fn range(self, less: &str, more: &str, percent: fn(f64) -> String) -> Option<String> {
         let [low, high] = self.interval?;
         let plain = |from: f64, to: f64| {

@@ -1,10 +1,10 @@
-//! Experiments with Ronde: what a machine, a model and a setting give, and how sure that is.
+//! Experiments with Ronde: benchmarks, comparisons of settings, reviews of tuner logs.
 //!
-//! - [`mod@bench`]: workloads with the gradients of real models, run and checked.
-//! - [`sweep`]: settings measured against each other and against the default, in random blocks.
-//! - [`review`]: what a tuner's log tells.
+//! - [`mod@bench`]: runs workloads with the gradients of real models and checks their results.
+//! - [`sweep`]: compares settings with each other and with the default, in randomised blocks.
+//! - [`review`]: analyses the log of a tuner.
 //!
-//! The program `ronde` prints what these give; they print nothing themselves.
+//! The crate returns data; the program `ronde` prints it.
 
 pub mod bench;
 pub mod gain;

@@ -1,27 +1,27 @@
-//! Formats tuned settings as a line to paste: variables before a command, or flags of `horovodrun` and `ronde run`.
+//! Formats tuned settings for pasting: as environment variables or as flags.
 
-/// Capacity of the response cache where all that is known is that it is on: Horovod's default.
+/// Capacity of the response cache if it is only known to be on: Horovod's default.
 const CACHE_CAPACITY: u32 = 1024;
 
-/// A setting to paste. Switches that are none are left as they are wherever the line is pasted.
+/// Setting to format. Switches that are `None` are omitted.
 #[derive(Clone, Debug, Default)]
 pub struct Paste {
-    /// Bytes that one batch may hold.
+    /// Fusion threshold, bytes.
     pub fusion_threshold_bytes: u64,
-    /// Cycle time, ms, with the digits that are to stand there.
+    /// Cycle time, ms, formatted with the digits to print.
     pub cycle_time_ms: String,
     /// Hierarchical allreduce.
     pub hierarchical_allreduce: Option<bool>,
-    /// Allgather likewise.
+    /// Hierarchical allgather.
     pub hierarchical_allgather: Option<bool>,
-    /// Allreduce over a torus.
+    /// Torus allreduce.
     pub torus_allreduce: Option<bool>,
-    /// The response cache.
+    /// Response cache.
     pub cache: Option<bool>,
 }
 
 impl Paste {
-    /// `HOROVOD_FUSION_THRESHOLD=16777216 HOROVOD_CYCLE_TIME=2.5`
+    /// Formats the setting as `HOROVOD_FUSION_THRESHOLD=16777216 HOROVOD_CYCLE_TIME=2.5`.
     pub fn environment(&self) -> String {
         let mut line = format!(
             "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
@@ -36,7 +36,8 @@ impl Paste {
         line
     }
 
-    /// `--fusion-threshold-mb 16 --cycle-time-ms 2.5`; `fusion_mb` is the threshold in whole MiB, for `horovodrun` takes no other.
+    /// Formats the setting as `--fusion-threshold-mb 16 --cycle-time-ms 2.5`; `fusion_mb` is the
+    /// threshold in whole MiB, the only form that `horovodrun` accepts.
     pub fn flags(&self, fusion_mb: u64) -> String {
         let mut line = format!(
             "--fusion-threshold-mb {fusion_mb} --cycle-time-ms {}",
@@ -51,7 +52,7 @@ impl Paste {
         line
     }
 
-    /// Variable, flag and value of those that are only on or off.
+    /// Variable, flag and value of the switches.
     fn switches(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
         let switches = [
             (

@@ -1,69 +1,71 @@
-//! What the parts of a step take.
+//! Costs of the parts of a step: collectives, negotiation and copies.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Operation, Setting};
 
-/// A message of n bytes takes α + β n.
+/// Cost of a collective: a message of n bytes takes α + β n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Collective {
     /// α, µs.
     pub alpha_us: f64,
-    /// β.
+    /// β, µs per byte.
     pub us_per_byte: f64,
 }
 
-/// A cycle that negotiates n tensors takes `base_us` + n · `per_tensor_us`.
+/// Cost of negotiation: a cycle with n tensors takes `base_us` + n · `per_tensor_us`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Negotiation {
-    /// µs for each cycle.
+    /// Time per cycle, µs.
     pub base_us: f64,
-    /// µs for each tensor.
+    /// Time per tensor, µs.
     pub per_tensor_us: f64,
 }
 
-/// Copying a batch of several tensors into a fusion buffer, and back: each way n · `per_tensor_us` + bytes ·
-/// `us_per_byte` · (1 + `slowdown` · r² / (1 + r²)), with r = bytes / `knee_bytes`: large buffers fall out of the cache.
-/// All zero where data is streamed.
+/// Cost of copying a batch of several tensors into a fusion buffer, and back. Each direction takes
+/// n · `per_tensor_us` + bytes · `us_per_byte` · (1 + `slowdown` · r² / (1 + r²)), with
+/// r = bytes / `knee_bytes`: large buffers do not fit in the cache. All zero if data is streamed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Copying {
-    /// µs for each tensor and way.
+    /// Time per tensor and direction, µs.
     pub per_tensor_us: f64,
-    /// µs for each byte and way.
+    /// Time per byte and direction, µs.
     pub us_per_byte: f64,
-    /// What is added for a buffer far larger than the knee, as a share.
+    /// Slow-down of a buffer far larger than the knee, as a share.
     pub slowdown: f64,
-    /// Where the slow-down is half of that.
+    /// Buffer size with half of the slow-down, bytes.
     pub knee_bytes: f64,
     /// Whether copies of one batch overlap the collective of another.
     pub overlaps: bool,
 }
 
-/// The costs of a job's parts.
+/// Costs of a job's parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Costs {
-    /// Through the response cache.
+    /// Negotiation through the response cache.
     pub cached: Negotiation,
-    /// Through rank 0.
+    /// Negotiation through rank 0.
     pub uncached: Negotiation,
-    /// Flat collectives, by class of tensors ([`crate::fusion::Item::class`]); the last stands for all that follow.
+    /// Flat collectives, by class of tensors ([`crate::fusion::Item::class`]); the last entry
+    /// applies to all further classes.
     pub flat: Vec<Collective>,
-    /// Hierarchical ones, likewise.
+    /// Hierarchical collectives, by class in the same way.
     pub hierarchical: Vec<Collective>,
-    /// What each class goes through, which settings make hierarchical or not; allreduces, where it does not say.
+    /// Operation of each class, which determines whether settings make it hierarchical; classes
+    /// without an entry are allreduces.
     #[serde(default)]
     pub operations: Vec<Operation>,
-    /// The fusion buffer.
+    /// Copies into and out of the fusion buffer.
     pub copying: Copying,
-    /// How much longer the computation takes where cycles follow one another without a pause, as a share; in
-    /// proportion less where there are pauses.
+    /// Slow-down of the computation if cycles follow one another without a pause, as a share;
+    /// proportionally less with pauses.
     pub polling: f64,
-    /// How much longer the step takes for each µs in which communication and computation run at once.
+    /// Slow-down of the step for each µs of simultaneous communication and computation.
     pub contention: f64,
 }
 
 impl Copying {
-    /// What it takes to copy a batch one way, µs.
+    /// Returns the time to copy a batch in one direction, µs.
     pub fn way_us(&self, tensors: usize, bytes: f64) -> f64 {
         let mut us_per_byte = self.us_per_byte;
         if self.slowdown > 0.0 && self.knee_bytes > 0.0 {
@@ -75,7 +77,7 @@ impl Copying {
 }
 
 impl Costs {
-    /// Of a class of tensors under `setting`.
+    /// Returns the cost of a collective of a class of tensors under `setting`.
     pub fn collective(&self, class: u32, setting: &Setting) -> Collective {
         let operation = self.operations.get(class as usize).copied().unwrap_or_default();
         let all = if setting.is_hierarchical(operation) {

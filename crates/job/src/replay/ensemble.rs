@@ -1,23 +1,29 @@
-//! Jobs that might be the one that was traced: workloads and costs drawn around a fit. Their mean is the tuner's prior,
-//! what they differ in its covariance (`results/tuner/README.md` has the evidence).
+//! Ensemble of jobs that may be the traced one: workloads and costs drawn around a fit.
 //!
-//! A single model stops early on a wrong answer; a spread of them knows where it does not know. Drawn are the costs,
-//! within what the trace left open and a share that no trace tells; what the reference setting does not exercise, far
-//! wider; and effects that a trace does not show at all: polling, communication that slows the computation, copies of
-//! large buffers, whether an allreduce is a ring or a tree. Each draw is weighed by the step times measured so far, and
-//! the weightiest are kept.
+//! The mean of their predictions is the mean of the tuner's prior, their differences are its
+//! covariance (`results/tuner/README.md` has the evidence).
+//!
+//! A single model would stop the search early at a wrong answer; the spread of an ensemble shows
+//! where predictions are uncertain. The costs are drawn within the uncertainty of the fit plus a
+//! systematic share that no trace shows. Costs that the reference setting does not exercise are
+//! drawn with a much larger spread. Effects that a trace does not show at all are drawn too:
+//! polling, communication that slows the computation, copies of large buffers, and the algorithm of
+//! an allreduce (ring or tree). Each draw is weighted by the step times measured so far, and the
+//! draws with the largest weights are kept.
 
 use super::{Costs, Fit, Setting, Simulator};
 
 mod draw;
 
-/// Jobs that are drawn, and that are kept.
+/// Number of jobs that are drawn, and number of those that are kept.
 const DRAWS: usize = 512;
 const KEPT: usize = 24;
-/// How far a right model may be from a measured step time, in ln: differences between settings, and the level.
+/// Standard deviation between a correct model and measured step times, in ln: of differences
+/// between settings, and of the level.
 const DIFFERENCE_SD: f64 = 0.02;
 const LEVEL_SD: f64 = 0.10;
-/// Nothing is believed to be slower than the reference by more than this, in ln: a cliff's height teaches nothing.
+/// Maximum slow-down relative to the reference, in ln: the exact height of a cliff contains no
+/// useful information.
 const SLOWER_MOST: f64 = 1.5;
 
 /// Jobs drawn around a fit.
@@ -27,7 +33,7 @@ pub struct Ensemble {
     seed: u64,
 }
 
-/// A step time measured at a setting.
+/// Step time measured at a setting.
 #[derive(Clone, Copy, Debug)]
 pub struct MeasuredSetting {
     /// The setting.
@@ -38,37 +44,40 @@ pub struct MeasuredSetting {
     pub variance: f64,
 }
 
-/// How much slower than a reference settings are expected to be: the first two moments of a Gaussian process.
+/// Expected slow-down of settings relative to a reference: the first two moments of a Gaussian
+/// process.
 #[derive(Clone, Debug, Default)]
 pub struct Slowdowns {
-    /// Expected ln(step time / step time of the reference), one for each setting.
+    /// Expected ln(step time / step time of the reference) of each setting.
     pub mean: Vec<f64>,
-    /// For each setting a vector; the covariance of two settings is the dot product of theirs.
+    /// Feature vector of each setting; the covariance of two settings is the dot product of their
+    /// vectors.
     pub features: Vec<Vec<f64>>,
 }
 
-/// One job that might be.
+/// One drawn job.
 #[derive(Clone, Debug)]
 struct Member {
     costs: Costs,
-    /// All ready times are this many times as late.
+    /// Factor of all ready times.
     stretch: f64,
     weight: f64,
 }
 
 impl Ensemble {
-    /// Jobs around `fit`, drawn with `seed`.
+    /// Creates an ensemble around `fit`, drawn with `seed`.
     pub fn new(fit: Fit, seed: u64) -> Self {
         Self { fit, seed }
     }
 
-    /// The costs of job number `index`, and by what factor its ready times are later.
+    /// Returns the costs of job number `index`, and the factor of its ready times.
     pub(super) fn job(&self, index: usize) -> (Costs, f64) {
         let Member { costs, stretch, .. } = self.draw(index);
         (costs, stretch)
     }
 
-    /// Draws, weighed by what was measured; the weightiest, with weights that sum to 1.
+    /// Draws jobs, weighted by the measurements; keeps those with the largest weights, which sum to
+    /// 1.
     fn members(&self, simulator: &mut Simulator, measured: &[MeasuredSetting]) -> Vec<Member> {
         let mut members: Vec<Member> = (0..DRAWS).map(|index| self.draw(index)).collect();
         for member in &mut members {
@@ -81,7 +90,7 @@ impl Ensemble {
         for member in &mut members {
             member.weight = (member.weight - top).exp();
         }
-        // A stable sort: of equals the earlier draw.
+        // A stable sort: among equals, the earlier draw comes first.
         members.sort_by(|a, b| b.weight.total_cmp(&a.weight));
         members.truncate(KEPT);
         let sum: f64 = members.iter().map(|member| member.weight).sum();
@@ -89,8 +98,9 @@ impl Ensemble {
         members
     }
 
-    /// What is expected at `settings` after what was `measured`. The first of that is the reference (the fit's own if there is
-    /// none), at which the mean and every feature are zero. `None` if a prediction is not finite.
+    /// Returns the expected slow-downs at `settings`, given the step times `measured`. The first of
+    /// these is the reference (the fit's own if `measured` is empty), at which the mean and every
+    /// feature are zero. `None` if a prediction is not finite.
     pub fn slowdowns(&self, settings: &[Setting], measured: &[MeasuredSetting]) -> Option<Slowdowns> {
         let mut simulator = Simulator::new(&self.fit.workload, self.fit.rules);
         let members = self.members(&mut simulator, measured);
@@ -140,7 +150,7 @@ impl Ensemble {
             return 0.0;
         };
         let mut log_step = |setting: &Setting| {
-            // The tuner's times are milliseconds.
+            // The tuner uses milliseconds.
             (simulator.stretched_step_us(&member.costs, setting, member.stretch) / 1e3).ln()
         };
         let level = log_step(&reference.setting);
@@ -159,7 +169,8 @@ impl Ensemble {
     }
 }
 
-/// One measurement weighs no more than this many standard deviations: it may be what is wrong.
+/// A measurement is limited to this many standard deviations, since the measurement itself may be
+/// wrong.
 const LIMIT: f64 = 5.0;
 
 fn square(x: f64) -> f64 {

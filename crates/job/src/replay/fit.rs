@@ -1,4 +1,4 @@
-//! From traces to a workload (`step`) and costs (`parts`).
+//! Fits a workload (`step`) and costs (`parts`) to traces.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ mod step;
 use parts::{batches, collective, copying, negotiation, overlaps};
 use step::{Length, length, workload};
 
-/// What is believed of a message before one was seen: tens of µs, GB/s; a factor of e² either way.
+/// Prior of a message: tens of µs and GB/s, each within a factor of e².
 const COLLECTIVE: Prior = Prior {
     median: [50.0, 2e-4],
     sd: [2.0, 2.0],
@@ -22,53 +22,55 @@ const NEGOTIATION: Prior = Prior {
     median: [50.0, 0.2],
     sd: [2.0, 1.5],
 };
-/// Of a hierarchical collective, how far the guess from the flat one may be off, in ln.
+/// Uncertainty, in ln, of the cost of a hierarchical collective that is estimated from the flat
+/// one.
 pub(super) const GUESS_SD: f64 = 0.7;
-/// Large buffers: what is tried for the slow-down of copies, and where it sets in, bytes.
+/// Large buffers: candidate values of the slow-down of copies, and of the size at which it begins,
+/// bytes.
 pub(super) const SLOWDOWNS: [f64; 4] = [0.0, 0.5, 1.0, 1.5];
 pub(super) const KNEES: [f64; 3] = [6e6, 12e6, 24e6];
-/// An uncached negotiation is a message to rank 0 and one back, and work for each tensor.
+/// An uncached negotiation takes a message to rank 0, one back, and work for each tensor.
 const UNCACHED_BASE: f64 = 2.0;
 const UNCACHED_TENSOR_US: f64 = 3.0;
 
-/// More than this, as a share, makes no prediction less sure: below nothing a step cannot go.
+/// Maximum uncertainty of predictions, as a share: with a larger one the interval would reach 0.
 const LEVEL_ERROR_MOST: f64 = 0.4;
 
-/// A job's workload and costs, and how sure they are.
+/// Workload and costs of a job, with their uncertainty.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fit {
-    /// What a step consists of.
+    /// Workload of a step.
     pub workload: Workload,
-    /// The likeliest costs.
+    /// Most likely costs.
     pub costs: Costs,
-    /// How sure they are.
+    /// Uncertainty of the costs.
     pub spread: Spread,
-    /// How cycles come about.
+    /// Rules by which cycles start.
     pub rules: Rules,
-    /// Where the ranks are.
+    /// Topology of the job.
     pub place: JobTopology,
-    /// The setting of the first trace, its median step, and what the simulator makes of it, µs.
+    /// Setting of the first trace.
     pub reference: Setting,
-    /// See `reference`.
+    /// Median step time of the first trace, µs.
     pub measured_us: f64,
-    /// See `reference`.
+    /// Step time of the simulator under the same setting, µs.
     pub modelled_us: f64,
     /// Standard error of `measured_us`, as a share of it.
     #[serde(default = "unsaid_error")]
     pub measured_error: f64,
 }
 
-/// What a profile that does not say how precise its step time is leaves open, as a share.
+/// Standard error, as a share, of a step time in a profile that does not state it.
 pub(super) fn unsaid_error() -> f64 {
     0.01
 }
 
 impl Fit {
-    /// One standard deviation, as a share, by which all predictions may be off together: how precisely the recorded step is known,
-    /// or by how much the model misses it where that is more. At most 0.4.
+    /// Standard deviation, as a share, of an error common to all predictions: the standard error of
+    /// the recorded step time, or the model's error if that is larger. At most 0.4.
     pub fn level_error(&self) -> f64 {
         let misfit = (self.modelled_us / self.measured_us - 1.0).abs();
-        // Of a number and none, the larger is the number.
+        // `max` ignores NaN.
         self.measured_error.max(misfit).min(LEVEL_ERROR_MOST)
     }
 }
@@ -76,24 +78,26 @@ impl Fit {
 /// Costs with their covariance.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Spread {
-    /// By class of tensors: α and β of a flat collective.
+    /// α and β of flat collectives, by class of tensors.
     pub flat: Vec<Linear>,
-    /// Likewise of a hierarchical one, where one was seen.
+    /// α and β of hierarchical collectives, by class; `None` if the traces have none.
     pub hierarchical: Vec<Option<Linear>>,
-    /// What each class goes through; allreduces, where it does not say.
+    /// Operation of each class; classes without an entry are allreduces.
     #[serde(default)]
     pub operations: Vec<Operation>,
-    /// Base and per tensor, through the cache.
+    /// Base and per-tensor cost of negotiation through the cache.
     pub cached: Linear,
-    /// Likewise through rank 0; none was seen if `None`.
+    /// Base and per-tensor cost of negotiation through rank 0; `None` if the traces have none.
     pub uncached: Option<Linear>,
-    /// Per tensor and per byte, one for each shape that was tried; empty if no copy was seen.
+    /// Cost of copies per tensor and per byte, for each candidate shape; empty if the traces have
+    /// no copy.
     pub copying: Vec<(Copying, Linear)>,
-    /// Whether copies overlap collectives, where that could be told.
+    /// Whether copies overlap collectives, if known.
     pub overlaps: Option<bool>,
 }
 
-/// Fits `traces`, the first of which is of the reference setting. None without a step or a tensor in it.
+/// Fits `traces`, the first of which has the reference setting. `None` without a step or a tensor
+/// in it.
 pub fn fit(traces: &[Trace], rules: Rules, place: JobTopology) -> Option<Fit> {
     let reference = traces.first()?;
     let workload = workload(reference)?;
@@ -193,7 +197,7 @@ pub(super) fn likeliest(spread: &Spread, place: &JobTopology) -> Costs {
     }
 }
 
-/// What an uncached negotiation costs where none was seen.
+/// Estimates the cost of an uncached negotiation if the traces have none.
 pub(super) fn uncached_guess(cached: Negotiation) -> Negotiation {
     Negotiation {
         base_us: UNCACHED_BASE * cached.base_us,
@@ -208,7 +212,7 @@ fn uncached_prior(cached: &Linear) -> Prior {
     }
 }
 
-/// The median, the upper of two.
+/// Median; of an even number of values, the upper of the two middle ones.
 fn middle(values: &mut [f64]) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied()

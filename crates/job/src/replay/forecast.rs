@@ -1,11 +1,13 @@
-//! What steps are expected to take, with how sure that is: for settings, rules, networks and numbers of ranks.
+//! Forecast of step times with intervals, for settings, rules, networks and numbers of ranks.
 //!
-//! Jobs are drawn around the fit ([`Ensemble`]), each is moved to where the job is to run ([`Target`]) with what is unsure
-//! about that drawn too, and scaled by what the same job, at home, misses the measured step by. So at home, under the setting
-//! that was recorded, all agree with what was measured, and the farther away the less they agree.
+//! Jobs are drawn around the fit ([`Ensemble`]). Each is projected to the target ([`Target`]), with
+//! the uncertainty of the projection drawn too, and scaled by the ratio of the measured step time
+//! to the simulated one of the same job on the measured topology. So under the recorded setting on
+//! the measured topology all jobs agree with the measurement; their spread grows with the distance
+//! from it.
 //!
-//! What was measured is itself not quite sure: by that ([`Fit::level_error`]) all predictions may be off together, so every
-//! interval contains it, and no ratio of two does.
+//! The measurement has an error too: it is common to all predictions ([`Fit::level_error`]), so
+//! every interval includes it, and ratios of two predictions do not.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -15,40 +17,40 @@ use super::network::{Algorithm, Measured, ProjectError, Target};
 use super::{Ensemble, Fit, Rules, Setting, Simulator};
 use crate::percentile::percentile_of;
 
-/// Jobs that are drawn, and levels at which each may be: equally likely ones.
+/// Number of drawn jobs, and number of equally likely levels of each.
 const JOBS: usize = 24;
 const LEVELS: usize = 24;
-/// Of what might be, beyond each end of the interval: a tenth.
+/// One in this many values lies beyond each end of the interval: a tenth.
 const BEYOND: usize = 10;
-/// Error for each factor of e in ranks, as a share, and the largest one.
+/// Error for each factor of e in the number of ranks, as a share, and its maximum.
 const ERROR_PER_RANKS: f64 = 0.055;
 const RANKS_ERROR_MOST: f64 = 0.2;
-/// One seed for all: the same recording always yields the same numbers.
+/// Fixed seed: the same recording always gives the same numbers.
 const SEED: u64 = 7;
 
-/// Predicts steps.
+/// Predicts step times.
 #[derive(Clone, Debug)]
 pub struct Forecast {
     jobs: Vec<Job>,
-    /// Factors of mean 1.
+    /// Factors with mean 1.
     levels: [f64; LEVELS],
 }
 
-/// A predicted step.
+/// Predicted step time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction {
     /// Mean over the jobs, µs.
     pub step_us: f64,
-    /// 10th percentile over the jobs and over what the recorded step leaves open.
+    /// 10th percentile over the jobs and over the error of the recorded step time, µs.
     pub low_us: f64,
-    /// 90th percentile, likewise.
+    /// 90th percentile over the jobs and over the error of the recorded step time, µs.
     pub high_us: f64,
 }
 
-/// A ratio of two step times.
+/// Ratio of two step times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
-    /// Median over the jobs; the mean may lie beyond both percentiles, where a few jobs gain much.
+    /// Median over the jobs; the mean may lie outside of both percentiles if a few jobs gain much.
     pub median: f64,
     /// 10th percentile.
     pub low: f64,
@@ -65,10 +67,10 @@ struct Job {
 }
 
 impl Forecast {
-    /// Of the job of `fit`, at `target`, with cycles by `rules`.
+    /// Creates a forecast for the job of `fit`, at `target`, with cycles by `rules`.
     ///
     /// # Errors
-    /// [`ProjectError`] where the target needs a link that was neither measured nor named.
+    /// [`ProjectError`] if the target needs a link that was neither measured nor named.
     pub fn new(fit: &Fit, target: &Target, rules: Rules) -> Result<Self, ProjectError> {
         let ensemble = Ensemble::new(fit.clone(), SEED);
         let mut home = Simulator::new(&fit.workload, fit.rules);
@@ -114,7 +116,7 @@ impl Forecast {
         })
     }
 
-    /// What a step is expected to take under `setting`.
+    /// Predicts the step time under `setting`.
     pub fn predict(&mut self, setting: &Setting) -> Prediction {
         let steps_us = self.steps_us(setting);
         let all = steps_us
@@ -128,8 +130,8 @@ impl Forecast {
         }
     }
 
-    /// How `setting` compares with `other`, as the ratio of step times: the jobs are the same for both, so that what they have in
-    /// common does not blur it.
+    /// Predicts the ratio of the step times of `setting` and `other`. The jobs are the same for
+    /// both, so their common errors cancel.
     pub fn ratio(&mut self, setting: &Setting, other: &Setting) -> Ratio {
         let (own, others) = (self.steps_us(setting), self.steps_us(other));
         let ratios: Vec<f64> = own.iter().zip(&others).map(|(own, other)| own / other).collect();
@@ -138,16 +140,17 @@ impl Forecast {
         Ratio { median, low, high }
     }
 
-    /// What a step takes under `setting` in each of the jobs, always in the same order, µs; what they are off by together is not in it.
+    /// Returns the step time under `setting` in each of the jobs, always in the same order, µs,
+    /// without the common error.
     pub fn steps_us(&mut self, setting: &Setting) -> Vec<f64> {
         let jobs = self.jobs.iter_mut();
         jobs.map(|job| job.scale * job.step_us(setting)).collect()
     }
 }
 
-/// What all predictions for another number of ranks may be off by together, a standard deviation as a share. Only the collective
-/// is projected: what computation and negotiation take may change with the ranks too. From 4 to 12 ranks, 1858 ms were measured
-/// where 1978 ms were predicted, 6 %.
+/// Error common to all predictions for another number of ranks: a standard deviation as a share.
+/// Only the collective is projected; computation and negotiation may change with the number of
+/// ranks too. From 4 to 12 ranks, 1858 ms were measured and 1978 ms predicted, 6 % more.
 fn ranks_error(fit: &Fit, target: &Target) -> f64 {
     let (here, there) = (
         f64::from(fit.place.ranks.max(1)),
@@ -156,7 +159,7 @@ fn ranks_error(fit: &Fit, target: &Target) -> f64 {
     (ERROR_PER_RANKS * (there / here).ln().abs()).min(RANKS_ERROR_MOST)
 }
 
-/// Factors that are as likely as each other, normal about 1 with this standard deviation.
+/// Equally likely factors, normal about 1 with this standard deviation.
 fn levels(error: f64) -> [f64; LEVELS] {
     let normal = Normal::standard();
     std::array::from_fn(|index| {
@@ -169,7 +172,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().map(|value| value / values.len() as f64).sum()
 }
 
-/// The 10th and the 90th percentile.
+/// 10th and 90th percentile.
 fn interval(mut values: Vec<f64>) -> [f64; 2] {
     values.sort_unstable_by(f64::total_cmp);
     let beyond = values.len() / BEYOND;
@@ -189,7 +192,8 @@ mod tests {
     use super::super::profile::Profile;
     use super::*;
 
-    /// Two tensors of 1 MB, ready together after 10 ms; a message takes 1 ms + 1 ms a MB, a cycle 100 µs.
+    /// Two tensors of 1 MB, ready together after 10 ms; a message takes 1 ms + 1 ms per MB, a cycle
+    /// 100 µs.
     const PROFILE: &str = r#"{"ronde_profile": 1, "np": 2, "step_ms": 20.0, "fusion_threshold_bytes": 0, "tensors": [
         {"name": "a", "dtype": "float32", "elements": 250000, "ready_us": 10000},
         {"name": "b", "dtype": "float32", "elements": 250000, "ready_us": 10000}],
@@ -208,7 +212,7 @@ mod tests {
             "{now:?}"
         );
 
-        // Elsewhere that comes on top of what the jobs do not agree on; a ratio knows nothing of it.
+        // On another network this adds to the spread of the jobs; a ratio is not affected.
         let fused = Setting {
             fusion_threshold_bytes: 1 << 26,
             ..fit.reference

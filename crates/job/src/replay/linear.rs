@@ -1,8 +1,9 @@
-//! A cost in two parts, fitted robustly: y = exp(θ₀) x₀ + exp(θ₁) x₁, both parts positive.
+//! Robust fit of a cost with two positive parts: y = exp(θ₀) x₀ + exp(θ₁) x₁.
 //!
-//! What is minimised is Huber's loss of ln y's residuals (a message that was held up must not count), plus a normal prior
-//! on θ: what no observation tells stays as wide as it was believed. The minimum by argmin's Nelder–Mead; the covariance
-//! is Laplace's, with the curvature of Gauss and Newton.
+//! The objective is Huber's loss of the residuals of ln y (delayed messages must not have much
+//! weight) plus a normal prior on θ: a part that no observation determines keeps its prior
+//! uncertainty. The minimum is found by argmin's Nelder–Mead; the covariance is Laplace's
+//! approximation with the Gauss–Newton curvature.
 
 use argmin::core::{CostFunction, Executor, State};
 use argmin::solver::neldermead::NelderMead;
@@ -11,52 +12,53 @@ use serde::{Deserialize, Serialize};
 
 /// Residuals beyond this many spreads count linearly.
 const HUBER: f64 = 1.5;
-/// Spread of ln y that is believed before it is known, and the least that is believed after: durations of µs.
+/// Initial spread of ln y, and its minimum: durations have a resolution of µs.
 const SPREAD_FIRST: f64 = 0.2;
 const SPREAD_MIN: f64 = 0.02;
-/// Refits with the spread seen last.
+/// Number of refits with the updated spread.
 const ROUNDS: usize = 2;
 const ITERATIONS_MAX: u64 = 120;
-/// No cost lies outside, in ln µs: exp(±40) is beyond any clock, and finite.
+/// Bound of θ in ln µs: exp(±40) is beyond any clock, and finite.
 const LN_MOST: f64 = 40.0;
 
-/// Observations of one kind of event, those with equal x taken together.
+/// Observations of one kind of event with equal x, combined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Point {
     pub(super) x: [f64; 2],
     /// Median, µs, > 0.
     pub(super) us: f64,
-    /// How many they were.
+    /// Number of observations.
     pub(super) weight: f64,
 }
 
-/// What is believed before.
+/// Prior of the two parts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Prior {
-    /// Medians of the two parts, µs for each x.
+    /// Medians of the two parts, µs per unit of x.
     pub(super) median: [f64; 2],
     /// Standard deviations of their logarithms.
     pub(super) sd: [f64; 2],
 }
 
-/// A fitted cost: the logarithms of its parts, and how sure they are.
+/// Fitted cost: the logarithms of its parts, with their covariance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Linear {
-    /// θ, ln µs for each x.
+    /// θ, ln µs per unit of x.
     pub ln: [f64; 2],
     /// Covariance of θ.
     pub covariance: [[f64; 2]; 2],
-    /// Huber's loss at the minimum, prior included; smaller is better among fits of the same points.
+    /// Huber's loss at the minimum, including the prior; a smaller loss is better among fits of the
+    /// same points.
     pub loss: f64,
 }
 
 impl Linear {
-    /// The two parts, µs for each x.
+    /// Returns the two parts, µs per unit of x.
     pub fn parts(&self) -> [f64; 2] {
         self.ln.map(f64::exp)
     }
 
-    /// The parts at standard-normal scores `z`.
+    /// Returns the parts at standard-normal scores `z`.
     pub(super) fn draw(&self, z: [f64; 2]) -> [f64; 2] {
         let [[a, b], [_, d]] = self.covariance;
         let first = a.max(0.0).sqrt();
@@ -68,7 +70,7 @@ impl Linear {
         ]
     }
 
-    /// The prior itself.
+    /// Returns the prior as a fit.
     pub(super) fn of(prior: &Prior) -> Self {
         let [a, d] = prior.sd.map(|sd| sd * sd);
         Self {
@@ -79,7 +81,7 @@ impl Linear {
     }
 }
 
-/// Takes observations with equal x together.
+/// Combines observations with equal x.
 pub(super) fn gather(mut seen: Vec<([f64; 2], f64)>) -> Vec<Point> {
     seen.retain(|(x, us)| *us > 0.0 && us.is_finite() && x.iter().all(|x| x.is_finite() && *x >= 0.0));
     seen.sort_by(|a, b| {
@@ -97,7 +99,7 @@ pub(super) fn gather(mut seen: Vec<([f64; 2], f64)>) -> Vec<Point> {
     .collect()
 }
 
-/// The fit of `points` under `prior`; the prior itself of none.
+/// Fits `points` under `prior`; without points, returns the prior.
 pub(super) fn fit(points: &[Point], prior: &Prior) -> Linear {
     let mut fitted = Linear::of(prior);
     if points.is_empty() {
@@ -142,13 +144,13 @@ impl Objective<'_> {
         of_points + of_prior.sum::<f64>()
     }
 
-    /// In spreads.
+    /// Residual, in spreads.
     fn residual(&self, point: &Point, parts: [f64; 2]) -> f64 {
         let expected = parts[0] * point.x[0] + parts[1] * point.x[1];
         (point.us.ln() - expected.max(f64::MIN_POSITIVE).ln()) / self.spread
     }
 
-    /// 1.4826 times the weighted median of the residuals' sizes, in ln y.
+    /// Spread: 1.4826 times the weighted median of the absolute residuals of ln y.
     fn spread_seen(&self, ln: [f64; 2]) -> f64 {
         let parts = ln.map(f64::exp);
         let size = |point: &Point| (self.residual(point, parts).abs() * self.spread, point.weight);
@@ -211,7 +213,7 @@ fn minimise(objective: &Objective<'_>, from: [f64; 2]) -> [f64; 2] {
                 Executor::new(*objective, solver).configure(|state| state.max_iters(ITERATIONS_MAX));
             executor.timer(false).run().ok()
         });
-    // A fit that fails leaves what was believed before.
+    // A failed fit returns the prior.
     let best = run.and_then(|run| run.state().get_best_param().map(|theta| theta.0));
     best.filter(|theta| theta.iter().all(|ln| ln.abs() < LN_MOST))
         .unwrap_or(from)
@@ -226,7 +228,8 @@ impl CostFunction for Objective<'_> {
     }
 }
 
-/// θ with the three operations that the simplex needs: argmin's for `Vec` come with a second `rand`.
+/// θ with the three operations that the simplex needs: argmin's implementation for `Vec` depends on
+/// a second version of `rand`.
 #[derive(Clone, Copy, Debug)]
 struct Theta([f64; 2]);
 
@@ -281,7 +284,7 @@ mod tests {
 
     #[test]
     fn what_one_size_does_not_tell_stays_as_wide_as_believed() {
-        // 100 µs for 1 MB: α and β may trade against each other, their sum may not.
+        // 100 µs for 1 MB: α and β are not determined separately, but their sum is.
         let fitted = fit(&gather(vec![([1.0, 1e6], 100.0); 40]), &WIDE);
         let [alpha, beta] = fitted.parts();
         assert!((alpha + 1e6 * beta - 100.0).abs() < 1.0, "{alpha} {beta}");

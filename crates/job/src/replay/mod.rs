@@ -1,9 +1,11 @@
-//! Replay: what a step would take under other settings, other networks, other numbers of ranks.
+//! Replay: predicts the duration of a step under other settings, networks and numbers of ranks.
 //!
-//! A [`Trace`] holds what a job was seen to do under one setting: when tensors were ready, what cycles and batches cost. The
-//! [`fit`](fn@fit) of some traces gives a [`Workload`] (what a step consists of, whatever the settings) and [`Costs`] (what its parts
-//! take), with how sure each number is. The [`Simulator`] runs a step of the workload through the runtime's own planner
-//! ([`crate::fusion`]) under any [`Setting`]; an [`Ensemble`] of costs drawn around the fit is the tuner's prior.
+//! A [`Trace`] holds the recorded steps of a job under one setting: ready times of tensors, and
+//! durations of cycles and batches. The [`fit`](fn@fit) of one or several traces gives a
+//! [`Workload`] (tensors of a step, independent of the settings) and [`Costs`] (durations of its
+//! parts), with the uncertainty of each number. The [`Simulator`] runs a step of the workload with
+//! the runtime's own planner ([`crate::fusion`]) under any [`Setting`]; an [`Ensemble`] of costs
+//! drawn around the fit is the tuner's prior.
 
 mod costs;
 mod ensemble;

@@ -1,45 +1,48 @@
-//! Where the ranks are: what can be said of a hierarchical collective before one was seen.
+//! Topology of a job, and estimated costs of hierarchical collectives on it.
 
 use serde::{Deserialize, Serialize};
 
 use super::Collective;
 
-/// Where the ranks are, and what is believed of the way inside a host.
+/// Topology of a job, with the assumed costs inside a host.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobTopology {
-    /// Ranks of the job.
+    /// Number of ranks of the job.
     pub ranks: u32,
-    /// Ranks on each host, ≥ 1.
+    /// Number of ranks on each host, at least 1.
     pub ranks_per_host: u32,
-    /// One message from rank to rank inside a host.
+    /// Cost of one message between ranks of the same host.
     pub local: Collective,
-    /// What a hierarchical collective costs beyond its messages (launches, waiting between its stages), µs.
+    /// Cost of a hierarchical collective beyond its messages (launches, waiting between its
+    /// stages), µs.
     pub hierarchical_us: f64,
-    /// How it is known on which hosts the ranks are.
+    /// Source of the number of hosts.
     #[serde(default)]
     pub hosts: Hosts,
 }
 
-/// How it is known on which hosts ranks are.
+/// Source of the number of hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Hosts {
-    /// A recording or the user says so.
+    /// A recording or the user states it.
     Known,
-    /// Nobody says so: it is taken for granted.
+    /// It is not stated, but assumed.
     #[default]
     Assumed,
-    /// All are on one, and their link was shaped to be like a network (`RONDE_LINK`): each is taken to be on a host of its own.
+    /// All ranks are on one host with a simulated network (`RONDE_LINK`): each rank counts as a
+    /// host of its own.
     Shaped,
 }
 
 impl JobTopology {
-    /// All ranks on one host.
+    /// Topology with all ranks on one host.
     pub fn one_host(ranks: u32) -> Self {
         Self::new(ranks, ranks)
     }
 
-    /// `ranks_per_host` on each host, with shared memory between them: a few µs, and about what one core copies.
+    /// Topology with `ranks_per_host` on each host, connected by shared memory: a few µs per
+    /// message, and about the bandwidth of one core's copies.
     pub fn new(ranks: u32, ranks_per_host: u32) -> Self {
         Self {
             ranks,
@@ -53,13 +56,13 @@ impl JobTopology {
         }
     }
 
-    /// The same place, of which so much is known.
+    /// Returns this topology with another source.
     #[must_use]
     pub fn with_hosts(self, hosts: Hosts) -> Self {
         Self { hosts, ..self }
     }
 
-    /// Ranks and hosts in a few words, with what is only taken for granted.
+    /// Formats ranks and hosts in a few words, and states if they are only assumed.
     pub fn words(&self) -> String {
         let count = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let ranks = count(self.ranks, "rank");
@@ -76,9 +79,10 @@ impl JobTopology {
         self.ranks_per_host > 1 && self.ranks > self.ranks_per_host
     }
 
-    /// What a hierarchical allreduce would take where a flat one takes `flat`: reduce-scatter and allgather inside the
-    /// host, one allreduce of each part among hosts. The flat one is taken for a ring, 2 (P − 1) messages of 1/P of
-    /// the bytes, or for a tree, 2 log₂ P messages of latency (Thakur, Rabenseifner, Gropp 2005, §4).
+    /// Estimates the cost of a hierarchical allreduce from that of a flat one, `flat`:
+    /// reduce-scatter and allgather inside the host, and one allreduce of each part among hosts.
+    /// The flat one is taken for a ring, 2 (P − 1) messages of 1/P of the bytes, or for a tree, 2
+    /// log₂ P messages of latency (Thakur, Rabenseifner, Gropp 2005, §4).
     pub fn hierarchical(&self, flat: Collective, tree: bool) -> Collective {
         let ranks = f64::from(self.ranks.max(2));
         let inside = f64::from(self.ranks_per_host.max(1));

@@ -1,4 +1,4 @@
-//! A profile: what replay and `ronde bench --profile` need to know of a job.
+//! Profile of a job in JSON: input of replay and of `ronde bench --profile`.
 //!
 //! ```json
 //! {"ronde_profile": 1, "np": 4, "step_ms": 51.3, "cycle_time_ms": 1.0, "fusion_threshold_bytes": 134217728,
@@ -9,28 +9,32 @@
 //!  "replay": {"workload": {}, "costs": {}, "spread": {}, "rules": {}, "place": {}}}
 //! ```
 //!
-//! `ready_us` counts from the beginning of the step on the reference rank, median over the steady steps; tensors stand
-//! in its order. In `costs`, `alpha_us` and `us_per_mib` are the line fitted through the times of the commonest
-//! allreduce by size, `copy` the microseconds a MiB of copying in and out, and the two of negotiation microseconds from
-//! ready on all ranks to the batch's beginning. What the files do not tell is null. `replay` is the whole fit of a
-//! recording, with covariances and with tensors that the benchmark cannot run; where it is there, replay goes by it alone. A
-//! profile written by hand needs `ronde_profile`, `tensors` with name, dtype and elements, and as much else as is known.
+//! `ready_us` counts from the start of the step on the reference rank and is the median over the
+//! steady steps; tensors are sorted by it. In `costs`, `alpha_us` and `us_per_mib` are the line
+//! fitted to the times of the most frequent class of allreduces by size; `copy` is the time of
+//! copying in and out, in µs per MiB; the two negotiation costs are the time from ready on all
+//! ranks to the start of the batch, in µs. Values that the files do not contain are null. `replay`
+//! contains the whole fit of a recording, with covariances and with tensors that the benchmark
+//! cannot run; if it is present, replay uses only it. A profile written by hand needs
+//! `ronde_profile`, `tensors` with name, dtype and elements, and all other values that are known.
 
 use serde::{Deserialize, Serialize};
 
 use super::Fit;
 use crate::Dtype;
 
-/// The profile version this reader understands.
+/// Version of the profile format that this reader supports.
 pub const PROFILE_VERSION: u32 = 1;
 
-/// Most tensors in one workload; the largest real models have a few thousand gradients.
+/// Maximum number of tensors in one workload; the largest real models have a few thousand
+/// gradients.
 pub const TENSORS_MAX: usize = 100_000;
 
-/// Most elements in one tensor: 2³¹, which is 8 GiB of `float32`.
+/// Maximum number of elements in one tensor: 2³¹, which is 8 GiB of `float32`.
 pub const ELEMENTS_MAX: u64 = 1 << 31;
 
-/// The element types that can hold the pattern's values, negative ones too, for up to 64 ranks and with room to spare.
+/// Element types that can hold the benchmark's test values, including negative ones, for at least
+/// 64 ranks.
 pub const PROFILE_DTYPES: [Dtype; 7] = [
     Dtype::I16,
     Dtype::I32,
@@ -44,55 +48,55 @@ pub const PROFILE_DTYPES: [Dtype; 7] = [
 mod check;
 mod fit;
 
-/// See the module.
+/// Profile of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Profile {
     /// Version of the format, 1.
     pub ronde_profile: u32,
-    /// Ranks.
+    /// Number of ranks.
     #[serde(default)]
     pub np: Option<u32>,
-    /// Median step.
+    /// Median step time, ms.
     #[serde(default)]
     pub step_ms: Option<f64>,
-    /// In force when it was recorded.
+    /// Cycle time during the recording, ms.
     #[serde(default)]
     pub cycle_time_ms: Option<f64>,
-    /// Likewise.
+    /// Fusion threshold during the recording, bytes.
     #[serde(default)]
     pub fusion_threshold_bytes: Option<u64>,
-    /// In order of their ready times.
+    /// Tensors, in the order of their ready times.
     pub tensors: Vec<ProfileTensor>,
-    /// What parts of the step take.
+    /// Costs of the parts of a step.
     #[serde(default)]
     pub costs: ProfileCosts,
     /// Tensors that the benchmark cannot run.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
-    /// The fit.
+    /// Fit of the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Fit>,
 }
 
-/// A tensor of a profile.
+/// Tensor of a profile.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ProfileTensor {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its operation.
+    /// Operation.
     #[serde(default)]
     pub op: Option<String>,
-    /// Its type, such as `float32`.
+    /// Element type, such as `float32`.
     pub dtype: String,
-    /// Its number of elements.
+    /// Number of elements.
     pub elements: u64,
-    /// Either every tensor has it or none.
+    /// Ready time, µs; either every tensor has it or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_us: Option<f64>,
-    /// Medians, as far as they are known.
+    /// Median ready time of each rank, µs, if known.
     #[serde(default)]
     pub ready_us_by_rank: Vec<Option<f64>>,
-    /// Half of the distance from the p10 to the p90.
+    /// Half of the distance between the 10th and the 90th percentile of the ready time, µs.
     #[serde(default)]
     pub ready_jitter_us: f64,
 }
@@ -101,95 +105,95 @@ pub struct ProfileTensor {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProfileCosts {
-    /// α of the commonest allreduce.
+    /// α of the most frequent class of allreduces, µs.
     pub alpha_us: Option<f64>,
-    /// Its β.
+    /// β of the most frequent class of allreduces, µs per MiB.
     pub us_per_mib: Option<f64>,
-    /// Copying in and out, µs for a MiB.
+    /// Copying in and out, µs per MiB.
     pub copy: Option<f64>,
-    /// µs for a cycle of known tensors.
+    /// Cycle with cached tensors, µs.
     pub negotiate_cached: Option<f64>,
-    /// µs for a cycle of new ones.
+    /// Cycle with new tensors, µs.
     pub negotiate_uncached: Option<f64>,
 }
 
-/// A tensor that the benchmark cannot run.
+/// Tensor that the benchmark cannot run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LeftOut {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Its operation.
+    /// Operation.
     pub op: String,
-    /// Why.
+    /// Reason.
     pub why: String,
 }
 
-/// A profile that cannot be used.
+/// Error of a profile.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// It is no JSON, or a field is missing or of another kind.
+    /// The JSON is invalid, or a field is missing or has another type.
     #[error("line {}: {source}", source.line())]
     Json {
-        /// What is wrong.
+        /// Error of the parser.
         #[from]
         source: serde_json::Error,
     },
-    /// Another version.
+    /// The version is not supported.
     #[error(
         "ronde_profile is {found}; this ronde reads {PROFILE_VERSION}: make it again with `ronde timeline FILE --profile OUT`"
     )]
     Version {
-        /// What the file says.
+        /// Version in the file.
         found: u32,
     },
-    /// Nothing to move.
+    /// The profile has no tensors.
     #[error("it has no tensors")]
     Empty,
-    /// Too much.
+    /// The profile has too many tensors.
     #[error("it has {count} tensors; at most {TENSORS_MAX} are supported")]
     TooMany {
-        /// How many there are.
+        /// Number of tensors.
         count: usize,
     },
-    /// A tensor that cannot be.
+    /// A tensor is invalid.
     #[error("tensor `{name}`: {what}")]
     Tensor {
-        /// Its name.
+        /// Name of the tensor.
         name: String,
-        /// What is wrong with it.
+        /// Fault of the tensor.
         what: String,
     },
-    /// A job of no ranks, or of more than there can be.
+    /// The number of ranks is 0 or too large.
     #[error("np is {np}; give the number of ranks, 1 to {most}")]
     Ranks {
-        /// What it says.
+        /// Number in the profile.
         np: u32,
-        /// The largest that is taken.
+        /// Maximum number.
         most: u32,
     },
-    /// A number that cannot be.
+    /// The value of a numeric field is invalid.
     #[error("{field} is {value}; give a number from 0 to {most}")]
     Number {
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What it says.
+        /// Value in the profile.
         value: f64,
-        /// The largest that is taken.
+        /// Maximum value.
         most: f64,
     },
 }
 
 impl Profile {
-    /// Reads the profile in `bytes`.
+    /// Parses the profile in `bytes`.
     ///
     /// # Errors
-    /// [`ProfileError`] for what is none, or makes no sense.
+    /// [`ProfileError`] if it is not a profile or is inconsistent.
     pub fn parse(bytes: &[u8]) -> Result<Self, ProfileError> {
         #[derive(Deserialize)]
         struct Version {
             ronde_profile: u32,
         }
-        // First, so that a later version's fields do not hide what is the matter.
+        // First, so that fields of a later version do not cause a less helpful error.
         let Version { ronde_profile: found } = serde_json::from_slice(bytes)?;
         if found != PROFILE_VERSION {
             return Err(ProfileError::Version { found });

@@ -1,38 +1,40 @@
-//! A step of a job, run on paper: ready times in, the runtime's own planner, costs added up, the step's length out.
+//! Step simulator: computes the duration of a step with the runtime's own planner.
 //!
-//! A cycle begins no sooner than the one before it has ended and the cycle time has passed; it negotiates, takes what is
-//! ready on all ranks, and runs its batches one after another, as `docs/TENSOR.md` describes. Ronde's cycles sleep until a tensor is
-//! pending, and the last of a step may begin early; Horovod's tick on while there is nothing to do, so that the phase
-//! in which a step meets them is random: its mean is taken over evenly spaced phases.
+//! A cycle begins when the previous cycle has ended and the cycle time has passed. It negotiates,
+//! takes the tensors that are ready on all ranks, and runs their batches one after another, as
+//! `docs/TENSOR.md` describes. Ronde's cycles sleep until a tensor is pending, and the last cycle
+//! of a step may begin early. Horovod's cycles also run without pending tensors, so the phase of
+//! the cycles relative to the step is random: the result is the mean over evenly spaced phases.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Costs, Setting, Workload};
 use crate::fusion::{Item, Plan};
 
-/// How cycles come about.
+/// Rules by which cycles start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
-    /// Cycles follow one another while there is nothing to do, as Horovod's do.
+    /// Cycles run periodically even without pending tensors, as in Horovod.
     pub ticking: bool,
-    /// A cycle begins at once when all of the step is ready (`RONDE_EARLY_CYCLE`).
+    /// A cycle begins immediately when all tensors of the step are ready (`RONDE_EARLY_CYCLE`).
     pub early: bool,
-    /// Tensors are fused in order, without looking past one that does not fit, as neither Ronde nor Horovod does.
+    /// Tensors are fused in order, and a tensor that does not fit ends the batch; neither Ronde nor
+    /// Horovod does this.
     #[serde(default)]
     pub in_order: bool,
-    /// Phases that the mean is taken over where cycles tick, ≥ 1.
+    /// Number of phases for the mean if cycles are periodic, at least 1.
     pub phases: u32,
 }
 
 impl Rules {
-    /// Ronde's: asleep until something is pending, early at the step's end.
+    /// Ronde's rules: cycles sleep until a tensor is pending; the last one of a step is early.
     pub const RONDE: Self = Self {
         ticking: false,
         early: true,
         in_order: false,
         phases: 1,
     };
-    /// Horovod's.
+    /// Horovod's rules.
     pub const HOROVOD: Self = Self {
         ticking: true,
         early: false,
@@ -41,16 +43,17 @@ impl Rules {
     };
 }
 
-/// Steps run one after another, at most, where the end of one holds up the first cycle of the next.
+/// Maximum number of consecutive steps that are simulated, if the end of one delays the first cycle
+/// of the next.
 const STEPS_MOST: u32 = 4;
 
-/// Runs steps of one workload; kept for its memory.
+/// Simulates steps of one workload; reused to keep its allocations.
 #[derive(Clone, Debug)]
 pub struct Simulator {
     rules: Rules,
     items: Vec<Item>,
     ready_us: Vec<f64>,
-    /// When the tensor, or one after it, is first pending on some rank.
+    /// Earliest time at which the tensor or a later one is pending on a rank.
     pending_us: Vec<f64>,
     tail_us: f64,
     plan: Plan,
@@ -58,17 +61,17 @@ pub struct Simulator {
     batches: u64,
 }
 
-/// Where the cycles are.
+/// State of the cycles.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
-    /// When the last one began.
+    /// Start of the last cycle.
     began: f64,
-    /// When it was over.
+    /// End of the last cycle.
     free: f64,
 }
 
 impl Simulator {
-    /// For steps of `workload`.
+    /// Creates a simulator of `workload`.
     pub fn new(workload: &Workload, rules: Rules) -> Self {
         let mut pending_us: Vec<f64> = workload.tensors.iter().map(|t| t.pending_us).collect();
         let mut earliest = f64::INFINITY;
@@ -88,17 +91,17 @@ impl Simulator {
         }
     }
 
-    /// The mean length of a step, µs.
+    /// Returns the mean duration of a step, µs.
     pub fn step_us(&mut self, costs: &Costs, setting: &Setting) -> f64 {
         self.stretched_step_us(costs, setting, 1.0)
     }
 
-    /// Mean batches of the steps run so far.
+    /// Returns the mean number of batches of the steps simulated so far.
     pub fn batches_per_step(&self) -> f64 {
         self.batches as f64 / self.steps.max(1) as f64
     }
 
-    /// As [`step_us`](Self::step_us), of a computation that takes `stretch` times as long.
+    /// Like [`step_us`](Self::step_us), with a computation that takes `stretch` times as long.
     pub(super) fn stretched_step_us(&mut self, costs: &Costs, setting: &Setting, stretch: f64) -> f64 {
         let idle_us = if setting.cache {
             costs.cached
@@ -133,7 +136,7 @@ impl Simulator {
         let mut ended = self.step(&mut run, 0.0, &mut clock);
         let first_us = self.pending_us.first().map_or(0.0, |pending| pending * stretch);
         if clock.began + setting.cycle_us <= ended + first_us {
-            return ended; // the next step finds the cycles asleep, as this one did
+            return ended; // cycles sleep when the next step begins, as in this one
         }
         let began = ended;
         for _ in 1..STEPS_MOST {
@@ -142,7 +145,7 @@ impl Simulator {
         (ended - began) / f64::from(STEPS_MOST - 1)
     }
 
-    /// Runs a step that begins at `zero`; says when it ends.
+    /// Simulates a step that begins at `zero`; returns its end.
     fn step(&mut self, run: &mut Run<'_>, zero: f64, clock: &mut Clock) -> f64 {
         let Run {
             costs,
@@ -192,11 +195,11 @@ impl Simulator {
         clock.free.max(all_ready) + costs.contention * overlapped_us + self.tail_us
     }
 
-    /// When the planned batches, which begin with item `done`, have been moved.
+    /// Returns the end of the planned batches, which begin with item `done`.
     fn moved(&mut self, run: &Run<'_>, done: usize, began: f64) -> f64 {
         let Run { costs, setting, .. } = run;
         let copying = &costs.copying;
-        // When the copying in, the collective and the copying out of the last batch end.
+        // Ends of the copy in, the collective and the copy out of the last batch.
         let (mut copied, mut collected, mut out) = (began, began, began);
         for batch in self.plan.batches() {
             let bytes: f64 = batch
@@ -224,7 +227,7 @@ impl Simulator {
     }
 }
 
-/// What one run of steps is under.
+/// Inputs of one simulation.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     costs: &'a Costs,
@@ -238,7 +241,7 @@ mod tests {
     use super::super::{Collective, Copying, Negotiation, Operation, WorkTensor};
     use super::*;
 
-    /// Tensors of 1,000 bytes, one each 1 ms from 10 ms on.
+    /// Tensors of 1,000 bytes, one per 1 ms from 10 ms on.
     fn workload(tensors: u32) -> Workload {
         let tensor = |i: u32| WorkTensor {
             item: Item {
@@ -255,7 +258,7 @@ mod tests {
         }
     }
 
-    /// 100 µs a message, 0.1 µs a byte: 200 µs for a tensor; 20 µs a cycle and 5 a tensor.
+    /// 100 µs per message, 0.1 µs per byte: 200 µs for a tensor; 20 µs per cycle and 5 per tensor.
     fn costs() -> Costs {
         Costs {
             cached: Negotiation {
@@ -287,7 +290,7 @@ mod tests {
 
     #[test]
     fn each_tensor_by_itself_when_cycles_are_short() {
-        // The last is ready at 13 ms, and takes 20 + 5 + 200 µs from then on; then the tail.
+        // The last tensor is ready at 13 ms, and then takes 20 + 5 + 200 µs; the tail follows.
         let mut simulator = Simulator::new(&workload(4), LATE);
         assert!((simulator.step_us(&costs(), &setting(1 << 20, 100.0)) - (13_225.0 + 500.0)).abs() < 1e-9);
         assert_eq!(simulator.batches_per_step(), 4.0);
@@ -295,8 +298,9 @@ mod tests {
 
     #[test]
     fn a_long_cycle_takes_two_together_and_an_early_one_does_not_wait_for_the_last() {
-        // Cycles begin at 10 ms, with the first tensor, and 12.5 ms: two are ready by then; the fourth, of 13 ms, waits
-        // for the cycle of 15 ms, or, early, goes at 13 ms.
+        // Cycles begin at 10 ms, with the first tensor, and at 12.5 ms: two tensors are ready by
+        // then. The fourth, ready at 13 ms, waits for the cycle at 15 ms, or, with early cycles,
+        // starts at 13 ms.
         let late = Simulator::new(&workload(4), LATE).step_us(&costs(), &setting(1 << 20, 2_500.0));
         assert!(
             (late - (15_000.0 + 20.0 + 5.0 + 200.0 + 500.0)).abs() < 1e-9,
@@ -320,7 +324,7 @@ mod tests {
         assert!((step(&costs(), 1 << 20) - (40.0 + 500.0)).abs() < 1e-9);
         assert!((step(&costs(), 0) - (40.0 + 800.0)).abs() < 1e-9);
         assert!((step(&costs(), 2_000) - (40.0 + 600.0)).abs() < 1e-9);
-        // 10 µs a tensor and way: 80 µs more; nothing where tensors go alone.
+        // 10 µs per tensor and direction: 80 µs more; nothing if every tensor has its own batch.
         let copying = Copying {
             per_tensor_us: 10.0,
             ..Copying::default()
@@ -328,8 +332,8 @@ mod tests {
         let copied = Costs { copying, ..costs() };
         assert!((step(&copied, 1 << 20) - (40.0 + 580.0)).abs() < 1e-9);
         assert!((step(&copied, 0) - (40.0 + 800.0)).abs() < 1e-9);
-        // Two batches of two: 20 in, 300, 20 out each; the second is copied in while the first is on its way, the first
-        // out while the second is.
+        // Two batches of two: each takes 20 in, 300, 20 out; the second is copied in during the
+        // collective of the first, the first is copied out during that of the second.
         let overlapped = Costs {
             copying: Copying {
                 overlaps: true,
@@ -343,7 +347,8 @@ mod tests {
 
     #[test]
     fn ticking_cycles_are_met_in_any_phase() {
-        // One tensor at 10 ms, cycles of 4 ms: in phases of 0.5, 1.5, 2.5, 3.5 ms they come 2.5, 3.5, 0.5, 1.5 ms later.
+        // One tensor at 10 ms, cycles of 4 ms: with phases of 0.5, 1.5, 2.5, 3.5 ms they begin 2.5,
+        // 3.5, 0.5, 1.5 ms later.
         let rules = Rules {
             phases: 4,
             ..Rules::HOROVOD
@@ -357,14 +362,14 @@ mod tests {
 
     #[test]
     fn a_cycle_time_longer_than_the_step_sets_the_pace() {
-        // Late cycles of 50 ms: one a step, from the second on.
+        // Late cycles of 50 ms: one per step, from the second on.
         let step = Simulator::new(&workload(1), LATE).step_us(&costs(), &setting(1 << 20, 50_000.0));
         assert!((step - 50_000.0).abs() < 1.0, "{step}");
     }
 
     #[test]
     fn what_is_hierarchical_is_an_operations_own() {
-        // A hierarchical message takes 10 µs and nothing for its bytes: 35 µs a tensor instead of 225.
+        // A hierarchical message takes 10 µs and nothing per byte: 35 µs per tensor instead of 225.
         let costs = |operations: &[Operation]| Costs {
             hierarchical: vec![Collective {
                 alpha_us: 10.0,
@@ -408,7 +413,7 @@ mod tests {
             ..costs()
         };
         let simulated = |costs: &Costs| Simulator::new(&workload(2), LATE).step_us(costs, &setting(0, 100.0));
-        // The first tensor's 225 µs lie before the second is ready.
+        // The 225 µs of the first tensor end before the second is ready.
         assert!((simulated(&slowed) - simulated(&costs()) - 0.5 * 225.0).abs() < 1e-9);
     }
 }

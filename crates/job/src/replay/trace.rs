@@ -1,71 +1,74 @@
-//! What a job was seen to do under one setting, as the fit wants it.
+//! Trace of a job under one setting, as input of the fit.
 
 use super::{Operation, Setting};
 use crate::fusion::Item;
 
-/// Steps seen under one setting, on one rank (rank 0 knows every rank's ready times).
+/// Steps recorded under one setting on one rank (rank 0 knows the ready times of all ranks).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// The setting.
+    /// Setting in force.
     pub setting: Setting,
-    /// What the tensors of each class go through; allreduces, where it does not say.
+    /// Operation of each class of tensors; classes without an entry are allreduces.
     pub operations: Vec<Operation>,
-    /// Whole, undisturbed steps.
+    /// Complete, undisturbed steps.
     pub steps: Vec<TracedStep>,
 }
 
-/// One step.
+/// One recorded step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TracedStep {
-    /// From the end of the step before to its own, µs.
+    /// Time from the end of the previous step to the end of this one, µs.
     pub step_us: f64,
-    /// In any order.
+    /// Tensors, in any order.
     pub tensors: Vec<TracedTensor>,
-    /// In order of execution.
+    /// Cycles, in the order of execution.
     pub cycles: Vec<TracedCycle>,
 }
 
-/// A tensor of a step.
+/// Tensor of a recorded step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TracedTensor {
-    /// The same in every step: a hash of the name, or the place in the step where names do not repeat.
+    /// Key of the tensor in every step: a hash of the name, or the position in the step if names do
+    /// not repeat.
     pub key: u64,
-    /// What the planner knows of it.
+    /// Properties that the planner uses.
     pub item: Item,
-    /// When the first rank had it, µs since the step began.
+    /// Time at which the first rank submitted it, µs since the start of the step.
     pub pending_us: f64,
-    /// When all ranks had it, µs since the step began.
+    /// Time at which it was ready on all ranks, µs since the start of the step.
     pub ready_us: f64,
 }
 
-/// A cycle that moved something.
+/// Cycle that moved at least one tensor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TracedCycle {
-    /// When it began, µs since the step began.
+    /// Start of the cycle, µs since the start of the step.
     pub began_us: f64,
-    /// What negotiation took by itself, waiting for late ranks left out as far as that is known, µs.
+    /// Duration of the negotiation, µs, without waiting for late ranks if that is known.
     pub negotiate_us: f64,
-    /// Tensors that it moved, and how many of these were negotiated through the response cache.
+    /// Number of tensors that it moved.
     pub tensors: u32,
-    /// See `tensors`.
+    /// Number of these tensors that were negotiated through the response cache.
     pub cached: u32,
-    /// From the end of negotiation to the last result, µs. Less than the batches' sum where they overlap.
+    /// Time from the end of the negotiation to the last result, µs. Less than the sum of the
+    /// batches if they overlap.
     pub moving_us: f64,
-    /// In order of execution.
+    /// Batches, in the order of execution.
     pub batches: Vec<TracedBatch>,
 }
 
-/// A batch.
+/// Recorded batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TracedBatch {
-    /// As in [`Item::class`].
+    /// Class of its tensors, as in [`Item::class`].
     pub class: u32,
-    /// Payload.
+    /// Payload, bytes.
     pub bytes: u64,
-    /// Tensors.
+    /// Number of tensors.
     pub tensors: u32,
-    /// What the collective took, µs, without waiting for peers that came late and without `copy_us`.
+    /// Duration of the collective, µs, without waiting for late peers and without `copy_us`.
     pub collective_us: f64,
-    /// Copying into and out of a fusion buffer, µs; 0 where data is streamed, that is, copied inside the collective.
+    /// Time of copying into and out of a fusion buffer, µs; 0 if data is streamed, that is, copied
+    /// inside the collective.
     pub copy_us: f64,
 }

@@ -1,35 +1,35 @@
-//! What a step consists of, whatever the settings; and what can be set.
+//! Workload of a step, independent of the settings, and the settings that replay can change.
 
 use serde::{Deserialize, Serialize};
 
 use crate::fusion::Item;
 
-/// What can be set.
+/// Settings of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Bytes that one batch may hold; 0 = no fusion.
+    /// Fusion threshold, bytes; 0 = no fusion.
     pub fusion_threshold_bytes: u64,
-    /// Least time between the starts of two cycles, µs.
+    /// Cycle time: minimum time between the starts of two cycles, µs.
     pub cycle_us: f64,
     /// Whether allreduces are hierarchical.
     pub hierarchical: bool,
-    /// Whether allgathers do.
+    /// Whether allgathers are hierarchical.
     #[serde(default)]
     pub hierarchical_allgather: bool,
-    /// Whether known tensors are negotiated by the response cache.
+    /// Whether the response cache is on.
     pub cache: bool,
 }
 
-/// What the tensors of a class go through, as far as settings make a difference to it.
+/// Operation of the tensors of a class, as far as settings affect it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Operation {
-    /// An allreduce.
+    /// Allreduce.
     #[default]
     Allreduce,
-    /// An allgather.
+    /// Allgather.
     Allgather,
-    /// One that is never hierarchical.
+    /// Operation that is never hierarchical.
     Other,
 }
 
@@ -44,28 +44,29 @@ impl Setting {
     }
 }
 
-/// A tensor of the step.
+/// Tensor of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkTensor {
-    /// What the planner knows of it.
+    /// Properties that the planner uses.
     pub item: Item,
-    /// When the first rank has it, µs since the step began; ≤ `ready_us`.
+    /// Time at which the first rank submits it, µs since the start of the step; at most `ready_us`.
     pub pending_us: f64,
-    /// When all ranks have it, µs since the step began.
+    /// Time at which it is ready on all ranks, µs since the start of the step.
     pub ready_us: f64,
 }
 
-/// A step of the job. It begins when the one before it ends, and ends `tail_us` after its last result.
+/// Step of the job. It begins at the end of the previous step, and ends `tail_us` after its last
+/// result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// In order of `ready_us`.
+    /// Tensors, in the order of `ready_us`.
     pub tensors: Vec<WorkTensor>,
-    /// From the last result to the step's end, µs (the optimizer, mostly).
+    /// Time from the last result to the end of the step, µs (mostly the optimizer).
     pub tail_us: f64,
 }
 
 impl Workload {
-    /// Payload of a step.
+    /// Returns the payload of a step, bytes.
     pub fn bytes(&self) -> u64 {
         self.tensors.iter().map(|tensor| tensor.item.bytes).sum()
     }

@@ -1,7 +1,9 @@
-//! Whether all ranks run the same benchmark: they would wait for tensors or steps that others do not have.
+//! Check that all ranks run the same benchmark.
 //!
-//! All that a benchmark's ranks can do together is allreduce. The largest of `[x, -x]` over all ranks tells whether they
-//! have the same `x`; the largest of vectors that are 0 but in a rank's own place are all ranks' values.
+//! Ranks with different plans would wait for tensors or steps that other ranks do not have. The
+//! ranks of a benchmark communicate only by allreduce. The maximum of `[x, -x]` over all ranks
+//! shows whether they have the same `x`. The maximum of vectors that are 0 except at the rank's own
+//! index contains the values of all ranks.
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,14 +12,14 @@ use super::job::{Job, RunError};
 use super::payload::Runtime;
 use super::workload::TensorSpec;
 
-/// The first thing in which a rank differs from rank 0.
+/// First difference between a rank and rank 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// What: `tensors`, `warm-up steps`, … or a tensor.
+    /// Name of the differing quantity: `tensors`, `warm-up steps`, … or a tensor.
     pub what: String,
-    /// The first rank that differs.
+    /// First rank that differs.
     pub rank: usize,
-    /// Rank 0's number and that rank's, where they are ones that a user knows.
+    /// Values of rank 0 and of that rank, if they are numbers that a user knows.
     pub numbers: Option<[usize; 2]>,
 }
 
@@ -31,8 +33,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// The first difference between the ranks in their tensors, or in `numbers` of what they are called; all ranks call it and
-/// find the same, but for the words about a tensor, which are this rank's.
+/// Returns the first difference between the ranks in their tensors or in the named `numbers`. All
+/// ranks call it and get the same result, except for the description of a tensor, which is that of
+/// this rank.
 pub(super) fn difference<R: Runtime>(
     job: &Job<'_, R>,
     numbers: &[(&str, usize)],
@@ -46,7 +49,7 @@ pub(super) fn difference<R: Runtime>(
             numbers: Some(values.map(|value| value as usize)),
         }))
     };
-    // Everything in one number: mostly it is the same everywhere, and that is that.
+    // One hash of everything: if it is equal on all ranks, no further comparison is needed.
     let hash = hash_of(&(tensors.iter().map(fingerprint).collect::<Vec<u64>>(), numbers));
     if first_unequal(job, "bench.plan", vec![hash])?.is_none() {
         return Ok(None);
@@ -88,14 +91,14 @@ fn fingerprint(tensor: &TensorSpec) -> u64 {
     hasher.finish()
 }
 
-/// A number that differs, in all likelihood, where `value` does: 53 bits, so that it and its opposite are exact.
+/// Hash of `value` with 53 bits, so that it and its negative are exact as `f64`.
 fn hash_of(value: &impl Hash) -> f64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     (hasher.finish() >> 11) as f64
 }
 
-/// The first of `values` that is not the same on all ranks.
+/// Index of the first of `values` that differs between ranks.
 fn first_unequal<R: Runtime>(
     job: &Job<'_, R>,
     name: &str,
@@ -111,7 +114,7 @@ fn first_unequal<R: Runtime>(
         .position(|(value, opposite)| *value != -opposite))
 }
 
-/// The first rank whose `value` is not rank 0's, and both values.
+/// First rank whose `value` differs from rank 0's, and both values.
 fn first_other<R: Runtime>(job: &Job<'_, R>, value: f64) -> Result<Option<(usize, [f64; 2])>, RunError> {
     let mut own = vec![0.0; job.runtime.size()];
     own[job.runtime.rank()] = value;

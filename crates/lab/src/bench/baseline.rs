@@ -1,4 +1,4 @@
-//! The memcpy baseline of a run: the same tensors, copied where they are, in rounds between the timed steps.
+//! Memcpy baseline of a run: copies the same tensors between the timed steps.
 
 use super::job::{Job, RunError, milliseconds};
 use super::memcpy::{CopyMethod, MemcpyTimes};
@@ -8,14 +8,14 @@ use ronde_job::percentile::percentile_of;
 
 /// A second set of buffers, and the times of the rounds.
 pub(super) struct Baseline {
-    /// Of the GPU that the tensors are on.
+    /// Stopwatch of the GPU that holds the tensors.
     stopwatch: Option<Stopwatch>,
     targets: Vec<Payload>,
     times: MemcpyTimes,
 }
 
 impl Baseline {
-    /// For the tensors of `job`, with an untimed round.
+    /// Creates the baseline for the tensors of `job`, and runs an untimed round.
     pub(super) fn new<R: Runtime>(job: &Job<'_, R>) -> Result<Self, RunError> {
         let ordinal = job.runtime.ordinal();
         let stopwatch = ordinal.and_then(|ordinal| ordinal.map(Stopwatch::new).transpose());
@@ -32,7 +32,7 @@ impl Baseline {
         })
     }
 
-    /// One round by each method, all ranks at once.
+    /// Runs one round by each method, on all ranks simultaneously.
     pub(super) fn round<R: Runtime>(&mut self, job: &Job<'_, R>) -> Result<(), RunError> {
         for &method in self.methods() {
             job.slowest("bench.barrier", vec![0.0])?;
@@ -52,7 +52,8 @@ impl Baseline {
         Ok(())
     }
 
-    /// The faster method's bandwidth: payload over the median of its rounds, each as long as its slowest rank took.
+    /// Returns the bandwidth of the faster method: payload over the median of its rounds, where a
+    /// round takes the time of its slowest rank.
     pub(super) fn gb_per_s<R: Runtime>(&self, job: &Job<'_, R>) -> Result<f64, RunError> {
         let bytes = job.load.workload.bytes();
         let mut best = 0.0_f64;
@@ -72,7 +73,7 @@ impl Baseline {
         Ok(best)
     }
 
-    /// How the tensors can be copied where they are.
+    /// Copy methods for the memory that holds the tensors.
     fn methods(&self) -> &'static [CopyMethod] {
         match self.stopwatch {
             None => CopyMethod::available(),

@@ -1,7 +1,8 @@
-//! One tensor's values, and where they are reduced: right there in host memory, or on a GPU.
+//! Buffer of one tensor, reduced in host memory or on a GPU.
 //!
-//! Values on a GPU are written and checked in host memory: a step is uploaded before its time begins, and downloaded when it is
-//! over. Where only sentinels matter only these travel, those of all tensors together ([`Shuttle`]).
+//! Values on a GPU are written and checked in host memory: a step is uploaded before its time
+//! begins, and downloaded after its time ends. If only sentinels are checked, only the sentinels of
+//! all tensors are transferred, together ([`Shuttle`]).
 
 #![allow(unsafe_code)] // elements as bytes
 
@@ -12,13 +13,13 @@ use ronde::error::Error;
 use ronde::internal::gpu::{CudaVec, GpuError, Shuttle, Stopwatch, Stream};
 use ronde::tensor::ReduceOp;
 
-/// See the module.
+/// Values of one tensor, in host memory or on a GPU.
 pub(super) enum Buffer<T: PatternElement> {
     Host(Vec<T>),
     Gpu { values: Vec<T>, there: CudaVec<T> },
 }
 
-/// One under way.
+/// Buffer in flight.
 pub(super) enum Flight<R: Runtime, T: PatternElement> {
     Host(R::Pending<Vec<T>>),
     Gpu {
@@ -28,7 +29,7 @@ pub(super) enum Flight<R: Runtime, T: PatternElement> {
 }
 
 impl<T: PatternElement> Buffer<T> {
-    /// `elements` zeros, on CUDA device `ordinal` if there is one named.
+    /// Allocates `elements` zeros, on CUDA device `ordinal` if it is given.
     pub(super) fn zeros(ordinal: Option<u32>, elements: usize) -> Result<Self, GpuError> {
         let values = vec![T::from_small(0); elements];
         Ok(match ordinal {
@@ -40,31 +41,31 @@ impl<T: PatternElement> Buffer<T> {
         })
     }
 
-    /// A target for copies of it. `stopwatch` is that of the GPU which it is on.
+    /// Allocates a target for copies of this buffer. `stopwatch` is that of its GPU.
     pub(super) fn target(&self, stopwatch: Option<&Stopwatch>) -> Result<Self, GpuError> {
         Ok(match (self, stopwatch) {
             (Self::Host(values), _) => {
                 let mut target = vec![T::from_small(0); values.len()];
-                target.copy_from_slice(values); // pages are mapped and warm afterwards
+                target.copy_from_slice(values); // maps and warms the pages
                 Self::Host(target)
             }
             (Self::Gpu { there, .. }, Some(stopwatch)) => Self::Gpu {
-                values: Vec::new(), // nobody looks
+                values: Vec::new(), // never read
                 there: there.cloned_on(stopwatch.stream())?,
             },
             (Self::Gpu { .. }, None) => unreachable!("what is on a GPU is copied by its clock"),
         })
     }
 
-    /// The values, where they are written and checked.
+    /// Returns the values in host memory, where they are written and checked.
     pub(super) fn values(&self) -> &[T] {
         match self {
             Self::Host(values) | Self::Gpu { values, .. } => values,
         }
     }
 
-    /// Writes this rank's inputs, everywhere or at the sentinels, and brings them to where they are reduced, or loads the shuttle
-    /// to there with them.
+    /// Writes this rank's inputs, all elements or the sentinels. On a GPU it uploads all elements,
+    /// or loads the sentinels into the shuttle.
     pub(super) fn write(
         &mut self,
         verifier: &Verifier,
@@ -86,7 +87,7 @@ impl<T: PatternElement> Buffer<T> {
         Ok(())
     }
 
-    /// Brings all results to where they are checked; of sentinels, loads the shuttle with their places.
+    /// Downloads all results from the GPU; for sentinels, loads their positions into the shuttle.
     pub(super) fn fetch(
         &mut self,
         verifier: &Verifier,
@@ -103,7 +104,7 @@ impl<T: PatternElement> Buffer<T> {
         Ok(())
     }
 
-    /// Loads the shuttle with sentinels, if they are what matters, and on a GPU.
+    /// Loads the shuttle with sentinels, if only these are needed and the buffer is on a GPU.
     fn load(
         &self,
         verifier: &Verifier,
@@ -119,7 +120,7 @@ impl<T: PatternElement> Buffer<T> {
         }
     }
 
-    /// Takes back from the shuttle what was loaded for [`fetch`](Self::fetch).
+    /// Takes the values that were loaded for [`fetch`](Self::fetch) from the shuttle.
     pub(super) fn unload(
         &mut self,
         verifier: &Verifier,
@@ -135,7 +136,7 @@ impl<T: PatternElement> Buffer<T> {
         }
     }
 
-    /// Copies all values over `target`, which is as long, in host memory.
+    /// Copies all values to `target`, which has the same length, in host memory.
     pub(super) fn copy_to(&self, target: &mut Self, method: CopyMethod) {
         match (self, target) {
             (Self::Host(source), Self::Host(target)) => memcpy::copy(source, target, method),
@@ -143,7 +144,7 @@ impl<T: PatternElement> Buffer<T> {
         }
     }
 
-    /// Puts the same onto `stream`, on a GPU.
+    /// Enqueues the copy to `target` on `stream`, on a GPU.
     pub(super) fn copy_on(&self, target: &mut Self, stream: Stream) -> Result<(), GpuError> {
         match (self, target) {
             (Self::Gpu { there: source, .. }, Self::Gpu { there: target, .. }) => {
@@ -153,7 +154,7 @@ impl<T: PatternElement> Buffer<T> {
         }
     }
 
-    /// Submits it.
+    /// Submits the buffer.
     pub(super) fn submit<R: Runtime>(self, runtime: &R, name: &str) -> Result<Flight<R, T>, Error> {
         Ok(match self {
             Self::Host(values) => Flight::Host(runtime.allreduce(name, values, ReduceOp::Average)?),
@@ -166,7 +167,7 @@ impl<T: PatternElement> Buffer<T> {
 }
 
 impl<R: Runtime, T: PatternElement> Flight<R, T> {
-    /// Waits for it.
+    /// Waits for the submission and returns the buffer.
     pub(super) fn land(self, runtime: &R) -> Result<Buffer<T>, Error> {
         Ok(match self {
             Self::Host(values) => Buffer::Host(runtime.wait(values)?),
@@ -178,14 +179,14 @@ impl<R: Runtime, T: PatternElement> Flight<R, T> {
     }
 }
 
-/// Numbers as bytes.
+/// Returns the bytes of the values.
 fn bytes<T: PatternElement>(values: &[T]) -> &[u8] {
     // SAFETY: all pattern elements are numbers without padding.
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// The same, to be overwritten.
+/// Returns the bytes of the values for overwriting.
 fn bytes_mut<T: PatternElement>(values: &mut [T]) -> &mut [u8] {
-    // SAFETY: as above, and any bits are a number.
+    // SAFETY: all pattern elements are numbers without padding, and any bits are a valid number.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
 }

@@ -1,7 +1,8 @@
-//! One rank's part of a benchmark's job: its buffers between steps, and the steps.
+//! One rank's part of a benchmark job: its buffers, and the steps that reduce them.
 //!
-//! A step is written, submitted and waited for (the time that counts), and checked. [`super::run()`] makes a benchmark of
-//! steps, [`Job::measure`] one of many measurements of the same job.
+//! A step writes the inputs, submits them, waits for the results (the time measured), and checks
+//! them. [`super::run()`] runs a benchmark, [`Job::measure`] one of several measurements of the
+//! same job.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,18 +16,18 @@ use ronde::error::{DeviceError, Error};
 use ronde::internal::gpu::{GpuError, Shuttle};
 use ronde::tensor::ReduceOp;
 
-/// What each step of a job does.
+/// Work of each step of a job.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// The tensors.
+    /// Tensors to reduce.
     pub workload: Workload,
-    /// When they are submitted.
+    /// Submission times of the tensors.
     pub schedule: Schedule,
-    /// Edges of the chunks that the collective works in, for the sentinels, in bytes.
+    /// Chunk size of the collective, in bytes; sentinels lie at chunk edges.
     pub chunk_bytes: usize,
 }
 
-/// Why a run ended early.
+/// Error that ends a run.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The runtime failed.
@@ -34,39 +35,40 @@ pub enum RunError {
     Runtime {
         /// Step, from 0, warm-up included.
         step: usize,
-        /// What it said.
+        /// Error of the runtime.
         source: Error,
     },
-    /// A result was wrong.
+    /// A result is wrong.
     #[error(transparent)]
     Wrong(#[from] VerifyError),
-    /// Ranks would wait for tensors or steps that others do not have.
+    /// The plans of the ranks differ, so ranks would wait for tensors or steps that others do not
+    /// have.
     #[error(
         "the ranks run different benchmarks: {0}; give all of them the same model or profile, steps and warm-up"
     )]
     PlansDiffer(Difference),
 }
 
-/// See the module.
+/// One rank's buffers of a benchmark job.
 pub struct Job<'a, R: Runtime> {
     pub(super) runtime: &'a R,
     pub(super) load: &'a Load,
     verifier: Verifier,
     pub(super) payloads: Vec<Payload>,
-    /// To and from the GPU that these are on.
+    /// Transfers sentinels to and from the GPU that holds the buffers.
     shuttle: Option<Shuttle>,
     flights: Vec<Flight<R>>,
     steps_done: usize,
 }
 
 impl<'a, R: Runtime> Job<'a, R> {
-    /// Makes the buffers of `load` on this rank.
+    /// Allocates the buffers of `load` on this rank.
     ///
     /// # Errors
-    /// A GPU without room for them, if that is where they are to be.
+    /// The GPU that is to hold the buffers does not have enough memory.
     ///
     /// # Panics
-    /// If it has no tensors.
+    /// If `load` has no tensors.
     pub fn new(runtime: &'a R, load: &'a Load) -> Result<Self, RunError> {
         let tensors = &load.workload.tensors;
         assert!(!tensors.is_empty(), "nothing to measure");
@@ -87,7 +89,8 @@ impl<'a, R: Runtime> Job<'a, R> {
         })
     }
 
-    /// Checks that every rank has this load and these numbers, of what they are called; all ranks call it.
+    /// Checks that every rank has this load and these `numbers`, given with their names; all ranks
+    /// call it.
     ///
     /// # Errors
     /// [`RunError::PlansDiffer`] if not, [`RunError::Runtime`] if the runtime fails.
@@ -98,7 +101,7 @@ impl<'a, R: Runtime> Job<'a, R> {
         }
     }
 
-    /// One step: write, submit and wait (the time returned), check.
+    /// Runs one step: writes the inputs, submits and waits (the time returned), checks the results.
     pub(super) fn step(&mut self, extent: Extent) -> Result<Duration, RunError> {
         let step = self.steps_done;
         self.write(extent).map_err(|error| self.gpu_error(error))?;
@@ -130,7 +133,7 @@ impl<'a, R: Runtime> Job<'a, R> {
         shuttle.as_mut().map_or(Ok(()), Shuttle::send)
     }
 
-    /// Brings results to where they are checked, if they are not there.
+    /// Copies results to host memory, where they are checked, if they are on a GPU.
     fn fetch(&mut self, extent: Extent) -> Result<(), GpuError> {
         let Self { load, verifier, .. } = self;
         let Some(shuttle) = &mut self.shuttle else {
@@ -148,7 +151,7 @@ impl<'a, R: Runtime> Job<'a, R> {
         Ok(())
     }
 
-    /// Submits every buffer when it is due and gets all back, in the same order.
+    /// Submits every buffer when it is due, and waits for all of them in the same order.
     fn exchange(&mut self, start: Instant) -> Result<(), Error> {
         for (index, payload) in self.payloads.drain(..).enumerate() {
             self.load.schedule.wait(index, start);
@@ -161,7 +164,7 @@ impl<'a, R: Runtime> Job<'a, R> {
         Ok(())
     }
 
-    /// The largest of each value over all ranks.
+    /// Returns the maximum of each value over all ranks.
     pub(super) fn slowest(&self, name: &str, values: Vec<f64>) -> Result<Vec<f64>, RunError> {
         let step = self.steps_done;
         self.runtime
@@ -170,7 +173,7 @@ impl<'a, R: Runtime> Job<'a, R> {
             .map_err(|source| RunError::Runtime { step, source })
     }
 
-    /// What has gone wrong on this rank's GPU, between steps.
+    /// Converts an error of this rank's GPU between steps.
     pub(super) fn gpu_error(&self, source: GpuError) -> RunError {
         gpu_error(self.runtime, self.steps_done, source)
     }

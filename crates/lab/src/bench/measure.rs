@@ -1,7 +1,7 @@
-//! Many measurements of one job: what a sweep does between two changes of the settings.
+//! Repeated measurements of one job: a sweep calls them after each change of the settings.
 //!
-//! The ranks combine their step times every few steps, so that all of them come to the same decisions: to stop early since
-//! the step time is clearly above a bound, or since the time is up.
+//! The ranks combine their step times every few steps, so all ranks make the same decision: to stop
+//! early, because the step time is clearly above a bound, or because the time has elapsed.
 
 use std::time::{Duration, Instant};
 
@@ -11,56 +11,60 @@ use super::job::{Job, RunError, milliseconds};
 use super::payload::{Extent, Runtime};
 use ronde_job::percentile::percentile_of;
 
-/// Most steps between two decisions.
+/// Maximum number of steps between two decisions.
 const BATCH_STEPS_MOST: usize = 10;
 
-/// Timed steps before the first decision: the first after a change may be slow for other reasons than the setting.
+/// Number of timed steps before the first decision: the first step after a change may be slow for
+/// reasons other than the setting.
 pub const STEPS_BEFORE_CUT: usize = 3;
 
-/// Most timed steps of a measurement that goes on until it has lasted long enough, as a multiple of those asked for.
+/// Maximum number of timed steps of a measurement with a minimum duration, as a multiple of the
+/// requested number.
 const LENGTHENED_MOST: usize = 50;
 
-/// Between two decisions there is about this much time, so that steps of a second are not counted in tens.
+/// Approximate time between two decisions, so that slow steps are checked more often than every ten
+/// steps.
 const BATCH_MS: f64 = 250.0;
 
-/// A measurement; the same on all ranks.
+/// Parameters of a measurement, equal on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// Untimed steps, of which the first is checked in full; at least 1.
+    /// Number of untimed steps, at least 1; the first one is checked in full.
     pub warmup_steps: usize,
-    /// Timed steps; at least 1.
+    /// Number of timed steps; at least 1.
     pub steps: usize,
-    /// Where they take less than this, in ms, there are as many more (up to 50 times as many in all): a dozen steps of half a
-    /// millisecond say little.
+    /// Minimum duration of the timed steps, in ms: faster jobs run more steps, up to 50 times as
+    /// many, since a dozen steps of half a millisecond are not a sufficient sample.
     pub at_least_ms: f64,
-    /// Ends early when three quarters of the steps took more than this, in ms.
+    /// The measurement ends early if three quarters of the steps took longer, in ms.
     pub stop_above_ms: Option<f64>,
 }
 
-/// What came of a measurement; the same on all ranks.
+/// Result of a measurement, equal on all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SeriesTimes {
     /// Time of each timed step on its slowest rank, in ms.
     pub step_ms: Vec<f64>,
-    /// Why there are no more.
+    /// Reason for the end of the measurement.
     pub end: SeriesEnd,
 }
 
-/// Why a measurement ended.
+/// Reason for the end of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SeriesEnd {
-    /// All steps are done.
+    /// All steps were measured.
     Complete,
     /// The steps took too long: see [`Series::stop_above_ms`].
     Above,
-    /// The time was up.
+    /// The time has elapsed.
     Time,
 }
 
 impl<R: Runtime> Job<'_, R> {
-    /// Measures as `series` says; every rank calls it with the same. `time` is the time that the whole may take: the
-    /// shortest of any rank counts, and at least one batch of steps is timed. `alive` is called after each step.
+    /// Measures as `series` specifies; every rank calls it with the same value. `time` is the
+    /// maximum duration: the shortest one of all ranks applies, and at least one batch of steps is
+    /// timed. `alive` is called after each step.
     ///
     /// # Errors
     /// [`RunError`] when the runtime fails or a result is wrong.
@@ -94,7 +98,8 @@ impl<R: Runtime> Job<'_, R> {
                 alive();
             }
             let is_late = time.is_some_and(|time| began.elapsed() >= time);
-            // Always as many numbers, so that the runtime knows this tensor from the second time on.
+            // The number of values is constant, so the runtime finds this tensor in its cache from
+            // the second time on.
             let combined = self.slowest(
                 "bench.series",
                 own_ms.into_iter().chain([f64::from(u8::from(is_late))]).collect(),
@@ -113,21 +118,22 @@ impl<R: Runtime> Job<'_, R> {
     }
 }
 
-/// Timed steps of the whole measurement, from what all ranks know.
+/// Number of timed steps of the measurement, computed from values that all ranks have.
 fn steps_of(series: &Series, step_ms: &[f64]) -> usize {
-    // By the mean, which is what they have in common with a clock.
+    // The mean, since its product with the number of steps is the elapsed time.
     let mean_ms = step_ms.iter().sum::<f64>() / step_ms.len() as f64;
     let needed = (series.at_least_ms / mean_ms).ceil();
-    // Of no step, the mean is none, and needed is 0 after the cast; as many as it likes if steps take no time.
+    // Without steps the mean is NaN, and `needed` is 0 after the cast; if steps take no time, the
+    // clamp limits the number.
     (needed as usize).clamp(series.steps, series.steps * LENGTHENED_MOST)
 }
 
-/// Steps until the next decision, from what all ranks know.
+/// Number of steps until the next decision, computed from values that all ranks have.
 fn batch_steps(step_ms: &[f64]) -> usize {
     let Some(ms) = percentile_of(step_ms.to_vec(), 0.5) else {
         return STEPS_BEFORE_CUT;
     };
-    // A step time of 0 makes it infinite, which the cast and the clamp make the most.
+    // A step time of 0 gives infinity, which the cast and the clamp convert to the maximum.
     ((BATCH_MS / ms) as usize).clamp(1, BATCH_STEPS_MOST)
 }
 
@@ -175,12 +181,12 @@ mod tests {
         assert!(is_above(&[11.0, 12.0, 13.0], Some(10.0)));
         assert!(!is_above(&[11.0, 12.0], Some(10.0)), "too early to tell");
         assert!(!is_above(&[11.0, 12.0, 13.0], None));
-        // A quarter at 9 is below the bound: three fast steps of nine are no accident.
+        // A quarter is below the bound at 9: three fast steps of nine are not an accident.
         assert!(!is_above(
             &[9.0, 9.0, 9.0, 50.0, 50.0, 50.0, 50.0, 50.0, 50.0],
             Some(10.0)
         ));
-        // One fast step of five is.
+        // One fast step of five may be an accident.
         assert!(is_above(&[9.0, 50.0, 50.0, 50.0, 50.0], Some(10.0)));
     }
 }

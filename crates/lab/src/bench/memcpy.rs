@@ -1,28 +1,30 @@
-//! The yardstick: how fast this machine merely copies the payload of a step.
+//! Memcpy baseline: measures how fast this machine copies the payload of a step.
 //!
-//! An allreduce must at least read each rank's gradients and write the results, so copying the same tensors, on all ranks
-//! at once, is the least it can cost. The copy is libc's `memcpy` or one with non-temporal stores, whichever is faster:
-//! large copies gain when the target is not first read into the cache, small ones lose. Source and target differ, all
-//! pages are warm, and each byte counts once (a copied gigabyte is one, although it is read and written). Tensors on a GPU are
-//! copied there, by the driver, and timed by the device's clock.
+//! An allreduce must at least read each rank's gradients and write the results, so copying the same
+//! tensors on all ranks simultaneously is a lower bound of its cost. The copy is libc's `memcpy` or
+//! a copy with non-temporal stores, whichever is faster: large copies are faster if the target is
+//! not first read into the cache, small ones are slower. Source and target differ, all pages are
+//! warm, and each byte counts once (a copied gigabyte counts as one, although it is read and
+//! written). Tensors on a GPU are copied there by the driver, and timed by the clock of the device.
 
 #![allow(unsafe_code)] // vector instructions
 
 use std::time::{Duration, Instant};
 
-/// How bytes are copied.
+/// Method of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopyMethod {
     /// libc's `memcpy`.
     Libc,
-    /// Stores that bypass the cache, for tensors of [`STREAM_BYTES_MIN`] and more; `memcpy` for smaller ones.
+    /// Stores that bypass the cache, for tensors of [`STREAM_BYTES_MIN`] or more; `memcpy` for
+    /// smaller ones.
     NonTemporal,
     /// The driver's copy on a GPU, one call per tensor.
     Device,
 }
 
 impl CopyMethod {
-    /// The methods this machine has for host memory.
+    /// Returns the methods that this machine has for host memory.
     pub fn available() -> &'static [Self] {
         if stream::is_available() {
             &[Self::Libc, Self::NonTemporal]
@@ -32,11 +34,11 @@ impl CopyMethod {
     }
 }
 
-/// Smallest tensor copied past the cache, in bytes: below it the target fits the first-level caches and is read again
-/// soon, so bypassing them only costs.
+/// Smallest tensor that is copied past the cache, in bytes: the target of a smaller copy fits in
+/// the first-level caches and is soon read again, so bypassing them is slower.
 pub const STREAM_BYTES_MIN: usize = 64 << 10;
 
-/// Copies `source` over `target` by `method`.
+/// Copies `source` to `target` by `method`.
 ///
 /// # Panics
 /// If the lengths differ.
@@ -62,16 +64,17 @@ pub struct MemcpyTimes {
 }
 
 impl MemcpyTimes {
-    /// Runs one round by `method`: calls `copy_all`, which copies every tensor once, and keeps its time.
+    /// Runs one round by `method`: calls `copy_all`, which copies every tensor once, and records
+    /// the time.
     ///
-    /// Call it on all ranks at once, just after a barrier.
+    /// Call it on all ranks simultaneously, directly after a barrier.
     pub fn round(&mut self, method: CopyMethod, copy_all: impl FnOnce(CopyMethod)) {
         let start = Instant::now();
         copy_all(method);
         self.keep(method, start.elapsed());
     }
 
-    /// Keeps the time of a round by `method`.
+    /// Records the time of a round by `method`.
     pub fn keep(&mut self, method: CopyMethod, elapsed: Duration) {
         match method {
             CopyMethod::Libc => self.libc.push(elapsed),
@@ -80,7 +83,7 @@ impl MemcpyTimes {
         }
     }
 
-    /// The rounds of `method`, in order; empty where it never ran.
+    /// Returns the times of the rounds of `method`, in order; empty if there are none.
     pub fn rounds(&self, method: CopyMethod) -> &[Duration] {
         match method {
             CopyMethod::Libc => &self.libc,
@@ -92,7 +95,8 @@ impl MemcpyTimes {
 
 #[cfg(target_arch = "x86_64")]
 mod stream {
-    //! Copies with non-temporal stores, by AVX2 where the CPU has it and by SSE2, which every x86-64 has.
+    //! Copies with non-temporal stores, by AVX2 where the CPU has it and by SSE2, which every
+    //! x86-64 has.
 
     use std::arch::x86_64::{
         __m128i, __m256i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128, _mm256_loadu_si256,
@@ -104,14 +108,15 @@ mod stream {
         true
     }
 
-    /// Copies `source` to `target`; the caller has checked that the lengths agree.
+    /// Copies `source` to `target`; the caller has checked that the lengths are equal.
     pub(super) fn copy<T: Copy>(source: &[T], target: &mut [T]) {
         debug_assert_eq!(source.len(), target.len());
         let bytes = size_of_val(source);
         let (from, to) = (source.as_ptr().cast::<u8>(), target.as_mut_ptr().cast::<u8>());
         if is_x86_feature_detected!("avx2") {
-            // SAFETY: AVX2 is there. `from` and `to` are the starts of a shared and a unique slice, so `bytes` bytes can
-            // be read and written and the regions do not overlap; `T: Copy` bytes may be duplicated.
+            // SAFETY: the CPU has AVX2. `from` and `to` are the starts of a shared and a unique
+            // slice, so `bytes` bytes can be read and written and the regions do not overlap; the
+            // bytes of a `T: Copy` may be duplicated.
             unsafe { copy_avx2(from, to, bytes) }
         } else {
             // SAFETY: as above; SSE2 is part of x86-64.
@@ -121,18 +126,21 @@ mod stream {
 
     macro_rules! streaming_copy {
         ($name:ident, $feature:literal, $vector:ty, $load:ident, $store:ident) => {
-            /// Copies `bytes` bytes; the head up to the first aligned target address and the tail go by `memcpy`.
+            /// Copies `bytes` bytes; `memcpy` copies the head, up to the first aligned target
+            /// address, and the tail.
             ///
             /// # Safety
-            /// The CPU has the feature, `from` is readable and `to` writable for `bytes` bytes, and they do not overlap.
+            /// The CPU has the feature, `from` is readable and `to` writable for `bytes` bytes, and
+            /// they do not overlap.
             #[target_feature(enable = $feature)]
             unsafe fn $name(from: *const u8, to: *mut u8, bytes: usize) {
                 const WIDTH: usize = size_of::<$vector>();
                 const UNROLL: usize = 4;
                 let head = to.align_offset(WIDTH).min(bytes);
                 let body_end = head + (bytes - head) / (WIDTH * UNROLL) * (WIDTH * UNROLL);
-                // SAFETY: `head`, each `offset + WIDTH * UNROLL` and `body_end` are at most `bytes`, the length of both
-                // regions; targets of the stores are aligned, since `head` aligns the first and steps keep it.
+                // SAFETY: `head`, each `offset + WIDTH * UNROLL` and `body_end` are at most
+                // `bytes`, the length of both regions; targets of the stores are aligned, since
+                // `head` aligns the first and steps keep it.
                 unsafe {
                     ptr::copy_nonoverlapping(from, to, head);
                     let mut offset = head;
@@ -152,7 +160,8 @@ mod stream {
                     }
                     ptr::copy_nonoverlapping(from.add(body_end), to.add(body_end), bytes - body_end);
                 }
-                // Streamed stores are weakly ordered: without the fence the copy would not be done when it returns.
+                // Streaming stores are weakly ordered: without the fence the copy might not be
+                // complete on return.
                 _mm_sfence();
             }
         };
@@ -170,14 +179,14 @@ mod stream {
     #[cfg(test)]
     pub(super) fn copy_by_sse2(source: &[u8], target: &mut [u8]) {
         assert_eq!(source.len(), target.len());
-        // SAFETY: two distinct slices of one length, and SSE2 is part of x86-64.
+        // SAFETY: two distinct slices of the same length, and SSE2 is part of x86-64.
         unsafe { copy_sse2(source.as_ptr(), target.as_mut_ptr(), source.len()) }
     }
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 mod stream {
-    //! Other architectures have libc's `memcpy` alone.
+    //! Other architectures have only libc's `memcpy`.
 
     pub(super) const fn is_available() -> bool {
         false

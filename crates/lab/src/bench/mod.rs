@@ -1,10 +1,11 @@
-//! What `ronde bench` measures: workloads with the gradients of real models, checked results, and an honest baseline.
+//! Benchmark of `ronde bench`: model gradients, checked results and a memcpy baseline.
 //!
-//! A [`Workload`] is the list of tensors of one step in the order backward yields them. It comes from a known
-//! architecture ([`models`]) or from a file ([`profile`]); [`schedule`] spreads its submissions over a backward pass,
-//! [`run()`] executes the steps, [`verify`] proves that every step computed the right numbers, [`memcpy`] measures how fast
-//! this machine (or its GPU) merely copies the same bytes, and [`report`] turns all of it into one JSON object and a few lines for
-//! people. A sweep keeps a [`Job`] and measures it many times.
+//! A [`Workload`] is the list of tensors of one step in the order of the backward pass. It comes
+//! from a known architecture ([`models`]) or from a file ([`profile`]). [`schedule`] spreads its
+//! submissions over a backward pass, [`run()`] executes the steps, and [`verify`] checks the
+//! results of every step. [`memcpy`] measures how fast this machine (or its GPU) copies the same
+//! bytes, and [`report`] formats all results as one JSON object and as text. A sweep keeps a
+//! [`Job`] and measures it many times.
 
 mod agree;
 mod baseline;

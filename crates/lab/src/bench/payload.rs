@@ -1,4 +1,4 @@
-//! The buffers of a workload, one per tensor, each of its own element type; and the runtime that reduces them.
+//! Buffers of a workload, one per tensor with its element type, and the runtime that reduces them.
 
 use half::{bf16, f16};
 
@@ -11,29 +11,29 @@ use ronde::error::Error;
 use ronde::internal::gpu::{self, GpuError, Shuttle, Stopwatch, Stream};
 use ronde::tensor::{Dtype, ReduceOp};
 
-/// What the benchmark needs of a runtime: [`ronde::Context`], or a stand-in that tests drive.
+/// Runtime that the benchmark uses: [`ronde::Context`], or a simulated one in tests.
 pub trait Runtime {
-    /// A submission under way; waiting gives the buffer back.
+    /// Submission in flight; waiting for it returns the buffer.
     type Pending<B: context::Buffer>;
 
-    /// This process's rank.
+    /// Returns this process's rank.
     fn rank(&self) -> usize;
 
-    /// Number of ranks.
+    /// Returns the number of ranks.
     fn size(&self) -> usize;
 
-    /// The CUDA device that the workload's tensors are to be on; none, if they are to be in host memory.
+    /// Returns the CUDA device on which to allocate the workload's tensors; `None` for host memory.
     ///
     /// # Errors
-    /// There is no such device.
+    /// The device does not exist.
     fn ordinal(&self) -> Result<Option<u32>, GpuError> {
         Ok(None)
     }
 
-    /// Starts reducing `data` over all ranks, in place.
+    /// Submits an in-place allreduce of `data` over all ranks.
     ///
     /// # Errors
-    /// What the runtime finds wrong at once.
+    /// Errors that the runtime detects immediately.
     fn allreduce<B: context::Buffer>(
         &self,
         name: &str,
@@ -44,13 +44,14 @@ pub trait Runtime {
     /// Waits for a submission.
     ///
     /// # Errors
-    /// What went wrong since.
+    /// Errors since the submission.
     fn wait<B: context::Buffer>(&self, pending: Self::Pending<B>) -> Result<B, Error>;
 
     /// Marks the end of a step.
     fn mark_step(&self);
 
-    /// What this rank has sent over MPI; `None` on every rank if that is not what the ranks use.
+    /// Returns the traffic that this rank has sent over MPI; `None` on every rank if the ranks do
+    /// not use MPI.
     fn mpi_traffic(&self) -> Option<MpiTraffic> {
         None
     }
@@ -91,18 +92,18 @@ impl Runtime for Context {
 
 macro_rules! payload {
     ($($variant:ident($type:ty)),* $(,)?) => {
-        /// One tensor's buffer.
+        /// Buffer of one tensor.
         pub(super) enum Payload {
             $($variant(Buffer<$type>),)*
         }
 
-        /// One tensor under way.
+        /// Tensor in flight.
         pub(super) enum Flight<R: Runtime> {
             $($variant(buffer::Flight<R, $type>),)*
         }
 
         impl Payload {
-            /// A buffer of `elements` zeros, on CUDA device `ordinal` if there is one named.
+            /// Allocates a buffer of `elements` zeros, on CUDA device `ordinal` if it is given.
             pub(super) fn zeros(dtype: Dtype, elements: usize, ordinal: Option<u32>) -> Result<Self, GpuError> {
                 Ok(match dtype {
                     $(Dtype::$variant => Self::$variant(Buffer::zeros(ordinal, elements)?),)*
@@ -110,14 +111,14 @@ macro_rules! payload {
                 })
             }
 
-            /// See [`Buffer::target`].
+            /// Calls [`Buffer::target`].
             pub(super) fn target(&self, stopwatch: Option<&Stopwatch>) -> Result<Self, GpuError> {
                 Ok(match self {
                     $(Self::$variant(data) => Self::$variant(data.target(stopwatch)?),)*
                 })
             }
 
-            /// See [`Buffer::write`].
+            /// Calls [`Buffer::write`].
             pub(super) fn write(
                 &mut self,
                 verifier: &Verifier,
@@ -130,7 +131,7 @@ macro_rules! payload {
                 }
             }
 
-            /// See [`Buffer::fetch`].
+            /// Calls [`Buffer::fetch`].
             pub(super) fn fetch(
                 &mut self,
                 verifier: &Verifier,
@@ -143,7 +144,7 @@ macro_rules! payload {
                 }
             }
 
-            /// See [`Buffer::unload`].
+            /// Calls [`Buffer::unload`].
             pub(super) fn unload(
                 &mut self,
                 verifier: &Verifier,
@@ -156,7 +157,7 @@ macro_rules! payload {
                 }
             }
 
-            /// Checks the averages that have been fetched, everywhere or at the sentinels.
+            /// Checks the fetched averages, either all elements or the sentinels.
             pub(super) fn check(
                 &self,
                 verifier: &Verifier,
@@ -169,7 +170,7 @@ macro_rules! payload {
                 }
             }
 
-            /// Copies this buffer over `target`, which has the same type and length, in host memory.
+            /// Copies this buffer to `target`, which has the same type and length, in host memory.
             pub(super) fn copy_to(&self, target: &mut Self, method: CopyMethod) {
                 match (self, target) {
                     $((Self::$variant(source), Self::$variant(target)) => source.copy_to(target, method),)*
@@ -177,7 +178,7 @@ macro_rules! payload {
                 }
             }
 
-            /// Puts the same onto `stream`, on a GPU.
+            /// Enqueues the copy to `target` on `stream`, on a GPU.
             pub(super) fn copy_on(&self, target: &mut Self, stream: Stream) -> Result<(), GpuError> {
                 match (self, target) {
                     $((Self::$variant(source), Self::$variant(target)) => source.copy_on(target, stream),)*
@@ -194,7 +195,7 @@ macro_rules! payload {
         }
 
         impl<R: Runtime> Flight<R> {
-            /// Waits for the buffer.
+            /// Waits for the submission and returns the buffer.
             pub(super) fn land(self, runtime: &R) -> Result<Payload, Error> {
                 Ok(match self {
                     $(Self::$variant(pending) => Payload::$variant(pending.land(runtime)?),)*
@@ -214,11 +215,11 @@ payload!(
     Bf16(bf16)
 );
 
-/// How much of a tensor is written and checked.
+/// Elements of a tensor that are written and checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
-    /// Every element.
+    /// All elements.
     Full,
-    /// A few: see [`super::verify`].
+    /// The sentinels: see [`super::verify`].
     Sentinels,
 }

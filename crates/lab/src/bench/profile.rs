@@ -1,6 +1,7 @@
-//! Reads a workload from a file: a profile that `ronde timeline --profile` wrote, or a plain list of element counts.
+//! Reads a workload from a file: a profile or a list of element counts.
 //!
-//! A profile is a JSON object; only the fields below are read, the rest is for `ronde replay`:
+//! `ronde timeline --profile` writes profiles. A profile is a JSON object; only the fields below
+//! are read, the others are for `ronde replay`:
 //!
 //! ```json
 //! {"ronde_profile": 1, "np": 4, "tensors": [
@@ -8,8 +9,9 @@
 //! ]}
 //! ```
 //!
-//! `ready_us` counts from the start of the backward pass; either every tensor has it or none. A list has one element
-//! count per line, in submission order, all `float32`; blank lines and what follows a `#` are skipped.
+//! `ready_us` counts from the start of the backward pass; either every tensor has it or none. A
+//! list has one element count per line, in submission order, all `float32`; blank lines and text
+//! after a `#` are skipped.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -22,10 +24,11 @@ use super::workload::{TensorSpec, Workload, ready_fractions};
 use ronde::tensor::Dtype;
 use ronde_job::replay::profile::{ELEMENTS_MAX, PROFILE_DTYPES, PROFILE_VERSION, TENSORS_MAX};
 
-/// Largest file read, in bytes: room for 100,000 tensors with long names, small enough to hold in memory.
+/// Largest file read, in bytes: sufficient for 100,000 tensors with long names, and small enough
+/// for memory.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// A profile that cannot be used; every variant names the file, and the line where there is one.
+/// Error of a profile; every variant names the file, and the line if there is one.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The file could not be opened or read.
@@ -33,15 +36,15 @@ pub enum ProfileError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// The file is larger than any sensible profile.
+    /// The file is too large for a profile.
     #[error("profile {} is larger than {max_bytes} bytes: is it a timeline? Extract a profile from it with `ronde timeline FILE --profile OUT`", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// The limit.
+        /// Limit, bytes.
         max_bytes: u64,
     },
     /// The file is not text.
@@ -52,20 +55,20 @@ pub enum ProfileError {
         /// Position of the first byte that is not text.
         offset: usize,
     },
-    /// The file is a JSON array, which is what timelines are.
+    /// The file is a JSON array, the format of timelines.
     #[error("{} is a JSON array, not a profile: extract one from a timeline with `ronde timeline FILE --profile OUT`", path.display())]
     Array {
         /// The file.
         path: PathBuf,
     },
-    /// The JSON is malformed or a field has an impossible value.
+    /// The JSON is malformed, or the value of a field is invalid.
     #[error("profile {}, line {line}: {message}", path.display())]
     Json {
         /// The file.
         path: PathBuf,
         /// Line of the fault, from 1.
         line: usize,
-        /// What is wrong there.
+        /// Description of the fault.
         message: String,
     },
     /// A line of a list is not an element count.
@@ -78,26 +81,26 @@ pub enum ProfileError {
         /// The line's text, shortened.
         text: String,
     },
-    /// Nothing to reduce.
+    /// The file has no tensors.
     #[error("profile {} has no tensors", path.display())]
     Empty {
         /// The file.
         path: PathBuf,
     },
-    /// More tensors than supported.
+    /// The file has more tensors than supported.
     #[error("profile {} has {count} tensors; at most {TENSORS_MAX} are supported", path.display())]
     TooMany {
         /// The file.
         path: PathBuf,
-        /// Tensors found.
+        /// Number of tensors in the file.
         count: usize,
     },
-    /// Two tensors of one name, which no job may have in flight.
+    /// Two tensors have the same name, which a job may not have in flight.
     #[error("profile {}: two tensors are called `{name}`", path.display())]
     DuplicateName {
         /// The file.
         path: PathBuf,
-        /// The name.
+        /// Name of both tensors.
         name: String,
     },
     /// Some tensors have a ready time and others do not.
@@ -105,12 +108,12 @@ pub enum ProfileError {
     ReadyMissing {
         /// The file.
         path: PathBuf,
-        /// The first tensor without it.
+        /// First tensor without a ready time.
         name: String,
     },
 }
 
-/// Reads the workload in the file at `path`, whichever of the two formats it has.
+/// Reads the workload from the file at `path`, in either format.
 ///
 /// # Errors
 /// [`ProfileError`] for a file that cannot be read or holds no usable list of tensors.
@@ -121,7 +124,7 @@ pub fn load(path: &Path) -> Result<Workload, ProfileError> {
     };
     let file = File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    // One byte past the limit tells a file that ends there from one that goes on, for devices and pipes too.
+    // The byte after the limit shows whether the file is larger, for devices and pipes too.
     file.take(FILE_BYTES_MAX + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
@@ -134,7 +137,8 @@ pub fn load(path: &Path) -> Result<Workload, ProfileError> {
     parse(path, &bytes)
 }
 
-/// [`load`] for bytes already read; `path` is for the workload's name and for errors.
+/// Parses bytes that have been read, as [`load`] does; `path` is used for the workload's name and
+/// for errors.
 fn parse(path: &Path, bytes: &[u8]) -> Result<Workload, ProfileError> {
     let zero = bytes.iter().position(|&byte| byte == 0);
     let text = match (std::str::from_utf8(bytes), zero) {
@@ -164,7 +168,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Workload, ProfileError> {
     build(path, records)
 }
 
-/// A tensor as a file gives it, its values already checked.
+/// Tensor from a file, with checked values.
 struct Record {
     name: String,
     dtype: Dtype,
@@ -207,7 +211,7 @@ fn checked_elements(count: u64) -> Option<usize> {
     }
 }
 
-/// The first 40 characters, enough to recognise a line and short enough for a message.
+/// First 40 characters: sufficient to recognise a line, and short enough for a message.
 fn shorten(text: &str) -> String {
     const LENGTH: usize = 40;
     if text.chars().count() <= LENGTH {
@@ -222,7 +226,7 @@ struct ProfileFile {
     tensors: Vec<ProfileTensor>,
 }
 
-/// One tensor of a profile; converting inside the parser gives range errors their line.
+/// Tensor of a profile; conversion inside the parser adds the line to range errors.
 #[derive(Deserialize)]
 #[serde(try_from = "ProfileTensorFields")]
 struct ProfileTensor(Record);
@@ -252,7 +256,7 @@ impl TryFrom<ProfileTensorFields> for ProfileTensor {
         if name.is_empty() {
             return Err("a tensor has an empty name".to_owned());
         }
-        // Timelines write the operation in capitals.
+        // Timelines write operations in capitals.
         if let Some(op) = op.filter(|op| !op.eq_ignore_ascii_case("allreduce")) {
             return Err(format!(
                 "tensor `{name}` has op `{op}`; the benchmark runs `allreduce` only"
@@ -330,7 +334,7 @@ fn build(path: &Path, mut records: Vec<Record>) -> Result<Workload, ProfileError
             .iter()
             .map(|record| record.ready_us.map_or(1.0, |ready| ready / last))
             .collect(),
-        // No times: a list says nothing about layers, so every tensor gets an equal share of the pass.
+        // A list has no times and no layers, so every tensor gets an equal share of the pass.
         _ => ready_fractions(&vec![1.0; records.len()]),
     };
     let tensors = records
@@ -355,7 +359,8 @@ fn build(path: &Path, mut records: Vec<Record>) -> Result<Workload, ProfileError
     })
 }
 
-/// Sorts by ready time where there is one and returns the last; file order stays where times tie or are absent.
+/// Sorts by ready time, if there is one, and returns the last ready time; tensors with equal or
+/// missing times keep the order of the file.
 fn order_by_ready_time(path: &Path, records: &mut [Record]) -> Result<Option<f64>, ProfileError> {
     if records.iter().all(|record| record.ready_us.is_none()) {
         return Ok(None);

@@ -1,8 +1,9 @@
-//! What a benchmark found: one JSON object for programs, a few lines for people.
+//! Report of a benchmark: one JSON object for programs, and text for users.
 //!
-//! The object's keys are an interface (`docs/`, scripts and plots read them): see [`BenchReport`]. Times are those of the
-//! slowest rank in each step. Bandwidth is bytes per step over the median step, in GB/s of 10⁹ bytes; it is left out when
-//! a backward pass is pretended, for then the step's length says little about the collective.
+//! The keys of the object are an interface (`docs/`, scripts and plots read them): see
+//! [`BenchReport`]. The time of a step is that of its slowest rank. Bandwidth is bytes per step
+//! over the median step, in GB/s of 10⁹ bytes; it is omitted with a simulated backward pass,
+//! because the duration of a step then does not measure the collective.
 
 use serde::Serialize;
 
@@ -16,56 +17,56 @@ mod text;
 pub use autotune::AutotuneSummary;
 pub use ronde_job::percentile::percentile;
 
-/// The result of one benchmark run; serialised, it is what `ronde bench --json` writes.
+/// Result of one benchmark run; serialised, it is the output of `ronde bench --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BenchReport {
-    /// The model's name, or the profile's file name.
+    /// Name of the model or of the profile's file.
     pub model: String,
     /// Number of ranks.
     pub np: usize,
-    /// The backend that ran the collectives: `local`, `mpi`, `nccl`.
+    /// Backend that ran the collectives: `local`, `mpi`, `nccl`.
     pub backend: String,
-    /// The network that the local backend was shaped to; `null` when it ran at full speed.
+    /// Simulated network of the local backend; `null` at full speed.
     pub link: Option<LinkReport>,
-    /// Length of the pretended backward pass, in ms; 0 without one.
+    /// Duration of the simulated backward pass, in ms; 0 without one.
     pub compute_ms: f64,
-    /// What that pass did: `sleep` or `spin`.
+    /// Activity during that pass: `sleep` or `spin`.
     pub compute_kind: &'static str,
-    /// The rank that was made to compute longer; `null` if none was.
+    /// Rank with a longer computation; `null` if there is none.
     pub slow_rank: Option<SlowRankReport>,
-    /// Measured steps.
+    /// Number of measured steps.
     pub steps: usize,
-    /// Tensors per step.
+    /// Number of tensors per step.
     pub tensors: usize,
     /// Bytes reduced per step and rank.
     pub bytes_per_step: usize,
-    /// The settings in force at the end.
+    /// Settings in force at the end.
     pub settings: SettingsReport,
     /// Step times.
     pub step_ms: StepSummary,
-    /// Bytes per step over the median step; `null` when ranks compute in between.
+    /// Bytes per step over the median step; `null` with a simulated backward pass.
     pub gb_per_s: Option<f64>,
-    /// The same for a plain copy of the same tensors on all ranks at once, in the same run.
+    /// Bandwidth of a plain copy of the same tensors on all ranks simultaneously, in the same run.
     pub memcpy_gb_per_s: f64,
-    /// What a step sends over MPI; `null` over another backend.
+    /// MPI traffic of a step; `null` with another backend.
     pub mpi: Option<MpiPerStep>,
-    /// What the tuner did; `null` when it was off.
+    /// Summary of the tuner; `null` if it was off.
     pub autotune: Option<AutotuneSummary>,
 }
 
-/// A rank that was made to compute longer than the others.
+/// Rank that computes longer than the others.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SlowRankReport {
-    /// Which.
+    /// The rank.
     pub rank: usize,
-    /// By how much, in ms a step.
+    /// Additional computation per step, in ms.
     pub ms: f64,
 }
 
-/// The network a run was shaped to.
+/// Simulated network of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LinkReport {
-    /// Always true: these are not the machine's own speeds.
+    /// Always true: the speeds are not those of the machine.
     pub shaped: bool,
     /// Latency of a message, in µs.
     pub alpha_us: f64,
@@ -73,29 +74,29 @@ pub struct LinkReport {
     pub gb_per_s: f64,
 }
 
-/// The runtime's settings.
+/// Settings of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SettingsReport {
-    /// Most bytes fused into one collective; 0 is no fusion.
+    /// Fusion threshold, bytes; 0 is no fusion.
     pub fusion_threshold_bytes: u64,
-    /// Shortest time between the starts of two cycles, in ms.
+    /// Minimum time between the starts of two cycles, in ms.
     pub cycle_time_ms: f64,
     /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: bool,
-    /// Whether allgathers do.
+    /// Whether allgathers are hierarchical.
     pub hierarchical_allgather: bool,
 }
 
 /// Step times in ms: percentiles and mean.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct StepSummary {
-    /// A tenth of the steps were faster.
+    /// 10th percentile.
     pub p10: f64,
-    /// The median.
+    /// Median.
     pub p50: f64,
-    /// A tenth of the steps were slower.
+    /// 90th percentile.
     pub p90: f64,
-    /// The arithmetic mean.
+    /// Arithmetic mean.
     pub mean: f64,
 }
 
@@ -134,7 +135,7 @@ impl StepSummary {
     }
 }
 
-/// GB/s of `bytes` in `ms`.
+/// Returns the bandwidth, in GB/s, of `bytes` in `ms`.
 pub fn gb_per_s(bytes: usize, ms: f64) -> f64 {
     bytes as f64 / (ms * 1e6)
 }

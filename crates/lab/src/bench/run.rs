@@ -1,14 +1,17 @@
-//! The benchmark's loop: steps of submissions and waits, timed, verified, with the memcpy baseline in between.
+//! Main loop of the benchmark: timed and verified steps, with the memcpy baseline in between.
 //!
 //! Every rank runs the same sequence:
 //!
-//! 0. the ranks make sure that they run the same plan;
+//! 0. the ranks check that they run the same plan;
 //! 1. one untimed step, checked in full; then the rest of the warm-up;
-//! 2. with the tuner on, tuning steps until all ranks know that rank 0 has a verdict (or the limit is reached);
+//! 2. with the tuner on, tuning steps until all ranks know that rank 0 has a verdict (or the limit
+//!    is reached);
 //! 3. the timed steps, sentinels checked, the baseline every [`MEMCPY_INTERVAL_STEPS`];
-//! 4. one untimed step, checked in full; then the ranks' times are combined: the slowest rank's counts.
+//! 4. one untimed step, checked in full; then the ranks' times are combined: the slowest rank's
+//!    counts.
 //!
-//! A step's time runs from its first submission to its last completion. Writing and checking values lie outside.
+//! A step's time runs from its first submission to its last completion. Writing and checking values
+//! lie outside.
 
 use serde::Serialize;
 
@@ -17,88 +20,93 @@ use super::job::{Job, Load, RunError, milliseconds};
 use super::payload::{Extent, Runtime};
 use ronde::MpiTraffic;
 
-/// Timed steps between two rounds of the memcpy baseline.
+/// Number of timed steps between two rounds of the memcpy baseline.
 pub const MEMCPY_INTERVAL_STEPS: usize = 10;
 
-/// Tuning steps between two questions to rank 0 whether it has a verdict; each is a 4-byte allreduce.
+/// Number of tuning steps between two exchanges of whether rank 0 has a verdict; each exchange is a
+/// 4-byte allreduce.
 const VERDICT_INTERVAL_STEPS: usize = 10;
 
-/// What to run.
+/// Plan of a run.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// What each step does.
+    /// Work of each step.
     pub load: Load,
-    /// Untimed steps at the start, the fully checked one included; at least 1.
+    /// Number of untimed steps at the start, including the fully checked one; at least 1.
     pub warmup_steps: usize,
-    /// Most steps given to the tuner after the warm-up; 0 when it is off.
+    /// Maximum number of steps for the tuner after the warm-up; 0 if it is off.
     pub tuning_steps_max: usize,
-    /// Timed steps; at least 1.
+    /// Number of timed steps; at least 1.
     pub steps: usize,
 }
 
-/// What a run measured; the same on every rank.
+/// Measurements of a run, equal on every rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
     /// Time of each timed step on its slowest rank, in ms.
     pub step_ms: Vec<f64>,
-    /// Bandwidth of copying the payload, on the slowest rank of each round, median over rounds, in GB/s.
+    /// Bandwidth of copying the payload, in GB/s: median over rounds, each with the time of its
+    /// slowest rank.
     pub memcpy_gb_per_s: f64,
-    /// Tuning steps run.
+    /// Number of tuning steps.
     pub tuning_steps: usize,
-    /// What a timed step sends over MPI; `None` if that is not what the ranks use.
+    /// MPI traffic of a timed step; `None` if the ranks do not use MPI.
     pub mpi: Option<MpiPerStep>,
 }
 
-/// What a step sends over MPI, on average over the timed steps: of each kind that of the rank which sends most.
+/// MPI traffic of a step, averaged over the timed steps: for each field, that of the rank with the
+/// largest value.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct MpiPerStep {
-    /// Messages.
+    /// Number of messages.
     pub messages: f64,
-    /// Bytes in them.
+    /// Bytes in these messages.
     pub bytes: f64,
-    /// Calls of MPI's own collectives.
+    /// Number of calls of MPI's own collectives.
     pub collectives: f64,
 }
 
-/// Where a run is; given to the progress callback after each step.
+/// Progress of a run, passed to the progress callback after each step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     /// In the warm-up.
     Warmup {
         /// Steps done.
         done: usize,
-        /// Of how many.
+        /// Total number of steps.
         total: usize,
     },
-    /// The tuner is at work.
+    /// The tuner is active.
     Tuning {
         /// Steps done.
         done: usize,
-        /// At most so many.
+        /// Maximum number of steps.
         limit: usize,
     },
-    /// Among the timed steps.
+    /// In the timed steps.
     Timed {
         /// Steps done.
         done: usize,
-        /// Of how many.
+        /// Total number of steps.
         total: usize,
     },
 }
 
-/// Asks whoever runs the benchmark, between steps: has this rank's tuner reached its verdict? Told where the run is.
+/// Callbacks of a run, called between steps: progress, and whether this rank's tuner has a verdict.
 pub trait Observer {
     /// Called after each step.
     fn progress(&mut self, progress: Progress);
 
-    /// Whether the tuner is done, as far as this rank knows; some rank must come to know.
+    /// Whether the tuner is done, as far as this rank knows; it must eventually be true on some
+    /// rank.
     fn verdict_reached(&mut self) -> bool;
 }
 
 /// Runs `plan` on this rank; every rank calls it with the same plan.
 ///
 /// # Errors
-/// [`RunError`] when the runtime fails or a result is wrong. The other ranks then lose this one.
+/// [`RunError`] when the runtime fails or a result is wrong. The other ranks then report that this
+/// rank is lost.
 ///
 /// # Panics
 /// If the plan has no tensors, no warm-up or no timed step.
@@ -156,7 +164,7 @@ pub fn run<R: Runtime>(
     })
 }
 
-/// The most that a rank has sent, by step.
+/// Maximum traffic of a rank, per step.
 fn mpi_per_step<R: Runtime>(
     job: &Job<'_, R>,
     sent: MpiTraffic,
@@ -171,7 +179,7 @@ fn mpi_per_step<R: Runtime>(
     })
 }
 
-/// Runs tuning steps until the verdict or the limit; returns how many.
+/// Runs tuning steps until the verdict or the limit; returns their number.
 fn tune<R: Runtime>(
     job: &mut Job<'_, R>,
     limit: usize,

@@ -1,7 +1,7 @@
-//! When each tensor of a step is submitted: at once, or spread over a pretended backward pass.
+//! Schedule of the submissions of a step: all at once, or spread over a simulated backward pass.
 //!
-//! Times are absolute from the start of the step. A submission that is late does not delay the next one, as a GPU would
-//! not wait for its host, so the pass always takes the time that was asked for.
+//! Times are absolute from the start of the step. A late submission does not delay the next one, as
+//! a GPU would not wait for its host, so the pass always has the requested duration.
 
 use std::hint::black_box;
 use std::thread;
@@ -11,19 +11,19 @@ use serde::{Deserialize, Serialize};
 
 use super::Workload;
 
-/// What the pretended backward pass does while it lasts.
+/// Activity during the simulated backward pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ComputeKind {
-    /// Sleeps: an accelerator computes and leaves the CPU free.
+    /// Sleeps: models an accelerator that computes and leaves the CPU free.
     #[default]
     Sleep,
-    /// Computes: the backward pass runs on the CPU and competes for it.
+    /// Computes: models a backward pass that runs on the CPU and competes for it.
     Spin,
 }
 
 impl ComputeKind {
-    /// The word that `--compute-kind` takes and `--json` writes.
+    /// Returns the value of `--compute-kind` and of the field in `--json`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Sleep => "sleep",
@@ -40,7 +40,8 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Spreads the submissions of `workload` over a backward pass of length `compute`, in proportion to layer cost.
+    /// Spreads the submissions of `workload` over a backward pass of length `compute`, in
+    /// proportion to the cost of the layers.
     pub fn new(workload: &Workload, compute: Duration, kind: ComputeKind) -> Self {
         let due = workload
             .tensors
@@ -50,7 +51,7 @@ impl Schedule {
         Self { due, kind }
     }
 
-    /// Time from the start of the step at which tensor `index` is ready.
+    /// Returns the time from the start of the step at which tensor `index` is ready.
     ///
     /// # Panics
     /// If the workload has no tensor `index`.
@@ -58,7 +59,8 @@ impl Schedule {
         self.due[index]
     }
 
-    /// Waits until tensor `index` of the step that began at `step_start` is ready; returns at once when that is past.
+    /// Waits until tensor `index` of the step that began at `step_start` is ready; returns
+    /// immediately if that time is past.
     ///
     /// # Panics
     /// If the workload has no tensor `index`.
@@ -66,7 +68,7 @@ impl Schedule {
         let ready = step_start + self.due(index);
         match self.kind {
             ComputeKind::Sleep => {
-                // One call suffices: `sleep` never returns early.
+                // One call is sufficient: `sleep` never returns early.
                 let left = ready.saturating_duration_since(Instant::now());
                 if !left.is_zero() {
                     thread::sleep(left);
@@ -75,7 +77,8 @@ impl Schedule {
             ComputeKind::Spin => {
                 let mut work = 1.0_f32;
                 while Instant::now() < ready {
-                    // Real arithmetic and not a pause hint, which would leave the core to a sibling thread.
+                    // Arithmetic instead of a pause hint, which would leave the core to a sibling
+                    // thread.
                     for _ in 0..64 {
                         work = black_box(work) * 1.000_1 + 0.000_1;
                     }
@@ -112,7 +115,8 @@ mod tests {
         }
     }
 
-    /// A start in the past makes every tensor due: were the schedule relative, this would take the hour again.
+    /// A start in the past makes every tensor due: with a relative schedule, this would take
+    /// another hour.
     #[test]
     fn lateness_is_not_passed_on() {
         let workload = models::workload("vgg16").unwrap();

@@ -1,13 +1,16 @@
-//! Proves that every step of a benchmark computed the right numbers, without distorting its time.
+//! Verification of every step of a benchmark, without affecting the measured time.
 //!
-//! Before a step each rank writes values that depend on rank, step, tensor and position; after it, it knows what an
-//! average must have made of them. The first step and a closing one check every element. In between a few sentinels per
-//! tensor are written and checked: the first element, the last, and both sides of some chunk edges (other edges in each
-//! step, so that all get their turn). That is where a collective goes wrong first, and costs a few cache lines.
+//! Before a step each rank writes values that depend on rank, step, tensor and position; after the
+//! step, it compares the results with the averages of these values. In the first step and a closing
+//! step every element is checked. In the other steps a few sentinels per tensor are written and
+//! checked: the first element, the last element, and both sides of some chunk edges (other edges in
+//! each step, so that all edges are checked in turn). Errors of a collective appear there first,
+//! and sentinels touch only a few cache lines.
 //!
-//! The arithmetic is exact: the average of all ranks at a place is the small integer s = 1 + (7·step + 3·tensor + i) mod
-//! 13, and rank r of n contributes s + 2r + 1 − n, which sums to n·s. The period 13 divides no chunk size, 7 and 3 are
-//! no multiples of it, so stale data, a neighbouring tensor, a shifted chunk or a rank counted twice all show.
+//! The arithmetic is exact: the average of all ranks at a position is the small integer s = 1 +
+//! (7·step + 3·tensor + i) mod 13, and rank r of n contributes s + 2r + 1 − n, which sums to n·s.
+//! The period 13 divides no chunk size, and 7 and 3 are not multiples of it. So stale data, a
+//! neighbouring tensor, a shifted chunk and a rank that is counted twice are all detected.
 
 use half::{bf16, f16};
 use smallvec::SmallVec;
@@ -20,13 +23,13 @@ const PERIOD: usize = 13;
 /// Chunk edges checked per tensor and step.
 const EDGES_PER_STEP: usize = 4;
 
-/// An element type that can hold the pattern.
+/// Element type that can hold the pattern.
 pub trait PatternElement: Element + PartialEq {
-    /// The element nearest to `value`; the pattern's values are integers below 256 in magnitude for up to 240 ranks,
-    /// which every supported type holds exactly.
+    /// Returns the element nearest to `value`. The pattern's values are integers below 256 in
+    /// magnitude for up to 240 ranks, which every supported type holds exactly.
     fn from_small(value: i32) -> Self;
 
-    /// The value as a number; exact for the pattern's values, near for others.
+    /// Returns the value as a number: exact for the pattern's values, rounded for others.
     fn to_number(self) -> f64;
 
     /// Spacing of the type's values just above 1 (0 for integers).
@@ -58,27 +61,27 @@ pattern_element!(i16, 0.0, value => value as i16, element => f64::from(element))
 pattern_element!(i32, 0.0, value => value, element => f64::from(element));
 pattern_element!(i64, 0.0, value => i64::from(value), element => element as f64);
 
-/// A result that is not what the ranks' inputs make.
+/// Result that is not the average of the ranks' inputs.
 #[derive(Debug, thiserror::Error, PartialEq)]
 #[error(
     "wrong result on rank {rank} in step {step}: element {index} of tensor `{tensor}` is {found}, expected {expected}"
 )]
 pub struct VerifyError {
-    /// Rank that saw it.
+    /// Rank that found it.
     pub rank: usize,
     /// Step, from 0.
     pub step: usize,
-    /// The tensor's name.
+    /// Name of the tensor.
     pub tensor: String,
-    /// Position of the first wrong element looked at.
+    /// Position of the first wrong element that was checked.
     pub index: usize,
-    /// The average it should be.
+    /// Expected average.
     pub expected: f64,
-    /// What it is.
+    /// Value found.
     pub found: f64,
 }
 
-/// Writes one rank's inputs and checks the averages that come back.
+/// Writes one rank's inputs and checks the averages that the runtime returns.
 #[derive(Clone, Copy, Debug)]
 pub struct Verifier {
     rank: usize,
@@ -86,19 +89,19 @@ pub struct Verifier {
     chunk_bytes: usize,
 }
 
-/// Which tensor of which step a buffer is.
+/// Identifies the tensor and the step of a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorInstance<'a> {
     /// Step, from 0.
     pub step: usize,
-    /// The tensor's position in its workload.
+    /// Position of the tensor in its workload.
     pub tensor: usize,
-    /// The tensor's name, for errors.
+    /// Name of the tensor, for errors.
     pub name: &'a str,
 }
 
 impl Verifier {
-    /// For rank `rank` of `size`; chunk edges lie at multiples of `chunk_bytes`.
+    /// Creates the pattern of rank `rank` of `size`; chunk edges lie at multiples of `chunk_bytes`.
     ///
     /// # Panics
     /// If `rank` is not below `size` or `chunk_bytes` is 0.
@@ -114,7 +117,7 @@ impl Verifier {
         }
     }
 
-    /// Fills the whole of `data` with this rank's inputs.
+    /// Fills `data` with this rank's inputs.
     pub fn fill<T: PatternElement>(&self, place: TensorInstance<'_>, data: &mut [T]) {
         let period: [T; PERIOD] = std::array::from_fn(|index| self.input(place, index));
         for piece in data.chunks_mut(PERIOD) {
@@ -129,7 +132,8 @@ impl Verifier {
     pub fn check<T: PatternElement>(&self, place: TensorInstance<'_>, data: &[T]) -> Result<(), VerifyError> {
         let period: [T; PERIOD] = std::array::from_fn(|index| T::from_small(average(place, index)));
         for (number, piece) in data.chunks(PERIOD).enumerate() {
-            // Whole pieces compare fast; only one that differs is looked at element by element.
+            // Complete pieces are compared at once, which is fast; elements are compared only in a
+            // piece that differs.
             if piece != &period[..piece.len()] {
                 let first = number * PERIOD;
                 (0..piece.len()).try_for_each(|index| self.check_element(place, first + index, data))?;
@@ -167,7 +171,8 @@ impl Verifier {
     ) -> Result<(), VerifyError> {
         let found = data[index].to_number();
         let expected = f64::from(average(place, index));
-        // Dividing by a power of two is exact; another divisor may be applied as a rounded reciprocal: one unit off.
+        // Division by a power of two is exact; another divisor may be applied as a rounded
+        // reciprocal, which is off by up to one unit.
         let tolerance = if self.size.is_power_of_two() {
             0.0
         } else {
@@ -216,7 +221,7 @@ impl Verifier {
     }
 }
 
-/// The average over all ranks at position `index`: an integer from 1 to 13.
+/// Average over all ranks at position `index`: an integer from 1 to 13.
 fn average(place: TensorInstance<'_>, index: usize) -> i32 {
     (1 + (7 * (place.step % PERIOD) + 3 * (place.tensor % PERIOD) + index % PERIOD) % PERIOD) as i32
 }
@@ -233,7 +238,7 @@ mod tests {
         name: "w",
     };
 
-    /// What a right collective does: the average over the ranks, element by element.
+    /// Result of a correct collective: the average over the ranks, element by element.
     fn averaged<T: PatternElement>(inputs: &[Vec<T>]) -> Vec<T> {
         (0..inputs[0].len())
             .map(|index| {
@@ -253,7 +258,8 @@ mod tests {
             .collect()
     }
 
-    /// Step 5, tensor 2: 35 + 6 = 41 ≡ 2 (mod 13), so averages start at 3; of two ranks one is 1 below, one above.
+    /// Step 5, tensor 2: 35 + 6 = 41 ≡ 2 (mod 13), so averages start at 3; of two ranks one is 1
+    /// below, the other 1 above.
     #[test]
     fn pattern_by_hand() {
         let inputs = filled::<f32>(2, 12);
@@ -314,7 +320,7 @@ mod tests {
         Verifier::new(0, 2, 64).check(PLACE, &result).unwrap_err();
     }
 
-    /// 10 chunks of 16 f32: 9 edges; 4 per step, so three steps see them all.
+    /// 10 chunks of 16 f32: 9 edges; 4 per step, so three steps check all of them.
     #[test]
     fn sentinels_visit_every_chunk_edge_in_turn() {
         let verifier = Verifier::new(0, 2, 64);

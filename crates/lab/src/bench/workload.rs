@@ -1,4 +1,4 @@
-//! A workload: the tensors that one step reduces, in submission order, and when each becomes ready.
+//! Workload: the tensors that one step reduces, in submission order, with their ready times.
 
 use ronde::tensor::Dtype;
 
@@ -11,7 +11,8 @@ pub struct TensorSpec {
     pub dtype: Dtype,
     /// Shape, outermost dimension first; its product is [`TensorSpec::elements`].
     pub shape: Vec<usize>,
-    /// When it is ready, as a fraction of the backward pass: 0 at its start, 1 at its end. Never decreases along the list.
+    /// Ready time as a fraction of the backward pass: 0 at its start, 1 at its end. Does not
+    /// decrease along the list.
     pub ready_fraction: f64,
 }
 
@@ -30,29 +31,30 @@ impl TensorSpec {
 /// The tensors of one step, in submission order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// Name for reports: the model's, or the profile's file name.
+    /// Name for reports: that of the model or of the profile's file.
     pub name: String,
-    /// The tensors, first submitted first.
+    /// Tensors, in submission order.
     pub tensors: Vec<TensorSpec>,
-    /// Length of the backward pass that the source recorded, in ms; `None` where it recorded no times.
+    /// Duration of the recorded backward pass, ms; `None` if the source has no times.
     pub recorded_backward_ms: Option<f64>,
 }
 
 impl Workload {
-    /// Number of elements in all tensors together.
+    /// Returns the number of elements of all tensors.
     pub fn elements(&self) -> usize {
         self.tensors.iter().map(TensorSpec::elements).sum()
     }
 
-    /// Bytes that one step reduces, per rank.
+    /// Returns the number of bytes that one step reduces, per rank.
     pub fn bytes(&self) -> usize {
         self.tensors.iter().map(TensorSpec::bytes).sum()
     }
 }
 
-/// Ready fractions from each tensor's cost: tensor i is ready when the work of 0..=i is done.
+/// Computes ready fractions from the cost of each tensor: tensor i is ready when the work of
+/// tensors 0..=i is done.
 ///
-/// Costs of zero everywhere count as equal ones, so the fractions are always finite.
+/// If all costs are zero, they count as equal, so the fractions are always finite.
 pub(super) fn ready_fractions(costs: &[f64]) -> Vec<f64> {
     let total: f64 = costs.iter().sum();
     let count = costs.len();
@@ -67,7 +69,8 @@ pub(super) fn ready_fractions(costs: &[f64]) -> Vec<f64> {
             } else {
                 (index + 1) as f64 / count as f64
             };
-            // Rounding of the running sum must not put the last tensor before or after the end of the pass.
+            // Rounding of the running sum must not move the last tensor before or after the end of
+            // the pass.
             if index + 1 == count {
                 1.0
             } else {

@@ -1,4 +1,4 @@
-//! The setting to use after a search.
+//! Recommended setting after a search.
 
 use serde::Serialize;
 
@@ -8,34 +8,34 @@ use super::setting::Setting;
 use super::trial::{Search, Writer};
 use ronde_job::gate::{Evidence, Withheld};
 
-/// Why a setting is recommended.
+/// Reason for a recommendation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// It is Ronde's verdict, which the comparison with the default decided.
+    /// It is Ronde's verdict, confirmed by the comparison with the default.
     Verdict,
-    /// It is what the log chose (or would choose), and as good as anything else that was tried.
+    /// It is the choice of the log, and no other tried setting is better.
     Choice,
-    /// More is expected of it than of what the log chose.
+    /// Its expected value is better than that of the log's choice.
     Favourite,
-    /// It is the default, and nothing that was tried is surely faster.
+    /// It is the default, and no tried setting is certainly faster.
     Default,
 }
 
-/// The setting to use.
+/// Recommended setting.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Advice {
     /// The setting.
     pub setting: Setting,
-    /// Why.
+    /// The reason.
     pub reason: Reason,
 }
 
 impl Advice {
-    /// After a search.
+    /// Recommends a setting after a search.
     ///
     /// # Errors
-    /// The default was measured fewer than two times, and another setting would take its place.
+    /// If the default was measured fewer than two times and another setting would replace it.
     pub(super) fn of(search: &Search, best: &Best, gain: &Gain) -> Result<Self, Withheld> {
         let advice = Self::unchecked(search, best, gain);
         let at_default = |default: &Setting| {
@@ -55,7 +55,7 @@ impl Advice {
         let advice = |setting, reason| Self { setting, reason };
         match (search.writer, &gain.default) {
             (Writer::Ronde, _) if best.is_verdict => advice(choice, Reason::Verdict),
-            // Unconfirmed: the default stays unless the trials exclude that it is as fast.
+            // Unconfirmed: the default stays unless the trials show that it is slower.
             (_, Some(default)) if gain.by_trials.is_some_and(|gain| gain.low <= 0.0) => {
                 advice(*default, Reason::Default)
             }
@@ -96,7 +96,7 @@ mod tests {
     fn a_lucky_choice_gives_way_to_the_favourite() {
         let mut rows = String::new();
         for i in 0..10 {
-            // Fast about 32 MB, slow about 2 MB, where one trial was lucky.
+            // Fast near 32 MB, slow near 2 MB, where one trial was lucky.
             rows += &format!(
                 "0,0,0, 1,5,{},{}\n0,0,0, 1,5,{},{}\n",
                 30 + i,

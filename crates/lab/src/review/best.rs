@@ -1,8 +1,9 @@
-//! What was chosen, and whether that was luck.
+//! Choice of a search, and how much of its measured advantage was luck.
 //!
-//! The best of many noisy trials was also lucky. So each setting tried is judged by the whole surface: what is expected there
-//! (shrunk towards its neighbours by what the noise deserves), how probable it is that it is the best of those tried, and which
-//! others cannot be told from it.
+//! The best of many noisy trials was also lucky. So every setting that was tried is judged with the
+//! surface. The surface gives the expected step time (shrunk towards its neighbours, depending on
+//! the noise), the probability that the setting is the best of those tried, and the settings that
+//! cannot be distinguished from it.
 
 use std::collections::HashMap;
 
@@ -13,26 +14,28 @@ use super::setting::Setting;
 use super::surface::{Surface, interval};
 use super::trial::{Measure, Search, Trial, Writer};
 
-/// Settings that are compared, the most promising: beyond, nobody reads on, and surfaces become dear.
+/// Maximum number of settings that are compared, most promising first: a longer list is not
+/// readable, and drawing surfaces becomes slow.
 pub const CANDIDATES_MOST: usize = 120;
-/// Settings that the surface is asked about: of more, those that were best on average.
+/// Maximum number of settings that the surface is evaluated at; if there are more, those with the
+/// best mean.
 const SETTINGS_MOST: usize = 2000;
-/// A difference below this share of the step time is none that matters.
+/// A difference below this share of the step time does not matter.
 pub(super) const MATTERS: f64 = 0.01;
 
 /// A value with its 95 % interval, in the unit of the review's measure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// The estimate.
+    /// Best estimate.
     pub value: f64,
-    /// The worse end of the interval or the better one: the smaller number.
+    /// Lower end of the interval.
     pub low: f64,
-    /// The larger number.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
 impl Estimate {
-    /// Of a normal log step time.
+    /// From the mean and standard deviation of a normal log step time.
     pub(super) fn new(measure: Measure, mean: f64, sd: f64) -> Self {
         let ends = [-1.96, 1.96].map(|scores| measure.value(mean + scores * sd));
         Self {
@@ -43,10 +46,10 @@ impl Estimate {
     }
 }
 
-/// A difference of step times as a share of the smaller one's setting, with its 95 % interval; above 0 is slower.
+/// Relative difference of two step times with its 95 % interval; above 0 is slower.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Its mean.
+    /// Mean.
     pub mean: f64,
     /// Lower end.
     pub low: f64,
@@ -55,23 +58,23 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// Of differences of log step times.
+    /// From samples of a difference of log step times.
     pub(super) fn of(logs: Vec<f64>) -> Self {
         let (mean, [low, high]) = interval(logs.into_iter().map(f64::exp_m1).collect());
         Self { mean, low, high }
     }
 }
 
-/// A setting that was tried, as the surface sees it.
+/// A setting that was tried, with its estimates from the surface.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Candidate {
     /// The setting.
     pub setting: Setting,
-    /// How often it was tried.
+    /// Number of its trials.
     pub trials: u64,
-    /// The best that was measured there.
+    /// Best value that was measured.
     pub measured: f64,
-    /// What is expected there.
+    /// Expected value.
     pub expected: Estimate,
     /// Probability that it is the best of the settings tried.
     pub probability_best: f64,
@@ -81,27 +84,29 @@ pub struct Candidate {
     pub slower: Difference,
 }
 
-/// What the search chose, or would choose, and the judgement on that.
+/// Choice of a search (so far, if it is unfinished), and the judgement on it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Best {
-    /// The choice: the verdict of a finished search, else the best so far.
+    /// The choice: the verdict of a finished search, otherwise the best so far.
     pub choice: Candidate,
-    /// Whether the log names it as its verdict.
+    /// Whether the log contains it as its verdict.
     pub is_verdict: bool,
-    /// Measured at the choice by the trial it was chosen for, as a share better than what is expected there: its luck.
+    /// Luck of the choice: how much better its measured value is than its expected value, as a
+    /// share.
     pub luck: f64,
-    /// The setting tried of which most is expected; often the choice.
+    /// The favourite: the tried setting with the best expected value; often the choice.
     pub favourite: Candidate,
-    /// Whether that is the choice.
+    /// Whether the choice is the favourite.
     pub is_favourite: bool,
-    /// The settings that cannot be told from the favourite, it not among them; the most probable first.
+    /// Settings that cannot be distinguished from the favourite, without it; the most probable
+    /// first.
     pub ties: Vec<Candidate>,
-    /// Settings tried, near ones as one.
+    /// Number of settings tried, with near settings counted once.
     pub settings: u64,
 }
 
 impl Best {
-    /// The judgement on a search; none without a trial.
+    /// Judges a search; `None` without trials.
     pub(super) fn of(search: &Search, groups: &[Vec<usize>], surface: &Surface) -> Option<Self> {
         let trials = &search.trials;
         let chosen = choice(search)?;
@@ -147,7 +152,7 @@ impl Best {
                 slower: Difference::of(draws.iter().map(|draw| draw[place] - draw[0]).collect()),
             }
         };
-        // The order is by what is expected, so the favourite comes first.
+        // Candidates are ordered by expected value, so the favourite is the first.
         let favourite = candidate(0);
         let chosen_place = chosen_group.and_then(|group| order.iter().position(|&other| other == group));
         let choice = chosen_place.map_or_else(|| favourite.clone(), &candidate);
@@ -169,7 +174,8 @@ impl Best {
     }
 }
 
-/// The groups that are worth judging, in order: all of them, or of very many those of the best means.
+/// Returns the groups to judge, in order: all of them, or, if there are too many, those with the
+/// best means.
 fn promising(trials: &[Trial], groups: &[Vec<usize>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..groups.len()).collect();
     if order.len() > SETTINGS_MOST {
@@ -184,7 +190,8 @@ fn promising(trials: &[Trial], groups: &[Vec<usize>]) -> Vec<usize> {
     order
 }
 
-/// What the log says is best: the verdict, else Ronde's best so far, else the best trial.
+/// Returns the best setting according to the log: the verdict, otherwise Ronde's best so far,
+/// otherwise the best trial.
 fn choice(search: &Search) -> Option<Setting> {
     let said = search.end.as_ref().or(search.best.as_ref()).and_then(Setting::of);
     let best = || {
@@ -194,7 +201,8 @@ fn choice(search: &Search) -> Option<Setting> {
     said.or_else(best)
 }
 
-/// How much better the trial that decided was than what is expected there. Ronde goes by the windows, not by the best trial.
+/// Returns how much better the measured value of the choice is than its expected value. For
+/// Horovod it is the best trial. For Ronde, which decides by the windows, it is the mean.
 fn luck(search: &Search, choice: &Candidate) -> f64 {
     let at_choice = || {
         search
@@ -217,7 +225,7 @@ fn luck(search: &Search, choice: &Candidate) -> f64 {
     }
 }
 
-/// Index of the lowest value, the first of equals.
+/// Index of the lowest value, the first one among equals.
 pub(super) fn lowest(values: &[f64]) -> usize {
     let mut best = 0;
     for (index, value) in values.iter().enumerate() {
@@ -228,7 +236,7 @@ pub(super) fn lowest(values: &[f64]) -> usize {
     best
 }
 
-/// The best of all trials so far, at each of them that is better than all before.
+/// Trials that were better than all trials before them.
 pub(super) fn records(trials: &[Trial]) -> Vec<&Trial> {
     let mut records: Vec<&Trial> = Vec::new();
     for trial in trials {
@@ -253,7 +261,7 @@ mod tests {
 
     #[test]
     fn the_luckiest_of_many_equals_is_not_believed() {
-        // One setting again and again, and one trial of a neighbour that was 20 % better.
+        // One setting repeated, and one trial of a neighbour that was 20 % better.
         let mut rows = String::new();
         for i in 0..20 {
             rows += &format!(

@@ -1,7 +1,9 @@
-//! Two searches side by side: what both tried, where they agree, and whose choice is better.
+//! Comparison of two searches: overlap, agreement, and the better of their choices.
 //!
-//! Levels need not be comparable: another job, another day, another network. What carries over is by how much settings differ. So each
-//! search is asked, through its own surface, how the two choices compare, and the answers are weighed by their variances.
+//! Levels of step time may not be comparable: the job, the day or the network may differ.
+//! Differences between settings are comparable. So each search's surface gives an estimate of the
+//! difference between the two choices, and the estimates are combined with weights from their
+//! variances.
 
 use serde::Serialize;
 
@@ -9,59 +11,61 @@ use super::best::Difference;
 use super::setting::Setting;
 use super::{Review, Surface};
 
-/// HostLayout by which two surfaces are compared, in each direction of the range that both tried.
+/// Number of levels per dimension at which two surfaces are compared, over the range that both
+/// tried.
 const PLACES: usize = 6;
-/// Settings of either that are looked for among the other's: every pair is looked at.
+/// Maximum number of settings of either search that are compared, since every pair is compared.
 const SETTINGS_MOST: usize = 1000;
-/// A surface that varies less than this, as a standard deviation, has no shape to agree with.
+/// A surface whose standard deviation is smaller is flat: no correlation is computed.
 const FLAT: f64 = 0.005;
-/// Standard deviations between two answers from which they contradict each other.
+/// Number of standard deviations between two estimates at which they contradict each other.
 const CONTRADICTION: f64 = 2.0;
 
-/// Two searches side by side.
+/// Comparison of two searches.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// The first log.
+    /// Source of the first log.
     pub a: String,
-    /// The second.
+    /// Source of the second log.
     pub b: String,
-    /// What both tried.
+    /// Overlap of the settings that were tried.
     pub overlap: Overlap,
-    /// Whose choice is better; none where a search chose nothing.
+    /// Comparison of the two choices; `None` if a search chose nothing.
     pub preference: Option<Preference>,
 }
 
-/// What two searches have in common.
+/// Overlap of two searches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Overlap {
-    /// Settings that both tried, within 1 %.
+    /// Number of settings that both tried, equal within 1 %.
     pub settings: u64,
-    /// Thresholds that lie in both ranges, MiB; none if these do not meet.
+    /// Intersection of the ranges of thresholds, MiB; `None` if it is empty.
     pub fusion_mb: Option<[f64; 2]>,
-    /// Cycle times likewise, ms.
+    /// Intersection of the ranges of cycle times, ms; `None` if it is empty.
     pub cycle_ms: Option<[f64; 2]>,
-    /// How alike the surfaces are where both tried, −1 to 1; none where one of them is flat.
+    /// Correlation of the surfaces over the overlap, −1 to 1; `None` if one of them is flat.
     pub correlation: Option<f64>,
-    /// How much slower the second is there, on average; none where the logs measure different things.
+    /// Mean slow-down of the second log over the overlap; `None` if the logs measure different
+    /// quantities.
     pub slower: Option<Difference>,
 }
 
-/// How the choice of the second compares with that of the first: step times, above 0 is slower.
+/// Difference in step time between the second choice and the first; above 0 the second is slower.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Preference {
-    /// The first one's choice.
+    /// Choice of the first search.
     pub a: Setting,
-    /// The second one's.
+    /// Choice of the second search.
     pub b: Setting,
-    /// Whether these are the same for all that can be told.
+    /// Whether measurements cannot distinguish the two choices.
     pub same: bool,
-    /// What the first log says.
+    /// Difference from the first log.
     pub by_a: Difference,
-    /// What the second says.
+    /// Difference from the second log.
     pub by_b: Difference,
-    /// Both together.
+    /// Both combined.
     pub together: Difference,
-    /// Whether they contradict each other.
+    /// Whether the two logs contradict each other.
     pub contradiction: bool,
 }
 
@@ -94,7 +98,7 @@ fn overlap(a: &Review, b: &Review) -> Option<Overlap> {
     let (Some(fusion), Some(cycle)) = (fusion_mb, cycle_ms) else {
         return Some(overlap);
     };
-    // Each with the switches of its own choice.
+    // Each surface with the switches of its own choice.
     let of = |review: &Review, surface: &Surface| -> Vec<f64> {
         let switches = chosen(review).map_or([None; 4], |setting| setting.switches);
         let places: Vec<Setting> = spread(fusion)
@@ -115,7 +119,7 @@ fn overlap(a: &Review, b: &Review) -> Option<Overlap> {
     };
     let (means_a, means_b) = (of(a, surface_a), of(b, surface_b));
     overlap.correlation = correlation(&means_a, &means_b);
-    // Whether scores are of jobs that move the same bytes, no log tells; they are taken as they are.
+    // The logs do not state whether both jobs move the same bytes; scores are compared unchanged.
     overlap.slower = (a.measure == b.measure).then(|| {
         let logs = means_a.iter().zip(&means_b).map(|(a, b)| b - a);
         Difference::of(logs.collect())
@@ -145,7 +149,8 @@ fn preference(a: &Review, b: &Review) -> Option<Preference> {
     })
 }
 
-/// What a search's surface says of ln(step time) at `second` less that at `first`: mean and standard deviation.
+/// Estimates ln(step time) at `second` less that at `first` from a search's surface: mean and
+/// standard deviation.
 fn answer(review: &Review, first: Setting, second: Setting) -> Option<(f64, f64)> {
     let draws = review.surface.as_ref()?.draws(&[first, second]);
     let logs: Vec<f64> = draws
@@ -162,13 +167,13 @@ fn chosen(review: &Review) -> Option<Setting> {
     review.best.as_ref().map(|best| best.choice.setting)
 }
 
-/// Settings tried, each once, the first thousand.
+/// Distinct settings that were tried, at most the first thousand.
 fn settings(review: &Review) -> Vec<Setting> {
     let firsts = review.groups.iter().take(SETTINGS_MOST);
     firsts.map(|group| review.trials[group[0]].setting).collect()
 }
 
-/// Near on the numbers, whatever columns the two logs have for switches.
+/// Whether the numbers are near; the logs may have different columns for switches.
 fn same_numbers(a: &Setting, b: &Setting) -> bool {
     let alike = Setting {
         switches: b.switches,
@@ -187,7 +192,7 @@ fn meet(a: [f64; 2], b: [f64; 2]) -> Option<[f64; 2]> {
     (both[0] <= both[1]).then_some(both)
 }
 
-/// HostLayout a factor apart over a range.
+/// Levels with a constant ratio over a range.
 fn spread([low, high]: [f64; 2]) -> Vec<f64> {
     let from = if low > 0.0 { low } else { high / 64.0 };
     if !(from > 0.0 && high > from) {
@@ -243,7 +248,7 @@ mod tests {
             (14, Some([1.0, 64.0]))
         );
         assert!(comparison.overlap.correlation.unwrap() > 0.98);
-        // Scores lower by a fifth: steps longer by a quarter.
+        // Scores that are lower by a fifth: steps that are longer by a quarter.
         assert!((comparison.overlap.slower.unwrap().mean - 0.25).abs() < 0.01);
         let preference = comparison.preference.unwrap();
         assert!(

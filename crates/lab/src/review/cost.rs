@@ -1,4 +1,4 @@
-//! What a search cost the job, and when that is paid back.
+//! Cost of a search for the job, and the step at which the gain has paid for it.
 
 use serde::Serialize;
 
@@ -8,39 +8,42 @@ use super::gain::Gain;
 use super::setting::Setting;
 use super::trial::{Search, Writer};
 
-/// Horovod's sub-samples of a sample, and its default of steps for each.
+/// Number of sub-samples in one of Horovod's samples, and its default number of steps for each.
 const SUB_SAMPLES: u64 = 5;
 const STEPS_DEFAULT: u64 = 10;
 
-/// What steps are held against.
+/// Baseline of the cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Against {
-    /// The default: what the job would have run with.
+    /// The default: the settings that the job would have run with.
     Default,
-    /// The setting tried of which most is expected, where the default was not measured.
+    /// The tried setting with the best expected step time, if the default was not measured.
     Favourite,
 }
 
-/// The cost of a search. Steps right after a change of setting, which are discarded, are in no log.
+/// Cost of a search. Logs do not contain the steps right after a change of settings, which are
+/// discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// Steps from the first measured one to the end, or those of all trials where there is no verdict.
+    /// Steps from the first measured one to the end; without a verdict, the steps of all trials.
     pub steps: u64,
-    /// Whether the number of steps rests on Horovod's default of steps per sample.
+    /// Whether the number of steps assumes Horovod's default of steps per sample.
     pub steps_assumed: bool,
-    /// What trials took in excess, in steps of what they are held against; below 0 the search saved time.
+    /// Time that trials took in excess of the baseline, in steps of the baseline; negative if the
+    /// search saved time.
     pub steps_lost: f64,
-    /// The same as a share of the steps.
+    /// `steps_lost` as a share of the steps.
     pub share: f64,
-    /// What that is.
+    /// The baseline.
     pub against: Against,
-    /// The step, counted from the search's first, at which the gain has paid for it; none if nothing was gained, or it is not known.
+    /// Step, counted from the first step of the search, at which the gain has paid for the search;
+    /// `None` if nothing was gained or the step is not known.
     pub payback_step: Option<u64>,
 }
 
 impl Cost {
-    /// Of a search; none if there is nothing to hold it against.
+    /// Computes the cost of a search; `None` without a baseline.
     pub(super) fn of(search: &Search, known: &Known, best: &Best, gain: &Gain) -> Option<Self> {
         let per_trial = SUB_SAMPLES * known.steps_per_sample.unwrap_or(STEPS_DEFAULT) + 1;
         let assumed = search.writer == Writer::Horovod && known.steps_per_sample.is_none();
@@ -65,7 +68,7 @@ impl Cost {
         for trial in &search.trials {
             let count = steps_of(trial.steps);
             steps += count;
-            // What the default scatters by is no cost.
+            // The scatter of the default is no cost.
             if !of_default(&trial.setting) {
                 lost += count * excess(trial.log);
             }
@@ -89,7 +92,7 @@ impl Cost {
     }
 }
 
-/// Mean of the logs of a setting's trials, by their steps.
+/// Mean of the log step times of a setting's trials, weighted by their steps.
 fn center(search: &Search, setting: &Setting) -> Option<f64> {
     let of = search
         .trials
@@ -119,7 +122,8 @@ mod tests {
 
     #[test]
     fn rondes_cost_by_hand() {
-        // 8 steps at twice the default's time cost 8 steps; 8 at 80 % save 1.6, five in a window 1.
+        // 8 steps at twice the default's time cost 8 steps; 8 at 80 % save 1.6, five in a window
+        // save 1.
         let rows = "0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,0,600,sample,1,8,200,1,,\n0,0,0,1,1,4,600,sample,2,8,80,1,,\n\
                     0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,600,ab,0,5,80,1,,\n0,0,0,1,1,4,600,final,,40,80,,,\n";
         let cost = cost(RONDE, rows, Known::default());
@@ -144,7 +148,8 @@ mod tests {
             (cost.against, cost.steps, cost.payback_step),
             (Against::Favourite, 404, None)
         );
-        // One of four was twice as slow: 101 steps, or a little less by what is expected of the favourite.
+        // One of four was twice as slow: 101 steps, or slightly fewer relative to the favourite's
+        // expected step time.
         assert!((85.0..115.0).contains(&cost.steps_lost), "{cost:?}");
     }
 }

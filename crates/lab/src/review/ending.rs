@@ -1,8 +1,9 @@
-//! Whether a search was finished, how that is known, and how much was missing.
+//! End of a search: whether it finished, the evidence for that, and the number of missing samples.
 //!
-//! Horovod tries M + 1 settings for each combination of the switches that it tunes, (M + 1) · 2^k in all, each for 5 S + 1 steps, and
-//! then repeats the best row. M and S are settings of the job that the log does not tell. The first switch to be flipped tells M:
-//! until then all rows have one combination.
+//! For each combination of the switches that it tunes, Horovod tries M + 1 settings, (M + 1) · 2^k
+//! in all, each for 5 S + 1 steps. Then it repeats the best row. M and S are settings of the job
+//! that the log does not contain. M follows from the first switch that changes: until then all rows
+//! have the same combination.
 
 use ronde_tuner::{ROUNDS_MAX, window_steps};
 use serde::Serialize;
@@ -14,12 +15,13 @@ use super::words::{counted, list};
 /// Horovod's defaults of M and S.
 const SAMPLES_DEFAULT: u64 = 20;
 const STEPS_DEFAULT: u64 = 10;
-/// Sub-samples of a sample, of which Horovod takes the median; a sample ends one step after the last of them.
+/// Number of sub-samples in a sample, of which Horovod takes the median; a sample ends one step
+/// after the last of them.
 const SUB_SAMPLES: u64 = 5;
-/// The thresholds and cycle times that Horovod begins with whatever the job.
+/// Thresholds and cycle times with which Horovod begins in every job.
 const HOROVODS_FIRST: [(f64, f64); 4] = [(4.0, 5.0), (32.0, 50.0), (16.0, 25.0), (8.0, 10.0)];
 
-/// What is known of a job besides its log.
+/// Settings of a job that are known from other sources than its log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// M, `HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES`.
@@ -28,25 +30,25 @@ pub struct Known {
     pub steps_per_sample: Option<u64>,
 }
 
-/// How a search ended.
+/// End of a search.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ending {
-    /// Whether it came to its end.
+    /// Whether the search finished.
     pub finished: bool,
-    /// How that is known, in sentences.
+    /// Evidence for that, in sentences.
     pub evidence: Vec<String>,
-    /// Settings tried for each combination of switches (Horovod), if that is known.
+    /// Number of settings tried for each combination of switches (Horovod), if known.
     pub samples_per_combination: Option<u64>,
-    /// Combinations of the switches that were begun.
+    /// Number of combinations of the switches that were begun.
     pub combinations: u64,
-    /// Samples that were missing, at least and at most; none if that cannot be told.
+    /// Minimum and maximum number of missing samples; `None` if unknown.
     pub samples_left: Option<[u64; 2]>,
-    /// The same in training steps.
+    /// Minimum and maximum number of missing training steps.
     pub steps_left: Option<[u64; 2]>,
 }
 
 impl Ending {
-    /// How `search` ended.
+    /// Determines how `search` ended.
     pub(super) fn of(search: &Search, known: &Known) -> Self {
         match search.writer {
             Writer::Horovod => of_horovod(search, known),
@@ -107,7 +109,8 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
         "no last row repeats the best trial, which Horovod adds at the end of a search".to_owned()
     }];
 
-    // M + 1: said, or seen, or taken for granted as long as it is possible.
+    // M + 1: given by the user, or seen in the log, or the default as long as the rows do not
+    // contradict it.
     let first = blocks.first().copied().unwrap_or(0);
     let seen = (combinations > 1 || (finished && combinations == 1)).then_some(first);
     let said = known.max_samples.map(|samples| samples.saturating_add(1));
@@ -149,7 +152,7 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
     let varied = search.varied().len() as u32;
     let samples_left = match per_combination {
         _ if finished => None,
-        // At least one more, and that of the combination under way.
+        // At least one more sample, and the rest of the current combination.
         None => None,
         Some(per) => {
             let left = |switches: u32| per.saturating_mul(1 << switches).saturating_sub(trials);
@@ -188,7 +191,7 @@ fn blocks(search: &Search) -> Vec<u64> {
         .collect()
 }
 
-/// Whether a log begins with the settings that Horovod always begins with.
+/// Whether a log begins with the settings with which Horovod always begins.
 pub(super) fn begins_as_horovod(search: &Search) -> bool {
     let begin = search.trials.iter().zip(HOROVODS_FIRST);
     search.writer == Writer::Horovod
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_first_flip_tells_how_many_samples_a_combination_gets() {
-        // M + 1 = 21, one switch seen flipped: 42 at least, 21 · 2^4 at most.
+        // M + 1 = 21, one switch changed: 42 at least, 21 · 2^4 at most.
         let ending = ending(
             &(rows(21, "0,0,0, 0", 0) + &rows(4, "1,0,0, 0", 30)),
             Known::default(),
@@ -262,7 +265,7 @@ mod tests {
             "{third:?}"
         );
         assert!(third.evidence[2].contains("at least 555 more"), "{third:?}");
-        // A whole combination, and no end: another switch is tuned.
+        // A whole combination without an end: another switch is tuned.
         assert_eq!(
             ending(&rows(21, "0,0,0, 0", 0), Known::default()).samples_left,
             Some([21, 315])
@@ -283,7 +286,7 @@ mod tests {
         assert!(of_text_followed(default).evidence[0].contains("began anew"));
         let ab = of(&format!("{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"));
         assert!(ab.evidence[0].contains("in round 3") && !ab.finished);
-        // Windows of 5 steps in the fourth round, of 20 in the other eight; a change in each.
+        // Windows of 5 steps in the fourth round, of 20 in the other eight; one change in each.
         assert_eq!(ab.steps_left, Some([0, 11 + 8 * 41]));
         assert!(of(&format!("{default}0,0,0,1,1,128,500,final,,10,61.2,,,0.02\n")).finished);
         assert!(of("").evidence[0].contains("first sample was under way"));

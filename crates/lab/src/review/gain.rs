@@ -1,4 +1,4 @@
-//! What the choice gained over the default, where the default was measured: in interleaved windows, else by the trials of both.
+//! Gain of the choice over the default, from interleaved windows or from all trials.
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -8,44 +8,45 @@ use super::setting::Setting;
 use super::surface::Surface;
 use super::trial::{INTERVAL_95, Phase, Search, Trial};
 
-/// Rounds from which the scatter between rounds is believed.
+/// Minimum number of rounds for an estimate of the scatter between rounds.
 const ROUNDS_FOR_SCATTER: usize = 3;
-/// Ronde's and Horovod's default, MiB and ms; Horovod's until its releases of 2020.
+/// Defaults of Ronde and of Horovod, MiB and ms; Horovod's holds until its releases of 2020.
 const DEFAULTS: [(f64, f64); 2] = [(128.0, 1.0), (64.0, 5.0)];
 
-/// A comparison of a setting with the default in alternating windows.
+/// Contest: a comparison of a setting with the default in alternating windows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Contest {
-    /// The setting that challenged the default.
+    /// The challenger: the setting that is compared with the default.
     pub challenger: Setting,
-    /// What it was compared with, if that was not the default but what had beaten it before. The gain is over the default all the
-    /// same: that of the other, and what came on top.
+    /// The setting that it was compared with, if that was not the default but an earlier winner.
+    /// The gain is still relative to the default: the gain of the earlier winner plus the
+    /// difference measured here.
     pub against: Option<Setting>,
-    /// Rounds with a window of either.
+    /// Number of rounds in which both settings have a window.
     pub rounds: u64,
-    /// Step time of the default, ms, and of the challenger: medians' means.
+    /// Step time of the default: mean of the medians, ms.
     pub default_ms: f64,
-    /// Of the challenger.
+    /// Step time of the challenger: mean of the medians, ms.
     pub challenger_ms: f64,
-    /// What the challenger gains, as a share of the default's step time; below 0 it is slower.
+    /// Gain of the challenger, as a share of the default's step time; negative if it is slower.
     pub gain: Difference,
-    /// What the challenger gained in each round on what it was compared with, in order.
+    /// Gain of the challenger over `against` in each round, in order.
     pub by_round: Vec<f64>,
 }
 
-/// How a search's choice compares with the default.
+/// Comparison of a search's choice with the default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Gain {
     /// The default, if it was measured.
     pub default: Option<Setting>,
-    /// The contests, in order; the last is the one that counts.
+    /// The contests, in order; the last one is decisive.
     pub contests: Vec<Contest>,
-    /// What the choice gains by all trials of the search together, as a share of the default's step time.
+    /// Gain of the choice from all trials of the search, as a share of the default's step time.
     pub by_trials: Option<Difference>,
 }
 
 impl Gain {
-    /// Of a search, whose best is judged by `best`.
+    /// Computes the gain of a search; `best` is the judgement on its choice.
     pub(super) fn of(search: &Search, best: Option<&Best>, surface: Option<&Surface>) -> Self {
         let Some(default) = default(search) else {
             return Self::default();
@@ -62,14 +63,14 @@ impl Gain {
         }
     }
 
-    /// The contest that decided for `chosen`, or else the last.
+    /// Returns the contest that decided for `chosen`, or else the last contest.
     pub(super) fn decisive(&self, chosen: Option<&Setting>) -> Option<&Contest> {
         chosen
             .and_then(|chosen| self.contest_of(chosen))
             .or(self.contests.last())
     }
 
-    /// The contest of this setting, if there was one; the last.
+    /// Returns the last contest of this setting, if there was one.
     pub fn contest_of(&self, setting: &Setting) -> Option<&Contest> {
         self.contests
             .iter()
@@ -78,7 +79,8 @@ impl Gain {
     }
 }
 
-/// The default of a search, if it was measured: what Ronde says it is, or Horovod's own.
+/// Returns the default of a search if it was measured: the one that Ronde's log names, or Horovod's
+/// own.
 pub(super) fn default(search: &Search) -> Option<Setting> {
     let said = search.trials.iter().find(|trial| trial.phase == Phase::Default);
     let known = || {
@@ -86,7 +88,7 @@ pub(super) fn default(search: &Search) -> Option<Setting> {
             |trial: &&Trial| DEFAULTS.contains(&(trial.setting.fusion_mb, trial.setting.cycle_ms));
         search.trials.iter().find(is_default)
     };
-    // A search that resumes begins with the windows: the remembered winner's first, then the default's.
+    // A resumed search begins with the windows: first the remembered winner's, then the default's.
     let second = || {
         let mut windows = search.trials.iter().filter(|trial| trial.phase == Phase::Ab);
         let first = windows.next()?;
@@ -114,7 +116,8 @@ fn contests(search: &Search, default: &Setting) -> Vec<Contest> {
     known
 }
 
-/// Whether the trial at `index` is the first window of a contest: of a round 0 of which no window, or both, came just before.
+/// Whether the trial at `index` is the first window of a contest: a window of round 0 with an even
+/// number of such windows directly before it, or the first window of a log that starts later.
 pub(super) fn begins_contest(trials: &[Trial], index: usize) -> bool {
     if trials[index].phase != Phase::Ab {
         return false;
@@ -131,7 +134,7 @@ pub(super) fn begins_contest(trials: &[Trial], index: usize) -> bool {
 
 fn contest(windows: &[&Trial], default: &Setting, before: &[Contest]) -> Option<Contest> {
     let with_default = windows.iter().any(|trial| trial.setting.is_near(default));
-    // Without the default, what has beaten it comes first.
+    // Without the default, the setting that has beaten it comes first.
     let champion = match with_default {
         true => None,
         false => {
@@ -170,7 +173,8 @@ fn contest(windows: &[&Trial], default: &Setting, before: &[Contest]) -> Option<
     let center = |of: &dyn Fn(&(&Trial, &Trial)) -> f64| (rounds.iter().map(of).sum::<f64>() / count).exp();
     let gain = |log: f64| -log.exp_m1();
     let by_round = logs.iter().copied().map(gain).collect();
-    // Two differences, one counted from the other.
+    // The sum of two differences: that of the earlier winner, and that of the challenger relative
+    // to it.
     let (ahead, ahead_half) = champion.map_or((0.0, 0.0), Contest::log_difference);
     let (mean, half) = (mean + ahead, half.hypot(ahead_half));
     Some(Contest {
@@ -189,7 +193,8 @@ fn contest(windows: &[&Trial], default: &Setting, before: &[Contest]) -> Option<
 }
 
 impl Contest {
-    /// Log step time of the challenger minus that of the default, and half of its 95 % interval.
+    /// Difference of the log step times, challenger less default, and half the width of its 95 %
+    /// interval.
     fn log_difference(&self) -> (f64, f64) {
         let log = |gain: f64| (-gain).ln_1p();
         (
@@ -199,7 +204,8 @@ impl Contest {
     }
 }
 
-/// Half the width of the 95 % interval that the rounds' scatter gives; 0 of few.
+/// Half the width of the 95 % interval from the scatter of the rounds; 0 if there are too few
+/// rounds.
 fn scattered(logs: &[f64], mean: f64) -> f64 {
     if logs.len() < ROUNDS_FOR_SCATTER {
         return 0.0;
@@ -211,7 +217,7 @@ fn scattered(logs: &[f64], mean: f64) -> f64 {
     if half.is_finite() { half } else { 0.0 }
 }
 
-/// A slow-down as a gain.
+/// Converts a slow-down to a gain.
 fn reversed(slower: Difference) -> Difference {
     Difference {
         mean: -slower.mean,
@@ -231,7 +237,8 @@ mod tests {
 
     #[test]
     fn rounds_by_hand() {
-        // Windows without an interval of their own: 10, 20 and 30 % faster, so the rounds' scatter is all there is.
+        // Windows without an interval of their own: 10, 20 and 30 % faster, so only the scatter of
+        // the rounds is known.
         let mut rows = "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,4,600,sample,1,8,80,,,\n".to_owned();
         for (round, ms) in [90.0, 80.0, 70.0].into_iter().enumerate() {
             rows += &format!("0,0,0,1,1,128,500,ab,{round},5,100,,,\n0,0,0,1,1,4,600,ab,{round},5,{ms},,,\n");
@@ -262,7 +269,7 @@ mod tests {
             .collect();
         assert_eq!(challengers, [4.0, 8.0]);
         assert!(gain.contests[0].gain.mean < 0.0 && gain.contests[1].rounds == 1);
-        // Half-widths of 2 and 2.5 % (2 ms at 100 and at 80) together, of one round.
+        // Half-widths of 2 and 2.5 % (2 ms at 100 and at 80), combined, for one round.
         let contest = &gain.contests[1];
         let half = ((1.0 - contest.gain.low) / (1.0 - contest.gain.mean)).ln();
         assert!((half - 0.02f64.hypot(0.025)).abs() < 1e-9, "{half}");
@@ -270,7 +277,8 @@ mod tests {
 
     #[test]
     fn what_beat_the_default_is_challenged_in_its_turn() {
-        // 4 MB is 10 % faster than the default, 8 MB as much faster than that; then 16 MB is slower.
+        // 4 MB is 10 % faster than the default, 8 MB is 10 % faster than that; then 16 MB is
+        // slower.
         let rows = "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,128,500,ab,0,5,100,2,,\n0,0,0,1,1,4,600,ab,0,5,90,1.8,,\n\
                     0,0,0,1,1,4,600,ab,0,5,90,1.8,,\n0,0,0,1,1,8,600,ab,0,5,81,1.62,,\n\
                     0,0,0,1,1,8,600,ab,0,5,81,1.62,,\n0,0,0,1,1,16,600,ab,0,5,90,1.8,,\n";
@@ -281,7 +289,7 @@ mod tests {
         assert_eq!((first.against, second.against), (None, Some(first.challenger)));
         assert!((second.gain.mean - 0.19).abs() < 1e-9 && (second.by_round[0] - 0.1).abs() < 1e-9);
         assert!((second.default_ms - 100.0).abs() < 1e-9 && (second.challenger_ms - 81.0).abs() < 1e-9);
-        // Four windows, each known to within 2 %.
+        // Four windows, each with an interval of ±2 %.
         let half = ((1.0 - second.gain.low) / (1.0 - second.gain.mean)).ln();
         assert!((half - 0.04).abs() < 1e-9, "{half}");
         assert!((third.gain.mean - 0.1).abs() < 1e-9);

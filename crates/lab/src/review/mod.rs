@@ -1,7 +1,8 @@
-//! The review of an autotune log: what the search did, what it found, and how far that is to be trusted.
+//! Review of an autotune log: its searches, their results and their reliability.
 //!
-//! A log, Horovod's or Ronde's, is taken apart into its searches; each is judged through the tuner's own surrogate, fitted to all of its
-//! trials with their noise estimated ([`ronde_tuner::Posterior`]). Everything here is data; `ronde review` shows it.
+//! A log of Horovod or Ronde is split into its searches. Each search is judged with the tuner's own
+//! surrogate, fitted to all of its trials with their noise estimated ([`ronde_tuner::Posterior`]).
+//! This module returns data; `ronde review` prints it.
 //!
 //! ```
 //! let log = "hierarchical_allreduce,hierarchical_allgather,cache_enabled,cycle_time_ms,tensor_fusion_threshold,score
@@ -16,7 +17,7 @@
 //! assert!(!review.ending.finished);
 //! // 21 samples for each combination of switches, and three switches that may be tuned.
 //! assert_eq!(review.ending.samples_left, Some([17, 164]));
-//! // The default was never tried, so nothing is known of what was gained.
+//! // The default was never tried, so the gain is not known.
 //! assert!(review.gain.default.is_none());
 //! # Ok::<(), ronde_tuner::LogError>(())
 //! ```
@@ -56,82 +57,84 @@ pub use trial::{Measure, Phase, Trial, Writer};
 use trial::{Search, searches};
 use words::counted;
 
-/// With fewer trials a surface is mostly what was believed before.
+/// With fewer trials the surface is determined mostly by the prior.
 pub const TRIALS_FEW: usize = 8;
 
-/// One search as its log tells it.
+/// Review of one search.
 #[derive(Clone, Debug, Serialize)]
 pub struct Review {
-    /// The log: a file's name, and which of several searches.
+    /// Name of the log file, and the number of the search if there are several.
     pub source: String,
-    /// Who wrote it.
+    /// Program that wrote the log.
     pub writer: Writer,
-    /// What its values are.
+    /// Quantity of its values.
     pub measure: Measure,
-    /// What the reader should know before believing the numbers.
+    /// Warnings that limit the confidence in the numbers.
     pub warnings: Vec<String>,
-    /// How it ended.
+    /// End of the search.
     pub ending: Ending,
-    /// What was tried; none without a trial.
+    /// Range that was tried; `None` without trials.
     pub tried: Option<Tried>,
-    /// How much equal settings scatter.
+    /// Scatter of trials with equal settings.
     pub noise: Noise,
-    /// What was chosen, and whether that was luck; none without a trial.
+    /// The chosen setting, and how much of its advantage was luck; `None` without trials.
     pub best: Option<Best>,
-    /// What it gained over the default.
+    /// Gain of the choice over the default.
     pub gain: Gain,
-    /// The setting to use; none without a trial, or if the log does not support one.
+    /// The recommended setting; `None` without trials, or if the log does not support a
+    /// recommendation.
     pub advice: Option<Advice>,
-    /// Why there is none, if there are trials.
+    /// Reason why no setting is recommended, if there are trials.
     pub withheld: Option<Withheld>,
-    /// Which knobs mattered; empty without a trial.
+    /// Effects of the knobs; empty without trials.
     pub knobs: Vec<Effect>,
-    /// What to try next; none without a trial.
+    /// The setting to try next; `None` without trials.
     pub next: Option<Next>,
-    /// What the search cost.
+    /// Cost of the search.
     pub cost: Option<Cost>,
     /// The decision trail in sentences.
     pub trail: Vec<String>,
-    /// The trials.
+    /// All trials.
     pub trials: Vec<Trial>,
-    /// The switches that were tried both ways.
+    /// Switches that were tried both on and off.
     pub varied: Vec<Switch>,
-    /// Indices of the trials by setting, near ones as one, in the order in which settings were first tried.
+    /// Indices of the trials by setting, with near settings grouped, in the order in which settings
+    /// were first tried.
     #[serde(skip)]
     pub groups: Vec<Vec<usize>>,
-    /// What is believed of every setting; none without a trial.
+    /// Posterior of the step time of every setting; `None` without trials.
     #[serde(skip)]
     pub surface: Option<Surface>,
 }
 
 impl Review {
-    /// The contest that decided for what was chosen, or else the last.
+    /// Returns the contest that decided for the choice, or else the last contest.
     pub fn decisive_contest(&self) -> Option<&Contest> {
         self.gain
             .decisive(self.best.as_ref().map(|best| &best.choice.setting))
     }
 }
 
-/// What was tried.
+/// Settings that were tried.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tried {
-    /// Trials.
+    /// Number of trials.
     pub trials: u64,
-    /// Settings among them, near ones as one.
+    /// Number of settings among them, with near settings counted once.
     pub settings: u64,
     /// Least and largest fusion threshold, MiB.
     pub fusion_mb: [f64; 2],
     /// Least and largest cycle time, ms.
     pub cycle_ms: [f64; 2],
-    /// Combinations of the switches that were begun.
+    /// Number of combinations of the switches that were begun.
     pub combinations: u64,
-    /// Switches that were the same in all trials, in words.
+    /// Names of the switches that were the same in all trials.
     pub never_varied: Vec<String>,
-    /// Whether the default was among them.
+    /// Whether the default was measured.
     pub default_measured: bool,
 }
 
-/// Reviews the searches of a log, at least one; `source` names it.
+/// Reviews the searches of a log, of which there is at least one; `source` is the name of the log.
 pub fn review(log: &LogContents, source: &str, known: &Known) -> Vec<Review> {
     let searches = searches(log);
     let several = searches.len() > 1;

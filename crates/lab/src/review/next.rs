@@ -1,4 +1,4 @@
-//! What to try next, if anything.
+//! Suggestion of the next setting to try, if any.
 
 use serde::Serialize;
 
@@ -6,30 +6,34 @@ use super::best::Best;
 use super::setting::Setting;
 use super::surface::Surface;
 
-/// Expected improvement, in log step time, below which another setting is not worth trying: the tuner's own rule.
+/// Expected improvement, in log step time, below which no further setting is worth trying: the
+/// tuner's own rule.
 const WORTH: f64 = 0.005;
-/// Settings that promise this share of the most promise about as much.
+/// Settings with at least this share of the largest expected improvement count as equally
+/// promising.
 const NEARLY: f64 = 0.8;
-/// A difference that one would like to see.
+/// Relative difference that trials should be able to detect.
 const DIFFERENCE: f64 = 0.02;
-/// Standard errors for that: 5 % of false alarms and 20 % of misses.
+/// Standard errors for that: 5 % false positives and 20 % false negatives.
 const ERRORS: f64 = 1.96 + 0.8416;
 
-/// What to do next.
+/// Suggestion of the next step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Next {
-    /// The setting that promises most; none if nothing is worth trying.
+    /// The most promising setting; `None` if no setting is worth trying.
     pub setting: Option<Setting>,
-    /// What it promises on average over the favourite, as a share of the step time: what it may gain times how probable that is.
+    /// Expected improvement over the favourite, as a share of the step time: possible gain times
+    /// its probability.
     pub improvement: f64,
-    /// Probability that it is faster than the favourite.
+    /// Probability that the setting is faster than the favourite.
     pub probability: f64,
-    /// Trials of each of two settings that show a difference of 2 % between them, with the noise of this log.
+    /// Trials of each of two settings that detect a difference of 2 % between them, with the noise
+    /// of this log.
     pub trials_to_tell: Option<u64>,
 }
 
 impl Next {
-    /// After a search.
+    /// Suggests a setting after a search.
     pub(super) fn of(best: &Best, surface: &Surface, noise_sd: Option<f64>) -> Self {
         let favourite = best.favourite.setting;
         let mut settings = vec![favourite];
@@ -47,7 +51,8 @@ impl Next {
             }
         }
         let most = promise.iter().map(|(gain, _)| *gain).fold(0.0, f64::max);
-        // Far away all is possible: of what promises about as much, the nearest.
+        // Far from all trials any result is possible: of the equally promising settings, the
+        // nearest.
         let near = |place: &usize| promise[*place].0 >= NEARLY * most;
         let distance = |place: &usize| surface.distance(&favourite, &settings[*place]);
         let nearest = (1..settings.len())
@@ -64,7 +69,8 @@ impl Next {
     }
 }
 
-/// Trials of each of two settings until a difference of this size shows against noise of this standard deviation.
+/// Trials of each of two settings that detect a difference of this size with noise of this standard
+/// deviation.
 pub(super) fn trials_to_tell(sd: f64, difference: f64) -> u64 {
     (2.0 * (ERRORS * sd / difference).powi(2)).ceil().max(1.0) as u64
 }
@@ -84,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_slope_is_worth_following() {
-        // The larger the threshold the better, and 16 MB was the largest tried.
+        // Larger thresholds are better, and 16 MB was the largest tried.
         let rows: String = [1, 2, 4, 8, 16]
             .iter()
             .map(|fusion| format!("0,0,0, 1,5,{fusion},{}\n", 200 + 20 * fusion))

@@ -1,4 +1,4 @@
-//! How far the same setting scatters: from trials of it, from near neighbours, and from what no smooth surface explains.
+//! Noise of equal settings, from repeated trials, near neighbours and residuals.
 
 use std::collections::HashMap;
 
@@ -10,58 +10,61 @@ use super::surface::Surface;
 use super::trial::{INTERVAL_95, Search, Trial};
 use ronde_job::percentile::percentile_of;
 
-/// Cells in which near settings are looked for, in logarithms: as wide as what is near.
+/// Width of the cells in which near settings are searched, in logarithms: the distance of near
+/// settings.
 const CELL: f64 = 0.01;
-/// Neighbours are at most this far apart, in natural logarithms of threshold and cycle time: a factor of 1.35.
+/// Maximum distance of neighbours, in natural logarithms of threshold and cycle time: a factor of
+/// 1.35.
 const NEIGHBOURS: f64 = 0.3;
-/// Settings among which neighbours are looked for: every pair is.
+/// Maximum number of settings among which neighbours are searched, since every pair is compared.
 const SETTINGS_MOST: usize = 600;
-/// Pairs of neighbours that say something.
+/// Minimum number of pairs of neighbours for an estimate.
 const PAIRS_LEAST: u64 = 3;
 
-/// The noise of a trial, as a fraction of its value.
+/// Noise of a trial, as a fraction of its value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Noise {
-    /// From trials of (nearly) the same setting.
+    /// From trials of (nearly) equal settings.
     pub replicates: Option<Scatter>,
-    /// From neighbours, each beside the one nearest to it: a bit of the surface counts too.
+    /// From pairs of nearest neighbours: includes a small part of the surface's slope.
     pub neighbours: Option<Scatter>,
-    /// What no smooth surface explains, beside what the log itself tells of a trial's noise.
+    /// Residual noise of the fitted surface, in addition to the noise that the log states for a
+    /// trial.
     pub fitted: Option<Scatter>,
-    /// Standard error that the log gives its trials, median.
+    /// Median standard error that the log states for its trials.
     pub stated_sd: Option<f64>,
-    /// The setting that was tried most often, if any was tried again.
+    /// The setting with the most trials, if any setting was repeated.
     pub most_often: Option<Repeated>,
 }
 
-/// A standard deviation, as a fraction, with its 95 % interval.
+/// Standard deviation, as a fraction, with its 95 % interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Scatter {
-    /// The estimate.
+    /// Best estimate.
     pub sd: f64,
     /// Lower end.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// Differences that it rests on.
+    /// Number of differences that it is estimated from.
     pub differences: u64,
 }
 
-/// A setting that was tried several times.
+/// A setting with several trials.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Repeated {
-    /// The setting, as first tried.
+    /// The setting of its first trial.
     pub setting: Setting,
-    /// What was measured, in order.
+    /// Measured values, in order.
     pub values: Vec<f64>,
 }
 
 impl Noise {
-    /// Of the trials in `groups` of near settings.
+    /// Estimates the noise of the trials in `groups` of near settings.
     pub(super) fn of(search: &Search, groups: &[Vec<usize>], surface: Option<&Surface>) -> Self {
         let trials = &search.trials;
         let most = groups.iter().filter(|group| group.len() > 1).max_by(|a, b| {
-            // Of equals the first.
+            // Among equals, the first.
             a.len().cmp(&b.len()).then(b[0].cmp(&a[0]))
         });
         let fitted = surface.map(Surface::noise).map(|noise| Scatter {
@@ -86,7 +89,8 @@ impl Noise {
         }
     }
 
-    /// The estimate to go by: the surface's, with the trials' own where the log tells it; else the replicates'.
+    /// Returns the estimate to use: the surface's, combined with the trials' own if the log states
+    /// it; otherwise the replicates'.
     pub fn sd(&self) -> Option<f64> {
         let fitted = self
             .fitted
@@ -95,7 +99,8 @@ impl Noise {
     }
 }
 
-/// Indices of the trials by setting, near ones together, in the order in which they were first tried.
+/// Indices of the trials by setting, with near settings grouped, in the order in which they were
+/// first tried.
 pub(super) fn groups(trials: &[Trial]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut cells: HashMap<(i64, i64), Vec<usize>> = HashMap::new();
@@ -164,7 +169,7 @@ fn neighbours(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
     scatter(squares, pairs).filter(|_| pairs >= PAIRS_LEAST)
 }
 
-/// The standard deviation of normal deviations whose squares sum up to this.
+/// Standard deviation of normal deviations with this sum of squares.
 fn scatter(squares: f64, freedom: u64) -> Option<Scatter> {
     let distribution = ChiSquared::new(freedom as f64).ok().filter(|_| freedom > 0)?;
     let end = |share: f64| (squares / distribution.inverse_cdf(share)).sqrt();
@@ -183,7 +188,8 @@ mod tests {
 
     #[test]
     fn replicates_by_hand() {
-        // Scores of e^0.1 and e^-0.1 at one setting: deviations 0.1 and -0.1, one degree of freedom.
+        // Scores of e^0.1 and e^-0.1 at one setting: deviations 0.1 and -0.1, one degree of
+        // freedom.
         let rows = "0,0,0, 1,5,4,1.105170918\n0,0,0, 1,5.001,4,0.904837418\n0,0,0, 1,50,32,7\n";
         let search = &read(HOROVOD, rows)[0];
         let groups = groups(&search.trials);
@@ -210,7 +216,7 @@ mod tests {
         let neighbours = Noise::of(search, &groups(&search.trials), None)
             .neighbours
             .unwrap();
-        // Each differs from the one before by 10 %: ln 1.1 / √2.
+        // Each value differs from the previous one by 10 %: ln 1.1 / √2.
         assert!((neighbours.sd - 1.1f64.ln() / 2f64.sqrt()).abs() < 1e-6);
         assert_eq!(neighbours.differences, 4);
     }

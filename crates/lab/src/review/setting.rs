@@ -1,4 +1,4 @@
-//! A setting as logs have it, and how to put it in force.
+//! Settings as they appear in logs, and their environment variables and flags.
 
 use ronde_tuner::LogRow;
 use serde::Serialize;
@@ -6,27 +6,27 @@ use serde::Serialize;
 use super::words::knob;
 use crate::paste::Paste;
 
-/// Bytes in what logs call a MB.
+/// Bytes of one MB in logs.
 const MIB: f64 = 1048576.0;
-/// Settings this near, relative to their values, are one setting.
+/// Settings within this relative difference count as one setting.
 const NEAR: f64 = 0.01;
 
-/// The switches that a log may have, in the order of Horovod's columns.
+/// Switches that a log may contain, in the order of Horovod's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Switch {
     /// Hierarchical allreduce.
     HierarchicalAllreduce,
-    /// Allgather likewise.
+    /// Hierarchical allgather.
     HierarchicalAllgather,
-    /// Allreduce over a torus.
+    /// Torus allreduce.
     TorusAllreduce,
-    /// The response cache.
+    /// Response cache.
     CacheEnabled,
 }
 
 impl Switch {
-    /// All of them.
+    /// All switches.
     pub const ALL: [Self; 4] = [
         Self::HierarchicalAllreduce,
         Self::HierarchicalAllgather,
@@ -34,7 +34,7 @@ impl Switch {
         Self::CacheEnabled,
     ];
 
-    /// As the log's header has it.
+    /// Name of the column in the log's header.
     pub fn column(self) -> &'static str {
         match self {
             Self::HierarchicalAllreduce => "hierarchical_allreduce",
@@ -44,7 +44,7 @@ impl Switch {
         }
     }
 
-    /// In words.
+    /// Name for sentences.
     pub fn name(self) -> &'static str {
         match self {
             Self::HierarchicalAllreduce => "hierarchical allreduce",
@@ -55,19 +55,19 @@ impl Switch {
     }
 }
 
-/// A combination of knobs.
+/// Combination of knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Setting {
     /// Fusion threshold, MiB; 0 = no fusion.
     pub fusion_mb: f64,
     /// Cycle time, ms.
     pub cycle_ms: f64,
-    /// The switches, in the order of [`Switch::ALL`]; none where the log has no such column.
+    /// Switches, in the order of [`Switch::ALL`]; `None` if the log has no such column.
     pub switches: [Option<bool>; 4],
 }
 
 impl Setting {
-    /// The setting of a row, if it says both numbers.
+    /// Returns the setting of a row that states both numbers.
     pub(super) fn of(row: &LogRow) -> Option<Self> {
         Some(Self {
             fusion_mb: row.fusion_mb?,
@@ -81,12 +81,12 @@ impl Setting {
         })
     }
 
-    /// A switch, if the log has it.
+    /// Returns the value of a switch, if the log contains it.
     pub fn switch(&self, switch: Switch) -> Option<bool> {
         self.switches[switch as usize]
     }
 
-    /// Whether both are the same for all that measurements can tell: within 1 % on the numbers, equal on the switches.
+    /// Whether measurements cannot distinguish the settings: numbers within 1 %, switches equal.
     pub fn is_near(&self, other: &Self) -> bool {
         let near = |a: f64, b: f64| (a - b).abs() <= NEAR * a.abs().max(b.abs());
         self.switches == other.switches
@@ -94,7 +94,8 @@ impl Setting {
             && near(self.cycle_ms, other.cycle_ms)
     }
 
-    /// `37.27 MiB, 14.5 ms`, and those of the switches in `varied` that are not as usual.
+    /// Formats the setting as `37.27 MiB, 14.5 ms`, followed by the switches in `varied` that
+    /// differ from their usual values.
     pub fn words(&self, varied: &[Switch]) -> String {
         let mut words = format!("{} MiB, {} ms", knob(self.fusion_mb), knob(self.cycle_ms));
         for &switch in varied {
@@ -107,12 +108,13 @@ impl Setting {
         words
     }
 
-    /// Variables to paste before a command or into a script; of the switches only those in `varied`.
+    /// Formats the setting as environment variables before a command or in a script, with only the
+    /// switches in `varied`.
     pub fn environment(&self, varied: &[Switch]) -> String {
         self.paste(varied).environment()
     }
 
-    /// The same as flags of horovodrun, which knows whole MB alone, and of `ronde run`.
+    /// Formats the setting as flags of `ronde run` and of horovodrun, which accepts only whole MB.
     pub fn flags(&self, varied: &[Switch]) -> String {
         let fusion_mb = if self.fusion_mb > 0.0 {
             self.fusion_mb.round().max(1.0)
@@ -139,7 +141,7 @@ impl Setting {
 pub(super) mod tests {
     use super::*;
 
-    /// With the cache on, and no other switch known.
+    /// A setting with the cache on and the other switches unknown.
     pub(crate) fn setting(fusion_mb: f64, cycle_ms: f64) -> Setting {
         Setting {
             fusion_mb,

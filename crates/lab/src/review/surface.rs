@@ -1,33 +1,34 @@
-//! The surface behind a search's trials: the tuner's own surrogate over the knobs that varied.
+//! Response surface of a search: the tuner's surrogate, fitted to all trials.
 
 use ronde_tuner::{Expectation, NoiseEstimate, Parameter, Point, Posterior, Seen, Space};
 
 use super::setting::{Setting, Switch};
 use super::trial::{Search, Trial};
 
-/// The lattice that Ronde's tuner searches, MiB and ms; wider where a log went further.
+/// Range of fusion thresholds in the lattice that Ronde's tuner searches, MiB; it is widened if the
+/// log has values outside of it.
 const FUSION_MB: (f64, f64) = (1.0 / 16.0, 256.0);
 const CYCLE_MS: (f64, f64) = (0.1, 100.0);
-/// Its levels.
+/// Number of levels of the fusion threshold in the lattice.
 const FUSION_LEVELS: usize = 16;
 const CYCLE_LEVELS: usize = 13;
-/// A smaller number is as good as 0, and needs no decades of its own on a scale.
+/// Smaller numbers are treated as 0: they need no decades of their own on a logarithmic scale.
 const LEAST: f64 = 1e-3;
-/// Surfaces that are drawn to answer a question: a probability is then known to about one percent.
+/// Number of surfaces drawn to estimate a probability; its error is then about one percent.
 const DRAWS: usize = 2000;
 
-/// What is believed of every setting, after all trials.
+/// Posterior of the step time of every setting, after all trials.
 #[derive(Clone, Debug)]
 pub struct Surface {
     posterior: Posterior,
-    /// The switches among the parameters, after the two numbers.
+    /// Switches among the parameters, after the two numbers.
     varied: Vec<Switch>,
-    /// A setting whose other switches all settings have.
+    /// Setting from which the switches that did not vary are copied.
     template: Setting,
 }
 
 impl Surface {
-    /// Fits the surrogate; none if there is no trial.
+    /// Fits the surrogate; `None` without trials.
     pub(super) fn fit(search: &Search) -> Option<Self> {
         let template = search.trials.last()?.setting;
         let varied = search.varied();
@@ -48,27 +49,28 @@ impl Surface {
         })
     }
 
-    /// The switches that were tried both ways.
+    /// Returns the switches that were tried both on and off.
     pub fn varied(&self) -> &[Switch] {
         &self.varied
     }
 
-    /// The noise of a trial, as a fraction, beside what the log itself tells.
+    /// Returns the estimated noise of a trial, as a fraction, in addition to the noise stated in
+    /// the log.
     pub(super) fn noise(&self) -> NoiseEstimate {
         self.posterior.noise()
     }
 
-    /// ln(step time) that is expected of `settings`, up to the constant that trials share.
+    /// Returns the expected ln(step time) of `settings`, up to a constant that all trials share.
     pub fn at(&self, settings: &[Setting]) -> Vec<Expectation> {
         self.posterior.at(&self.points(settings))
     }
 
-    /// Surfaces that may be the true one, each with a value for every one of `settings`.
+    /// Draws surfaces from the posterior, each with a value for every one of `settings`.
     pub(super) fn draws(&self, settings: &[Setting]) -> Vec<Vec<f64>> {
         self.posterior.draws(&self.points(settings), DRAWS, 1)
     }
 
-    /// The lattice of settings with these switches that might be tried next.
+    /// Returns the lattice of settings with these switches that may be tried next.
     pub(super) fn lattice(&self, switches: [Option<bool>; 4]) -> Vec<Setting> {
         let parameters = self.posterior.space().parameters();
         let (fusion, cycle) = (parameters[0].levels(), parameters[1].levels());
@@ -82,7 +84,8 @@ impl Surface {
         fusion.iter().flat_map(row).collect()
     }
 
-    /// How far two settings are apart, in the coordinates of the surface: each number about 0 to 1 over its lattice.
+    /// Distance of two settings in the coordinates of the surface, where the lattice of each number
+    /// spans about 0 to 1.
     pub(super) fn distance(&self, a: &Setting, b: &Setting) -> f64 {
         let space = self.posterior.space();
         let points = self.points(&[*a, *b]);
@@ -98,12 +101,12 @@ impl Surface {
         }
     }
 
-    /// The settings as points; a switch that did not vary is that of all trials.
+    /// Converts settings to points; switches that did not vary are copied from the template.
     fn points(&self, settings: &[Setting]) -> Vec<Point> {
         let space = self.posterior.space();
         let point = |setting: &Setting| {
             let found = point(space, &self.varied, setting);
-            // A setting that the space cannot have is no question; the template is one that it has.
+            // A setting outside of the space is replaced by the template, which lies in the space.
             found.or_else(|| point(space, &self.varied, &self.template))
         };
         settings.iter().filter_map(point).collect()
@@ -121,7 +124,7 @@ fn space(trials: &[Trial], varied: &[Switch]) -> Option<Space> {
         setting.fusion_mb
     });
     let cycle = numbers("cycle_ms", CYCLE_MS, CYCLE_LEVELS, &|setting| setting.cycle_ms);
-    // No threshold is a regime of its own; no cycle time is only said where somebody said it.
+    // A threshold of 0 is a separate regime; a cycle time of 0 is one only if the log contains it.
     let stops = trials.iter().any(|trial| trial.setting.cycle_ms <= 0.0);
     let mut parameters = vec![fusion.with_zero(), if stops { cycle.with_zero() } else { cycle }];
     parameters.extend(varied.iter().map(|switch| Parameter::boolean(switch.column())));
@@ -135,7 +138,7 @@ fn point(space: &Space, varied: &[Switch], setting: &Setting) -> Option<Point> {
     space.point(&values).ok()
 }
 
-/// Mean and 95 % interval of values, of which there is at least one.
+/// Mean and 95 % interval of `values`, which must not be empty.
 pub(super) fn interval(mut values: Vec<f64>) -> (f64, [f64; 2]) {
     let mean = values.iter().sum::<f64>() / values.len() as f64;
     values.sort_by(f64::total_cmp);

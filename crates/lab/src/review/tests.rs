@@ -3,7 +3,7 @@ use ronde_tuner::read_log;
 use super::*;
 use crate::review::trial::tests::{HOROVOD, RONDE};
 
-/// The review of a log with one search.
+/// Returns the review of a log that has one search.
 pub(super) fn reviewed(header: &str, rows: &str) -> Review {
     let log = read_log(&format!("{header}{rows}")).unwrap();
     let mut reviews = review(&log, "a.csv", &Known::default());
@@ -23,7 +23,7 @@ fn a_header_alone_is_a_review_without_trials() {
 
 #[test]
 fn everything_fixed_is_noise_alone() {
-    // As Horovod does with both numbers fixed: one setting, 21 times.
+    // Horovod with both numbers fixed: the same setting, 21 times.
     let rows: String = (0..21)
         .map(|i| format!("0,0,0, 1,1,32,{}\n", 300 + 10 * (i * 7 % 11)))
         .collect();
@@ -90,7 +90,8 @@ fn the_public_log_of_2020() {
     assert!(!review.ending.finished && review.gain.default.is_none());
     let tried = review.tried.as_ref().unwrap();
     assert_eq!((tried.trials, tried.combinations), (37, 1));
-    // Four trials within 1 % of 17.5 ms, 19.66 MB scored from 517 to 559; two at 25.1 ms, 14.8 MB 549 and 480.
+    // Four trials within 1 % of 17.5 ms and 19.66 MB, with scores from 517 to 559; two at 25.1 ms
+    // and 14.8 MB, with 549 and 480.
     let replicates = review.noise.replicates.unwrap();
     assert!((0.03..0.08).contains(&replicates.sd), "{replicates:?}");
     let best = review.best.as_ref().unwrap();

@@ -1,4 +1,4 @@
-//! The decision trail: what the search did and why, in sentences, in order.
+//! Decision trail: the decisions of the search and their reasons, as sentences in order.
 
 use super::best::records;
 use super::ending::begins_as_horovod;
@@ -8,12 +8,12 @@ use super::trial::{Phase, Search, Trial, Writer};
 use super::words::{counted, faster, list, percent, signed};
 use crate::gain::{Saved, Sense};
 
-/// Steps below which a sample of Ronde's was cut short.
+/// A sample of Ronde's with fewer steps was cut short.
 const STEPS_FULL: u64 = 5;
-/// Records of Horovod's that are told one by one.
+/// Maximum number of Horovod's records that are listed individually.
 const RECORDS_MOST: usize = 12;
 
-/// The sentences.
+/// Returns the sentences of the trail.
 pub(super) fn trail(search: &Search, gain: &Gain) -> Vec<String> {
     if search.trials.is_empty() {
         return Vec::new();
@@ -51,7 +51,7 @@ fn of_horovod(search: &Search) -> Vec<String> {
     let skipped = records.len().saturating_sub(RECORDS_MOST);
     let mut before: Option<&Trial> = None;
     for (index, record) in records.iter().enumerate() {
-        // The first, and the latest.
+        // The first and the latest records.
         if index == 0 || index > skipped {
             let better = before.map_or(String::new(), |before| {
                 format!(
@@ -107,7 +107,7 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
                 ));
             }
             Phase::Sample => trail.push(sample(search, trial, default)),
-            // The first window of each contest tells all of it.
+            // The sentence at the first window describes the whole contest.
             Phase::Ab if begins_contest(&search.trials, index) => {
                 if let Some(contest) = contests.next() {
                     trail.push(contest_sentence(contest, &varied));
@@ -184,7 +184,7 @@ fn contest_sentence(contest: &Contest, varied: &[Switch]) -> String {
     )
 }
 
-/// The knobs that every trial had alike, in words; empty if there is none.
+/// Names of the switches that were equal in all trials; empty if there are none.
 pub(super) fn never_varied(search: &Search) -> Vec<String> {
     let varied = search.varied();
     let mut alike = Vec::new();

@@ -1,4 +1,4 @@
-//! The trials of a search: the rows of a log that measured something, on one scale.
+//! Trials of a search: the rows of a log that contain a measurement, on a common scale.
 
 use ronde_tuner::{LogContents, LogRow};
 use serde::Serialize;
@@ -6,33 +6,34 @@ use serde::Serialize;
 use super::setting::{Setting, Switch};
 use super::words::counted;
 
-/// Larger thresholds and cycle times are slips of a pen, MiB and ms.
+/// Larger thresholds and cycle times are treated as typing errors, MiB and ms.
 const KNOB_MOST: f64 = 1e6;
-/// Standard errors to either side in a 95 % interval.
+/// Half the width of a 95 % interval, in standard errors.
 pub(super) const INTERVAL_95: f64 = 1.96;
 
-/// Who wrote a log.
+/// Program that wrote a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Writer {
-    /// Horovod, or whoever writes its columns.
+    /// Horovod, or another program that writes its columns.
     Horovod,
     /// Ronde.
     Ronde,
 }
 
-/// What a log measures.
+/// Quantity that a log measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Step time in ms; lower is better.
     StepMs,
-    /// Bytes reduced per µs; higher is better. A change of a few percent is one of the step time by as much, the other way.
+    /// Score: bytes reduced per µs; higher is better. A change of a few percent is an equal change
+    /// of the step time in the opposite direction.
     Score,
 }
 
 impl Measure {
-    /// The value whose logarithm, lower is better, is `log`.
+    /// Returns the value with this logarithm; lower logarithms are better.
     pub fn value(self, log: f64) -> f64 {
         match self {
             Self::StepMs => log.exp(),
@@ -47,7 +48,7 @@ impl Measure {
         }
     }
 
-    /// A value with its unit.
+    /// Formats a value with its unit.
     pub fn words(self, value: f64) -> String {
         match self {
             Self::StepMs => format!("{} ms", super::words::number(value)),
@@ -56,63 +57,63 @@ impl Measure {
     }
 }
 
-/// What a row was measured for.
+/// Purpose of a measured row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// The settings that the search began with.
+    /// The settings with which the search began.
     Default,
     /// A setting that the search tried.
     Sample,
-    /// A window of the comparison between the default and a winner.
+    /// A window of a contest: the comparison of a winner with the default.
     Ab,
 }
 
-/// A row that measured something.
+/// A row with a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Trial {
     /// Line in the file, from 1.
     pub line: u64,
-    /// What for.
+    /// Its purpose.
     pub phase: Phase,
-    /// Index of the sample, or of the A/B round; Horovod's rows are counted from 1.
+    /// Index of the sample or of the A/B round; Horovod's rows are counted from 1.
     pub number: u64,
     /// The setting.
     pub setting: Setting,
-    /// What was measured, in the unit of the review's measure.
+    /// Measured value, in the unit of the review's measure.
     pub value: f64,
-    /// Half the width of its 95 % interval, if the log says.
+    /// Half the width of its 95 % interval, if the log contains it.
     pub ci95: Option<f64>,
-    /// Bytes per µs, if the log says.
+    /// Bytes per µs, if the log contains them.
     pub score: Option<f64>,
-    /// Steps that it rests on, if the log says.
+    /// Number of steps measured, if the log contains it.
     pub steps: Option<u64>,
-    /// The step time that was expected before, ms, if the log says.
+    /// Step time that was predicted before the trial, ms, if the log contains it.
     pub predicted_step_ms: Option<f64>,
     /// ln(step time) up to a constant; lower is better.
     #[serde(skip)]
     pub log: f64,
-    /// Variance of `log` as far as the log tells it, else 0.
+    /// Variance of `log` as stated by the log, otherwise 0.
     #[serde(skip)]
     pub variance: f64,
 }
 
-/// One search: rows of a log that belong together.
+/// One search: consecutive rows of a log.
 #[derive(Clone, Debug)]
 pub(super) struct Search {
     pub(super) writer: Writer,
     pub(super) measure: Measure,
     /// Columns of the log.
     pub(super) columns: Vec<String>,
-    /// What was measured, in the order of the file.
+    /// Trials, in the order of the file.
     pub(super) trials: Vec<Trial>,
-    /// The verdict: Ronde's `final` row, Horovod's repeated best one.
+    /// The verdict: Ronde's `final` row, or Horovod's repeated best row.
     pub(super) end: Option<LogRow>,
     /// Ronde's best so far.
     pub(super) best: Option<LogRow>,
-    /// Whether the log goes on with another search.
+    /// Whether another search follows in the log.
     pub(super) is_followed: bool,
-    /// What was left out and why.
+    /// Rows that were left out, and the reasons.
     pub(super) warnings: Vec<String>,
 }
 
@@ -122,7 +123,7 @@ impl Search {
         self.columns.iter().any(|column| column == switch.column())
     }
 
-    /// The switches that were tried both on and off.
+    /// Returns the switches that were tried both on and off.
     pub(super) fn varied(&self) -> Vec<Switch> {
         let tried = |switch: Switch, on: bool| {
             let mut trials = self.trials.iter();
@@ -133,7 +134,8 @@ impl Search {
     }
 }
 
-/// The searches of a log, at least one. Ronde begins another when the job has changed.
+/// Splits a log into its searches, at least one. Ronde begins a new search when the job has
+/// changed.
 pub(super) fn searches(log: &LogContents) -> Vec<Search> {
     let writer = if log.is_ronde {
         Writer::Ronde
@@ -240,7 +242,7 @@ pub(super) mod tests {
     pub(crate) const HOROVOD: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,\
          cycle_time_ms,tensor_fusion_threshold,score\n";
 
-    /// The searches of a log of these rows.
+    /// Returns the searches of a log with these rows.
     pub(crate) fn read(header: &str, rows: &str) -> Vec<Search> {
         searches(&read_log(&format!("{header}{rows}")).unwrap())
     }

@@ -1,22 +1,22 @@
-//! Numbers in sentences: few digits, no zeros that say nothing.
+//! Formats numbers for sentences: few digits, no trailing zeros.
 
 use super::best::Difference;
 use crate::gain::{Saved, Sense};
 use ronde_job::units;
 pub use ronde_job::units::{change as signed, counted, list, short as number};
 
-/// Four digits that count: a knob's value.
+/// Formats the value of a knob with four significant digits.
 pub fn knob(value: f64) -> String {
     rounded(value, 4)
 }
 
-/// A share in percent, without sign.
+/// Formats a share in percent, without sign.
 pub fn percent(share: f64) -> String {
     units::percent(share.abs())
 }
 
-/// What a gain, a share of the step time of `whom`, comes to: `20 % faster than the default (19 to 21 %)`, or `slower`, or `as fast as`;
-/// of nobody, `20 % faster (19 to 21 %)`.
+/// Formats a gain, as a share of the step time of `whom`: `20 % faster than the default (19 to 21
+/// %)`, `… slower …` or `as fast as …`; without `whom`, `20 % faster (19 to 21 %)`.
 pub fn faster(gain: &Difference, whom: Option<&str>) -> String {
     let saved = Saved {
         share: gain.mean,

@@ -1,4 +1,4 @@
-//! What a sweep measures, and how often.
+//! Design of a sweep: the settings to measure, and the number of measurements.
 
 use std::collections::HashSet;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Point;
 
-/// The grid, and how it is measured.
+/// Grid of settings, with the numbers of repeats and steps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Design {
     /// Numbers of ranks.
@@ -15,29 +15,29 @@ pub struct Design {
     pub fusion_threshold_bytes: Vec<u64>,
     /// Cycle times, ms.
     pub cycle_time_ms: Vec<f64>,
-    /// Response cache.
+    /// Response cache on or off.
     pub cache: Vec<bool>,
-    /// Hierarchical allreduces.
+    /// Hierarchical allreduce on or off.
     pub hierarchical_allreduce: Vec<bool>,
-    /// Blocks: how often the whole grid is measured.
+    /// Number of blocks; each measures the whole grid.
     pub repeats: u32,
-    /// Rounds in which the best few and the default take turns after the grid.
+    /// Number of rounds in which the best points and the default take turns after the grid.
     pub confirm: u32,
     /// Untimed steps of each measurement.
     pub warmup: u32,
     /// Timed steps of each measurement.
     pub steps: u32,
-    /// Where they take less than this, ms, there are more of them.
+    /// Minimum duration of the timed steps, ms; faster points get more steps.
     #[serde(default)]
     pub at_least_ms: f64,
-    /// Time that all of it may take, seconds.
+    /// Maximum duration of the sweep, seconds.
     pub budget_s: Option<f64>,
-    /// What the random order comes from.
+    /// Seed of the random order.
     pub seed: u64,
 }
 
 impl Design {
-    /// The grid on `np` ranks, without the default and each point once.
+    /// Returns the distinct points of the grid on `np` ranks, without the default.
     pub fn grid(&self, np: u32) -> Vec<Point> {
         let mut seen = HashSet::from([Point::default_of(np).key()]);
         let mut points = Vec::new();
@@ -60,14 +60,15 @@ impl Design {
         points
     }
 
-    /// Every point that is measured: for each number of ranks the default, then the rest of the grid.
+    /// Returns every point that is measured: for each number of ranks the default, then the rest of
+    /// the grid.
     pub fn points(&self) -> Vec<Point> {
         let of_ranks = |&np: &u32| [Point::default_of(np)].into_iter().chain(self.grid(np));
         self.np.iter().flat_map(of_ranks).collect()
     }
 }
 
-/// A point as something that can be looked up; equal points have equal keys.
+/// Hashable key of a point; equal points have equal keys.
 pub(super) type Key = (u32, u64, u64, bool, bool);
 
 impl Point {
@@ -79,7 +80,7 @@ impl Point {
             cache,
             hierarchical_allreduce,
         } = *self;
-        // Of the two zeros the sum makes one.
+        // The sum converts −0 to 0.
         let cycle_bits = (cycle_time_ms + 0.0).to_bits();
         (
             np,
@@ -105,7 +106,8 @@ mod tests {
             ..design()
         };
         let points = design.points();
-        // For each of two numbers of ranks: the default (which is in the grid) and three more.
+        // For each of two numbers of ranks: the default (which is in the grid) and three other
+        // points.
         assert_eq!(points.len(), 8);
         assert!(points[0].is_default() && points[4].is_default());
         assert_eq!(points.iter().filter(|point| point.is_default()).count(), 2);

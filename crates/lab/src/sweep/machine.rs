@@ -1,26 +1,26 @@
-//! The machine that a sweep is measured on: what its step times hold for.
+//! Description of the machine on which a sweep is measured; its step times hold only there.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
-/// What tells machines apart, as far as step times go.
+/// Properties of a machine that affect step times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
-    /// Its name.
+    /// Host name.
     pub host: String,
-    /// The CPU's model, as the kernel has it.
+    /// CPU model, as the kernel reports it.
     pub cpu: String,
-    /// Cores that this process may use.
+    /// Number of cores that this process may use.
     pub cores: usize,
     /// Memory, MiB.
     pub memory_mib: u64,
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel: String,
 }
 
 impl Machine {
-    /// This one.
+    /// Returns the description of this machine.
     pub fn here() -> Self {
         let system = rustix::system::uname();
         let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    /// Name and value of each of its properties.
+    /// Returns the name and value of each property.
     pub fn facts(&self) -> [(&'static str, String); 5] {
         [
             ("host", self.host.clone()),
@@ -48,7 +48,8 @@ impl Machine {
         ]
     }
 
-    /// In what `other` differs: `cores: 2 then, 4 now`, this being the machine of then.
+    /// Lists the properties in which `other` differs, as `cores: 2 then, 4 now`; this machine is
+    /// the earlier one.
     pub fn differences(&self, other: &Self) -> Vec<String> {
         let pairs = self.facts().into_iter().zip(other.facts());
         pairs
@@ -58,7 +59,7 @@ impl Machine {
     }
 }
 
-/// The value of the first line `name : value`.
+/// Returns the value of the first line `name : value`.
 fn field(text: &str, name: &str) -> Option<String> {
     let of_line = |line: &str| {
         let (key, value) = line.split_once(':')?;

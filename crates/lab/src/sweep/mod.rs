@@ -1,6 +1,7 @@
-//! Sweeps: many settings of the knobs, each measured several times, and what may be concluded from that.
+//! Sweeps: repeated measurements of many settings, and their statistical comparison.
 //!
-//! A [`Point`] is one combination of knobs; a [`Row`] is one measurement of it (or a prediction), a line of `sweep.csv`.
+//! A [`Point`] is one combination of knobs; a [`Row`] is one measurement of it (or a prediction), a
+//! line of `sweep.csv`.
 
 mod design;
 mod machine;
@@ -25,23 +26,23 @@ use serde::{Deserialize, Serialize};
 use crate::bench::report::StepSummary;
 use ronde::settings::Settings;
 
-/// A combination of knobs to be measured.
+/// Combination of knobs to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// Ranks.
+    /// Number of ranks.
     pub np: u32,
-    /// Bytes that one batch may hold; 0 = no fusion.
+    /// Fusion threshold, bytes; 0 = no fusion.
     pub fusion_threshold_bytes: u64,
-    /// Least time between the starts of two cycles, ms.
+    /// Cycle time, ms: minimum time between the starts of two cycles.
     pub cycle_time_ms: f64,
-    /// Whether known tensors are negotiated through the response cache.
+    /// Whether the response cache is on.
     pub cache: bool,
     /// Whether allreduces are hierarchical.
     pub hierarchical_allreduce: bool,
 }
 
 impl Point {
-    /// What is in force where nobody sets anything.
+    /// Returns the default settings for this number of ranks.
     pub fn default_of(np: u32) -> Self {
         let settings = Settings::default();
         Self {
@@ -53,51 +54,51 @@ impl Point {
         }
     }
 
-    /// Whether it is the default of its number of ranks.
+    /// Whether the point is the default of its number of ranks.
     pub fn is_default(&self) -> bool {
         *self == Self::default_of(self.np)
     }
 
-    /// The threshold in MiB, as flags have it.
+    /// Returns the threshold in MiB, the unit of the flags.
     pub fn fusion_mb(&self) -> f64 {
         self.fusion_threshold_bytes as f64 / f64::from(1 << 20)
     }
 }
 
-/// What a row was measured for.
+/// Phase of a sweep to which a row belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
-    /// One of the repeats of the whole grid.
+    /// A repeat of the whole grid.
     Grid,
-    /// The best few and the default in turns, after the grid.
+    /// The best points and the default in turns, after the grid.
     Confirm,
-    /// Not measured: what a replay of a recording says.
+    /// Not measured: the prediction of a replay of a recording.
     Predicted,
-    /// The best of the predicted and the default in turns.
+    /// The points with the best predictions and the default in turns.
     Verify,
 }
 
-/// How a measurement ended.
+/// End of a measurement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// As it should.
+    /// All steps were measured.
     Done,
-    /// Early: the point is clearly worse than the best.
+    /// Ended early: the point is clearly worse than the best.
     Cut,
-    /// Without a result, and why.
+    /// Failed, with the reason.
     Failed(String),
 }
 
-/// Step times, ms, each step on its slowest rank.
+/// Step times, ms; each step takes the time of its slowest rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct StepTimes {
-    /// Timed steps; 0 in a prediction.
+    /// Number of timed steps; 0 in a prediction.
     pub steps: u32,
     /// 10th percentile.
     pub p10: f64,
-    /// Median; in a prediction its best guess.
+    /// Median; in a prediction the best estimate.
     pub p50: f64,
     /// 90th percentile.
     pub p90: f64,
@@ -106,10 +107,10 @@ pub struct StepTimes {
 }
 
 impl StepTimes {
-    /// Of the times of `steps` steps, or of what several jobs are predicted to take; none of nothing.
+    /// Summarises the times of `steps` steps, or the predictions of several jobs; `None` if empty.
     pub fn of(step_ms: &[f64], steps: usize) -> Option<Self> {
         let StepSummary { p10, p50, p90, mean } = StepSummary::new(step_ms)?;
-        let steps = steps as u32; // no more than were asked for
+        let steps = steps as u32; // at most the requested number
         Some(Self {
             steps,
             p10,
@@ -123,16 +124,17 @@ impl StepTimes {
 /// One measurement of a point, or a prediction.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// What was measured.
+    /// The point.
     pub point: Point,
-    /// What for.
+    /// Phase of the sweep.
     pub phase: Phase,
-    /// Which repeat, from 0; drift of the machine is common to a block.
+    /// Number of the block, from 0; drift of the machine is common to a block.
     pub block: u32,
-    /// How it ended.
+    /// End of the measurement.
     pub status: Status,
-    /// What it took; none if it failed.
+    /// Step times; `None` if it failed.
     pub times: Option<StepTimes>,
-    /// Seconds since the sweep began, at the end of the measurement; time spent before a `--resume` counts.
+    /// Seconds from the start of the sweep to the end of the measurement, including the time before
+    /// a `--resume`.
     pub at_s: f64,
 }

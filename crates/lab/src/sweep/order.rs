@@ -1,16 +1,18 @@
-//! In which order a sweep measures: what comes next follows from the design and from the rows so far, and from nothing
-//! else.
+//! Order of a sweep's measurements, determined only by the design and the rows measured so far.
 //!
-//! So a sweep that was cut off goes on where it stopped: whoever reads its rows comes to the same order.
+//! So an interrupted sweep can be resumed: the order that follows from its rows is the same.
 //!
-//! 1. *Blocks*: each measures the whole grid, in a random order that comes from the seed. Ranks are started once for each
-//!    number of ranks in a block; within these measurements the default comes first, last, and about every
-//!    [`DEFAULT_EVERY`] points, so that the drift of the machine can be told from the points' differences.
-//!    From the second block on points are left out that are clearly worse ([`CLEARLY`](super::CLEARLY)) or failed twice.
-//! 2. *Confirmation*: those that cannot be told from the best, and the default, in turns, in a random order each round: the
-//!    least of many noisy means is a lucky one, so the gain is measured anew.
+//! 1. *Blocks*: each measures the whole grid, in a random order from the seed. Ranks are started
+//!    once for each number of ranks in a block. Within these measurements the default comes first,
+//!    last, and about every [`DEFAULT_EVERY`] points, so that the drift of the machine can be
+//!    separated from the differences between points. From the second block on, points that are
+//!    clearly worse ([`CLEARLY`](super::CLEARLY)) or failed twice are left out.
+//! 2. *Confirmation*: the points that cannot be distinguished from the best, and the default, in
+//!    turns, in a random order each round: the minimum of many noisy means is biased downwards, so
+//!    the gain is measured again.
 //!
-//! With a budget, blocks and rounds are begun only if the rest fits in, at the speed so far and with the least steps.
+//! With a budget, a block or round begins only if its measurements fit into the remaining time, at
+//! the speed so far and with the minimum number of steps.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -25,36 +27,38 @@ use super::prune::Prune;
 use super::{Design, Phase, Point, Row, verdict};
 use crate::bench::STEPS_BEFORE_CUT;
 
-/// Most points between two measurements of the default.
+/// Maximum number of points between two measurements of the default.
 pub const DEFAULT_EVERY: usize = 6;
 
-/// Most points that are confirmed, besides the default.
+/// Maximum number of points that are confirmed, besides the default.
 pub const CONFIRMED_MOST: usize = 4;
 
-/// Points that are confirmed on each number of ranks, the default included, as far as one can say before: for the budget.
+/// Expected number of confirmed points for each number of ranks, default included: used for the
+/// budget before the actual number is known.
 const CONFIRMED_EXPECTED: usize = 3;
 
-/// A measurement that is to be made.
+/// One measurement to be made.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task {
-    /// What.
+    /// Point to measure.
     pub point: Point,
-    /// What for.
+    /// Phase of the measurement.
     pub phase: Phase,
-    /// In which block; confirmation goes on counting after the grid.
+    /// Number of the block; confirmation continues the numbering of the grid.
     pub block: u32,
 }
 
-/// The order of a sweep.
+/// Order of a sweep's measurements.
 #[derive(Debug)]
 pub struct SweepOrder<'a> {
     design: &'a Design,
-    /// For each number of ranks, what is confirmed after so many rows of the grid, which is long to find out.
+    /// For each number of ranks, the points to confirm after this many rows of the grid: cached,
+    /// since the computation is slow.
     confirmed: RefCell<HashMap<u32, (usize, Vec<Point>)>>,
 }
 
 impl<'a> SweepOrder<'a> {
-    /// The order of a sweep of `design`.
+    /// Creates the order of a sweep of `design`.
     pub fn new(design: &'a Design) -> Self {
         Self {
             design,
@@ -62,7 +66,8 @@ impl<'a> SweepOrder<'a> {
         }
     }
 
-    /// What is measured next in a sweep that has measured `rows`; none when it is done, or nothing more fits into the budget.
+    /// Returns the next measurement of a sweep that has measured `rows`; `None` at the end, or if
+    /// no further measurement fits into the budget.
     pub fn next(&self, rows: &[Row]) -> Option<Task> {
         for block in 0..self.design.repeats {
             let agenda = Agenda::of_block(self.design, rows, block);
@@ -78,8 +83,8 @@ impl<'a> SweepOrder<'a> {
         self.next_confirmation(rows)
     }
 
-    /// How many measurements are left in such a sweep, as far as one can say: later blocks as if no further point were left
-    /// out.
+    /// Estimates the number of remaining measurements, as if later blocks left out no further
+    /// points.
     pub fn left(&self, rows: &[Row]) -> usize {
         let in_block = |block| Agenda::of_block(self.design, rows, block).left.len();
         let of_grid: usize = (0..self.design.repeats).map(in_block).sum();
@@ -123,7 +128,7 @@ impl<'a> SweepOrder<'a> {
         None
     }
 
-    /// The default and those that cannot be told from the best, as far as there are any.
+    /// Returns the default and the points that cannot be distinguished from the best.
     fn candidates(&self, rows: &[Row], np: u32) -> Vec<Point> {
         if self.design.confirm == 0 {
             return Vec::new();
@@ -144,7 +149,7 @@ impl<'a> SweepOrder<'a> {
     }
 }
 
-/// What is to be confirmed of the measurements of a grid on one number of ranks.
+/// Returns the points to confirm, from the measurements of a grid on one number of ranks.
 fn candidates(of_grid: &[Row]) -> Vec<Point> {
     let verdict = verdict(of_grid);
     let Some(finding) = verdict.findings.first() else {
@@ -160,11 +165,11 @@ fn candidates(of_grid: &[Row]) -> Vec<Point> {
     if !points.is_empty() {
         points.push(Point::default_of(finding.np));
     }
-    points // none where the default is best: there is no gain to be confirmed
+    points // empty if the default is best: there is no gain to confirm
 }
 
-/// The next of `points` when they take turns in each of `blocks`, each block in a random order; none when all have had
-/// theirs. For confirmations, and for whatever else compares a few points.
+/// Returns the next of `points`, which take turns in each of `blocks`, each block in a random
+/// order; `None` at the end. Used for confirmations and for other comparisons of a few points.
 pub fn next_in_turns(
     phase: Phase,
     blocks: Range<u32>,
@@ -177,14 +182,14 @@ pub fn next_in_turns(
         .next()
 }
 
-/// How many measurements such turns have left.
+/// Returns the number of remaining measurements in these turns.
 pub fn left_in_turns(phase: Phase, blocks: Range<u32>, points: &[Point], seed: u64, rows: &[Row]) -> usize {
     blocks
         .map(|block| Agenda::of_turns(phase, block, points, seed, rows).left.len())
         .sum()
 }
 
-/// What is left to be measured in a block, in order.
+/// Remaining measurements of a block, in order.
 struct Agenda {
     phase: Phase,
     block: u32,
@@ -217,7 +222,7 @@ impl Agenda {
         Self::new(phase, block, points, rows)
     }
 
-    /// `sequence` without what `rows` have, each as often as they have it.
+    /// Removes the measurements in `rows` from `sequence`, each as often as it occurs.
     fn new(phase: Phase, block: u32, sequence: Vec<Point>, rows: &[Row]) -> Self {
         let mut have: HashMap<Key, usize> = HashMap::new();
         for row in rows.iter().filter(|row| row.phase == phase && row.block == block) {
@@ -246,7 +251,8 @@ impl Agenda {
     }
 }
 
-/// Whether `count` measurements of the least steps fit into what is left of the budget, at the speed so far.
+/// Whether `count` measurements with the minimum number of steps fit into the remaining budget, at
+/// the speed so far.
 fn fits(design: &Design, rows: &[Row], count: usize) -> bool {
     let (Some(budget_s), Some(last)) = (design.budget_s, rows.last()) else {
         return true;
@@ -258,14 +264,15 @@ fn fits(design: &Design, rows: &[Row], count: usize) -> bool {
     last.at_s + steps as f64 * seconds_per_step <= budget_s
 }
 
-/// The order of a block; another for each seed and block.
+/// Random order of a block, determined by the seed and the block.
 fn shuffled<T>(mut items: Vec<T>, seed: u64, block: u32) -> Vec<T> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed ^ u64::from(block) << 32);
     items.shuffle(&mut random);
     items
 }
 
-/// `default` before, after and in between, at equal distances of at most [`DEFAULT_EVERY`] points.
+/// Inserts `default` before, after and between `points`, at equal distances of at most
+/// [`DEFAULT_EVERY`] points.
 fn interleaved(points: &[Point], default: Option<Point>) -> Vec<Point> {
     let runs = points.len().div_ceil(DEFAULT_EVERY).max(1);
     let mut sequence = Vec::with_capacity(points.len() + runs + 1);

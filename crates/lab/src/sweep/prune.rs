@@ -1,8 +1,9 @@
-//! Which points need not be measured again, or to the end.
+//! Pruning: points that need not be measured again, and measurements that may end early.
 //!
-//! The *bound* is [`CLEARLY`] times what the best point takes at its slower steps (the 90th percentile of its steps, the
-//! median of that over its measurements), best being the least median. A point whose fastest measurement was above the bound
-//! even at its faster steps (the 10th percentile) is clearly worse. The default is always measured.
+//! The *bound* is [`CLEARLY`] times the slow-step time of the best point: the median over its
+//! measurements of the 90th percentile of its steps. The best point is the one with the lowest
+//! median. A point is clearly worse if even the fast steps of its fastest measurement (the 10th
+//! percentile) are above the bound. The default is always measured.
 
 use std::collections::HashMap;
 
@@ -10,13 +11,13 @@ use super::design::Key;
 use super::{Point, Row, Status};
 use ronde_job::percentile::percentile_of;
 
-/// How much slower than the best is clearly worse.
+/// Ratio to the best from which a point is clearly worse.
 pub const CLEARLY: f64 = 1.5;
 
-/// Measurements that fail before a point is given up: it is tried again once.
+/// Failed measurements after which a point is left out: one repetition.
 const FAILURES_MOST: usize = 2;
 
-/// What the measurements on one number of ranks say.
+/// Summary of the measurements on one number of ranks.
 pub(super) struct Prune {
     bound_ms: Option<f64>,
     of_points: HashMap<Key, OfPoint>,
@@ -25,7 +26,7 @@ pub(super) struct Prune {
 #[derive(Default)]
 struct OfPoint {
     failures: usize,
-    /// Least 10th percentile.
+    /// Lowest 10th percentile.
     least_ms: Option<f64>,
 }
 
@@ -62,16 +63,18 @@ impl Prune {
         !point.is_default() && (is_worse || self.has_failed(point))
     }
 
-    /// Whether the point has failed as often as it may.
+    /// Whether the point has reached the maximum number of failures.
     pub(super) fn has_failed(&self, point: &Point) -> bool {
         let of_point = self.of_points.get(&point.key());
         of_point.is_some_and(|of_point| of_point.failures >= FAILURES_MOST)
     }
 }
 
-/// Above which step time, in ms, a measurement on `np` ranks may end early; none before anything was measured.
+/// Step time, in ms, above which a measurement on `np` ranks may end early; `None` before the first
+/// measurement.
 ///
-/// A machine that has slowed down raises the bound: by as much as the default's last measurement is above its median.
+/// If the machine has become slower, the bound rises by the ratio of the default's last measurement
+/// to its median.
 pub fn stop_above_ms<'a>(rows: impl Iterator<Item = &'a Row> + Clone, np: u32) -> Option<f64> {
     let of_default = rows
         .clone()
@@ -87,7 +90,7 @@ pub fn stop_above_ms<'a>(rows: impl Iterator<Item = &'a Row> + Clone, np: u32) -
     bound_ms(rows, np).map(|bound_ms| bound_ms * slowed)
 }
 
-/// The point of least median step time on `np` ranks, with that time in ms.
+/// Returns the point with the lowest median step time on `np` ranks, and that time in ms.
 pub fn best_so_far<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<(Point, f64)> {
     best(rows, np).map(|best| (best.point, best.p50_ms))
 }
@@ -96,7 +99,7 @@ fn bound_ms<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<f64> {
     best(rows, np).map(|best| CLEARLY * best.p90_ms)
 }
 
-/// A point and what its steps take, each the median over its measurements.
+/// A point with the percentiles of its steps, each the median over its measurements.
 struct Best {
     point: Point,
     p50_ms: f64,
@@ -120,7 +123,7 @@ fn best<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<Best> {
             p90_ms: percentile_of(p90, 0.5)?,
         })
     });
-    // Ties by something of the point itself: the table has no order.
+    // Ties are broken by the point's own values, since the hash map has no order.
     summaries.min_by(|left, right| {
         let by_time = left.p50_ms.total_cmp(&right.p50_ms);
         by_time.then_with(|| left.point.key().cmp(&right.point.key()))
@@ -135,9 +138,9 @@ mod tests {
     #[test]
     fn the_bound_is_half_above_the_slower_steps_of_the_best() {
         assert_eq!(stop_above_ms([].iter(), 2), None);
-        // `row` spreads its steps from a tenth below the median to a fifth above.
+        // In `row` the 10th percentile is 10 % below the median, the 90th 20 % above.
         let rows = [row(point(1), 10.0), row(point(2), 20.0), row(point(1), 12.0)];
-        // Best: 10 and 12, so 11; its slower steps 12 and 14.4, so 13.2.
+        // Best: 10 and 12, so 11; 90th percentiles 12 and 14.4, so 13.2.
         let bound_ms = stop_above_ms(rows.iter(), 2).unwrap();
         assert!((bound_ms - 1.5 * 13.2).abs() < 1e-9, "{bound_ms}");
         assert_eq!(stop_above_ms(rows.iter(), 4), None, "other ranks, other steps");
@@ -153,7 +156,7 @@ mod tests {
 
     #[test]
     fn what_is_clearly_worse_is_left_out() {
-        // Bound: 1.5 · 12 = 18. Faster steps of 19 are at 17.1, of 21 at 18.9.
+        // Bound: 1.5 · 12 = 18. 10th percentiles: 17.1 of 19, 18.9 of 21.
         let default = Point::default_of(2);
         let rows = [
             row(point(1), 10.0),

@@ -20,7 +20,7 @@ pub(super) fn design() -> Design {
     }
 }
 
-/// A point on two ranks that is not the default: threshold in MiB.
+/// A point on two ranks that is not the default, with this threshold in MiB.
 pub(super) fn point(fusion_mb: u64) -> Point {
     Point {
         fusion_threshold_bytes: fusion_mb << 20,
@@ -29,7 +29,8 @@ pub(super) fn point(fusion_mb: u64) -> Point {
     }
 }
 
-/// A measurement of `point` with median `p50`, from 10 % below to 20 % above.
+/// A measurement of `point` with median `p50`; the 10th percentile is 10 % below, the 90th 20 %
+/// above.
 pub(super) fn row(point: Point, p50: f64) -> Row {
     Row {
         point,

@@ -1,4 +1,4 @@
-//! One job that might be the traced one: each of its costs drawn.
+//! Draws one job of the ensemble: one sample of each of its costs.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -9,16 +9,17 @@ use super::super::linear::Linear;
 use super::super::{Collective, Copying, Costs, Negotiation};
 use super::{Ensemble, Member};
 
-/// What a trace may be off in a cost as a whole, in ln: rank 0's view of it.
+/// Systematic error of a cost in a trace, in ln: only rank 0's view is recorded.
 const SYSTEMATIC_SD: f64 = 0.15;
-/// The same of ready times, and of what comes before the first.
+/// Systematic error of ready times and of the time before the first, in ln.
 const READY_SD: f64 = 0.05;
-/// Polling slows the computation by up to this share; communication beside it costs a share of its time, normal.
+/// Polling slows the computation by up to this share; simultaneous communication slows it by a
+/// normally distributed share of its time.
 const POLLING_MOST: f64 = 0.08;
 const CONTENTION_SD: f64 = 0.06;
 
 impl Ensemble {
-    /// Job number `index`: the same for the same seed, whatever was drawn before.
+    /// Draws job number `index`: always the same for the same seed, independent of earlier draws.
     pub(super) fn draw(&self, index: usize) -> Member {
         let seed = self
             .seed
@@ -87,7 +88,7 @@ impl Ensemble {
         }
     }
 
-    /// The shape is one of those that fit nearly as well as the best.
+    /// Draws a cost shape among those that fit nearly as well as the best one.
     fn copying(&self, dice: &mut Dice) -> Copying {
         let spread = &self.fit.spread;
         let overlaps = spread.overlaps.unwrap_or_else(|| dice.coin());
@@ -115,7 +116,7 @@ impl Ensemble {
             ..*shape
         };
         if dice.uniform() < 0.5 {
-            // What the sizes seen do not show may still come with others.
+            // A slow-down that the recorded sizes do not show may still occur at other sizes.
             copying.slowdown = *dice.of(&SLOWDOWNS);
             copying.knee_bytes = *dice.of(&KNEES);
         }
@@ -138,7 +139,7 @@ impl Dice {
         Normal::standard().inverse_cdf(self.uniform().clamp(1e-9, 1.0 - 1e-9))
     }
 
-    /// Log-normal about 1.
+    /// Log-normal factor about 1.
     fn factor(&mut self, sd: f64) -> f64 {
         (sd * self.normal()).exp()
     }

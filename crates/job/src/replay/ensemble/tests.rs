@@ -1,4 +1,4 @@
-//! What jobs are drawn, and what measurements make of them.
+//! Tests of the drawn jobs and of the influence of measurements on them.
 
 use super::super::{
     JobTopology, Rules, Spread, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, fit,
@@ -16,7 +16,7 @@ fn setting(fusion_threshold_bytes: u64, cycle_us: f64, hierarchical: bool) -> Se
     }
 }
 
-/// 100 tensors of 100 kB over 20 ms, seen without fusion: 400 µs and 1 GB/s a message.
+/// 100 tensors of 100 kB over 20 ms, recorded without fusion: 400 µs per message and 1 GB/s.
 fn unfused() -> Trace {
     let mut step = TracedStep::default();
     let mut free = 0.0;
@@ -83,11 +83,12 @@ fn the_reference_is_certain_and_a_measurement_moves_what_resembles_it() {
     let before = ensemble.slowdowns(&settings, &[measured(start, level)]).unwrap();
     assert_eq!(before.mean[0], 0.0);
     assert!(before.features[0].iter().all(|feature| *feature == 0.0));
-    assert!(before.mean[1] < -0.05, "{before:?}"); // one size seen: how much fusion saves is not known
+    assert!(before.mean[1] < -0.05, "{before:?}"); // one size: the gain of fusion is not known
     let sd =
         |slowdowns: &Slowdowns, i: usize| slowdowns.features[i].iter().map(|f| f * f).sum::<f64>().sqrt();
     assert!(sd(&before, 1) > 0.05, "{}", sd(&before, 1));
-    // It was found to save much: so will what resembles it, and that is surer now.
+    // The gain was found to be large: the prediction for similar settings follows it, and is more
+    // certain.
     let seen = [measured(start, level), measured(fused, level * 0.62)];
     let after = ensemble.slowdowns(&settings, &seen).unwrap();
     assert!((after.mean[2] - 0.62f64.ln()).abs() < (before.mean[2] - 0.62f64.ln()).abs());

@@ -1,18 +1,20 @@
-//! What the parts of a step cost, fitted to every cycle and batch of the traces.
+//! Fits the costs of the parts of a step to all cycles and batches of the traces.
 
 use super::super::linear::{self, Linear, Prior};
 use super::super::{Copying, Trace};
 use super::{KNEES, SLOWDOWNS, middle};
 
-/// What is believed of a copy before one was seen: a µs for a tensor, 10 GB/s; a factor of e^1.5 either way.
+/// Prior of a copy: 1 µs per tensor and 10 GB/s, each within a factor of e^1.5.
 const COPYING: Prior = Prior {
     median: [1.0, 1e-4],
     sd: [1.5, 1.5],
 };
-/// Copies overlap collectives if cycles are shorter than their parts by this much in the median.
+/// Copies overlap collectives if the median ratio of the duration of cycles to the sum of their
+/// parts is below this.
 const OVERLAP: f64 = 0.95;
 
-/// Every batch and whether it was hierarchical: hierarchical, class, bytes, tensors, collective, copies.
+/// Iterates over all batches: whether hierarchical, class, bytes, tensors, collective time, copy
+/// time.
 pub(super) fn batches(trace: &Trace) -> impl Iterator<Item = (bool, u32, f64, f64, f64, f64)> {
     let batches = trace
         .steps
@@ -32,7 +34,7 @@ pub(super) fn batches(trace: &Trace) -> impl Iterator<Item = (bool, u32, f64, f6
     })
 }
 
-/// What messages of `class` take; none if none was seen.
+/// Fits the cost of messages of `class`; `None` if the traces have none.
 pub(super) fn collective(
     traces: &[Trace],
     class: usize,
@@ -51,7 +53,8 @@ pub(super) fn collective(
     (!points.is_empty()).then(|| linear::fit(&points, prior))
 }
 
-/// What cycles take to negotiate, all tensors through the cache or none; none if none such was seen.
+/// Fits the cost of negotiation in cycles with all tensors cached, or none of them; `None` if the
+/// traces have no such cycle.
 pub(super) fn negotiation(traces: &[Trace], cached: bool, prior: &Prior) -> Option<Linear> {
     let cycles = traces
         .iter()
@@ -69,7 +72,7 @@ pub(super) fn negotiation(traces: &[Trace], cached: bool, prior: &Prior) -> Opti
     (!points.is_empty()).then(|| linear::fit(&points, prior))
 }
 
-/// What copies take, for each shape that is tried. Both ways together are what was seen.
+/// Fits the cost of copies for each candidate shape. The traces have the sum of both directions.
 pub(super) fn copying(traces: &[Trace]) -> Vec<(Copying, Linear)> {
     let copied = || traces.iter().flat_map(batches).filter(|b| b.5 > 0.0);
     if copied().next().is_none() {
@@ -108,7 +111,7 @@ pub(super) fn copying(traces: &[Trace]) -> Vec<(Copying, Linear)> {
     fits.collect()
 }
 
-/// Whether cycles of several copied batches are shorter than their parts.
+/// Whether cycles with several copied batches are shorter than the sum of their parts.
 pub(super) fn overlaps(traces: &[Trace]) -> Option<bool> {
     let cycles = traces
         .iter()

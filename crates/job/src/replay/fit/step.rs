@@ -1,4 +1,4 @@
-//! The step of a trace: what it consists of, how long it is, and how precisely that is known.
+//! Step of a trace: its tensors, its duration, and the standard error of the duration.
 
 use std::collections::HashMap;
 
@@ -6,26 +6,29 @@ use super::super::{Trace, WorkTensor, Workload};
 use super::middle;
 use crate::fusion::Item;
 
-/// Standard deviation of normal numbers over their median absolute deviation.
+/// Ratio of the standard deviation of a normal distribution to its median absolute deviation.
 const OF_DEVIATION: f64 = 1.4826;
-/// Standard error of the median of normal numbers over their standard deviation and the root of their number: √(π/2).
+/// Ratio of the standard error of a normal sample's median to the standard error of its mean:
+/// √(π/2).
 const OF_MEDIAN: f64 = 1.2533;
-/// Fewer steps do not show their noise; then it is taken for this, as a share. Real jobs have 2 to 5 %.
+/// Minimum number of steps for an estimate of the noise; with fewer steps this share is assumed.
+/// Real jobs have 2 to 5 %.
 const STEPS_THAT_SHOW: usize = 5;
 const NOISE: f64 = 0.05;
-/// However long it is recorded, the same job takes another step time in its next run, by this share at least.
+/// Minimum standard error, as a share: the step time of the same job differs between runs, even
+/// after a long recording.
 pub(super) const ERROR_LEAST: f64 = 0.002;
 
-/// How long a step is.
+/// Duration of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Length {
-    /// The median, µs.
+    /// Median, µs.
     pub(super) us: f64,
-    /// Its standard error, as a share of it.
+    /// Standard error, as a share of the median.
     pub(super) error: f64,
 }
 
-/// How long the steps of `trace` are; none without steps.
+/// Returns the duration of the steps of `trace`; `None` without steps.
 pub(super) fn length(trace: &Trace) -> Option<Length> {
     let mut lengths: Vec<f64> = trace.steps.iter().map(|step| step.step_us).collect();
     let us = middle(&mut lengths)?;
@@ -38,11 +41,12 @@ pub(super) fn length(trace: &Trace) -> Option<Length> {
     let error = OF_MEDIAN * noise / (lengths.len() as f64).sqrt();
     Some(Length {
         us,
-        error: error.max(ERROR_LEAST), // of a step of no length, too
+        error: error.max(ERROR_LEAST), // also covers a step of duration 0
     })
 }
 
-/// When tensors are ready in a step of the trace, and how long it goes on after the last result: medians.
+/// Returns the median ready times of the tensors in a step of the trace, and the median time after
+/// the last result.
 pub(super) fn workload(trace: &Trace) -> Option<Workload> {
     #[derive(Default)]
     struct Seen {
@@ -70,7 +74,7 @@ pub(super) fn workload(trace: &Trace) -> Option<Workload> {
             .map(|cycle| cycle.began_us + cycle.negotiate_us + cycle.moving_us);
         tails.push((step.step_us - ended.fold(last_ready, f64::max)).max(0.0));
     }
-    // What came in less than half of the steps is not part of it.
+    // Tensors that occur in less than half of the steps are left out.
     let often = trace.steps.len().div_ceil(2);
     let mut tensors: Vec<(u64, WorkTensor)> = Vec::with_capacity(seen.len());
     for (key, (item, mut times)) in seen {

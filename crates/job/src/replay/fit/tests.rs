@@ -1,4 +1,4 @@
-//! What was put into traces comes out of their fit.
+//! Tests that the fit recovers the costs of synthetic traces.
 
 use super::super::{Collective, TracedBatch, TracedCycle, TracedStep, TracedTensor};
 use super::step::ERROR_LEAST;
@@ -15,7 +15,8 @@ fn setting(hierarchical: bool) -> Setting {
     }
 }
 
-/// A step of cycles with one batch each, of these tensors of 1 MB, 10 ms apart; `batch_us` for the bytes.
+/// A step of cycles with one batch each, of these tensors of 1 MB, 10 ms apart; `batch_us` is the
+/// batch's time for its bytes.
 fn step(cycles: &[u32], batch_us: impl Fn(f64) -> f64, copy_us: impl Fn(f64, f64) -> f64) -> TracedStep {
     let mut step = TracedStep::default();
     for (index, &tensors) in cycles.iter().enumerate() {
@@ -81,13 +82,14 @@ fn what_was_put_in_comes_out() {
     assert_eq!(fitted.workload.tensors.len(), 35);
     assert!((fitted.workload.tail_us - 300.0).abs() < 1e-6);
     assert_eq!(fitted.workload.tensors[0].ready_us, 9_900.0);
-    // Cycles sleep until something is pending: 100 µs sooner than in the trace, and so is all that follows.
+    // Cycles sleep until a tensor is pending: 100 µs earlier than in the trace, and all later times
+    // move with it.
     assert!(
         (fitted.modelled_us - fitted.measured_us + 100.0).abs() < 60.0,
         "{fitted:?}"
     );
 
-    // Hierarchical: guessed, until it was seen.
+    // Hierarchical: the guess applies until the traces have such a collective.
     let guess = place.hierarchical(fitted.costs.flat[0], false);
     assert_eq!(fitted.costs.hierarchical[0], guess);
     let seen = trace(true, |bytes| 50.0 + 2e-4 * bytes);
@@ -166,10 +168,10 @@ fn how_long_a_step_is_and_how_surely() {
     assert_eq!(us, 10_000.0);
     // 1.2533 · 1.4826 · 0.02 / √9
     assert!((error - 0.012_387).abs() < 1e-5, "{error}");
-    // Four do not show their noise: 1.2533 · 0.05 / √4.
+    // Four steps are too few for a noise estimate: 1.2533 · 0.05 / √4.
     let four = length(&steps(&[10_000.0; 4])).unwrap();
     assert!((four.error - 0.031_333).abs() < 1e-5, "{four:?}");
-    // However equal they are, another run differs.
+    // Even with equal steps, the step time of another run differs.
     assert_eq!(length(&steps(&[10_000.0; 100])).unwrap().error, ERROR_LEAST);
     assert_eq!(length(&steps(&[0.0; 9])).unwrap().error, ERROR_LEAST);
     assert_eq!(length(&steps(&[])), None);

@@ -1,36 +1,39 @@
-//! Hops and bytes of an allreduce.
+//! Number of hops and bytes of an allreduce, by algorithm and topology.
 //!
 //! With P ranks and n bytes, a message between two ranks taking α + β n:
-//! - **Ring** (reduce-scatter, then allgather, both around the ring): 2 (P − 1) α + 2 (P − 1) / P · n β. No algorithm moves fewer
-//!   bytes (Patarasuk & Yuan, “Bandwidth optimal all-reduce algorithms for clusters of workstations”, J. Parallel Distrib.
+//! - **Ring** (reduce-scatter, then allgather, both around the ring):
+//!   2 (P − 1) α + 2 (P − 1) / P · n β. No algorithm moves fewer bytes (Patarasuk & Yuan,
+//!   “Bandwidth optimal all-reduce algorithms for clusters of workstations”, J. Parallel Distrib.
 //!   Comput. 69 (2009), §2–3).
-//! - **Tree** (recursive halving, then recursive doubling; Rabenseifner's): 2 log₂ P α + 2 (P − 1) / P · n β; where P is no power
-//!   of two, a message of all n bytes more at each end (Thakur, Rabenseifner & Gropp, “Optimization of collective communication
+//! - **Tree** (recursive halving, then recursive doubling; Rabenseifner's):
+//!   2 log₂ P α + 2 (P − 1) / P · n β. If P is not a power of two, one message of all n bytes is
+//!   added at each end (Thakur, Rabenseifner & Gropp, “Optimization of collective communication
 //!   operations in MPICH”, Int. J. High Perform. Comput. Appl. 19 (2005), §4.5).
-//! - **Hierarchical** (reduce-scatter on each host, a ring across hosts for each share, allgather on each host): with L ranks on
-//!   each of N hosts, 2 (L − 1) α + 2 (L − 1) / L · n β inside, and 2 (N − 1) α + 2 (N − 1) / N · n β across, since the L shares of
-//!   n / L bytes pass one port. That is the composition of Chan, Heimlich, Purkayastha & van de Geijn (“Collective communication:
-//!   theory, practice, and experience”, Concurrency Computat. 19 (2007), §4 and §6).
+//! - **Hierarchical** (reduce-scatter on each host, a ring across hosts for each share, allgather
+//!   on each host): with L ranks on each of N hosts, 2 (L − 1) α + 2 (L − 1) / L · n β inside, and
+//!   2 (N − 1) α + 2 (N − 1) / N · n β across, since the L shares of n / L bytes pass one port.
+//!   This is the composition of Chan, Heimlich, Purkayastha & van de Geijn (“Collective
+//!   communication: theory, practice, and experience”, Concurrency Computat. 19 (2007), §4 and §6).
 //!
-//! Combining the bytes is counted with moving them. A ring over several hosts passes N of its P links between hosts: each byte
-//! waits for the slowest link, each hop for its own.
+//! The reduction of bytes is counted as part of moving them. A ring over several hosts uses N of
+//! its P links between hosts: each byte waits for the slowest link, each hop for its own link.
 
-/// How an allreduce is done.
+/// Algorithm of an allreduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Algorithm {
-    /// Around all ranks.
+    /// Ring of all ranks.
     Ring,
     /// Recursive halving and doubling.
     Tree,
-    /// Inside hosts, across hosts, inside hosts.
+    /// Reduce-scatter inside hosts, allreduce across hosts, allgather inside hosts.
     Hierarchical,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: [Self; 3] = [Self::Ring, Self::Tree, Self::Hierarchical];
 
-    /// Its name in tables and files.
+    /// Name in tables and files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ring => "ring",
@@ -40,17 +43,17 @@ impl Algorithm {
     }
 }
 
-/// Ranks and where they are.
+/// Number of ranks and their distribution over hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
-    /// P ≥ 1.
+    /// Number of ranks P, at least 1.
     pub ranks: u32,
-    /// L, from 1 to P; the last host may have fewer.
+    /// Ranks per host L, from 1 to P; the last host may have fewer.
     pub ranks_per_host: u32,
 }
 
 impl Topology {
-    /// `ranks` in hosts of `ranks_per_host`, both put into bounds.
+    /// Creates a topology of `ranks` with `ranks_per_host`, both limited to valid values.
     pub fn new(ranks: u32, ranks_per_host: u32) -> Self {
         let ranks = ranks.max(1);
         Self {
@@ -59,26 +62,26 @@ impl Topology {
         }
     }
 
-    /// N.
+    /// Returns the number of hosts N.
     pub fn hosts(self) -> u32 {
         self.ranks.div_ceil(self.ranks_per_host)
     }
 }
 
-/// How many hops one message makes, and how often each of its bytes passes a link, inside hosts and across.
+/// Hops of one message, and transfers of each of its bytes over a link, inside hosts and across.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
     /// Hops inside hosts.
     pub hops_inside: f64,
-    /// Bytes over links inside hosts, for each byte of the message.
+    /// Bytes over links inside hosts, per byte of the message.
     pub volume_inside: f64,
-    /// Hops across.
+    /// Hops across hosts.
     pub hops_across: f64,
-    /// Bytes over a host's port, for each byte of the message.
+    /// Bytes over a host's port, per byte of the message.
     pub volume_across: f64,
 }
 
-/// What an allreduce of `topology` is made of.
+/// Returns the terms of an allreduce on `topology`.
 pub fn terms(algorithm: Algorithm, topology: Topology) -> Terms {
     let (ranks, inside) = (f64::from(topology.ranks), f64::from(topology.ranks_per_host));
     let hosts = f64::from(topology.hosts());
@@ -86,7 +89,7 @@ pub fn terms(algorithm: Algorithm, topology: Topology) -> Terms {
     match algorithm {
         Algorithm::Ring if topology.hosts() > 1 => Terms {
             hops_inside: 2.0 * (ranks - hosts),
-            volume_inside: 0.0, // hidden behind the slower links
+            volume_inside: 0.0, // hidden by the slower links
             hops_across: 2.0 * (hosts - 1.0),
             volume_across: both_ways(ranks),
         },
@@ -95,7 +98,7 @@ pub fn terms(algorithm: Algorithm, topology: Topology) -> Terms {
             volume_inside: both_ways(ranks),
             ..Terms::default()
         },
-        // Neighbours first, so that what crosses hosts has been halved inside them.
+        // Neighbours first: data that crosses hosts has already been halved inside them.
         Algorithm::Tree => {
             let (hops_inside, volume_inside) = halving(topology.ranks_per_host);
             let (hops_across, volume_across) = halving(topology.hosts());
@@ -115,7 +118,7 @@ pub fn terms(algorithm: Algorithm, topology: Topology) -> Terms {
     }
 }
 
-/// Hops and bytes of recursive halving and doubling among `count`.
+/// Hops and bytes of recursive halving and doubling among `count` ranks.
 fn halving(count: u32) -> (f64, f64) {
     let steps = count.max(1).ilog2();
     let power = f64::from(1u32 << steps);
@@ -139,7 +142,8 @@ mod tests {
         assert_eq!(all(Algorithm::Ring, 4, 4), [6.0, 1.5, 0.0, 0.0]);
         assert_eq!(all(Algorithm::Ring, 4, 1), [0.0, 0.0, 6.0, 1.5]);
         assert_eq!(all(Algorithm::Tree, 8, 1), [0.0, 0.0, 6.0, 1.75]);
-        // Six ranks: four take part in halving, the other two send all and get all.
+        // Six ranks: four take part in halving; the other two send all their data and receive the
+        // result.
         assert_eq!(all(Algorithm::Tree, 6, 1), [0.0, 0.0, 6.0, 3.5]);
         // 16 ranks in 4 hosts.
         assert_eq!(all(Algorithm::Hierarchical, 16, 4), [6.0, 1.5, 6.0, 1.5]);

@@ -1,10 +1,12 @@
-//! Networks and numbers of ranks that were not measured.
+//! Projection of costs to networks and numbers of ranks that were not measured.
 //!
-//! What a collective takes is counted in hops and in bytes ([`terms`]): α for each hop, β for each byte that passes a link.
-//! What was measured on some ranks gives the link ([`Measured`]); counted again for other ranks, or with the numbers of
-//! another network ([`Network`]), it gives what a collective takes there ([`Target::project`]). All of it is the α–β model:
-//! no congestion, no topology beyond hosts, no switch of algorithm by message size. So predictions carry an uncertainty that
-//! grows with the distance from what was measured, and every assumption is said in words.
+//! The cost of a collective is counted in hops and bytes ([`terms`]): α for each hop, β for each
+//! byte that passes a link. A measurement on some ranks gives α and β of the link ([`Measured`]).
+//! Counting again for other ranks, or with the values of another network ([`Network`]), gives the
+//! cost of the collective there ([`Target::project`]). This is the α–β model: no congestion, no
+//! topology beyond hosts, no change of algorithm by message size. So predictions have an
+//! uncertainty that grows with the distance from the measurement, and every assumption is stated in
+//! words.
 
 mod formula;
 mod order;

@@ -1,8 +1,9 @@
-//! How late the last of several is.
+//! Order statistics: expected maximum of n normally distributed delays.
 
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
-/// Expected maximum of `count` independent standard normal numbers: 0 of one, 0.564 of two, 3.85 of 10,000.
+/// Expected maximum of `count` independent standard normal numbers: 0 of one, 0.564 of two, 3.85 of
+/// 10,000.
 ///
 /// ∫ x · n φ(x) Φ(x)ⁿ⁻¹ dx by Simpson's rule.
 pub fn expected_maximum(count: u32) -> f64 {

@@ -1,16 +1,16 @@
-//! Links, by their numbers or by name.
+//! Links between ranks, by their latency and bandwidth or by the name of a known network.
 
 /// A link between two ranks: a message of n bytes takes `alpha_us` + n · `us_per_byte`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// From one rank to the next, software included, µs.
+    /// Latency of one hop between two ranks, including software, µs.
     pub alpha_us: f64,
-    /// One way.
+    /// Time per byte in one direction, µs.
     pub us_per_byte: f64,
 }
 
 impl Link {
-    /// From a bandwidth in GB/s (10⁹).
+    /// Creates a link from a latency and a bandwidth in GB/s (10⁹).
     pub fn new(alpha_us: f64, gb_per_s: f64) -> Self {
         Self {
             alpha_us,
@@ -18,38 +18,39 @@ impl Link {
         }
     }
 
-    /// One way, GB/s.
+    /// Returns the bandwidth in one direction, GB/s.
     pub fn gb_per_s(self) -> f64 {
         1e-3 / self.us_per_byte
     }
 }
 
-/// A named network.
+/// Network with a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// As the user wrote it.
+    /// Name as written by the user.
     pub name: String,
-    /// Between hosts; or, of NVLink, between the devices of one.
+    /// Link between hosts; for NVLink, between the devices of one host.
     pub link: Link,
-    /// Where its numbers come from; empty for numbers that the user gave.
+    /// Source of the numbers; empty for numbers given by the user.
     pub source: &'static str,
 }
 
-/// What stands for a network and is none.
+/// Unknown or invalid network.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
     "`{text}` is no network: give its latency for a hop in µs and its bandwidth in GB/s, such as 25,2.4 (more than 0, at most \
      1000000 each), or one of {}", Network::names().collect::<Vec<_>>().join(", ")
 )]
 pub struct NetworkError {
-    /// What was given.
+    /// Text given by the user.
     pub text: String,
 }
 
-/// Name, latency of a hop in µs, GB/s one way, source.
+/// Name, latency of a hop in µs, GB/s in one direction, source.
 ///
-/// Bandwidths are what the line carries less what protocols take: of Ethernet 94 % (frames of 1,500 bytes with TCP/IP headers),
-/// of InfiniBand 97 %. Latencies are those of a hop of a collective, from one process to the next, not a cable's.
+/// Bandwidths are the line rate less protocol overhead: 94 % for Ethernet (frames of 1,500 bytes
+/// with TCP/IP headers), 97 % for InfiniBand. Latencies are those of one hop of a collective, from
+/// one process to the next, not those of a cable.
 type Preset = (&'static str, f64, f64, &'static str);
 
 const TCP: &str = "IEEE 802.3 line rate less 6 % for headers; 25 to 60 µs from process to process over TCP through the kernel";
@@ -72,16 +73,16 @@ const PRESETS: [Preset; 11] = [
     ("nvlink4", 3.4, 360.0, NVLINK), // H100: 450
 ];
 
-/// Largest latency in µs and bandwidth in GB/s.
+/// Maximum latency in µs and maximum bandwidth in GB/s.
 const MOST: f64 = 1e6;
 
 impl Network {
-    /// The names that are known.
+    /// Returns the known names.
     pub fn names() -> impl Iterator<Item = &'static str> {
         PRESETS.iter().map(|preset| preset.0)
     }
 
-    /// From a name, or from latency and bandwidth joined by a comma.
+    /// Parses a name, or latency and bandwidth separated by a comma.
     ///
     /// # Errors
     /// [`NetworkError`] for anything else.
@@ -123,7 +124,7 @@ mod tests {
         assert!((named.link.gb_per_s() - 2.94).abs() < 1e-12);
         let given = Network::parse(" 1000, 2.5 ").unwrap();
         assert_eq!(given.link, Link::new(1000.0, 2.5));
-        // 2.5 GB/s are 2,500 bytes a µs.
+        // 2.5 GB/s are 2,500 bytes per µs.
         assert!((given.link.us_per_byte * 2500.0 - 1.0).abs() < 1e-12);
         for bad in [
             "", "25", "25gbee", "-1,2", "1,0", "1,nan", "inf,1", "1,2,3", "1e9,1",
@@ -134,7 +135,7 @@ mod tests {
                 "{error}"
             );
         }
-        // No preset is faster than its line.
+        // No preset is faster than its line rate.
         for (line_gbit, name) in [
             (1.0, "1gbe"),
             (25.0, "25gbe"),

@@ -1,16 +1,18 @@
-//! From a job as it was measured to the same job elsewhere.
+//! Projection of a measured job to another network, topology or number of ranks.
 
 use super::formula::{Algorithm, Terms, Topology, terms};
 use super::order::expected_maximum;
 use super::preset::{Link, Network};
 use crate::replay::{Collective, Costs, JobTopology, Negotiation, Workload};
 
-/// A collective is launched in this time at most, µs: what is longer was the link's latency. (NCCL's tuning model has 8.4.)
+/// Maximum launch time of a collective, µs: the rest of its latency belongs to the link. (NCCL's
+/// tuning model has 8.4.)
 const LAUNCH_MOST_US: f64 = 10.0;
-/// How late a rank usually is, as a share of its ready times, where one rank alone was recorded (an assumption).
+/// Typical delay of a rank, as a share of its ready times, if only one rank was recorded (an
+/// assumption).
 const JITTER: f64 = 0.008;
-/// How wrong latency, bandwidth and negotiation may be elsewhere, in ln: on a network that was not measured, and for each
-/// doubling of the ranks.
+/// Uncertainty of projected latency, bandwidth and negotiation, in ln: on a network that was not
+/// measured, and for each doubling of the ranks.
 const NETWORK_SD: Widening = Widening {
     alpha: 0.5,
     beta: 0.2,
@@ -22,72 +24,72 @@ const DOUBLING_SD: Widening = Widening {
     negotiation: 0.08,
 };
 
-/// How costs were measured.
+/// Conditions under which the costs were measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// Where the ranks were.
+    /// Topology of the measured job.
     pub place: JobTopology,
-    /// How allreduces are taken to have gone.
+    /// Algorithm that the measured allreduces are assumed to have used.
     pub algorithm: Algorithm,
-    /// Share of a message's latency that was its launch, 0 to 1: no recording tells.
+    /// Share of a message's latency that was its launch, 0 to 1: recordings do not contain it.
     pub launch: f64,
 }
 
-/// Where the job is to run.
+/// Target of a projection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// The ranks.
+    /// Ranks and hosts.
     pub topology: Topology,
-    /// Between hosts; inside, if there is one host. None: as measured.
+    /// Network between hosts, or inside the host if there is only one. `None`: as measured.
     pub network: Option<Network>,
-    /// Inside hosts. None: as measured, or shared memory.
+    /// Network inside hosts. `None`: as measured, or shared memory.
     pub local: Option<Network>,
-    /// How flat allreduces go there.
+    /// Algorithm of flat allreduces.
     pub algorithm: Algorithm,
 }
 
-/// The job elsewhere.
+/// Projected job.
 #[derive(Clone, Debug)]
 pub struct Projected {
-    /// Its step.
+    /// Its workload.
     pub workload: Workload,
     /// Its costs.
     pub costs: Costs,
 }
 
-/// Standard deviations, in ln, by which costs elsewhere are less sure than where they were measured.
+/// Additional uncertainty of projected costs: standard deviations in ln.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Widening {
     /// Of latencies.
     pub alpha: f64,
-    /// Of bytes.
+    /// Of the time per byte.
     pub beta: f64,
     /// Of negotiation.
     pub negotiation: f64,
 }
 
-/// Why nothing can be said.
+/// Reason why a projection is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProjectError {
-    /// Several hosts, of which one was measured.
+    /// The target has several hosts, but only one host was measured.
     #[error(
         "the recording is of one host and says nothing of a network between the {hosts} hosts of {ranks} ranks; name one, such \
          as --network 25gbe, or keep them on one with --ranks-per-host {ranks}"
     )]
     NoNetwork {
-        /// Ranks asked for.
+        /// Requested number of ranks.
         ranks: u32,
-        /// Hosts that they make.
+        /// Resulting number of hosts.
         hosts: u32,
     },
-    /// One rank moves nothing.
+    /// A single rank moves no data.
     #[error(
         "the recording is of one rank, which moves nothing over a network; name one, such as --network 25gbe"
     )]
     NothingMeasured,
 }
 
-/// The links of a job.
+/// Links of a job.
 #[derive(Clone, Copy, Debug)]
 struct Links {
     inside: Link,
@@ -96,7 +98,7 @@ struct Links {
 }
 
 impl Target {
-    /// The target that is where the job was.
+    /// Returns the target that equals the measured job.
     pub fn same(place: &JobTopology) -> Self {
         Self {
             topology: Topology::new(place.ranks, place.ranks_per_host),
@@ -106,17 +108,18 @@ impl Target {
         }
     }
 
-    /// Whether nothing is different from `place`.
+    /// Whether the target equals `place`.
     pub fn is_same(&self, place: &JobTopology) -> bool {
         self.network.is_none()
             && self.local.is_none()
             && self.topology == Topology::new(place.ranks, place.ranks_per_host)
     }
 
-    /// `workload` and `costs`, measured as `measured` says, at this target.
+    /// Projects `workload` and `costs`, measured under the conditions in `measured`, to this
+    /// target.
     ///
     /// # Errors
-    /// [`ProjectError`] where a link is needed that was neither measured nor named.
+    /// [`ProjectError`] if a link is needed that was neither measured nor named.
     pub fn project(
         &self,
         measured: &Measured,
@@ -155,7 +158,8 @@ impl Target {
         })
     }
 
-    /// How unsure costs at this target are beyond what was measured at `place`.
+    /// Returns the additional uncertainty of costs at this target, relative to a measurement at
+    /// `place`.
     pub fn widening(&self, place: &JobTopology) -> Widening {
         let named = f64::from(u8::from(self.network.is_some() || self.local.is_some()));
         let doublings = (f64::from(self.topology.ranks) / f64::from(place.ranks.max(1)))
@@ -169,7 +173,8 @@ impl Target {
         }
     }
 
-    /// What is taken for granted, in sentences: the same ones for all targets of which the same holds.
+    /// Returns the assumptions as sentences: equal for all targets to which the same assumptions
+    /// apply.
     pub fn assumptions(&self, place: &JobTopology) -> Vec<String> {
         if self.is_same(place) {
             return Vec::new();
@@ -215,7 +220,7 @@ impl Target {
         sentences
     }
 
-    /// The links of this target, where a flat message took `flat`.
+    /// Returns the links of this target, given the measured cost `flat` of a flat message.
     fn links(&self, measured: &Measured, flat: Option<&Collective>) -> Result<Links, ProjectError> {
         let place = &measured.place;
         let from = Topology::new(place.ranks, place.ranks_per_host);
@@ -258,8 +263,8 @@ impl Target {
         })
     }
 
-    /// Through the cache in log₂ P rounds; through rank 0 with work for each rank. Over a network that was not measured, each
-    /// round is a hop longer.
+    /// Projects negotiation: through the cache in log₂ P rounds; through rank 0 with work for each
+    /// rank. Over a network that was not measured, each round takes an additional hop.
     fn negotiation(&self, measured: &Measured, costs: &mut Costs, hop_us: f64) {
         let rounds = |ranks: u32| f64::from(ranks.max(2)).log2();
         let (from, to) = (measured.place.ranks, self.topology.ranks);
@@ -278,13 +283,13 @@ impl Target {
             base_us: base_us * more + hops_us,
             per_tensor_us,
         };
-        // A µs for each rank that rank 0 hears besides.
+        // Rank 0 needs one more µs for each additional rank.
         costs.uncached.base_us =
             costs.uncached.base_us * more + 2.0 * hops_us + (f64::from(to) - f64::from(from)).max(0.0);
         costs.uncached.per_tensor_us *= per_rank.max(1.0);
     }
 
-    /// With more ranks the first is ready sooner and the last later.
+    /// With more ranks, the first rank is ready earlier and the last one later.
     fn workload(&self, place: &JobTopology, workload: &Workload) -> Workload {
         let (from, to) = (
             expected_maximum(place.ranks),
@@ -292,7 +297,7 @@ impl Target {
         );
         let mut there = workload.clone();
         for tensor in &mut there.tensors {
-            // The distance from the first to the last of P is twice the expected maximum.
+            // The expected range of P delays is twice their expected maximum.
             let spread_us = if from > 0.0 {
                 (tensor.ready_us - tensor.pending_us).max(0.0) / (2.0 * from)
             } else {
@@ -307,7 +312,7 @@ impl Target {
 }
 
 impl Links {
-    /// The one that a flat collective waits for.
+    /// Returns the link that a flat collective waits for.
     fn slowest(self, topology: Topology) -> Link {
         if topology.hosts() > 1 {
             self.across
@@ -316,7 +321,7 @@ impl Links {
         }
     }
 
-    /// What a message takes; in a ring each byte waits for the slowest link.
+    /// Returns the cost of a message; in a ring each byte waits for the slowest link.
     fn collective(self, terms: Terms, ring: bool) -> Collective {
         let across = if ring {
             self.across.us_per_byte.max(self.inside.us_per_byte)

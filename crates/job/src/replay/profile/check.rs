@@ -1,13 +1,13 @@
-//! What a profile may hold: no number that a prediction could not bear.
+//! Validation of a profile: all numbers are within limits that keep predictions finite.
 
 use super::TENSORS_MAX;
 use super::{Profile, ProfileError};
 use crate::replay::Fit;
 
-/// Times that a profile may hold, µs: a day.
+/// Maximum time in a profile, µs: a day.
 pub(super) const TIME_MOST_US: f64 = 86_400e6;
 
-/// Most ranks of a job.
+/// Maximum number of ranks of a job.
 const RANKS_MOST: u32 = 1 << 20;
 
 impl Profile {
@@ -62,9 +62,9 @@ fn check(field: &'static str, value: f64, most: f64) -> Result<(), ProfileError>
     }
 }
 
-/// A fit as it may stand in a file that somebody has edited: no number that a prediction could not bear.
+/// Checks a fit from a file that may have been edited: all numbers must keep predictions finite.
 fn check_fit(fit: &Fit) -> Result<(), ProfileError> {
-    /// Of logarithms and their covariances.
+    /// Limit of logarithms and of their covariances.
     const LN_MOST: f64 = 40.0;
     let Fit { workload, spread, .. } = fit;
     for tensor in &workload.tensors {

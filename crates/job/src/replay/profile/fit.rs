@@ -1,4 +1,4 @@
-//! From a profile to what replay goes by; whatever is not given, something stands in for.
+//! Converts a profile to a fit for replay; missing values are replaced by assumptions.
 
 use super::check::TIME_MOST_US;
 use super::{ELEMENTS_MAX, PROFILE_DTYPES};
@@ -10,25 +10,27 @@ use crate::replay::{
     Copying, Fit, Hosts, JobTopology, Linear, Rules, Setting, Simulator, Spread, WorkTensor, Workload,
 };
 
-/// How sure the costs of a profile without `replay` are, in ln: about a fifth; and what nobody gave.
+/// Uncertainty, in ln, of the costs of a profile without `replay`: about a fifth; and of assumed
+/// costs.
 const GIVEN_SD: f64 = 0.2;
 const GUESS_SD: f64 = 0.7;
-/// Costs that stand in for those that are missing, µs and µs for a MiB: a few hops and a few GB/s.
+/// Assumed costs for missing ones, µs and µs per MiB: a few hops and a few GB/s.
 const ALPHA_US: f64 = 50.0;
 const US_PER_MIB: f64 = 200.0;
 const NEGOTIATE_US: f64 = 50.0;
-/// The knobs' defaults.
+/// Defaults of the knobs.
 const CYCLE_MS: f64 = 1.0;
 const THRESHOLD_BYTES: u64 = 128 << 20;
-/// The least cost whose logarithm is taken: a hundredth of a ns, and as little for a byte of a fast memory.
+/// Smallest cost whose logarithm is taken: a hundredth of a ns, which is also small for one byte in
+/// fast memory.
 const COST_LEAST: f64 = 1e-5;
 const BYTE_LEAST: f64 = 1e-9;
 
 impl Profile {
-    /// What replay goes by, and in sentences what had to be assumed.
+    /// Returns the fit for replay, and the assumptions as sentences.
     ///
     /// # Errors
-    /// [`ProfileError`] where a tensor makes no sense.
+    /// [`ProfileError`] if a tensor is invalid.
     pub fn fit(&self) -> Result<(Fit, Vec<String>), ProfileError> {
         if let Some(fit) = &self.replay {
             return Ok((fit.clone(), Vec::new()));
@@ -75,7 +77,8 @@ impl Profile {
         if let Some(step_ms) = self.step_ms.filter(|ms| *ms > 0.0) {
             fit.measured_us = step_ms * 1e3;
             fit.measured_error = unsaid_error();
-            // What communication does not account for is the optimizer's, at the step's end.
+            // The remaining time after communication is attributed to the optimizer, at the end of
+            // the step.
             let tail_us = (fit.measured_us - fit.modelled_us).max(0.0);
             fit.workload.tail_us = tail_us;
             fit.modelled_us += tail_us;
@@ -151,7 +154,7 @@ impl Profile {
         let cached = given(costs.negotiate_cached, NEGOTIATE_US, "negotiate_cached");
         let nothing = (BYTE_LEAST, GIVEN_SD);
         let flat = linear(alpha, (us_per_mib / f64::from(1 << 20), byte_sd));
-        // Twice, since it is both ways.
+        // Twice, since it covers both directions.
         let copying = costs.copy.filter(|us| *us > 0.0).map(|us| {
             let us_per_byte = us / 2.0 / f64::from(1 << 20);
             let shape = Copying {
@@ -206,7 +209,7 @@ impl ProfileTensor {
         self.known().next().is_some()
     }
 
-    /// When the first rank has it and when all have.
+    /// Returns the times at which the first rank and all ranks have it.
     fn times(&self) -> Result<(f64, f64), ProfileError> {
         if let Some(wrong) = self.known().find(|us| !(0.0..=TIME_MOST_US).contains(us)) {
             return Err(self.wrong(format!("ready after {wrong} µs; give 0 to {TIME_MOST_US}")));
@@ -224,7 +227,7 @@ fn classes(workload: &Workload) -> usize {
     classes.max().unwrap_or(1)
 }
 
-/// A cost in two parts with their standard deviations in ln, independent.
+/// Cost in two independent parts, each with its value and its standard deviation in ln.
 fn linear(first: (f64, f64), second: (f64, f64)) -> Linear {
     Linear {
         ln: [first.0.max(COST_LEAST).ln(), second.0.max(BYTE_LEAST).ln()],

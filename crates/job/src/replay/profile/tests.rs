@@ -1,4 +1,4 @@
-//! Profiles by hand and of recordings.
+//! Tests of profiles written by hand and of profiles from recordings.
 
 use super::*;
 use proptest::prelude::*;
@@ -39,7 +39,7 @@ fn the_step_that_was_measured_is_met_by_its_tail() {
         (4, 3_000.0, 3_000.0)
     );
     assert!((fit.workload.tail_us - 889.0).abs() < 0.1, "{fit:?}");
-    // What is written is read, with all that was fitted.
+    // Parsing the written profile returns all fitted values.
     let mut profile = Profile::parse(text.as_bytes()).unwrap();
     profile.replay = Some(fit.clone());
     let (again, assumed) = Profile::parse(&serde_json::to_vec(&profile).unwrap())

@@ -1,23 +1,25 @@
-//! Lists a network's parameters in definition order, with the work each costs, and turns the list into a workload.
+//! Network builder: converts parameters, in definition order, to a workload.
 //!
-//! Backward visits layers last to first, and inside a layer PyTorch's hooks report parameters in reverse definition
-//! order too, so the workload is the definition order reversed.
+//! The backward pass visits layers last to first. Inside a layer PyTorch's hooks report parameters
+//! in reverse definition order too, so the workload is the reversed definition order.
 //!
-//! A parameter's cost is the floating-point work of its layer for one sample. Backward does about twice the forward
-//! work in every layer (gradient of the input and of the weight), so forward counts give the right *proportions*,
-//! which is all a ready fraction needs.
+//! The cost of a parameter is the number of floating-point operations of its layer for one sample.
+//! The backward pass does about twice the forward work in every layer (gradients of the input and
+//! of the weight), so forward counts give the right *proportions*, which are sufficient for ready
+//! fractions.
 
 use crate::bench::workload::{TensorSpec, Workload, ready_fractions};
 use ronde::tensor::Dtype;
 
-/// A parameter: its name, its shape and the floating-point operations of its part of the layer, for one sample.
+/// Parameter: name, shape and number of floating-point operations of its part of the layer, for one
+/// sample.
 struct Parameter {
     name: String,
     shape: Vec<usize>,
     flops: f64,
 }
 
-/// A window or an image, height then width.
+/// Size of a window or an image, height then width.
 pub(super) type Extent = (usize, usize);
 
 /// Collects parameters in definition order.
@@ -35,8 +37,8 @@ impl NetworkBuilder {
         });
     }
 
-    /// Weight of a 2-D convolution: shape `(outputs, inputs, height, width)`, 2·kh·kw·inputs·outputs·H·W operations, where
-    /// H × W is the *output* image.
+    /// Adds the weight of a 2-D convolution: shape `(outputs, inputs, height, width)`,
+    /// 2·kh·kw·inputs·outputs·H·W operations, where H × W is the *output* image.
     pub(super) fn conv(&mut self, name: &str, inputs: usize, outputs: usize, kernel: Extent, image: Extent) {
         let flops = 2 * kernel.0 * kernel.1 * inputs * outputs * image.0 * image.1;
         self.push(
@@ -46,19 +48,21 @@ impl NetworkBuilder {
         );
     }
 
-    /// Bias of a layer with `outputs` features at `positions` places: one addition each.
+    /// Adds the bias of a layer with `outputs` features at `positions` positions: one addition
+    /// each.
     pub(super) fn bias(&mut self, name: &str, outputs: usize, positions: usize) {
         self.push(format!("{name}.bias"), &[outputs], outputs * positions);
     }
 
-    /// Batch or layer normalisation: weight and bias of `features`, two operations per value for each of them.
+    /// Adds a batch or layer normalisation: weight and bias of `features`, with two operations per
+    /// value for each of them.
     pub(super) fn norm(&mut self, name: &str, features: usize, positions: usize) {
         for part in ["weight", "bias"] {
             self.push(format!("{name}.{part}"), &[features], 2 * features * positions);
         }
     }
 
-    /// Fully connected layer as `torch.nn.Linear`: weight `(outputs, inputs)`, then bias.
+    /// Adds a fully connected layer as `torch.nn.Linear`: weight `(outputs, inputs)`, then bias.
     pub(super) fn linear(&mut self, name: &str, inputs: usize, outputs: usize, positions: usize) {
         self.push(
             format!("{name}.weight"),
@@ -68,7 +72,8 @@ impl NetworkBuilder {
         self.bias(name, outputs, positions);
     }
 
-    /// The transposed fully connected layer of GPT-2 (`Conv1D` in its code): weight `(inputs, outputs)`, then bias.
+    /// Adds a transposed fully connected layer of GPT-2 (`Conv1D` in its code): weight `(inputs,
+    /// outputs)`, then bias.
     pub(super) fn linear_transposed(&mut self, name: &str, inputs: usize, outputs: usize, positions: usize) {
         self.push(
             format!("{name}.weight"),
@@ -78,7 +83,7 @@ impl NetworkBuilder {
         self.bias(name, outputs, positions);
     }
 
-    /// Embedding table `(entries, features)`: one addition per value looked up.
+    /// Adds an embedding table `(entries, features)`: one addition per value looked up.
     pub(super) fn embedding(&mut self, name: &str, entries: usize, features: usize, positions: usize) {
         self.push(
             format!("{name}.weight"),
@@ -87,12 +92,12 @@ impl NetworkBuilder {
         );
     }
 
-    /// A bare parameter with no layer behind it and a cost of one.
+    /// Adds a parameter without a layer, with a cost of one.
     pub(super) fn plain(&mut self, name: String, elements: usize) {
         self.push(name, &[elements], 1);
     }
 
-    /// Adds work without parameters (attention scores) to the parameter defined last.
+    /// Adds work without parameters (attention scores) to the last parameter.
     pub(super) fn add_flops(&mut self, flops: usize) {
         let last = self
             .parameters
@@ -101,7 +106,7 @@ impl NetworkBuilder {
         last.flops += flops as f64;
     }
 
-    /// The workload: definition order reversed, every tensor `float32`.
+    /// Returns the workload: reversed definition order, every tensor `float32`.
     pub(super) fn finish(self, name: &str) -> Workload {
         let backward: Vec<Parameter> = self.parameters.into_iter().rev().collect();
         let costs: Vec<f64> = backward.iter().map(|parameter| parameter.flops).collect();

@@ -1,16 +1,17 @@
-//! ResNet-50/101, VGG-16 and Inception-V3 as torchvision builds them, for ImageNet's 1,000 classes.
+//! ResNet-50/101, VGG-16 and Inception-V3 as in torchvision, for ImageNet's 1,000 classes.
 //!
-//! - ResNet: He et al., "Deep Residual Learning" (2016), table 1, with the stride in the 3×3 convolution ("v1.5").
+//! - ResNet: He et al., "Deep Residual Learning" (2016), table 1, with the stride in the 3×3
+//!   convolution ("v1.5").
 //! - VGG-16: Simonyan and Zisserman (2015), table 1, configuration D.
-//! - Inception-V3: Szegedy et al., "Rethinking the Inception Architecture" (2016), with the auxiliary classifier, which
-//!   training uses.
+//! - Inception-V3: Szegedy et al., "Rethinking the Inception Architecture" (2016), with the
+//!   auxiliary classifier, which training uses.
 
 use super::builder::{Extent, NetworkBuilder};
 use crate::bench::Workload;
 
 const CLASSES: usize = 1000;
 
-/// A bottleneck ResNet with `blocks` residual blocks in its four stages, on 224 × 224 images.
+/// Bottleneck ResNet with `blocks` residual blocks in its four stages, on 224 × 224 images.
 pub(super) fn resnet(name: &str, blocks: [usize; 4]) -> Workload {
     const EXPANSION: usize = 4;
     let mut net = NetworkBuilder::default();
@@ -46,7 +47,7 @@ pub(super) fn resnet(name: &str, blocks: [usize; 4]) -> Workload {
     net.finish(name)
 }
 
-/// A square convolution without bias and the batch normalisation after it.
+/// Adds a square convolution without bias and the batch normalisation after it.
 fn conv_norm(
     net: &mut NetworkBuilder,
     conv: &str,
@@ -112,13 +113,14 @@ pub(super) fn inception3(name: &str) -> Workload {
     net.finish(name)
 }
 
-/// Inception's unit: a convolution without bias and its batch normalisation, on a `side` × `side` output.
+/// Adds Inception's basic unit: a convolution without bias and its batch normalisation, on a `side`
+/// × `side` output.
 fn basic(net: &mut NetworkBuilder, name: &str, inputs: usize, outputs: usize, kernel: Extent, side: usize) {
     net.conv(&format!("{name}.conv"), inputs, outputs, kernel, (side, side));
     net.norm(&format!("{name}.bn"), outputs, side * side);
 }
 
-/// A branch convolution of an inception block: name, inputs, outputs, kernel, output side.
+/// Branch convolution of an inception block: name, inputs, outputs, kernel, output side.
 type Branch = (&'static str, usize, usize, Extent, usize);
 
 fn branches(net: &mut NetworkBuilder, block: &str, list: &[Branch]) {

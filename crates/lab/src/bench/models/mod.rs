@@ -1,7 +1,7 @@
-//! The models that `ronde bench --model` knows: real parameter shapes in the order backward yields them.
+//! Models of `ronde bench --model`: real parameter shapes in the order of the backward pass.
 //!
-//! Each is built from its architecture and checked against its published number of parameters, so a workload is the
-//! gradient traffic of the real network and not an imitation of its total size.
+//! Each model is built from its architecture and checked against its published number of
+//! parameters, so a workload has the gradients of the real network and not only its total size.
 
 mod builder;
 mod convolutional;
@@ -11,7 +11,7 @@ use builder::NetworkBuilder;
 
 use super::Workload;
 
-/// The names `--model` accepts, in the order help lists them.
+/// Names that `--model` accepts, in the order of the help text.
 pub const NAMES: [&str; 8] = [
     "resnet50",
     "resnet101",
@@ -23,18 +23,18 @@ pub const NAMES: [&str; 8] = [
     "many-small",
 ];
 
-/// A `--model` name that is none of [`NAMES`].
+/// Unknown `--model` name: it is not in [`NAMES`].
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("unknown model `{name}`: choose one of {}, or give a list of sizes with --profile FILE", NAMES.join(", "))]
 pub struct UnknownModelError {
-    /// The name asked for.
+    /// The name given.
     pub name: String,
 }
 
-/// The gradients of the model called `name`.
+/// Returns the gradients of the model called `name`.
 ///
 /// # Errors
-/// [`UnknownModelError`] when `name` is none of [`NAMES`].
+/// [`UnknownModelError`] if `name` is not in [`NAMES`].
 ///
 /// ```
 /// let resnet50 = ronde_lab::bench::models::workload("resnet50")?;
@@ -61,12 +61,13 @@ pub fn workload(name: &str) -> Result<Workload, UnknownModelError> {
     })
 }
 
-/// 1,000 tensors of 1 KiB: all overhead, hardly any data.
+/// 1,000 tensors of 1 KiB: mostly overhead, little data.
 fn many_small(name: &str) -> Workload {
     const TENSORS: usize = 1000;
     const ELEMENTS: usize = 256; // 1 KiB of float32
     let mut net = NetworkBuilder::default();
-    // Named backwards, because `finish` reverses: the first to be submitted is `small.0`.
+    // Numbered backwards, because `finish` reverses the order: the first tensor submitted is
+    // `small.0`.
     for index in (0..TENSORS).rev() {
         net.plain(format!("small.{index}"), ELEMENTS);
     }
@@ -149,7 +150,8 @@ mod tests {
         assert_eq!(names("many-small")[..2], ["small.0", "small.1"]);
     }
 
-    /// VGG-16's first ready tensors are large and cheap: 124 M parameters in the first 1 % of the work.
+    /// The first ready tensors of VGG-16 are large and cheap: 124 M parameters in the first 1 % of
+    /// the work.
     #[test]
     fn cost_is_work_and_not_size() {
         let vgg = workload("vgg16").unwrap();
@@ -194,9 +196,10 @@ mod tests {
         assert_eq!(elements("vgg16"), recorded_elements("vgg16"));
     }
 
-    /// The recording comes from TensorFlow, where a stage's first block defines its shortcut *before* the main branch,
-    /// while torchvision defines it after. Backward therefore yields the shortcut last there and first here; moving
-    /// our four shortcuts (bias, weight, convolution) behind their block gives the recorded order exactly.
+    /// The recording comes from TensorFlow, where the first block of a stage defines its shortcut
+    /// *before* the main branch, while torchvision defines it after. The backward pass therefore
+    /// yields the shortcut last there and first here; moving our four shortcuts (bias, weight,
+    /// convolution) behind their block gives exactly the recorded order.
     #[test]
     fn resnet50_equals_the_order_recorded_from_horovod_but_for_shortcuts() {
         let recorded = recorded_elements("resnet50");

@@ -1,13 +1,15 @@
-//! BERT (encoder with pooler, `BertModel`) and GPT-2 (`GPT2LMHeadModel`) as Hugging Face's transformers builds them.
+//! BERT (`BertModel`) and GPT-2 (`GPT2LMHeadModel`) as in Hugging Face's transformers.
 //!
-//! - BERT: Devlin et al. (2019), base and large, uncased vocabulary; costs for 128 tokens, its main pre-training length.
-//! - GPT-2: Radford et al. (2019), the smallest; the output head shares the token embedding, so it adds no tensor and
-//!   that gradient is complete only at the very end; costs for 1,024 tokens.
+//! - BERT: Devlin et al. (2019), base and large, uncased vocabulary; costs for 128 tokens, its main
+//!   pre-training length.
+//! - GPT-2: Radford et al. (2019), the smallest; the output head shares the token embedding, so it
+//!   adds no tensor and that gradient is complete only at the very end; costs for 1,024 tokens.
 
 use super::builder::NetworkBuilder;
 use crate::bench::Workload;
 
-/// Operations of the two products of attention, scores and weighted values, over `tokens` positions.
+/// Number of operations of the two products of attention, scores and weighted values, over `tokens`
+/// positions.
 fn attention_flops(tokens: usize, hidden: usize) -> usize {
     2 * 2 * tokens * tokens * hidden
 }
@@ -63,7 +65,8 @@ pub(super) fn gpt2(name: &str) -> Workload {
         net.linear_transposed(&part("mlp.c_proj"), 4 * HIDDEN, HIDDEN, TOKENS);
     }
     net.norm("transformer.ln_f", HIDDEN, TOKENS);
-    // The head reuses the token embedding: its work comes first in backward, before any gradient is ready.
+    // The head reuses the token embedding: its work comes first in the backward pass, before any
+    // gradient is ready.
     net.add_flops(2 * HIDDEN * VOCABULARY * TOKENS);
     net.finish(name)
 }

@@ -1,4 +1,4 @@
-//! Good profiles, and every way a file can be a bad one.
+//! Tests of valid profiles and of every error of a profile.
 
 use proptest::prelude::*;
 

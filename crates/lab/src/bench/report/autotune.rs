@@ -1,4 +1,4 @@
-//! What the tuner did in a benchmark.
+//! Summary of autotuning in a benchmark.
 
 use std::fmt;
 
@@ -7,10 +7,10 @@ use serde::Serialize;
 use super::SettingsReport;
 use ronde::{AutotuneReport, NotTuned};
 
-/// What the tuner did and found; figures are `null` until there is a verdict.
+/// Actions and results of the tuner; numbers are `null` until there is a verdict.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AutotuneSummary {
-    /// Where the tuner stood at the end: `default`, `sample`, `ab`, or `final` with a verdict.
+    /// State of the tuner at the end: `default`, `sample`, `ab`, or `final` with a verdict.
     pub state: String,
     /// Step time with the default settings, in ms.
     pub default_step_ms: Option<f64>,
@@ -20,25 +20,25 @@ pub struct AutotuneSummary {
     pub gain_pct: Option<[f64; 2]>,
     /// Whether the default stays in force.
     pub kept_default: Option<bool>,
-    /// Steps that the tuner was at work.
+    /// Number of steps in which the tuner was active.
     pub steps_active: u64,
-    /// What tuning cost, in steps at the default's speed.
+    /// Cost of tuning, in steps at the default's speed.
     pub steps_lost: Option<f64>,
-    /// What it was allowed to cost, in the same unit.
+    /// Maximum cost of tuning, in steps at the default's speed.
     pub budget_steps: Option<f64>,
-    /// The step by which the gain has paid for the search; `null` where there is no gain.
+    /// Step at which the gain has paid for the search; `null` without a gain.
     pub payback_step: Option<u64>,
     /// The chosen settings; without a verdict, those in force at the end.
     pub settings: SettingsReport,
-    /// The knobs that were left alone, and why.
+    /// Knobs that were not tuned, with the reasons.
     pub not_tuned: Vec<NotTuned>,
-    /// The verdict as the tuner puts it.
+    /// Verdict in the tuner's text.
     #[serde(skip)]
     pub verdict_text: Option<String>,
 }
 
 impl AutotuneSummary {
-    /// Of a run of `tuning_steps`, as its last `report` says.
+    /// Summarises a run of `tuning_steps` from its last `report`.
     pub fn new(report: AutotuneReport, tuning_steps: usize) -> Self {
         let none = Self {
             state: report.phase.to_string(),
@@ -73,7 +73,7 @@ impl AutotuneSummary {
     }
 }
 
-/// A line, or two.
+/// Formats the summary as one or two lines.
 impl fmt::Display for AutotuneSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.verdict_text {

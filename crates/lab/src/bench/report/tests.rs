@@ -1,4 +1,4 @@
-//! JSON for programs, lines for people.
+//! Tests of the report in its JSON and text formats.
 
 use super::*;
 use ronde::NotTuned;

@@ -1,4 +1,4 @@
-//! The report for people.
+//! Text format of the report.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl fmt::Display for SettingsReport {
     }
 }
 
-/// The summary for people, several lines, without a line end after the last.
+/// Formats the summary: several lines, without a line end after the last.
 impl fmt::Display for BenchReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {

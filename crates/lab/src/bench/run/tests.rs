@@ -1,4 +1,6 @@
-//! The loop on a stand-in runtime: ranks as threads that meet at a barrier and average through a shared table.
+//! Tests of the loop on a simulated runtime with threads as ranks.
+//!
+//! The ranks meet at a barrier and average through a shared table.
 
 #![allow(unsafe_code)] // elements at an address
 
@@ -19,18 +21,18 @@ use ronde::context::Buffer;
 use ronde::error::Error;
 use ronde::tensor::{Dtype, Element, ReduceOp};
 
-/// What all ranks share: their contributions by tensor name.
+/// State shared by all ranks: their contributions by tensor name.
 struct Table {
     barrier: Barrier,
     contributions: Mutex<HashMap<String, Vec<Vec<f64>>>>,
 }
 
-/// One rank of the stand-in; works as soon as it is waited on.
+/// One rank of the simulated runtime; an operation runs when its caller waits for it.
 struct ThreadRank {
     rank: usize,
     size: usize,
     table: Arc<Table>,
-    /// Averages computed so far, and the one to spoil, if any.
+    /// Number of averages computed so far, and the number of the one to corrupt, if any.
     averages: Cell<usize>,
     spoil: Option<usize>,
     marks: Cell<usize>,
@@ -42,13 +44,14 @@ struct Submitted<B> {
     op: ReduceOp,
 }
 
-/// What a buffer in host memory holds.
+/// Returns the contents of a buffer in host memory.
 fn elements<B: Buffer>(data: &mut B) -> &mut [B::Element] {
-    // SAFETY: so many elements are there, and nobody else has them while this borrows the buffer.
+    // SAFETY: the buffer has this many elements, and no other code accesses them while this borrows
+    // it.
     unsafe { std::slice::from_raw_parts_mut(data.address().cast(), data.elements()) }
 }
 
-/// An element's number and back, by way of the one trait that all bench elements have.
+/// Converts an element to a number and back, with the trait that all bench elements implement.
 fn to_number<T: Element>(value: T) -> f64 {
     let any: &dyn Any = &value;
     fn of<P: PatternElement>(any: &dyn Any) -> Option<f64> {
@@ -146,7 +149,7 @@ impl Runtime for ThreadRank {
     }
 }
 
-/// Counts progress; knows a verdict on rank 0 alone, after `verdict_after` tuning steps.
+/// Counts progress; has a verdict only on rank 0, after `verdict_after` tuning steps.
 #[derive(Default)]
 struct Watcher {
     seen: Vec<Progress>,
@@ -201,7 +204,8 @@ fn plan(steps: usize, tuning_steps_max: usize) -> Plan {
     }
 }
 
-/// Runs `plan` on `size` ranks; rank 0 spoils average number `spoil` and knows the verdict after `verdict_after`.
+/// Runs `plan` on `size` ranks; rank 0 corrupts average number `spoil` and has a verdict after
+/// `verdict_after`.
 fn run_ranks(
     size: usize,
     plan: &Plan,
@@ -211,7 +215,7 @@ fn run_ranks(
     run_plans(&vec![plan.clone(); size], spoil, verdict_after)
 }
 
-/// The same with a plan for each rank.
+/// Runs a separate plan on each rank.
 fn run_plans(
     plans: &[Plan],
     spoil: Option<usize>,
@@ -227,7 +231,8 @@ fn run_plans(
     })
 }
 
-/// What `body` gives on each of `size` ranks; rank 0 spoils average number `spoil`.
+/// Runs `body` on each of `size` ranks and returns the results; rank 0 corrupts average number
+/// `spoil`.
 fn on_ranks<T: Send>(size: usize, spoil: Option<usize>, body: impl Fn(&ThreadRank) -> T + Sync) -> Vec<T> {
     let table = Arc::new(Table {
         barrier: Barrier::new(size),
@@ -269,7 +274,8 @@ fn every_rank_measures_the_same() {
     }
 }
 
-/// 7 tensors per step: average 7 is the first tensor of step 1, number 105 the first of the closing step 15.
+/// 7 tensors per step: average 7 is the first tensor of step 1, number 105 the first of the closing
+/// step 15.
 #[test]
 fn a_wrong_result_ends_the_run_wherever_it_happens() {
     for (spoil, step) in [(0, 0), (7, 1), (34, 4), (105, 15)] {
@@ -358,10 +364,11 @@ fn a_real_model_runs() {
     );
 }
 
-/// Measures `series` one after the other, in one job; `times[rank]` is the time that the rank gives the last of them.
+/// Measures the `series` in order, in one job; `times[rank]` is the time limit of the rank for the
+/// last one.
 fn measured(series: &[Series], times: &[Option<Duration>]) -> Vec<Vec<SeriesTimes>> {
     let mut plan = plan(1, 0);
-    // Every step takes 4 ms and a little.
+    // Every step takes slightly more than 4 ms.
     plan.load.schedule = Schedule::new(&plan.load.workload, Duration::from_millis(4), ComputeKind::Sleep);
     on_ranks(times.len(), None, |runtime| {
         let mut job = Job::new(runtime, &plan.load).unwrap();
@@ -422,7 +429,8 @@ fn short_steps_are_measured_until_they_have_taken_long_enough() {
     assert!(sum_ms >= 200.0, "{sum_ms}");
 }
 
-/// Rank 1 alone finds that its time is up; all stop at the same step, after as many as are timed at once.
+/// The time has elapsed only on rank 1; all ranks stop at the same step, after one batch of timed
+/// steps.
 #[test]
 fn a_measurement_ends_when_any_ranks_time_is_up() {
     let all = measured(&[SERIES], &[None, Some(Duration::ZERO)]);

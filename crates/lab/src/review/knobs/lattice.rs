@@ -1,19 +1,19 @@
-//! The settings on which surfaces are taken apart: a lattice over the range that was tried.
+//! Lattice of settings over the range that was tried, on which the surfaces are evaluated.
 
 use crate::review::setting::Setting;
 use crate::review::surface::Surface;
 use crate::review::trial::Search;
 
-/// Settings of the lattice on which surfaces are drawn, at most.
+/// Maximum number of settings in the lattice.
 const LATTICE_MOST: f64 = 400.0;
-/// Levels of a number on it, at most: more say nothing new.
+/// Maximum number of levels of a number: more levels add no information.
 const LEVELS_MOST: usize = 13;
 
-/// The settings on which surfaces are compared.
+/// Settings on which surfaces are evaluated.
 pub(super) struct Lattice {
     pub(super) fusion: Vec<f64>,
     pub(super) cycle: Vec<f64>,
-    /// Ranges tried of both.
+    /// Ranges of the two numbers that were tried.
     pub(super) tried: [[f64; 2]; 2],
     pub(super) settings: Vec<Setting>,
 }
@@ -59,7 +59,8 @@ impl Lattice {
     }
 }
 
-/// Levels a factor apart over the values tried; one where these are one. A 0 is a regime of its own and no place on such a scale.
+/// Geometrically spaced levels over the values tried; one level if all values are equal. A value of
+/// 0 is a separate regime and has no place on a logarithmic scale.
 fn spaced(tried: &[f64], levels: usize) -> Vec<f64> {
     let [low, high] = range(tried.iter().copied().filter(|value| *value > 0.0));
     if !low.is_finite() {

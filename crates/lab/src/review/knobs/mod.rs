@@ -1,9 +1,10 @@
-//! Which knobs mattered, and which were dead.
+//! Importance of the knobs: which knobs affect the step time, and which do not.
 //!
-//! Over the range that was tried, on logarithmic scales, surfaces are drawn from the posterior and each is taken apart: a knob's main
-//! effect is the mean over all others. Its share is the variance of that effect in the surface's, its reach the step time at its
-//! worst level over that at its best, as the mean surface has them (I. Sobol', Sensitivity Estimates for Nonlinear Mathematical
-//! Models, 1993).
+//! Surfaces over the range that was tried, on logarithmic scales, are drawn from the posterior. In
+//! each, the main effect of a knob is the mean over all other knobs. The knob's share is the
+//! variance of its main effect, divided by the variance of the surface. Its reach is the step time
+//! at its worst level relative to its best, both taken from the mean surface (I. Sobol',
+//! Sensitivity Estimates for Nonlinear Mathematical Models, 1993).
 
 mod lattice;
 
@@ -15,24 +16,25 @@ use super::surface::{Surface, interval};
 use super::trial::Search;
 use lattice::Lattice;
 
-/// A knob is dead if it surely moves the step time by less than this between its worst and its best level.
+/// A knob is dead if the difference between its worst and best level is certainly below this share
+/// of the step time.
 const DEAD: f64 = 0.02;
 
-/// A knob.
+/// One knob of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
-    /// The fusion threshold.
+    /// Fusion threshold.
     FusionMb,
-    /// The cycle time.
+    /// Cycle time.
     CycleMs,
-    /// A switch.
+    /// Switch that is on or off.
     #[serde(untagged)]
     Switch(Switch),
 }
 
 impl Knob {
-    /// In words.
+    /// Name of the knob for sentences.
     pub fn name(self) -> &'static str {
         match self {
             Self::FusionMb => "fusion threshold",
@@ -42,40 +44,40 @@ impl Knob {
     }
 }
 
-/// What may be said of a knob.
+/// Classification of a knob's importance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Importance {
-    /// It surely moves the step time.
+    /// The knob certainly affects the step time.
     Matters,
-    /// It surely does not, by what would matter.
+    /// The knob certainly has no effect that matters.
     Dead,
-    /// These trials do not tell.
+    /// The trials are not sufficient to decide.
     Unclear,
-    /// It was the same in all trials.
+    /// The knob had the same value in all trials.
     Fixed,
 }
 
-/// What a knob does, over the range that was tried.
+/// Effect of a knob over the range that was tried.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Effect {
     /// The knob.
     pub knob: Knob,
-    /// The verdict.
+    /// Its importance.
     pub importance: Importance,
-    /// Least and largest value tried; 0 and 1 of a switch.
+    /// Least and largest value tried; 0 and 1 for a switch.
     pub range: [f64; 2],
-    /// Its level of the lowest step time.
+    /// Level with the lowest step time.
     pub best: f64,
-    /// Its level of the highest.
+    /// Level with the highest step time.
     pub worst: f64,
-    /// How much slower the worst level is than the best, the other knobs averaged.
+    /// How much slower the worst level is than the best, averaged over the other knobs.
     pub reach: Difference,
-    /// Its share of the surface's variance, on average.
+    /// Mean share of the surface's variance.
     pub share: f64,
 }
 
-/// The effects of all knobs that the log has. `search` has trials.
+/// Returns the effects of all knobs in the log. `search` must have trials.
 pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
     let lattice = Lattice::new(search, surface);
     let draws = surface.draws(&lattice.settings);
@@ -203,7 +205,8 @@ mod tests {
     use super::*;
     use crate::review::trial::tests::{HOROVOD, read};
 
-    /// Trials over both numbers and one switch; `score` says what each gets.
+    /// Returns the effects of trials over both numbers and one switch, with the scores given by
+    /// `score`.
     fn of(score: &dyn Fn(f64, f64, bool) -> f64) -> Vec<Effect> {
         let mut rows = String::new();
         for on in [false, true] {
@@ -223,7 +226,7 @@ mod tests {
 
     #[test]
     fn one_knob_matters_and_the_others_are_dead() {
-        // 30 % between 1 and 32 MB; a ripple of ±0.1 % for noise.
+        // 30 % between 1 and 32 MB; a ripple of ±0.1 % as noise.
         let effects = of(&|fusion, cycle, _| {
             500.0 * (1.0 + 0.06 * fusion.log2()) * (1.0 + 0.001 * (cycle * 7.0 + fusion).sin())
         });

@@ -1,4 +1,4 @@
-//! The order: everything once a block, the default in between, and nothing lost where a sweep was cut off.
+//! Tests of the order of measurements, and of resuming without loss.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::sweep::testing::{design, failed, row};
 use crate::sweep::{Status, StepTimes};
 
-/// Measures until there is nothing left; `step_ms` says what a task takes, if it succeeds.
+/// Measures until the end; `step_ms` returns the step time of a task, or `None` if it fails.
 fn measured(design: &Design, mut rows: Vec<Row>, step_ms: impl Fn(&Task) -> Option<f64>) -> Vec<Row> {
     let order = SweepOrder::new(design);
     while let Some(task) = order.next(&rows) {
@@ -22,7 +22,7 @@ fn measured(design: &Design, mut rows: Vec<Row>, step_ms: impl Fn(&Task) -> Opti
     rows
 }
 
-/// A step time that is its own for each point: 10 ms and up to a third more.
+/// A distinct step time for each point: 10 ms to 13.3 ms.
 fn of_point(task: &Task) -> Option<f64> {
     let Point {
         np,
@@ -127,15 +127,16 @@ fn what_fails_is_tried_once_more() {
     });
     let tries = rows.iter().filter(|row| broken(&row.point)).count();
     assert_eq!(tries, 2);
-    // Also where nothing works at all: each point twice, the default as often as it stands in the first two blocks.
+    // If all measurements fail: each point twice, the default as often as it occurs in the first
+    // two blocks.
     let rows = measured(&design(), Vec::new(), |_| None);
     assert!(rows.iter().all(|row| row.block < 2));
 }
 
 #[test]
 fn a_budget_leaves_out_what_does_not_fit() {
-    // A measurement takes a second: 23 steps. The least are 6 steps, so that a block of 8 and a round of confirmation, of 3
-    // measurements as is expected, take 66 steps, or 2.9 s, at least.
+    // A measurement takes a second: 23 steps. The minimum is 6 steps, so a block of 8 and a round
+    // of confirmation with the expected 3 measurements take at least 66 steps, or 2.9 s.
     let budget = |budget_s| Design {
         budget_s: Some(budget_s),
         ..design()
@@ -155,7 +156,8 @@ fn a_budget_leaves_out_what_does_not_fit() {
 fn what_is_left_is_counted() {
     let design = design();
     let order = SweepOrder::new(&design);
-    // Six points and the default twice, three times; of six rounds three measurements each are expected.
+    // Six points and the default twice, three times; in each of six rounds three measurements are
+    // expected.
     assert_eq!(order.left(&[]), 3 * 8 + 6 * 3);
     let rows = measured(&design, Vec::new(), of_point);
     assert_eq!(order.left(&rows), 0);
@@ -190,7 +192,8 @@ proptest! {
         let rows = measured(&design, Vec::new(), of_point);
         for block in 0..design.repeats {
             let mut measured = of_block(&rows, Phase::Grid, block);
-            // For each number of ranks in one piece, the default first and last, and never far.
+            // Each number of ranks is contiguous, with the default first, last, and at regular
+            // distances.
             for piece in measured.chunk_by(|left, right| left.np == right.np) {
                 prop_assert!(piece[0].is_default() && piece[piece.len() - 1].is_default());
                 let mut since = 0;
@@ -211,14 +214,15 @@ proptest! {
 
     #[test]
     fn a_sweep_that_was_cut_off_goes_on_as_if_it_had_not(design in designs(), share in 0.0..1.0f64) {
-        // Some points fail now and then.
+        // Some points fail sometimes.
         let outcome = |task: &Task| of_point(task).filter(|_| !(task.point.key().1 == 0 && task.block == 1));
         let whole = measured(&design, Vec::new(), outcome);
         let cut = (whole.len() as f64 * share) as usize;
         prop_assert_eq!(measured(&design, whole[..cut].to_vec(), outcome), whole);
     }
 
-    /// Rows in another order, some of them missing, as somebody may leave them who edits the file: no panic, and an end.
+    /// Rows in another order with some missing, as after an edit of the file: no panic, and the
+    /// sweep ends.
     #[test]
     fn rows_that_were_edited_do_no_harm(design in designs(), keep in proptest::collection::vec(any::<bool>(), 0..64)) {
         let mut rows = measured(&design, Vec::new(), of_point);

@@ -1,31 +1,31 @@
 //! Additive model of the measurements: point + block + trend within the block + residual.
 //!
-//! The effects are fitted in turns until none moves. With means that is the least-squares fit; with
-//! medians it is Tukey's median polish ("Exploratory Data Analysis", 1977), which a few outliers do
-//! not shift.
+//! The effects are fitted in turns until they converge. With means the result is the least-squares
+//! fit. With medians it is Tukey's median polish ("Exploratory Data Analysis", 1977), which is
+//! robust against a few outliers.
 
 use super::Observation;
 use ronde_job::percentile::percentile_of;
 
-/// Measurements that a block must have for a trend of its own: a round of the confirmation is over
+/// Minimum number of measurements in a block with its own trend: a round of the confirmation ends
 /// before the machine drifts.
 const TREND_LEAST: usize = 12;
-/// Degrees of freedom for each trend, so that it costs little certainty.
+/// Degrees of freedom required for each trend, so that trends do not widen the intervals much.
 const FREEDOM_PER_TREND: usize = 10;
-/// Most turns, and the largest change in ln that ends them.
+/// Maximum number of turns; a change in ln below the tolerance ends them earlier.
 const TURNS: usize = 1000;
 const CONVERGED: f64 = 1e-13;
 
-/// How an effect follows from its residuals.
+/// Estimator of an effect from its residuals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Center {
-    /// Their mean.
+    /// Mean of the residuals.
     Mean,
-    /// Their median; no trends are fitted.
+    /// Median of the residuals; no trends are fitted.
     Median,
 }
 
-/// The fitted effects.
+/// Fitted effects.
 #[derive(Clone, Debug)]
 pub(super) struct Additive {
     /// Effect of each point.
@@ -71,7 +71,8 @@ impl Additive {
         };
         let of_point = members(points, observations, |o| o.point);
         let of_block = members(blocks, observations, |o| o.block);
-        // Medians depend on where they begin: after the blocks' own, their factors change nothing.
+        // Medians converge to a result that depends on the starting point. Subtracting the blocks'
+        // medians first makes it independent of constant factors between blocks.
         if center == Center::Median {
             shift(&mut fit.blocks, &of_block, &mut fit.residuals, center);
         }
@@ -100,7 +101,7 @@ impl Additive {
         fit
     }
 
-    /// The state of the machine at `observation`, common to all points.
+    /// Returns the state of the machine at `observation`, common to all points.
     pub(super) fn state(&self, observation: &Observation) -> f64 {
         let trend = self.trends[observation.block];
         let trend = trend.map_or(0.0, |trend| trend.slope * trend.at(observation.at_s));
@@ -108,7 +109,7 @@ impl Additive {
     }
 }
 
-/// Indices of the observations of each of `count` points or blocks.
+/// Groups the indices of the observations by point or block, of which there are `count`.
 fn members(count: usize, observations: &[Observation], of: fn(&Observation) -> usize) -> Vec<Vec<usize>> {
     let mut members = vec![Vec::new(); count];
     observations

@@ -4,29 +4,30 @@ use super::Observation;
 use super::additive::{Additive, Center};
 use ronde_job::percentile::percentile_of;
 
-/// Residuals that are rounding, ln.
+/// Smaller residuals, ln, are rounding errors.
 const ROUNDING: f64 = 1e-9;
-/// A measurement that is off by more of these is a stray: robust standard deviations, from the
-/// median residual. Chance alone exceeds it in fewer than one of a hundred sweeps.
+/// Measurements that deviate from the median residual by more robust standard deviations are
+/// strays. By chance alone, fewer than one in a hundred sweeps has such a measurement.
 const STRAY: f64 = 6.0;
 /// The median of the absolute value of a standard normal.
 const MEDIAN_OF_ABS: f64 = 0.6745;
-/// Of so many observations, one may be a stray.
+/// At most one of this many observations may be a stray.
 const ONE_OF: usize = 10;
-/// Of two measurements nothing tells which is the stray.
+/// Minimum number of measurements of a point with a stray: with two, the stray cannot be
+/// identified.
 const COUNT_LEAST: usize = 3;
 
-/// The measurements of all points, ready for comparison.
+/// Measurements of all points, prepared for comparison.
 #[derive(Clone, Debug)]
 pub(in crate::sweep) struct Fit {
     model: Additive,
-    /// For each point: its blocks in ascending order.
+    /// For each point: its blocks, ascending.
     cells: Vec<Vec<Cell>>,
     strays: Vec<usize>,
-    /// Mean state of the machine, at which points are reported.
+    /// Mean state of the machine, for which the means of points are reported.
     level: f64,
     drift: f64,
-    /// The point with the most measurements.
+    /// Point with the most measurements.
     hub: usize,
 }
 
@@ -37,17 +38,17 @@ struct Cell {
     count: f64,
 }
 
-/// By how much two points differ, in ln.
+/// Difference of two points, in ln.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(in crate::sweep) struct Difference {
-    /// The estimate.
+    /// Estimate.
     pub(in crate::sweep) value: f64,
-    /// Its variance, in units of that of one observation.
+    /// Variance, in units of the variance of one observation.
     pub(in crate::sweep) variance: f64,
 }
 
 impl Difference {
-    /// The difference in standard errors, where one observation has this variance.
+    /// Returns the difference in standard errors, given the variance of one observation.
     pub(in crate::sweep) fn t(&self, variance: f64) -> f64 {
         match self.value {
             value if value.abs() <= ROUNDING => 0.0,
@@ -57,12 +58,12 @@ impl Difference {
 }
 
 impl Fit {
-    /// Of `observations` of points 0 to `points` − 1, without the strays.
+    /// Fits `observations` of points 0 to `points` − 1, without the strays.
     pub(in crate::sweep) fn new(points: usize, observations: &[Observation]) -> Self {
         Self::without(points, observations, strays(points, observations))
     }
 
-    /// Of the observations whose index is not in `strays`.
+    /// Fits the observations whose index is not in `strays`.
     pub(in crate::sweep) fn without(points: usize, observations: &[Observation], strays: Vec<usize>) -> Self {
         let kept = observations
             .iter()
@@ -87,27 +88,28 @@ impl Fit {
         }
     }
 
-    /// Number of points.
+    /// Returns the number of points.
     pub(in crate::sweep) fn points(&self) -> usize {
         self.cells.len()
     }
 
-    /// Observations of `point` that count.
+    /// Returns the number of valid observations of `point`.
     pub(in crate::sweep) fn count(&self, point: usize) -> usize {
         self.cells[point].iter().map(|cell| cell.count).sum::<f64>() as usize
     }
 
-    /// ln(step time) of `point` at the mean state of the machine; none without observations.
+    /// Returns ln(step time) of `point` at the mean state of the machine; `None` without
+    /// observations.
     pub(in crate::sweep) fn mean(&self, point: usize) -> Option<f64> {
         (!self.cells[point].is_empty()).then(|| self.model.points[point] + self.level)
     }
 
-    /// `point` less `other`; none if either has no observations.
+    /// Returns `point` minus `other`; `None` if either has no observations.
     ///
-    /// The value is that of the additive model: where both points were measured in the same blocks, the
-    /// mean of their differences within blocks. The variance is that of this mean over the common blocks,
-    /// which the model's does not exceed; without a common block, that of the way through the point with
-    /// the most measurements.
+    /// The value is that of the additive model: if both points were measured in the same blocks,
+    /// the mean of their differences within blocks. The variance is the variance of this mean over
+    /// the common blocks, which is an upper bound of the model's. Without a common block, it is the
+    /// sum of the variances of the differences to the point with the most measurements.
     pub(in crate::sweep) fn difference(&self, point: usize, other: usize) -> Option<Difference> {
         let value = self.mean(point)? - self.mean(other)?;
         let through = || Some(self.paired(point, self.hub)? + self.paired(self.hub, other)?);
@@ -116,7 +118,8 @@ impl Fit {
         Some(Difference { value, variance })
     }
 
-    /// Variance of the mean difference within common blocks, weighted by the numbers of measurements.
+    /// Variance of the mean difference within common blocks, weighted by the numbers of
+    /// measurements.
     fn paired(&self, point: usize, other: usize) -> Option<f64> {
         let others = &self.cells[other];
         let weight = |a: &Cell| {
@@ -127,28 +130,29 @@ impl Fit {
         (weights > 0.0).then(|| 1.0 / weights)
     }
 
-    /// Degrees of freedom of the variance.
+    /// Returns the degrees of freedom of the variance.
     pub(in crate::sweep) fn freedom(&self) -> usize {
         self.model.freedom
     }
 
-    /// Variance of one observation; none if no degree of freedom is left.
+    /// Returns the variance of one observation; `None` without a degree of freedom.
     pub(in crate::sweep) fn variance(&self) -> Option<f64> {
         let squares: f64 = self.model.residuals.iter().map(|residual| residual.powi(2)).sum();
         (self.freedom() > 0).then(|| squares / self.freedom() as f64)
     }
 
-    /// From the fastest to the slowest state of the machine, ln.
+    /// Returns the difference between the slowest and the fastest state of the machine, ln.
     pub(in crate::sweep) fn drift(&self) -> f64 {
         self.drift
     }
 
-    /// Observations that were left out, by their index.
+    /// Returns the indices of the observations that were left out.
     pub(in crate::sweep) fn strays(&self) -> &[usize] {
         &self.strays
     }
 
-    /// Expected value of `observation`, ln; none if its point has no other.
+    /// Returns the expected value of `observation`, ln; `None` if its point has no other
+    /// observation.
     pub(in crate::sweep) fn expected(&self, observation: &Observation) -> Option<f64> {
         self.mean(observation.point)
             .map(|mean| mean - self.level + self.model.state(observation))
@@ -169,8 +173,9 @@ fn cells(points: usize, observations: &[Observation]) -> Vec<Vec<Cell>> {
     cells
 }
 
-/// Indices of the observations whose distance from the median polish is beyond chance: another
-/// program ran on the machine. They are at most a tenth, and only of points with three or more.
+/// Indices of the observations that deviate from the median polish by more than chance explains:
+/// another program ran on the machine. At most a tenth of the observations, and only of points with
+/// three or more.
 fn strays(points: usize, observations: &[Observation]) -> Vec<usize> {
     let residuals = Additive::new(points, observations, Center::Median).residuals;
     let distances = residuals.iter().map(|residual| residual.abs());
@@ -222,10 +227,11 @@ mod tests {
         assert!(near(difference.value, 2.0), "{difference:?}");
         assert!(near(difference.variance, 2.0 / 3.0), "{difference:?}");
         // Residuals of ±½ in the first and last block: 4 · ¼, with 6 − 2 − 2 degrees of freedom. A
-        // paired t-test has the same: the differences have variance 1, twice that of an observation.
+        // paired t-test gives the same result: the differences have variance 1, twice that of an
+        // observation.
         assert_eq!(fit.freedom(), 2);
         assert!(near(fit.variance().unwrap(), 0.5));
-        // At the average of the blocks.
+        // At the mean of the blocks.
         assert!(near(fit.mean(0).unwrap(), 20.0) && near(fit.mean(1).unwrap(), 22.0));
         assert!(near(fit.drift(), 21.0), "{}", fit.drift()); // 10.5 to 31.5
         assert!(fit.strays().is_empty());
@@ -233,8 +239,8 @@ mod tests {
 
     #[test]
     fn points_are_compared_in_the_blocks_that_both_have() {
-        // The second block is 1 slower: the third point was there alone, at 6, and would have been
-        // at 5. The fourth was in the first block alone.
+        // The second block is 1 slower: the third point was measured only there, at 6, and would
+        // have been at 5. The fourth was measured only in the first block.
         let observations = [
             observation(0, 0, 1.0),
             observation(1, 0, 3.0),
@@ -250,7 +256,7 @@ mod tests {
         };
         assert!(of(2, 0).is_some_and(|(value, variance)| near(value, 4.0) && near(variance, 2.0)));
         assert!(near(fit.mean(2).unwrap() - fit.mean(0).unwrap(), 4.0));
-        // Through the first point, with the noise of both steps.
+        // By way of the first point, with the noise of both differences.
         assert!(of(3, 2).is_some_and(|(value, variance)| near(value, 3.0) && near(variance, 4.0)));
         assert_eq!((fit.count(2), fit.count(4)), (1, 0));
         assert_eq!((fit.mean(4), fit.difference(4, 0)), (None, None));
@@ -271,8 +277,8 @@ mod tests {
 
     #[test]
     fn a_trend_inside_blocks_is_taken_out() {
-        // The machine gets slower by 1 % a measurement; 20 points, alike but for the last, in an
-        // order of each block's own.
+        // The machine becomes slower by 1 % per measurement; 20 points, equal except for the last,
+        // in a different order in each block.
         let at = |i: usize| (i / 20, (i * [1, 3, 7, 9][i / 20] + i / 20) % 20);
         let observations: Vec<_> = (0..80)
             .map(|i| Observation {
@@ -289,7 +295,7 @@ mod tests {
         assert!(fit.variance().unwrap() < 1e-18, "{:?}", fit.variance());
     }
 
-    /// Ten points in three blocks, with a little noise that is not drawn.
+    /// Ten points in three blocks, with a small deterministic noise.
     fn grid() -> Vec<Observation> {
         let at = |i: usize| Observation {
             point: i % 10,

@@ -2,14 +2,14 @@
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// Standard errors to either side of each of `count` differences, so that all their intervals hold
-/// together with probability `level`.
+/// Standard errors on each side of `count` differences, so that all their intervals hold
+/// simultaneously with probability `level`.
 pub(in crate::sweep) fn critical(count: usize, freedom: usize, level: f64) -> f64 {
     quantile(1.0 - (1.0 - level) / (2.0 * count.max(1) as f64), freedom)
 }
 
-/// Which of the differences are above 0, given each in standard errors. With probability `level` no
-/// difference that is 0 or below is among them.
+/// For each difference, in standard errors, whether it is above 0. With probability `level`, no
+/// difference that is 0 or below is selected.
 pub(in crate::sweep) fn rejected(t: &[f64], freedom: usize, level: f64) -> Vec<bool> {
     let mut order: Vec<usize> = (0..t.len()).collect();
     order.sort_by(|&a, &b| t[b].total_cmp(&t[a]));
@@ -43,7 +43,8 @@ mod tests {
 
     #[test]
     fn each_rejection_makes_the_next_test_easier() {
-        // One-sided quantiles of 60 degrees of freedom: 2.178 for three, 2.000 for two, 1.671 for one.
+        // One-sided quantiles of 60 degrees of freedom: 2.178 for three, 2.000 for two, 1.671 for
+        // one.
         assert_eq!(rejected(&[1.8, 2.2, 2.1], 60, 0.95), [true, true, true]);
         assert_eq!(rejected(&[1.8, 2.1, 2.1], 60, 0.95), [false, false, false]);
         assert_eq!(rejected(&[1.8, 2.2, 1.9], 60, 0.95), [false, true, false]);

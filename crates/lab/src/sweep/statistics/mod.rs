@@ -1,16 +1,18 @@
 //! Paired comparison of points that were measured in the same blocks.
 //!
 //! A block is one repeat of the grid or one round of the confirmation; the state of the machine is
-//! common to it: ln(step time) = point + block + trend within the block + residual ([`additive`]). For
-//! points that were measured in the same blocks, their difference is the mean of the differences within
-//! blocks; the state of the machine cancels ([`Fit`]). One variance of a measurement is pooled from all
-//! residuals: three repeats of forty points give eighty degrees of freedom, not two.
+//! common to it: ln(step time) = point + block + trend within the block + residual ([`additive`]).
+//! For points that were measured in the same blocks, their difference is the mean of the
+//! differences within blocks; the state of the machine cancels ([`Fit`]). One variance of a
+//! measurement is pooled from all residuals: three repeats of forty points give eighty degrees of
+//! freedom, not two.
 //!
-//! Where several differences are examined, the levels are divided by their number: intervals by
+//! If several differences are examined, the levels are divided by their number: intervals by
 //! Bonferroni's rule, tests by Holm's ([`holm`]): Holm, "A simple sequentially rejective multiple
 //! test procedure", Scandinavian Journal of Statistics 6 (1979).
 //!
-//! Measurements far from all others of their point do not count ([`Fit::strays`]).
+//! Measurements that deviate strongly from all others of their point are left out
+//! ([`Fit::strays`]).
 
 mod additive;
 mod fit;

@@ -1,10 +1,10 @@
-//! A measurement as a line of `sweep.csv`, and back.
+//! Formats a measurement as a line of `sweep.csv`, and parses it.
 
 use csv::StringRecord;
 
 use crate::sweep::{Phase, Point, Row, Status, StepTimes};
 
-/// The columns.
+/// Columns of the file.
 const COLUMNS: [&str; 14] = [
     "phase",
     "block",
@@ -22,20 +22,20 @@ const COLUMNS: [&str; 14] = [
     "at_s",
 ];
 
-/// The last column; only failed measurements have something in it.
+/// Last column; only failed measurements have a reason.
 const REASON: &str = "reason";
 
-/// What the first line names, in order.
+/// Names in the header, in order.
 pub(super) fn columns() -> impl Iterator<Item = &'static str> {
     COLUMNS.into_iter().chain([REASON])
 }
 
-/// The first line.
+/// Header line.
 pub(super) fn header() -> String {
     format!("{},{REASON}\n", COLUMNS.join(","))
 }
 
-/// A row as a line. What has no value is left empty.
+/// Formats a row as a line. Missing values are empty.
 pub(super) fn line(row: &Row) -> String {
     let Point {
         np,
@@ -77,17 +77,18 @@ pub(super) fn line(row: &Row) -> String {
     ];
     fields.extend(times);
     fields.push(format!("{:.3}", row.at_s));
-    // A reason on several lines would look like a cut one to who finds half of it.
+    // A reason with several lines would look like a truncated line if only a part of it is written.
     let reason: Vec<&str> = reason.split_whitespace().collect();
     fields.push(reason.join(" "));
     let mut writer = csv::Writer::from_writer(Vec::new());
-    // Neither can fail: the fields go to memory.
+    // Neither call can fail: both write to memory.
     let _ = writer.write_record(&fields);
     let bytes = writer.into_inner().unwrap_or_default();
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A time in ms, to the nanosecond: more digits only look precise. Not to 0, which would be no time.
+/// Rounds a time in ms to nanoseconds, since more digits are not meaningful; the result is not 0,
+/// which would be an invalid time.
 fn nanoseconds(ms: f64) -> f64 {
     let rounded = (ms * 1e6).round() / 1e6;
     if rounded > 0.0 { rounded } else { ms }
@@ -105,7 +106,7 @@ fn word(phase: Phase) -> &'static str {
     found.map_or("", |(_, word)| word)
 }
 
-/// A record as a row; an error says what is wrong.
+/// Parses a record as a row; the error describes the fault.
 pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
     if record.len() != COLUMNS.len() + 1 {
         return Err(format!(

@@ -1,12 +1,15 @@
-//! `sweep.csv`: a line for each measurement, written before the next one starts.
+//! Storage of a sweep in `sweep.csv`: one line for each measurement.
+//!
+//! A line is written before the next measurement starts.
 //!
 //! ```csv
 //! phase,block,np,fusion_threshold_bytes,cycle_time_ms,cache,hierarchical_allreduce,status,steps,step_ms_p10,…,at_s,reason
 //! grid,0,2,134217728,1,true,false,done,20,51.02,51.3,53.9,51.8,3.271,
 //! ```
 //!
-//! Whoever writes holds a lock on the file, so that two sweeps cannot share a folder; it goes with its process. A process
-//! that is killed leaves at most a last line that is cut: reading leaves it out, going on takes it away.
+//! The writer holds a lock on the file, so two sweeps cannot share a folder; the lock ends with the
+//! process. A killed process leaves at most a truncated last line: reading ignores it, resuming
+//! removes it.
 
 mod line;
 
@@ -19,21 +22,21 @@ use csv::{ReaderBuilder, StringRecord};
 use super::Row;
 use line::{columns, header, line, row};
 
-/// Largest file read, in bytes: a million measurements.
+/// Maximum size of a file, in bytes: a million measurements.
 const BYTES_MOST: u64 = 256 << 20;
 
-/// What is wrong with the file; the text says what to do.
+/// Error of the file; the text tells the user what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// It cannot be opened or made.
+    /// It cannot be opened or created.
     #[error("cannot open {}: {source}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Somebody else writes it.
+    /// Another process writes it.
     #[error("another sweep is writing {}; wait for its end, or give another --out", path.display())]
     Locked {
         /// The file.
@@ -44,7 +47,7 @@ pub enum StoreError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// It is too large to be a sweep.
@@ -53,17 +56,17 @@ pub enum StoreError {
         /// The file.
         path: PathBuf,
     },
-    /// A line is not what a sweep writes.
+    /// A line is not a valid measurement.
     #[error("{}, line {line}: {what}; correct the line or take it out", path.display())]
     Line {
         /// The file.
         path: PathBuf,
         /// Line, from 1.
         line: u64,
-        /// What is wrong.
+        /// Fault of the line.
         what: String,
     },
-    /// It does not begin as a sweep does.
+    /// The header is not that of a sweep.
     #[error("{} is no sweep: its first line should be {}", path.display(), header().trim_end())]
     Header {
         /// The file.
@@ -77,25 +80,26 @@ pub enum StoreError {
     Write {
         /// The file.
         path: PathBuf,
-        /// Measurements that the file has.
+        /// Number of measurements in the file.
         safe: usize,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// The file, to be written to.
+/// File of a sweep, open for writing.
 #[derive(Debug)]
 pub struct Store {
     path: PathBuf,
     file: File,
-    /// Length of what is whole, in bytes.
+    /// Length of the complete lines, in bytes.
     bytes: u64,
     rows: usize,
 }
 
 impl Store {
-    /// Opens the file, which is made if it is not there, and locks it; nothing in it is changed.
+    /// Opens the file and locks it, and creates it if it does not exist; does not change its
+    /// content.
     ///
     /// # Errors
     /// [`StoreError::Open`], [`StoreError::Locked`].
@@ -123,7 +127,7 @@ impl Store {
         })
     }
 
-    /// Whether there is nothing in the file.
+    /// Whether the file is empty.
     ///
     /// # Errors
     /// [`StoreError::Open`].
@@ -135,8 +139,8 @@ impl Store {
         Ok(metadata.len() == 0)
     }
 
-    /// Reads what is in the file and makes it ready for more: a line that was cut is taken away, the header written where
-    /// there is none.
+    /// Reads the rows of the file and prepares it for more: removes a truncated last line, and
+    /// writes the header if it is missing.
     ///
     /// # Errors
     /// [`StoreError`].
@@ -152,10 +156,11 @@ impl Store {
         Ok(rows)
     }
 
-    /// Writes a measurement; when this returns, it survives the end of this process and of the machine.
+    /// Appends a measurement; when this returns, the measurement survives the end of this process
+    /// and a crash of the machine.
     ///
     /// # Errors
-    /// [`StoreError::Write`]; the file is then as it was before, as far as that is possible.
+    /// [`StoreError::Write`]; the file is then restored to its previous length, if possible.
     pub fn append(&mut self, row: &Row) -> Result<(), StoreError> {
         self.write(line(row).as_bytes())?;
         self.rows += 1;
@@ -165,7 +170,8 @@ impl Store {
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
         let written = self.file.write_all(bytes).and_then(|()| self.file.sync_data());
         if let Err(source) = written {
-            // Part of a line would be left out by who reads it; that it cannot be taken away changes nothing.
+            // A remaining part of a line is ignored by readers, so an error here has no
+            // consequences.
             let _ = self.file.set_len(self.bytes);
             return Err(self.write_error(source));
         }
@@ -182,7 +188,7 @@ impl Store {
     }
 }
 
-/// The measurements in a file; a last line that is cut is left out.
+/// Reads the measurements in a file; ignores a truncated last line.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -194,7 +200,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>, StoreError> {
     read_file(path, &mut file).map(|(rows, _)| rows)
 }
 
-/// The measurements, and the length of what is whole.
+/// Reads the measurements and the length of the complete lines.
 fn read_file(path: &Path, file: &mut File) -> Result<(Vec<Row>, u64), StoreError> {
     let unreadable = |source| StoreError::Read {
         path: path.to_owned(),

@@ -1,4 +1,4 @@
-//! The file: what is written is read, whole or cut; what is wrong is named.
+//! Tests of the file: complete and truncated files are read, and errors name the faulty line.
 
 use std::fs;
 
@@ -59,7 +59,7 @@ fn a_cut_line_is_left_out_and_taken_away() {
         let mut store = Store::open(&path).unwrap();
         let kept = store.go_on().unwrap();
         assert_eq!(kept, rows()[..is_whole]);
-        // Going on makes the same file as if nothing had happened.
+        // Resuming writes the same file as an uninterrupted sweep.
         rows()[kept.len()..]
             .iter()
             .for_each(|row| store.append(row).unwrap());
@@ -95,7 +95,7 @@ fn a_reason_stays_on_its_line() {
 
 #[test]
 fn a_full_disk_is_said_so() {
-    // The device that is always full is there on every Linux.
+    // Every Linux has a device that is always full.
     let mut store = Store {
         path: "sweep.csv".into(),
         file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
@@ -155,7 +155,7 @@ fn wrong_lines_are_named() {
 }
 
 proptest! {
-    /// Whatever is in the file: rows or an error, never a panic.
+    /// Any content gives rows or an error, never a panic.
     #[test]
     fn anything_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), has_header: bool) {
         let mut content = if has_header { header().into_bytes() } else { Vec::new() };

@@ -1,30 +1,30 @@
-//! Rows put in order: which points there are, what was measured of each, what was predicted, what failed.
+//! Rows grouped by point: measurements, predictions and failures of each point.
 
 use super::{Estimate, Tally};
 use crate::sweep::statistics::Observation;
 use crate::sweep::{Phase, Point, Row, Status, StepTimes};
 use ronde_job::percentile::percentile_of;
 
-/// The rows of one number of ranks.
+/// Rows of one number of ranks, grouped by point.
 #[derive(Clone, Debug)]
 pub(super) struct Gathered {
-    /// Each once, in the order in which they first come.
+    /// Distinct points, in the order of their first row.
     pub(super) points: Vec<Point>,
-    /// What counts, of all phases in which something is measured.
+    /// Valid measurements of all measuring phases.
     pub(super) observations: Vec<Observation>,
-    /// Whether each of them is of the phases after the choice was narrowed.
+    /// For each observation: whether it belongs to a phase after the choice was narrowed.
     pub(super) narrowed: Vec<bool>,
-    /// For each point: what replay says, ms.
+    /// For each point: the prediction of replay, ms.
     pub(super) predicted: Vec<Option<Estimate>>,
-    /// For each point that has no whole measurement: what was seen until it was cut short, ms.
+    /// For each point without a complete measurement: its step time until it was cut short, ms.
     pub(super) cut_ms: Vec<Option<f64>>,
-    /// For each point: why its measurements failed.
+    /// For each point: reasons of its failed measurements.
     pub(super) failures: Vec<Vec<String>>,
-    /// Whether any row is one of [`Phase::Verify`].
+    /// Whether any row belongs to [`Phase::Verify`].
     pub(super) verified: bool,
 }
 
-/// What a row without a usable step time is taken for.
+/// Failure reason of a row without a usable step time.
 const NO_TIME: &str = "it has no step time";
 
 pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
@@ -47,7 +47,8 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
         failures: vec![Vec::new(); count],
         verified: rows.iter().any(|row| row.phase == Phase::Verify),
     };
-    // A measurement that was cut short counts beside whole ones, or those that chance favoured alone would speak for the point.
+    // Measurements that were cut short count if the point also has complete ones: otherwise only
+    // its fast measurements would count, which would bias its mean.
     let mut whole = vec![false; count];
     for (row, &point) in rows.iter().zip(&indices) {
         whole[point] |= row.phase != Phase::Predicted && row.status == Status::Done && time_of(row).is_some();
@@ -102,7 +103,7 @@ pub(super) fn tally(rows: &[Row]) -> Tally {
     tally
 }
 
-/// The times of a row, if they are any.
+/// Times of a row, if they are valid.
 fn time_of(row: &Row) -> Option<&StepTimes> {
     let usable = |times: &&StepTimes| times.p50.is_finite() && times.p50 > 0.0;
     match row.status {

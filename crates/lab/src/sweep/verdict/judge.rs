@@ -1,16 +1,17 @@
-//! From rows to the finding for one number of ranks.
+//! Computes the finding for one number of ranks from its rows.
 
 use super::gather::{Gathered, gather};
 use super::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, Noise, Outcome, Stray, knobs, predicted};
 use crate::sweep::Row;
 use crate::sweep::statistics::{Fit, Observation, critical, rejected};
 
-/// Degrees of freedom from which the confirmation's own noise is believed; below, that of all measurements is.
+/// Minimum degrees of freedom for the confirmation's own noise estimate; with fewer, the estimate
+/// from all measurements is used.
 const FREEDOM_OWN: usize = 6;
-/// Differences in ln that are rounding: measurements have a few digits.
+/// Smaller differences in ln are rounding errors: measurements have few digits.
 const ROUNDING: f64 = 1e-9;
 
-/// What the rows of `np` ranks say.
+/// Computes the finding from the rows of `np` ranks.
 pub(super) fn finding(np: u32, rows: &[Row]) -> Finding {
     let gathered = gather(np, rows);
     if gathered.observations.is_empty() {
@@ -19,14 +20,14 @@ pub(super) fn finding(np: u32, rows: &[Row]) -> Finding {
     measured(np, &gathered)
 }
 
-/// The measured points, by their index among all.
+/// Measured points, by their index among all points.
 struct Measured<'a> {
     gathered: &'a Gathered,
     fit: Fit,
-    /// Of the rows after the choice was narrowed, if there are any.
+    /// Fit of the rows after the choice was narrowed, if there are any.
     narrow: Option<Fit>,
     default: Option<usize>,
-    /// Whether the noise is known of more than the default.
+    /// Whether points other than the default were measured twice.
     repeated: bool,
 }
 
@@ -47,7 +48,8 @@ fn measured(np: u32, gathered: &Gathered) -> Finding {
         _ => Conclusion::DefaultAsGood,
     };
     let mut outcomes = measured.outcomes(best);
-    // What the gain proves goes before what the looser comparison of all with all leaves open.
+    // A proven gain takes precedence over the weaker result of the comparison of all points with
+    // each other.
     match (conclusion, measured.default) {
         (Conclusion::Faster, Some(default)) => outcomes[default].tied = false,
         (Conclusion::DefaultAsGood, Some(default)) => outcomes[default].tied = true,
@@ -59,7 +61,7 @@ fn measured(np: u32, gathered: &Gathered) -> Finding {
         (false, None) => Basis::Grid,
     };
     let noise = measured.noise();
-    // Where the grid was predicted, its differences are without noise.
+    // In a predicted grid, differences have no noise.
     let uncertainty = match gathered.predicted.iter().any(Option::is_some) {
         true => 0.0,
         false => measured.uncertainty(),
@@ -105,7 +107,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// Points with measurements.
+    /// Indices of the points with measurements.
     fn points(&self) -> impl Iterator<Item = usize> {
         (0..self.gathered.points.len()).filter(|&point| self.fit.count(point) > 0)
     }
@@ -114,12 +116,13 @@ impl<'a> Measured<'a> {
         self.fit.mean(point).unwrap_or(f64::INFINITY)
     }
 
-    /// The best point, of those that were confirmed if any were, and what it gains over the default.
+    /// Returns the best point, among the confirmed ones if there are any, and its gain over the
+    /// default.
     fn best_and_gain(&self) -> (usize, Option<Estimate>) {
         let confirmed = |point: usize| self.narrow.as_ref().is_none_or(|narrow| narrow.count(point) > 0);
         let candidates = self.points().filter(|&point| confirmed(point));
         let best = candidates.min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)));
-        // A confirmation all of whose rows are strays leaves the grid.
+        // If all rows of the confirmation are strays, the grid decides.
         let best = best.or_else(|| {
             self.points()
                 .min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)))
@@ -130,7 +133,7 @@ impl<'a> Measured<'a> {
         };
         let gain = self.gain(best, default);
         match gain {
-            // Measured again it is slower: chance had favoured it.
+            // The repeated measurement is slower: the first one was fast by chance.
             Some(Estimate {
                 interval: Some([_, high]),
                 ..
@@ -139,7 +142,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// The share of the default's step time that `best` saves.
+    /// Returns the share of the default's step time that `best` saves.
     fn gain(&self, best: usize, default: usize) -> Option<Estimate> {
         let narrow = self
             .narrow
@@ -163,7 +166,8 @@ impl<'a> Measured<'a> {
         })
     }
 
-    /// Which points cannot be told from the fastest: Holm's test does not find them slower.
+    /// For each point, whether it cannot be distinguished from the fastest: Holm's test does not
+    /// find it slower.
     fn ties(&self) -> Vec<bool> {
         let mut tied = vec![false; self.gathered.points.len()];
         let Some(variance) = self.fit.variance().filter(|_| self.repeated) else {
@@ -213,7 +217,8 @@ impl<'a> Measured<'a> {
                     }
                     .relative()
                 });
-            // What was cut short is compared as it was seen, without an interval.
+            // A point that was cut short is compared by its partial measurement, without an
+            // interval.
             let default_ms = self
                 .default
                 .and_then(|default| self.fit.mean(default))
@@ -262,7 +267,8 @@ impl<'a> Measured<'a> {
         })
     }
 
-    /// The mean variance of the points' means: what noise adds to the differences between points.
+    /// Mean variance of the points' means: the contribution of noise to the differences between
+    /// points.
     fn uncertainty(&self) -> f64 {
         let Some(variance) = self.fit.variance().filter(|_| self.repeated) else {
             return 0.0;
@@ -275,13 +281,14 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// Standard errors that the differences of all points of `fit` from the default do not exceed together.
+/// Standard errors that bound the differences of all points of `fit` from the default
+/// simultaneously.
 fn against_default(fit: &Fit, default: usize, freedom: usize) -> f64 {
     let others = (0..fit.points()).filter(|&point| point != default && fit.count(point) > 0);
     critical(others.count(), freedom, LEVEL)
 }
 
-/// What is known of a point.
+/// Source of the point's step time.
 pub(super) fn ending(gathered: &Gathered, point: usize, measured: bool) -> Ending {
     match gathered.failures[point].first() {
         _ if measured => Ending::Measured,
@@ -291,7 +298,7 @@ pub(super) fn ending(gathered: &Gathered, point: usize, measured: bool) -> Endin
     }
 }
 
-/// Puts the points in order and keeps track of the best and the default.
+/// Sorts the points and updates the indices of the best point and the default.
 pub(super) fn sorted(mut finding: Finding) -> Finding {
     let class = |outcome: &Outcome| match outcome.ending {
         Ending::Measured => 0,
@@ -304,7 +311,7 @@ pub(super) fn sorted(mut finding: Finding) -> Finding {
         outcome.step_ms.or(predicted).unwrap_or(f64::INFINITY)
     };
     let mut order: Vec<usize> = (0..finding.points.len()).collect();
-    // The best goes first even where a point that was not confirmed seemed better.
+    // The best point is first even if a point that was not confirmed appeared better.
     order.sort_by(|&a, &b| {
         let key = |index: usize| (Some(index) != finding.best, class(&finding.points[index]));
         let times = time(&finding.points[a]).total_cmp(&time(&finding.points[b]));
@@ -318,7 +325,8 @@ pub(super) fn sorted(mut finding: Finding) -> Finding {
 }
 
 impl Finding {
-    /// With what the knobs matter; `uncertainty` is the variance of the points' means that noise makes.
+    /// Adds the effects of the knobs; `uncertainty` is the variance of the points' means due to
+    /// noise.
     pub(super) fn with_knobs(mut self, uncertainty: f64) -> Self {
         (self.knobs, self.interaction) = knobs::effects(&self.points, uncertainty);
         self

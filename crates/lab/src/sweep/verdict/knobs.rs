@@ -1,56 +1,60 @@
-//! How much each knob matters: the variance of ln(step time) over the grid, taken apart by knob.
+//! Importance of knobs: the variance of ln(step time) over the grid, decomposed by knob.
 //!
-//! This is the functional analysis of variance with main effects alone (Hoos and Leyton-Brown, "An efficient approach for
-//! assessing hyperparameter importance", ICML 2014), on the grid itself: the effect of a knob's value is the mean over all
-//! points that have it, and what main effects leave over is in combinations. What noise adds to each is taken off.
+//! This is the functional analysis of variance with main effects only (Hoos and Leyton-Brown, "An
+//! efficient approach for assessing hyperparameter importance", ICML 2014), on the grid itself: the
+//! effect of a knob's value is the mean over all points with that value, and the variance that main
+//! effects do not explain belongs to combinations of knobs. The contribution of noise is subtracted
+//! from each.
 
 use serde::Serialize;
 
 use super::Outcome;
 use crate::sweep::Point;
 
-/// Rounds in which effects are set against each other; in a whole grid the first is the last.
+/// Maximum number of rounds in which the effects are adjusted to each other; a complete grid needs
+/// one.
 const ROUNDS: usize = 100;
-/// Share of a grid that must be there for its knobs to be told apart.
+/// Minimum share of a grid's points for separate effects of its knobs.
 const WHOLE: f64 = 0.75;
-/// Below, in ln², nothing differs.
+/// Smaller variances, in ln², count as 0.
 const NOTHING: f64 = 1e-12;
 
-/// What is set.
+/// Knob that a sweep varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Knob {
-    /// In MiB.
+    /// Fusion threshold, MiB.
     FusionThreshold,
-    /// In ms.
+    /// Cycle time, ms.
     CycleTime,
-    /// On (1) or off (0).
+    /// Response cache, on (1) or off (0).
     Cache,
-    /// On (1) or off (0).
+    /// Hierarchical allreduce, on (1) or off (0).
     HierarchicalAllreduce,
 }
 
-/// How much a knob matters.
+/// Effect of one knob.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KnobEffect {
     /// The knob.
     pub knob: Knob,
-    /// Its share of the variance of ln(step time), 0 to 1.
+    /// Share of the variance of ln(step time), 0 to 1.
     pub share: f64,
-    /// Its values, ascending.
+    /// Values of the knob, ascending.
     pub levels: Vec<Level>,
 }
 
-/// A value of a knob.
+/// One value of a knob.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Level {
     /// The value, in the unit of the [`Knob`].
     pub value: f64,
-    /// Step times with it, relative to the mean of all, less one: geometric mean over the other knobs.
+    /// Step time with this value relative to the mean of all values, minus one: geometric mean over
+    /// the other knobs.
     pub effect: f64,
-    /// Least step time with it, ms.
+    /// Lowest step time with this value, ms.
     pub best_ms: f64,
-    /// Whether a point that has it cannot be told from the best.
+    /// Whether a point with this value cannot be distinguished from the best.
     pub tied: bool,
 }
 
@@ -62,7 +66,7 @@ impl Knob {
         Self::HierarchicalAllreduce,
     ];
 
-    /// What it is called in sentences.
+    /// Name for sentences.
     pub fn name(self) -> &'static str {
         match self {
             Self::FusionThreshold => "fusion threshold",
@@ -72,7 +76,7 @@ impl Knob {
         }
     }
 
-    /// Its value in `point`.
+    /// Returns its value in `point`.
     pub fn of(self, point: &Point) -> f64 {
         match self {
             Self::FusionThreshold => point.fusion_mb(),
@@ -83,10 +87,10 @@ impl Knob {
     }
 }
 
-/// The effects of the knobs that were varied, largest first, and the share of their combinations. `uncertainty` is the
-/// variance that noise adds to each point.
+/// Returns the effects of the knobs that were varied, largest first, and the share of their
+/// combinations. `uncertainty` is the variance of each point that is due to noise.
 pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>, f64) {
-    // Of a grid that was predicted, the few points that were measured are no grid.
+    // If the grid was predicted, the few measured points do not form a grid.
     let predicted = points.iter().any(|outcome| outcome.predicted_ms.is_some());
     let timed: Vec<Timed> = points
         .iter()
@@ -101,7 +105,8 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
         .filter(|factor| factor.values.len() > 1)
         .collect();
     let cells: usize = factors.iter().map(|factor| factor.values.len()).product();
-    // Of half a grid, values of one knob would be compared at different values of the others.
+    // On an incomplete grid, values of one knob would be compared at different values of the
+    // others.
     if factors.is_empty() || (grid.len() as f64) < WHOLE * cells as f64 {
         return (Vec::new(), 0.0);
     }
@@ -157,7 +162,8 @@ impl Timed {
     }
 }
 
-/// The points without the default where it stands outside of the grid, with a value that nothing else has.
+/// Returns the points without the default, if the default lies outside of the grid: it then has a
+/// value that no other point has.
 fn on_grid(timed: &[Timed]) -> Vec<Timed> {
     let alone = |point: &Point| {
         let with = |knob: Knob| {
@@ -176,7 +182,7 @@ fn on_grid(timed: &[Timed]) -> Vec<Timed> {
 struct Factor {
     knob: Knob,
     values: Vec<f64>,
-    /// Index of each point's value.
+    /// Index of the level of each point.
     level_of: Vec<usize>,
     effects: Vec<f64>,
 }
@@ -198,7 +204,8 @@ impl Factor {
         }
     }
 
-    /// Takes from what is `left` of each point what its value explains; the largest change.
+    /// Subtracts the explained part from the remainder `left` of each point; returns the largest
+    /// change.
     fn refine(&mut self, left: &mut [f64]) -> f64 {
         let mut sums = vec![(0.0, 0.0); self.values.len()];
         for (&level, left) in self.level_of.iter().zip(left.iter()) {

@@ -1,9 +1,10 @@
-//! The verdict on a sweep, as data: what is best, what it gains over the default, what ties with it, and how sure that is.
+//! Verdict on a sweep, as data: best point, gain over the default, ties, confidence.
 //!
-//! Points on different numbers of ranks are never compared: each number has its own [`Finding`]. What is concluded rests on
-//! [`super::statistics`]: one model of all rows says which point is best and which cannot be told from it; the gain
-//! comes from the rows that were measured after the choice was narrowed ([`Phase::Confirm`], [`Phase::Verify`]), where there
-//! are any, since the least of many noisy means is a lucky one.
+//! Points on different numbers of ranks are never compared: each number of ranks has its own
+//! [`Finding`]. Conclusions are based on [`super::statistics`]: one model of all rows determines
+//! the best point and the points that cannot be distinguished from it. The gain comes from the rows
+//! that were measured after the choice was narrowed ([`Phase::Confirm`], [`Phase::Verify`]), if
+//! there are any, since the minimum of many noisy means is biased downwards.
 
 mod gather;
 mod judge;
@@ -20,127 +21,131 @@ use super::{Point, Row};
 pub use knobs::{Knob, KnobEffect, Level};
 pub use predicted::compare_jobs;
 
-/// Level of the intervals of what was measured.
+/// Level of the intervals of measurements.
 pub const LEVEL: f64 = 0.95;
-/// Level of the intervals of what was predicted: from the 10th to the 90th percentile of the jobs that fit the recording.
+/// Level of the intervals of predictions: from the 10th to the 90th percentile of the jobs that fit
+/// the recording.
 pub const LEVEL_PREDICTED: f64 = 0.8;
 
-/// A gain that is surely below this share of the step time is nothing to change settings for.
+/// A gain that is certainly below this share of the step time does not justify a change of
+/// settings.
 pub const GAIN_THAT_MATTERS: f64 = 0.01;
 
-/// What a sweep says.
+/// Verdict on a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
-    /// One for each number of ranks, ascending.
+    /// One finding for each number of ranks, ascending.
     pub findings: Vec<Finding>,
-    /// How the measurements ended.
+    /// Number of measurements by how they ended.
     pub measurements: Tally,
-    /// Seconds from the beginning of the sweep to its last row.
+    /// Seconds from the start of the sweep to its last row.
     pub took_s: f64,
 }
 
-/// How measurements ended.
+/// Number of measurements by how they ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
-    /// As they should.
+    /// Complete measurements.
     pub done: u32,
-    /// Early, since the point was clearly worse.
+    /// Measurements that ended early, because the point was clearly worse.
     pub cut: u32,
-    /// Without a result.
+    /// Measurements without a result.
     pub failed: u32,
 }
 
-/// What a sweep says of one number of ranks.
+/// Finding for one number of ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
-    /// Ranks.
+    /// Number of ranks.
     pub np: u32,
-    /// What it rests on.
+    /// Data that the finding is based on.
     pub basis: Basis,
-    /// What is concluded.
+    /// Conclusion.
     pub conclusion: Conclusion,
-    /// All points: those that were measured, best first; then those that were only predicted, those that were cut short,
-    /// and those that failed.
+    /// All points: measured points, best first; then points that were only predicted, points that
+    /// were cut short, and points that failed.
     pub points: Vec<Outcome>,
-    /// Which of them is best.
+    /// Index of the best point.
     pub best: Option<usize>,
-    /// Which is the default.
+    /// Index of the default.
     pub default: Option<usize>,
-    /// Step time that the best saves, as a share of the default's.
+    /// Step time that the best point saves, as a share of the default's.
     pub gain: Option<Estimate>,
-    /// Whether it can be told which points tie with the best: some point besides the default was measured twice.
+    /// Whether ties can be determined: a point other than the default was measured twice.
     pub ties_known: bool,
-    /// How noisy the measurements are; none if nothing was measured twice.
+    /// Noise of the measurements; `None` if no point was measured twice.
     pub noise: Option<Noise>,
-    /// What share of the differences between points each knob makes.
+    /// Share of the variance between points that each knob explains.
     pub knobs: Vec<KnobEffect>,
-    /// The share that no knob makes alone: it is in their combination.
+    /// Share of the variance that only combinations of knobs explain.
     pub interaction: f64,
 }
 
-/// What a finding rests on.
+/// Data that a finding is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// Measurements of the grid alone: the best of many, which chance favoured.
+    /// Measurements of the grid only: the minimum of many noisy means, which is biased downwards.
     Grid,
-    /// The best few and the default, measured again after the grid.
+    /// Measurements of the best points and the default, repeated after the grid.
     Confirmed,
-    /// What replay says.
+    /// Predictions of replay.
     Predicted,
-    /// The best of what replay says, measured.
+    /// Measurements of the points with the best predictions.
     Verified,
 }
 
-/// What is concluded for one number of ranks.
+/// Conclusion for one number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Conclusion {
-    /// The best takes less than the default: the interval of the gain is above 0.
+    /// The best point takes less time than the default: the interval of the gain is above 0.
     Faster,
-    /// No point takes less than the default for all that can be told.
+    /// No point is significantly faster than the default.
     DefaultAsGood,
-    /// Nothing was measured twice (or the prediction is unsure): there may be a gain.
+    /// No point was measured twice (or the prediction is uncertain): there may be a gain.
     Unproven,
-    /// The default has no result, so there is no gain to speak of.
+    /// The default has no result, so no gain can be computed.
     NoDefault,
     /// No point has a result.
     Nothing,
 }
 
-/// A number and the interval in which it is, as far as that is known.
+/// Estimate with its interval, if known.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
-    /// Best guess.
+    /// Best estimate.
     pub value: f64,
-    /// Bounds; at [`LEVEL`] where measured, at [`LEVEL_PREDICTED`] where predicted.
+    /// Ends of the interval; at [`LEVEL`] for measurements, at [`LEVEL_PREDICTED`] for predictions.
     pub interval: Option<[f64; 2]>,
 }
 
-/// What came of a point.
+/// Result of one point.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The point.
     pub point: Point,
-    /// What its step time comes from.
+    /// Source of the step time.
     pub ending: Ending,
-    /// Measurements that count.
+    /// Number of valid measurements.
     pub measurements: u32,
-    /// Measurements that failed.
+    /// Number of failed measurements.
     pub failures: u32,
-    /// Step time, ms, with the drift of the machine taken out; where the point was cut short, what was seen until then.
+    /// Step time, ms, without the drift of the machine; for a point that was cut short, its step
+    /// time until then.
     pub step_ms: Option<f64>,
-    /// What replay says: best guess and interval, ms.
+    /// Prediction of replay: best estimate and interval, ms.
     pub predicted_ms: Option<Estimate>,
-    /// Step time relative to the best's, less one.
+    /// Step time relative to the best point's, minus one.
     pub above_best: Option<f64>,
-    /// Step time relative to the default's, less one. The intervals of all points hold together at their level.
+    /// Step time relative to the default's, minus one. The intervals of all points hold
+    /// simultaneously at their level.
     pub against_default: Option<Estimate>,
-    /// Whether it cannot be told from the best.
+    /// Whether the point cannot be distinguished from the best point.
     pub tied: bool,
 }
 
-/// What a point's step time comes from.
+/// Source of a point's step time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Ending {
@@ -148,41 +153,43 @@ pub enum Ending {
     Measured,
     /// Replay.
     Predicted,
-    /// A measurement that was ended early, since the point was clearly worse.
+    /// A measurement that ended early, because the point was clearly worse.
     Cut,
-    /// Nothing, and why.
+    /// No step time, with the reason.
     Failed(String),
 }
 
-/// How noisy the measurements are.
+/// Noise of the measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
     /// Standard deviation of one measurement, as a share of the step time.
     pub sd: f64,
-    /// Degrees of freedom behind it.
+    /// Degrees of freedom of the estimate.
     pub freedom: u32,
-    /// From the fastest to the slowest state that the machine was in, as a share: what was taken out.
+    /// Difference between the fastest and the slowest state of the machine, as a share; it is
+    /// removed from the step times.
     pub drift: f64,
-    /// The default's measurements: seconds since the beginning, ms.
+    /// Measurements of the default: seconds since the start of the sweep, step time in ms.
     pub default_over_time: Vec<(f64, f64)>,
-    /// Measurements that were left out.
+    /// Measurements that were left out as outliers.
     pub strays: Vec<Stray>,
 }
 
-/// A measurement that fits nothing else.
+/// A measurement that deviates from all others of its point.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Stray {
-    /// Of what.
+    /// The measured point.
     pub point: Point,
-    /// When, seconds since the beginning.
+    /// Seconds since the start of the sweep.
     pub at_s: f64,
-    /// What it took, ms.
+    /// Measured step time, ms.
     pub step_ms: f64,
-    /// What it should have taken, ms.
+    /// Step time expected by the model, ms.
     pub expected_ms: f64,
 }
 
-/// What `rows` say, in whatever order they are. A step time that is no positive number counts as failed.
+/// Computes the verdict from `rows` in any order. A step time that is not a positive number counts
+/// as failed.
 pub fn verdict(rows: &[Row]) -> Verdict {
     let mut ranks: Vec<u32> = rows.iter().map(|row| row.point.np).collect();
     ranks.sort_unstable();
@@ -199,22 +206,24 @@ pub fn verdict(rows: &[Row]) -> Verdict {
 }
 
 impl Finding {
-    /// The best point.
+    /// Returns the best point.
     pub fn best(&self) -> Option<&Outcome> {
         self.best.and_then(|index| self.points.get(index))
     }
 
-    /// The default.
+    /// Returns the default.
     pub fn default(&self) -> Option<&Outcome> {
         self.default.and_then(|index| self.points.get(index))
     }
 
-    /// The points that cannot be told from the best, itself included, best first.
+    /// Returns the points that cannot be distinguished from the best one, itself included, best
+    /// first.
     pub fn ties(&self) -> impl Iterator<Item = &Outcome> {
         self.points.iter().filter(|outcome| outcome.tied)
     }
 
-    /// Why no point is recommended, if none is: the difference may be chance, or there is no default to compare with.
+    /// Returns the reason why no point is recommended, if none is: the difference may be chance, or
+    /// there is no default to compare with.
     pub fn withheld(&self) -> Option<Withheld> {
         let evidence = Evidence {
             baseline_measurements: (self.conclusion == Conclusion::NoDefault).then_some(0),
@@ -224,7 +233,8 @@ impl Finding {
         evidence.check().err()
     }
 
-    /// The point to run with: the default, unless the best is better by an amount that matters. None if the data do not support one.
+    /// Returns the recommended point: the default, unless the best is better by an amount that
+    /// matters. `None` if the data do not support a recommendation.
     pub fn recommended(&self) -> Option<&Outcome> {
         if self.withheld().is_some() {
             return None;
@@ -236,7 +246,7 @@ impl Finding {
         }
     }
 
-    /// Whether the gain is surely below what matters.
+    /// Whether the gain is certainly below the amount that matters.
     pub fn gains_too_little(&self) -> bool {
         let interval = self.gain.and_then(|gain| gain.interval);
         interval.is_some_and(|[_, high]| high < GAIN_THAT_MATTERS)
@@ -244,7 +254,7 @@ impl Finding {
 }
 
 impl Estimate {
-    /// A number without an interval.
+    /// Estimate without an interval.
     pub(super) fn bare(value: f64) -> Self {
         Self {
             value,
@@ -252,7 +262,7 @@ impl Estimate {
         }
     }
 
-    /// Of a difference of logarithms, the relative difference.
+    /// Converts a difference of logarithms to a relative difference.
     pub(super) fn relative(self) -> Self {
         Self {
             value: self.value.exp_m1(),

@@ -1,4 +1,4 @@
-//! The finding where nothing was measured: what replay says.
+//! Finding for points that were not measured, from the predictions of replay.
 
 use super::gather::Gathered;
 use super::judge::{ending, sorted};
@@ -6,13 +6,13 @@ use super::{Basis, Conclusion, Ending, Estimate, Finding, Outcome, Verdict};
 use crate::sweep::Point;
 use ronde_job::percentile::percentile;
 
-/// Predictions this near each other, as a share, are the same: no model is that good.
+/// Predictions within this relative difference count as equal: no model is more accurate.
 const NEARLY: f64 = 0.002;
 
-/// What the predictions alone say; how sure the comparisons are comes by [`compare_jobs`].
+/// Finding from the predictions alone; [`compare_jobs`] adds the intervals of the comparisons.
 pub(super) fn finding(np: u32, gathered: &Gathered) -> Finding {
     let predicted = |point: usize| gathered.predicted[point].map(|predicted| predicted.value);
-    // One that was to be verified and failed is none to recommend.
+    // A point whose verification failed is not recommended.
     let sound = |&point: &usize| ending(gathered, point, false) == Ending::Predicted;
     let all = || {
         (0..gathered.points.len())
@@ -72,7 +72,7 @@ pub(super) fn finding(np: u32, gathered: &Gathered) -> Finding {
     finding.with_knobs(0.0)
 }
 
-/// How far two settings are apart: fewer knobs first, then the way on them.
+/// Distance of two settings: number of different knobs first, then the distance on them.
 fn distance(a: &Point, b: &Point) -> f64 {
     let way = |a: f64, b: f64| (a.max(1e-2) / b.max(1e-2)).ln().abs();
     let fusion = way(a.fusion_mb(), b.fusion_mb());
@@ -86,9 +86,10 @@ fn distance(a: &Point, b: &Point) -> f64 {
     changed.into_iter().filter(|changed| *changed).count() as f64 * 100.0 + fusion + cycle
 }
 
-/// Fills in how sure the comparisons of predictions are: `jobs` holds, for each of `points`, the step time of each job that
-/// fits the recording, in one unit and one order. The jobs are the same for all points, so that what is unsure about all of
-/// them alike does not blur how they compare. Findings that rest on measurements stay as they are.
+/// Adds intervals to the comparisons of predictions: for each of `points`, `jobs` holds the step
+/// time of each job that fits the recording, in one unit and one order. The jobs are the same for
+/// all points, so uncertainty that all points share does not widen the intervals of their
+/// differences. Findings from measurements do not change.
 pub fn compare_jobs(verdict: &mut Verdict, points: &[Point], jobs: &[Vec<f64>]) {
     for finding in &mut verdict.findings {
         if finding.basis == Basis::Predicted {
@@ -137,7 +138,7 @@ fn compare(finding: &mut Finding, points: &[Point], jobs: &[Vec<f64>]) {
     }
 }
 
-/// `own` relative to `other`, less one: the median over the jobs, from the 10th to the 90th percentile.
+/// `own` relative to `other`, minus one: median over the jobs, with the 10th and 90th percentiles.
 fn ratio(own: &[f64], other: &[f64]) -> Option<Estimate> {
     let mut ratios: Vec<f64> = own
         .iter()

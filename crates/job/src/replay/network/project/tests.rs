@@ -1,4 +1,4 @@
-//! Jobs elsewhere, by numbers that can be checked by hand.
+//! Tests of projections with numbers that can be checked by hand.
 
 use super::*;
 use crate::fusion::Item;
@@ -58,7 +58,8 @@ fn target(ranks: u32, per_host: u32, network: Option<&str>) -> Target {
 
 #[test]
 fn a_ring_of_more_ranks_has_more_hops_and_hardly_more_bytes() {
-    // Four ranks on a host each: 600 µs are 6 hops of 100; 1.5 ns a byte is 1 ns on the link.
+    // Four ranks, each on its own host: 600 µs are 6 hops of 100; 1.5 ns per byte is 1 ns on the
+    // link.
     let from = measured(JobTopology::new(4, 1));
     let there = target(16, 1, None)
         .project(&from, &workload(), &costs(600.0, 1.5e-3))
@@ -66,10 +67,10 @@ fn a_ring_of_more_ranks_has_more_hops_and_hardly_more_bytes() {
     let flat = there.costs.flat[0];
     assert!((flat.alpha_us - 3_000.0).abs() < 1e-9, "{flat:?}");
     assert!((flat.us_per_byte - 1.875e-3).abs() < 1e-12, "{flat:?}");
-    // log₂ 16 over log₂ 4, and four times the ranks for rank 0 to hear.
+    // log₂ 16 over log₂ 4, and four times as many ranks that rank 0 receives from.
     assert!((there.costs.cached.base_us - 100.0).abs() < 1e-9);
     assert!((there.costs.uncached.per_tensor_us - 4.0).abs() < 1e-9);
-    // The last of 4 is 1.029 sd late, of 16 1.766; the range of 1 ms was 2.059 sd.
+    // The maximum of 4 is 1.029 sd, of 16 it is 1.766; the range of 1 ms was 2.059 sd.
     let tensor = there.workload.tensors[0];
     assert!((tensor.ready_us - 10_358.0).abs() < 1.0, "{tensor:?}");
     assert!((tensor.pending_us - 8_642.0).abs() < 1.0, "{tensor:?}");
@@ -83,7 +84,7 @@ fn another_network_has_its_own_numbers() {
         .unwrap();
     assert!((there.costs.flat[0].alpha_us - 2_000.0).abs() < 1e-9);
     assert!((there.costs.flat[0].us_per_byte - 4e-4).abs() < 1e-12);
-    // Of a launch, at most 10 µs are believed.
+    // At most 10 µs count as launch.
     let launched = Measured { launch: 1.0, ..from };
     let there = target(2, 1, Some("1000,2.5"))
         .project(&launched, &workload(), &costs(20.0, 1e-4))
@@ -97,7 +98,7 @@ fn hierarchy_saves_hops_across() {
     let there = target(64, 8, Some("25gbe"))
         .project(&from, &workload(), &costs(28.0, 1.75e-4))
         .unwrap();
-    // Inside: 2 µs a hop, 0.1 ns a byte. Flat: 112 hops inside, 14 across.
+    // Inside: 2 µs per hop, 0.1 ns per byte. Flat: 112 hops inside, 14 across.
     let (flat, hierarchical) = (there.costs.flat[0], there.costs.hierarchical[0]);
     assert!(
         (flat.alpha_us - (112.0 * 2.0 + 14.0 * 25.0)).abs() < 1e-9,

@@ -1,4 +1,4 @@
-//! Verdicts on rows whose answer a reader can work out.
+//! Verdicts on rows whose result can be computed by hand.
 
 mod properties;
 mod simulated;
@@ -14,7 +14,7 @@ fn point(fusion_mb: u64) -> Point {
     }
 }
 
-/// The default has 128 MiB.
+/// The default threshold is 128 MiB.
 const DEFAULT: u64 = 128;
 
 fn times(ms: f64) -> StepTimes {
@@ -38,7 +38,7 @@ fn row(phase: Phase, block: u32, fusion_mb: u64, ms: f64) -> Row {
     }
 }
 
-/// Rows of a phase, a block for each element, of (threshold, ms).
+/// Rows of a phase, one block for each element, from (threshold, ms).
 fn blocks(phase: Phase, blocks: &[&[(u64, f64)]]) -> Vec<Row> {
     let block = |(block, cells): (usize, &&[(u64, f64)])| {
         let rows = cells
@@ -58,7 +58,8 @@ fn thresholds<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Vec<f64> {
     outcomes.map(|outcome| outcome.point.fusion_mb()).collect()
 }
 
-/// 16 MiB takes a fifth less than the default, 64 MiB a little more than 16, none nearly as long as the default.
+/// 16 MiB takes a fifth less than the default, 64 MiB slightly more than 16 MiB, and no other point
+/// is near the default.
 fn grid() -> Vec<Row> {
     blocks(
         Phase::Grid,
@@ -86,7 +87,7 @@ fn a_clear_case() {
     );
     assert_eq!(finding.recommended(), finding.best());
     assert_eq!(finding.default().unwrap().measurements, 6);
-    // The blocks are at 100, 101 and 99: two percent from the fastest to the slowest.
+    // The blocks are at 100, 101 and 99: the slowest is two percent above the fastest.
     let noise = finding.noise.unwrap();
     assert!((0.015..0.025).contains(&noise.drift), "{noise:?}");
     assert!((0.001..0.006).contains(&noise.sd), "{noise:?}");
@@ -97,7 +98,7 @@ fn a_clear_case() {
 #[test]
 fn the_gain_is_from_the_confirmation_alone() {
     let mut rows = grid();
-    // Six rounds, in which the best saves a tenth only.
+    // Six rounds, in which the best saves only a tenth.
     for round in 0..6 {
         let noise = 1.0 + 0.002 * f64::from(round % 3);
         rows.push(row(Phase::Confirm, round, DEFAULT, 100.0 * noise));
@@ -111,17 +112,18 @@ fn the_gain_is_from_the_confirmation_alone() {
     let gain = finding.gain.unwrap();
     // The defaults are 1, 1.002 and 1.004 times 100, twice each.
     assert!((gain.value - (1.0 - 90.0 / 100.2)).abs() < 1e-5, "{gain:?}");
-    // Five degrees of freedom are too few to go by; all measurements' scatter makes the interval wider.
+    // Five degrees of freedom are too few; the scatter of all measurements widens the interval.
     let [low, high] = gain.interval.unwrap();
     assert!(low < 0.09 && high > 0.11, "{gain:?}");
-    // 64 MiB seemed better than 16 after all, but was not confirmed.
+    // 64 MiB appeared better than 16, but was not confirmed.
     assert_eq!(finding.best().unwrap().point, point(16));
     assert_eq!(finding.best, Some(0));
 }
 
 #[test]
 fn by_hand_the_interval_of_one_candidate_is_students() {
-    // ln differences of ±1 % around −0.1 in eight rounds: mean −0.1, sd of the differences √(8 · 0.0001 / 7).
+    // ln differences of ±1 % around −0.1 in eight rounds: mean −0.1, sd of the differences
+    // √(8 · 0.0001 / 7).
     let round = |round: u32| {
         let off = if round.is_multiple_of(2) { 0.01 } else { -0.01 };
         [
@@ -181,7 +183,7 @@ fn one_repeat_proves_nothing() {
             .against_default
             .is_none_or(|against| against.interval.is_none())
     }));
-    // The default was measured twice, and tells how noisy the machine is.
+    // The default was measured twice, which gives the noise of the machine.
     assert_eq!(finding.noise.unwrap().freedom, 1);
 }
 
@@ -263,7 +265,7 @@ fn numbers_of_ranks_are_not_compared() {
 
 #[test]
 fn a_stray_measurement_is_named_and_does_not_count() {
-    // Seven more thresholds, so that there is something to tell it by.
+    // Seven more thresholds, so that the stray can be recognised.
     let mut rows = grid();
     for block in 0..3u32 {
         for fusion_mb in 2..9 {
@@ -288,7 +290,8 @@ fn a_stray_measurement_is_named_and_does_not_count() {
 
 #[test]
 fn knobs_share_the_variance() {
-    // Step times are products: the threshold makes a factor of e² at most, the cycle time one of e.
+    // Step times are products: the threshold contributes a factor of at most e², the cycle time one
+    // of e.
     let mut rows = Vec::new();
     for (fusion_mb, a) in [(0, 2.0), (128, 0.0)] {
         for (cycle_time_ms, b) in [(1.0, 0.0), (10.0, 1.0)] {
@@ -303,7 +306,7 @@ fn knobs_share_the_variance() {
         .iter()
         .map(|effect| (effect.knob, effect.share))
         .collect();
-    // Variances of 1² and ½²: four fifths and one.
+    // Variances of 1² and ½²: four fifths and one fifth.
     let [(Knob::FusionThreshold, fusion), (Knob::CycleTime, cycle)] = shares[..] else {
         panic!("{shares:?}")
     };
@@ -345,7 +348,8 @@ fn predictions_are_compared_job_by_job() {
     ];
     let mut verdict = verdict(&rows);
     assert_eq!(verdict.findings[0].conclusion, Conclusion::Unproven);
-    // Jobs from 80 to 120: all gain a tenth with 16 MiB; with 1 MiB some win and some lose.
+    // Jobs from 80 to 120: all gain a tenth with 16 MiB; with 1 MiB some are faster and some
+    // slower.
     let jobs: Vec<f64> = (0..=10).map(|job| 80.0 + 4.0 * f64::from(job)).collect();
     let tenth = jobs.iter().map(|ms| 0.9 * ms).collect();
     let mixed = jobs

@@ -1,4 +1,4 @@
-//! What holds for any rows.
+//! Properties of the verdict that hold for any rows.
 
 use proptest::prelude::*;
 
@@ -111,7 +111,7 @@ proptest! {
         }
     }
 
-    /// Drift is common to a block: whatever it is, it changes no comparison.
+    /// Drift is common to all points of a block and changes no comparison.
     #[test]
     fn a_factor_for_each_block_changes_no_difference(
         noise in prop::collection::vec(-0.05..0.05, 20),

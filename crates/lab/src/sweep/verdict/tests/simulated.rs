@@ -1,4 +1,4 @@
-//! Whether verdicts hold what they promise, on simulated sweeps whose truth is known. Seeded: the counts are always the same.
+//! Error rates of verdicts on simulated sweeps with known truth and fixed seeds.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
@@ -12,7 +12,7 @@ const SWEEPS: usize = 300;
 const FUSION_MB: [u64; 10] = [0, 1, 2, 4, 8, 16, 32, 64, 256, DEFAULT];
 const NOISE: f64 = 0.02;
 
-/// A machine that drifts, jumps between blocks and is noisy; now and then something else runs.
+/// Machine with drift, jumps between blocks, noise, and occasional disturbance by other processes.
 struct Machine {
     dice: Xoshiro256PlusPlus,
     strays: f64,
@@ -32,7 +32,8 @@ impl Machine {
         Normal::new(0.0, sd).unwrap().sample(&mut self.dice)
     }
 
-    /// A block of the points at `indices`, in random order, the default between them, on a machine of its own state.
+    /// One block of the points at `indices`, in random order, with the default in between, on a
+    /// machine with its own state.
     fn block(
         &mut self,
         phase: Phase,
@@ -71,7 +72,7 @@ impl Machine {
             .collect()
     }
 
-    /// The grid, and the best three with the default in six rounds.
+    /// The grid, then the best three points and the default in six rounds.
     fn sweep(&mut self, truth: impl Fn(usize) -> f64 + Copy) -> Vec<Row> {
         let mut rows = self.grid(truth);
         let finding = only(verdict(&rows));
@@ -97,7 +98,7 @@ impl Machine {
     }
 }
 
-/// How many of [`SWEEPS`] sweeps are so, in percent.
+/// Percentage of [`SWEEPS`] sweeps that satisfy the predicate.
 fn percent_of(holds: impl Fn(usize) -> bool) -> f64 {
     let percent = (0..SWEEPS).filter(|&seed| holds(seed)).count() as f64 / SWEEPS as f64 * 100.0;
     println!("{percent:.1} %");
@@ -110,7 +111,8 @@ fn holds(estimate: Estimate, truth: f64) -> bool {
         .is_some_and(|[low, high]| (low..=high).contains(&truth))
 }
 
-/// Thresholds from 4 MiB on are alike, below the step takes longer, the default takes a tenth longer than the best.
+/// Thresholds from 4 MiB on are equal, smaller ones are slower, and the default takes a tenth
+/// longer than the best.
 fn plateau(index: usize) -> f64 {
     [
         140.0, 120.0, 110.0, 100.0, 100.0, 100.0, 100.0, 100.0, 100.0, 110.0,
@@ -181,7 +183,7 @@ fn where_all_are_equal_there_is_seldom_a_winner_of_the_grid_alone() {
 
 #[test]
 fn the_true_best_is_among_the_ties_and_what_is_clearly_worse_is_not() {
-    // 16 MiB is two percent better than its neighbours: less than one measurement scatters.
+    // 16 MiB is two percent better than its neighbours: less than the scatter of one measurement.
     let truth = |index: usize| if index == 5 { 98.0 } else { plateau(index) };
     let found = |seed: usize| {
         let finding = only(verdict(&Machine::new(seed, 0.0).sweep(truth)));
@@ -201,7 +203,7 @@ fn strays_spoil_little() {
     assert!(percent >= 90.0, "{percent} %");
 }
 
-/// How often the default is replaced, in percent of sweeps in which the best gains this share.
+/// Percentage of sweeps in which the default is replaced, if the best gains this share.
 fn detected(gain: f64, strays: f64, confirmed: bool) -> f64 {
     let truth = move |index: usize| if index == 5 { 100.0 * (1.0 - gain) } else { 100.0 };
     percent_of(|seed| {
@@ -216,8 +218,8 @@ fn detected(gain: f64, strays: f64, confirmed: bool) -> f64 {
     })
 }
 
-/// In the same sweeps Dunnett's intervals and the generalized ESD test, which the paired method
-/// replaced, found 94, 51 and 93 %; it finds 93, 49 and 92 %.
+/// On these sweeps Dunnett's intervals and the generalized ESD test, which the paired method
+/// replaced, found 94, 51 and 93 %; the paired method finds 93, 49 and 92 %.
 #[test]
 fn gains_beyond_the_noise_are_found() {
     assert!(detected(0.05, 0.0, true) >= 91.0);
@@ -225,7 +227,7 @@ fn gains_beyond_the_noise_are_found() {
     assert!(detected(0.05, 0.02, true) >= 89.0);
 }
 
-/// Six settings are alike; of Gupta's subset there were 5.8 as well.
+/// Six settings are equal; Gupta's subset method also returned 5.8 of them on average.
 #[test]
 fn ties_are_few() {
     let ties = |seed| {
