@@ -24,7 +24,7 @@ impl Cycle {
                 self.source.change(|settings| change.applied_to(settings));
             }
         }
-        self.land()?; // last: a tensor submitted again by now has completed before, or waits in the launch throttle
+        self.land()?; // last: earlier operations of these names have completed, or are throttled
         self.launches.throttle.sift(&mut incoming);
         self.clocks.refresh();
         for submission in incoming.drain(..) {

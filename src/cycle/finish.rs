@@ -20,9 +20,9 @@ impl Cycle {
         if let Some(wanted) = self.observer.cycle_ended(&end) {
             self.source.change(|_| wanted);
         }
-        let outcomes = self.apply_commands(); // after the report: marks belong to the recording in which they were made
+        let outcomes = self.apply_commands(); // after the report, so that marks go to their recording
         if !self.unsent.is_empty() {
-            self.queue.doorbell.ring(self.number + 1); // tensors evicted in this cycle are requested in the next
+            self.queue.doorbell.ring(self.number + 1); // to request the tensors evicted in this cycle
         }
         self.queue.renew_eagerness();
         let mut outcomes = outcomes.into_iter();

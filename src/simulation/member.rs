@@ -1,7 +1,7 @@
 //! A rank's engine in one simulated set: the real cycle and the real drivers on simulated
 //! interfaces.
 //!
-//! Only this module of the simulation uses internals of the runtime.
+//! Simulated programs use internals of the runtime only through this module.
 
 #![allow(unsafe_code)] // spans over the test's own buffers
 

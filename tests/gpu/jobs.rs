@@ -1,4 +1,4 @@
-//! Tests of GPU jobs: fused steps, timeline, memory limits, wire dtypes and more.
+//! Tests of GPU jobs: fused steps, timeline, process sets, joins, memory limits, tuner, wire dtypes.
 
 #![allow(unsafe_code)] // submits device memory
 

@@ -4,7 +4,7 @@
 //! ```text
 //! {"do":"surfaces","truth":"lab"}                        -> {"surfaces":["resnet50/nv 16x8", …]}
 //! {"do":"reset","tuner":"tpe","truth":"lab","surface":"vgg16/nv 2x2","seed":3}
-//!                                                        -> {"seed":12345}: for the tuner's own draws
+//!                                                        -> {"seed":12345}: to seed the tuner
 //! {"do":"run","setting":{…},"steps":10}                  -> {"ms":[65.2, …]}
 //! {"do":"incumbent","setting":{…}}                       -> {}
 //! {"do":"asked","ms":41.5}                               -> {}

@@ -174,7 +174,7 @@ fn tensors_have_the_classes_that_the_cycle_gives_them() {
             .collect::<Vec<_>>()
     };
     assert_eq!(classes(OpKind::Broadcast), [[0, 0], [0, 0]]);
-    assert_eq!(classes(OpKind::Alltoall), [[0, 1], [0, 1]]); // they share no batch, and are the same in each step
+    assert_eq!(classes(OpKind::Alltoall), [[0, 1], [0, 1]]); // no batch is shared; each step is alike
 }
 
 #[test]

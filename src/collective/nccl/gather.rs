@@ -143,7 +143,7 @@ pub(super) fn allgather(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) 
                 .filter_map(move |from| {
                     let (at, bytes) = (to, bytes(tensor, from));
                     to += bytes as u64;
-                    let in_place = from == rank && at == own; // the input lies at the place of its rows
+                    let in_place = from == rank && at == own; // the input is at its rows' place
                     (!in_place)
                         .then(|| entry(in_buffer(tensor, from), at, bytes))
                         .flatten()

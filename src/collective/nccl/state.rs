@@ -263,7 +263,7 @@ impl NcclCollective {
         }
         let device = Arc::clone(&self.track.device);
         if self.buffer.bytes > 0 {
-            self.track.drain(self.communicator, peers.transport)?; // the buffer is in use until then
+            self.track.drain(self.communicator, peers.transport)?; // in use until then
             device.gpu.free(self.buffer.address);
             self.buffer = Buffer::default();
         }

@@ -50,7 +50,7 @@ impl World {
         let hardware = |at| Hardware {
             memory: Memory::new(at),
             host: HostMemory::default(),
-            streams: BTreeMap::from([(0, Queue::default())]), // the legacy default stream always exists
+            streams: BTreeMap::from([(0, Queue::default())]), // the legacy default stream
             events: HashMap::new(),
             communicators: HashMap::new(),
             captured: HashSet::new(),
