@@ -1,4 +1,4 @@
-//! Clocks: submission times on rank 0's clock, and the rounds in which the ranks compare their
+//! Clocks: ready times on rank 0's clock, and the rounds in which the ranks compare their
 //! clocks with it.
 //!
 //! Nothing happens here if the ranks share a clock. Otherwise rank 0 raises a status bit when a
@@ -58,7 +58,7 @@ impl Clocks {
         }
     }
 
-    /// Converts microseconds on rank 0's clock to a time on this rank's clock.
+    /// Converts microseconds on rank 0's clock to microseconds on this rank's clock.
     pub(super) fn to_own_us(&self, reference_us: u64) -> u64 {
         match &self.alignment {
             None => reference_us,

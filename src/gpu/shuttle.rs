@@ -21,7 +21,7 @@ pub struct Shuttle {
 }
 
 impl Shuttle {
-    /// Makes copies to and from CUDA device `ordinal`.
+    /// Makes a shuttle to and from CUDA device `ordinal`.
     ///
     /// # Errors
     /// The device cannot be opened, or has no memory left.

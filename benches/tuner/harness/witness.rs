@@ -176,7 +176,7 @@ fn stretch(step: &mut TracedStep, factor: f64) {
     }
 }
 
-/// Records the events of a step.
+/// Recorder of the events of a step.
 struct Notes<'a> {
     bytes: &'a [u64],
     rng: &'a mut Xoshiro256PlusPlus,

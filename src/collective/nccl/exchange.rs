@@ -13,7 +13,7 @@ use crate::transport::Transport;
 #[derive(Serialize, Deserialize)]
 struct Id(Vec<u8>);
 
-/// Returns the reason for which a rank of the set cannot take part.
+/// Reason for which a rank of the set cannot take part.
 #[derive(Serialize, Deserialize)]
 struct Unable {
     rank: usize,

@@ -218,8 +218,8 @@ impl Drop for Hierarchical {
     }
 }
 
-/// Returns the reductions of the intra-node and the inter-node stage, the latter as a part of a
-/// reduction over `ranks` ranks.
+/// Reductions of the intra-node and the inter-node stage, the latter as a part of a reduction over
+/// `ranks` ranks.
 struct Reductions {
     intra_node: Combine,
     inter_node: Reduction,

@@ -14,7 +14,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Adds a copy of bytes.
+    /// Copies bytes without change.
     pub(super) fn plain(entries: Vec<Entry>) -> Self {
         Self {
             kernel: Kernel::Copy,
@@ -24,8 +24,8 @@ impl Copies {
         }
     }
 
-    /// Adds a copy of `count` numbers at `from`, multiplied by `factor`, to `to`, which may be the
-    /// same address.
+    /// Copies `count` numbers at `from`, multiplied by `factor`, to `to`, which may be the same
+    /// address.
     pub(super) fn scaled(number: Number, factor: f64, from: u64, to: u64, count: usize) -> Self {
         Self {
             kernel: Kernel::Convert {
@@ -95,7 +95,7 @@ impl Program {
     }
 }
 
-/// Adds an entry, unless it is empty.
+/// Returns an entry, unless it is empty.
 pub(super) fn entry(from: u64, to: u64, elements: usize) -> Option<Entry> {
     (elements > 0).then_some(Entry { from, to, elements })
 }

@@ -137,7 +137,7 @@ pub(super) fn units(kernel: Kernel, elements: usize, bytes: usize) -> usize {
     }
 }
 
-/// Fills the buffer with neutral elements.
+/// Returns copies that fill the buffer with neutral elements.
 pub(super) fn neutral(travel: &Travel, buffer: u64, bytes: usize) -> Copies {
     Copies {
         kernel: Kernel::Fill,

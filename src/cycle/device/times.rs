@@ -19,7 +19,7 @@ pub(super) struct Times {
 
 impl Times {
     /// Returns the times of a batch whose end was seen at `seen`. If the device has no times, they
-    /// are one activity from the launch until then. A batch that moves no data has no activities.
+    /// are one activity from the launch until then. `None` for a batch that moves no data.
     pub(super) fn of(
         start: &Start,
         members: &[Ready],

@@ -34,7 +34,7 @@ pub(crate) struct Ours {
 }
 
 impl Ours {
-    /// With a replay of the job as its prior.
+    /// Uses a replay of the job as its prior.
     pub(crate) fn with_model() -> Self {
         Self {
             model: true,
@@ -42,7 +42,7 @@ impl Ours {
         }
     }
 
-    /// Without a prior.
+    /// Uses no prior.
     pub(crate) fn cold() -> Self {
         Self {
             model: false,

@@ -323,7 +323,7 @@ impl Case {
     }
 }
 
-/// Makes ranks with a communicator and a stream each.
+/// Ranks with a communicator and a stream each.
 struct Ranks {
     gpus: Vec<Arc<SimulatedGpu>>,
     devices: Vec<Arc<Device>>,
