@@ -1,11 +1,11 @@
-//! What a step of ResNet-50's gradients costs on a GPU beside plain copies, and what submitting a
-//! tensor costs the host.
+//! Benchmark of a step of ResNet-50's gradients on a GPU, compared with plain copies, and of the
+//! host's time per submission.
 //!
-//! One rank on device 0; every round measures everything, and ratios are those within a round.
-//! Times on the device are those of its events: copies that nobody counts come first, and what is
-//! measured is on the stream before they are done. What the host does is timed by its own clock.
-//! `--rounds N`, and `--small` for a few rounds on a small model (it is what tests run). Prints the
-//! table that `results/nccl/` keeps; without a device it says so.
+//! One rank on device 0; every round measures everything, and ratios are within a round. Device
+//! times are those of its events: uncounted copies come first, and the measured work is on the
+//! stream before they end. Host times are from the host's clock. `--rounds N` sets the number of
+//! rounds; `--small` runs a few rounds on a small model (tests use it). Prints the table that is
+//! kept in `results/nccl/`; without a device it prints a message.
 
 #![allow(unsafe_code)] // submits tensors with the stream that makes them
 
@@ -18,10 +18,10 @@ use ronde_lab::bench::models;
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Rounds that are not kept: connections are made, clocks rise.
+/// Warm-up rounds, which are not kept: connections are made, clock rates rise.
 const WARMUP: usize = 20;
 
-/// What the command line says.
+/// Command-line options.
 #[derive(Clone, Copy, Debug)]
 struct Options {
     rounds: usize,
@@ -43,7 +43,7 @@ fn options() -> Result<Options, Failure> {
                 }
             }
             "--rounds" => options.rounds = arguments.next().ok_or("--rounds needs a number")?.parse()?,
-            // What cargo passes to every bench.
+            // Argument that cargo passes to every bench.
             "--bench" => {}
             other => return Err(format!("unknown option {other}").into()),
         }
@@ -135,7 +135,7 @@ fn main() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What every round but the first ones gives.
+/// Runs the rounds and returns all except the first ones.
 fn rounds_of<T>(options: Options, mut round: impl FnMut() -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
     for _ in 0..WARMUP {
         round()?;
@@ -143,21 +143,21 @@ fn rounds_of<T>(options: Options, mut round: impl FnMut() -> Result<T, Failure>)
     (0..options.rounds).map(|_| round()).collect()
 }
 
-/// Copies of all bytes that give the host time to put a kernel or a copy onto the stream: each
-/// takes tens of microseconds.
+/// Copies of all bytes that give the host time to put a kernel or a copy on the stream: each takes
+/// tens of microseconds.
 const LEAD: usize = 6;
 
-/// The same for a step through the runtime, whose ranks agree on it first.
+/// The number for a step through the runtime, whose ranks agree on it first.
 const LEAD_OF_STEP: usize = 64;
 
-/// The tensors of a step, on device 0, and what one rank needs to sum them.
+/// Tensors of a step, on device 0, and the objects with which one rank sums them.
 struct Step<'a> {
     names: &'a [&'a str],
     tensors: Vec<CudaVec<f32>>,
-    /// As long as all tensors in the fusion buffer.
+    /// Has the length of all tensors in the fusion buffer.
     buffer: CudaVec<f32>,
     flat: CudaVec<f32>,
-    /// It is answered when a batch is on the device's list.
+    /// Its tickets complete when a batch is launched.
     context: Context,
 }
 
@@ -166,9 +166,9 @@ struct Step<'a> {
 struct Round {
     /// All tensors to the fusion buffer, by one kernel.
     copy_in_us: f64,
-    /// As many bytes by the driver's copy.
+    /// Copy of as many bytes by the driver.
     plain_us: f64,
-    /// The fusion buffer to all tensors.
+    /// Fusion buffer to all tensors.
     copy_out_us: f64,
     /// All tensors through the runtime, as one group.
     step_us: f64,
@@ -196,7 +196,7 @@ impl<'a> Step<'a> {
         })
     }
 
-    /// Bytes of the tensors, and of the fusion buffer with what lies between them.
+    /// Bytes of the tensors, and of the fusion buffer with padding.
     fn bytes(&self) -> [usize; 2] {
         let tensors: usize = self.tensors.iter().map(CudaVec::len).sum();
         [tensors, self.buffer.len()].map(|elements| elements * size_of::<f32>())
@@ -221,8 +221,8 @@ impl<'a> Step<'a> {
                     .zip(&shapes)
                     .map(|((name, tensor), shape)| (SUM, in_place(name, tensor, shape, stream)))
                     .collect();
-                // SAFETY: the tensors outlive the context's work on them, as the stream waits for
-                // it and is waited for.
+                // SAFETY: the tensors outlive the context's work on them, because the stream waits
+                // for it and the host waits for the stream.
                 follow(unsafe { step.context.submit_group("step", &parts) }?, stream)
             })?,
             flat_step_us: self.time(stopwatch, LEAD_OF_STEP, |step, stream| {
@@ -236,7 +236,7 @@ impl<'a> Step<'a> {
         })
     }
 
-    /// What `work` puts onto the stream takes so many microseconds.
+    /// Returns the microseconds of the work that `work` puts on the stream.
     fn time(
         &mut self,
         stopwatch: &Stopwatch,
@@ -256,7 +256,8 @@ const SUM: Operation<'static> = Operation::Allreduce {
     postscale: 1.0,
 };
 
-/// A tensor that is summed in place, and ready when `stream` has come so far.
+/// Returns a tensor that is summed in place, and is ready when `stream` has finished its current
+/// work.
 fn in_place<'a>(name: &'a str, tensor: &CudaVec<f32>, shape: &'a [usize], stream: Stream) -> RawTensor<'a> {
     let address = std::ptr::with_exposed_provenance_mut(tensor.address() as usize);
     RawTensor {
@@ -276,7 +277,7 @@ fn in_place<'a>(name: &'a str, tensor: &CudaVec<f32>, shape: &'a [usize], stream
     }
 }
 
-/// Has the stream wait for the results.
+/// Makes the stream wait for the results.
 fn follow(handles: Vec<RawHandle>, stream: Stream) -> Result<(), Failure> {
     for handle in handles {
         handle.wait()?;
@@ -288,7 +289,7 @@ fn follow(handles: Vec<RawHandle>, stream: Stream) -> Result<(), Failure> {
 /// A step through the runtime, by the host's clock.
 #[derive(Clone, Copy, Debug)]
 struct Submission {
-    /// Of one tensor, on average over the step.
+    /// Submission of one tensor, on average over the step.
     submit_us: f64,
     /// From the first submission to the last result.
     step_us: f64,
@@ -322,7 +323,7 @@ fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
-/// A line of the table.
+/// Formats a line of the table.
 fn row(what: &str, target: &str, unit: &str, mut samples: Vec<f64>) {
     samples.sort_by(f64::total_cmp);
     let quantile = |share: f64| samples[((samples.len() - 1) as f64 * share).round() as usize];

@@ -1,7 +1,7 @@
-//! Work on a device, as the runtime sees it: streams, and marks that say how far a stream has come.
+//! Device streams and marks: a mark tells how far a stream has come.
 //!
-//! The owner of a device makes marks and answers for them ([`Marks`]). Holders of a mark need not
-//! know what kind of device it is.
+//! The owner of a device makes marks and implements their operations ([`Marks`]). Holders of a mark
+//! need not know the kind of the device.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::error::GpuError;
 
-/// A queue of work on the device, a `CUstream`; 0 is the legacy default stream.
+/// Queue of work on the device, a `CUstream`; 0 is the legacy default stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stream(pub(crate) u64);
 
@@ -20,7 +20,7 @@ impl Stream {
     }
 }
 
-/// A point in a stream, a `CUevent`.
+/// Point in a stream, a `CUevent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Event(pub(crate) u64);
 
@@ -38,7 +38,7 @@ pub(crate) trait Marks: Send + Sync {
     /// The device has failed.
     fn wait(&self, event: Event) -> Result<(), GpuError>;
 
-    /// Later work on `stream` waits for the mark.
+    /// Makes later work on `stream` wait for the mark.
     ///
     /// # Errors
     /// The device has failed, or there is no such stream.
@@ -48,11 +48,11 @@ pub(crate) trait Marks: Send + Sync {
     fn retire(&self, event: Event, is_timed: bool);
 }
 
-/// A recorded event. It goes back to its device when dropped.
+/// A recorded event. Its device reuses it when the mark is dropped.
 pub(crate) struct Mark {
     pub(crate) event: Event,
     device: Arc<dyn Marks>,
-    /// Whether the device can tell when the event was reached.
+    /// Whether the device can report the time of the event.
     pub(crate) is_timed: bool,
     /// The device's count of recordings before and after this one.
     asked: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    /// A mark that is about to be recorded: `asked` is the device's count of recordings.
+    /// Mark that is about to be recorded: `asked` is the device's count of recordings.
     pub(crate) fn new(device: Arc<dyn Marks>, event: Event, is_timed: bool, asked: u64) -> Self {
         Self {
             event,
@@ -71,24 +71,24 @@ impl Mark {
         }
     }
 
-    /// It was recorded, and `made` is the device's count since.
+    /// The event was recorded, and `made` is the device's count since.
     pub(crate) fn recorded(mut self, made: u64) -> Self {
         self.made = made;
         self
     }
 
-    /// A number that no other recording on the device has.
+    /// Number that no other recording on the device has.
     pub(crate) fn number(&self) -> u64 {
         self.made
     }
 
-    /// Whether it was recorded before `other`; false if both were recorded at the same time by two
-    /// threads.
+    /// Whether this mark was recorded before `other`; false if two threads recorded both at the
+    /// same time.
     pub(crate) fn is_before(&self, other: &Self) -> bool {
         self.made < other.asked
     }
 
-    /// Whether the stream has reached it.
+    /// Whether the stream has reached the mark.
     ///
     /// # Errors
     /// The device has failed.
@@ -96,7 +96,7 @@ impl Mark {
         self.device.has_come(self.event)
     }
 
-    /// Sleeps until the stream has reached it.
+    /// Sleeps until the stream has reached the mark.
     ///
     /// # Errors
     /// The device has failed.
@@ -104,7 +104,7 @@ impl Mark {
         self.device.wait(self.event)
     }
 
-    /// Later work on `stream`, of the same device, waits for it.
+    /// Makes later work on `stream`, of the same device, wait for the mark.
     ///
     /// # Errors
     /// The device has failed, or there is no such stream.
@@ -125,15 +125,15 @@ pub(crate) struct OnDevice {
     pub(crate) ordinal: u32,
     /// The caller's stream.
     pub(crate) stream: Stream,
-    /// The tensor's data is ready.
+    /// Mark at which the tensor's data is ready.
     pub(crate) ready: Mark,
-    /// The caller gets its answer when the batch is launched, and has its stream wait for the
-    /// result.
+    /// Whether the ticket completes when the batch is launched; the caller's stream then waits for
+    /// the result.
     pub(crate) is_early: bool,
 }
 
-/// Of each of the callers' streams, the mark that comes last; several where threads made them at
-/// once. (The order of submission does not tell: a mark is made before that.)
+/// Returns, for each of the callers' streams, the latest mark; several if threads made them at the
+/// same time. (The order of submission does not tell, because marks are made before it.)
 pub(crate) fn latest<'a>(tensors: impl Iterator<Item = &'a OnDevice>) -> SmallVec<[&'a Mark; 2]> {
     let mut last: SmallVec<[(Stream, &Mark); 2]> = SmallVec::new();
     for on in tensors {

@@ -1,4 +1,4 @@
-//! A tensor that is ready on all ranks: what this rank submitted, what was agreed, and where its result will go.
+//! Ready tensor: this rank's submission, the data agreed on, and the destination of its result.
 
 use std::sync::Arc;
 
@@ -12,20 +12,21 @@ use crate::negotiation::{Agreed, OpKind};
 use crate::queue::{Output, Submission};
 use crate::tensor::Shape;
 
-/// See the module.
+/// A tensor that is ready on all ranks that have not joined.
 pub(crate) struct Ready {
     pub(crate) submission: Submission,
-    /// What was agreed beyond its params; `None` where that is nothing.
+    /// Agreed data beyond the params; `None` if there is none.
     pub(crate) agreed: Option<Arc<Agreed>>,
-    /// What comes out beside what is written to where the caller said; `None` where that is nothing.
+    /// Results beyond the data written to the caller's output; `None` if there are none.
     yields: Option<Box<Yield>>,
 }
 
 #[derive(Default)]
 struct Yield {
-    /// For the caller, when all is over.
+    /// Delivery to the caller at the end.
     delivery: Delivery,
-    /// Why this rank cannot keep the result. It takes part all the same: the others can.
+    /// Reason why this rank cannot keep the result. It takes part nevertheless, because the other
+    /// ranks can.
     failure: Option<Error>,
 }
 
@@ -38,7 +39,7 @@ impl Ready {
         }
     }
 
-    /// Dimensions of the result on rank `rank` of the job, if there is one and the timeline is to tell them: as in
+    /// Dimensions of the result on rank `rank` of the job, if the timeline shows them: as in
     /// Horovod's timeline, not of an alltoall, nor of a broadcast on its root.
     pub(crate) fn output_dimensions(&self, rank: usize) -> Option<&[usize]> {
         let params = &self.submission.params;
@@ -52,7 +53,8 @@ impl Ready {
         }
     }
 
-    /// Bytes that count against the fusion threshold: what one rank brings, or, where that may differ, what all bring.
+    /// Bytes that count against the fusion threshold: those of one rank, or the sum over all ranks
+    /// where they may differ.
     pub(crate) fn bytes(&self) -> u64 {
         let params = &self.submission.params;
         if params.kind == OpKind::Allgather {
@@ -66,7 +68,7 @@ impl Ready {
         }
     }
 
-    /// What the tensors of its batch have in common with it.
+    /// Returns the key that all tensors of a batch share.
     pub(crate) fn fusion_key(&self) -> FusionKey<'_> {
         let params = &self.submission.params;
         FusionKey {
@@ -81,7 +83,7 @@ impl Ready {
         }
     }
 
-    /// Ranks that take no part.
+    /// Ranks that are absent.
     pub(crate) fn absent(&self) -> &[u32] {
         self.agreed.as_ref().map_or(&[], |agreed| &agreed.absent)
     }
@@ -91,9 +93,9 @@ impl Ready {
         self.agreed.as_ref().map_or(&[], |agreed| &agreed.rows)
     }
 
-    /// Finds room for the result on rank `rank` of `size`, where the caller has left that to the cycle. True if
-    /// memory was allocated.
-    /// For a tensor in device memory, `on_device` allocates.
+    /// Provides memory for the result on rank `rank` of `size`, if the caller left that to the
+    /// cycle. Returns true if memory was allocated. For a tensor in device memory, `on_device`
+    /// allocates.
     pub(crate) fn make_room(
         &mut self,
         rank: usize,
@@ -114,7 +116,7 @@ impl Ready {
         };
         let tensor = || self.submission.tensor.name.to_string();
         let Some((shape, splits)) = self.output_shape(rank, size) else {
-            // An agreement is checked when it arrives; without a shape this rank keeps nothing.
+            // An agreement is checked when it arrives; if it has no shape, this rank keeps nothing.
             let yields = self.yields.insert(Box::default());
             yields.failure = Some(Error::Limit(LimitError::Memory {
                 tensor: self.submission.tensor.name.to_string(),
@@ -165,8 +167,8 @@ impl Ready {
         allocated
     }
 
-    /// Dimensions of the result on rank `rank`, and, of an alltoall, how many rows come from each rank. `None` if the
-    /// agreed rows have another length, or their sum overflows.
+    /// Returns the dimensions of the result on rank `rank`, and the rows received from each rank of
+    /// an alltoall. `None` if the agreed rows have another length, or their sum overflows.
     fn output_shape(&self, rank: usize, size: usize) -> Option<(Shape, Vec<usize>)> {
         let (params, rows) = (&self.submission.params, self.rows());
         let mut splits = Vec::new();
@@ -190,7 +192,7 @@ impl Ready {
         Some((std::iter::once(output_rows).chain(inner).collect(), splits))
     }
 
-    /// Memory for `bytes` bytes of result.
+    /// Allocates `bytes` bytes for a result.
     fn allocate(&self, bytes: usize, on_device: Option<&dyn AsyncCollective>) -> Option<Memory> {
         let dtype = self.submission.params.dtype;
         match (on_device, &self.submission.on) {
@@ -199,7 +201,7 @@ impl Ready {
         }
     }
 
-    /// Tells the caller that it is over.
+    /// Completes the caller's ticket.
     pub(crate) fn complete(&mut self) {
         let outcome = match self.yields.take() {
             None => Ok(()),
@@ -208,7 +210,7 @@ impl Ready {
         self.submission.ticket.complete(outcome);
     }
 
-    /// Leaves for the caller what came out, and what it is to be told. The observer may still ask for the dimensions.
+    /// Delivers results to the caller. The observer may still ask for the dimensions.
     pub(crate) fn deliver(&mut self) -> Result<(), Error> {
         let Some(yields) = self.yields.take() else {
             return Ok(());
@@ -231,8 +233,8 @@ impl Ready {
     }
 }
 
-/// Rows that rank `rank` of `size` keeps of a reducescatter of `rows` rows: as even as can be, the first ranks one more,
-/// as Horovod splits them.
+/// Rows that rank `rank` of `size` keeps of a reducescatter of `rows` rows: split as evenly as
+/// possible; the first ranks have one more, as in Horovod.
 pub(crate) fn share_rows(rows: usize, rank: usize, size: usize) -> usize {
     rows / size + usize::from(rank < rows % size)
 }

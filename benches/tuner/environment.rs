@@ -1,8 +1,8 @@
-//! Where and from what the numbers come.
+//! Environment of the numbers: commit, compiler and processor.
 
 use std::process::Command;
 
-/// A line for a report.
+/// Formats the environment as a line of a report.
 pub(crate) fn text() -> String {
     let output = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().ok()?;

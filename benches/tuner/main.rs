@@ -1,12 +1,14 @@
-//! Evaluates tuners on jobs whose best setting is known (`results/tuner/README.md`).
+//! Evaluation of tuners on jobs whose best setting is known (`results/tuner/README.md`).
 //!
-//! `cargo bench --bench tuner` runs the headline: ours with and without a model of the job, no tuning, random search and
-//! Horovod's algorithm, on 14 surfaces and on the same with effects that no model knows, 50 runs on each; `-- --help` lists
-//! what else can be had. Equal options give equal results on any machine: the hash at the end says whether they did.
-//! Other people's tuners (`peers.py`) drive the same jobs through `--serve`, and `--add` puts their runs into the table.
+//! `cargo bench --bench tuner` runs the main comparison: Ronde's tuner with and without a model of
+//! the job, no tuning, random search and Horovod's algorithm, on 14 surfaces and on the same with
+//! effects beyond all models, 50 runs on each; `-- --help` lists the options. Equal options give
+//! equal results on any machine, which the hash at the end shows. Other tuners (`peers.py`) drive
+//! the same jobs through `--serve`, and `--add` puts their runs into the table.
 
 mod environment;
-// Its unit tests run in `tests/tuning/main.rs`; here they are compiled without a harness that would call them.
+// Its unit tests run in `tests/tuning/main.rs`; here they are compiled without a harness that would
+// call them.
 #[allow(dead_code, unused_imports)]
 mod harness;
 mod options;
@@ -28,7 +30,8 @@ use options::Options;
 type Failure = Box<dyn std::error::Error>;
 
 fn main() -> Result<(), Failure> {
-    // `cargo bench` starts this in the package's folder; the paths given are the user's.
+    // `cargo bench` starts this in the package's folder; paths on the command line are relative to
+    // the repository.
     if let Some(package) = std::env::var_os("CARGO_MANIFEST_DIR") {
         std::env::set_current_dir(std::path::Path::new(&package).join("../.."))?;
     }

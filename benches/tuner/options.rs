@@ -1,4 +1,4 @@
-//! The command line.
+//! Command-line options of the tuner bench.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,12 @@ use clap::Parser;
 
 use crate::harness::truth::Truth;
 
-/// Seeds, and surfaces, of a small run.
+/// Most seeds, and surfaces, of a small run.
 const SMALL_SEEDS: u64 = 1;
 const SMALL_SURFACES: usize = 2;
 
-/// Evaluates tuners on jobs whose best setting is known: called bare, the headline table.
+/// Evaluates tuners on jobs whose best setting is known; without options, prints the main
+/// comparison.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tuner", bin_name = "cargo bench --bench tuner --")]
 pub(crate) struct Options {
@@ -30,19 +31,22 @@ pub(crate) struct Options {
     /// Runs on each surface.
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) seeds: u64,
-    /// Seed of the first run on each surface; results chosen with one set of seeds are to be confirmed with another.
+    /// Seed of the first run on each surface; confirm results that were chosen with some seeds with
+    /// others.
     #[arg(long, default_value_t = 0)]
     pub(crate) first_seed: u64,
-    /// Noise of a step, as a share, instead of each surface's own.
+    /// Noise of a step, as a share; default: each surface's own.
     #[arg(long)]
     pub(crate) noise: Option<f64>,
-    /// What rank 0's view of the job's costs is off by: 0.3 is 30 % either way, 2 three times, 9 ten times.
+    /// Error of rank 0's view of the job's costs: 0.3 is 30 % either way, 2 three times, 9 ten
+    /// times.
     #[arg(long, default_value_t = 0.3)]
     pub(crate) error: f64,
-    /// Instead of the table: the network gets this many times as slow after the tuner is done.
+    /// Instead of the table: make the network this many times as slow after the tuner is done.
     #[arg(long)]
     pub(crate) drift: Option<f64>,
-    /// Instead of the table: step-time processes on which a guard can go wrong, `--seeds` runs of each (see attacks.rs).
+    /// Instead of the table: step-time processes that may mislead a tuner's guard, `--seeds` runs
+    /// of each (see attacks.rs).
     #[arg(long)]
     pub(crate) attacks: bool,
     /// Instead of the table: drive jobs by JSON lines on stdin and stdout (see serve.rs).
@@ -51,7 +55,7 @@ pub(crate) struct Options {
     /// Threads.
     #[arg(long, default_value_t = std::thread::available_parallelism().map_or(1, |count| count.get()))]
     pub(crate) jobs: usize,
-    /// Runs of other programs, as JSON lines, that go into the table.
+    /// Runs of other programs, as JSON lines, to add to the table.
     #[arg(long)]
     pub(crate) add: Vec<PathBuf>,
     /// Write every run to this file, as JSON lines.
@@ -60,16 +64,17 @@ pub(crate) struct Options {
     /// Write the rows to this file, as JSON.
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
-    /// A run on two surfaces, to see that it works.
+    /// Run two surfaces only, as a test.
     #[arg(long)]
     pub(crate) small: bool,
-    /// What `cargo bench` passes and `cargo test` does not; without it the run is a small one.
+    /// Argument of `cargo bench` that `cargo test` does not pass; without it the run is a small
+    /// one.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
 impl Options {
-    /// From the program's arguments; says what is wrong with them, or helps, and ends.
+    /// Parses the program's arguments; exits with a message if they are invalid, or with the help.
     pub(crate) fn parsed() -> Self {
         let mut options = Self::parse();
         let fail = |message: String| -> ! {
@@ -92,7 +97,7 @@ impl Options {
         options
     }
 
-    /// Surfaces looked at, at most.
+    /// Most surfaces of a run.
     pub(crate) fn surfaces_most(&self) -> usize {
         if self.small { SMALL_SURFACES } else { usize::MAX }
     }

@@ -1,4 +1,4 @@
-//! Proposals: asked for, received, or lost.
+//! Proposals of the search: requested from another thread, received, or lost.
 
 use ronde_tuner::Proposal;
 
@@ -8,11 +8,11 @@ use super::worker::{Answer, Asked, Evidence, Outcome};
 use crate::replay::{JobTopology, Rules};
 use crate::settings::Settings;
 
-/// Proposals in a row that may be lost before the search is given up.
+/// Consecutive proposals that may be lost before the search is abandoned.
 const LOST_MAX: u32 = 3;
 
 impl Autotune {
-    /// Has the next proposal computed.
+    /// Starts the computation of the next proposal.
     pub(super) fn ask(&mut self, tracer: &Tracer) {
         let evidence = Evidence {
             seen: tracer.seen(),
@@ -27,7 +27,7 @@ impl Autotune {
             ),
             seed: self.knobs.autotune_seed,
         };
-        // What has been lost once may have been lost by its evidence.
+        // A proposal that was lost once may have been lost because of its evidence.
         let evidence = (self.lost == 0).then_some(evidence);
         match Asked::new(self.search.session.proposal_job(), evidence, self.search.last_ms) {
             Ok(asked) => self.search.asked = Some(asked),
@@ -38,7 +38,7 @@ impl Autotune {
         }
     }
 
-    /// The proposal that was asked for, if it has come.
+    /// Returns the requested proposal, if it has arrived.
     pub(super) fn received(&mut self, tracer: &Tracer) -> Option<Proposal> {
         let asked = self.search.asked.as_ref()?;
         match asked.outcome() {
@@ -67,7 +67,7 @@ impl Autotune {
         self.lost >= LOST_MAX
     }
 
-    /// Ends the search, with the settings of its start.
+    /// Ends the search, with the start settings.
     pub(super) fn give_up(&mut self) -> Settings {
         tracing::warn!(
             "autotune: {LOST_MAX} proposals were lost in a row; given up, with the settings that the search began with"

@@ -1,4 +1,5 @@
-//! Rows of the autotune log: Horovod's seven columns in its order, then Ronde's. `docs/AUTOTUNE.md` describes them.
+//! Rows of the autotune log: Horovod's seven columns in its order, then Ronde's. `docs/AUTOTUNE.md`
+//! describes them.
 
 use ronde_tuner::{Best, Measurement, Verdict};
 
@@ -38,7 +39,7 @@ pub(super) fn measurement_row(measured: &Measurement, settings: &Settings, traff
     row
 }
 
-/// The best so far; before there is one, what was just measured.
+/// The best settings so far; before there are any, those just measured.
 pub(super) fn best_row(best: Option<&Best>, measured: &Measurement, traffic: &Traffic) -> Vec<String> {
     let (setting, step_ms, ci95) = match best {
         Some(best) => (best.setting, best.step_ms, best.step_ms_ci95),
@@ -98,7 +99,7 @@ fn negotiate_share(traffic: &Traffic) -> String {
     }
 }
 
-/// Six significant digits, as Horovod's log has them, without trailing zeros.
+/// Formats six significant digits without trailing zeros, as Horovod's log does.
 fn number(value: f64) -> String {
     if !value.is_finite() {
         return String::new();

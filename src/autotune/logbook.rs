@@ -1,4 +1,4 @@
-//! The autotune log, and what it says about steps beyond their time.
+//! Writer of the autotune log, with traffic and negotiation time per row.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use super::space::settings;
 use crate::error::{Error, SettingsError};
 use crate::timeline::metrics::StepSample;
 
-/// Writes the log, if one is wanted and as long as it can be written.
+/// Writes the log, if one is requested and as long as it can be written.
 #[derive(Debug, Default)]
 pub(super) struct Logbook {
     log: Option<Log>,
-    /// Of the measurement under way, or of the last one once it is `closed`.
+    /// Traffic during the current measurement, or the last one once it is `closed`.
     traffic: Traffic,
     closed: bool,
 }
 
-/// What the log says about steps beyond their time, averaged since the last row.
+/// Values of the log other than the step time, averaged since the last row.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Traffic {
     pub(super) bytes: u64,
@@ -29,10 +29,10 @@ pub(super) struct Traffic {
 }
 
 impl Logbook {
-    /// A log in the file at `path`, if there is one.
+    /// Creates the log in the file at `path`, if there is one.
     ///
     /// # Errors
-    /// A file that cannot be written.
+    /// The file cannot be written.
     pub(super) fn new(path: Option<&Path>) -> Result<Self, Error> {
         let log = path.map(|path| {
             Log::create(path, &csv::COLUMNS).map_err(|error| {
@@ -50,7 +50,7 @@ impl Logbook {
         })
     }
 
-    /// A step has been measured.
+    /// Adds a measured step.
     pub(super) fn step(&mut self, sample: &StepSample) {
         if std::mem::take(&mut self.closed) {
             self.traffic = Traffic::default();
@@ -61,12 +61,12 @@ impl Logbook {
         self.traffic.steps += 1;
     }
 
-    /// What follows is not of the measurement under way.
+    /// The next steps do not belong to the current measurement.
     pub(super) fn interrupted(&mut self) {
         self.closed = true;
     }
 
-    /// Measurements have closed; `best` is the best so far.
+    /// Adds rows for measurements that are closed; `best` is the best so far.
     pub(super) fn measured(&mut self, measurements: &[Measurement], best: Option<&Best>) {
         self.closed |= !measurements.is_empty();
         let traffic = self.traffic;
@@ -83,7 +83,7 @@ impl Logbook {
         }
     }
 
-    /// There is a verdict.
+    /// Adds the verdict.
     pub(super) fn finished(&mut self, verdict: &Verdict) {
         let traffic = self.traffic;
         let row = csv::final_row("final", verdict, &settings(&verdict.chosen), &traffic);
@@ -116,7 +116,7 @@ mod tests {
         let row: Vec<String> = csv::COLUMNS.iter().map(|column| (*column).to_owned()).collect();
         book.append(&row, &row);
         assert!(book.log.is_some());
-        book.append(&row[1..], &row); // stands for any error of the file's
+        book.append(&row[1..], &row); // stands for any error of the file
         assert!(book.log.is_none());
         book.append(&row, &row);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);

@@ -1,13 +1,15 @@
-//! Tuning a running job: step times in, settings out. Rank 0 only.
+//! Tuner of a running job: receives step times and returns settings. Rank 0 only.
 //!
-//! The search itself is the crate `ronde-tuner`, which knows parameters and step times; here its points become
-//! [`Settings`] (`space`), its measurements rows of the log (`logbook`, `csv`), and its proposals are computed on a thread
-//! of low priority (`worker`), so that no cycle waits for a Gaussian process. What the search believes beforehand comes
-//! from what the job itself is seen to do (`trace`).
+//! The search is the crate `ronde-tuner`, which knows parameters and step times. This module
+//! converts its points to [`Settings`] (`space`) and its measurements to rows of the log
+//! (`logbook`, `csv`), and computes its proposals on a thread of low priority (`worker`), so that
+//! no cycle waits for a Gaussian process. The search's prior comes from the observed operations of
+//! the job (`trace`).
 //!
-//! A session begins once the step is known, so that what cannot matter in it is left out. Steps of another signature are no
-//! samples of it (`signatures`); where they come for long they have a search of their own, and when the first ones are back that goes on
-//! where it was (`turn`). A log that can no longer be written, or a failing optimizer, is a warning and never harms the job.
+//! A session begins once the step is known, so that parameters without effect are left out. Steps
+//! of another signature are not its samples (`signatures`). If they continue for long they get a
+//! search of their own, and the first one resumes when its steps return (`turn`). A log that can no
+//! longer be written, or a failing optimizer, causes a warning and never harms the job.
 
 use std::sync::Arc;
 
@@ -45,43 +47,44 @@ use store::Store;
 
 /// Bytes in the unit that Horovod's flags and log call MB.
 const MIB: f64 = (1u64 << 20) as f64;
-/// Steps to wait at the start for the step's signature to be known.
+/// Steps to wait at the start until the step's signature is known.
 const STEPS_TO_LEARN: u32 = 8;
 
 /// The tuner of a job.
 pub(crate) struct Autotune {
     knobs: Knobs,
-    /// What is known of the job whatever its steps.
+    /// Facts of the job that do not depend on its steps.
     facts: Facts,
     signatures: Signatures,
-    /// The search for the steps that come now.
+    /// Search for the current steps.
     search: Search,
-    /// Those that wait for theirs to come back; the last in charge is the last.
+    /// Searches whose steps do not occur now; the one that was active last is the last.
     others: Vec<Search>,
-    /// The first search has begun; before, this many steps have been waited.
+    /// Whether the first search has begun; until then, `waited` counts the steps.
     begun: bool,
     waited: u32,
-    /// Searches begun for new signatures, and the step of the last.
+    /// Number of searches begun for new signatures, and the step of the last.
     searches: u32,
     last_search: u64,
     logbook: Logbook,
     store: Store,
-    /// Steps to leave out: settings that the session did not ask for have just come into force.
+    /// Steps to skip: settings that the session did not request have just come into force.
     skip: u32,
-    /// Proposals lost in a row.
+    /// Consecutive lost proposals.
     lost: u32,
     progress: Arc<Progress>,
-    /// No more searches: the proposals fail.
+    /// Whether no more searches begin, because the proposals fail.
     given_up: bool,
     quiet: bool,
 }
 
 impl Autotune {
-    /// A tuner that starts from what the knobs say, in a job of `ranks` ranks that are spread over `hosts`. `quiet`: the
-    /// program shows the progress itself.
+    /// Makes a tuner that starts from the settings of the knobs, in a job of `ranks` ranks on
+    /// `hosts`. `quiet`: the program shows the progress itself.
     ///
     /// # Errors
-    /// A log that cannot be written; a space without a free parameter is not an error, but ends at once.
+    /// The log cannot be written. A space without a free parameter is not an error; tuning then
+    /// ends at once.
     pub(crate) fn new(
         knobs: &Knobs,
         (ranks, hosts): (usize, Hosts),
@@ -120,7 +123,8 @@ impl Autotune {
         Ok(autotune)
     }
 
-    /// The rendezvous is complete; called before the first step with the distribution of the ranks over hosts.
+    /// Sets the distribution of the ranks over hosts, which is known after the rendezvous; called
+    /// before the first step.
     pub(crate) fn connected(&mut self, hosts: Hosts) {
         self.facts.hosts = hosts;
         let tunable = Tunable::new(&self.knobs, &self.facts);
@@ -135,17 +139,17 @@ impl Autotune {
         self.report();
     }
 
-    /// The settings to begin with.
+    /// Returns the settings to begin with.
     pub(crate) fn start(&self) -> Settings {
         self.search.settings()
     }
 
-    /// Whether what the job does is to be traced.
+    /// Whether the job's operations are to be traced.
     pub(crate) fn wants_traces(&self) -> bool {
         self.search.verdict.is_none() && !self.given_up
     }
 
-    /// Takes in one step; answers with settings to switch to.
+    /// Processes one step; returns settings to switch to.
     pub(crate) fn on_step(&mut self, sample: &StepSample, tracer: &mut Tracer) -> Option<Settings> {
         if self.given_up {
             return None;
@@ -173,7 +177,7 @@ impl Autotune {
             asked.step(sample.step_ms);
         }
         let mut action = self.search.session.on_step(sample.step_ms);
-        // Not fetched before it can be used: an answer that is dropped never comes again.
+        // Not fetched before it can be used: a dropped answer never comes again.
         if matches!(action, Action::Keep)
             && let Some(proposal) = self.received(tracer)
         {
@@ -185,14 +189,14 @@ impl Autotune {
         self.act(action, tracer)
     }
 
-    /// Whether nothing is known yet but, at most, the first steps with the settings of the start.
+    /// Whether at most the first steps with the start settings have been measured.
     fn is_young(&self) -> bool {
         let phase = || self.search.session.progress().phase;
         self.others.is_empty() && self.search.verdict.is_none() && phase() == Phase::Default
     }
 
-    /// Begins the first search once the step is known, or when that takes too long: what cannot matter is left out, and what earlier
-    /// runs have learnt is made use of.
+    /// Begins the first search once the step is known, or when that takes too long: parameters
+    /// without effect are left out, and results of earlier runs are used.
     fn begin(&mut self, sample: &StepSample, tracer: &mut Tracer) -> Option<Settings> {
         self.waited += 1;
         let signature = self.signatures.settled();
@@ -216,11 +220,12 @@ impl Autotune {
         self.search.log_not_tuned();
         self.tell_warnings();
         self.report();
-        // The step just measured is not the session's.
+        // The step just measured does not belong to the session.
         self.change_from(&before)
     }
 
-    /// The settings of the search in charge if they are not `before`: then a step is to be left out.
+    /// Returns the settings of the active search if they differ from `before`; the next step is
+    /// then skipped.
     fn change_from(&mut self, before: &Settings) -> Option<Settings> {
         let now = self.search.settings();
         let changes = now != *before;
@@ -245,8 +250,8 @@ impl Autotune {
         Ok((tunable, session))
     }
 
-    /// What can be tuned in steps of `signature` of which `facts` are known, and a session that goes on from what earlier runs know of
-    /// them, if they do.
+    /// Returns the tunable parameters for steps of `signature` with these `facts`, and a session
+    /// that continues from results of earlier runs, if there are any.
     fn open(
         &mut self,
         facts: &Facts,
@@ -267,7 +272,7 @@ impl Autotune {
         Ok((tunable, session.transpose()?))
     }
 
-    /// What is known of steps like `sample`.
+    /// Returns the facts of steps like `sample`.
     fn facts_of(&self, sample: &StepSample, tracer: &Tracer) -> Facts {
         Facts {
             tensors: usize::try_from(sample.tensors).ok(),
@@ -278,7 +283,7 @@ impl Autotune {
 
     fn act(&mut self, action: Action, tracer: &mut Tracer) -> Option<Settings> {
         if self.search.verdict.is_some() && matches!(action, Action::Keep) {
-            return None; // watching, no more
+            return None; // only watched for drift
         }
         self.write_log();
         let next = match &action {
@@ -302,7 +307,7 @@ impl Autotune {
         next
     }
 
-    /// The job is not what it was.
+    /// The step time of the job has changed.
     fn begin_anew(&mut self, drift: &Drift, tracer: &mut Tracer) {
         let Drift {
             step,
@@ -361,8 +366,9 @@ impl Autotune {
 }
 
 impl Drop for Autotune {
-    /// Training has ended: says so if that was before the verdict, and keeps what has been learnt since the verdicts. The file gets
-    /// what was trained for the most steps of what has one.
+    /// Training has ended: reports it if that was before the verdict, and keeps the samples since
+    /// the verdicts. The file receives the search with a verdict that was trained for the most
+    /// steps.
     fn drop(&mut self) {
         if self.given_up || !self.begun {
             return;

@@ -1,4 +1,4 @@
-//! What the tuner tells the program: where it stands, and its verdict.
+//! Reports of the tuner to the program: its progress and its verdict.
 
 use std::sync::Mutex;
 
@@ -8,14 +8,14 @@ use serde::Serialize;
 use crate::settings::Settings;
 use crate::sync::lock;
 
-/// Where the tuner stands (rank 0).
+/// Progress of the tuner (rank 0).
 #[derive(Clone, Debug, Serialize)]
 pub struct AutotuneReport {
     /// `default`, `sample`, `ab` or `final`.
     pub phase: tuner::Phase,
     /// Index of the sample (0 is the default's), or of the A/B round.
     pub sample: u32,
-    /// The settings being measured.
+    /// Settings being measured.
     pub settings: Settings,
     /// Their step time so far, ms.
     pub step_ms: Option<f64>,
@@ -23,23 +23,24 @@ pub struct AutotuneReport {
     pub best: Option<(Settings, f64)>,
     /// Steps until the verdict, roughly.
     pub steps_left: u32,
-    /// The verdict, once there is one.
+    /// Verdict, once there is one.
     pub verdict: Option<AutotuneVerdict>,
-    /// The knobs that are left alone.
+    /// Knobs that are not tuned.
     pub not_tuned: Vec<NotTuned>,
 }
 
-/// A knob that the tuner leaves alone.
+/// A knob that the tuner does not change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NotTuned {
-    /// Its name, as in the log.
+    /// Name of the knob, as in the log.
     pub knob: &'static str,
-    /// Why.
+    /// Reason.
     pub because: &'static str,
 }
 
 impl NotTuned {
-    /// Knobs with why they are left alone, in one line, each reason once in a row; empty of none.
+    /// Formats knobs and the reasons why they are not tuned in one line, consecutive equal reasons
+    /// once; empty if there are none.
     pub fn line(of: &[Self]) -> String {
         let alike = of.chunk_by(|a, b| a.because == b.because);
         let parts = alike.map(|alike| {
@@ -50,36 +51,36 @@ impl NotTuned {
     }
 }
 
-/// How tuning ended.
+/// Result of tuning.
 #[derive(Clone, Debug, Serialize)]
 pub struct AutotuneVerdict {
-    /// Whether the settings of the start stay.
+    /// Whether the start settings stay.
     pub kept_default: bool,
-    /// The settings to go on with.
+    /// Chosen settings.
     pub settings: Settings,
-    /// Step time under the settings of the start, ms.
+    /// Step time with the start settings, ms.
     pub default_step_ms: f64,
-    /// Step time under the chosen settings, ms.
+    /// Step time with the chosen settings, ms.
     pub chosen_step_ms: f64,
     /// Gain in percent of the default's step time, 95 % interval.
     pub gain_pct: [f64; 2],
     /// Steps from the first measured one to the verdict.
     pub steps_active: u64,
-    /// What the search cost, in steps at the default settings.
+    /// Cost of the search, in steps at the default settings.
     pub steps_lost: f64,
-    /// What it was allowed to cost, in the same unit.
+    /// Budget of the search, in the same unit.
     pub budget_steps: f64,
-    /// Whether it cost no more than that.
+    /// Whether the cost is within the budget.
     pub budget_kept: bool,
-    /// The step at which the gain has paid for the search.
+    /// Step at which the gain has compensated the cost of the search.
     pub payback_step: Option<u64>,
-    /// Why, in one sentence.
+    /// Reason, in one sentence.
     pub reason: String,
-    /// Why the search was begun, if it was not the job's first.
+    /// Reason why the search was begun, if it was not the job's first.
     pub retuned: Option<String>,
 }
 
-/// How the reason begins where the settings of the start stay.
+/// First words of the reason if the start settings stay.
 const DEFAULT_KEPT: &str = "default kept";
 
 impl std::fmt::Display for AutotuneVerdict {
@@ -93,7 +94,8 @@ impl std::fmt::Display for AutotuneVerdict {
             ..
         } = self;
         if self.kept_default {
-            // The settings right behind what they belong to: the reason may speak of others.
+            // The settings directly after the sentence that they belong to: the reason may name
+            // others.
             let why = self.reason.strip_prefix(DEFAULT_KEPT).unwrap_or(&self.reason);
             let settings = self.settings;
             write!(
@@ -118,7 +120,7 @@ impl std::fmt::Display for AutotuneVerdict {
     }
 }
 
-/// The tuner's last report, for other threads to read.
+/// Last report of the tuner, readable by other threads.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     autotune: Mutex<Option<AutotuneReport>>,

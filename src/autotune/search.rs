@@ -1,4 +1,4 @@
-//! The search for the settings of steps of one signature: its session, and what belongs to it.
+//! Search for the settings of steps of one signature: its session and its state.
 
 use ronde_tuner::{Best, Session, SessionConfig, Verdict};
 
@@ -9,26 +9,26 @@ use super::worker::Asked;
 use crate::knobs::Knobs;
 use crate::settings::Settings;
 
-/// See the module.
+/// A search and its session.
 pub(super) struct Search {
-    /// What its steps consist of, as far as that is known.
+    /// Signature of its steps, if it is known.
     pub(super) signature: Option<u64>,
     pub(super) tunable: Tunable,
     pub(super) session: Session,
-    /// Steps that it was told of.
+    /// Number of its steps so far.
     pub(super) steps: u64,
-    /// A proposal that is being computed.
+    /// Proposal that is being computed.
     pub(super) asked: Option<Asked>,
     /// Step time of the last measurement, ms.
     pub(super) last_ms: Option<f64>,
-    /// Of the last search, until another begins.
+    /// Verdict of the last search, until another begins.
     pub(super) verdict: Option<AutotuneVerdict>,
-    /// What was seen of its steps, while those of another signature come.
+    /// Traced steps, kept while steps of another signature occur.
     pub(super) traces: Steps,
 }
 
 impl Search {
-    /// Of the steps of `signature`, by `session` in the space of `tunable`.
+    /// Makes a search for steps of `signature`, by `session` in the space of `tunable`.
     pub(super) fn new(signature: Option<u64>, tunable: Tunable, session: Session) -> Self {
         Self {
             signature,
@@ -42,17 +42,17 @@ impl Search {
         }
     }
 
-    /// The settings that its next step is to have.
+    /// Returns the settings for its next step.
     pub(super) fn settings(&self) -> Settings {
         settings(&self.session.setting())
     }
 
-    /// The settings that it compares all others with.
+    /// Returns the settings with which it compares all others.
     pub(super) fn reference(&self) -> Settings {
         settings(&self.session.reference())
     }
 
-    /// Notes in the log what is left alone, if something is.
+    /// Logs the knobs that are not tuned, if there are any.
     pub(super) fn log_not_tuned(&self) {
         let not_tuned = NotTuned::line(&self.tunable.not_tuned);
         if !not_tuned.is_empty() {
@@ -60,7 +60,7 @@ impl Search {
         }
     }
 
-    /// Where it stands.
+    /// Returns its progress.
     pub(super) fn report(&self) -> AutotuneReport {
         let progress = self.session.progress();
         let best = |best: Best| (settings(&best.setting), best.step_ms);
@@ -77,15 +77,15 @@ impl Search {
     }
 }
 
-/// A session that begins with the settings of the start.
+/// Makes a session that begins with the start settings.
 ///
 /// # Errors
-/// A configuration that no session can have.
+/// The configuration is invalid.
 pub(super) fn new_session(knobs: &Knobs, tunable: &Tunable) -> Result<Session, ronde_tuner::Error> {
     Session::new(tunable.space.clone(), config(knobs), tunable.start)
 }
 
-/// What the knobs say of a session.
+/// Returns the session's configuration from the knobs.
 pub(super) fn config(knobs: &Knobs) -> SessionConfig {
     let config = SessionConfig::default();
     let config = match knobs.autotune_steps {
@@ -104,7 +104,7 @@ pub(super) fn config(knobs: &Knobs) -> SessionConfig {
     }
 }
 
-/// The session's verdict as the program is told it.
+/// Converts the session's verdict for the program.
 pub(super) fn told(verdict: &Verdict) -> AutotuneVerdict {
     AutotuneVerdict {
         kept_default: verdict.kept_default,

@@ -1,48 +1,56 @@
-//! Step signatures: which steps are measured for tuning. A step's signature is a hash of its operations, types and sizes.
+//! Step signatures: which steps are measured for tuning. A step's signature is a hash of its
+//! operations, types and sizes.
 //!
-//! A job may have steps of several signatures: a phase that trains other layers, a validation whose steps are marked, a last batch of
-//! another size. Times of different signatures do not compare, so the steps of one alone are measured, and the others pass by.
-//! When another signature comes for so long that it is no exception, the search turns to it, sooner to one that it knows, or if it
-//! knows nothing yet. In a job that goes to and fro all the time it becomes more patient, so that a signature is tuned and not the change.
+//! A job may have steps of several signatures: a phase that trains other layers, a validation whose
+//! steps are marked, a last batch of another size. Times of different signatures cannot be
+//! compared, so only the steps of one are measured, and the others are skipped. When another
+//! signature occurs for so long that it is no exception, the search turns to it; sooner if it has a
+//! search of that signature, or has no results yet. In a job that changes back and forth it turns
+//! more and more slowly, so that it tunes a signature and not the change.
 //!
-//! Where hardly any two steps are alike (marks that tensors run past) they cannot be told apart, and all count.
+//! If hardly any two steps are alike (tensors that are still in flight at the marks), signatures
+//! are useless, and all steps count.
 
 use std::collections::VecDeque;
 
-/// Steps in a row of another signature, after which the job is taken to be of it; and where little is lost by that.
+/// Consecutive steps of another signature after which the search turns to it; and the number if
+/// little is lost by that.
 const STEPS_TO_TURN: u32 = 8;
 const STEPS_TO_RETURN: u32 = 3;
-/// A turn sooner than this after the last doubles what the next one takes, up to this many times.
+/// A turn sooner than this after the last doubles the steps that the next one needs, up to this
+/// factor.
 const CALM_STEPS: u64 = 64;
 const PATIENCE_MOST: u32 = 16;
-/// Steps that are looked back on; so many of one signature are the job's, and so few are an exception.
+/// Length of the history; number of steps in it that make a signature common, and number below
+/// which it is rare.
 const LOOK_BACK: usize = 32;
 const COMMON: usize = 8;
 const RARE: usize = 4;
-/// Steps in a row of the same signature that settle the question of what the job's first one is.
+/// Consecutive steps of the same signature that determine the job's first one.
 const ALIKE: u32 = 2;
 
-/// What a step is to the search.
+/// Role of a step for the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// One that counts.
+    /// A step that is measured.
     Ours,
-    /// One of another signature.
+    /// A step of another signature.
     Other,
-    /// One of another signature, which is now the job's: [`Signatures::turn_to`] follows, or the search stays.
+    /// A step of another signature, which is now the job's: [`Signatures::turn_to`] follows, or the
+    /// search stays.
     Turned,
 }
 
-/// See the module.
+/// Tracks the signatures of the steps, and selects the one that is tuned.
 #[derive(Debug)]
 pub(super) struct Signatures {
     ours: Option<u64>,
-    /// Steps in a row of the last step's signature.
+    /// Consecutive steps with the last step's signature.
     run: u32,
     /// Signatures of the last steps.
     recent: VecDeque<u64>,
     steps: u64,
-    /// The step of the last turn.
+    /// Number of the step of the last turn.
     turned: Option<u64>,
     patience: u32,
 }
@@ -61,21 +69,21 @@ impl Default for Signatures {
 }
 
 impl Signatures {
-    /// Steps so far, but for those without tensors.
+    /// Number of steps so far, except those without tensors.
     pub(super) fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The signature that is tuned, if the last steps were of it.
+    /// Returns the tuned signature, if the last steps had it.
     pub(super) fn settled(&self) -> Option<u64> {
         let is_last = |ours: &u64| self.recent.back() == Some(ours) && self.run >= ALIKE;
         self.ours.filter(is_last)
     }
 
-    /// Takes in a step of `signature`, to which the search would turn `soon`.
+    /// Classifies a step of `signature`; `soon`: the search may turn to it after fewer steps.
     pub(super) fn observe(&mut self, signature: u64, soon: bool) -> Seen {
         if signature == 0 {
-            return Seen::Other; // nothing was moved: no setting matters to it
+            return Seen::Other; // no data was moved: settings have no effect on it
         }
         self.steps += 1;
         self.run = if self.recent.back() == Some(&signature) {
@@ -98,21 +106,21 @@ impl Signatures {
         if self.recent.len() < LOOK_BACK || self.count(ours) >= RARE {
             return Seen::Other;
         }
-        // What is tuned hardly comes any more, and nothing else comes in a row.
+        // The tuned signature is rare now, and no other one occurs in consecutive steps.
         let most = self.recent.iter().map(|&signature| self.count(signature)).max();
         match most {
-            Some(most) if most < COMMON => Seen::Ours, // there is no telling them apart
+            Some(most) if most < COMMON => Seen::Ours, // signatures cannot be distinguished
             Some(most) if most == self.count(signature) => Seen::Turned,
             _ => Seen::Other,
         }
     }
 
-    /// Steps of `signature` are those that count: what was taken for them before was none of the job's.
+    /// Selects `signature` at the begin of tuning: the earlier choice was not typical of the job.
     pub(super) fn begin_with(&mut self, signature: u64) {
         self.ours = Some(signature);
     }
 
-    /// Steps of `signature` count from now on.
+    /// Selects `signature` from now on.
     pub(super) fn turn_to(&mut self, signature: u64) {
         let hasty = self.turned.is_some_and(|turned| self.steps - turned < CALM_STEPS);
         self.patience = if hasty {
@@ -133,8 +141,8 @@ impl Signatures {
 mod tests {
     use super::*;
 
-    /// What becomes of steps of these signatures, a letter each, of which those in `known` were tuned before: `.` ours, `-` others,
-    /// `>` a turn.
+    /// Classifies steps of these signatures, one letter each; those in `known` were tuned before.
+    /// `.`: measured, `-`: others, `>`: a turn.
     fn seen(signatures: &mut Signatures, known: &str, steps: &str) -> String {
         let seen = |letter: char| match signatures.observe(u64::from(letter), known.contains(letter)) {
             Seen::Ours => '.',
@@ -177,9 +185,9 @@ mod tests {
         let mut signatures = Signatures::default();
         let job = "aaaaabbbbb".repeat(100);
         let turns = seen(&mut signatures, "ab", &job).matches('>').count();
-        // Three in a row turn it twice; then it takes six.
+        // Three consecutive steps turn it twice; then it needs six.
         assert_eq!(turns, 2);
-        // The last five and one more; and from then on phases are long, and followed at once again.
+        // The last five and one more. From then on phases are long, and it turns at once again.
         assert_eq!(seen(&mut signatures, "ab", &"b".repeat(80)).find('>'), Some(0));
         assert_eq!(seen(&mut signatures, "ab", &"a".repeat(80)).find('>'), Some(2));
         assert_eq!(seen(&mut signatures, "ab", "bbb"), "-->");

@@ -1,4 +1,5 @@
-//! What is tuned, and what is not because it cannot matter here or is the user's to say.
+//! Search space of the tuner: the tunable parameters, without those that have no effect here or
+//! that the user has set.
 
 use ronde_tuner::{Error, Parameter, Point, Space};
 
@@ -9,38 +10,38 @@ use crate::knobs::Knobs;
 use crate::replay::Setting;
 use crate::settings::Settings;
 
-/// Place of each parameter in a point.
+/// Positions of the parameters in a point.
 const FUSION_MB: usize = 0;
 const CYCLE_MS: usize = 1;
 const CACHE: usize = 2;
 const HIERARCHICAL_ALLREDUCE: usize = 3;
 const HIERARCHICAL_ALLGATHER: usize = 4;
 
-/// What is known of the job.
+/// Facts of the job that decide which parameters have an effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Facts {
     pub(super) ranks: usize,
     pub(super) hosts: Hosts,
-    /// Tensors in a step, once it is known.
+    /// Number of tensors in a step, once it is known.
     pub(super) tensors: Option<usize>,
     /// Whether there are allgathers among them.
     pub(super) allgathers: bool,
 }
 
-/// See the module.
+/// Search space, start and the knobs that are not tuned.
 #[derive(Clone, Debug)]
 pub(super) struct Tunable {
     pub(super) space: Space,
-    /// The settings of the start.
+    /// Start settings.
     pub(super) start: Point,
     pub(super) not_tuned: Vec<NotTuned>,
 }
 
 impl Tunable {
-    /// What the knobs leave to the tuner in a job of which so much is known.
+    /// Returns the parameters that the knobs leave to the tuner in a job with these facts.
     ///
     /// # Errors
-    /// A start that no setting can have.
+    /// The start settings are invalid.
     pub(super) fn new(knobs: &Knobs, facts: &Facts) -> Result<Self, Error> {
         let wanted = knobs.autotune_start.unwrap_or_default();
         let fusion_mb = if knobs.disable_group_fusion {
@@ -68,7 +69,8 @@ impl Tunable {
                 parameter
             }
         };
-        // Threshold: 0 and 16 values from 64 KiB to 256 MiB; cycle time: 13 values from 0.1 to 100 ms; both log-spaced.
+        // Threshold: 0 and 16 values from 64 KiB to 256 MiB; cycle time: 13 values from 0.1 to 100
+        // ms; both log-spaced.
         let fusion = Parameter::log("fusion_mb", 1.0 / 16.0, 256.0, 16)
             .with_zero()
             .rough();
@@ -88,7 +90,7 @@ impl Tunable {
         })
     }
 
-    /// The point of `settings`, if they are ones that may be chosen here.
+    /// Converts `settings` to a point, if they are in the space.
     pub(super) fn point(&self, settings: &Settings) -> Option<Point> {
         let flag = |on: bool| f64::from(u8::from(on));
         let values = [
@@ -98,7 +100,7 @@ impl Tunable {
             flag(settings.hierarchical_allreduce),
             flag(settings.hierarchical_allgather),
         ];
-        // Bytes and nanoseconds are whole numbers, levels need not be.
+        // Bytes and nanoseconds are integers, levels need not be.
         let lattice = self.space.lattice(&self.start);
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-5 * a.abs().max(b.abs());
         let same = |point: &&Point| point.values().iter().zip(values).all(|(&a, b)| near(a, b));
@@ -107,7 +109,7 @@ impl Tunable {
     }
 }
 
-/// A point as settings.
+/// Converts a point to settings.
 pub(super) fn settings(point: &Point) -> Settings {
     Settings {
         fusion_threshold_bytes: (point.value(FUSION_MB) * MIB).round() as u64,
@@ -118,7 +120,7 @@ pub(super) fn settings(point: &Point) -> Settings {
     }
 }
 
-/// A point as the replay has it.
+/// Converts a point to a setting of the replay.
 pub(super) fn setting(point: &Point) -> Setting {
     trace::setting(&settings(point))
 }
@@ -250,7 +252,7 @@ mod tests {
             Some("nothing is gathered")
         );
         assert_eq!(because(&[], learnt(true), allgather), None);
-        // Set is fixed, whatever the value.
+        // A parameter that the user sets is fixed, whatever its value.
         let set = [
             ("HOROVOD_HIERARCHICAL_ALLREDUCE", "0"),
             ("HOROVOD_HIERARCHICAL_ALLGATHER", "1"),
@@ -266,7 +268,7 @@ mod tests {
             (false, true)
         );
         assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 + 1);
-        // And on one host off, whatever was asked for.
+        // On one host it is off, whatever the user sets.
         let tunable = Tunable::new(&knobs(&set), &JOB).unwrap();
         assert_eq!(settings(&tunable.start), settings(&tunable.start).flat());
         let both = Tunable::new(&knobs(&[]), &hosts).unwrap();
@@ -304,7 +306,7 @@ mod tests {
             );
         }
         let fixed = Tunable::new(&knobs(&[("HOROVOD_CYCLE_TIME", "2")]), &JOB).unwrap();
-        assert_eq!(fixed.point(&Settings::default()), None); // 1 ms cannot be chosen
+        assert_eq!(fixed.point(&Settings::default()), None); // 1 ms is not in the space
         let line = NotTuned::line(&fixed.not_tuned);
         assert!(line.contains("cycle_ms (HOROVOD_CYCLE_TIME is set)"), "{line}");
     }

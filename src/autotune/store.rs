@@ -1,8 +1,10 @@
-//! What earlier runs have learnt: in the state file, in a log, and within the process from one context to the next.
+//! Store of results of earlier runs: the state file, the autotune log, and memory that later
+//! contexts of the process use.
 //!
-//! The file is a state file of the tuner's, keyed by who wrote it: the model (a hash of the step's tensors), ranks, hosts, transport and
-//! version. A file that is no state file, or one of a newer version, is left as it is; one of another model is overwritten. Of a
-//! job with steps of several signatures the process remembers all, the file one.
+//! The file is a state file of the tuner, with a key of its writer: the model (a hash of the step's
+//! tensors), ranks, hosts, transport and version. A file that is no state file, or one of a newer
+//! version, is not changed; one of another model is overwritten. For a job with steps of several
+//! signatures, the process keeps all states, the file only one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,25 +18,25 @@ use crate::knobs::{Backend, Knobs, Link};
 use crate::settings::Settings;
 use crate::sync::lock;
 
-/// Who wrote a state.
+/// Key of a state: properties of the job that wrote it.
 pub(super) type Key = BTreeMap<String, String>;
 
-/// Jobs that a process remembers: an elastic one comes back in a few sizes, with steps of a few signatures.
+/// Jobs that a process remembers: an elastic job has a few sizes, and steps of a few signatures.
 const KEPT_MAX: usize = 16;
 
 /// States of contexts of this process that have ended.
 static KEPT: Mutex<Vec<State>> = Mutex::new(Vec::new());
 
-/// See the module.
+/// State file and its key's constant parts.
 #[derive(Debug)]
 pub(super) struct Store {
     path: Option<PathBuf>,
-    /// What is asked for.
+    /// Requested backend.
     backend: Backend,
     link: Option<Link>,
-    /// The file was looked at.
+    /// Whether the file has been read.
     read: bool,
-    /// States with a verdict are kept of these, which a search without one must not replace.
+    /// Keys with a stored verdict, which a search without one must not replace.
     decided: BTreeSet<Key>,
 }
 
@@ -49,7 +51,7 @@ impl Store {
         }
     }
 
-    /// The key of a job that trains `model`.
+    /// Returns the key of a job that trains `model`.
     pub(super) fn key(&self, model: u64, facts: &Facts) -> Key {
         let transport = match self.backend {
             Backend::Nccl => "nccl",
@@ -71,7 +73,7 @@ impl Store {
         entries.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
-    /// What is known of the job of that key, or of one near to it.
+    /// Returns the state of the job with that key, or of a similar one.
     pub(super) fn recall(&mut self, key: &Key) -> Option<(State, Match)> {
         let found = self.read(key).or_else(|| kept(key));
         if let Some((state, Match::Same)) = &found
@@ -82,7 +84,8 @@ impl Store {
         found
     }
 
-    /// What the file says of it; asked for the first time, for afterwards it says what is kept here too.
+    /// Reads the state from the file; only once, because later the file contains what this process
+    /// has saved.
     fn read(&mut self, key: &Key) -> Option<(State, Match)> {
         if std::mem::replace(&mut self.read, true) {
             return None;
@@ -110,13 +113,14 @@ impl Store {
                 "autotune: {name}={path} is of another model ({theirs}, this is {ours}); going on without it, and \
                  replacing it at the verdict"
             );
-            remember(state); // it may be of steps that are yet to come
+            remember(state); // it may be of a signature that occurs later
             return None;
         };
         Some((state, matching))
     }
 
-    /// Keeps what `session` knows, `in_file` too, unless it has no verdict and what is kept of that key has.
+    /// Stores the state of `session`, also in the file if `in_file`; not if it has no verdict and
+    /// the stored state of that key has one.
     pub(super) fn keep(&mut self, session: &Session, key: Key, in_file: bool) {
         let date = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let state = session.state(key, &date);
@@ -137,7 +141,7 @@ impl Store {
     }
 }
 
-/// Keeps `state` for this process.
+/// Stores `state` for this process.
 fn remember(state: State) {
     let mut all = lock(&KEPT);
     all.retain(|kept| kept.key != state.key);
@@ -146,7 +150,8 @@ fn remember(state: State) {
     all.drain(..surplus);
 }
 
-/// What this process remembers of the job of that key, or of the latest near to it.
+/// Returns the state of the job with that key, or the latest of a similar job, from this process's
+/// memory.
 fn kept(key: &Key) -> Option<(State, Match)> {
     let all = lock(&KEPT);
     let near = |wanted: Match| all.iter().rev().find(|state| state.matches(key) == Some(wanted));
@@ -155,7 +160,8 @@ fn kept(key: &Key) -> Option<(State, Match)> {
     found.map(|(state, matching)| (state.clone(), matching))
 }
 
-/// The trials in the autotune log at `path`, as far as they can be of use here; what is wrong with it is a warning.
+/// Returns the trials in the autotune log at `path` that are usable here; errors in it cause a
+/// warning.
 pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
     let name = format!("RONDE_AUTOTUNE_PRIOR={}", path.display());
     let text = match read_text(path) {
@@ -175,7 +181,7 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
     for warning in &log.warnings {
         tracing::warn!("autotune: {name}: {warning}");
     }
-    // Lines that sum up are no trials.
+    // Summary lines are not trials.
     let sums_up = |row: &LogRow| {
         row.phase
             .as_deref()
@@ -245,7 +251,8 @@ mod tests {
                 .map(|scored| (scored.row, scored.score))
                 .collect()
         };
-        // The second is hierarchical, the fourth without a cache that is not tuned, the last repeats the best.
+        // The second is hierarchical, the fourth has no cache and that is not tuned, the last
+        // repeats the best.
         assert_eq!(rows(&tunable(&[])), [(2, 142.1), (4, 170.0)]);
         assert_eq!(
             rows(&tunable(&[("RONDE_AUTOTUNE_CACHE", "1")])),

@@ -1,4 +1,4 @@
-//! The tuner of a made-up job, whose steps come in signatures.
+//! Tests of the tuner with a synthetic job, whose steps have several signatures.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use ronde_tuner::{STATE_MODEL, State};
 
 use super::*;
 
-/// A job with a fusion threshold to be found; nothing of it is traced.
+/// Job whose fusion threshold is tuned, without a trace.
 struct Job {
     autotune: Autotune,
     tracer: Tracer,
@@ -15,10 +15,11 @@ struct Job {
     steps: u32,
 }
 
-/// Steps after which a search has gone wrong. Each waits a moment for the proposals' thread.
+/// Steps after which a search has failed. Each waits a moment for the proposals' thread.
 const STEPS_MAX: usize = 20_000;
 
-/// A step without noise, ms: 20 where the threshold is best (16 MiB, or 256 KiB for odd signatures), 2 more for each factor of two.
+/// Step time without noise, ms: 20 at the best threshold (16 MiB, or 256 KiB for odd signatures), 2
+/// more for each factor of two.
 fn best_ms(signature: u64, settings: &Settings) -> f64 {
     let best: f64 = if signature.is_multiple_of(2) { 16.0 } else { 0.25 };
     let fusion_mb = settings.fusion_threshold_bytes as f64 / MIB;
@@ -50,7 +51,7 @@ impl Job {
 
     fn step(&mut self, signature: u64) {
         self.steps += 1;
-        // Up to half a percent either way.
+        // Noise of up to half a percent either way.
         let noise = f64::from(self.steps.wrapping_mul(2_654_435_769) >> 22) / 1024.0 - 0.5;
         let sample = StepSample {
             step_ms: best_ms(signature, &self.settings) * (1.0 + 0.01 * noise),
@@ -68,7 +69,7 @@ impl Job {
         }
     }
 
-    /// Long enough for the next change of signature not to be taken for one of many.
+    /// So many steps that the next change of signature does not count as one of many.
     fn train(&mut self, signature: u64) {
         (0..100).for_each(|_| self.step(signature));
     }
@@ -77,7 +78,7 @@ impl Job {
         self.progress.autotune().unwrap()
     }
 
-    /// Steps of `signature` until it has its own verdict.
+    /// Runs steps of `signature` until it has its own verdict.
     fn tune(&mut self, signature: u64) -> AutotuneVerdict {
         for _ in 0..STEPS_MAX {
             self.step(signature);
@@ -123,7 +124,7 @@ fn a_shape_that_comes_back_is_in_force_at_once_and_not_tuned_again() {
             assert_eq!(job.settings, verdict.settings);
         }
     }
-    assert_eq!(job.autotune.searches, 1); // beside the first
+    assert_eq!(job.autotune.searches, 1); // besides the first
 }
 
 #[test]
@@ -137,7 +138,7 @@ fn a_few_steps_of_another_shape_change_nothing() {
         (0..20).for_each(|_| job.step(a));
         assert_eq!(job.settings, verdict.settings);
     }
-    // Every step of its own counts, none of the others: their times would pass for a drift.
+    // Every step of its own counts, none of the others: their times would look like a drift.
     assert_eq!(job.autotune.search.steps, steps + 20 * 20);
     assert!(job.report().verdict.is_some() && job.autotune.others.is_empty());
 }

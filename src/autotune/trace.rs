@@ -1,12 +1,15 @@
-//! What the job does under each setting, for the replay to learn from: kept while a tuning session runs, from what the
-//! cycle tells its observer and never from the recorder, which may drop cycles.
+//! Tracer: records the job's operations under each setting as input of the replay while a tuning
+//! session runs. It uses the events of the cycle's observer, not the recorder, which may drop
+//! cycles.
 //!
-//! A [`Tracer`] notes every cycle, batch and tensor with the times of the clock. When a step is over, all of it
-//! together becomes a [`TracedStep`], on a time that begins at the end of the step before. Steps that were disturbed
-//! (foreign traffic, a rank that has joined), in which the settings changed, or of another signature than is tuned, are dropped. The last
-//! [`STEPS_PER_SETTING`] of each setting are kept, and of all settings together no more than [`TENSORS_MAX`] tensors.
+//! A [`Tracer`] records every cycle, batch and tensor with times of the clock. At the end of a
+//! step, they become a [`TracedStep`], whose times are relative to the end of the step before.
+//! Steps are dropped if they were disturbed (operations of other steps, a joined rank), if the
+//! settings changed in them, or if their signature is not the tuned one. The last
+//! [`STEPS_PER_SETTING`] of each setting are kept, and at most [`TENSORS_MAX`] tensors of all
+//! settings together.
 //!
-//! On the cycle's path a tensor costs a look into one map; the memory of dropped steps is used again.
+//! The cycle pays one map lookup per tensor; the memory of dropped steps is reused.
 
 use std::ops::Range;
 
@@ -26,33 +29,34 @@ pub(super) use steps::{Seen, Steps};
 
 /// Steps kept of a setting: the fit takes medians.
 const STEPS_PER_SETTING: usize = 12;
-/// Tensors kept, over all steps and settings: about 30 MB.
+/// Tensors kept of all steps and settings: about 30 MB.
 const TENSORS_MAX: usize = 1 << 19;
-/// Tensors of a step under way, and ready times that wait for their tensor to be moved: beyond that something else than a
-/// step is going on.
+/// Limit of the tensors of the current step, and of ready times of tensors that were not executed
+/// yet: more are not from one step.
 const PENDING_MAX: usize = 1 << 17;
 
-/// See the module.
+/// Recorder of the operations for the replay.
 #[derive(Debug, Default)]
 pub(crate) struct Tracer {
-    /// Ready times of tensors that have been negotiated and not yet moved, by the address of their name.
+    /// Ready times of tensors that were negotiated and not executed yet, by the address of their
+    /// name.
     ready: KeyMap<ReadyTimes>,
     under_way: UnderWay,
-    /// When the cycle under way began, and the settings of the last one.
+    /// Current cycle, and the settings of the last one.
     cycle: Option<RawCycle>,
     settings: Option<Settings>,
     /// End of the step before.
     boundary: Option<Nanos>,
-    /// The step under way is to be dropped.
+    /// Whether the current step is to be dropped.
     is_disturbed: bool,
-    /// Steps of this signature alone are kept; of any, if none is given.
+    /// Signature of the steps that are kept; `None`: all are kept.
     signature: Option<u64>,
-    /// Their numbers hold for the whole trace.
+    /// Class numbers, valid for the whole trace.
     classes: FusionClasses,
     steps: Steps,
 }
 
-/// When a tensor was ready.
+/// Ready times of a tensor.
 #[derive(Clone, Copy, Debug)]
 struct ReadyTimes {
     first: Nanos,
@@ -60,7 +64,7 @@ struct ReadyTimes {
     cached: bool,
 }
 
-/// Everything since the end of the step before, in order.
+/// Events since the end of the step before, in order.
 #[derive(Debug, Default)]
 struct UnderWay {
     tensors: Vec<RawTensor>,
@@ -70,7 +74,7 @@ struct UnderWay {
 
 #[derive(Clone, Copy, Debug)]
 struct RawTensor {
-    /// By name and form, and by form alone.
+    /// Key of name and form, and key of the form alone.
     keys: [u64; 2],
     item: Item,
     pending: Nanos,
@@ -80,7 +84,8 @@ struct RawTensor {
 #[derive(Clone, Debug)]
 struct RawCycle {
     began: Nanos,
-    /// The last rank's ready time of a tensor that moved, if later: it came late to the cycle.
+    /// Begin, or the last rank's ready time of an executed tensor if that is later: the rank came
+    /// late to the cycle.
     complete: Nanos,
     agreed: Nanos,
     ended: Nanos,
@@ -90,7 +95,7 @@ struct RawCycle {
 }
 
 impl Tracer {
-    /// A tensor has become ready on all ranks, as early as at `first` and as late as at `last`.
+    /// A tensor has become ready on all ranks: on the first at `first`, on the last at `last`.
     pub(crate) fn negotiated(&mut self, negotiated: &Negotiated<'_>, first: Nanos, last: Nanos) {
         if self.ready.len() >= PENDING_MAX {
             self.ready.clear();
@@ -101,13 +106,13 @@ impl Tracer {
         self.ready.insert(address(negotiated.tensor), times);
     }
 
-    /// The ranks disagreed about a tensor.
+    /// The ranks' requests for a tensor differ.
     pub(crate) fn refused(&mut self, tensor: &Tensor) {
         self.ready.remove(&address(tensor));
         self.disturbed();
     }
 
-    /// Negotiation took from `began` to `agreed`.
+    /// Negotiation lasted from `began` to `agreed`.
     pub(crate) fn agreed(&mut self, began: Nanos, agreed: Nanos) {
         let UnderWay { tensors, batches, .. } = &self.under_way;
         self.cycle = Some(RawCycle {
@@ -121,7 +126,7 @@ impl Tracer {
         });
     }
 
-    /// A batch has been moved.
+    /// A batch has been executed.
     pub(crate) fn executed(&mut self, batch: &Executed<'_>) {
         let Some(cycle) = &mut self.cycle else { return };
         let Some(first) = batch.members.first() else {
@@ -169,14 +174,14 @@ impl Tracer {
             bytes,
             tensors: batch.members.len() as u32,
             collective_us: took_ns as f64 / 1e3,
-            copy_us: 0.0, // every collective there is copies as it goes
+            copy_us: 0.0, // all current collectives copy while they reduce
         });
         cycle.ended = batch.ended;
         cycle.tensors.end = self.under_way.tensors.len();
         cycle.batches.end = self.under_way.batches.len();
     }
 
-    /// The cycle is over, under `settings`; `whole` if a step has ended in it or before it.
+    /// The cycle has ended, under `settings`; `whole` if a step has ended in it or before it.
     pub(crate) fn cycle_ended(&mut self, settings: &Settings, whole: Option<WholeStep>) {
         let began = self.cycle.as_ref().map(|cycle| cycle.began);
         if let Some(cycle) = self.cycle.take()
@@ -186,18 +191,18 @@ impl Tracer {
         }
         let changed = self.settings.is_none_or(|known| known != *settings);
         if changed && whole.is_some_and(|whole| began.is_some_and(|began| began < whole.ended)) {
-            self.disturbed(); // some of its cycles were under the settings before
+            self.disturbed(); // some of its cycles had other settings
         }
         if let Some(whole) = whole {
             self.end_step(whole);
         }
         if changed {
             self.settings = Some(*settings);
-            self.disturbed(); // the change itself may cost something
+            self.disturbed(); // the change itself may cost time
         }
     }
 
-    /// The step under way is not like the others.
+    /// The current step differs from the others.
     pub(crate) fn disturbed(&mut self) {
         self.is_disturbed = true;
     }
@@ -220,29 +225,29 @@ impl Tracer {
         self.under_way.forget(count);
     }
 
-    /// What was seen under each setting.
+    /// Returns the traced steps of each setting.
     pub(super) fn seen(&self) -> Seen {
         self.steps.seen(self.classes.operations().collect())
     }
 
-    /// Whether some step had tensors with this operation.
+    /// Whether any step had tensors with this operation.
     pub(super) fn has(&self, operation: Operation) -> bool {
         self.classes.operations().any(|known| known == operation)
     }
 
-    /// Forgets what was seen: it no longer holds.
+    /// Drops all traced steps, because they are not valid any more.
     pub(super) fn forget(&mut self) {
         self.steps.forget();
     }
 
-    /// From now on steps of `signature` alone are kept; of any, if there is none.
+    /// From now on, keeps only steps of `signature`; all steps if `None`.
     pub(super) fn follow(&mut self, signature: Option<u64>) {
         self.signature = signature;
     }
 
-    /// Goes on with `steps`; answers with those kept so far.
+    /// Continues with `steps`; returns those kept so far.
     pub(super) fn exchange(&mut self, steps: Steps) -> Steps {
-        self.disturbed(); // it may not have been traced from its beginning
+        self.disturbed(); // the current step may not have been traced from its beginning
         std::mem::replace(&mut self.steps, steps)
     }
 }
@@ -254,7 +259,7 @@ impl UnderWay {
         self.batches.clear();
     }
 
-    /// Takes the first `count` cycles out.
+    /// Removes the first `count` cycles.
     fn forget(&mut self, count: usize) {
         let (tensors, batches) = match self.cycles.get(count) {
             Some(next) => (next.tensors.start, next.batches.start),
@@ -270,18 +275,18 @@ impl UnderWay {
     }
 }
 
-/// What a tensor in flight is found by: no two have the same address.
+/// Key of a tensor in flight: no two have the same address.
 fn address(tensor: &Tensor) -> u64 {
     mix(std::ptr::from_ref(tensor).addr() as u64, 0)
 }
 
-/// What a tensor is known by from step to step: its name, operation and element type. (Its size may change.)
+/// Key of a tensor from step to step: its name, operation and element type. (Its size may change.)
 fn identity(submission: &Submission) -> u64 {
     let (tensor, params) = (&submission.tensor, &submission.params);
     period::Item::new(&tensor.name, params.kind, params.dtype, 0).key(true)
 }
 
-/// Settings as the replay has them.
+/// Converts settings for the replay.
 pub(super) fn setting(settings: &Settings) -> Setting {
     Setting {
         fusion_threshold_bytes: settings.fusion_threshold_bytes,

@@ -1,4 +1,4 @@
-//! The tuner as the cycle's observer drives it: cycles and batches in, settings to change to out.
+//! Tuner as part of the cycle's observer: receives cycles and batches, returns settings.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::queue::Tensor;
 use crate::settings::Settings;
 use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
 
-/// See the module. Its methods are those of [`Observer`](crate::observer::Observer).
+/// Tuner with step detection and tracer. Its methods are those of
+/// [`Observer`](crate::observer::Observer).
 pub(crate) struct Tuning {
     meter: StepMeter,
     tracer: Tracer,
@@ -23,10 +24,11 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// Of a job of so many ranks on these hosts. `quiet`: the program shows the progress itself.
+    /// Makes the tuner of a job of this many ranks on these hosts. `quiet`: the program shows the
+    /// progress itself.
     ///
     /// # Errors
-    /// A log that cannot be written.
+    /// The log cannot be written.
     pub(crate) fn new(
         knobs: &Knobs,
         ranks_on: (usize, Hosts),
@@ -60,7 +62,7 @@ impl Tuning {
         self.meter.cycle(began, (now - began).as_nanos() as u64);
         self.tracer.agreed(began, now);
         if joined {
-            self.meter.disturbed(); // a step without all ranks is no sample
+            self.meter.disturbed(); // a step with joined ranks is no sample
             self.tracer.disturbed();
         }
     }
@@ -73,7 +75,7 @@ impl Tuning {
             wait_ns: batch.phases.wait_ns,
         };
         if batch.on_device.is_some() {
-            self.tracer.disturbed(); // replay knows no batch that goes on while the next cycle runs
+            self.tracer.disturbed(); // the replay has no batches that outlive their cycle
         } else if self.autotune.wants_traces() {
             self.tracer.executed(batch);
         }

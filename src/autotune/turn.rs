@@ -1,4 +1,5 @@
-//! Turning to steps of another signature: back to a search that knows them, or to a new one that learns from the last.
+//! Turn to steps of another signature: resumes the search of that signature, or begins one with the
+//! samples of the last as prior.
 
 use ronde_tuner::{Match, Session};
 
@@ -9,20 +10,21 @@ use super::trace::Tracer;
 use crate::settings::Settings;
 use crate::timeline::metrics::StepSample;
 
-/// Why a search for another signature is begun.
+/// Reason of a search for another signature.
 const REASON: &str = "the tensors of a step have changed";
-/// Searches for new signatures, after which the next ones wait so many steps each: a job of ever new signatures is not for ever tuned.
+/// Number of searches for new signatures without delay, and the steps between later ones: a job
+/// with ever new signatures is not tuned forever.
 const SEARCHES_FREE: u32 = 8;
 const REST_STEPS: u64 = 500;
-/// Searches that wait for their steps to come back; beyond, the one that has waited longest is forgotten.
+/// Suspended searches that are kept; beyond, the one that has waited longest is dropped.
 const OTHERS_MAX: usize = 15;
 
 impl Autotune {
-    /// Steps are like `sample` now; answers with settings to switch to.
+    /// Steps are like `sample` now; returns settings to switch to.
     pub(super) fn turn(&mut self, sample: &StepSample, tracer: &mut Tracer) -> Option<Settings> {
         let signature = sample.signature;
         if self.is_young() {
-            // What came first was not what the job is made of.
+            // The first signature was not typical of the job.
             self.signatures.begin_with(signature);
             (self.begun, self.waited, self.search.asked) = (false, 0, None);
             tracer.forget();
@@ -51,14 +53,14 @@ impl Autotune {
         self.change_from(&before)
     }
 
-    /// `next` goes on, and the search so far waits for its steps.
+    /// Resumes `next`, and suspends the current search.
     fn put_in_charge(&mut self, mut next: Search, tracer: &mut Tracer) {
         self.logbook.interrupted();
         let traces = tracer.exchange(std::mem::take(&mut next.traces));
         tracer.follow(next.signature);
         let mut last = std::mem::replace(&mut self.search, next);
         if last.signature.is_none() {
-            return; // nobody could say when its steps are back
+            return; // without a signature, its steps could not be recognised
         }
         if last.verdict.is_none() {
             last.traces = traces;
@@ -69,7 +71,7 @@ impl Autotune {
         }
     }
 
-    /// A search for steps like `sample`; none if that has to wait, or cannot be.
+    /// Returns a search for steps like `sample`; `None` if it is delayed, or failed.
     fn new_search(&mut self, sample: &StepSample, tracer: &Tracer) -> Option<Search> {
         let steps = self.signatures.steps();
         if self.searches >= SEARCHES_FREE && steps < self.last_search + REST_STEPS {
@@ -92,7 +94,8 @@ impl Autotune {
         let session = match recalled {
             Some(session) => session,
             None if last.tunable.not_tuned == tunable.not_tuned => {
-                // As after a drift: from the settings in force, with what was measured as prior knowledge.
+                // As after a drift: from the settings in force, with the measurements as prior
+                // knowledge.
                 let mut session = last.session.clone();
                 session.take_measurements();
                 let _ = session.retune(REASON); // its setting is put in force below

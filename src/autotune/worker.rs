@@ -1,7 +1,9 @@
-//! The proposals' own thread: no cycle waits for a Gaussian process, and any other work pushes it aside.
+//! Thread of low priority that computes the proposals, so that no cycle waits for a Gaussian
+//! process.
 //!
-//! What the job was seen to do is fitted there, and the ensemble of replays around the fit becomes the search's prior. A
-//! fit that says nothing, or fails, leaves the search without a prior and the job unharmed.
+//! It fits the replay to the traced steps, and the ensemble of replays around the fit becomes the
+//! search's prior. If the fit fails or is uncertain, the search has no prior; the job is not
+//! affected.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -17,57 +19,58 @@ use crate::percentile::percentile_of;
 use crate::replay::{Ensemble, JobTopology, MeasuredSetting, Rules, fit};
 use crate::settings::Settings;
 
-/// Least priority that may still compete. Without optimization a proposal takes twenty times as long: where every core is busy, as in
-/// tests that run side by side, it would then not come for minutes, not even with a little less priority than others.
+/// Lowest priority that still gets CPU time. Without optimization a proposal takes twenty times as
+/// long: if every core is busy, as in parallel tests, it would then take minutes, even with a
+/// slightly lower priority than others.
 const NICE: i32 = if cfg!(debug_assertions) { 0 } else { 19 };
 
-/// What a proposal is to rest on beside the measurements.
+/// Evidence for a proposal, besides the measurements.
 pub(super) struct Evidence {
     pub(super) seen: Seen,
-    /// The settings that the others are compared with.
+    /// Settings with which the others are compared.
     pub(super) reference: Settings,
     pub(super) rules: Rules,
     pub(super) place: JobTopology,
     pub(super) seed: u64,
 }
 
-/// A proposal and what it took.
+/// A proposal and its cost.
 pub(super) struct Answer {
     pub(super) proposal: Proposal,
     pub(super) spent: Spent,
 }
 
-/// What computing a proposal took, in ms of the thread's CPU time.
+/// Cost of a proposal, in ms of the thread's CPU time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Spent {
-    /// Fitting the traces.
+    /// Fit of the traces.
     pub(super) fit_ms: f64,
-    /// Running the replays.
+    /// Runs of the replays.
     pub(super) ensemble_ms: f64,
-    /// All, these included.
+    /// Total, including these.
     pub(super) all_ms: f64,
-    /// What the fit says of the step at the start, and what it was measured at, µs.
+    /// Step time at the start, fitted and measured, µs.
     pub(super) modelled: Option<(f64, f64)>,
 }
 
 /// A proposal that is being computed.
 pub(super) struct Asked {
     answer: Receiver<Answer>,
-    /// The setting's step time before, ms, and those of the steps meanwhile.
+    /// Step time of the setting before, ms, and times of the steps meanwhile.
     before_ms: Option<f64>,
     meanwhile_ms: Vec<f64>,
 }
 
-/// How the computation stands.
+/// State of the computation.
 pub(super) enum Outcome {
     Pending,
     Done(Box<Answer>),
-    /// Its thread is gone without an answer.
+    /// The thread ended without an answer.
     Lost,
 }
 
 impl Spent {
-    /// For the log; `slowdown_pct` is what it did to the steps meanwhile.
+    /// Formats the cost for the log; `slowdown_pct` is the slow-down of the steps meanwhile.
     pub(super) fn text(&self, slowdown_pct: Option<f64>) -> String {
         let Self {
             fit_ms,
@@ -90,7 +93,8 @@ impl Spent {
 }
 
 impl Asked {
-    /// Has `job` run with what `evidence` gives it, if there is some. `before_ms`: what a step took until now.
+    /// Runs `job` with the model from `evidence`, if there is any. `before_ms`: the step time until
+    /// now.
     ///
     /// # Errors
     /// No thread can be started.
@@ -117,7 +121,7 @@ impl Asked {
         }
     }
 
-    /// A step has been taken meanwhile.
+    /// Adds a step that was taken meanwhile.
     pub(super) fn step(&mut self, step_ms: f64) {
         const STEPS_MAX: usize = 100; // enough for a median
         if self.meanwhile_ms.len() < STEPS_MAX {
@@ -125,7 +129,7 @@ impl Asked {
         }
     }
 
-    /// By how much, in percent, the median step meanwhile was longer than before.
+    /// Percentage by which the median step meanwhile was longer than before.
     pub(super) fn slowdown_pct(&self) -> Option<f64> {
         let median = percentile_of(self.meanwhile_ms.clone(), 0.5)?;
         Some(100.0 * (median / self.before_ms? - 1.0))
@@ -133,7 +137,7 @@ impl Asked {
 }
 
 fn work(job: ProposalJob, evidence: Option<Evidence>, answer: &Sender<Answer>) {
-    // Refused where priorities cannot be lowered: then it competes, no more.
+    // Fails if priorities cannot be lowered: the thread then competes with the others.
     let _ = rustix::process::nice(NICE);
     let mut spent = Spent::default();
     let ensemble = evidence.and_then(|evidence| prior(evidence, &mut spent));
@@ -151,11 +155,11 @@ fn work(job: ProposalJob, evidence: Option<Evidence>, answer: &Sender<Answer>) {
         }
     };
     spent.all_ms = cpu_ms();
-    // The session may be over when the proposal comes; nobody is then interested.
+    // The session may have ended when the proposal arrives; the answer is then dropped.
     let _ = answer.send(Answer { proposal, spent });
 }
 
-/// The ensemble around the fit of what was seen; none if that says too little.
+/// Returns the ensemble around the fit of the traces; `None` if the fit is too uncertain.
 fn prior(evidence: Evidence, spent: &mut Spent) -> Option<Ensemble> {
     let Evidence {
         seen,
@@ -181,7 +185,7 @@ fn prior(evidence: Evidence, spent: &mut Spent) -> Option<Ensemble> {
     }
 }
 
-/// An ensemble that notes what it spent and whose failure is no more than silence.
+/// Ensemble that measures its CPU time; a failure gives no belief and a warning.
 #[derive(Debug)]
 struct Timed {
     ensemble: Ensemble,
@@ -201,7 +205,7 @@ impl Model for Timed {
     }
 }
 
-/// What `ensemble` expects at `points` of the tuner's space.
+/// Returns the expectation of `ensemble` at `points` of the tuner's space.
 fn belief(ensemble: &Ensemble, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
     let settings: Vec<_> = points.iter().map(space::setting).collect();
     let measured: Vec<_> = measured
@@ -219,7 +223,7 @@ fn belief(ensemble: &Ensemble, points: &[Point], measured: &[Estimate]) -> Optio
     })
 }
 
-/// CPU time that this thread has taken, ms.
+/// CPU time of this thread, ms.
 fn cpu_ms() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e3 + time.tv_nsec as f64 / 1e6

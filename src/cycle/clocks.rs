@@ -1,10 +1,13 @@
-//! Clocks: ready times on rank 0's clock, and the rounds in which the ranks compare theirs with it.
+//! Clocks: ready times on rank 0's clock, and the rounds in which the ranks compare their
+//! clocks with it.
 //!
-//! Where the ranks share a clock, nothing here happens. Where they do not, rank 0 raises a status bit when it is time
-//! ([`Schedule`]), and in that same cycle, before anything else travels, all ranks go through [`ROUNDS`] rounds made of the
-//! transport's own verbs: a gather, after which rank 0 reads its clock, and a broadcast of what it has read. That is also
-//! before the first requests are sent: times on other clocks are never among them. The set of all ranks measures, for all
-//! process sets of a rank. There is no last measurement at the end of a job: ranks leave one by one.
+//! Nothing happens here if the ranks share a clock. Otherwise rank 0 raises a status bit when a
+//! comparison is due ([`Schedule`]). In that cycle, before any other message, all ranks go through
+//! [`ROUNDS`] rounds of the transport's own operations: a gather, after which rank 0 reads its
+//! clock, and a broadcast of the time that it read. The first comparison comes before the first
+//! requests, so these never carry times of another clock. The set of all ranks measures for all
+//! process sets of a rank. There is no last measurement at the end of a job, because the ranks
+//! leave one by one.
 
 use std::sync::Arc;
 
@@ -13,18 +16,19 @@ use crate::clock::{Alignment, Estimator, Nanos, ROUNDS, Reference, Round, Schedu
 use crate::error::{Error, PeerError};
 use crate::negotiation::response::{decode, encode};
 
-/// What a cycle knows of rank 0's clock.
+/// A cycle's conversion between this rank's clock and rank 0's.
 pub(super) struct Clocks {
     reference: Arc<Reference>,
-    /// As it holds in this cycle; `None` for the same clock.
+    /// Alignment in force in this cycle; `None` for the same clock.
     alignment: Option<Alignment>,
     estimator: Estimator,
-    /// When to compare; on rank 0 of the set of all ranks alone, if they do not share a clock.
+    /// Schedule of comparisons; only on rank 0 of the set of all ranks, if the ranks do not share a
+    /// clock.
     schedule: Option<Schedule>,
 }
 
 impl Clocks {
-    /// `decides`: this rank is the one to say when clocks are compared.
+    /// `decides`: this rank decides when clocks are compared.
     pub(super) fn new(reference: Arc<Reference>, decides: bool) -> Self {
         Self {
             alignment: reference.alignment(),
@@ -34,19 +38,19 @@ impl Clocks {
         }
     }
 
-    /// Takes over what has been measured meanwhile, by another set of this rank.
+    /// Adopts the newest measurement, which another set of this rank may have made.
     pub(super) fn refresh(&mut self) {
         self.alignment = self.reference.alignment();
     }
 
-    /// Whether it is time to compare.
+    /// Whether a comparison is due.
     pub(super) fn want_comparing(&self, now: Nanos) -> bool {
         self.schedule
             .as_ref()
             .is_some_and(|schedule| schedule.is_due(now))
     }
 
-    /// A time of this rank, in microseconds on rank 0's clock.
+    /// Converts a time of this rank to microseconds on rank 0's clock.
     pub(super) fn to_reference_us(&self, own: Nanos) -> u64 {
         match &self.alignment {
             None => own.as_micros(),
@@ -54,7 +58,7 @@ impl Clocks {
         }
     }
 
-    /// A time in microseconds on rank 0's clock, on this rank's.
+    /// Converts microseconds on rank 0's clock to microseconds on this rank's clock.
     pub(super) fn to_own_us(&self, reference_us: u64) -> u64 {
         match &self.alignment {
             None => reference_us,
@@ -63,13 +67,13 @@ impl Clocks {
     }
 }
 
-/// The moment of a time in microseconds.
+/// Returns the time that is this many microseconds from zero.
 pub(super) fn micros(us: u64) -> Nanos {
     Nanos(us.saturating_mul(1_000))
 }
 
 impl Cycle {
-    /// Compares this rank's clock with rank 0's. All ranks come here in the same cycle.
+    /// Compares this rank's clock with rank 0's. All ranks call this in the same cycle.
     pub(super) fn compare_clocks(&mut self) -> Result<(), Error> {
         let mut rounds = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {

@@ -1,4 +1,4 @@
-//! Collection: takes what was submitted, and finds which of it the response cache holds.
+//! Collection: takes submissions from the tensor queue and looks them up in the response cache.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,7 +11,7 @@ use crate::negotiation::{OpKind, Params, Request};
 use crate::queue::Submission;
 
 impl Cycle {
-    /// Takes what was submitted and finds out what is in the cache.
+    /// Takes submissions and looks them up in the cache.
     pub(super) fn collect(&mut self, now: Nanos) -> Result<(), Error> {
         self.number += 1;
         self.began = now;
@@ -24,7 +24,7 @@ impl Cycle {
                 self.source.change(|settings| change.applied_to(settings));
             }
         }
-        self.land()?; // after: what is submitted again by now has completed before, or waits in the launch throttle
+        self.land()?; // last: earlier operations of these names have completed, or are throttled
         self.launches.throttle.sift(&mut incoming);
         self.clocks.refresh();
         for submission in incoming.drain(..) {
@@ -32,7 +32,7 @@ impl Cycle {
             let cached = if self.settings.cache {
                 self.find_cached(&submission)
             } else {
-                None // where a slot holds it still, that is emptied
+                None // the request evicts the tensor, if a slot still holds it
             };
             match cached {
                 Some(slot) => {
@@ -48,7 +48,7 @@ impl Cycle {
         Ok(())
     }
 
-    /// The cache slot that holds exactly this submission.
+    /// Returns the cache slot that holds exactly this submission.
     fn find_cached(&self, submission: &Submission) -> Option<u32> {
         let holds = |slot: &u32| {
             self.cache.get(*slot).is_some_and(|entry| {
@@ -63,19 +63,19 @@ impl Cycle {
         Some(slot)
     }
 
-    /// Has the tensor asked for in the next slow path.
+    /// Marks the tensor to be requested on the next slow path.
     pub(super) fn ask(&mut self, submission: Submission) {
         let name = Arc::clone(&submission.tensor.name);
         self.unsent.push(Request {
             name: Arc::clone(&name),
             params: Params::clone(&submission.params),
-            ready_us: submission.at.as_micros(), // on this rank's clock until it is sent
+            ready_us: submission.at.as_micros(), // on this rank's clock until the request is sent
         });
         self.misses.insert(name, submission);
     }
 }
 
-/// Whether both are equal: mostly they are one.
+/// Whether both names are equal; usually they are the same object.
 fn same<T: PartialEq + ?Sized>(one: &Arc<T>, other: &Arc<T>) -> bool {
     Arc::ptr_eq(one, other) || one == other
 }

@@ -1,9 +1,9 @@
-//! Batches on a device: a cycle launches them and goes on; each completes its tensors when the
-//! device reports its end, on another thread. So negotiation of what comes next overlaps with what
-//! is on the device, and no tensor costs a wait of its own.
+//! Device batches: a cycle launches them without waiting; each completes its tensors when the
+//! device reports its end, on another thread. Negotiation of the next tensors therefore overlaps
+//! with the batches on the device, and no tensor costs a separate wait.
 //!
-//! The cycle's observer hears of such a batch at the beginning of the next cycle, with the times at
-//! which it happened: before anything new of the same tensors can be.
+//! The cycle's observer receives such a batch at the beginning of the next cycle, with its true
+//! times, and before any new event of the same tensors.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -30,54 +30,54 @@ mod times;
 use launch_throttle::LaunchThrottle;
 use times::Times;
 
-/// How long what is on the device may take when the context is shut down, before it is ended.
+/// Time limit for batches on the device when the context is shut down; after it they are aborted.
 const ORDERLY_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long what is on the device may take to end when it has been told to.
+/// Time limit for batches on the device to end after they were aborted.
 const ABORT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// The set's device on this rank, and what is on it.
+/// The set's device on this rank, and the batches on it.
 pub(super) struct Launches {
     device: Arc<dyn OpenDevice>,
     queue: Arc<TensorQueue>,
-    /// Opened when there is a first tensor for it.
+    /// Collective; opened for the first GPU tensor.
     collective: Option<Box<dyn AsyncCollective>>,
     shared: Arc<Shared>,
     pub(super) throttle: LaunchThrottle,
-    /// Launched in this cycle, with the positions of their tensors.
+    /// Batches launched in this cycle, with the positions of their tensors.
     launched: Vec<(Start, SmallVec<[u32; 16]>)>,
 }
 
-/// A batch that has been launched.
+/// Times of a batch that was launched.
 struct Start {
     kind: OpKind,
     launched: Launched,
-    /// When the launch began, and when the collective was opened, if it was not open before.
+    /// Begin of the launch; begin of opening the collective, if the launch opened it.
     began: Nanos,
     opened: Option<Nanos>,
     activities: &'static DeviceActivities,
 }
 
-/// A launched batch and its tensors.
+/// Launched batch and its tensors.
 struct Flight {
     start: Start,
     members: Vec<Ready>,
 }
 
-/// A batch that is over, for the observer.
+/// Batch that has ended, for the observer.
 struct Landed {
     flight: Flight,
     times: Option<Times>,
     error: Option<Error>,
 }
 
-/// What the cycle and the ends of its batches both see.
+/// State that the cycle shares with the callbacks at the ends of its batches.
 #[derive(Default)]
 struct Shared {
     landed: Mutex<Vec<Landed>>,
-    /// Tensors.
+    /// Number of tensors in flight.
     in_flight: AtomicUsize,
-    /// Why nothing that is in flight counts any more.
+    /// Error for which all batches in flight have failed.
     given_up: Mutex<Option<Error>>,
     has_left: AtomicBool,
 }
@@ -94,22 +94,22 @@ impl Launches {
         }
     }
 
-    /// Tensors on the device.
+    /// Number of tensors on the device.
     pub(super) fn in_flight(&self) -> usize {
         self.shared.in_flight.load(Ordering::Acquire)
     }
 
-    /// Whether all is well with what is in flight.
+    /// Checks the batches in flight for errors.
     ///
     /// # Errors
-    /// What the collective has found out.
+    /// An error that the collective reports.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.collective
             .as_ref()
             .map_or(Ok(()), |collective| collective.check())
     }
 
-    /// Moves the tensors of what was launched in this cycle out of `ready`: they complete when
+    /// Moves the tensors of the batches launched in this cycle out of `ready`: they complete when
     /// their batch ends.
     pub(super) fn take_off(&mut self, ready: &mut Vec<Ready>) {
         let Some(collective) = self.collective.as_mut().filter(|_| !self.launched.is_empty()) else {
@@ -134,8 +134,8 @@ impl Launches {
         }
     }
 
-    /// Ends the collective: what is in flight is waited for a little, if the cycle ends in an
-    /// orderly way, and then given up.
+    /// Ends the collective. If the cycle ends normally, waits a limited time for the batches in
+    /// flight; then aborts them.
     pub(super) fn stop(&mut self, why: &Error) {
         let Some(mut collective) = self.collective.take() else {
             return;
@@ -151,11 +151,11 @@ impl Launches {
             *lock(&self.shared.given_up) = Some(why.clone());
             collective.abort();
         }
-        // Nothing may write into the tensors of who is told next: also what was launched and not
-        // handed over.
+        // Nothing may write into a tensor after its caller is notified. This includes batches that
+        // were launched and not handed over.
         let mut is_idle = collective.wait_until(ABORT_PATIENCE, &is_over);
         if let Some(last) = collective.last() {
-            // An error of the device means that it does nothing any more.
+            // After an error, the device does no more work.
             is_idle &= collective.wait_until(ABORT_PATIENCE, &|| !matches!(last.has_come(), Ok(false)));
         }
         if !is_idle {
@@ -172,17 +172,17 @@ impl Drop for Launches {
 }
 
 impl Cycle {
-    /// A view of the number of tensors on the device, for tests that hold no lock of the cycle.
+    /// Returns the counter of tensors on the device, for tests that must not lock the cycle.
     #[cfg(test)]
     pub(crate) fn in_flight_view(&self) -> impl Fn() -> usize + Send + Sync + 'static {
         let shared = Arc::clone(&self.launches.shared);
         move || shared.in_flight.load(Ordering::Acquire)
     }
 
-    /// Puts a batch onto the device.
+    /// Launches a batch on the device.
     ///
     /// # Errors
-    /// This rank cannot go on.
+    /// This rank cannot continue.
     pub(super) fn launch(&mut self, batch: &[u32]) -> Result<(), Error> {
         match self.try_launch(batch) {
             Ok(start) => {
@@ -258,10 +258,10 @@ impl Cycle {
         })
     }
 
-    /// Tells the observer of what has come back from the device; whether something has.
+    /// Reports batches that have ended to the observer; returns whether there were any.
     ///
     /// # Errors
-    /// What has gone wrong there.
+    /// The device or the collective has failed.
     pub(super) fn land(&mut self) -> Result<bool, Error> {
         if !self.launches.shared.has_left.swap(false, Ordering::AcqRel) {
             return Ok(false);
@@ -293,7 +293,7 @@ impl Cycle {
     }
 }
 
-/// Answers who can put a stream behind the result, and wants that.
+/// Completes the tickets of callers whose streams can wait for the result, if they asked for it.
 fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue) {
     let is_early = |member: &Ready| member.submission.is_early();
     let count = members.iter().filter(|member| is_early(member)).count();
@@ -313,7 +313,7 @@ fn answer_early(members: &mut [Ready], launched: &Launched, queue: &TensorQueue)
 }
 
 impl Flight {
-    /// Completes the batch's tensors, and keeps it for the observer.
+    /// Completes the batch's tensors, and keeps the batch for the observer.
     fn land(
         mut self,
         outcome: Result<(), GpuError>,
@@ -346,9 +346,9 @@ impl Flight {
                 (Arc::clone(&member.submission.ticket), outcome)
             })
             .collect();
-        // Before any caller hears of it: the cycle that its next submission comes to must have told
-        // the observer. Until all have heard, that cycle waits here: a submission that it lets go
-        // of must have been answered.
+        // Before any caller is notified: the cycle that receives its next submission must have
+        // reported this batch to the observer. That cycle waits here until all callers are
+        // notified: a submission that it releases must have been completed.
         let mut landed = lock(&shared.landed);
         shared.has_left.store(true, Ordering::Release);
         for (ticket, outcome) in answers {

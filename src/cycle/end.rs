@@ -1,4 +1,4 @@
-//! The end of all cycles of a process set.
+//! The last step of a process set's cycle: fails pending tensors and notifies the peers.
 
 use super::Cycle;
 use crate::command::{Command, TimelineCommand};
@@ -7,7 +7,7 @@ use crate::observer::NoObserver;
 use crate::queue::Submission;
 
 impl Cycle {
-    /// Ends the cycle for good: fails all that is pending with `error`, and tells the peers.
+    /// Ends the cycle permanently: fails all pending tensors with `error`, and notifies the peers.
     pub(crate) fn end(&mut self, error: Error) {
         if self.ended.is_some() {
             return;
@@ -39,20 +39,19 @@ impl Cycle {
     /// are never applied.
     fn close_observer(&mut self, error: &Error) {
         if self.land().is_err() {
-            // Its tensors have been told.
+            // Its tensors have been reported.
         }
-        // What was marked since the last cycle counts, unless the observer itself may be what
-        // failed.
+        // Marks since the last cycle count, unless the observer itself may have failed.
         let end = self.cycle_end();
         let is_marked = !end.step_marks.is_empty() || !end.epoch_marks.is_empty();
         if is_marked && !matches!(error, Error::Internal { .. }) {
             self.observer.cycle_ended(&end);
         }
-        // The timeline is complete and closed when the last handle has its answer.
+        // The timeline is complete and closed when the last handle completes.
         self.observer = Box::new(NoObserver);
         for pending in self.commands.drain(..) {
-            // Where a peer has left before it heard of the command, what it was to stop has ended
-            // all the same.
+            // If a peer left before it received the command, the recording that it was to stop has
+            // ended nevertheless.
             let is_done = pending.command == Command::Timeline(TimelineCommand::Stop)
                 && matches!(error, Error::Peer(PeerError::Left { .. }));
             let outcome = if is_done { Ok(()) } else { Err(error.clone()) };

@@ -1,11 +1,14 @@
-//! The engine: runs the cycle when it is due, on the rank's own thread or on that of a caller that waits.
+//! The engine: runs the cycle when it is due, on the rank's own thread or on that of a caller that
+//! waits.
 //!
-//! Both do the same: look when the next cycle is due, run it or sleep until then. The cycle's lock decides which
-//! of them does; a caller blocked in `wait` takes it if it is free, which saves two thread switches for each
-//! synchronous operation. The background thread never sleeps with the lock held.
+//! Both run the same loop: find out when the next cycle is due, and run it or sleep until then. The
+//! lock of the cycle decides which thread runs it. A caller blocked in `wait` takes the lock if it
+//! is free, which saves two thread switches for each synchronous operation. The background thread
+//! never sleeps with the lock held.
 //!
-//! Each process set of a rank has an engine of its own, with its own thread: sets that overlap move at once, and no
-//! order among them can make ranks wait for one another in a circle. What ends one engine of a rank ends all.
+//! Each process set of a rank has its own engine and thread: operations of overlapping sets run at
+//! the same time, and no order among the sets can cause a deadlock between ranks. An error that
+//! ends one engine of a rank ends all.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, TryLockError};
@@ -27,7 +30,8 @@ pub(crate) struct Engine {
     pub(crate) engine_group: Arc<EngineGroup>,
 }
 
-/// Engine group: the tensor queues of all engines of one rank. An error that ends one engine ends all.
+/// Engine group: the tensor queues of all engines of one rank. An error that ends one engine ends
+/// all.
 #[derive(Default)]
 pub(crate) struct EngineGroup {
     known: Mutex<Known>,
@@ -40,7 +44,8 @@ struct Known {
 }
 
 impl EngineGroup {
-    /// Adds an engine's tensor queue. If the group was aborted before, the queue is aborted at once.
+    /// Adds an engine's tensor queue. If the group was aborted before, the queue is aborted at
+    /// once.
     pub(crate) fn add(&self, queue: Arc<TensorQueue>) {
         let mut known = lock(&self.known);
         if let Some(error) = &known.abort_reason {
@@ -64,17 +69,18 @@ impl EngineGroup {
     }
 }
 
-/// How long a shutdown waits for the step that runs. Longer than any batch takes, shorter than a user's patience.
+/// Time limit of a shutdown for the running step: longer than any batch takes, shorter than a
+/// user's patience.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a caller sleeps before it looks again whether the cycle is free to be driven.
+/// Time after which a sleeping caller checks again whether it can drive the cycle.
 const WAIT_SLICE: Duration = Duration::from_millis(100);
 
 impl Engine {
-    /// The background thread's life: ends when the cycle has ended.
+    /// Loop of the background thread; returns when the cycle has ended.
     pub(crate) fn run(&self) {
         if let Ok(cycle) = self.cycle.try_lock() {
-            cycle.begin(); // whoever drives it already has asked for a cycle
+            cycle.begin(); // a caller that drives it already has asked for a cycle
         }
         loop {
             let wakes = self.queue.doorbell.wakes();
@@ -84,7 +90,7 @@ impl Engine {
                     Advance::Stepped => None,
                     Advance::Park(park) => Some(park),
                 },
-                // Somebody drives it, and wakes this thread when leaving work behind.
+                // A caller drives the cycle, and wakes this thread if work is left when it stops.
                 Err(TryLockError::WouldBlock) => Some(Park::Idle(None)),
                 Err(TryLockError::Poisoned(poisoned)) => {
                     self.fail(
@@ -94,7 +100,7 @@ impl Engine {
                     return;
                 }
             };
-            // The cycle is free now: a caller may want to drive it, or be told of its completed ticket.
+            // The cycle is free now: a waiting caller may drive it, or may have a completed ticket.
             self.queue.completions().announce();
             if let Some(park) = park {
                 self.queue.doorbell.park(Role::Background, wakes, park);
@@ -102,14 +108,15 @@ impl Engine {
         }
     }
 
-    /// Waits until `ticket` has its outcome, or `deadline`; drives the cycle meanwhile if nobody else does.
+    /// Waits until `ticket` has its outcome, or `deadline`; drives the cycle meanwhile if no other
+    /// thread does.
     pub(crate) fn wait(&self, ticket: &Ticket, deadline: Option<Nanos>) -> bool {
         if ticket.is_done() {
             return true;
         }
         let over = || ticket.is_done() || deadline.is_some_and(|deadline| self.queue.clock.now() >= deadline);
         while !over() {
-            // A cycle that is about to be ended is left to who ends it.
+            // A cycle that a shutdown is about to end is left to the thread that ends it.
             let free = || {
                 if self.queue.is_closing() {
                     None
@@ -135,7 +142,7 @@ impl Engine {
                 }
                 self.queue.completions().announce();
                 if has_ended {
-                    // What a GPU has not given back by then, another thread completes.
+                    // Another thread completes the tensors that are still on a GPU.
                     let look = || ticket.is_done().then_some(());
                     self.queue.completions().sleep(WAIT_SLICE, look);
                 }
@@ -147,7 +154,8 @@ impl Engine {
     pub(crate) fn drive_until(&self, cycle: &mut Cycle, over: &dyn Fn() -> bool, deadline: Option<Nanos>) {
         let mut hurried = false;
         loop {
-            // Before the look at the ticket: what a GPU has brought, another thread completes, and wakes this one once.
+            // Before the check of the ticket: another thread completes GPU tensors, and wakes this
+            // one once.
             let wakes = self.queue.doorbell.wakes();
             if over() || self.queue.is_closing() {
                 return;
@@ -166,7 +174,7 @@ impl Engine {
         }
     }
 
-    /// Runs the next cycle if it is due; says how long to sleep if not.
+    /// Runs the next cycle if it is due; otherwise returns how long to sleep.
     fn advance(&self, cycle: &mut Cycle) -> Advance {
         if cycle.ended().is_some() {
             return Advance::Ended;
@@ -207,15 +215,16 @@ impl Engine {
         self.engine_group.abort(&error);
     }
 
-    /// Ends the cycle in an orderly way, with `why`, after the step that runs, if one does. False if that step does not
-    /// end: it waits for a rank that is alive and silent, and is left to do so.
+    /// Ends the cycle normally, with the error `why` for pending tensors, after the running step.
+    /// Returns false if that step does not end: it waits for a rank that is alive and does not
+    /// answer, and continues to wait.
     ///
-    /// If the rank has failed elsewhere and this engine has not ended for it yet, it ends with that error: its peers are to
-    /// hear of the cause.
+    /// If the rank has failed elsewhere and this engine has not ended for it yet, the cycle ends
+    /// with that error, so that its peers receive the cause.
     pub(crate) fn shut_down(&self, why: &Error) -> bool {
         let why = &self.queue.abort_reason().unwrap_or_else(|| why.clone());
         self.queue.begin_closing();
-        self.queue.doorbell.wake_self(); // a caller that drives the cycle lets go of it
+        self.queue.doorbell.wake_self(); // so that a caller that drives the cycle releases it
         let began = Instant::now();
         loop {
             match self.cycle.try_lock() {

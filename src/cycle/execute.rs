@@ -1,4 +1,5 @@
-//! Execution: moves the batches of a cycle one after another; a tensor's handle completes with its batch.
+//! Execution: runs the batches of a cycle one after another; a tensor's handle completes with its
+//! batch.
 
 use smallvec::SmallVec;
 
@@ -13,19 +14,19 @@ use crate::queue::Submission;
 use crate::ready::{Ready, share_rows};
 use crate::tensor::Span;
 
-/// One batch as the collective wants it; kept for its memory.
+/// Description of one batch for the collective; reused to keep its memory.
 #[derive(Default)]
 pub(super) struct Load {
     spans: Vec<Span>,
-    /// What each rank brings or gets, tensor by tensor; see [`Collective`].
+    /// Lengths that each rank sends or receives, tensor by tensor; see [`Collective`].
     bytes: Vec<usize>,
     absent: Vec<usize>,
 }
 
 impl Cycle {
-    /// Moves the batches of the plan. Negotiation ended at `agreed`.
+    /// Executes the batches of the plan. Negotiation ended at `agreed`.
     pub(super) fn execute(&mut self, agreed: Nanos) -> Result<(), Error> {
-        let plan = std::mem::take(&mut self.plan); // to be gone through while all else is at hand
+        let plan = std::mem::take(&mut self.plan); // so that the other fields can be borrowed
         let mut began = agreed;
         let outcome = plan.batches().try_for_each(|batch| {
             let first = &self.ready[batch[0] as usize].submission.params;
@@ -41,7 +42,8 @@ impl Cycle {
         Ok(())
     }
 
-    /// Moves a batch in host memory. It follows what ended at `began`; returns when it has ended itself.
+    /// Executes a batch in host memory, after earlier work that ended at `began`; returns the time
+    /// of its end.
     fn execute_batch(&mut self, batch: &[u32], began: Nanos) -> Result<Nanos, Error> {
         let (rank, size) = (self.transport.rank(), self.transport.size());
         let mut made_room = false;
@@ -81,7 +83,7 @@ impl Cycle {
     }
 }
 
-/// What is to be done with elements.
+/// Returns the reduction that the params describe.
 fn reduction(params: &Params) -> Reduction {
     Reduction {
         dtype: params.dtype,
@@ -95,7 +97,8 @@ impl Load {
     /// Describes a batch of `members` among `size` ranks.
     ///
     /// # Errors
-    /// Lengths whose sum is more than memory: an agreement is checked when it arrives, so this is a bug of this rank.
+    /// Lengths whose sum exceeds the memory. Agreements are checked when they arrive, so this is a
+    /// bug of this rank.
     pub(super) fn fill<'a>(
         &mut self,
         members: impl Iterator<Item = &'a Ready>,
@@ -136,7 +139,7 @@ impl Load {
         fits.then_some(()).ok_or("lengths whose sum overflows")
     }
 
-    /// What was filled in, for a device.
+    /// Returns the description as a batch for a device.
     pub(super) fn on_device(&self, params: &Params, root: usize) -> Batch<'_> {
         Batch {
             kind: params.kind,
@@ -148,8 +151,8 @@ impl Load {
         }
     }
 
-    /// Has `collective` move what was filled in, under the params that `first` shares with all; says what the timeline
-    /// calls that.
+    /// Executes the description by `collective`, with the params that `first` shares with all
+    /// members; returns the activity name for the timeline.
     fn send(
         &self,
         collective: &mut dyn Collective,

@@ -1,6 +1,6 @@
-//! The end of a cycle: the observer hears of it, commands of rank 0 take effect, and the next block
-//! is prepared. The tickets of its tensors are complete already: batches complete theirs as they
-//! end.
+//! The end of a cycle: reports it to the observer, applies commands of rank 0, and prepares the
+//! next block. The tickets of the cycle's tensors are complete already, because each batch
+//! completes its own.
 
 use super::Cycle;
 use crate::command::{Command, TimelineCommand};
@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::observer::CycleEnd;
 
 impl Cycle {
-    /// Reports the cycle to the observer, applies commands, and asks for the next cycle where
-    /// something waits for it.
+    /// Reports the cycle to the observer, applies commands, and requests the next cycle if work
+    /// waits for it.
     pub(super) fn finish_cycle(&mut self) {
         self.ready.clear();
         let words = self.cache.words();
@@ -20,9 +20,9 @@ impl Cycle {
         if let Some(wanted) = self.observer.cycle_ended(&end) {
             self.source.change(|_| wanted);
         }
-        let outcomes = self.apply_commands(); // what was marked before belongs to what was recorded before
+        let outcomes = self.apply_commands(); // after the report, so that marks go to their recording
         if !self.unsent.is_empty() {
-            self.queue.doorbell.ring(self.number + 1); // evicted in this cycle: to be asked for in the next
+            self.queue.doorbell.ring(self.number + 1); // to request the tensors evicted in this cycle
         }
         self.queue.renew_eagerness();
         let mut outcomes = outcomes.into_iter();
@@ -40,7 +40,7 @@ impl Cycle {
 
     /// Applies the commands of rank 0, at the end of this cycle on every rank.
     fn apply_commands(&mut self) -> Vec<Result<(), Error>> {
-        let is_first = self.transport.rank() == 0; // where the caller is told
+        let is_first = self.transport.rank() == 0; // where the caller waits for the outcome
         let apply = |command: TimelineCommand| {
             let outcome = self.observer.apply_timeline_command(&command);
             if let (Err(error), false) = (&outcome, is_first) {
@@ -51,7 +51,7 @@ impl Cycle {
         self.agreed_commands.drain(..).map(apply).collect()
     }
 
-    /// What the observer is told at the end of a cycle.
+    /// Returns the end of this cycle for the observer.
     pub(super) fn cycle_end(&self) -> CycleEnd {
         let noted = self.queue.marks().take().unwrap_or_default();
         CycleEnd {

@@ -1,24 +1,25 @@
-//! Groups: tensors that travel together wait for one another.
+//! Groups: holds back ready tensors until all members of their group are ready.
 //!
-//! The members of a group are submitted at once, so they mostly become ready in the same cycle; but where one of them
-//! has to be negotiated again and its mates are cached, it comes a cycle later. Every rank sees the same tensors
-//! become ready in the same cycles, so every rank holds back the same ones.
+//! The members of a group are submitted at once, so they usually become ready in the same cycle. If
+//! one of them must be negotiated again while the others are cached, it becomes ready a cycle
+//! later. Every rank sees the same tensors become ready in the same cycles, so every rank holds
+//! back the same ones.
 
 use std::collections::HashMap;
 
 use crate::negotiation::Group;
 use crate::ready::Ready;
 
-/// What waits for its mates.
+/// Ready tensors whose groups are incomplete.
 #[derive(Default)]
 pub(super) struct Groups {
     held: Vec<Ready>,
-    /// Members that will never come, by group.
+    /// Number of members that will never become ready, by group.
     refused: HashMap<u64, u32>,
 }
 
 impl Groups {
-    /// A member of `group` was refused: its mates go without it.
+    /// A member of `group` was refused: the others execute without it.
     pub(super) fn refused(&mut self, group: Group) {
         let refused = self.refused.entry(group.tag).or_default();
         *refused += 1;
@@ -27,7 +28,8 @@ impl Groups {
         }
     }
 
-    /// Takes what is not complete out of `ready`, and puts in what has become so.
+    /// Moves tensors of incomplete groups out of `ready`, and those of groups that became complete
+    /// into it.
     pub(super) fn sift(&mut self, ready: &mut Vec<Ready>) {
         let grouped = |ready: &Ready| ready.submission.params.group.is_some();
         if self.held.is_empty() && !ready.iter().any(grouped) {
@@ -53,12 +55,12 @@ impl Groups {
         }
     }
 
-    /// Tensors held back.
+    /// Number of tensors held back.
     pub(super) fn held(&self) -> &[Ready] {
         &self.held
     }
 
-    /// Gives up what is held back.
+    /// Returns all tensors that are held back, and forgets them.
     pub(super) fn take_held(&mut self) -> impl Iterator<Item = Ready> + use<> {
         std::mem::take(&mut self.held).into_iter()
     }

@@ -1,4 +1,4 @@
-//! Between two cycles: what is pending, and whether peers, device and tensors are alive.
+//! Liveness checks between two cycles: peers, the device, and tensors that wait too long.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use crate::clock::Nanos;
 use crate::error::Error;
 use crate::observer::NoObserver;
 
-/// How often peers are checked while work is pending but no cycle runs.
+/// Interval of checks of the peers while work is pending but no cycle runs.
 const PEER_CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Cycle {
-    /// Asks for a first cycle where clocks are to be compared: before anything else, for all
-    /// process sets.
+    /// Requests a first cycle if clocks are to be compared: before anything else, for all process
+    /// sets.
     pub(crate) fn begin(&self) {
         if self.number == 0 && self.clocks.want_comparing(self.began) {
             self.queue.doorbell.ring(1);
         }
     }
 
-    /// Tensors taken from the queue and not complete.
+    /// Number of tensors taken from the queue and not complete.
     pub(crate) fn pending(&self) -> usize {
         self.hits_held
             + self.misses.len()
@@ -28,7 +28,7 @@ impl Cycle {
             + self.launches.in_flight()
     }
 
-    /// Takes over batches that have ended on the device, and asks for a cycle if tensors may be
+    /// Completes batches that have ended on the device, and requests a cycle if tensors may be
     /// launched now.
     pub(crate) fn poll_device(&mut self) -> Result<(), Error> {
         if self.land()? && self.launches.throttle.may_open() {
@@ -37,14 +37,15 @@ impl Cycle {
         Ok(())
     }
 
-    /// Checks peers, device and stalled tensors while no cycle runs; returns when to check again.
+    /// Checks peers, device and stalled tensors while no cycle runs; returns the time of the next
+    /// check.
     pub(crate) fn check_liveness(&mut self, now: Nanos) -> Result<Option<Nanos>, Error> {
         let pending = self.pending() > 0;
         if pending {
             self.transport.check_peers()?;
             self.launches.check()?;
         }
-        // The observer reads the cycle that holds it: it is taken out meanwhile.
+        // The observer reads the cycle that owns it, so it is taken out meanwhile.
         let mut observer = std::mem::replace(&mut self.observer, Box::new(NoObserver));
         let next = observer.check_stalls(now, self);
         self.observer = observer;

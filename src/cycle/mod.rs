@@ -1,13 +1,14 @@
-//! The cycle: one [`step`](Cycle::step) takes what was submitted, agrees with the other ranks on
-//! what is ready everywhere, packs it into batches, moves them, and completes their tickets.
+//! The cycle: one [`step`](Cycle::step) takes submissions, agrees with the other ranks on the
+//! tensors that are ready everywhere, packs them into batches, executes these, and completes their
+//! tickets.
 //!
-//! A step decides nothing by the clock: threads and waiting are in `engine`, so the simulator runs
-//! the same code under a seed. All ranks do the same, because a cycle decides only from the
-//! agreement of its exchange and from the response cache, which agreements alone change.
+//! A step makes no decision by the clock: threads and waiting are in `engine`, so the simulator
+//! runs the same code under a seed. All ranks act alike, because a cycle decides only from the
+//! agreement of its exchange and from the response cache, which only agreements change.
 //!
-//! Each phase has a file of its own. Beside them: `parts` makes a cycle, `end` ends it, `groups`
-//! holds back incomplete groups, `device` launches batches on a device, `clocks` compares clocks,
-//! `liveness` and `stalls` look for lost peers and for tensors that have waited too long.
+//! Each phase has its own file. Beside them: `parts` makes a cycle, `end` ends it, `groups` holds
+//! back incomplete groups, `device` launches batches on a device, `clocks` compares clocks,
+//! `liveness` and `stalls` detect lost peers and tensors that have waited too long.
 
 mod clocks;
 mod collect;
@@ -45,7 +46,7 @@ use crate::settings_cell::SettingsSource;
 use crate::transport::Transport;
 
 impl Cycle {
-    /// Runs one cycle that begins at `now`. After an error nothing more can be reduced; see
+    /// Runs one cycle that begins at `now`. After an error, the cycle can only be ended; see
     /// [`end`](Self::end).
     pub(crate) fn step(&mut self, now: Nanos) -> Result<(), Error> {
         self.collect(now)?;
@@ -59,7 +60,7 @@ impl Cycle {
         Ok(())
     }
 
-    /// When the next cycle is due, seen from `now`.
+    /// Returns when the next cycle is due, seen from `now`.
     pub(crate) fn due(&self, now: Nanos) -> Due {
         let next = self.number + 1;
         let pace = self.began + Duration::from_nanos(self.settings.cycle_time_ns);
@@ -77,18 +78,18 @@ impl Cycle {
 /// When the next cycle is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// At once.
+    /// Now.
     Now,
-    /// When the cycle time has passed, unless every rank becomes eager before.
+    /// When the cycle time has passed, or earlier if every rank becomes eager.
     At(Nanos),
-    /// When some rank asks for it; not before this time, if the cycle time has not passed yet.
+    /// When any rank requests it; not before this time, if the cycle time has not passed yet.
     Idle(Option<Nanos>),
 }
 
-/// See the module.
+/// Cycle of one process set on one rank, with all its state between steps.
 pub(crate) struct Cycle {
-    /// The process set: ranks of the job in ascending order. Ranks elsewhere in here are places in
-    /// this list.
+    /// The process set: ranks of the job in ascending order. Other ranks in this struct are
+    /// positions in this list.
     members: Arc<[usize]>,
     transport: Box<dyn Transport>,
     collective: Box<dyn Collective>,
@@ -96,12 +97,12 @@ pub(crate) struct Cycle {
     queue: Arc<TensorQueue>,
     early: bool,
 
-    /// The cycle that runs or ran last; the first is 1.
+    /// Number of the cycle that runs or ran last; the first is 1.
     number: u64,
     began: Nanos,
-    /// In force in this set.
+    /// Settings in force in this set.
     settings: Versioned<Settings>,
-    /// Where they come from.
+    /// Source of changed settings.
     source: SettingsSource,
 
     cache: ResponseCache,
@@ -111,22 +112,22 @@ pub(crate) struct Cycle {
     /// Cached tensors that are ready here, by slot.
     hits: Vec<Option<Submission>>,
     hits_held: usize,
-    /// Tensors that were or will be asked for by a request.
+    /// Tensors that were or will be announced by a request.
     misses: HashMap<Arc<str>, Submission>,
     unsent: Vec<Request>,
-    /// This rank has no more data, until all ranks have none.
+    /// This rank has joined, and not all ranks have.
     joined: bool,
-    /// When the cycle began in which all ranks were first seen to have joined, until their joins
-    /// are answered.
+    /// Begin of the cycle in which all ranks were first seen to have joined, until their joins
+    /// complete.
     all_joined_at: Option<Nanos>,
     groups: groups::Groups,
     clocks: clocks::Clocks,
-    /// What this rank has ordered and no cycle has carried out; on rank 0.
+    /// Commands of this rank that no cycle has applied yet; on rank 0.
     commands: Vec<PendingCommand>,
-    /// What is to be carried out at the end of this cycle; the same on every rank.
+    /// Commands to apply at the end of this cycle; the same on every rank.
     agreed_commands: Vec<TimelineCommand>,
 
-    // Emptied and filled again in every cycle; kept for their memory.
+    // Cleared and filled in every cycle; kept for their memory.
     incoming: Vec<Submission>,
     ready: Vec<Ready>,
     packing: plan::Packing,
@@ -141,12 +142,12 @@ pub(crate) struct Cycle {
 }
 
 impl Cycle {
-    /// Why no more cycles run, if so.
+    /// Returns why no more cycles run, if the cycle has ended.
     pub(crate) fn ended(&self) -> Option<&Error> {
         self.ended.as_ref()
     }
 
-    /// This rank's number in the job.
+    /// Returns this rank's number in the job.
     fn job_rank(&self) -> usize {
         self.members[self.transport.rank()]
     }

@@ -1,4 +1,5 @@
-//! Negotiation: agrees with the other ranks on what is ready everywhere, and lists it in the same order on every rank.
+//! Negotiation: agrees with the other ranks on the tensors that are ready everywhere, and lists
+//! them in the same order on every rank.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +16,7 @@ use crate::queue::{PendingCommand, Submission};
 use crate::ready::Ready;
 
 impl Cycle {
-    /// Fills `ready`.
+    /// Fills `ready` with the tensors that this cycle executes.
     pub(super) fn negotiate(&mut self) -> Result<(), Error> {
         let mut status = Status::default();
         if !self.unsent.is_empty()
@@ -38,7 +39,8 @@ impl Cycle {
         self.agreed.slots.extend_from_slice(self.cache.in_use());
         self.transport
             .exchange(self.number, &self.block.contribution(), &mut self.agreed)?;
-        // All ranks switch in this same cycle; in the first one to what rank 0's environment says.
+        // All ranks switch in this same cycle; in the first cycle, to the settings of rank 0's
+        // environment.
         if self.number == 1 || self.settings.version != self.agreed.settings.version {
             self.settings = self.agreed.settings;
             self.source.agreed(self.settings);
@@ -59,16 +61,18 @@ impl Cycle {
         } else {
             ResponseList::default()
         };
-        // Before the hits: a rank that joins in this cycle does not narrow them, and may ask for one in another form.
+        // Before the hits: a rank that joins in this cycle does not restrict them, and may have
+        // requested one of them in another form.
         self.agreed_commands = answer.commands;
         answer.evict.into_iter().try_for_each(|slot| self.evict(slot))?;
-        // Before the responses: these may evict what is least recently used, of which a rank that has joined may be
-        // the only one to have it ready.
+        // Before the responses: these may evict the least recently used tensor, and a rank that has
+        // joined may be the only one on which it is ready.
         self.take_common_hits()?;
         let mut ticks = std::mem::take(&mut self.ticks);
         let mut ticks_of_next = ticks.drain(..).peekable();
         for response in answer.responses {
-            // On rank 0 there are ticks for each response, in the same order; on others there are none.
+            // On rank 0 there are ticks for each response, in the same order; the other ranks have
+            // none.
             let ticks = ticks_of_next.next_if(|ticks| ticks.name == response.name);
             self.respond(response, ticks)?;
         }
@@ -77,7 +81,7 @@ impl Cycle {
         Ok(())
     }
 
-    /// The lowest rank's answer cannot be right.
+    /// Returns the error for an invalid answer of the lowest rank.
     fn invalid_answer(&self, problem: String) -> Error {
         Error::Peer(PeerError::InvalidData {
             rank: self.members[0],
@@ -118,16 +122,17 @@ impl Cycle {
         Ok(())
     }
 
-    /// A rank that has joined and that the tensor in `slot` cannot do without, if there is one.
+    /// Returns a joined rank without which the tensor in `slot` cannot be executed, if there is
+    /// one.
     fn missing(&self, slot: usize) -> Option<usize> {
         if self.agreed.joined().is_empty() {
-            return None; // mostly; it need not look at the params
+            return None; // the usual case, without a look at the params
         }
         let needs_all = self.cache.get(slot as u32)?.params.needs_all;
         needs_all.then(|| self.agreed.absent(slot).next()).flatten()
     }
 
-    /// Fails this rank's tensor in `slot`, for want of `rank`.
+    /// Fails this rank's tensor in `slot`, because `rank` has joined.
     fn refuse_hit(&mut self, slot: usize, rank: usize) {
         let group = self.cache.get(slot as u32).and_then(|entry| entry.params.group);
         group.into_iter().for_each(|group| self.groups.refused(group));
@@ -149,8 +154,8 @@ impl Cycle {
         self.queue.completions().announce();
     }
 
-    /// The tensor in `slot`, which is ready on all ranks that have not joined. `None` if the agreement says of this rank what
-    /// its own block did not.
+    /// Returns the tensor in `slot`, which is ready on all ranks that have not joined. `None` if
+    /// the agreement contradicts this rank's own block.
     fn take_hit(&mut self, slot: usize) -> Option<Ready> {
         let entry = self.cache.get(slot as u32)?;
         let absent: Vec<u32> = self.agreed.absent(slot).map(|rank| rank as u32).collect();
@@ -175,7 +180,7 @@ impl Cycle {
         Some(Ready::new(submission, agreed))
     }
 
-    /// Requests in to rank 0, its answer out to all.
+    /// Sends requests to rank 0 and receives its answer, which is the same on all ranks.
     fn ask_coordinator(&mut self) -> Result<ResponseList, Error> {
         let mut requests = RequestList {
             requests: std::mem::take(&mut self.unsent),
@@ -215,7 +220,8 @@ impl Cycle {
             .map_err(|error| self.invalid_answer(format!("responses that cannot be decoded: {error}")))
     }
 
-    /// Empties a slot because a rank has asked for its tensor: all who have it ready ask in the next cycle.
+    /// Evicts a slot because a rank has requested its tensor: all ranks on which it is ready
+    /// request it in the next cycle.
     fn evict(&mut self, slot: u32) -> Result<(), Error> {
         if self.cache.evict(slot).is_none() {
             return Err(self.invalid_answer(format!(
@@ -229,7 +235,8 @@ impl Cycle {
         Ok(())
     }
 
-    /// A slot was emptied: what this rank has ready there must be asked for by request.
+    /// After an eviction of a slot, marks this rank's ready tensor in it to be announced by a
+    /// request.
     fn ask_again(&mut self, slot: u32) {
         if let Some(submission) = self.hits.get_mut(slot as usize).and_then(Option::take) {
             self.hits_held -= 1;
@@ -238,15 +245,15 @@ impl Cycle {
         }
     }
 
-    /// Handles one response, and its ready times where this rank has them.
+    /// Processes one response, with its ready times on the rank that has them.
     fn respond(&mut self, response: Response, ticks: Option<Ticks>) -> Result<(), Error> {
         let Response { name, group, outcome } = response;
-        // Invalid data ends the cycle, and the submission with it.
+        // Invalid data ends the cycle, and fails the submission with it.
         if let Err(problem) = self.check_response(self.misses.get(&name), &outcome) {
             return Err(self.invalid_answer(format!("tensor {name}: {problem}")));
         }
         let own = self.misses.remove(&name);
-        // The others' tensors are on the timeline of a rank that has joined, too.
+        // The timeline of a joined rank shows the other ranks' tensors, too.
         let submission = own.or_else(|| {
             let params = outcome.as_ref().ok()?.params.clone()?;
             Some(Submission::absent(Arc::clone(&name), params, self.began))
@@ -276,7 +283,7 @@ impl Cycle {
             }
             (Ok(_), None) => {} // refused by the check
             (Err(refusal), submission) => {
-                // Facts that this rank knows are not taken from others.
+                // Values that this rank knows are not taken from other ranks.
                 let own = submission.as_ref().map(|submission| submission.params.group);
                 own.unwrap_or(group)
                     .into_iter()
@@ -289,7 +296,7 @@ impl Cycle {
         Ok(())
     }
 
-    /// Checks the outcome of a tensor against what this rank knows: `own`, what it submitted under that name.
+    /// Checks the outcome of a tensor against `own`, this rank's submission of that name.
     fn check_response(
         &self,
         own: Option<&Submission>,
@@ -313,7 +320,8 @@ impl Cycle {
         }
     }
 
-    /// Puts what was agreed into the cache, unless a rank was absent: it has nothing to put in.
+    /// Puts the agreed tensor into the cache. If a rank was absent it is not cached, because that
+    /// rank cannot cache it.
     fn remember(&mut self, submission: &Submission, agreed: &Arc<Agreed>) {
         if !self.settings.cache || !submission.params.kind.is_cached() || !agreed.absent.is_empty() {
             return;
@@ -337,7 +345,7 @@ impl Cycle {
     }
 }
 
-/// The command that rank 0's answer carries, if it does. Settings travel in the block.
+/// Takes the command from rank 0's answer, if it has one. Settings travel in the block.
 fn timeline_command(pending: &PendingCommand) -> Option<&TimelineCommand> {
     match &pending.command {
         Command::Timeline(command) => Some(command),

@@ -29,18 +29,18 @@ pub(crate) struct Parts {
     pub(crate) reference: Arc<Reference>,
     /// Whether this is the set of all ranks, which compares the clocks.
     pub(crate) is_world: bool,
-    /// Where settings come from.
+    /// Source of changed settings.
     pub(crate) settings: SettingsSource,
     /// Whether a cycle may start before the cycle time has passed.
     pub(crate) early: bool,
-    /// Where tensors in device memory live.
+    /// Opens the device of tensors in device memory.
     pub(crate) device: Arc<dyn OpenDevice>,
-    /// Bytes that one batch of theirs may hold, where the settings allow more.
+    /// Most bytes of a batch of GPU tensors, even if the settings allow more.
     pub(crate) gpu_fusion_threshold_bytes: u64,
 }
 
 impl Cycle {
-    /// A cycle that has not run yet.
+    /// Makes a cycle that has not run yet.
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts {
             members,

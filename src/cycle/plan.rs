@@ -1,20 +1,20 @@
-//! The plan of a cycle: which of the ready tensors share a batch.
+//! Planning: packs the ready tensors of a cycle into batches.
 
 use super::Cycle;
 use crate::fusion::{Item, Plan};
 use crate::fusion_class::FusionClasses;
 use crate::ready::Ready;
 
-/// Memory for planning, kept from cycle to cycle.
+/// Memory for planning, reused in every cycle.
 pub(super) struct Packing {
     items: Vec<Item>,
     classes: FusionClasses,
-    /// Bytes that a batch on a GPU may hold, where the settings allow more.
+    /// Most bytes of a batch on a GPU, even if the settings allow more.
     gpu_threshold_bytes: u64,
 }
 
 impl Cycle {
-    /// Packs `ready` into batches, but for groups that are not complete.
+    /// Packs `ready` into batches, except for incomplete groups.
     pub(super) fn plan(&mut self) {
         self.groups.sift(&mut self.ready);
         self.packing

@@ -1,5 +1,5 @@
-//! Stalled tensors of a process set: found by its lowest rank, and by the others if that rank does
-//! not answer.
+//! Stall detection of a process set: the lowest rank finds stalled tensors; the others do if that
+//! rank does not answer.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,23 +12,24 @@ use crate::negotiation::OpKind;
 use crate::negotiation::stall::{Outstanding, StallInspector};
 use crate::observer::{Pending, PendingTensor};
 
-/// How long after the shutdown limit the lowest rank may take to end the set, before the others end
-/// it. It counts from its first look at a tensor, which is as late as its thread is scheduled.
+/// Time after the shutdown limit within which the lowest rank must end the set, before the others
+/// end it. It counts from its first check of a tensor, which depends on the scheduling of its
+/// thread.
 const GRACE: Duration = Duration::from_millis(700);
 
-/// Looks for tensors that have waited too long.
+/// Detects tensors that have waited too long.
 #[derive(Debug)]
 pub(crate) enum Stalls {
-    /// On the lowest rank: tensors that some ranks have not submitted.
+    /// Check on the lowest rank: tensors that some ranks have not submitted.
     Lowest {
-        /// Decides what is to be said.
+        /// Decides on warnings and on the shutdown.
         inspector: StallInspector,
-        /// When each tensor was first seen to be outstanding. A rank may say that it waits since
-        /// long ago.
+        /// Time at which each tensor was first seen outstanding. The waiting time that a rank
+        /// reports is not trusted.
         first_seen: HashMap<String, Nanos>,
     },
-    /// On the others: tensors of this rank that the lowest one has neither answered nor reported as
-    /// stalled, though they have waited beyond the shutdown limit.
+    /// Check on the other ranks: tensors of this rank that the lowest one has neither answered nor
+    /// reported as stalled, though they have waited longer than the shutdown limit.
     Other {
         /// The shutdown limit.
         limit: Duration,
@@ -36,8 +37,8 @@ pub(crate) enum Stalls {
 }
 
 impl Stalls {
-    /// The stall check of rank `rank` of a set of `size`: warns after `warn_after`, ends the set
-    /// after `shutdown_after`. `None` if there is nothing to look for.
+    /// Makes the stall check of rank `rank` of a set of `size`: warns after `warn_after`, ends the
+    /// set after `shutdown_after`. `None` if there is nothing to check.
     pub(crate) fn new(
         rank: usize,
         size: usize,
@@ -55,7 +56,7 @@ impl Stalls {
         }
     }
 
-    /// Checks the `pending` tensors; returns when to check again.
+    /// Checks the `pending` tensors; returns the time of the next check.
     ///
     /// # Errors
     /// The shutdown limit has passed.

@@ -1,35 +1,35 @@
-//! What can go wrong with a GPU, in the words of the library that says so, and what to do about it.
+//! Errors of GPUs, CUDA and NCCL: the library's own message, and advice.
 
-/// See the module.
+/// Error of a GPU or of the libraries that use it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GpuError {
-    /// This build knows no GPUs.
+    /// This build has no support for GPUs.
     #[error(
         "this build of ronde was made without the feature `nccl`, which tensors on GPUs need; build it with \
          `--features nccl`, which needs no CUDA, or move the tensor to host memory"
     )]
     NotBuilt,
-    /// A library is not there.
+    /// A library was not found.
     #[error("{library} was not found (looked for {looked_for}); {advice}")]
     NoLibrary {
-        /// What it is.
+        /// Name of the library.
         library: &'static str,
-        /// Names and folders tried.
+        /// Names and folders that were tried.
         looked_for: String,
-        /// What to install or set.
+        /// Package to install or variable to set.
         advice: &'static str,
     },
-    /// A library is there and too old.
+    /// A library is too old.
     #[error("{library} is version {found}, and ronde needs {needed} or newer; {advice}")]
     TooOld {
-        /// What it is, and where.
+        /// Name and path of the library.
         library: String,
         /// Its version.
         found: String,
-        /// The oldest that will do.
+        /// Oldest version that works.
         needed: &'static str,
-        /// What to install.
+        /// Package to install.
         advice: &'static str,
     },
     /// No device has that number.
@@ -37,21 +37,21 @@ pub enum GpuError {
         "there is no CUDA device {ordinal}: this process sees {count} (CUDA_VISIBLE_DEVICES decides which)"
     )]
     NoDevice {
-        /// The number asked for.
+        /// Requested number.
         ordinal: u32,
-        /// Devices there are.
+        /// Number of devices.
         count: u32,
     },
-    /// A call failed.
+    /// A call of the library failed.
     #[error("{call}: {name}: {text}{}{advice}", if advice.is_empty() { "" } else { "; " })]
     Call {
-        /// The function.
+        /// Name of the function.
         call: &'static str,
-        /// The error's name in that library.
+        /// Name of the error in that library.
         name: String,
-        /// What the library says of it.
+        /// The library's description of the error.
         text: String,
-        /// What to try, if something is known.
+        /// Advice, if there is any.
         advice: &'static str,
     },
     /// A device has too little memory.
@@ -59,40 +59,41 @@ pub enum GpuError {
         "CUDA device {ordinal} has no {bytes} bytes left; lower HOROVOD_FUSION_THRESHOLD, or what else lies on the device"
     )]
     OutOfMemory {
-        /// The device.
+        /// Number of the device.
         ordinal: u32,
-        /// Bytes asked for.
+        /// Bytes requested.
         bytes: usize,
     },
-    /// The caller's stream records a graph.
+    /// The caller's stream is capturing a CUDA graph.
     #[error(
         "the tensor's stream is being captured into a CUDA graph, which cannot hold what ranks agree on anew each time; submit \
          the tensor outside of the capture"
     )]
     Capturing,
-    /// A set's ranks have one device each, for as long as the set lives.
+    /// A tensor is on another device than the process set's communicator, which uses one device per
+    /// rank.
     #[error(
         "this rank's communicator is on CUDA device {bound}, and the tensor on device {found}; a rank of a process set keeps to \
          one device: move the tensor there, or call torch.cuda.set_device(…) before the first operation"
     )]
     OtherDevice {
-        /// The device of the set's communicator on this rank.
+        /// Device of the set's communicator on this rank.
         bound: u32,
-        /// The tensor's.
+        /// Device of the tensor.
         found: u32,
     },
-    /// Another rank could not take part in making the communicator.
+    /// Another rank could not take part in the creation of the communicator.
     #[error("rank {rank} cannot reduce on its GPU: {reason}")]
     Peer {
-        /// The rank, in the job.
+        /// Job rank of that rank.
         rank: usize,
-        /// What it said.
+        /// Reason that it gave.
         reason: String,
     },
 }
 
 impl GpuError {
-    /// What there is to be done about an error of NCCL or CUDA, by what it says.
+    /// Returns advice for an error of NCCL or CUDA, by its text.
     #[cfg_attr(
         not(any(test, feature = "nccl")),
         expect(dead_code, reason = "nothing is called")

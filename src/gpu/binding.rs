@@ -1,4 +1,5 @@
-//! Device binding: the GPU that a process set uses on this rank, which is the device of its first GPU tensor.
+//! Device binding: the GPU that a process set uses on this rank, which is the device of its first
+//! GPU tensor.
 
 use std::sync::{Arc, OnceLock};
 
@@ -6,15 +7,15 @@ use super::{Device, GpuError, Registry, Stream};
 use crate::device::OnDevice;
 use crate::tensor;
 
-/// See the module.
+/// Device of a process set on this rank; set by its first GPU tensor.
 pub(crate) struct DeviceBinding {
     registry: Arc<Registry>,
     ordinal: OnceLock<u32>,
-    /// Whether callers that can are answered early.
+    /// Whether tickets complete at the launch, for callers whose streams can wait for the result.
     answers_early: bool,
     /// Whether timestamps of device events are wanted now (by the timeline or the tuner).
     wants_times: Box<dyn Fn() -> bool + Send + Sync>,
-    /// This rank among those of its host: which device is its own, if no tensor has said it.
+    /// This rank's local rank: selects the device if no tensor has done so.
     local_rank: usize,
 }
 
@@ -29,7 +30,8 @@ impl DeviceBinding {
         }
     }
 
-    /// The same, where callers that can put a stream behind the result are answered before it is there, or not.
+    /// Sets whether tickets complete at the launch, for callers whose streams can wait for the
+    /// result.
     pub(crate) fn answering_early(self, answers_early: bool) -> Self {
         Self {
             answers_early,
@@ -37,22 +39,23 @@ impl DeviceBinding {
         }
     }
 
-    /// The same, where nobody wants to know times unless `wants_times` says so.
+    /// Sets the function that tells whether times of the device are wanted.
     pub(crate) fn telling_times(self, wants_times: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let wants_times = Box::new(wants_times);
         Self { wants_times, ..self }
     }
 
-    /// Whether somebody wants to know now when things happen on the device.
+    /// Whether the timeline or the tuner wants times of the device now.
     pub(crate) fn wants_times(&self) -> bool {
         (self.wants_times)()
     }
 
-    /// Notes what a tensor on `device` waits for; nothing, if it is in host memory. `can_follow`: the caller can put a stream behind the
-    /// result.
+    /// Records the mark of a tensor's data on `device`; `None` if it is in host memory.
+    /// `can_follow`: the caller's stream can wait for the result.
     ///
     /// # Errors
-    /// A device that cannot be had or is not that of the tensors before, a stream under capture.
+    /// The device cannot be opened or is not that of earlier tensors, or the stream is capturing a
+    /// graph.
     pub(crate) fn submit(
         &self,
         device: tensor::Device,
@@ -82,7 +85,8 @@ impl DeviceBinding {
         }))
     }
 
-    /// The device: of a rank that has had no tensor on one, and takes part in what others do, its own on this host.
+    /// Returns the device. If this rank had no GPU tensor and takes part in another rank's
+    /// operation, it is the one that its local rank selects.
     pub(crate) fn device(&self) -> Result<Arc<Device>, GpuError> {
         if let Some(&ordinal) = self.ordinal.get() {
             return self.registry.get(ordinal);

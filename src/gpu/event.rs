@@ -1,4 +1,4 @@
-//! A device in use: its events are made once and lent.
+//! Device in use: creates events once and lends them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,11 +11,11 @@ use crate::sync::lock;
 pub(crate) struct Device {
     pub(crate) ordinal: u32,
     pub(crate) gpu: Arc<dyn Gpu>,
-    /// Without times, and with.
+    /// Unused events, without and with times.
     idle: [Mutex<Vec<Event>>; 2],
-    /// Counts what happens to marks.
+    /// Counts recordings of marks.
     moments: AtomicU64,
-    /// The stream that was put behind a mark last, and when that was made.
+    /// The last stream that was made to wait for a mark, and the mark's number.
     followed: Mutex<Option<(Stream, u64)>>,
 }
 
@@ -30,9 +30,10 @@ impl Device {
         }
     }
 
-    /// Marks the point that `stream` has come to. To note the time, too, takes the driver half as long again.
+    /// Marks the current end of `stream`. Recording the time, too, takes the driver half as long
+    /// again.
     pub(crate) fn mark(self: &Arc<Self>, stream: Stream, is_timed: bool) -> Result<Mark, GpuError> {
-        let idle = lock(&self.idle[usize::from(is_timed)]).pop(); // not locked while the driver is called
+        let idle = lock(&self.idle[usize::from(is_timed)]).pop(); // unlocked before calls of the driver
         let next = || self.moments.fetch_add(1, Ordering::SeqCst);
         let event = match idle {
             Some(event) => event,
@@ -43,7 +44,8 @@ impl Device {
         Ok(mark.recorded(next()))
     }
 
-    /// Puts what comes onto `stream` from here on behind `mark`: once, where all tensors of a batch ask for it one after another.
+    /// Makes later work on `stream` wait for `mark`: one call, if all tensors of a batch ask for it
+    /// one after another.
     fn follow(&self, stream: Stream, mark: &Mark) -> Result<(), GpuError> {
         let mut followed = lock(&self.followed);
         if *followed != Some((stream, mark.number())) {

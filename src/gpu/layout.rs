@@ -1,16 +1,16 @@
-//! Layout of the fusion buffer: tensors lie one after another, each at a multiple of 16 bytes, for
-//! the sake of wide loads.
+//! Layout of the fusion buffer: tensors lie one after another, each at a multiple of 16 bytes, so
+//! that kernels can use wide loads.
 
-/// What a tensor's place is a multiple of.
+/// Alignment of a tensor's position.
 const ALIGNMENT: usize = 16;
 
-/// Room for so many bytes.
+/// Returns the room that this many bytes take.
 pub(crate) const fn room(bytes: usize) -> usize {
     bytes.next_multiple_of(ALIGNMENT)
 }
 
-/// Where each of these many bytes begins, if they lie one after another, each with [`room`]; and at
-/// last the end of all.
+/// Returns the offsets of consecutive parts of these sizes, each with [`room`], and finally the end
+/// of all.
 pub(crate) fn places(bytes: impl IntoIterator<Item = usize>) -> Vec<usize> {
     let mut at = 0;
     let mut places = vec![0];

@@ -1,8 +1,10 @@
-//! The GPU interface: the calls to one CUDA device and to NCCL that the runtime makes, and nothing of what they are for.
+//! The GPU interface: the runtime's calls to one CUDA device and to NCCL, independent of their
+//! purpose.
 //!
-//! Streams, events, addresses and communicators are numbers: who makes one also destroys it ([`Device`] does for events). All
-//! that goes onto a stream returns at once. Implementations: [`cuda`] (feature `nccl`), and in tests a simulated GPU that records the order of
-//! calls and computes in host memory.
+//! Streams, events, addresses and communicators are numbers; their creator also destroys them
+//! ([`Device`] does so for events). Calls that put work on a stream return at once.
+//! Implementations: [`cuda`] (feature `nccl`), and in tests a simulated GPU that records the order
+//! of calls and computes in host memory.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -42,33 +44,34 @@ pub use crate::error::GpuError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Communicator(pub(crate) u64);
 
-/// What ranks that want to form a communicator have in common.
+/// Id that the ranks share which create a communicator.
 pub(crate) type UniqueId = [u8; 128];
 
-/// How NCCL combines elements.
+/// Reduction operations of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Combine {
     Sum,
     Product,
     Max,
     Min,
-    /// Sum divided by the number of ranks; of floats.
+    /// Sum divided by the number of ranks; only for floats.
     Average,
 }
 
-/// What a call of NCCL combines.
+/// Data of a call of NCCL that reduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Combined {
     pub(crate) from: u64,
     pub(crate) to: u64,
-    /// Elements of the result that a rank has.
+    /// Elements of the result on one rank.
     pub(crate) count: usize,
     pub(crate) number: Number,
     pub(crate) combine: Combine,
 }
 
-/// One call of NCCL. Counts are elements of `number`, addresses those of the device; input and output are the same memory, the
-/// input is its own place in the output (or the output in the input), or they are disjoint.
+/// One call of NCCL. Counts are elements of `number`, addresses those of the device. Input and
+/// output are the same memory, the input lies at its own place in the output (or the output in the
+/// input), or they are disjoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Call {
     Allreduce(Combined),
@@ -81,7 +84,7 @@ pub(crate) enum Call {
     },
     /// `count` elements for each rank.
     Reducescatter(Combined),
-    /// Only the rank that is named has the result.
+    /// Only the named rank has the result.
     Reduce(Combined, usize),
     Broadcast {
         from: u64,
@@ -90,13 +93,13 @@ pub(crate) enum Call {
         number: Number,
         root: usize,
     },
-    /// Bytes.
+    /// `count` is in bytes.
     Send {
         from: u64,
         count: usize,
         peer: usize,
     },
-    /// Bytes.
+    /// `count` is in bytes.
     Receive {
         to: u64,
         count: usize,
@@ -104,14 +107,15 @@ pub(crate) enum Call {
     },
 }
 
-/// One device, as this process uses it. Any thread may call; what one of them makes all may use.
+/// One device, as this process uses it. All methods may be called from any thread, and handles may
+/// be used by all threads.
 #[allow(unsafe_code)] // copies from and to host addresses
 pub(crate) trait Gpu: Send + Sync {
-    /// Lets the calling thread sleep.
+    /// Makes the calling thread sleep.
     fn pause(&self, time: Duration) {
         std::thread::sleep(time);
     }
-    /// Waits until `is_so`, for at most `patience`; whether it is.
+    /// Waits until `is_so`, for at most `patience`; returns whether it is.
     fn wait_until(&self, patience: Duration, is_so: &dyn Fn() -> bool) -> bool {
         let end = Instant::now() + patience;
         while !is_so() && Instant::now() < end {
@@ -127,57 +131,58 @@ pub(crate) trait Gpu: Send + Sync {
         Ok(Box::new(Thread::start(name)?))
     }
 
-    /// A stream that others, the legacy default one too, are not ordered with.
+    /// Creates a stream that is not ordered with other streams, including the legacy default one.
     fn make_stream(&self) -> Result<Stream, GpuError>;
-    /// Lets the stream go when its work is done.
+    /// Destroys the stream when its work is done.
     fn destroy_stream(&self, stream: Stream);
-    /// Whether what is put onto the stream goes into a graph that somebody records.
+    /// Whether the stream is capturing a graph.
     fn is_capturing(&self, stream: Stream) -> Result<bool, GpuError>;
 
-    /// An event that can be asked for its time, or one that is recorded faster.
+    /// Creates an event: one that has a time, or one that is recorded faster.
     fn make_event(&self, is_timed: bool) -> Result<Event, GpuError>;
     fn destroy_event(&self, event: Event);
-    /// The event comes about when all work now on the stream is done.
+    /// Records the event: it is complete when all current work on the stream is done.
     fn record(&self, event: Event, stream: Stream) -> Result<(), GpuError>;
-    /// What comes onto `stream` from here on waits for the event as it was recorded last.
+    /// Makes later work on `stream` wait for the last recording of the event.
     fn follow(&self, stream: Stream, event: Event) -> Result<(), GpuError>;
-    /// Whether the event has come about; an error of the device if there was one.
+    /// Whether the event is complete; or an error of the device, if there was one.
     fn has_come(&self, event: Event) -> Result<bool, GpuError>;
-    /// Sleeps until the event has come about.
+    /// Sleeps until the event is complete.
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     fn wait(&self, event: Event) -> Result<(), GpuError>;
-    /// Nanoseconds from one event to another, both of which have come about; good to a microsecond for seconds.
+    /// Nanoseconds between two complete events; accurate to a microsecond for some seconds.
     fn elapsed_ns(&self, from: Event, to: Event) -> Result<i64, GpuError>;
 
-    /// Memory of the device.
+    /// Allocates device memory.
     fn allocate(&self, bytes: usize) -> Result<u64, GpuError>;
-    /// Gives it back when all work of the device is done.
+    /// Frees the memory when all work of the device is done.
     fn free(&self, address: u64);
-    /// Memory that is there for what comes onto the stream from here on.
+    /// Allocates memory for later work on the stream.
     fn allocate_on(&self, bytes: usize, stream: Stream) -> Result<u64, GpuError>;
-    /// Gives such memory back after what is on the stream now.
+    /// Frees such memory after the current work on the stream.
     fn free_on(&self, address: u64, stream: Stream);
-    /// Copies from host memory, at once.
+    /// Copies from host memory, synchronously.
     ///
     /// # Safety
     /// `from` must be readable for `bytes` bytes.
     unsafe fn upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), GpuError>;
-    /// Copies to host memory, at once.
+    /// Copies to host memory, synchronously.
     ///
     /// # Safety
     /// `to` must be writable for `bytes` bytes.
     unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError>;
 
-    /// Memory of the host that the device reads and writes by itself.
+    /// Allocates pinned host memory, which the device reads and writes itself.
     fn allocate_host(&self, bytes: usize) -> Result<*mut u8, GpuError>;
-    /// Gives it back; nothing that is on a stream is about it any more.
+    /// Frees pinned memory; no work on a stream may use it any more.
     fn free_host(&self, address: *mut u8);
-    /// Copies from such memory, when the stream comes to it.
+    /// Puts a copy from pinned memory on the stream.
     ///
     /// # Safety
-    /// `from` must be readable for `bytes` bytes, and nobody may write there, until the stream has done so.
+    /// `from` must be readable for `bytes` bytes, and not written, until the stream has executed
+    /// the copy.
     unsafe fn upload_on(
         &self,
         to: u64,
@@ -185,10 +190,11 @@ pub(crate) trait Gpu: Send + Sync {
         bytes: usize,
         stream: Stream,
     ) -> Result<(), GpuError>;
-    /// Copies to such memory, when the stream comes to it.
+    /// Puts a copy to pinned memory on the stream.
     ///
     /// # Safety
-    /// `to` must be writable for `bytes` bytes, and nobody else may touch it, until the stream has done so.
+    /// `to` must be writable for `bytes` bytes, and not accessed otherwise, until the stream has
+    /// executed the copy.
     unsafe fn download_on(
         &self,
         to: *mut u8,
@@ -197,47 +203,51 @@ pub(crate) trait Gpu: Send + Sync {
         stream: Stream,
     ) -> Result<(), GpuError>;
 
-    /// Copies on the device, without a kernel: what copies are measured by.
+    /// Puts a copy on the device on the stream, without a kernel: the reference for measurements of
+    /// copies.
     fn copy(&self, to: u64, from: u64, bytes: usize, stream: Stream) -> Result<(), GpuError>;
 
-    /// Runs a copy kernel.
+    /// Puts a copy kernel on the stream.
     fn launch(&self, kernel: Kernel, table: &Table, stream: Stream) -> Result<(), GpuError>;
 
-    /// An id for a new communicator.
+    /// Creates an id for a new communicator.
     fn unique_id(&self) -> Result<UniqueId, GpuError>;
-    /// Starts to form the communicator `id` as rank `rank` of `size`; it is there once [`is_ready`](Self::is_ready).
+    /// Begins to create the communicator `id` as rank `rank` of `size`; it can be used once
+    /// [`is_ready`](Self::is_ready).
     fn join(&self, id: &UniqueId, rank: usize, size: usize) -> Result<Communicator, GpuError>;
-    /// Whether the communicator has done what it was asked to do, as far as the host is concerned.
+    /// Whether the communicator has finished its calls on the host.
     ///
     /// # Errors
-    /// What has gone wrong with it, on this rank or on another.
+    /// The communicator has failed, on this rank or on another.
     fn is_ready(&self, communicator: Communicator) -> Result<bool, GpuError>;
-    /// Puts calls onto the stream, as one.
+    /// Puts calls on the stream, as one group.
     fn call(&self, communicator: Communicator, calls: &[Call], stream: Stream) -> Result<(), GpuError>;
-    /// Ends a communicator that has nothing left to do on the device. What it still sends to others is sent, for some seconds at most.
+    /// Destroys a communicator without work on the device. Data that other ranks still need is
+    /// sent, within some seconds at most.
     fn leave(&self, communicator: Communicator) {
         self.abort(communicator);
     }
-    /// Ends the communicator, and the work it has on the device where that is not done.
+    /// Aborts the communicator, and its unfinished work on the device.
     fn abort(&self, communicator: Communicator);
 }
 
-/// The devices of this process.
+/// Returns the devices of this process.
 pub(crate) fn devices() -> &'static Arc<Registry> {
     static DEVICES: LazyLock<Arc<Registry>> =
         LazyLock::new(|| Arc::new(Registry::new(Box::new(cuda::open), cuda::count)));
     &DEVICES
 }
 
-/// Whether tensors can lie on GPUs here. It opens the first device, as ranks will, and lets go of it.
+/// Checks that tensors can be on GPUs on this machine: opens the first device, as ranks do, and
+/// closes it.
 ///
 /// # Errors
-/// What is missing.
+/// A library, a driver or a device is missing.
 pub fn check() -> Result<(), GpuError> {
     cuda::open(0).map(drop)
 }
 
-/// The CUDA device that the rank which is number `local_rank` on this host uses.
+/// Returns the CUDA device that the rank with local rank `local_rank` uses.
 ///
 /// # Errors
 /// No device, or no driver.
@@ -245,8 +255,9 @@ pub fn ordinal_of(local_rank: usize) -> Result<u32, GpuError> {
     devices().ordinal_of(local_rank)
 }
 
-/// The version of the NCCL that this process can load, as a number: major · 10000 + minor · 100 + patch. None if there is none that will do, or
-/// this build has no feature `nccl`.
+/// Version of the NCCL that this process can load, as a number: major · 10000 + minor · 100 +
+/// patch. `None` if there is none that is new enough, or this build does not have the feature
+/// `nccl`.
 pub fn nccl_version() -> Option<u32> {
     cuda::nccl_version()
 }

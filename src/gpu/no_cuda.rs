@@ -1,4 +1,4 @@
-//! GPUs in a build without them: there are none.
+//! CUDA interface of a build without the feature `nccl`: every call returns an error.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The devices that this process uses, opened when they are first asked for.
+//! Registry of the devices that this process uses; each is opened when it is first requested.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use super::{Device, Gpu, GpuError};
 use crate::sync::lock;
 
-/// How a device is opened.
+/// Function that opens a device.
 pub(crate) type Open = dyn Fn(u32) -> Result<Arc<dyn Gpu>, GpuError> + Send + Sync;
 
-/// See the module.
+/// Devices that are open, and the function that opens them.
 pub(crate) struct Registry {
     open: Box<Open>,
     count: fn() -> Result<u32, GpuError>,
@@ -22,12 +22,13 @@ impl Registry {
         Self { open, count, devices }
     }
 
-    /// Number of devices that there are.
+    /// Number of devices of the machine.
     pub(crate) fn count(&self) -> Result<u32, GpuError> {
         (self.count)()
     }
 
-    /// The device of a rank that nothing else has said it of: the ranks of a host take them in turn.
+    /// Returns the device for a rank without GPU tensors: the ranks of a host take the devices in
+    /// turn.
     ///
     /// # Errors
     /// No driver, no device.
@@ -35,10 +36,10 @@ impl Registry {
         Ok(local_rank as u32 % self.count()?.max(1))
     }
 
-    /// Device `ordinal`.
+    /// Returns device `ordinal`.
     ///
     /// # Errors
-    /// It cannot be had; asked again, it is tried again.
+    /// The device cannot be opened; the next call tries again.
     pub(crate) fn get(&self, ordinal: u32) -> Result<Arc<Device>, GpuError> {
         let mut devices = lock(&self.devices);
         if let Some(device) = devices.get(&ordinal) {

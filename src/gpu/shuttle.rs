@@ -1,29 +1,30 @@
-//! Copies a few elements of many vectors between host memory and a GPU, with one kernel for all of them.
+//! Copies a few elements of many vectors between host memory and a GPU, with one kernel for all of
+//! them.
 //!
-//! A copy of its own for each would take longer than a training step.
+//! One copy for each vector would take longer than a training step.
 
 use super::{CudaVec, Entry, GpuError, Kernel, Stopwatch, Table};
 use crate::tensor::Element;
 
-/// Elements of many vectors on one GPU that are copied together, to the device ([`send`](Self::send)) or from it
-/// ([`fetch`](Self::fetch)). The vectors must live until then.
+/// Elements of many vectors on one GPU that are copied together, to the device
+/// ([`send`](Self::send)) or from it ([`fetch`](Self::fetch)). The vectors must live until then.
 pub struct Shuttle {
     ordinal: u32,
     stopwatch: Stopwatch,
-    /// What it carries, here and on the device, where there may be room for more.
+    /// Bytes to copy, in host memory and on the device; the device may have room for more.
     here: Vec<u8>,
     there: CudaVec<u8>,
-    /// Address and length of each stretch, in the order in which they lie in `here`.
+    /// Address and length of each part, in the order in which they lie in `here`.
     stretches: Vec<(u64, usize)>,
     /// Bytes of `here` that have been unloaded.
     unloaded: usize,
 }
 
 impl Shuttle {
-    /// To and from CUDA device `ordinal`.
+    /// Makes a shuttle to and from CUDA device `ordinal`.
     ///
     /// # Errors
-    /// A device that cannot be had, or has no memory left.
+    /// The device cannot be opened, or has no memory left.
     pub fn new(ordinal: u32) -> Result<Self, GpuError> {
         Ok(Self {
             ordinal,
@@ -35,10 +36,10 @@ impl Shuttle {
         })
     }
 
-    /// Adds the bytes of elements that lie at position `index` and after it in `vector`.
+    /// Adds the bytes of the elements from position `index` on in `vector`.
     ///
     /// # Panics
-    /// If the vector does not have as many.
+    /// If the vector has too few elements.
     pub fn load<T: Element>(&mut self, vector: &CudaVec<T>, index: usize, bytes: &[u8]) {
         assert!(
             index * size_of::<T>() + bytes.len() <= vector.len() * size_of::<T>(),
@@ -49,10 +50,10 @@ impl Shuttle {
         self.stretches.push((address, bytes.len()));
     }
 
-    /// Copies all that was loaded to the device, and waits until it is there.
+    /// Copies all loaded elements to the device, and waits for the copy.
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     pub fn send(&mut self) -> Result<(), GpuError> {
         if self.stretches.is_empty() {
             return Ok(());
@@ -65,10 +66,11 @@ impl Shuttle {
         Ok(())
     }
 
-    /// Copies from the device the elements in the places of all that was loaded, for [`unload`](Self::unload).
+    /// Copies the elements at the positions of all loaded ones from the device, for
+    /// [`unload`](Self::unload).
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     pub fn fetch(&mut self) -> Result<(), GpuError> {
         if self.stretches.is_empty() {
             return Ok(());
@@ -80,7 +82,7 @@ impl Shuttle {
         self.there.read_front(&mut self.here)
     }
 
-    /// The next bytes that have been fetched, as many as were loaded.
+    /// Returns the next bytes that have been fetched, as many as were loaded.
     ///
     /// # Panics
     /// If fewer are left.
@@ -100,7 +102,8 @@ impl Shuttle {
         Ok(())
     }
 
-    /// Copies all stretches on the device: `way` makes of a place in `there` and an address elsewhere from where and to where.
+    /// Copies all parts on the device: `way` returns source and target for a position in `there`
+    /// and an address elsewhere.
     fn carry(&self, way: impl Fn(u64, u64) -> (u64, u64)) -> Result<(), GpuError> {
         let mut place = self.there.address();
         let entry = |&(address, elements): &(u64, usize)| {

@@ -1,16 +1,16 @@
 //! Simulated GPU for tests: host memory, and queued work that runs only when a caller waits for it.
 //!
-//! Simulated GPUs of one job share a [`Fabric`], which is their world: memory, streams, events and
-//! communicators of all of them. What is put on a stream is done when somebody waits for an event,
-//! asks for one, or has memory freed: piece by piece, always at the head of some stream, and where
-//! several could go on, the seed says which does. So a wait that is missing shows sooner or later.
-//! What is done is noted in one log.
+//! Simulated GPUs of one job share a [`Fabric`]: memory, streams, events and communicators of all
+//! of them. Work on a stream is executed when a caller waits for an event, queries one, or frees
+//! memory: piece by piece, always at the head of some stream. If several streams could continue,
+//! the seed decides. A missing wait therefore shows sooner or later. All executed work is in one
+//! log.
 //!
-//! Addresses are no addresses of the process: who reads a tensor on the GPU from the host ends with
-//! a fault, and every address that is touched is looked up among what is allocated. What is wrong
-//! (memory that is not there, handles that are dead, calls that ranks do not make alike) is an
-//! error of the call if it can be, breaks the device, and is kept; the fabric panics with it when
-//! it is dropped, if nobody has asked for it.
+//! Addresses are not addresses of the process: dereferencing one on the host is a fault, and every
+//! address that is used is looked up among the allocations. Incorrect use (memory that is not
+//! allocated, handles that are destroyed, calls that differ between ranks) is an error of the call
+//! if possible, makes the device fail, and is recorded. The fabric panics with the recorded errors
+//! when it is dropped, unless a test has read them.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -37,7 +37,7 @@ pub(crate) use notes::{Did, Note};
 use streams::{Point, Work};
 use world::World;
 
-/// A worker that is an agent of the simulated world.
+/// Worker that is an agent of the simulated world.
 struct Agent(SimulatedWorker);
 
 impl Worker for Agent {
@@ -52,41 +52,41 @@ impl Drop for Agent {
     }
 }
 
-/// Who waits longer than this waits for ever.
+/// A wait that is longer than this is considered endless.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// State shared by the simulated GPUs of one job.
 pub(crate) struct Fabric {
     world: Mutex<World>,
     changed: Condvar,
-    /// The seeded simulator, if its agents are what uses the devices.
+    /// The seeded simulator, if its agents use the devices.
     scheduler: Option<Arc<Scheduler>>,
 }
 
-/// One device.
+/// A simulated GPU.
 pub(crate) struct SimulatedGpu {
     fabric: Arc<Fabric>,
-    /// Its place in the fabric.
+    /// Its position in the fabric.
     at: usize,
 }
 
-/// What is alive on a device.
+/// Numbers of live objects of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Alive {
     pub(crate) allocations: usize,
-    /// Those of host memory for the device.
+    /// Allocations of pinned host memory.
     pub(crate) in_host: usize,
     pub(crate) streams: usize,
     pub(crate) events: usize,
     pub(crate) communicators: usize,
 }
 
-/// A stop in a stream: work behind it waits until [`Fabric::release`].
+/// Stop in a stream: work behind it waits until [`Fabric::release`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold(u64);
 
 impl Fabric {
-    /// A world of `devices` devices, where `seed` says what happens first.
+    /// Makes `devices` devices; `seed` determines the order of their work.
     pub(crate) fn new(seed: u64, devices: usize) -> Arc<Self> {
         let began = Instant::now();
         let clock = move || began.elapsed().as_nanos() as u64;
@@ -97,8 +97,8 @@ impl Fabric {
         })
     }
 
-    /// The same with a device for each rank of a simulated world, whose agents alone use them: one
-    /// seed determines all that happens.
+    /// Makes a device for each rank of a simulated world, used only by its agents: one seed
+    /// determines all events.
     pub(crate) fn in_world(scheduler: &Arc<Scheduler>) -> Arc<Self> {
         let (seed, devices) = (scheduler.draw(u64::MAX), scheduler.ranks());
         let of_world = Arc::clone(scheduler);
@@ -110,20 +110,21 @@ impl Fabric {
         })
     }
 
-    /// Whether the caller belongs to a rank that vanishes, and does nothing to its device any more.
+    /// Whether the caller belongs to a rank that vanishes, and no longer uses its device.
     fn is_vanishing(&self) -> bool {
         self.scheduler
             .as_ref()
             .is_some_and(|scheduler| !scheduler.is_inside())
     }
 
-    /// The device at place `at`.
+    /// Returns the device at position `at`.
     pub(crate) fn gpu(self: &Arc<Self>, at: usize) -> Arc<SimulatedGpu> {
         let fabric = Arc::clone(self);
         Arc::new(SimulatedGpu { fabric, at })
     }
 
-    /// The devices of a process that has but the one at place `at`, which it knows by that number.
+    /// Returns the devices of a process that has only the one at position `at`, which has that
+    /// number there.
     pub(crate) fn registry(self: &Arc<Self>, at: usize) -> Arc<Registry> {
         let gpu = self.gpu(at);
         let open = move |ordinal: u32| match ordinal as usize == gpu.at {
@@ -133,17 +134,17 @@ impl Fabric {
         Arc::new(Registry::new(Box::new(open), || Ok(1)))
     }
 
-    /// All that was done, on all devices.
+    /// Returns the log of all devices.
     pub(crate) fn notes(&self) -> Vec<Note> {
         lock(&self.world).notes.clone()
     }
 
-    /// What was done wrong; asked for, it is not held against anybody any more.
+    /// Returns the recorded errors of use, which then no longer fail the test.
     pub(crate) fn failures(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.world).failures)
     }
 
-    /// Does all that can be done; what is left.
+    /// Executes all work that can run; returns a description of the rest.
     pub(crate) fn run_dry(&self) -> String {
         while lock(&self.world).step() {}
         self.changed.notify_all();
@@ -151,7 +152,7 @@ impl Fabric {
     }
 }
 
-/// How long a thread sleeps before it looks again whether something goes on.
+/// Interval at which a sleeping thread checks for progress.
 const SLICE: Duration = Duration::from_millis(20);
 
 impl Fabric {
@@ -181,13 +182,13 @@ impl Drop for Fabric {
     }
 }
 
-/// What tests do with a device.
+/// Test interface of a device.
 impl SimulatedGpu {
     fn world(&self) -> MutexGuard<'_, World> {
         lock(&self.fabric.world)
     }
 
-    /// Does `change`, wakes who waits, and keeps what was wrong with it.
+    /// Applies `change`, wakes waiting threads, and records an error of use.
     fn act<T>(
         &self,
         call: &'static str,
@@ -202,7 +203,7 @@ impl SimulatedGpu {
         outcome
     }
 
-    /// The same for a call that cannot fail.
+    /// Applies `change` for a call that cannot fail.
     fn act_surely(&self, call: &'static str, change: impl FnOnce(&mut World) -> Result<(), String>) {
         if self.is_there().is_err() {
             return;
@@ -215,7 +216,7 @@ impl SimulatedGpu {
         self.fabric.changed.notify_all();
     }
 
-    /// Goes on with what there is to do until `look` finds something.
+    /// Executes work until `look` returns a value.
     fn go_on<T>(
         &self,
         mut look: impl FnMut(&mut World) -> Result<Option<T>, GpuError>,
@@ -230,7 +231,7 @@ impl SimulatedGpu {
                 self.fabric.changed.notify_all();
                 continue;
             }
-            // Where something was wrong, ranks need not wait for one another any more.
+            // After an error of use, ranks no longer wait for one another.
             if waited > PATIENCE || !world.failures.is_empty() {
                 let stuck = world.what_is_stuck();
                 return Err(world.fault(self.at, "wait", format!("nothing goes on any more: {stuck}")));
@@ -240,7 +241,7 @@ impl SimulatedGpu {
         }
     }
 
-    /// Fails if the caller belongs to a rank that vanishes: it does nothing to its device any more.
+    /// Fails if the caller belongs to a rank that vanishes and no longer uses its device.
     fn is_there(&self) -> Result<(), GpuError> {
         if self.fabric.is_vanishing() {
             return Err(GpuError::NoDevice {
@@ -251,7 +252,7 @@ impl SimulatedGpu {
         Ok(())
     }
 
-    /// What was done on this device, and what was [said](Self::say) of it.
+    /// Returns the log of this device, with the texts of [`say`](Self::say).
     pub(crate) fn notes(&self) -> Vec<Did> {
         let notes = self.fabric.notes().into_iter();
         notes
@@ -260,7 +261,7 @@ impl SimulatedGpu {
             .collect()
     }
 
-    /// Puts something into the log.
+    /// Adds a text to the log.
     pub(crate) fn say(&self, what: impl Into<String>) {
         self.world().note(self.at, Did::Said(what.into()));
     }
@@ -269,7 +270,7 @@ impl SimulatedGpu {
         self.world().alive(self.at)
     }
 
-    /// What lies at an address, as it is now.
+    /// Returns the current bytes at an address.
     pub(crate) fn read(&self, address: u64, bytes: usize) -> Vec<u8> {
         let read = self.world().devices[self.at]
             .memory
@@ -278,7 +279,7 @@ impl SimulatedGpu {
         read.unwrap_or_else(|fault| panic!("{fault}"))
     }
 
-    /// Memory with these bytes.
+    /// Allocates memory with these bytes.
     pub(crate) fn allocate_with(&self, bytes: &[u8]) -> u64 {
         let mut world = self.world();
         let memory = &mut world.devices[self.at].memory;
@@ -289,12 +290,12 @@ impl SimulatedGpu {
         address
     }
 
-    /// A stream of the caller.
+    /// Creates a stream of the caller.
     pub(crate) fn stream(&self) -> Stream {
         self.make_stream().expect("nothing is broken")
     }
 
-    /// Has the stream write `bytes`, in its turn.
+    /// Puts a write of `bytes` on the stream.
     pub(crate) fn write_on(&self, stream: Stream, to: u64, bytes: Vec<u8>) {
         let put = self.act("write", |world| {
             world.put(self.at, stream, Work::Write { to, bytes })
@@ -302,7 +303,7 @@ impl SimulatedGpu {
         put.expect("nothing is broken");
     }
 
-    /// Stops the stream here: later work waits.
+    /// Puts a stop on the stream: later work waits.
     pub(crate) fn hold(&self, stream: Stream) -> Hold {
         let mut world = self.world();
         let hold = world.handle();
@@ -318,33 +319,33 @@ impl SimulatedGpu {
         self.fabric.changed.notify_all();
     }
 
-    /// Has the caller record a graph of what comes onto the stream.
+    /// Begins the capture of a graph on the stream.
     pub(crate) fn capture(&self, stream: Stream) {
         self.world().devices[self.at].captured.insert(stream.0);
     }
 
-    /// Never comes to a call of NCCL from here on.
+    /// From now on, executes no call of NCCL.
     pub(crate) fn hang(&self) {
         self.world().devices[self.at].hangs = true;
     }
 
-    /// Comes to what it has not come to.
+    /// Executes the calls that were held back.
     pub(crate) fn come_to(&self) {
         self.world().devices[self.at].hangs = false;
         self.fabric.changed.notify_all();
     }
 
-    /// Has no memory for allocations of more than so many bytes.
+    /// Makes larger allocations than this many bytes fail.
     pub(crate) fn out_of_memory_above(&self, bytes: usize) {
         self.world().devices[self.at].allocation_limit = bytes;
     }
 
-    /// The next call of that name fails.
+    /// Makes the next call of that name fail.
     pub(crate) fn fail_next(&self, call: &'static str, error: GpuError) {
         self.world().devices[self.at].to_fail.push((call, error));
     }
 
-    /// The device does nothing any more, and says why.
+    /// Makes the device fail with this error from now on.
     pub(crate) fn break_down(&self, error: GpuError) {
         self.world().devices[self.at].broken = Some(error);
         self.fabric.changed.notify_all();
@@ -476,7 +477,7 @@ impl Gpu for SimulatedGpu {
     }
 
     fn free(&self, address: u64) {
-        // The driver waits for all that the device has to do.
+        // The driver waits for all work of the device.
         if self.is_there().is_err() {
             return;
         }
@@ -497,12 +498,12 @@ impl Gpu for SimulatedGpu {
     fn free_on(&self, address: u64, stream: Stream) {
         self.act_surely("free_on", |world| match world.unbroken(self.at) {
             Ok(()) => world.put(self.at, stream, Work::Free { address }),
-            Err(_) => world.free(self.at, address), // what is on a stream is not done any more
+            Err(_) => world.free(self.at, address), // work on the stream is not executed any more
         });
     }
 
     unsafe fn upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), GpuError> {
-        // SAFETY: the caller says that it is readable.
+        // SAFETY: readable, by the caller's promise.
         let from = unsafe { std::slice::from_raw_parts(from, bytes) };
         self.act("upload", |world| world.devices[self.at].memory.write(to, from))
     }
@@ -510,8 +511,8 @@ impl Gpu for SimulatedGpu {
     unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError> {
         self.act("download", |world| {
             let from = world.devices[self.at].memory.read(from, bytes)?;
-            // SAFETY: the caller says that it is writable; the simulated GPU's memory is nobody
-            // else's.
+            // SAFETY: writable, by the caller's promise; the simulated GPU's memory is separate
+            // from it.
             unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, bytes) };
             Ok(())
         })

@@ -1,21 +1,21 @@
-//! How long work on a device takes, by the device's own clock.
+//! Stopwatch: durations of work on a device, by the device's clock.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{Device, GpuError, Stream, devices};
 
-/// A stream of its own, with events around the work that is put onto it.
+/// A private stream, with events around the measured work.
 pub struct Stopwatch {
     pub(crate) device: Arc<Device>,
     pub(crate) stream: Stream,
 }
 
 impl Stopwatch {
-    /// On device `ordinal`.
+    /// Makes a stopwatch on device `ordinal`.
     ///
     /// # Errors
-    /// A device that cannot be had.
+    /// The device cannot be opened.
     pub fn new(ordinal: u32) -> Result<Self, GpuError> {
         let device = devices().get(ordinal)?;
         let stream = device.gpu.make_stream()?;
@@ -27,10 +27,10 @@ impl Stopwatch {
         self.stream
     }
 
-    /// The time that `work` takes, which puts it onto the stream; waits until it is done.
+    /// Returns the duration of the work that `work` puts on the stream; waits until it is done.
     ///
     /// # Errors
-    /// Those of `work`; what has gone wrong on the device.
+    /// Those of `work`; the device has failed.
     pub fn time<E: From<GpuError>>(&self, work: impl FnOnce(Stream) -> Result<(), E>) -> Result<Duration, E> {
         let began = self.device.mark(self.stream, true)?;
         work(self.stream)?;
@@ -40,11 +40,11 @@ impl Stopwatch {
         Ok(Duration::from_nanos(ns.max(0) as u64))
     }
 
-    /// What the host takes to record that a tensor's data is ready, as a submission does; on
+    /// Time in which the host records that a tensor's data is ready, as a submission does; the
     /// average over `count` tensors.
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     pub fn recording_time(&self, count: u32) -> Result<Duration, GpuError> {
         let mut marks = Vec::with_capacity(count as usize);
         let began = Instant::now();

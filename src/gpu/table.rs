@@ -1,7 +1,8 @@
-//! What a copy kernel is told: from where to where, how many elements, and what is done to each. It travels with the launch, by
-//! value, so nothing has to live until the kernel runs. The kernels' side is `collective/nccl/kernels/copy.cu`.
+//! Parameter of a copy kernel: sources, targets, numbers of elements, and the conversion of each
+//! element. It is passed to the launch by value, so no memory has to live until the kernel runs.
+//! `collective/nccl/kernels/copy.cu` reads it.
 
-/// Types that a kernel or NCCL computes in.
+/// Element types of kernels and of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Number {
     U8,
@@ -26,7 +27,7 @@ impl Number {
         }
     }
 
-    /// As kernels are called by it.
+    /// Name in the names of kernels.
     const fn name(self) -> &'static str {
         match self {
             Self::U8 => "u8",
@@ -42,24 +43,24 @@ impl Number {
     }
 }
 
-/// The kernels.
+/// Copy kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kernel {
-    /// Bytes as they are.
+    /// Copies bytes.
     Copy,
-    /// Fills with a pattern of eight bytes, which an entry has in the place of an address.
+    /// Fills with a pattern of eight bytes, which an entry has instead of a source address.
     Fill,
     /// Converts, multiplies by the factor, divides.
     Convert {
-        /// Elements read.
+        /// Type of elements read.
         from: Number,
-        /// Elements written.
+        /// Type of elements written.
         to: Number,
     },
 }
 
 impl Kernel {
-    /// Its name in the module.
+    /// Name of the kernel in the module.
     #[cfg_attr(not(feature = "nccl"), expect(dead_code, reason = "nothing is loaded"))]
     pub(crate) fn name(self) -> String {
         match self {
@@ -69,7 +70,7 @@ impl Kernel {
         }
     }
 
-    /// Elements that one block does.
+    /// Elements that one block processes.
     fn chunk(self) -> u32 {
         let widest = match self {
             Self::Copy | Self::Fill => 1,
@@ -79,27 +80,29 @@ impl Kernel {
     }
 }
 
-/// What a block moves, on the wider side.
+/// Bytes that a block processes, on the wider side.
 const CHUNK_BYTES: u32 = 32_768;
 
-/// Entries of one table: what fits with the head into 4,096 bytes, the most that a kernel can be told on every device.
+/// Entries of one table: as many as fit, with the head, into 4,096 bytes, the largest parameter of
+/// a kernel on every device.
 pub(crate) const ENTRIES: usize = 170;
 
-/// Most elements of one entry: a multiple of every chunk, so that alignment is kept where a tensor is cut.
+/// Most elements of one entry: a multiple of every chunk, so that the parts of a split tensor stay
+/// aligned.
 const ELEMENTS_MAX: usize = 1 << 31;
 
-/// One stretch of memory to another.
+/// Copy of one range of memory to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The first element read; for [`Kernel::Fill`] the pattern.
+    /// Address of the first element read; for [`Kernel::Fill`] the pattern.
     pub(crate) from: u64,
-    /// The first element written.
+    /// Address of the first element written.
     pub(crate) to: u64,
-    /// How many.
+    /// Number of elements.
     pub(crate) elements: usize,
 }
 
-/// See the module; laid out as the kernels read it.
+/// Table of entries, laid out as the kernels read it.
 #[derive(Clone)]
 #[repr(C)]
 pub(crate) struct Table {
@@ -127,7 +130,7 @@ impl Table {
         }
     }
 
-    /// The tables that have `kernel` do `entries`: one, unless there are very many.
+    /// Returns the tables with which `kernel` executes `entries`: one, unless there are very many.
     pub(crate) fn of(kernel: Kernel, factor: f64, divisor: u32, entries: &[Entry]) -> Vec<Box<Self>> {
         let wide = |number: usize| number as u64;
         let mut tables: Vec<Box<Self>> = Vec::new();
@@ -159,7 +162,7 @@ impl Table {
         tables
     }
 
-    /// What it says.
+    /// Returns the entries.
     #[cfg(test)]
     pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> + '_ {
         (0..self.count as usize).map(|at| Entry {
@@ -169,7 +172,7 @@ impl Table {
         })
     }
 
-    /// Blocks that `kernel` needs for it.
+    /// Number of blocks that `kernel` needs for the table.
     #[cfg_attr(
         not(any(test, feature = "nccl")),
         expect(dead_code, reason = "nothing is launched")
@@ -187,7 +190,8 @@ impl Table {
 }
 
 impl Kernel {
-    /// Bytes from one element to the next: read, and written. A fill reads the same pattern for all.
+    /// Bytes from one element to the next: of the source, and of the target. A fill reads the same
+    /// pattern for all.
     const fn steps(self) -> (u64, u64) {
         match self {
             Self::Copy => (1, 1),

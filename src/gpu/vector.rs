@@ -1,4 +1,4 @@
-//! Elements on a GPU, for programs that have nothing else to hold them.
+//! Vectors in GPU memory, for programs without another library for it.
 
 #![allow(unsafe_code)] // copies between the device and host memory
 
@@ -29,10 +29,10 @@ pub struct CudaVec<T: Element> {
 }
 
 impl<T: Element> CudaVec<T> {
-    /// Elements like those of `from` on CUDA device `ordinal`.
+    /// Copies the elements of `from` to CUDA device `ordinal`.
     ///
     /// # Errors
-    /// A device that cannot be had, or has no memory left.
+    /// The device cannot be opened, or has no memory left.
     pub fn from_slice(ordinal: u32, from: &[T]) -> Result<Self, GpuError> {
         let device = devices().get(ordinal)?;
         let address = device.gpu.allocate(size_of_val(from).max(1))?;
@@ -51,18 +51,18 @@ impl<T: Element> CudaVec<T> {
         self.elements
     }
 
-    /// Whether there are none.
+    /// Whether the vector is empty.
     pub fn is_empty(&self) -> bool {
         self.elements == 0
     }
 
-    /// The elements, in host memory, when what the device was given before is done.
+    /// Copies the elements to host memory, after the earlier work of the device.
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     pub fn to_vec(&self) -> Result<Vec<T>, GpuError> {
         let mut to = Vec::<T>::with_capacity(self.elements);
-        // SAFETY: there is room for as many elements, and all of them are written.
+        // SAFETY: the vector has the capacity, and all elements are written.
         unsafe {
             let bytes = self.elements * size_of::<T>();
             self.device
@@ -76,10 +76,10 @@ impl<T: Element> CudaVec<T> {
     /// Overwrites all elements.
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the lengths differ.
     pub fn copy_from(&mut self, from: &[T]) -> Result<(), GpuError> {
         assert_eq!(from.len(), self.elements, "as many elements are needed");
         self.write_front(from)
@@ -91,7 +91,7 @@ impl<T: Element> CudaVec<T> {
     /// As for [`copy_from`](Self::copy_from).
     ///
     /// # Panics
-    /// If there are more than the vector has.
+    /// If there are more elements than the vector has.
     pub fn write_front(&mut self, from: &[T]) -> Result<(), GpuError> {
         assert!(from.len() <= self.elements, "no more than there are");
         // SAFETY: the slice is readable.
@@ -105,13 +105,13 @@ impl<T: Element> CudaVec<T> {
     /// Reads the first elements, as [`to_vec`](Self::to_vec) reads all.
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     ///
     /// # Panics
-    /// If there are more than the vector has.
+    /// If there are more elements than the vector has.
     pub fn read_front(&self, to: &mut [T]) -> Result<(), GpuError> {
         assert!(to.len() <= self.elements, "no more than there are");
-        // SAFETY: the slice is writable, and what comes are elements.
+        // SAFETY: the slice is writable, and the bytes are valid elements.
         unsafe {
             self.device
                 .gpu
@@ -119,10 +119,11 @@ impl<T: Element> CudaVec<T> {
         }
     }
 
-    /// Another one on the same device, which has the same elements when `stream` has come so far.
+    /// Returns a copy on the same device; `stream` has copied the elements when it has finished its
+    /// current work.
     ///
     /// # Errors
-    /// A device that has no memory left.
+    /// The device has no memory left.
     pub fn cloned_on(&self, stream: Stream) -> Result<Self, GpuError> {
         let mut copy = Self {
             device: Arc::clone(&self.device),
@@ -134,13 +135,13 @@ impl<T: Element> CudaVec<T> {
         Ok(copy)
     }
 
-    /// Puts a copy of all elements of `from`, on the same device, onto `stream`.
+    /// Puts a copy of all elements of `from`, on the same device, on `stream`.
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     ///
     /// # Panics
-    /// If there are not as many.
+    /// If the lengths differ.
     pub fn copy_on(&mut self, from: &Self, stream: Stream) -> Result<(), GpuError> {
         assert_eq!(from.elements, self.elements, "as many elements are needed");
         if self.elements == 0 {
@@ -158,31 +159,33 @@ impl<T: Element> CudaVec<T> {
             .map_or(0, |bytes| bytes / size_of::<T>())
     }
 
-    /// Puts copies of `parts`, on the same device, into this one, as the runtime packs a batch into
-    /// its fusion buffer: by one kernel, each at a multiple of 16 bytes. They are there when
-    /// `stream` has come so far.
+    /// Puts copies of `parts`, on the same device, into this vector, as the runtime packs a batch
+    /// into its fusion buffer: by one kernel, each at a multiple of 16 bytes. The copies run on
+    /// `stream`.
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     ///
     /// # Panics
-    /// If it has fewer than [`packed_len`](Self::packed_len) elements.
+    /// If the vector has fewer than [`packed_len`](Self::packed_len) elements.
     pub fn pack_on(&mut self, parts: &[Self], stream: Stream) -> Result<(), GpuError> {
         self.copy_parts(parts, stream, |part, place| (part, place))
     }
 
-    /// Copies the elements of `parts` back from where [`pack_on`](Self::pack_on) puts them.
+    /// Copies the elements of `parts` back from the places where [`pack_on`](Self::pack_on) puts
+    /// them.
     ///
     /// # Errors
-    /// What has gone wrong on the device.
+    /// The device has failed.
     ///
     /// # Panics
-    /// If it has fewer than [`packed_len`](Self::packed_len) elements.
+    /// If the vector has fewer than [`packed_len`](Self::packed_len) elements.
     pub fn unpack_on(&self, parts: &mut [Self], stream: Stream) -> Result<(), GpuError> {
         self.copy_parts(parts, stream, |part, place| (place, part))
     }
 
-    /// `way` makes the addresses to copy from and to of those of a part and of its place.
+    /// Copies parts by one kernel: `way` returns source and target for the address of a part and
+    /// its place in this vector.
     fn copy_parts(
         &self,
         parts: &[Self],
@@ -206,7 +209,7 @@ impl<T: Element> CudaVec<T> {
         self.elements * size_of::<T>()
     }
 
-    /// The address on the device.
+    /// Address on the device.
     pub fn address(&self) -> u64 {
         self.address
     }
@@ -233,7 +236,7 @@ unsafe impl<T: Element> Buffer for CudaVec<T> {
     fn device(&self) -> tensor::Device {
         tensor::Device::Cuda {
             ordinal: self.device.ordinal,
-            stream: 0, // copies to it are over when they return
+            stream: 0, // copies to it are complete when they return
         }
     }
 }

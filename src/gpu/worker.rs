@@ -1,20 +1,20 @@
-//! Workers: threads that serve a device, each doing what it is given, one thing after another.
+//! Workers: threads that serve a device; each executes its tasks one after another.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
-/// Something to be done.
+/// A task.
 pub(crate) type Work = Box<dyn FnOnce() + Send>;
 
-/// See the module. Dropped, it first does all that it was given.
+/// Executes tasks in order. When dropped, it first executes all tasks that it was given.
 pub(crate) trait Worker: Send {
     fn put(&self, work: Work);
 }
 
-/// A thread of this process.
+/// Worker that is a thread of this process.
 pub(crate) struct Thread {
-    /// `None` once it is dropped.
+    /// `None` after the drop.
     work: Option<Sender<Work>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -38,7 +38,7 @@ impl Thread {
 impl Worker for Thread {
     fn put(&self, work: Work) {
         if let Some(sender) = &self.work {
-            let _ = sender.send(work); // the thread takes all that comes until the drop
+            let _ = sender.send(work); // the thread receives tasks until the drop
         }
     }
 }

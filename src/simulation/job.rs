@@ -40,9 +40,9 @@ pub(super) enum Devices {
     /// All are in host memory.
     #[default]
     None,
-    /// Every second one is in device memory; its ticket completes with its batch.
+    /// Every second tensor is in device memory; its ticket completes with its batch.
     Waiting,
-    /// The same; its ticket completes when its batch is launched.
+    /// Every second tensor is in device memory; its ticket completes when its batch is launched.
     Early,
 }
 

@@ -1,7 +1,7 @@
 //! A rank's engine in one simulated set: the real cycle and the real drivers on simulated
 //! interfaces.
 //!
-//! The one place where simulated programs touch the runtime's interior.
+//! Simulated programs use internals of the runtime only through this module.
 
 #![allow(unsafe_code)] // spans over the test's own buffers
 
@@ -25,19 +25,19 @@ use crate::tensor::{Dtype, Shape, Span};
 use crate::transport::Transport;
 use crate::transport::simulated::{SimulatedClock, SimulatedSet, SimulatedTransport, World};
 
-/// How a member's engine is set up.
+/// Settings of a member's engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
     pub(super) cache_capacity: usize,
-    /// What the capacity may grow to.
+    /// Capacity up to which the cache may grow.
     pub(super) cache_capacity_max: usize,
     pub(super) threshold_bytes: u64,
     pub(super) early: bool,
-    /// Set rank 0 changes the settings after every so many cycles; 0 = never.
+    /// Number of cycles after which set rank 0 changes the settings; 0 = never.
     pub(super) retune_every: u64,
 }
 
-/// What the engines of one simulated rank have in common.
+/// State that the engines of one simulated rank share.
 #[derive(Clone, Default)]
 pub(super) struct RankState {
     engine_group: Arc<EngineGroup>,
@@ -45,7 +45,7 @@ pub(super) struct RankState {
     reference: Arc<Reference>,
 }
 
-/// See the module.
+/// Engine of one rank in one set, with its logs.
 #[derive(Clone)]
 pub(super) struct Member {
     world: Arc<World>,
@@ -57,8 +57,8 @@ pub(super) struct Member {
 }
 
 impl Member {
-    /// Starts set rank `rank`'s engine, with a background agent of its own, at the same rank's
-    /// `rank_state`.
+    /// Starts the engine of set rank `rank`, with its own background agent; `rank_state` is shared
+    /// by the engines of that rank.
     pub(super) fn start(
         world: &Arc<World>,
         set: &Arc<SimulatedSet>,
@@ -70,7 +70,7 @@ impl Member {
         Self::over(transport, world, set, setup, rank_state, None)
     }
 
-    /// [`start`](Self::start) with tensors in device memory on `device`.
+    /// Calls [`start`](Self::start) with tensors in device memory on `device`.
     pub(super) fn on_device(
         world: &Arc<World>,
         set: &Arc<SimulatedSet>,
@@ -92,8 +92,8 @@ impl Member {
         )
     }
 
-    /// [`start`](Self::start) over `transport` of a rank of `set`. `stalls` ends operations that
-    /// wait too long.
+    /// Calls [`start`](Self::start) with `transport` of a rank of `set`. `stalls` ends operations
+    /// that wait too long.
     pub(super) fn over(
         transport: Box<dyn Transport>,
         world: &Arc<World>,
@@ -185,20 +185,20 @@ impl Member {
 
     /// Submits the sum of `buffer` over the set, in place.
     ///
-    /// The buffer is neither moved nor touched until the ticket is complete. (A rank that vanishes
-    /// frees it earlier; then its other agents vanish without another look at it.)
+    /// The buffer is neither moved nor accessed until the ticket is complete. (A rank that vanishes
+    /// frees it earlier; its other agents then vanish without another access.)
     pub(super) fn submit_sum(&self, name: &str, buffer: &mut [i64]) -> Result<Arc<Ticket>, Error> {
         let shape = [buffer.len()].into_iter().collect();
         let address = buffer.as_mut_ptr().cast::<u8>();
-        // SAFETY: the caller keeps the buffer as said above.
+        // SAFETY: the caller keeps the buffer, as documented above.
         let span = unsafe { Span::new(address, address, size_of_val(buffer)) };
         self.submit(name, OpKind::Allreduce, Dtype::I64, shape, Some(span))
     }
 
-    /// The same in device memory: the caller's stream writes `contribution` to the buffer after
-    /// some time. `is_early`: the ticket completes once the batch is launched.
+    /// Submits such a sum in device memory: the caller's stream writes `contribution` to the buffer
+    /// after some time. `is_early`: the ticket completes once the batch is launched.
     ///
-    /// The buffer is neither moved nor touched until the ticket is complete and the stream is
+    /// The buffer is neither moved nor accessed until the ticket is complete and the stream is
     /// [synchronized](Self::synchronize).
     pub(super) fn submit_sum_on_device(
         &self,
@@ -209,13 +209,13 @@ impl Member {
     ) -> Result<Arc<Ticket>, Error> {
         assert_eq!(buffer.len(), contribution.len());
         let address = buffer.as_mut_ptr().cast::<u8>();
-        // SAFETY: the caller keeps the buffer as said above.
+        // SAFETY: the caller keeps the buffer, as documented above.
         let span = unsafe { Span::new(address, address, size_of_val(buffer)) };
         let to = address.expose_provenance();
         let write = move || {
             let to = std::ptr::with_exposed_provenance_mut::<i64>(to);
-            // SAFETY: the buffer is as long, and the caller's until the stream is synchronized; a
-            // batch waits for this write.
+            // SAFETY: the buffer has that length, and is the caller's until the stream is
+            // synchronized; a batch waits for this write.
             unsafe { std::ptr::copy_nonoverlapping(contribution.as_ptr(), to, contribution.len()) };
         };
         let on = self.device.submit(is_early, write);
@@ -234,19 +234,19 @@ impl Member {
         })
     }
 
-    /// Has the caller's stream wait for the result of a ticket that was complete before it.
+    /// Makes the caller's stream wait for the result of a ticket that completed before it.
     pub(super) fn follow(&self, ticket: &Ticket) {
         if let Some(ended) = ticket.awaited() {
             ended.precede(SimulatedDevice::CALLERS).expect("it does not fail");
         }
     }
 
-    /// Waits until the caller's stream has done all that was put on it.
+    /// Waits until the caller's stream has executed all its work.
     pub(super) fn synchronize(&self) {
         self.device.synchronize();
     }
 
-    /// Submits a tensor as it is.
+    /// Submits a tensor without changes.
     pub(super) fn submit_entry(&self, entry: Entry<'_>) -> Result<Arc<Ticket>, Error> {
         self.engine.queue.submit(entry)
     }
@@ -289,15 +289,16 @@ impl Member {
         })
     }
 
-    /// Waits for `ticket` as a caller does, until `deadline`, in the world's time, at most. Whether
-    /// it drives the cycle meanwhile, where it can, or leaves it to the background agent, is drawn.
+    /// Waits for `ticket` as a caller does, at most until `deadline`, in the world's time. The seed
+    /// decides whether it drives the cycle meanwhile, if it can, or leaves it to the background
+    /// agent.
     pub(super) fn wait(&self, ticket: &Arc<Ticket>, deadline: Option<Nanos>) -> bool {
         let drives = self.world.draw(2) == 0;
         let (engine, awaited) = (Arc::clone(&self.engine), Arc::clone(ticket));
         self.world.wait("for its ticket", deadline, move |_| {
             awaited.is_done() || drives && is_free(&engine)
         });
-        // With the cycle free, the engine never sleeps outside the world.
+        // If the cycle is free, the engine never sleeps outside the world.
         if !ticket.is_done() && is_free(&self.engine) {
             let clock = SimulatedClock::new(&self.world, self.engine.rank);
             self.engine.wait(ticket, deadline.map(|end| clock.at(end)));
@@ -305,7 +306,7 @@ impl Member {
         ticket.is_done()
     }
 
-    /// Ends the engine in an orderly way, and the background agent with it.
+    /// Shuts down the engine and its background agent.
     pub(super) fn shut_down(&self) {
         self.engine.queue.begin_closing();
         self.engine.queue.doorbell.wake_self();
@@ -316,29 +317,29 @@ impl Member {
         assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
     }
 
-    /// The set as a program knows it, under the number `id`. What is submitted to it is waited for
-    /// with [`wait`](Self::wait).
+    /// Returns the set for a program, with the number `id`. Operations that are submitted to it
+    /// must be waited for with [`wait`](Self::wait).
     pub(super) fn process_set(&self, id: u32) -> ProcessSet {
         ProcessSet::around(Arc::clone(&self.engine), id, &self.members)
     }
 
-    /// What it has seen, shared with the engine.
+    /// Returns its log, which the engine writes.
     pub(super) fn log(&self) -> Arc<Mutex<Log>> {
         Arc::clone(&self.log)
     }
 
-    /// What it has noted that is its own, shared with the engine.
+    /// Returns its diary, which the engine writes.
     pub(super) fn diary(&self) -> Arc<Mutex<Diary>> {
         Arc::clone(&self.diary)
     }
 
-    /// Cycles run so far.
+    /// Number of cycles so far.
     pub(super) fn cycles(&self) -> usize {
         lock(&self.log).versions.len()
     }
 }
 
-/// Whether nobody holds the cycle.
+/// Whether the cycle is not locked.
 fn is_free(engine: &Engine) -> bool {
     !matches!(engine.cycle.try_lock(), Err(TryLockError::WouldBlock))
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, and what is said of it.
+//! Tests of failures on GPUs, and of their error messages.
 
 #![allow(unsafe_code)] // submits device memory
 
@@ -13,7 +13,7 @@ fn vector(device: u32, elements: usize) -> Result<CudaVec<f32>, GpuError> {
     CudaVec::from_slice(device, &vec![1.0; elements])
 }
 
-/// A rank of a job that goes on after an error: host memory still works.
+/// A rank of a job that continues after an error: operations in host memory still work.
 fn goes_on(context: &Context) {
     let sum = context
         .allreduce("goes on", vec![1i32], ReduceOp::Sum)
@@ -140,7 +140,7 @@ fn host_memory_on_one_rank_and_a_gpu_on_the_other_is_an_error_that_names_both() 
 #[test]
 fn two_ranks_on_one_gpu_are_told_what_to_do() {
     if is_real() {
-        return; // where it is just what the tests do
+        return; // with a real GPU, all tests do this
     }
     let env = [("FAKE_CUDA_DEVICES", "1")];
     gpu_job(
@@ -170,7 +170,7 @@ fn a_rank_that_dies_ends_what_is_on_the_device() {
             let submit = |(index, tensor)| context.allreduce(&format!("t{index}"), tensor, ReduceOp::Sum);
             let handles: Result<Vec<_>, _> = tensors.into_iter().enumerate().map(submit).collect();
             if context.rank() == 1 && step == 10 {
-                kill_self(); // with a step under way
+                kill_self(); // with a step in flight
             }
             let began = Instant::now();
             let outcome = handles.map_err(|failed| failed.error).and_then(|handles| {
@@ -203,12 +203,13 @@ fn a_rank_that_dies_ends_what_is_on_the_device() {
     assert!(!outcomes[1].status.success());
 }
 
-/// A step of raw tensors whose caller puts its stream behind the results, and waits for nothing else.
+/// A step of raw tensors whose caller's stream waits for the results; the caller waits for nothing
+/// else.
 fn step_ahead(context: &Context, device: u32, tensors: &[CudaVec<f32>]) -> Result<(), Error> {
     let submit = |(index, tensor): (usize, &CudaVec<f32>)| {
         let (name, shape) = (format!("t{index}"), [tensor.len()]);
         let sum = How::plain(ReduceOp::Sum).allreduce();
-        // SAFETY: the tensors outlive the context, and nobody touches them but on the stream.
+        // SAFETY: the tensors outlive the context, and are accessed only on the stream.
         unsafe { context.submit(&sum, &forms::in_place(&name, &shape, tensor, device)) }
     };
     let handles: Result<Vec<_>, _> = tensors.iter().enumerate().map(submit).collect();
@@ -232,7 +233,7 @@ fn a_caller_that_runs_ahead_of_the_device_is_told_of_a_lost_rank() {
         let tensors: Vec<_> = (0..20).map(|_| vector(device, 10_000).expect("room")).collect();
         for step in 0.. {
             if context.rank() == 1 && step == 10 {
-                kill_self(); // what is ahead is still on the device
+                kill_self(); // launched steps are still on the device
             }
             let began = Instant::now();
             if let Err(error) = step_ahead(&context, device, &tensors) {
@@ -245,7 +246,7 @@ fn a_caller_that_runs_ahead_of_the_device_is_told_of_a_lost_rank() {
                 return;
             }
             if step < 10 {
-                // What comes onto the stream now sees the results of all steps so far.
+                // Later work on the stream reads the results of all steps so far.
                 let want = 2f32.powi(step + 1);
                 let got = tensors[19].to_vec().expect("read");
                 assert!(
@@ -263,7 +264,7 @@ fn a_caller_that_runs_ahead_of_the_device_is_told_of_a_lost_rank() {
     assert!(!outcomes[1].status.success());
 }
 
-/// A job of two ranks, of which one may die.
+/// Runs a job of two ranks, one of which may die.
 fn start_job(test: &str, env: &[(&str, &str)], body: impl FnOnce()) -> Option<support::Job> {
     let mut all = vec![("FAKE_CUDA_DEVICES", "2")];
     if is_real() {
@@ -275,7 +276,7 @@ fn start_job(test: &str, env: &[(&str, &str)], body: impl FnOnce()) -> Option<su
     support::start(test, 2, &all, body)
 }
 
-/// Ends this process as if by `kill -9`.
+/// Ends this process as `kill -9` does.
 fn kill_self() {
     let id = std::process::id().to_string();
     let _ = std::process::Command::new("kill").args(["-9", &id]).status();

@@ -1,4 +1,4 @@
-//! The ways to submit tensors on a GPU, and how near the results must be.
+//! Submissions of tensors on a GPU in all forms, and tolerances of the results.
 
 #![allow(unsafe_code)] // submits device memory
 
@@ -11,18 +11,19 @@ use ronde::{
 use crate::part::Part;
 use crate::sample::{Sample, bytes};
 
-/// A context and this rank's device.
+/// A context's process set and this rank's device.
 pub(crate) struct Bench<'c> {
     pub(crate) set: &'c ProcessSet,
     pub(crate) rank: usize,
     device: u32,
     #[allow(dead_code, reason = "the table's cases set it")]
     pub(crate) forms: Forms,
-    /// Sums are made in another order than in host memory: they are as near as their parts allow.
+    /// Sums are computed in another order than in host memory: the tolerance depends on the
+    /// summands.
     pub(crate) is_hierarchical: bool,
 }
 
-/// What the table of host memory calls the ways it tries; here there is one set of them.
+/// Sets of forms in the table of host memory; GPUs have only one.
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code, reason = "the table's cases know them")]
 pub(crate) enum Forms {
@@ -50,7 +51,7 @@ impl<'c> Bench<'c> {
         CudaVec::from_slice(self.device, elements).expect("room on the device")
     }
 
-    /// Submits `parts` at once, one after another, and from one place to another.
+    /// Submits `parts` at once, one after another, and out of place.
     pub(crate) fn run<T: Sample>(&mut self, what: &str, parts: &[Part<'_, T>]) {
         let what = format!("gpu.{what}.{}", crate::name::<T>());
         for at_once in [true, false] {
@@ -126,7 +127,8 @@ impl<'c> Bench<'c> {
                 },
                 ..in_place(&name, &part.shape, &inputs[index], self.device)
             };
-            // SAFETY: the vectors live until all handles have been waited for, below, and nobody touches them.
+            // SAFETY: the vectors live until all handles have been waited for, below, and are not
+            // accessed.
             unsafe { self.set.submit(&part.operation, &tensor) }.expect("submitted")
         };
         let handles: Vec<RawHandle> = (0..parts.len()).map(submit).collect();
@@ -139,12 +141,12 @@ impl<'c> Bench<'c> {
     }
 }
 
-/// Where a vector's elements lie on its device.
+/// Location of a vector's elements on its device.
 fn address<T: Element>(vector: &CudaVec<T>) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(vector.address() as usize)
 }
 
-/// A vector on a device as a raw tensor that is reduced in place, on the legacy stream.
+/// Makes a vector on a device a raw tensor that is reduced in place, on the legacy stream.
 pub(crate) fn in_place<'a, T: Element>(
     name: &'a str,
     shape: &'a [usize],
@@ -166,8 +168,8 @@ pub(crate) fn in_place<'a, T: Element>(
     }
 }
 
-/// Whether the result is one that GPUs leave open: halves that are multiplied before they travel are rounded to
-/// what travels, and in host memory they are not; averages of 64-bit integers wrap.
+/// Whether the result on GPUs is unspecified: halves that are multiplied before they are sent are
+/// rounded to the sent type, and in host memory they are not; averages of 64-bit integers wrap.
 fn is_open<T: Sample>(part: &Part<'_, T>) -> bool {
     let Some((op, prescale, _)) = part.reduction() else {
         return false;
@@ -179,7 +181,7 @@ fn is_open<T: Sample>(part: &Part<'_, T>) -> bool {
     }
 }
 
-/// Waits for each before the next is submitted, or after all are.
+/// Waits for each before the next is submitted, or after all are submitted.
 fn collect<H, R>(handles: impl Iterator<Item = H>, at_once: bool, wait: impl Fn(H) -> R) -> Vec<R> {
     if at_once {
         let handles: Vec<H> = handles.collect();
@@ -189,7 +191,7 @@ fn collect<H, R>(handles: impl Iterator<Item = H>, at_once: bool, wait: impl Fn(
     }
 }
 
-/// A number as f64, and by how much of itself a result may be off: some roundings of its type.
+/// Converts to f64, with the relative tolerance of the type: some roundings.
 fn number<T: Element>(element: T) -> Option<(f64, f64)> {
     let bytes = bytes(std::slice::from_ref(&element));
     Some(match (T::DTYPE, bytes) {
@@ -201,7 +203,7 @@ fn number<T: Element>(element: T) -> Option<(f64, f64)> {
     })
 }
 
-/// How large what is summed may be, by this rank's own part of it.
+/// Largest magnitude of the summands, from this rank's own part.
 fn scale<T: Sample>(part: &Part<'_, T>) -> f64 {
     let (prescale, postscale) = part.reduction().map_or((1.0, 1.0), |(_, pre, post)| (pre, post));
     let finite = |element: &T| {
@@ -212,7 +214,8 @@ fn scale<T: Sample>(part: &Part<'_, T>) -> f64 {
     largest * prescale.abs().max(1.0) * postscale.abs().max(1.0)
 }
 
-/// `floor`: the least that roundings are in proportion to, where the order is another than in host memory.
+/// `floor`: the least magnitude to which the tolerance is relative, if the order of the sum differs
+/// from that in host memory.
 fn is_near<T: Sample>(got: T, want: T, part: &Part<'_, T>, floor: Option<f64>) -> bool {
     if bytes(&[got]) == bytes(&[want]) {
         return true;
@@ -222,13 +225,14 @@ fn is_near<T: Sample>(got: T, want: T, part: &Part<'_, T>, floor: Option<f64>) -
     else {
         return false;
     };
-    // NCCL's minimum and maximum of NaN and a number are either; an average is divided before it is summed, so it does not overflow.
-    // In another order a product may overflow on the way.
+    // In NCCL, the minimum and maximum of NaN and a number are either; an average is divided before
+    // it is summed, so it does not overflow.
+    // In another order, a product may overflow in between.
     want.is_nan()
         || (floor.is_some() && op == ReduceOp::Product && !got.is_finite())
         || (want.is_infinite() && op == ReduceOp::Average)
         || (got - want).abs() <= tolerance * want.abs().max(floor.unwrap_or(1e-3))
-        // And so may halves.
+        // Halves may, too.
         || (floor.is_some() && got.is_infinite() && size_of::<T>() == 2)
 }
 

@@ -1,5 +1,5 @@
-//! Ranks on several hosts: hierarchical allreduces, through NCCL, host memory and MPI. They are `mpirun`'s to start: left out unless
-//! `TEST_RONDE_MPIRUN` names it. The hosts are made up.
+//! Hierarchical allreduces of ranks on several simulated hosts, through NCCL, host memory and MPI.
+//! `mpirun` must start the ranks: the tests are skipped unless `TEST_RONDE_MPIRUN` names it.
 
 #![allow(unsafe_code)] // sets environment variables
 
@@ -12,15 +12,15 @@ use crate::sample::How;
 use crate::support::{Folder, has_hosts};
 use crate::{cases, gpu_job, is_real, reductions};
 
-/// Makes this rank one of the host of its letter; its context and device.
+/// Puts this rank on the host of its letter; returns its context and device.
 fn start(hosts: &str) -> (Context, u32) {
     let identity = Identity::from_env().expect("mpirun says who this is");
     let host = &hosts[identity.rank..=identity.rank];
     let rank = identity.rank.to_string();
-    // SAFETY: the test's own thread is the only one that looks at the environment now.
+    // SAFETY: no other thread reads the environment now.
     unsafe {
         std::env::set_var("RONDE_HOST_ID", format!("made-up-{host}"));
-        // On a device that all share, NCCL wants each rank on a host of its own.
+        // If all ranks share a device, NCCL requires each rank on a host of its own.
         std::env::set_var("NCCL_HOSTID", if is_real() { &rank } else { host });
     }
     let context = Context::from_env().expect("the job starts");
@@ -28,7 +28,8 @@ fn start(hosts: &str) -> (Context, u32) {
     (context, device)
 }
 
-/// Runs `body` on as many ranks as `hosts` has letters, where allreduces are hierarchical; whether they can be had.
+/// Runs `body` on as many ranks as `hosts` has letters, with hierarchical allreduces; returns
+/// whether they are available.
 fn on_hosts(test: &str, hosts: &str, env: &[(&str, &str)], body: impl FnOnce(&Context, u32)) -> bool {
     if !has_hosts() {
         return false;
@@ -48,7 +49,7 @@ fn bench(context: &Context, device: u32) -> Bench<'_> {
     bench
 }
 
-/// All reductions of all types, and one that crosses in many pieces.
+/// Runs all reductions of all types, and one that crosses in many pieces.
 fn everything(context: &Context, device: u32) {
     let mut bench = bench(context, device);
     reductions(&mut bench, &[0, 1, 1201]);
@@ -79,7 +80,8 @@ fn a_host_of_two_and_one_of_three_without_fusion() {
     }
 }
 
-/// Sums over all ranks, where rank 0 changes the way in the middle, and ranks leave one after another.
+/// Sums over all ranks; rank 0 changes between flat and hierarchical in the middle, and ranks leave
+/// one after another.
 fn changes(context: &Context, device: u32) {
     let (rank, size) = (context.rank(), context.size());
     for active in (1..=size).rev() {

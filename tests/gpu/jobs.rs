@@ -1,4 +1,4 @@
-//! What jobs do beside one operation after another.
+//! Tests of GPU jobs: fused steps, timeline, process sets, joins, memory limits, tuner, wire dtypes.
 
 #![allow(unsafe_code)] // submits device memory
 
@@ -9,7 +9,7 @@ use crate::sample::How;
 use crate::support::Folder;
 use crate::{forms, gpu_job, is_real, start};
 
-/// Reduces `elements` on the GPU, each rank's all equal to one more than its number; checks the sum.
+/// Reduces `elements` on the GPU, on each rank all equal to its rank plus one; checks the sum.
 fn sum(set: &ProcessSet, device: u32, name: &str, elements: usize) {
     let rank = set.rank().expect("a member") as f32;
     let mine = CudaVec::from_slice(device, &vec![rank + 1.0; elements]).expect("room");
@@ -26,7 +26,7 @@ fn sum(set: &ProcessSet, device: u32, name: &str, elements: usize) {
     );
 }
 
-/// A step of many tensors at once, for so many times.
+/// Runs a step of many tensors at once, this many times.
 fn steps(context: &Context, device: u32, count: usize) {
     let rank = context.rank() as f32;
     let mut tensors: Vec<CudaVec<f32>> = (1..60)
@@ -93,7 +93,7 @@ fn steps_of_many_tensors_are_fused_and_cached() {
     }
     // Every tensor of every step.
     assert_eq!(named("NCCL_ALLREDUCE"), 59 * 20);
-    // Of each tensor, nothing goes backwards.
+    // Times of each tensor do not decrease.
     let mut last = std::collections::HashMap::new();
     for event in events
         .iter()
@@ -129,7 +129,7 @@ fn tensors_in_host_memory_and_on_the_gpu_share_a_job() {
 #[test]
 fn process_sets_have_communicators_of_their_own() {
     if is_real() {
-        return; // three ranks on one device: more than NCCL can be talked into
+        return; // NCCL does not support three ranks on one device
     }
     gpu_job(
         "jobs::process_sets_have_communicators_of_their_own",
@@ -196,7 +196,7 @@ fn too_little_memory_makes_smaller_batches() {
     if is_real() {
         return;
     }
-    // 24 MiB of tensors and 8 MiB for all else.
+    // 24 MiB of tensors and 8 MiB for everything else.
     let env = [("FAKE_CUDA_MEMORY_BYTES", "33554432")];
     let outcomes = gpu_job("jobs::too_little_memory_makes_smaller_batches", 2, &env, || {
         let (context, device) = start();
@@ -229,7 +229,8 @@ fn the_tuner_works_on_a_gpu() {
     });
 }
 
-/// Reduces f32 that travel as `wire`, raw, several tensors at once and one alone; the results.
+/// Reduces f32 that are sent as `wire`, raw, several tensors at once and one alone; returns the
+/// results.
 fn compressed(context: &Context, device: u32, wire: Dtype, how: How, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
     let tensors = inputs
         .iter()
@@ -242,7 +243,7 @@ fn compressed(context: &Context, device: u32, wire: Dtype, how: How, inputs: &[V
             wire_dtype: Some(wire),
             ..forms::in_place(&name, &shape, tensor, device)
         };
-        // SAFETY: the vectors live until all handles have been waited for, and nobody touches them.
+        // SAFETY: the vectors live until all handles have been waited for, and are not accessed.
         unsafe { context.submit(&how.allreduce(), &tensor) }.expect("submitted")
     };
     let handles: Vec<RawHandle> = tensors.iter().enumerate().map(submit).collect();
@@ -263,7 +264,8 @@ fn floats_travel_as_halves() {
             _ => bf16::from_f32(number).to_f32(),
         };
         for wire in [Dtype::F16, Dtype::Bf16] {
-            // Whole numbers, which are exact, and thirds, which are rounded on the way: by that one sees that they were.
+            // Integers, which are exact, and thirds, whose rounding shows that they were sent as
+            // the smaller type.
             let whole = |length: usize| (0..length).map(|at| rank + (at % 5) as f32).collect::<Vec<_>>();
             let inputs = [whole(1000), vec![1.0 / 3.0; 37], whole(1)];
             for inputs in [&inputs[..], &inputs[1..2], &inputs[..1]] {
@@ -295,7 +297,7 @@ fn floats_travel_as_halves() {
             input: host.as_ptr().cast(),
             output: RawOutput::Allocate,
         };
-        // SAFETY: it is refused.
+        // SAFETY: the submission is refused.
         let refused = unsafe { context.submit(&How::plain(ReduceOp::Sum).allreduce(), &tensor) };
         let text = refused.map(drop).expect_err("it is in host memory").to_string();
         assert!(

@@ -1,5 +1,6 @@
-//! Tensors on GPUs, between real processes. Where there is no GPU, libcuda and libnccl are those of `tests/fake_cuda`, which do on
-//! the CPU what the real ones do; with `TEST_RONDE_GPU=real` the real ones are loaded, and all ranks share device 0.
+//! Tests of tensors on GPUs, between real processes. Without a GPU, libcuda and libnccl are those
+//! of `tests/fake_cuda`, which compute on the CPU; with `TEST_RONDE_GPU=real` NVIDIA's are loaded,
+//! and all ranks share device 0.
 
 #![cfg(feature = "nccl")]
 
@@ -34,7 +35,7 @@ pub(crate) fn is_real() -> bool {
     std::env::var("TEST_RONDE_GPU").is_ok_and(|value| value == "real")
 }
 
-/// Where the fake libraries are, built once.
+/// Returns the folder of the fake libraries, which are built once.
 pub(crate) fn libraries() -> &'static str {
     static BUILT: OnceLock<String> = OnceLock::new();
     BUILT.get_or_init(|| {
@@ -49,14 +50,14 @@ pub(crate) fn libraries() -> &'static str {
     })
 }
 
-/// So that ranks that share a device talk through sockets, as NCCL has it between hosts.
+/// Makes ranks that share a device communicate over sockets, as NCCL does between hosts.
 pub(crate) const SHARED_DEVICE: [(&str, &str); 3] = [
     ("NCCL_SOCKET_IFNAME", "lo"),
     ("NCCL_P2P_DISABLE", "1"),
     ("NCCL_SHM_DISABLE", "1"),
 ];
 
-/// A job of ranks that have a GPU each, or share the real one.
+/// Runs a job of ranks that have a GPU each, or share the real one.
 pub(crate) fn gpu_job(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
     let (devices, mut all) = (ranks.to_string(), env.to_vec());
     let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
@@ -72,12 +73,12 @@ pub(crate) fn gpu_job(test: &str, ranks: usize, env: &[(&str, &str)], body: impl
     support::job_with(test, ranks, &all, body)
 }
 
-/// The context of a rank, and its device.
+/// Returns the context of a rank, and its device.
 #[allow(unsafe_code)] // sets an environment variable
 pub(crate) fn start() -> (Context, u32) {
     if is_real() {
         let rank = std::env::var("HOROVOD_RANK").expect("a rank");
-        // SAFETY: the test's own thread is the only one that looks at the environment now.
+        // SAFETY: no other thread reads the environment now.
         unsafe { std::env::set_var("NCCL_HOSTID", rank) };
     }
     let context = Context::from_env().expect("the job starts");
@@ -85,7 +86,8 @@ pub(crate) fn start() -> (Context, u32) {
     (context, device)
 }
 
-/// All operations, on all element types, of several tensors at once, one after another and from one place to another.
+/// Runs all operations, on all element types, of several tensors at once, one after another and out
+/// of place.
 fn table(test: &str, ranks: usize, env: &[(&str, &str)]) {
     gpu_job(test, ranks, env, || {
         let (context, device) = start();
@@ -104,7 +106,7 @@ fn table(test: &str, ranks: usize, env: &[(&str, &str)]) {
     });
 }
 
-/// All allreduces of tensors of these many elements.
+/// Runs all allreduces of tensors of these numbers of elements.
 pub(crate) fn reductions(bench: &mut Bench<'_>, lengths: &[usize]) {
     fn of<T: Sample>(bench: &mut Bench<'_>, lengths: &[usize]) {
         for how in How::all().into_iter().filter(|how| how.is_defined_for(T::DTYPE)) {
@@ -165,7 +167,7 @@ fn three_ranks_on_a_slow_device() {
     }
 }
 
-/// An element type's tag, for messages.
+/// Name of an element type, for messages.
 pub(crate) fn name<T: Element>() -> &'static str {
     T::DTYPE.name()
 }

@@ -38,7 +38,7 @@ pub(crate) fn unwrapped(text: &str) -> String {
 /// Asserts that a page is well formed, loads nothing and has the licences of the charts in it.
 pub(crate) fn assert_stands_alone(page: &str) {
     let mut emitter = html5gum::emitters::default::DefaultEmitter::<()>::default();
-    emitter.naively_switch_states(true); // the text of scripts is not markup
+    emitter.naively_switch_states(true); // script texts are not markup
     for token in html5gum::Tokenizer::new_with_emitter(page, emitter) {
         assert!(!matches!(token, Ok(html5gum::Token::Error(_))), "{token:?}");
     }

@@ -1,54 +1,56 @@
-//! Step-time processes on which a guard can go wrong: two modes, a neighbour, periods, correlated noise, stalls, growth.
+//! Step-time processes that may mislead a tuner's guard: two modes, a neighbour, periods,
+//! correlated noise, stalls, growth.
 //!
-//! Every setting but the start shares one effect, so each process has one right decision. A run drives a session for a
-//! fixed number of steps, as `ronde tune` does, and notes what a job would have paid. Tests of the crate `ronde-tuner`
-//! include this file, so it depends on that crate and on `rand` alone. A: two modes, B: a neighbour, C: a square wave, D: AR(1),
-//! E and F: rare slow steps away from the start, G: growth, H: every tenth step, I: a neighbour for 300 steps at a time.
+//! All settings except the start share one effect, so each process has one right decision. A run
+//! drives a session for a fixed number of steps, as `ronde tune` does, and records the cost for a
+//! job. Tests of the crate `ronde-tuner` include this file, so it depends only on that crate and on
+//! `rand`. A: two modes, B: a neighbour, C: a square wave, D: AR(1), E and F: rare slow steps away
+//! from the start, G: growth, H: every tenth step, I: a neighbour for 300 steps at a time.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use ronde_tuner::{Action, Parameter, Phase, Session, SessionConfig, Space};
 
-/// The first step after a change of setting takes this much longer, as a share.
+/// Slow-down of the first step after a change of setting, as a share.
 const CHANGE: f64 = 0.25;
 /// Step time of the start setting in a quiet environment, ms.
 const BASE_MS: f64 = 100.0;
-/// Steps of a run.
+/// Number of steps of a run.
 const STEPS: u64 = 3000;
-/// Steps of a run of the process `I`, whose states last 300 steps.
+/// Number of steps of a run of the process `I`, whose states last 300 steps.
 const STEPS_LONG: u64 = 12_000;
 
-/// What all settings share at one step.
+/// Effect of the environment on a step, equal for all settings.
 #[derive(Clone, Copy, Debug)]
 enum Environment {
     Quiet,
     /// A factor on half of the steps, at random.
     Modes(f64),
-    /// A factor that comes and goes; mean steps of either state.
+    /// A factor that comes and goes; mean number of steps of either state.
     Neighbour(f64, f64),
-    /// A factor on the first half of each period of so many steps, from a random phase.
+    /// A factor on the first half of each period of this many steps, from a random phase.
     Square(f64, u64),
-    /// AR(1) in log step time: correlation of neighbouring steps, standard deviation.
+    /// AR(1) in log step time: correlation of consecutive steps, standard deviation.
     Correlated(f64, f64),
-    /// Growth per step, for the first so many steps.
+    /// Growth per step, for this many first steps.
     Growth(f64, u64),
     /// A factor on every n-th step.
     Every(f64, u64),
 }
 
-/// What leaving the start does to a step.
+/// Effect of leaving the start on a step.
 #[derive(Clone, Copy, Debug)]
 struct Effect {
-    /// Factor on every step, and the further factor on this share of the steps.
+    /// Factor on every step, and a further factor on this share of the steps.
     factor: f64,
     rare: f64,
     share: f64,
 }
 
-/// A process.
+/// A step-time process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
-    /// Its name in tables.
+    /// Name in tables.
     pub(crate) name: &'static str,
     environment: Environment,
     other: Effect,
@@ -97,24 +99,25 @@ pub(crate) const PROCESSES: [Process; 12] = [
     process("base", Environment::Quiet, 1.02, 0.03),
 ];
 
-/// What one run showed.
+/// Results of one run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Run {
-    /// Away from the start at the end; whether a verdict ever left it.
+    /// Whether the run ended away from the start; whether a verdict ever left it.
     pub(crate) away: bool,
     pub(crate) left: bool,
-    /// What all steps cost beyond the start's, as a share.
+    /// Cost of all steps relative to the start, as a share.
     pub(crate) paid: f64,
-    /// Verdicts; of those, verdicts whose gain's interval is above 0, and intervals without the true gain.
+    /// Number of verdicts; of those whose gain's interval is above 0; of intervals without the true
+    /// gain.
     pub(crate) verdicts: u32,
     pub(crate) claims: u32,
     pub(crate) missed: u32,
-    /// Steps of the comparisons, and drift alarms.
+    /// Number of steps of the comparisons, and of drift alarms.
     pub(crate) guard_steps: u64,
     pub(crate) alarms: u32,
 }
 
-/// The source of step times of one run.
+/// Generator of step times of one run.
 struct Source {
     process: Process,
     rng: Xoshiro256PlusPlus,
@@ -140,7 +143,7 @@ impl Source {
         source
     }
 
-    /// By Box and Muller.
+    /// Standard normal number, by Box and Muller.
     fn normal(&mut self) -> f64 {
         let (u, v): (f64, f64) = (self.rng.random_range(1e-12..1.0), self.rng.random());
         (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
@@ -183,13 +186,13 @@ impl Source {
 }
 
 impl Process {
-    /// Mean gain of leaving the start, percent of its step time.
+    /// Mean gain of leaving the start, as a percentage of its step time.
     fn gain_pct(&self) -> f64 {
         let Effect { factor, rare, share } = self.other;
         100.0 * (1.0 - factor * (1.0 + share * (rare - 1.0)))
     }
 
-    /// One run; equal seeds give equal runs.
+    /// Simulates one run; equal seeds give equal runs.
     pub(crate) fn run(&self, seed: u64) -> Result<Run, ronde_tuner::Error> {
         let space = Space::new(vec![
             Parameter::log("fusion_mb", 0.0625, 256.0, 16).with_zero().rough(),
@@ -240,11 +243,11 @@ impl Process {
     }
 }
 
-/// The header of the table.
+/// Header of the table.
 pub(crate) const HEADER: &str = "| process | runs | away at the end | ever left | paid, mean | runs that claim a gain \
      | intervals that hold | guard steps, median | runs with a drift alarm |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |";
 
-/// A row of the table.
+/// Formats a row of the table.
 pub(crate) fn row(name: &str, runs: &[Run]) -> String {
     let count = runs.len().max(1) as f64;
     let share = |of: &dyn Fn(&Run) -> bool| 100.0 * runs.iter().filter(|run| of(run)).count() as f64 / count;

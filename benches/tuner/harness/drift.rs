@@ -1,5 +1,5 @@
-//! The job becomes another one: its network gets slower after the tuner is done. Is it noticed, how soon, and is tuning anew worth
-//! it? And is nothing noticed where nothing happened?
+//! Drift of the job: its network gets slower after the verdict. Measures whether and when that is
+//! noticed, whether another search is worth it, and false alarms if nothing changes.
 
 use super::job::Job;
 use super::run::{parallel, seed};
@@ -10,13 +10,13 @@ use super::witness::Errors;
 
 /// Steps between the verdict and the change.
 const CALM_STEPS: usize = 400;
-/// Steps that are looked at after the change.
+/// Steps that are evaluated after the change.
 const AFTER_STEPS: usize = 1500;
-/// A search that takes longer never ends.
+/// Steps after which a search counts as endless.
 const SEARCH_MOST: usize = 20_000;
-/// Steps of a job in which nothing happens, on each surface.
+/// Steps of a job without a change, on each surface.
 const LONG_STEPS: usize = 30_000;
-/// A shift of the step time below this is not to be noticed, as a share.
+/// Relative change of the step time below which no alarm is wanted.
 const IGNORED: f64 = 0.03;
 
 /// One job whose network changed.
@@ -24,26 +24,26 @@ const IGNORED: f64 = 0.03;
 struct Run {
     /// Alarms before the change.
     false_alarms: usize,
-    /// How much slower a step became, as a share.
+    /// Relative slow-down of a step by the change.
     shift: f64,
     /// Steps until it was noticed.
     delay: Option<usize>,
     /// Steps of the search after that, if it ended.
     search: Option<usize>,
-    /// The setting before and after as multiples of the new best.
+    /// Step times of the settings before and after, as multiples of the new best.
     kept: f64,
     tuned: f64,
-    /// Lost after the change, in steps of the new best: as it was, and if nobody had noticed.
+    /// Loss after the change, in steps of the new best: as measured, and without another search.
     lost: f64,
     lost_kept: f64,
 }
 
-/// How to run.
+/// Parameters of the runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan<'a> {
     /// Each surface before and after.
     pub(crate) surfaces: &'a [(Surface, Surface)],
-    /// As the command line has it.
+    /// Options of the command line.
     pub(crate) factor: f64,
     pub(crate) seeds: u64,
     pub(crate) first_seed: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Plan<'a> {
     pub(crate) threads: usize,
 }
 
-/// The table, as Markdown.
+/// Formats the table, as Markdown.
 pub(crate) fn table(plan: &Plan<'_>) -> Result<String, ronde_tuner::Error> {
     let seeds = plan.seeds as usize;
     let runs = parallel(plan.surfaces.len() * seeds, plan.threads, |index| {
@@ -117,7 +117,7 @@ fn row(name: &str, runs: &[Run], alarms: Option<usize>) -> String {
     )
 }
 
-/// A job whose search is over.
+/// Returns a job whose search has ended.
 fn tuned<'a>(
     ours: &'a Ours,
     plan: &Plan<'_>,
@@ -131,13 +131,13 @@ fn tuned<'a>(
     Ok((job, driven))
 }
 
-/// Until the search under way is over.
+/// Runs steps until the current search has ended.
 fn search(driven: &mut Driven<'_>, job: &mut Job<'_>) {
     let most = job.steps() + SEARCH_MOST;
     while job.steps() < most && driven.step(job) != Event::Finished {}
 }
 
-/// So many steps in which nothing happens; the alarms raised all the same. Ends between searches.
+/// Runs this many steps without a change; returns the number of alarms. Ends between searches.
 fn alarms(driven: &mut Driven<'_>, job: &mut Job<'_>, steps: usize) -> usize {
     let mut alarms = 0;
     let end = job.steps() + steps;

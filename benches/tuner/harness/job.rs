@@ -1,4 +1,4 @@
-//! A training job under way: it takes steps under whatever setting it is told, with noise, and remembers what that cost.
+//! A training job: takes steps with the given setting, with noise, and records their cost.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -8,12 +8,13 @@ use ronde_job::replay::{JobTopology, Trace};
 use super::truth::{Draws, Effects, Setting, Source, Surface, Unwatched};
 use super::witness::{Errors, Witness};
 
-/// The first step after a change of setting takes this much longer, as a share.
+/// Slow-down of the first step after a change of setting, as a share.
 const CHANGE: f64 = 0.25;
-/// How step times wander: ln(step time) is an AR(1) process besides, of standard deviation 1.06 %.
+/// Slow variation of step times: ln(step time) also has an AR(1) process, of standard deviation
+/// 1.06 %.
 const WANDER_KEPT: f64 = 0.99;
 const WANDER_STEP: f64 = 0.0015;
-/// The longest disturbance, as a multiple of the usual one: a step is not held up for minutes.
+/// Longest disturbance, as a multiple of the usual one: no step is delayed for minutes.
 const SPIKE_MOST: f64 = 20.0;
 
 /// A job.
@@ -23,9 +24,9 @@ pub(crate) struct Job<'a> {
     rng: Xoshiro256PlusPlus,
     setting: Setting,
     wander: f64,
-    /// For each step, how much longer its mean is than the best setting's, as a share of the latter.
+    /// For each step, its mean minus the best setting's, as a share of the latter.
     regret: Vec<f64>,
-    /// What the tuner held to be best, since which step.
+    /// Settings that the tuner considered best, and the steps since which it did.
     incumbents: Vec<(usize, Setting)>,
     changes: usize,
     asked_ms: Vec<f64>,
@@ -37,7 +38,8 @@ pub(crate) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// A job at the default setting. With `errors` it is watched, and [`traces`](Self::traces) says what was seen.
+    /// Makes a job at the default setting. With `errors` it is traced, and [`traces`](Self::traces)
+    /// returns the traces.
     pub(crate) fn new(surface: &'a Surface, seed: u64, errors: Option<Errors>) -> Self {
         let mut job = Self {
             surface,
@@ -58,7 +60,8 @@ impl<'a> Job<'a> {
         job
     }
 
-    /// Goes on as another job: the network changed, say. What was seen is forgotten; how wrongly it is seen stays.
+    /// Continues as another job, for example after a change of the network. Drops the traces; their
+    /// errors stay.
     pub(crate) fn change(&mut self, surface: &'a Surface) {
         self.surface = surface;
         self.watch();
@@ -72,12 +75,12 @@ impl<'a> Job<'a> {
         };
     }
 
-    /// The surface.
+    /// Returns the surface.
     pub(crate) fn surface(&self) -> &'a Surface {
         self.surface
     }
 
-    /// Takes a step, µs.
+    /// Takes a step; returns its time, µs.
     pub(crate) fn step_us(&mut self, setting: &Setting) -> f64 {
         let changed = *setting != self.setting;
         let relative = self.surface.relative(setting);
@@ -103,7 +106,7 @@ impl<'a> Job<'a> {
         mean_us * factor
     }
 
-    /// Takes `steps` steps, µs.
+    /// Takes `steps` steps; returns their times, µs.
     pub(crate) fn run_us(&mut self, setting: &Setting, steps: usize) -> Vec<f64> {
         (0..steps).map(|_| self.step_us(setting)).collect()
     }
@@ -116,7 +119,7 @@ impl<'a> Job<'a> {
             self.wander = WANDER_KEPT * self.wander + WANDER_STEP * normal();
             log += self.wander;
         }
-        // What recorded steps were disturbed by is in their scatter.
+        // The scatter of recorded steps includes their disturbances.
         let effects = self.surface.simulation().map(|simulation| simulation.effects);
         log.exp() * effects.map_or(1.0, |effects| self.spike(&effects))
     }
@@ -132,71 +135,71 @@ impl<'a> Job<'a> {
         1.0 + effects.spike * size.min(SPIKE_MOST)
     }
 
-    /// Notes what the tuner holds to be the best now.
+    /// Records the setting that the tuner considers best now.
     pub(crate) fn incumbent(&mut self, setting: &Setting) {
         if self.incumbents.last().is_none_or(|(_, last)| last != setting) {
             self.incumbents.push((self.regret.len(), *setting));
         }
     }
 
-    /// Forgets what was seen: it is of the past.
+    /// Drops the traces, which are outdated.
     pub(crate) fn forget(&mut self) {
         if let Some(witness) = &mut self.witness {
             witness.forget();
         }
     }
 
-    /// Where the ranks are, if anybody looks.
+    /// Returns the hosts of the ranks, if the job is traced.
     pub(crate) fn place(&self) -> Option<JobTopology> {
         self.witness.as_ref().map(Witness::place)
     }
 
-    /// Notes what a proposal took the tuner to compute.
+    /// Records the CPU time of a proposal.
     pub(crate) fn asked(&mut self, ms: f64) {
         self.asked_ms.push(ms);
     }
 
-    /// Notes what making and asking a model took for a proposal.
+    /// Records the CPU time of the model for a proposal.
     pub(crate) fn modelled(&mut self, ms: f64) {
         self.modelled_ms.push(ms);
     }
 
-    /// What models took, ms.
+    /// CPU times of the models, ms.
     pub(crate) fn modelled_ms(&self) -> &[f64] {
         &self.modelled_ms
     }
 
-    /// What the proposals took, ms.
+    /// CPU times of the proposals, ms.
     pub(crate) fn asked_ms(&self) -> &[f64] {
         &self.asked_ms
     }
 
-    /// What was seen so far, by setting, in the order in which they were first seen.
+    /// Returns the traces by setting, in the order in which the settings were first in force.
     pub(crate) fn traces(&self) -> &[Trace] {
         self.witness.as_ref().map_or(&[], Witness::traces)
     }
 
-    /// The setting of the last step.
+    /// Setting of the last step.
     pub(crate) fn setting(&self) -> Setting {
         self.setting
     }
 
-    /// Steps taken.
+    /// Number of steps.
     pub(crate) fn steps(&self) -> usize {
         self.regret.len()
     }
 
-    /// Changes of setting.
+    /// Number of changes of setting.
     pub(crate) fn changes(&self) -> usize {
         self.changes
     }
 
-    /// See the field.
+    /// Relative loss of each step; see the field.
     pub(crate) fn regret(&self) -> &[f64] {
         &self.regret
     }
 
-    /// See the field.
+    /// Settings that the tuner considered best; see the field.
     pub(crate) fn incumbents(&self) -> &[(usize, Setting)] {
         &self.incumbents
     }

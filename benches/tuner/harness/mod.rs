@@ -1,4 +1,4 @@
-//! The harness's parts; `main.rs` puts them to work, and `tests/tuning/main.rs` runs their unit tests.
+//! Modules of the harness; `main.rs` uses them, and `tests/tuning/main.rs` runs their unit tests.
 
 pub(crate) mod attacks;
 pub(crate) mod drift;

@@ -1,4 +1,4 @@
-//! What a run of a tuner came to.
+//! Outcome of a tuner's run: losses, final setting and costs.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,37 +8,38 @@ use super::truth::Setting;
 /// A run ends worse than the default if its setting is slower by more than this share.
 const WORSE: f64 = 0.01;
 
-/// A run. Step times are multiples of the best setting's; losses are in steps of it.
+/// Result of a run. Step times are multiples of the best setting's; losses are in steps of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) tuner: String,
     pub(crate) truth: String,
     pub(crate) surface: String,
     pub(crate) seed: u64,
-    /// Of the setting that the run ends with, and of the default.
+    /// Step times of the final setting and of the default.
     pub(crate) end: f64,
     pub(crate) default: f64,
     /// Steps until the tuner was done, and changes of setting in them.
     pub(crate) active: usize,
     pub(crate) changes: usize,
-    /// Lost in the first 500 and 2,000 steps.
+    /// Losses in the first 500 and 2,000 steps.
     pub(crate) lost_500: f64,
     pub(crate) lost_2000: f64,
-    /// The step from which on the tuner's best setting was within 3 % and 5 %; none if it never was for good.
+    /// Step from which on the tuner's best setting was within 3 % and 5 %; `None` if it was not
+    /// permanently.
     pub(crate) within_3: Option<usize>,
     pub(crate) within_5: Option<usize>,
-    /// The setting that the run ends with, as text.
+    /// Final setting, as text.
     pub(crate) setting: String,
-    /// What each proposal took to compute, ms of CPU.
+    /// CPU time of each proposal, ms.
     #[serde(default)]
     pub(crate) asked_ms: Vec<f64>,
-    /// What making and asking a model of the job took for each of them, ms of CPU.
+    /// CPU time of the job's model for each of them, ms.
     #[serde(default)]
     pub(crate) modelled_ms: Vec<f64>,
 }
 
 impl Outcome {
-    /// Of a job that goes on with `setting` for ever.
+    /// Returns the outcome of a job that continues with `setting` forever.
     pub(crate) fn new(tuner: &str, truth: &str, seed: u64, job: &mut Job<'_>, setting: &Setting) -> Self {
         job.incumbent(setting);
         let surface = job.surface();

@@ -1,4 +1,4 @@
-//! Runs of tuners on surfaces, several at a time, each with a seed of its own.
+//! Runs of tuners on surfaces, several in parallel, each with its own seed.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -8,7 +8,7 @@ use super::truth::Surface;
 use super::tuners::Tuner;
 use super::witness::Errors;
 
-/// What all runs have in common.
+/// Parameters of all runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan<'a> {
     pub(crate) truth: &'a str,
@@ -16,12 +16,12 @@ pub(crate) struct Plan<'a> {
     /// Runs on each surface, and the number of the first.
     pub(crate) seeds: u64,
     pub(crate) first_seed: u64,
-    /// What rank 0's view is off by.
+    /// Error of rank 0's view of the costs.
     pub(crate) error: f64,
     pub(crate) threads: usize,
 }
 
-/// A run's seed: equal runs are equal, neighbouring ones have nothing to do with each other.
+/// Returns a run's seed: equal runs have equal seeds, neighbouring ones unrelated seeds.
 pub(crate) fn seed(surface: &str, seed: u64) -> u64 {
     let name = surface
         .bytes()
@@ -31,7 +31,7 @@ pub(crate) fn seed(surface: &str, seed: u64) -> u64 {
     name ^ (name >> 29)
 }
 
-/// Does `work` for every number below `count` on so many threads; the results in order.
+/// Calls `work` for every number below `count` on this many threads; returns the results in order.
 pub(crate) fn parallel<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let take = || {
@@ -59,7 +59,7 @@ pub(crate) fn parallel<T: Send>(count: usize, threads: usize, work: impl Fn(usiz
     all.into_iter().map(|(_, result)| result).collect()
 }
 
-/// One run.
+/// Does one run.
 pub(crate) fn one(plan: &Plan<'_>, tuner: &dyn Tuner, surface: &Surface, number: u64) -> Outcome {
     let seed = seed(&surface.name, number);
     let errors = tuner.wants_traces().then(|| Errors::draw(plan.error, !seed));
@@ -68,7 +68,7 @@ pub(crate) fn one(plan: &Plan<'_>, tuner: &dyn Tuner, surface: &Surface, number:
     Outcome::new(&tuner.name(), plan.truth, number, &mut job, &setting)
 }
 
-/// All runs of a tuner.
+/// Does all runs of a tuner.
 pub(crate) fn all(plan: &Plan<'_>, tuner: &dyn Tuner) -> Vec<Outcome> {
     let seeds = plan.seeds as usize;
     parallel(plan.surfaces.len() * seeds, plan.threads, |index| {

@@ -1,18 +1,19 @@
-//! Jobs driven from outside: a JSON object per line in, one out, so that tuners in any language meet the same truth, noise and
-//! metrics.
+//! Server of jobs for other programs: reads a JSON object per line and writes one, so that tuners
+//! in any language get the same truth, noise and metrics.
 //!
 //! ```text
 //! {"do":"surfaces","truth":"lab"}                        -> {"surfaces":["resnet50/nv 16x8", …]}
 //! {"do":"reset","tuner":"tpe","truth":"lab","surface":"vgg16/nv 2x2","seed":3}
-//!                                                        -> {"seed":12345}: for the tuner's own draws
+//!                                                        -> {"seed":12345}: to seed the tuner
 //! {"do":"run","setting":{…},"steps":10}                  -> {"ms":[65.2, …]}
 //! {"do":"incumbent","setting":{…}}                       -> {}
 //! {"do":"asked","ms":41.5}                               -> {}
 //! {"do":"end","setting":{…}}                             -> {"outcome":{…}}: a line for `--add`
 //! ```
 //!
-//! A setting is `{"fusion_mb":128,"cycle_ms":1,"hierarchical":false,"allgather":false,"cache":true}`. What goes wrong is answered
-//! with `{"error":"…"}`, and the next line is read.
+//! A setting is
+//! `{"fusion_mb":128,"cycle_ms":1,"hierarchical":false,"allgather":false,"cache":true}`. The answer
+//! to an invalid request is `{"error":"…"}`; the next line is then read.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -25,9 +26,9 @@ use super::outcome::Outcome;
 use super::run::seed;
 use super::truth::{Setting, Surface, Truth, label, surfaces};
 
-/// No tuner outside looks at what rank 0 sees: its runs stand beside those of the usual error.
+/// Tuners outside do not use rank 0's view: their runs are listed with those of the usual error.
 const NO_VIEW: f64 = 0.3;
-/// Steps of one request, and of one job, at most.
+/// Most steps of one request, and of one job.
 const STEPS_MOST: usize = 1_000_000;
 
 #[derive(Debug, Deserialize)]
@@ -89,7 +90,7 @@ impl TryFrom<Wire> for Setting {
     }
 }
 
-/// A job under way.
+/// The current job.
 struct Running {
     tuner: String,
     truth: String,
@@ -97,7 +98,7 @@ struct Running {
     job: Job<'static>,
 }
 
-/// All surfaces asked for so far; kept until the program ends, as are their known step times.
+/// Surfaces requested so far; kept until the program ends, with their computed step times.
 struct Stock {
     noise: Option<f64>,
     by_truth: HashMap<String, &'static [Surface]>,
@@ -117,7 +118,7 @@ impl Stock {
 /// Answers requests until there are none.
 ///
 /// # Errors
-/// The streams'.
+/// The streams cannot be read or written.
 pub(crate) fn serve(input: impl BufRead, mut output: impl Write, noise: Option<f64>) -> std::io::Result<()> {
     let mut stock = Stock {
         noise,

@@ -1,10 +1,10 @@
-//! Many runs summed up: Markdown for people, JSON for programs.
+//! Summary of many runs: Markdown for people, JSON for programs.
 
 use serde::Serialize;
 
 use super::outcome::Outcome;
 
-/// One tuner on one truth.
+/// Summary of one tuner on one truth.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Row {
     pub(crate) truth: String,
@@ -13,7 +13,8 @@ pub(crate) struct Row {
     pub(crate) end_median: f64,
     pub(crate) end_p90: f64,
     pub(crate) end_mean: f64,
-    /// Runs that ended more than 1 % worse than the default, and the worst of all as a multiple of the default.
+    /// Runs that ended more than 1 % worse than the default, and the worst of all as a multiple of
+    /// the default.
     pub(crate) worse: usize,
     pub(crate) worst: f64,
     pub(crate) within_3: Within,
@@ -30,7 +31,7 @@ pub(crate) struct Row {
     pub(crate) modelled_ms_p99: Option<f64>,
 }
 
-/// Steps until a run is close to the best for good; none where not so many runs got there.
+/// Steps until a run stays close to the best; `None` if too few runs got there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Within {
     pub(crate) median: Option<f64>,
@@ -41,7 +42,7 @@ pub(crate) struct Within {
 
 impl Within {
     fn new(steps: &[Option<usize>]) -> Self {
-        // Those that never get there last.
+        // Runs that never get there are last.
         let all: Vec<f64> = steps
             .iter()
             .map(|step| step.map_or(f64::INFINITY, |step| step as f64))
@@ -65,7 +66,7 @@ impl Within {
     }
 }
 
-/// The value below which a share of the values lie, interpolated; 0 of none.
+/// Quantile of the values, interpolated; 0 if there are none.
 pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
     let mut values = values.to_vec();
     values.sort_by(f64::total_cmp);
@@ -83,7 +84,7 @@ fn mean(values: &[f64]) -> f64 {
 }
 
 impl Row {
-    /// Of runs of one tuner on one truth, at least one.
+    /// Summarises at least one run of one tuner on one truth.
     pub(crate) fn new(outcomes: &[&Outcome]) -> Self {
         let of = |value: fn(&Outcome) -> f64| -> Vec<f64> { outcomes.iter().map(|o| value(o)).collect() };
         let end = of(|o| o.end);
@@ -149,7 +150,7 @@ impl Row {
 const HEADER: &str = "| tuner | runs | end / best: median / p90 / mean | > 1 % worse than default; worst / default | steps to ≤ 3 % for good: median / p90 (ever) | to ≤ 5 % | lost in 500: median / mean | lost in 2,000: median / mean | steps active: median / p90 | ask, ms of CPU: p50 / p99 | its model: p50 / p99 |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
 
-/// Values without repetitions, in the order in which they come.
+/// Removes repetitions and keeps the order.
 fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut seen = Vec::new();
     values.for_each(|value| {
@@ -160,7 +161,7 @@ fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     seen
 }
 
-/// A row for each truth and tuner.
+/// Returns a row for each truth and tuner.
 pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
     let mut rows = Vec::new();
     for truth in distinct(outcomes.iter().map(|o| o.truth.as_str())) {
@@ -173,7 +174,7 @@ pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
     rows
 }
 
-/// The tables: all surfaces together, then each by itself.
+/// Formats the tables: all surfaces together, then each one.
 pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
     let rows = rows(outcomes);
     let mut text = String::new();
@@ -215,7 +216,7 @@ fn by_surface(outcomes: &[&Outcome]) -> String {
     text
 }
 
-/// A number that is the same for the same runs, whatever the machine and how long they took (FNV-1a).
+/// Hash of the runs, independent of the machine and of their durations (FNV-1a).
 pub(crate) fn hash(outcomes: &[Outcome]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut take = |bytes: &[u8]| {

@@ -1,9 +1,9 @@
-//! What rank 0 sees of a job: its steps in detail, and everything a little wrong.
+//! Rank 0's view of a job: its steps in detail, with errors.
 //!
-//! Each kind of cost is seen through a factor that is drawn once per run: the witness watches a job whose constants are off by
-//! that much, while the tuner's step times come from the true one. So a model made of the trace is wrong by
-//! that much, however many steps are seen. Besides, every event is off by some noise, and each step is as much longer
-//! or shorter as the true one.
+//! Each kind of cost has an error factor that is drawn once per run: the traces are those of a job
+//! whose constants differ by that factor, while the tuner's step times come from the true one. A
+//! model of the traces is therefore wrong by that much, however many steps it uses. In addition,
+//! every event has some noise, and each step is as much longer or shorter as the true one.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -13,16 +13,16 @@ use ronde_job::replay::{Collective, JobTopology, Trace, TracedBatch, TracedCycle
 
 use super::truth::{Draws, Setting, Simulation, Watch};
 
-/// Standard deviation of what an event is off by, as a share.
+/// Standard deviation of an event's error, as a share.
 const EVENT_NOISE: f64 = 0.05;
 /// Standard deviation of the factors on ready times and on the forward pass.
 const COMPUTE_ERROR: f64 = 0.03;
-/// What is only guessed (the way inside a host, what hierarchy costs) is off by at least this: three times.
+/// Least error of guesses (costs inside a host, costs of hierarchy): a factor of three.
 const GUESS_ERROR: f64 = 2.0;
 /// Steps kept for each setting.
 const STEPS_MOST: usize = 10;
 
-/// How wrongly a run's costs are seen: a factor for each kind.
+/// Errors of a run's traces: a factor for each kind of cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Errors {
     latency: f64,
@@ -32,13 +32,13 @@ pub(crate) struct Errors {
     copy_per_byte: f64,
     ready: f64,
     forward: f64,
-    /// Of guesses: latency and bytes inside a host, hierarchy.
+    /// Factors on guesses: latency and bytes inside a host, hierarchy.
     guesses: [f64; 3],
     seed: u64,
 }
 
 impl Errors {
-    /// Factors between 1 / (1 + `error`) and 1 + `error`, evenly in the logarithm.
+    /// Draws factors between 1 / (1 + `error`) and 1 + `error`, evenly in the logarithm.
     pub(crate) fn draw(error: f64, seed: u64) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut factor = |error: f64| (error.ln_1p() * (2.0 * rng.random::<f64>() - 1.0)).exp();
@@ -62,7 +62,7 @@ impl Errors {
         }
     }
 
-    /// The job as it is seen.
+    /// Returns the job with these errors.
     fn mirror(&self, job: &Simulation) -> Simulation {
         let mut mirror = job.clone();
         let network = &mut mirror.network;
@@ -85,7 +85,7 @@ impl Errors {
     }
 }
 
-/// Watches a job.
+/// Traces a job.
 #[derive(Debug)]
 pub(crate) struct Witness {
     mirror: Simulation,
@@ -96,7 +96,7 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Of `job`.
+    /// Makes the traces of `job`.
     pub(crate) fn new(job: &Simulation, errors: Errors) -> Self {
         let network = &job.network;
         let place = JobTopology {
@@ -116,7 +116,7 @@ impl Witness {
         }
     }
 
-    /// Sees a step that `draws` were drawn for and that took `factor` times as long as it should have.
+    /// Traces a step for which `draws` were drawn, and which took `factor` times its expected time.
     pub(crate) fn step(&mut self, setting: &Setting, draws: &Draws, factor: f64) {
         let seen = setting.replay();
         let index = self.traces.iter().position(|trace| trace.setting == seen);
@@ -143,17 +143,17 @@ impl Witness {
         self.traces[index].steps.push(step);
     }
 
-    /// Where the ranks are, and what is guessed of the way between them.
+    /// Returns the hosts of the ranks, and the guessed costs between the ranks of a host.
     pub(crate) fn place(&self) -> JobTopology {
         self.place
     }
 
-    /// Begins anew.
+    /// Begins again without traces.
     pub(crate) fn forget(&mut self) {
         self.traces.clear();
     }
 
-    /// What was seen.
+    /// Returns the traces.
     pub(crate) fn traces(&self) -> &[Trace] {
         &self.traces
     }
@@ -176,7 +176,7 @@ fn stretch(step: &mut TracedStep, factor: f64) {
     }
 }
 
-/// Takes notes of a step.
+/// Recorder of the events of a step.
 struct Notes<'a> {
     bytes: &'a [u64],
     rng: &'a mut Xoshiro256PlusPlus,
@@ -241,7 +241,7 @@ mod tests {
         job.traces()[0].clone()
     }
 
-    /// Nothing is seen wrongly but for the noise of events.
+    /// No errors except for the noise of events.
     fn right() -> Errors {
         Errors {
             ready: 1.0,

@@ -1,4 +1,4 @@
-//! The steps that are kept.
+//! Traced steps that are kept for the replay.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,27 +9,28 @@ use crate::replay::{Operation, Trace, TracedStep, TracedTensor};
 use crate::settings::Settings;
 use crate::timeline::period::{KeyMap, mix};
 
-/// A step longer than this many medians of its setting is a pause and not handed out.
+/// A step longer than this many medians of its setting is a pause, and is not part of the traces.
 const PAUSE_FACTOR: f64 = 2.0;
 
-/// See the module.
+/// The steps, by setting.
 #[derive(Debug, Default)]
 pub(in crate::autotune) struct Steps {
     /// In the order in which the settings were first in force.
     of: Vec<(Settings, VecDeque<Arc<TracedStep>>)>,
-    /// Tensors in them.
+    /// Number of tensors in all steps.
     tensors: usize,
-    /// Names and forms of the step before, and whether names repeat.
+    /// Names and forms of the previous step, and whether names repeat.
     known: KeyMap<()>,
     named: bool,
-    /// How often a key has come in the step that is being added.
+    /// Number of occurrences of each key in the step that is being added.
     comes: KeyMap<u32>,
 }
 
-/// What was seen under each setting, shared with the cycle until it is [told](Self::told) on another thread.
+/// Traced steps of each setting, shared with the cycle until another thread has
+/// [converted](Self::told) them.
 #[derive(Debug, Default)]
 pub(in crate::autotune) struct Seen {
-    /// What each class of tensors goes through.
+    /// Operation of each class of tensors.
     operations: Vec<Operation>,
     of: Vec<(Settings, Vec<Arc<TracedStep>>)>,
 }
@@ -55,7 +56,7 @@ impl Steps {
         let mut spare = std::mem::take(&mut step.cycles);
         for cycle in cycles {
             let mut traced = spare.pop().unwrap_or_default();
-            traced.began_us = since(cycle.complete); // who came late had it begin late
+            traced.began_us = since(cycle.complete); // it begins late if a rank came late
             traced.negotiate_us = took(cycle.complete, cycle.agreed);
             traced.tensors = cycle.tensors.len() as u32;
             traced.cached = cycle.cached;
@@ -83,7 +84,8 @@ impl Steps {
         }
     }
 
-    /// An empty step for `settings`, with the memory of one that makes room for `tensors`.
+    /// Returns an empty step for `settings`; drops steps to make room for `tensors` tensors, and
+    /// reuses their memory.
     fn room(&mut self, settings: &Settings, tensors: usize) -> TracedStep {
         if !self.of.iter().any(|(of, _)| of == settings) {
             self.of.push((*settings, VecDeque::new()));
@@ -103,7 +105,7 @@ impl Steps {
             self.tensors -= dropped.tensors.len();
             freed = Some(dropped);
         }
-        // One that is being looked at keeps its memory.
+        // A step that another thread reads keeps its memory.
         let mut step = freed
             .and_then(|step| Arc::try_unwrap(step).ok())
             .unwrap_or_default();
@@ -111,7 +113,7 @@ impl Steps {
         step
     }
 
-    /// Finds out whether names repeat; false if that takes another step.
+    /// Determines whether names repeat; false if that takes another step.
     fn look_at_names(&mut self, cycles: &[RawCycle], under_way: &UnderWay) -> bool {
         let tensors = || {
             let tensors = cycles
@@ -126,7 +128,7 @@ impl Steps {
         let is_first = self.known.is_empty();
         if !is_first && self.named != named {
             self.named = named;
-            self.forget(); // their tensors went by other keys
+            self.forget(); // their tensors have other keys
         }
         self.known.clear();
         self.known.extend(tensors().map(|tensor| (tensor.keys[0], ())));
@@ -149,7 +151,7 @@ impl Steps {
 }
 
 impl Seen {
-    /// One trace for each setting, that of `reference` first; none if nothing was seen under it.
+    /// Returns one trace for each setting, that of `reference` first; none if it has no steps.
     pub(in crate::autotune) fn told(&self, reference: &Settings) -> Vec<Trace> {
         let first = self.of.iter().position(|(settings, _)| settings == reference);
         let order = first

@@ -1,4 +1,4 @@
-//! Steps of a made-up job, and what is made of them.
+//! Tests of the tracer with steps of a synthetic job.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ struct Job {
     tracer: Tracer,
     now: u64,
     settings: Settings,
-    /// Appended to every name, where names do not repeat.
+    /// Suffix of every name, if names do not repeat.
     counter: Option<u32>,
-    /// Told of every step.
+    /// Signature of every step.
     signature: u64,
     /// Operation of the tensors other than an allreduce.
     kind: Option<OpKind>,
@@ -41,8 +41,8 @@ impl Job {
         elements.iter().map(ready).collect()
     }
 
-    /// A cycle that begins `after` µs from now and takes 1 ms for negotiation, `late` of it for the last rank, and 2 for a
-    /// batch.
+    /// A cycle that begins `after` µs from now and takes 1 ms for negotiation, of which the last
+    /// rank is `late` µs, and 2 ms for a batch.
     fn cycle(&mut self, after: u64, late: u64, elements: &[(&str, usize)], whole: Option<bool>) {
         let began = self.now + after * 1_000;
         let (agreed, ended) = (Nanos(began + MS), Nanos(began + 3 * MS));
@@ -101,14 +101,14 @@ fn a_step_is_told_from_the_end_of_the_one_before() {
     let mut job = Job::default();
     (0..4).for_each(|_| job.step(true));
     let steps = job.steps();
-    // The first has no beginning, the second teaches the names.
+    // The first has no begin, the second shows that names repeat.
     assert_eq!(steps.len(), 2);
     let step = &steps[0];
     assert_eq!(step.step_us, 20_000.0);
     let [first, second] = &step.cycles[..] else {
         panic!("{step:?}")
     };
-    // The last rank came 0.4 ms late: negotiation had then 0.6 ms left.
+    // The last rank was 0.4 ms late: 0.6 ms are left for negotiation.
     assert_eq!(
         (first.began_us, first.negotiate_us, first.moving_us),
         (10_400.0, 600.0, 2_000.0)
@@ -174,7 +174,7 @@ fn tensors_have_the_classes_that_the_cycle_gives_them() {
             .collect::<Vec<_>>()
     };
     assert_eq!(classes(OpKind::Broadcast), [[0, 0], [0, 0]]);
-    assert_eq!(classes(OpKind::Alltoall), [[0, 1], [0, 1]]); // which share no batch, and are the same in each step
+    assert_eq!(classes(OpKind::Alltoall), [[0, 1], [0, 1]]); // no batch is shared; each step is alike
 }
 
 #[test]
@@ -182,19 +182,19 @@ fn disturbed_steps_and_those_of_a_change_are_left_out() {
     let mut job = Job::default();
     (0..3).for_each(|_| job.step(true));
     assert_eq!(job.steps().len(), 1);
-    job.step(false); // with foreign traffic
+    job.step(false); // with operations of other steps
     job.tracer.disturbed(); // a rank has joined
     job.step(true);
     assert_eq!(job.steps().len(), 1);
     job.settings.fusion_threshold_bytes = 1;
-    job.step(true); // changes in its first cycle
+    job.step(true); // the settings change in its first cycle
     job.step(true);
     let traces = job.traces();
     assert_eq!(traces.len(), 2);
     assert_eq!(traces[0].setting, setting(&Settings::default()));
     assert_eq!((traces[0].steps.len(), traces[1].steps.len()), (1, 1));
     assert_eq!(traces[1].setting.fusion_threshold_bytes, 1);
-    // A pause is no step, though it ended as one.
+    // A pause is no step, even if it ended as one.
     job.now += 500 * MS;
     job.step(true);
     assert_eq!(job.traces()[1].steps.len(), 1);
@@ -205,7 +205,7 @@ fn a_marked_step_takes_what_began_before_the_mark() {
     let mut job = Job::default();
     for step in 0..5 {
         job.cycle(10_000, 0, &[("a", 256)], None);
-        // The caller marks the end 3 ms later; the next cycle brings the news.
+        // The caller marks the end 3 ms later; the next cycle reports it.
         let ended = Nanos(job.now + 3 * MS);
         job.cycle(5_000, 0, &[("b", 256)], None);
         if step > 0 {
@@ -239,12 +239,12 @@ fn memory_is_bounded() {
     });
     assert_eq!(seen.len(), 10);
     assert!(seen.iter().all(|trace| trace.steps.len() == STEPS_PER_SETTING));
-    // A step that never ends is given up.
+    // A step that never ends is dropped.
     let names: Vec<String> = (0..1_000).map(|tensor| format!("t{tensor}")).collect();
     let many: Vec<(&str, usize)> = names.iter().map(|name| (&name[..], 1)).collect();
     (0..200).for_each(|_| job.cycle(1_000, 0, &many, None));
     assert!(job.tracer.under_way.tensors.len() <= PENDING_MAX);
-    // What was seen is not the reference's where nothing was seen of it.
+    // If the reference has no steps, there are no traces.
     assert!(job.tracer.seen().told(&Settings::default()).is_empty());
     job.tracer.forget();
     assert!(job.tracer.seen().told(&Settings::default()).is_empty());
@@ -259,7 +259,7 @@ fn steps_of_another_shape_are_left_out_and_what_was_kept_comes_back() {
     (0..3).for_each(|_| job.step(true)); // of signature 0
     job.signature = 5;
     (0..4).for_each(|_| job.step(true));
-    assert_eq!(job.steps().len(), 3); // the first teaches the names
+    assert_eq!(job.steps().len(), 3); // the first shows that names repeat
     job.tracer.exchange(before);
     job.tracer.follow(Some(0));
     assert_eq!(job.steps().len(), 2);

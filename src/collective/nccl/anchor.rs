@@ -1,4 +1,4 @@
-//! The device's time on the host's clock: by an event whose moment is known on both.
+//! Conversion of the device's times to the host's clock, by an event whose time is known on both.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,23 +8,22 @@ use crate::collective::asynchronous::DeviceClock;
 use crate::device::Mark;
 use crate::gpu::{Device, Stream};
 
-/// How long one anchor is good: a device tells times in milliseconds as 32-bit floats, of which ten
-/// seconds leave a microsecond.
+/// Validity of an anchor: the device reports times in milliseconds as 32-bit floats, which have a
+/// resolution of a microsecond at ten seconds.
 const LIFE: Duration = Duration::from_secs(10);
 
-/// The device is asked for so long whether it has come to an event, on a stream where nothing else
-/// is.
+/// Time limit of the device to reach an event on a stream without other work.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// See the module.
+/// Device clock on the host's time.
 pub(super) struct AnchoredClock {
     device: Arc<Device>,
-    /// A stream that nothing else is put on, once it is needed.
+    /// Stream that only this clock uses; created when it is needed.
     stream: Option<Stream>,
     anchor: Option<Anchor>,
 }
 
-/// An event, and when it was reached.
+/// An event, and the time at which it was reached.
 struct Anchor {
     mark: Mark,
     at: Nanos,
@@ -39,7 +38,7 @@ impl AnchoredClock {
         }
     }
 
-    /// A new anchor; none if the device does not answer as it should.
+    /// Makes a new anchor; `None` if the device does not answer as expected.
     fn new_anchor(&mut self, clock: &dyn Clock) -> Option<Anchor> {
         let stream = match self.stream {
             Some(stream) => stream,

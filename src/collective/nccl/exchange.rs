@@ -1,5 +1,6 @@
-//! What ranks tell one another over the transport, in a cycle in which each knows that the others do: ids of communicators, and how
-//! much memory there is. A rank that cannot take part says so instead of staying away, and the batch fails on all with its reason.
+//! Exchanges among ranks over the transport, in a cycle in which each rank knows that the others
+//! take part: ids of communicators, and available memory. A rank that cannot take part sends its
+//! reason instead, and the batch fails on all ranks with it.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -8,18 +9,19 @@ use crate::error::{DeviceError, Error, PeerError};
 use crate::gpu::{GpuError, UniqueId};
 use crate::transport::Transport;
 
-/// Bytes of an [`UniqueId`], as they travel.
+/// Bytes of a [`UniqueId`] in a message.
 #[derive(Serialize, Deserialize)]
 struct Id(Vec<u8>);
 
-/// Why a rank of the set cannot.
+/// Reason for which a rank of the set cannot take part.
 #[derive(Serialize, Deserialize)]
 struct Unable {
     rank: usize,
     reason: String,
 }
 
-/// Brings to all ranks of the set what each brings: an id, nothing, or why it cannot take part, which is then the end of it for all.
+/// Sends each rank's contribution to all ranks of the set: an id, nothing, or the reason why it
+/// cannot take part, which is then the error on all.
 pub(super) fn exchange(
     own: Result<Option<UniqueId>, GpuError>,
     set_rank: SetRank,
@@ -54,7 +56,7 @@ pub(super) fn exchange(
     }
 }
 
-/// The least of what all ranks say.
+/// Returns the minimum of all ranks' values.
 pub(super) fn least(own: u64, set_rank: SetRank, peers: &mut Peers<'_>) -> Result<u64, Error> {
     let (transport, members) = (&mut *peers.transport, peers.members);
     let all = gather(transport, members, &own)?;
@@ -69,7 +71,7 @@ pub(super) fn least(own: u64, set_rank: SetRank, peers: &mut Peers<'_>) -> Resul
     Ok(least)
 }
 
-/// Brings what every rank of `members` says to the first of them, in rank order; nothing on the others.
+/// Gathers the values of all `members` at the first of them, in rank order; the others get nothing.
 fn gather<T: Serialize + DeserializeOwned>(
     transport: &mut dyn Transport,
     members: &[usize],
@@ -85,7 +87,7 @@ fn gather<T: Serialize + DeserializeOwned>(
         .collect()
 }
 
-/// Brings what the first of `members` says, and the others leave out, to all.
+/// Broadcasts the value of the first of `members` to all; the others pass none.
 fn broadcast<T: Serialize + DeserializeOwned>(
     transport: &mut dyn Transport,
     members: &[usize],

@@ -1,4 +1,4 @@
-//! What moves bytes and combines nothing: broadcast, allgather, alltoall.
+//! NCCL programs of broadcast, allgather and alltoall, which move bytes and reduce nothing.
 
 use super::program::{Copies, Program, entry};
 use super::{Batch, Scratch, SetRank};
@@ -62,7 +62,7 @@ pub(super) fn broadcast(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) 
     }
 }
 
-/// Copies, if there are any.
+/// Returns the copies, if there are any.
 fn copies(entries: impl Iterator<Item = crate::gpu::Entry>) -> Vec<Copies> {
     let entries: Vec<_> = entries.collect();
     if entries.is_empty() {
@@ -74,8 +74,8 @@ fn copies(entries: impl Iterator<Item = crate::gpu::Entry>) -> Vec<Copies> {
 
 // ---- allgather -----------------------------------------------------------------------------------------------------
 
-/// Where the ranks' stretches begin in what is gathered, and where it ends: in an output of one tensor, or in the fusion buffer, where
-/// each rank has all its tensors one after another.
+/// Offsets of the ranks' parts in the gathered data, and its end: in the output if there is one
+/// tensor, or in the fusion buffer, where each rank has all its tensors one after another.
 fn stretches(batch: &Batch<'_>, size: usize) -> Vec<usize> {
     let of_rank = |rank: usize| -> usize {
         let bytes = (0..batch.spans.len()).map(|tensor| batch.bytes[tensor * size + rank]);
@@ -125,7 +125,7 @@ pub(super) fn allgather(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) 
         };
     }
     let bytes = |tensor: usize, rank: usize| batch.bytes[tensor * size + rank];
-    // Where the tensors of each rank begin.
+    // Offsets of the tensors of each rank.
     let within: Vec<Vec<usize>> = (0..size)
         .map(|rank| places((0..batch.spans.len()).map(|tensor| bytes(tensor, rank))))
         .collect();
@@ -143,7 +143,7 @@ pub(super) fn allgather(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) 
                 .filter_map(move |from| {
                     let (at, bytes) = (to, bytes(tensor, from));
                     to += bytes as u64;
-                    let in_place = from == rank && at == own; // the input lies where its rows belong
+                    let in_place = from == rank && at == own; // the input is at its rows' place
                     (!in_place)
                         .then(|| entry(in_buffer(tensor, from), at, bytes))
                         .flatten()
@@ -157,7 +157,8 @@ pub(super) fn allgather(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) 
     }
 }
 
-/// The calls that bring every rank's stretch to `output`: one, where they are all as long, else a broadcast from each.
+/// Returns the calls that gather every rank's part in `output`: one allgather if all are equally
+/// long, otherwise one broadcast from each rank.
 fn gathering(at: &[usize], rank: usize, input: u64, output: u64) -> Vec<Call> {
     let lengths = || at.windows(2).map(|pair| pair[1] - pair[0]);
     let first = at[1];

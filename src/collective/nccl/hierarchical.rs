@@ -1,13 +1,15 @@
-//! Hierarchical allreduce: NCCL reduces within a host so that each of its lanes has a share, the lanes combine their shares with those
-//! of the other hosts over MPI, through host memory, and NCCL gathers them. What crosses a host's link does so once. (These lanes are
-//! those of `collective/mpi/hierarchical`: the *i*th ranks of all hosts.)
+//! Hierarchical allreduce: NCCL reduces within a host so that each of its lanes has a share, the
+//! lanes combine their shares with those of the other hosts over MPI, through host memory, and NCCL
+//! gathers them. Data crosses a host's link once. (Lanes are those of
+//! `collective/mpi/hierarchical`: the *i*th ranks of all hosts.)
 //!
-//! Where each rank of a host has a lane, that is a reduce-scatter and an allgather; what does not divide evenly goes with the last
-//! share. On a host with more ranks than the least one has, each share is reduced to the rank of its lane, and broadcast from it.
+//! If each rank of a host has a lane, the intra-node stages are a reduce-scatter and an allgather;
+//! a remainder that does not divide evenly belongs to the last share. On a host with more ranks
+//! than the smallest one has, each share is reduced to the rank of its lane, and broadcast from it.
 //!
-//! The cycle waits until the last byte has come from the other hosts, as it does for tensors in host memory; a share is copied and
-//! combined piece by piece, so that device, hosts and network work at once. Everything is in one order on all ranks: that of the
-//! batches.
+//! The cycle waits until the last byte has arrived from the other hosts, as it does for tensors in
+//! host memory. A share is copied and combined piece by piece, so that device, hosts and network
+//! work at the same time. All ranks do everything in the same order: that of the batches.
 
 #![allow(unsafe_code)] // copies between the device and pinned memory
 
@@ -24,32 +26,33 @@ use crate::gpu::{Call, Combine, Combined, Communicator, Device, GpuError, Mark, 
 use crate::tensor::{ReduceOp, Span};
 use crate::transport::Transport;
 
-/// Bytes that cross at once; several are under way between the hosts while others are copied.
+/// Bytes of a piece; several are in flight between the hosts while others are copied.
 const PIECE_BYTES: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
-/// Pieces that there is room for, and those of them between hosts while the next is begun.
+/// Number of pieces that have memory, and number of them in flight between hosts when the next is
+/// begun.
 const SLOTS: usize = 8;
 const LAG: usize = 4;
 
-/// Shares begin at multiples of so many bytes.
+/// Alignment of the shares, in bytes.
 const SHARE_ALIGNMENT: usize = 64;
 
-/// What this rank has for it.
+/// This rank's state for hierarchical allreduces.
 pub(super) struct Hierarchical {
     place: HostPlace,
     /// Ranks of all hosts.
     ranks: usize,
     device: Arc<Device>,
-    /// With the other ranks of the host, if there are any.
+    /// Communicator with the other ranks of the host, if there are any.
     communicator: Option<Communicator>,
     /// Host memory of [`SLOTS`] pieces, if this rank has a lane.
     slots: Option<*mut u8>,
 }
 
-// SAFETY: the memory is this rank's alone, and goes with it from thread to thread.
+// SAFETY: the memory belongs to this rank alone, and moves with it from thread to thread.
 unsafe impl Send for Hierarchical {}
 
 impl Hierarchical {
-    /// Makes it, together with all other ranks of the set.
+    /// Creates the state, together with all other ranks of the set.
     pub(super) fn make(
         place: HostPlace,
         in_set: SetRank,
@@ -75,7 +78,8 @@ impl Hierarchical {
         Ok(made)
     }
 
-    /// What this rank can do by itself: memory, and the id for its host's communicator, if it is to bring that.
+    /// Allocates memory, and makes the id for its host's communicator if this rank provides it; no
+    /// other rank is needed.
     fn prepare(&mut self) -> Result<Option<UniqueId>, GpuError> {
         let HostPlace {
             rank, size, lanes, ..
@@ -91,14 +95,14 @@ impl Hierarchical {
         self.communicator
     }
 
-    /// Ends what is on the device, done or not.
+    /// Aborts the work on the device.
     pub(super) fn abort(&mut self) {
         if let Some(communicator) = self.communicator.take() {
             self.device.gpu.abort(communicator);
         }
     }
 
-    /// Puts an allreduce onto the stream; returns when the other hosts' shares have come.
+    /// Puts an allreduce on the stream; returns when the other hosts' shares have arrived.
     pub(super) fn allreduce(
         &self,
         whole: Combined,
@@ -113,7 +117,7 @@ impl Hierarchical {
         let reduced = track.mark(is_timed)?;
         let crossed = self.cross(&shares, &reductions, track, is_timed, inter_node, transport);
         if crossed.is_err() {
-            inter_node.give_up(); // before anybody gives the memory back
+            inter_node.give_up(); // before the memory is freed
         }
         let [fetched, crossed, sent] = crossed?;
         self.call(&shares.gathering(), track, transport)?;
@@ -126,7 +130,7 @@ impl Hierarchical {
         })
     }
 
-    /// Puts calls within the host onto the stream; a rank that is alone there has none.
+    /// Puts calls within the host on the stream; a rank that is alone on its host has none.
     fn call(&self, calls: &[Call], track: &Track, transport: &mut dyn Transport) -> Result<(), LaunchError> {
         let (Some(communicator), false) = (self.communicator, calls.is_empty()) else {
             return Ok(());
@@ -138,8 +142,9 @@ impl Hierarchical {
         track.settle(communicator, transport)
     }
 
-    /// Brings this rank's share across, piece by piece. Marks: the first piece is in host memory, all have come from the other hosts,
-    /// the last is back.
+    /// Combines this rank's share with the other hosts, piece by piece. Returns three marks: the
+    /// first piece is in host memory; all pieces have arrived from the other hosts; the last piece
+    /// is on the device.
     fn cross(
         &self,
         shares: &Shares,
@@ -150,7 +155,7 @@ impl Hierarchical {
         transport: &mut dyn Transport,
     ) -> Result<[Mark; 3], LaunchError> {
         let own = shares.own();
-        let slots = self.slots.unwrap_or(std::ptr::null_mut()); // who has none has no share
+        let slots = self.slots.unwrap_or(std::ptr::null_mut()); // a rank without slots has no share
         let (from, to) = shares.crosses(&own);
         let pieces = own.len().div_ceil(PIECE_BYTES);
         let place = |piece: usize| {
@@ -162,7 +167,8 @@ impl Hierarchical {
         let gpu = &self.device.gpu;
         let fetch = |piece: usize| {
             let (slot, at, bytes) = place(piece);
-            // SAFETY: the slot is writable, and free: what was in it has been put on its way back before, on the same stream.
+            // SAFETY: the slot is writable, and free: its last content was put on its way back
+            // before, on the same stream.
             unsafe { gpu.download_on(slot, from + at, bytes, track.stream) }.map_err(fatal)?;
             track.mark(is_timed && piece == 0)
         };
@@ -175,7 +181,8 @@ impl Hierarchical {
                 track.reach(&mark, self.communicator, transport)?;
                 fetched.get_or_insert(mark);
                 let (slot, _, bytes) = place(turn);
-                // SAFETY: the device has written it, and is told to read it when it has been kept, below.
+                // SAFETY: the device has written it, and reads it only after the combined data is
+                // kept, below.
                 let span = unsafe { Span::new(slot, slot, bytes) };
                 inter_node.begin(span, &reductions.inter_node, reductions.ranks);
             }
@@ -187,7 +194,8 @@ impl Hierarchical {
                 crossed = Some(track.mark(is_timed)?);
             }
             let (slot, at, bytes) = place(piece);
-            // SAFETY: readable; nobody writes there before the stream has come to the next download into it.
+            // SAFETY: readable; it is not written before the stream has reached the next download
+            // into it.
             unsafe { gpu.upload_on(to + at, slot, bytes, track.stream) }.map_err(fatal)?;
             if piece + SLOTS < pieces {
                 on_device.push_back(fetch(piece + SLOTS)?);
@@ -199,7 +207,7 @@ impl Hierarchical {
 }
 
 impl Drop for Hierarchical {
-    /// Nothing is in flight, or it has been aborted.
+    /// No work is in flight, or it has been aborted.
     fn drop(&mut self) {
         if let Some(communicator) = self.communicator.take() {
             self.device.gpu.leave(communicator);
@@ -210,7 +218,8 @@ impl Drop for Hierarchical {
     }
 }
 
-/// Reductions of the intra-node and the inter-node stage, the latter as a part of a reduction over `ranks` ranks.
+/// Reductions of the intra-node and the inter-node stage, the latter as a part of a reduction over
+/// `ranks` ranks.
 struct Reductions {
     intra_node: Combine,
     inter_node: Reduction,
@@ -218,8 +227,8 @@ struct Reductions {
 }
 
 impl Reductions {
-    /// An average is one of the hosts' averages where these count alike, so that sums of small floats stay small; else the sum is divided
-    /// at the end.
+    /// An average is an average of the hosts' averages if the hosts have equal weights, so that
+    /// sums of small floats stay small; otherwise the sum is divided at the end.
     fn of(whole: &Combined, place: HostPlace, ranks: usize) -> Self {
         let (intra_node, op, ranks) = match whole.combine {
             Combine::Average if place.is_even => (Combine::Average, ReduceOp::Average, place.hosts),
@@ -243,12 +252,12 @@ impl Reductions {
     }
 }
 
-/// An allreduce, cut into the lanes' shares.
+/// An allreduce, split into the lanes' shares.
 #[derive(Clone, Copy, Debug)]
 struct Shares {
     whole: Combined,
     place: HostPlace,
-    /// Elements of each share; the last one has what is left besides.
+    /// Elements of each share; the last one also has the remainder.
     each: usize,
 }
 
@@ -269,7 +278,7 @@ impl Shares {
         }
     }
 
-    /// Bytes of this rank's share, in the whole; nothing if it has no lane.
+    /// Byte range of this rank's share; empty if it has no lane.
     fn own(&self) -> Range<usize> {
         if self.place.rank >= self.place.lanes {
             return 0..0;
@@ -279,7 +288,8 @@ impl Shares {
         start * width..end * width
     }
 
-    /// Where what crosses is read and where it is written: NCCL has brought it to the output, unless the host has but one rank.
+    /// Addresses at which the inter-node stage reads and writes: NCCL has moved the data to the
+    /// output, unless the host has only one rank.
     fn crosses(&self, own: &Range<usize>) -> (u64, u64) {
         let Combined { from, to, .. } = self.whole;
         let read = if self.place.size == 1 { from } else { to };
@@ -291,7 +301,7 @@ impl Shares {
         self.place.lanes == self.place.size
     }
 
-    /// What NCCL is told of a part that one rank of the host has the result of.
+    /// Returns the NCCL call for a part whose result one rank of the host has.
     fn one(&self, root: usize, part: Range<usize>, intra_node: Combine) -> Option<Call> {
         let at = self.at(part.start);
         let combined = Combined {
@@ -304,7 +314,7 @@ impl Shares {
         (!part.is_empty()).then_some(Call::Reduce(combined, root))
     }
 
-    /// What brings it from there to the others.
+    /// Returns the call that sends it from there to the others.
     fn back(&self, root: usize, part: Range<usize>) -> Option<Call> {
         let at = self.whole.to + self.at(part.start);
         (!part.is_empty()).then_some(Call::Broadcast {
@@ -320,8 +330,8 @@ impl Shares {
         (element * self.whole.number.bytes()) as u64
     }
 
-    /// Elements that one rank of the host has by itself, and which: every lane's where some ranks have none, else what equal shares
-    /// leave over.
+    /// Parts that single ranks of the host reduce, and their ranks: every lane's if some ranks have
+    /// none, otherwise the remainder of the equal shares.
     fn singles(&self) -> Vec<(usize, Range<usize>)> {
         let lanes = self.place.lanes;
         if self.is_full() {
@@ -336,12 +346,12 @@ impl Shares {
         self.is_full() && self.each > 0
     }
 
-    /// Where this rank's begins, if it does.
+    /// Offset of this rank's equal share.
     fn own_place(&self) -> u64 {
         self.whole.to + self.at(self.place.rank * self.each)
     }
 
-    /// The calls that reduce within the host.
+    /// Returns the calls that reduce within the host.
     fn reduction(&self, intra_node: Combine) -> Vec<Call> {
         let scattered = self.scatters().then(|| {
             Call::Reducescatter(Combined {
@@ -356,7 +366,7 @@ impl Shares {
         scattered.into_iter().chain(singles).collect()
     }
 
-    /// The calls that bring all shares to all ranks of the host.
+    /// Returns the calls that send all shares to all ranks of the host.
     fn gathering(&self) -> Vec<Call> {
         let gathered = self.scatters().then(|| Call::Allgather {
             from: self.own_place(),
@@ -369,7 +379,7 @@ impl Shares {
         gathered.into_iter().chain(singles).collect()
     }
 
-    /// The timeline's names of the intra-node stages, as in Horovod.
+    /// Activity names of the intra-node stages, as in Horovod's timeline.
     fn names(&self) -> [&'static str; 2] {
         if self.scatters() {
             ["NCCL_REDUCESCATTER", "NCCL_ALLGATHER"]

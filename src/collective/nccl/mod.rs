@@ -1,15 +1,15 @@
-//! Tensors on GPUs: one stream and one NCCL communicator for each process set, on the device of
-//! this rank.
+//! NCCL collective for tensors on GPUs: one stream and one communicator for each process set, on
+//! the device of this rank.
 //!
-//! A batch becomes a [`Program`]: a pure list of what goes onto the stream, the same on all ranks
-//! where ranks must do the same. It is *launched*, not executed: this returns when all of it is on
-//! the stream, behind the events that say when the callers' data is ready, and a thread that waits
-//! for the last event ([`watch`]) reports when it is over. So no call here waits for the device,
-//! but for making a communicator and for fusion buffers that grow, which ranks do together
-//! ([`state`]), and for hierarchical allreduces ([`hierarchical`]).
+//! A batch becomes a [`Program`]: the list of its work on the stream, equal on all ranks where
+//! ranks must act alike. It is *launched*, not executed: the call returns when all work is on the
+//! stream, after the events of the callers' data, and a thread that waits for the last event
+//! ([`watch`]) reports the end. No call here waits for the device, except for the creation of a
+//! communicator and for growing fusion buffers, which ranks do together ([`state`]), and for
+//! hierarchical allreduces ([`hierarchical`]).
 //!
-//! Results are the same on all ranks, but not, as in host memory, bit for bit whatever the fusion:
-//! NCCL adds in an order that depends on the size of a message.
+//! Results are the same on all ranks. Unlike in host memory, they are not bit for bit independent
+//! of fusion: NCCL adds in an order that depends on the size of a message.
 
 use super::asynchronous::{Batch, Crossing, DeviceActivities, SetRank};
 use crate::negotiation::OpKind;
@@ -32,7 +32,7 @@ use number::Travel;
 use program::Program;
 
 impl Crossing {
-    /// Those of two parts of a batch, one after the other, as one.
+    /// Joins the stages of two consecutive parts of a batch.
     fn joined(first: Option<Self>, then: Option<Self>) -> Option<Self> {
         match (first, then) {
             (Some(first), Some(then)) => Some(Self {
@@ -45,18 +45,18 @@ impl Crossing {
     }
 }
 
-/// Memory of the device for what is between inputs and outputs.
+/// Device memory between inputs and outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Scratch {
-    /// The fusion buffer: of [`Batch::buffer_bytes`], on every rank.
+    /// The fusion buffer: [`Batch::buffer_bytes`] bytes on every rank.
     buffer: u64,
-    /// Where a rank puts what it has no use for, and finds what it has none of: of
-    /// [`Batch::sink_bytes`].
+    /// Memory for data that a rank ignores, and for data that an absent rank contributes:
+    /// [`Batch::sink_bytes`] bytes.
     sink: u64,
 }
 
 impl Batch<'_> {
-    /// What goes onto the stream.
+    /// Returns the batch's work on the stream.
     fn program(&self, set_rank: SetRank, scratch: Scratch) -> Program {
         match self.kind {
             OpKind::Allreduce => reduce::program(self, set_rank, scratch),
@@ -68,13 +68,13 @@ impl Batch<'_> {
         }
     }
 
-    /// How the elements of a reduction travel.
+    /// Number formats of the elements of a reduction.
     fn travel(&self, set_rank: SetRank) -> Travel {
         let travel = Travel::new(self.reduction.dtype, self.reduction.op, set_rank.size);
         self.wire_dtype.map_or(travel, |dtype| travel.compressed(dtype))
     }
 
-    /// What it wants of the fusion buffer; the same on all ranks.
+    /// Bytes of the fusion buffer that the batch needs; equal on all ranks.
     fn buffer_bytes(&self, set_rank: SetRank) -> usize {
         match self.kind {
             OpKind::Allreduce => reduce::buffer_bytes(self, set_rank),
@@ -85,7 +85,7 @@ impl Batch<'_> {
         }
     }
 
-    /// What it wants of the sink on this rank.
+    /// Bytes of the sink that the batch needs on this rank.
     fn sink_bytes(&self, set_rank: SetRank) -> usize {
         match self.kind {
             OpKind::Allreduce => reduce::sink_bytes(self, set_rank),
@@ -97,7 +97,7 @@ impl Batch<'_> {
         }
     }
 
-    /// Some of its tensors, by themselves.
+    /// Returns a batch of some of its tensors.
     fn part(&self, tensors: std::ops::Range<usize>) -> Batch<'_> {
         let each = self.bytes.len() / self.spans.len().max(1);
         Batch {
@@ -107,8 +107,8 @@ impl Batch<'_> {
         }
     }
 
-    /// The batch in parts that want no more than `limit` bytes of the fusion buffer each, as far as
-    /// one tensor can do with it.
+    /// Splits the batch into parts that need at most `limit` bytes of the fusion buffer each, as
+    /// far as single tensors allow.
     fn parts(&self, set_rank: SetRank, limit: usize) -> Vec<std::ops::Range<usize>> {
         let mut parts: Vec<std::ops::Range<usize>> = Vec::new();
         for tensor in 0..self.spans.len() {
@@ -124,7 +124,7 @@ impl Batch<'_> {
     }
 }
 
-/// Horovod's names.
+/// Activity names of Horovod.
 static ACTIVITIES: DeviceActivities = DeviceActivities {
     init: "INIT_NCCL",
     allreduce: "NCCL_ALLREDUCE",

@@ -1,22 +1,23 @@
-//! What tensors' elements travel as: NCCL has no truth values and no 16-bit integers, and sums in the type that travels, where an
-//! average of integers is to be summed wide and cut off once.
+//! Number formats of reductions: types of elements in tensors and in NCCL calls. NCCL has no
+//! booleans and no 16-bit integers, and sums in the type that is sent, while an average of integers
+//! must be summed in a wider type and truncated once.
 
 use crate::gpu::{Combine, Combined, Kernel, Number};
 use crate::tensor::{Dtype, ReduceOp};
 
-/// How elements of one type travel and are combined.
+/// Formats in which elements of one type are sent and combined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Travel {
-    /// In tensors.
+    /// Format in tensors.
     pub(super) own: Number,
-    /// Between ranks.
+    /// Format between ranks.
     pub(super) wire: Number,
     pub(super) combine: Combine,
-    /// What sums are divided by after they have travelled; 1: nothing is.
+    /// Divisor of sums after the collective; 1: no division.
     pub(super) divisor: u32,
 }
 
-/// An element type, as kernels know it. A truth value is a byte that is 0 or 1.
+/// Returns the kernels' element type. A boolean is a byte that is 0 or 1.
 const fn own(dtype: Dtype) -> Number {
     match dtype {
         Dtype::U8 | Dtype::Bool => Number::U8,
@@ -31,7 +32,7 @@ const fn own(dtype: Dtype) -> Number {
     }
 }
 
-/// The element type that has such elements, for who combines them in host memory.
+/// Returns the element type with these elements, for reductions in host memory.
 pub(super) const fn dtype(number: Number) -> Dtype {
     match number {
         Number::U8 => Dtype::U8,
@@ -47,7 +48,7 @@ pub(super) const fn dtype(number: Number) -> Dtype {
 }
 
 impl Travel {
-    /// Of `dtype` under `op` among `size` ranks.
+    /// Returns the formats of `dtype` under `op` among `size` ranks.
     pub(super) fn new(dtype: Dtype, op: ReduceOp, size: usize) -> Self {
         let own = own(dtype);
         let is_float = matches!(own, Number::F16 | Number::Bf16 | Number::F32 | Number::F64);
@@ -59,7 +60,7 @@ impl Travel {
             other => other,
         };
         let combine = match (op, dtype) {
-            // Sum and max of truth values are OR, product and min are AND.
+            // Sum and max of booleans are OR, product and min are AND.
             (ReduceOp::Sum, Dtype::Bool) => Combine::Max,
             (ReduceOp::Product, Dtype::Bool) => Combine::Min,
             (ReduceOp::Average, _) if is_float => Combine::Average,
@@ -76,28 +77,28 @@ impl Travel {
         }
     }
 
-    /// The same with floats as those of a smaller type.
+    /// Returns the formats with floats sent as those of a smaller type.
     pub(super) fn compressed(self, dtype: Dtype) -> Self {
         let wire = own(dtype);
         Self { wire, ..self }
     }
 
-    /// Whether elements travel as they are.
+    /// Whether elements are sent without conversion.
     pub(super) fn is_plain(&self) -> bool {
         self.own == self.wire && self.divisor == 1
     }
 
-    /// What brings elements to the fusion buffer, each times `factor`.
+    /// Returns the kernel that copies elements to the fusion buffer, multiplied by `factor`.
     pub(super) fn inward(&self, factor: f64) -> Kernel {
         convert(self.own, self.wire, factor == 1.0)
     }
 
-    /// What brings results back.
+    /// Returns the kernel that copies results back.
     pub(super) fn outward(&self, factor: f64) -> Kernel {
         convert(self.wire, self.own, factor == 1.0 && self.divisor == 1)
     }
 
-    /// `count` of them, as they travel from one place to another.
+    /// Reduction of `count` elements from one address to another, in the format that is sent.
     pub(super) fn combined(&self, from: u64, to: u64, count: usize) -> Combined {
         Combined {
             from,
@@ -108,7 +109,7 @@ impl Travel {
         }
     }
 
-    /// Eight bytes of elements that change nothing; what a rank without data brings.
+    /// Eight bytes of neutral elements, which a rank without data contributes.
     pub(super) fn neutral(&self) -> u64 {
         let repeat = |element: u64| match self.wire.bytes() {
             1 => (element & 0xff) * 0x0101_0101_0101_0101,

@@ -1,9 +1,10 @@
-//! What a batch puts onto the stream, as data: so that it can be looked at, and so that ranks can be seen to do the same.
+//! Program: the work of a batch on the stream as data, so that it can be inspected and compared
+//! between ranks.
 
 use crate::gpu::{Call, Combined, Entry, GpuError, Kernel, Number, Table};
 use crate::gpu::{Communicator, Device, Stream};
 
-/// A copy kernel and what it is told.
+/// A copy kernel and its entries.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Copies {
     pub(super) kernel: Kernel,
@@ -13,7 +14,7 @@ pub(super) struct Copies {
 }
 
 impl Copies {
-    /// Bytes as they are.
+    /// Copies bytes without change.
     pub(super) fn plain(entries: Vec<Entry>) -> Self {
         Self {
             kernel: Kernel::Copy,
@@ -23,7 +24,8 @@ impl Copies {
         }
     }
 
-    /// `factor` times the `count` numbers at `from`, to `to`, which may be the same place.
+    /// Copies `count` numbers at `from`, multiplied by `factor`, to `to`, which may be the same
+    /// address.
     pub(super) fn scaled(number: Number, factor: f64, from: u64, to: u64, count: usize) -> Self {
         Self {
             kernel: Kernel::Convert {
@@ -44,19 +46,20 @@ impl Copies {
     }
 }
 
-/// See the module. The parts follow one another; each may be nothing.
+/// Work of a batch on the stream. The parts run one after another; each may be empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Program {
-    /// To the fusion buffer.
+    /// Copies to the fusion buffer.
     pub(super) inward: Vec<Copies>,
-    /// All at once; the same kinds, numbers and counts on all ranks, but for sends and receives.
+    /// One group of NCCL calls; kinds, numbers and counts are equal on all ranks, except for sends
+    /// and receives.
     pub(super) calls: Vec<Call>,
-    /// Back from it.
+    /// Copies from the fusion buffer.
     pub(super) outward: Vec<Copies>,
 }
 
 impl Program {
-    /// The one call that it makes, if that is an allreduce: which may be done otherwise.
+    /// Returns the only call, if that is an allreduce, which a hierarchical one can replace.
     pub(super) fn allreduce(&self) -> Option<Combined> {
         match self.calls[..] {
             [Call::Allreduce(combined)] => Some(combined),
@@ -64,14 +67,14 @@ impl Program {
         }
     }
 
-    /// Puts the first part onto the stream.
+    /// Puts the first part on the stream.
     pub(super) fn copy_in(&self, device: &Device, stream: Stream) -> Result<(), GpuError> {
         self.inward
             .iter()
             .try_for_each(|copies| copies.launch(device, stream))
     }
 
-    /// Puts the second part onto the stream.
+    /// Puts the second part on the stream.
     pub(super) fn call(
         &self,
         device: &Device,
@@ -84,7 +87,7 @@ impl Program {
         device.gpu.call(communicator, &self.calls, stream)
     }
 
-    /// Puts the last part onto the stream.
+    /// Puts the last part on the stream.
     pub(super) fn copy_out(&self, device: &Device, stream: Stream) -> Result<(), GpuError> {
         self.outward
             .iter()
@@ -92,7 +95,7 @@ impl Program {
     }
 }
 
-/// An entry, unless there is nothing in it.
+/// Returns an entry, unless it is empty.
 pub(super) fn entry(from: u64, to: u64, elements: usize) -> Option<Entry> {
     (elements > 0).then_some(Entry { from, to, elements })
 }

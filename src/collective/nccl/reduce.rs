@@ -1,7 +1,8 @@
-//! Allreduce.
+//! NCCL program of allreduce.
 //!
-//! Several tensors go through the fusion buffer: one kernel in, one call, one kernel out. One tensor alone needs no copy: NCCL reads the
-//! input and writes the output; a factor is a kernel over the output before or after.
+//! Several tensors go through the fusion buffer: one kernel in, one call, one kernel out. A single
+//! tensor needs no copy: NCCL reads the input and writes the output; a factor is a kernel over the
+//! output before or after.
 
 use super::number::Travel;
 use super::program::{Copies, Program, entry};
@@ -13,7 +14,7 @@ fn is_direct(batch: &Batch<'_>, travel: &Travel) -> bool {
     batch.spans.len() == 1 && travel.is_plain()
 }
 
-/// Elements of each tensor.
+/// Number of elements of each tensor.
 fn elements<'a>(batch: &'a Batch<'_>) -> impl Iterator<Item = usize> + 'a {
     let bytes = batch.reduction.dtype.size_bytes();
     batch.spans.iter().map(move |span| span.bytes() / bytes)
@@ -81,7 +82,7 @@ pub(super) fn program(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) ->
             },
         };
     }
-    // What lies between tensors is reduced with them, whatever it is.
+    // Padding between tensors is reduced with them, whatever it contains.
     let calls = vec![reduced(buffer, buffer, total_bytes / travel.wire.bytes())];
     if is_absent {
         return Program {
@@ -128,7 +129,7 @@ pub(super) fn program(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) ->
     }
 }
 
-/// What a kernel counts.
+/// Number of units that a kernel counts: bytes or elements.
 pub(super) fn units(kernel: Kernel, elements: usize, bytes: usize) -> usize {
     match kernel {
         Kernel::Copy | Kernel::Fill => bytes,
@@ -136,7 +137,7 @@ pub(super) fn units(kernel: Kernel, elements: usize, bytes: usize) -> usize {
     }
 }
 
-/// Fills the buffer with what changes nothing.
+/// Returns copies that fill the buffer with neutral elements.
 pub(super) fn neutral(travel: &Travel, buffer: u64, bytes: usize) -> Copies {
     Copies {
         kernel: Kernel::Fill,

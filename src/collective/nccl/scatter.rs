@@ -1,7 +1,8 @@
-//! Reducescatter.
+//! NCCL program of reducescatter.
 //!
-//! NCCL gives every rank as much. Where shares differ, by a row, or several tensors travel at once, the fusion buffer has a region for
-//! each rank, all as long as the longest, with that rank's shares of all tensors.
+//! NCCL gives every rank equally many elements. If shares differ by a row, or several tensors share
+//! a batch, the fusion buffer has a region for each rank, all as long as the longest, with that
+//! rank's shares of all tensors.
 
 use super::number::Travel;
 use super::program::{Copies, Program, entry};
@@ -10,7 +11,7 @@ use super::{Batch, Scratch, SetRank};
 use crate::gpu::Call;
 use crate::gpu::layout::{places, room};
 
-/// Elements of rank `rank`'s share of a tensor.
+/// Number of elements of rank `rank`'s share of a tensor.
 fn share(batch: &Batch<'_>, size: usize, tensor: usize, rank: usize) -> usize {
     batch.bytes[tensor * size + rank] / batch.reduction.dtype.size_bytes()
 }
@@ -19,7 +20,7 @@ fn is_direct(batch: &Batch<'_>, travel: &Travel, size: usize) -> bool {
     let first = batch.bytes.first();
     batch.spans.len() == 1
         && travel.is_plain()
-        && batch.reduction.prescale == 1.0 // there is nowhere to put the input's multiple
+        && batch.reduction.prescale == 1.0 // no memory for the scaled input
         && batch.bytes[..size].iter().all(|bytes| Some(bytes) == first)
 }
 
@@ -83,7 +84,7 @@ pub(super) fn program(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) ->
         };
     }
     let own_bytes = batch.reduction.dtype.size_bytes();
-    // Where each tensor's share begins in a rank's region.
+    // Offsets of the tensors' shares in a rank's region.
     let within: Vec<Vec<usize>> = (0..size)
         .map(|rank| {
             let shares = (0..batch.spans.len()).map(|tensor| share(batch, size, tensor, rank));

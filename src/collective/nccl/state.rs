@@ -1,7 +1,8 @@
 //! NCCL state of a process set on this rank's device: stream, communicator, fusion buffer.
 //!
-//! What ranks must do together they do over the transport, in the cycle that brings the first tensor on a GPU, and in those in which
-//! the fusion buffer must grow: all ranks are in the same batch then, so each knows that the others call too ([`super::exchange`]).
+//! Ranks create and grow the state together, over the transport, in the cycle of the first GPU
+//! tensor and in those in which the fusion buffer must grow: all ranks process the same batch then,
+//! so each knows that the others call too ([`super::exchange`]).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,27 +24,27 @@ use crate::gpu::{Communicator, Device, DeviceBinding, GpuError};
 use crate::tensor::Dtype;
 use crate::transport::Transport;
 
-/// Fusion buffers grow by steps of this many bytes; one that is smaller is not worth having.
+/// Step by which fusion buffers grow, in bytes; also the least useful size.
 const BUFFER_STEP_BYTES: usize = 2 << 20;
 
-/// See the module.
+/// Collective of a process set on this rank's device.
 pub(super) struct NcclCollective {
     set_rank: SetRank,
-    /// Ends first: what it reports may still use the rest.
+    /// Dropped first: its callbacks may still use the rest.
     watch: Option<Watch>,
     communicator: Option<Communicator>,
     /// State of hierarchical allreduces; created for the first such batch.
     hierarchical: Option<Hierarchical>,
     buffer: Buffer,
-    /// What of the buffer all ranks have.
+    /// Bytes of the buffer that all ranks have.
     shared_bytes: usize,
-    /// Some rank has no memory for more.
+    /// Whether some rank has no memory for more.
     is_limited: bool,
     sink: Buffer,
     track: Track,
 }
 
-/// Memory of the device.
+/// Block of device memory.
 #[derive(Default)]
 struct Buffer {
     address: u64,
@@ -92,7 +93,7 @@ impl AsyncCollective for NcclCollective {
             .iter()
             .find(|part| part.buffer_bytes(self.set_rank) > self.shared_bytes)
         {
-            // The same on all ranks, as is what they share of their buffers.
+            // Equal on all ranks, like the shared size of their buffers.
             return Err(LaunchError::Batch(self.track.error(GpuError::OutOfMemory {
                 ordinal: self.track.device.ordinal,
                 bytes: part.buffer_bytes(self.set_rank),
@@ -172,7 +173,8 @@ impl AsyncCollective for NcclCollective {
 }
 
 impl NcclCollective {
-    /// Creates the state on `device`, or returns why that failed, together with the set's other ranks.
+    /// Creates the state on `device`, or returns why that failed, together with the set's other
+    /// ranks.
     fn make(
         set_rank: SetRank,
         device: Result<Arc<Device>, GpuError>,
@@ -189,7 +191,7 @@ impl NcclCollective {
         };
         let ids = exchange(id, set_rank, peers)?;
         let (Ok(track), Some(Some(id))) = (track, ids.into_iter().next()) else {
-            // A rank that cannot take part has its own error by now.
+            // A rank that cannot take part has returned its own error already.
             return Err(LaunchError::Rank(invalid(peers.members[0], "no NCCL id")));
         };
         let watch = Watch::start(&track.device, rank).map_err(LaunchError::Rank)?;
@@ -213,7 +215,8 @@ impl NcclCollective {
         Ok(new)
     }
 
-    /// Puts a program's calls onto the stream, hierarchically if that is on and the program allows it.
+    /// Puts a program's calls onto the stream, hierarchically if that is on and the program allows
+    /// it.
     fn call(
         &mut self,
         program: &Program,
@@ -253,14 +256,14 @@ impl NcclCollective {
         Ok(())
     }
 
-    /// Makes the fusion buffer as large as `wanted`, or as all ranks can.
+    /// Grows the fusion buffer to `wanted` bytes, or to as many as all ranks can allocate.
     fn grow(&mut self, wanted: usize, peers: &mut Peers<'_>) -> Result<(), LaunchError> {
         if wanted <= self.shared_bytes || self.is_limited {
             return Ok(());
         }
         let device = Arc::clone(&self.track.device);
         if self.buffer.bytes > 0 {
-            self.track.drain(self.communicator, peers.transport)?; // it is in use until then
+            self.track.drain(self.communicator, peers.transport)?; // in use until then
             device.gpu.free(self.buffer.address);
             self.buffer = Buffer::default();
         }
@@ -290,7 +293,7 @@ impl NcclCollective {
         Ok(())
     }
 
-    /// Makes the sink as large as this rank wants it.
+    /// Grows the sink to the size that this rank needs.
     fn ensure_sink(&mut self, bytes: usize, transport: &mut dyn Transport) -> Result<(), LaunchError> {
         if bytes <= self.sink.bytes {
             return Ok(());
@@ -311,7 +314,7 @@ impl NcclCollective {
 }
 
 impl Drop for NcclCollective {
-    /// Nothing is in flight, or it has been aborted.
+    /// No work is in flight, or it has been aborted.
     fn drop(&mut self) {
         self.watch = None;
         let gpu = &self.track.device.gpu;

@@ -1,5 +1,5 @@
-//! A rank's private stream, and the waiting that is done for it on the host: never without a look at the peers, for what is on the stream
-//! may need them.
+//! Private stream of a rank, and waits of the host for it, which always check the peers too: work
+//! on the stream may need them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,17 +9,17 @@ use crate::error::{DeviceError, Error};
 use crate::gpu::{Communicator, Device, GpuError, Mark, Stream};
 use crate::transport::Transport;
 
-/// How often it is asked whether a communicator is there. Making one takes tenths of seconds.
+/// Interval of checks whether a communicator is ready. Its creation takes tenths of seconds.
 const POLL: Duration = Duration::from_micros(200);
 
-/// How often it is asked whether the stream has come to something that the host goes on with.
+/// Interval of checks whether the stream has reached a mark for which the host waits.
 const SHORT_POLL: Duration = Duration::from_micros(20);
 
-/// See the module.
+/// Private stream of a process set on this rank's device.
 pub(super) struct Track {
     pub(super) device: Arc<Device>,
     pub(super) stream: Stream,
-    /// This rank in the job.
+    /// This rank's number in the job.
     pub(super) rank: usize,
 }
 
@@ -37,13 +37,13 @@ impl Track {
         LaunchError::Rank(self.error(error))
     }
 
-    /// Marks the point that the stream has come to.
+    /// Marks the current end of the stream.
     pub(super) fn mark(&self, is_timed: bool) -> Result<Mark, LaunchError> {
         let mark = self.device.mark(self.stream, is_timed);
         mark.map_err(|error| self.fatal(error))
     }
 
-    /// Puts what follows behind the callers' data.
+    /// Makes later work on the stream wait for the callers' data.
     pub(super) fn follow(&self, inputs: &[&Mark]) -> Result<(), LaunchError> {
         let followed = inputs
             .iter()
@@ -51,17 +51,17 @@ impl Track {
         followed.map_err(|error| self.fatal(error))
     }
 
-    /// Whether all is well with a communicator.
+    /// Checks a communicator for errors.
     ///
     /// # Errors
-    /// What NCCL has found out meanwhile.
+    /// An error that NCCL has found since.
     pub(super) fn check(&self, communicator: Option<Communicator>) -> Result<(), Error> {
         let ready = communicator.map(|communicator| self.device.gpu.is_ready(communicator));
         ready.transpose().map(drop).map_err(|error| self.error(error))
     }
 
-    /// Waits until NCCL has done on the host what it was asked to: mostly it has. The first calls make connections, and a rank that does
-    /// not come must not be waited for.
+    /// Waits until NCCL's calls have finished on the host, which usually they have. The first calls
+    /// make connections, and the wait must end if a rank is lost.
     pub(super) fn settle(
         &self,
         communicator: Communicator,
@@ -79,7 +79,7 @@ impl Track {
         Ok(())
     }
 
-    /// Waits until the stream has come to `mark`.
+    /// Waits until the stream has reached `mark`.
     pub(super) fn reach(
         &self,
         mark: &Mark,
@@ -100,8 +100,8 @@ impl Track {
         Ok(())
     }
 
-    /// Waits until nothing is on the stream: memory is given back when the device is idle, and where that waits for a rank that is
-    /// lost, it must not be the driver that does so.
+    /// Waits until the stream is empty. Memory is freed when the device is idle; if that needs a
+    /// rank that is lost, the driver must not be the one that waits.
     pub(super) fn drain(
         &self,
         communicator: Option<Communicator>,
@@ -113,7 +113,7 @@ impl Track {
 }
 
 impl Drop for Track {
-    /// Nothing is in flight, or it has been aborted.
+    /// No work is in flight, or it has been aborted.
     fn drop(&mut self) {
         self.device.gpu.destroy_stream(self.stream);
     }

@@ -1,4 +1,4 @@
-//! Waits for the ends of launched batches, one after another, on a thread of its own, and reports
+//! Watch: waits for the ends of launched batches, one after another, on its own thread, and reports
 //! them.
 
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::gpu::{Device, Worker};
 use crate::sync::lock;
 
-/// See the module. Dropped, it first reports all that it was given.
+/// Thread that waits for marks. When dropped, it first reports all marks that it was given.
 pub(super) struct Watch {
     worker: Box<dyn Worker>,
     /// Used by the worker alone.
@@ -31,7 +31,7 @@ impl Watch {
         Ok(Self { worker, clock })
     }
 
-    /// Has `then` called when `ended` is reached.
+    /// Calls `then` when `ended` is reached.
     pub(super) fn add(&self, ended: Arc<Mark>, then: OnEnd) {
         let clock = Arc::clone(&self.clock);
         self.worker

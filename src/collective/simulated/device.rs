@@ -1,5 +1,5 @@
-//! A simulated device and its asynchronous collective: streams are agents of the simulated world,
-//! so one seed determines when each batch begins and ends, and everything that happens meanwhile.
+//! Simulated device and its asynchronous collective: streams are agents of the simulated world, so
+//! one seed determines when each batch begins and ends, and all other events.
 //!
 //! Device memory is host memory. Batches of one set run one after another on a stream of their own,
 //! by the simulated collective among the devices of the set. A batch that cannot end, because a
@@ -36,20 +36,20 @@ static ACTIVITIES: DeviceActivities = DeviceActivities {
     inter_node: "SIM_INTER_NODE",
 };
 
-/// Longest time between two steps of a stream; any shorter one is as likely.
+/// Longest time between two steps of a stream; shorter times are equally likely.
 const STEP_NS_MAX: u64 = 300_000;
 
 /// One rank's device, as one process set uses it.
 pub(crate) struct SimulatedDevice {
     set: Arc<SimulatedSet>,
-    /// This rank in the job.
+    /// This rank's number in the job.
     rank: usize,
     events: Arc<Events>,
-    /// The callers' stream, once something is put on it.
+    /// The callers' stream, once it has work.
     callers: OnceLock<SimulatedWorker>,
 }
 
-/// When each event was reached, on the world's clock.
+/// Time of each event, on the world's clock.
 #[derive(Default)]
 struct Events {
     reached: Mutex<HashMap<u64, Option<Nanos>>>,
@@ -67,10 +67,10 @@ impl Events {
 }
 
 impl SimulatedDevice {
-    /// The one stream that callers have.
+    /// The only stream of callers.
     pub(crate) const CALLERS: Stream = Stream(1);
 
-    /// The device of `set`'s rank `set_rank`.
+    /// Makes the device of `set`'s rank `set_rank`.
     pub(crate) fn new(set: &Arc<SimulatedSet>, set_rank: usize) -> Arc<Self> {
         Arc::new(Self {
             set: Arc::clone(set),
@@ -89,8 +89,8 @@ impl SimulatedDevice {
             .get_or_init(|| SimulatedWorker::start(self.world(), self.rank, "its callers' stream".to_owned()))
     }
 
-    /// Has the caller's stream do `write` after some time; what a tensor that this makes is
-    /// submitted with.
+    /// Makes the caller's stream run `write` after some time; returns the device data of the tensor
+    /// that it writes.
     pub(crate) fn submit(
         self: &Arc<Self>,
         is_early: bool,
@@ -109,7 +109,7 @@ impl SimulatedDevice {
         })
     }
 
-    /// Waits, as an agent, until the callers' stream has done all that was put on it.
+    /// Waits, as an agent, until the callers' stream has finished its work.
     pub(crate) fn synchronize(self: &Arc<Self>) {
         if let Some(callers) = self.callers.get() {
             let last = self.mark(callers);
@@ -169,7 +169,7 @@ impl Marks for SimulatedDevice {
     }
 }
 
-/// Opens the collective of a device that several hold.
+/// Opens the collective of a device that has several owners.
 impl OpenDevice for Arc<SimulatedDevice> {
     fn open(&self, set_rank: SetRank, _: &mut Peers<'_>) -> Result<Box<dyn AsyncCollective>, LaunchError> {
         let devices = self.set.devices();
@@ -189,14 +189,14 @@ impl OpenDevice for Arc<SimulatedDevice> {
     }
 }
 
-/// See the module.
+/// Asynchronous collective of the simulated device.
 struct SimulatedAsync {
     device: Arc<SimulatedDevice>,
     set_rank: usize,
     collective: Arc<Mutex<SimulatedCollective>>,
     state: Arc<State>,
     stream: SimulatedWorker,
-    /// Reports ends.
+    /// Thread that reports ends.
     ends: SimulatedWorker,
 }
 
@@ -206,7 +206,7 @@ struct State {
     failure: Mutex<Option<GpuError>>,
 }
 
-/// A batch that outlives its launch.
+/// Data of a batch that outlives its launch.
 struct Owned {
     kind: OpKind,
     spans: Vec<Span>,

@@ -1,4 +1,5 @@
-//! The rounds over a real transport, between clocks whose offsets are known. (Drift and delays: `simulation::clocks`.)
+//! Clock rounds over a real transport, between clocks with known offsets. (Drift and delays:
+//! `simulation::clocks`.)
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::settings_cell::SettingsSource;
 use crate::transport::local::LocalTransport;
 use crate::transport::{Combine, Contribution, Doorbell, Transport};
 
-/// The local transport, as if its ranks were on hosts of their own.
+/// Local transport that reports its ranks as ranks of different hosts.
 struct Remote(LocalTransport);
 
 impl Transport for Remote {
@@ -53,7 +54,7 @@ impl Transport for Remote {
     }
 }
 
-/// The machine's clock, set forward.
+/// The machine's clock, set forward by a fixed offset.
 struct Ahead(Duration);
 
 impl Clock for Ahead {
@@ -62,12 +63,12 @@ impl Clock for Ahead {
     }
 }
 
-/// By how much rank `rank`'s clock is ahead of the machine's.
+/// Offset of rank `rank`'s clock to the machine's.
 fn ahead(rank: usize) -> Duration {
     Duration::from_secs(1_000) * rank as u32
 }
 
-/// A cycle of rank `rank` of `size`, in a new set.
+/// Makes a cycle of rank `rank` of `size`, in a new set.
 fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
     let patience = Patience {
         spin: Duration::ZERO,

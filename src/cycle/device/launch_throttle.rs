@@ -1,12 +1,12 @@
 //! Launch throttle: back-pressure for device batches; it limits the launches in flight.
 //!
-//! While the device executes one batch and has the next in its queue, further GPU tensors wait here and are launched
-//! together afterwards: several small batches in a row would each cost a collective's latency, and none would finish
-//! earlier. Batches therefore grow where communication is slower than submission. A batch whose data is not ready yet
-//! delays no other tensor.
+//! While the device executes one batch and has the next in its queue, further GPU tensors wait here
+//! and are launched together afterwards: several small batches in a row would each cost a
+//! collective's latency, and none would finish earlier. Batches therefore grow where communication
+//! is slower than submission. A batch whose data is not ready yet delays no other tensor.
 //!
-//! A tensor also waits until the previous operation of the same name has finished on the device: events of one tensor
-//! are reported in order.
+//! A tensor also waits until the previous operation of the same name has finished on the device:
+//! events of one tensor are reported in order.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::queue::Submission;
 /// Batches in flight on the device above which further tensors wait.
 const BATCHES: usize = 2;
 
-/// See the module.
+/// Launches in flight and the tensors that wait for them.
 #[derive(Default)]
 pub(in crate::cycle) struct LaunchThrottle {
     waiting: Vec<Submission>,
@@ -42,8 +42,8 @@ impl LaunchThrottle {
         });
     }
 
-    /// Removes tensors that must wait from `incoming` and adds those whose wait is over. GPU tensors stay in submission
-    /// order.
+    /// Removes tensors that must wait from `incoming` and adds those whose wait is over. GPU
+    /// tensors stay in submission order.
     pub(in crate::cycle) fn sift(&mut self, incoming: &mut Vec<Submission>) {
         let is_concerned = |submission: &Submission| submission.on.is_some();
         if self.waiting.is_empty() && !incoming.iter().any(is_concerned) {
@@ -81,7 +81,8 @@ impl LaunchThrottle {
         std::mem::take(&mut self.waiting)
     }
 
-    /// Whether the limit of launches in flight is reached. Device errors count as not busy; they are reported elsewhere.
+    /// Whether the limit of launches in flight is reached. Device errors count as not busy; they
+    /// are reported elsewhere.
     fn is_busy(&mut self) -> bool {
         while let Some(first) = self.on_stream.front()
             && !matches!(first.ended.has_come(), Ok(false))

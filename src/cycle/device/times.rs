@@ -1,4 +1,4 @@
-//! Times of the parts of a batch on a device, under the names that Horovod's timeline has for them.
+//! Times of the parts of a batch on a device, with the activity names of Horovod's timeline.
 
 use smallvec::SmallVec;
 
@@ -9,7 +9,7 @@ use crate::collective::asynchronous::{Crossing, DeviceClock};
 use crate::device::Mark;
 use crate::timeline::Activity;
 
-/// See the module.
+/// Times of one batch, as activities of the timeline.
 pub(super) struct Times {
     pub(super) began: Nanos,
     pub(super) ended: Nanos,
@@ -18,8 +18,8 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Of a batch that was seen to be over at `seen`; from when it was launched until then in one piece, if the device cannot say
-    /// more. None of what moves nothing.
+    /// Returns the times of a batch whose end was seen at `seen`. If the device has no times, they
+    /// are one activity from the launch until then. `None` for a batch that moves no data.
     pub(super) fn of(
         start: &Start,
         members: &[Ready],
@@ -51,7 +51,7 @@ impl Times {
     }
 }
 
-/// When data was ready: of the tensor that was submitted first, and of the last.
+/// Times at which the data of the first and of the last submitted tensor was ready.
 fn ready(members: &[Ready], clock: &dyn DeviceClock) -> Option<(Nanos, Nanos)> {
     let on_device = || members.iter().filter(|member| member.submission.on.is_some());
     let time = |member: &Ready| clock.time_of(&member.submission.on.as_ref()?.ready);
@@ -60,14 +60,14 @@ fn ready(members: &[Ready], clock: &dyn DeviceClock) -> Option<(Nanos, Nanos)> {
     Some((time(first)?, time(last)?))
 }
 
-/// Moments of a batch.
+/// Times of a batch, on the host's clock.
 #[derive(Clone, Copy, Debug)]
 struct Stages {
-    /// The host has put it onto the stream.
+    /// The host has put the batch on the stream.
     queued: Nanos,
-    /// The first tensor's data, and the last one's; none if this rank has none.
+    /// The first and the last tensor's data is ready; `None` if this rank has none.
     ready: Option<(Nanos, Nanos)>,
-    /// The stream has come to it.
+    /// The stream has reached the batch.
     began: Nanos,
     copied_in: Nanos,
     crossing: Option<Crossed>,
@@ -75,7 +75,8 @@ struct Stages {
     ended: Nanos,
 }
 
-/// Times of the stages of a hierarchical allreduce, in order, and the names of its intra-node stages.
+/// Times of the stages of a hierarchical allreduce, in order, and the names of its intra-node
+/// stages.
 #[derive(Clone, Copy, Debug)]
 struct Crossed {
     names: [&'static str; 2],
@@ -98,7 +99,7 @@ impl Crossed {
 }
 
 impl Stages {
-    /// As the device tells them.
+    /// Returns the times that the device reports.
     fn told(start: &Start, members: &[Ready], clock: &dyn DeviceClock) -> Option<Self> {
         let launched = &start.launched;
         let moments: [&Mark; 4] = [
@@ -124,7 +125,8 @@ impl Stages {
     }
 
     fn times(self, collective: &'static str) -> Times {
-        // Two clocks are read, and data may have been ready long before: nothing may go backwards.
+        // Times come from two clocks, and data may have been ready long before: times must not
+        // decrease.
         let mut last = self.queued;
         let mut at_least = |moment: Nanos| {
             last = last.max(moment);
@@ -167,7 +169,7 @@ impl Stages {
             .filter(|&(name, from, to)| to - from >= SHORTEST || name == collective)
             .map(|(name, from, to)| activity(name, from, to, name == collective))
             .collect();
-        // What is done before anything crosses, and after everything has.
+        // Durations before the inter-node stage begins and after it has ended.
         let (lead_in, tail_out) =
             crossing.map_or((copied_in, reduced), |stages| (stages.fetched, stages.crossed));
         let nanos = |from: Nanos, to: Nanos| (to - from).as_nanos() as u64;
@@ -186,7 +188,7 @@ impl Stages {
     }
 }
 
-/// What is shorter is an event after another, with nothing between.
+/// Shorter activities are two consecutive events without work between them.
 const SHORTEST: std::time::Duration = std::time::Duration::from_micros(2);
 
 const fn activity(name: &'static str, began: Nanos, ended: Nanos, measured: bool) -> Activity {

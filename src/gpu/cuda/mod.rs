@@ -1,7 +1,8 @@
-//! A real device: CUDA's driver as cudarc loads it, and [`nccl`].
+//! CUDA devices: calls of the CUDA driver by cudarc, and NCCL ([`nccl`]).
 //!
-//! Every call is made in the device's primary context, the one that PyTorch and the CUDA runtime use. Callers may have another
-//! one current on their threads, where they run a cycle while they wait: it is put back.
+//! Every call is made in the device's primary context, the one that PyTorch and the CUDA runtime
+//! use. A caller that runs a cycle while it waits may have another context current on its thread:
+//! it is restored.
 
 #![allow(unsafe_code)] // calls to libcuda
 
@@ -22,13 +23,13 @@ mod nccl;
 
 use nccl::Nccl;
 
-/// The kernels, for every device since Volta: the driver compiles them when they are loaded.
+/// The kernels as PTX, for every device since Volta: the driver compiles them when they are loaded.
 const KERNELS: &str = include_str!("../../collective/nccl/kernels/generated/copy.ptx");
 
-/// Oldest driver, by the CUDA version that it supports: the first to read the kernels.
+/// Oldest driver, by the CUDA version that it supports: the first one that can load the kernels.
 const OLDEST_DRIVER: c_int = 11_080;
 
-/// Threads of a block; the kernels count on it.
+/// Threads of a block; the kernels depend on this number.
 const THREADS: u32 = 256;
 
 /// Opens device `ordinal`.
@@ -39,12 +40,12 @@ pub(super) fn open(ordinal: u32) -> Result<Arc<dyn Gpu>, GpuError> {
     }
     let nccl = nccl::load()?;
     let mut device: CUdevice = 0;
-    // SAFETY: the driver is initialized, and there is such a device.
+    // SAFETY: the driver is initialized, and the device exists.
     check("cuDeviceGet", unsafe {
         sys::cuDeviceGet(&raw mut device, ordinal as c_int)
     })?;
     let mut context: CUcontext = ptr::null_mut();
-    // SAFETY: the device is one.
+    // SAFETY: the handle is a device.
     check("cuDevicePrimaryCtxRetain", unsafe {
         sys::cuDevicePrimaryCtxRetain(&raw mut context, device)
     })?;
@@ -80,14 +81,14 @@ pub(super) fn count() -> Result<u32, GpuError> {
     Ok(count as u32)
 }
 
-/// The version of the NCCL that there is.
+/// Version of the installed NCCL.
 pub(super) fn nccl_version() -> Option<u32> {
     Some(nccl::load().ok()?.version)
 }
 
 /// Loads and initializes the driver.
 fn driver() -> Result<(), GpuError> {
-    // SAFETY: loading libcuda runs its initializers, which are made for that.
+    // SAFETY: loading libcuda runs its initializers, which are designed for that.
     if !unsafe { sys::is_culib_present() } {
         return Err(GpuError::NoLibrary {
             library: "libcuda, which comes with NVIDIA's driver,",
@@ -96,7 +97,7 @@ fn driver() -> Result<(), GpuError> {
                      is none, keep tensors in host memory",
         });
     }
-    // SAFETY: the library is there, and these are its oldest functions.
+    // SAFETY: the library is loaded, and these are its oldest functions.
     check("cuInit", unsafe { sys::cuInit(0) })?;
     let mut version = 0;
     // SAFETY: as above.
@@ -114,7 +115,7 @@ fn driver() -> Result<(), GpuError> {
     Ok(())
 }
 
-/// One device.
+/// A CUDA device.
 struct Cuda {
     ordinal: u32,
     device: CUdevice,
@@ -134,9 +135,9 @@ unsafe impl Send for Cuda {}
 // SAFETY: as above.
 unsafe impl Sync for Cuda {}
 
-/// The device's context is current on this thread until this is dropped, at least.
+/// Guard: the device's context is current on this thread at least until it is dropped.
 struct Entered {
-    /// It was not before.
+    /// Another context was current before.
     is_pushed: bool,
 }
 
@@ -154,7 +155,7 @@ impl Drop for Entered {
 impl Cuda {
     fn enter(&self) -> Result<Entered, GpuError> {
         let mut current: CUcontext = ptr::null_mut();
-        // On threads of PyTorch's it mostly is.
+        // The usual case on PyTorch's threads.
         // SAFETY: writes a handle.
         check("cuCtxGetCurrent", unsafe {
             sys::cuCtxGetCurrent(&raw mut current)
@@ -163,7 +164,8 @@ impl Cuda {
             return Ok(Entered { is_pushed: false });
         }
         if current.is_null() {
-            // Who has none may keep this one, as the CUDA runtime would have it: the next call finds it there.
+            // A thread without a context keeps this one, as with the CUDA runtime: the next call
+            // finds it.
             // SAFETY: the context is retained as long as `self`.
             check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })?;
             return Ok(Entered { is_pushed: false });
@@ -175,7 +177,7 @@ impl Cuda {
         Ok(Entered { is_pushed: true })
     }
 
-    /// One of the module's functions, looked up once.
+    /// Returns a function of the module; each is looked up once.
     fn function(&self, kernel: Kernel) -> Result<CUfunction, GpuError> {
         if let Some(Function(known)) = lock(&self.functions).get(&kernel) {
             return Ok(*known);
@@ -204,7 +206,7 @@ impl Cuda {
 impl Drop for Cuda {
     fn drop(&mut self) {
         if let Ok(_entered) = self.enter() {
-            // SAFETY: nobody launches its functions any more.
+            // SAFETY: its functions are not launched any more.
             let _ = unsafe { sys::cuModuleUnload(self.module) };
         }
         // SAFETY: retained in `open`.
@@ -220,7 +222,7 @@ fn event_of(event: Event) -> CUevent {
     ptr::with_exposed_provenance_mut(event.0 as usize)
 }
 
-/// An error of the driver, if it is one.
+/// Converts a result of the driver to an error, if it is one.
 fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
     let Err(error) = result.result() else {
         return Ok(());
@@ -241,8 +243,9 @@ fn check(call: &'static str, result: CUresult) -> Result<(), GpuError> {
     })
 }
 
-// All of the SAFETY comments below come to this: handles and addresses are those that this process got from the driver and has
-// not given back, as the interface's callers promise; the driver itself checks handles, and a wrong address is an error of the device.
+// All SAFETY comments below rely on this: handles and addresses are those that this process got
+// from the driver and has not released, as the interface's callers promise. The driver checks
+// handles, and a wrong address is an error of the device.
 impl Gpu for Cuda {
     fn make_stream(&self) -> Result<Stream, GpuError> {
         let _entered = self.enter()?;
@@ -253,7 +256,8 @@ impl Gpu for Cuda {
         })?;
         let mut stream: CUstream = ptr::null_mut();
         let flags = CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
-        // What others wait for goes before the computation that it overlaps with.
+        // Other ranks wait for this work, so it has priority over the computation that it overlaps
+        // with.
         // SAFETY: writes a handle.
         check("cuStreamCreateWithPriority", unsafe {
             sys::cuStreamCreateWithPriority(&raw mut stream, flags, greatest)
@@ -281,7 +285,7 @@ impl Gpu for Cuda {
     fn make_event(&self, is_timed: bool) -> Result<Event, GpuError> {
         let _entered = self.enter()?;
         let mut event: CUevent = ptr::null_mut();
-        // Who waits sleeps.
+        // Waits sleep instead of spinning.
         let mut flags = CUevent_flags::CU_EVENT_BLOCKING_SYNC as u32;
         if !is_timed {
             flags |= CUevent_flags::CU_EVENT_DISABLE_TIMING as u32;
@@ -381,8 +385,9 @@ impl Gpu for Cuda {
         check("cuMemcpyHtoD", unsafe {
             sys::cuMemcpyHtoD_v2(to, from.cast(), bytes)
         })?;
-        // Of pageable memory it has read everything by then, and may not have written it; other streams do not wait for that.
-        // SAFETY: the legacy default stream, which is where it is done.
+        // The driver has read all pageable memory by then, but may not have written it to the
+        // device; other streams do not wait for that.
+        // SAFETY: the legacy default stream, in which the copy runs.
         check("cuStreamSynchronize", unsafe {
             sys::cuStreamSynchronize(ptr::null_mut())
         })
@@ -421,7 +426,7 @@ impl Gpu for Cuda {
         stream: Stream,
     ) -> Result<(), GpuError> {
         let _entered = self.enter()?;
-        // SAFETY: readable until it is done, by the caller's promise.
+        // SAFETY: readable until the copy has ended, by the caller's promise.
         check("cuMemcpyHtoDAsync", unsafe {
             sys::cuMemcpyHtoDAsync_v2(to, from.cast(), bytes, stream_of(stream))
         })
@@ -435,7 +440,7 @@ impl Gpu for Cuda {
         stream: Stream,
     ) -> Result<(), GpuError> {
         let _entered = self.enter()?;
-        // SAFETY: writable until it is done, by the caller's promise.
+        // SAFETY: writable until the copy has ended, by the caller's promise.
         check("cuMemcpyDtoHAsync", unsafe {
             sys::cuMemcpyDtoHAsync_v2(to.cast(), from, bytes, stream_of(stream))
         })
@@ -452,7 +457,7 @@ impl Gpu for Cuda {
     fn launch(&self, kernel: Kernel, table: &Table, stream: Stream) -> Result<(), GpuError> {
         let _entered = self.enter()?;
         let function = self.function(kernel)?;
-        // The driver copies the parameter before it returns, and does not write it.
+        // The driver copies the parameter before it returns, and does not write to it.
         let mut parameters = [ptr::from_ref(table).cast_mut().cast::<c_void>()];
         // SAFETY: the kernels take one table; addresses are the caller's.
         check("cuLaunchKernel", unsafe {

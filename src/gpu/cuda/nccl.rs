@@ -1,7 +1,8 @@
-//! NCCL, loaded when the first device is opened.
+//! NCCL library, loaded when the first device is opened.
 //!
-//! Types are cudarc's. Its own loader is not used: it looks for `libnccl.so`, which only development packages have, while
-//! PyTorch and the packages that users install bring `libnccl.so.2`; and it panics where a library or a function is not there.
+//! Types are cudarc's. Its loader is not used: it looks for `libnccl.so`, which only development
+//! packages have, while PyTorch and packages for users have `libnccl.so.2`; and it panics if a
+//! library or a function is missing.
 
 #![allow(unsafe_code)] // calls to libnccl
 
@@ -19,20 +20,24 @@ use crate::sync::lock;
 const SUCCESS: c_int = 0;
 const IN_PROGRESS: c_int = 7;
 
-/// Names by which it is looked for: in what the process has loaded already, `LD_LIBRARY_PATH`, and the system's folders.
+/// Names by which the library is looked up: among loaded libraries, in `LD_LIBRARY_PATH`, and in
+/// the system's folders.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 
-/// The oldest version that makes communicators without blocking: the only kind that can be given up when a rank does not come.
+/// Oldest version with non-blocking communicators, the only ones that can be aborted while a rank
+/// is missing.
 const OLDEST: c_int = 21_400;
 
-/// How long a communicator that is left may take to send what it has for others, and how often it is asked.
+/// Time limit for a communicator that is finalized to send its pending data, and the interval of
+/// checks.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 const FLUSH_POLL: Duration = Duration::from_millis(1);
 
 const ADVICE: &str = "PyTorch for CUDA brings it (import torch first); else pip install nvidia-nccl-cu12, or Debian's libnccl2, \
                       and put its folder into LD_LIBRARY_PATH";
 
-/// What `ncclCommInitRankConfig` is told, as it was in 2.14: later versions read the size and take their defaults for the rest.
+/// Parameter of `ncclCommInitRankConfig` as of version 2.14: later versions read the size and use
+/// defaults for the other fields.
 #[repr(C)]
 struct Config {
     bytes: usize,
@@ -43,9 +48,9 @@ struct Config {
 
 macro_rules! functions {
     ($($field:ident = $name:literal: fn($($argument:ty),* $(,)?);)*) => {
-        /// The functions that are used, as they are in the library.
+        /// Functions of the library that are used.
         pub(super) struct Nccl {
-            /// As a number: major · 10000 + minor · 100 + patch.
+            /// Version: major · 10000 + minor · 100 + patch.
             pub(super) version: u32,
             $($field: unsafe extern "C" fn($($argument),*) -> c_int,)*
             get_error_string: unsafe extern "C" fn(c_int) -> *const c_char,
@@ -91,7 +96,8 @@ functions! {
     recv = "ncclRecv": fn(*mut c_void, usize, ncclDataType_t, c_int, ncclComm_t, *mut c_void);
 }
 
-/// The library, loaded once for the life of the process. What fails is tried again.
+/// Returns the library, loaded once for the life of the process. A failed attempt is repeated at
+/// the next call.
 pub(super) fn load() -> Result<&'static Nccl, GpuError> {
     static LOADED: OnceLock<Nccl> = OnceLock::new();
     static LOADING: Mutex<()> = Mutex::new(());
@@ -99,7 +105,7 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
     if let Some(nccl) = LOADED.get() {
         return Ok(nccl);
     }
-    // SAFETY: loading NCCL runs its initializers, which are made for that.
+    // SAFETY: loading NCCL runs its initializers, which are designed for that.
     let found = NAMES
         .into_iter()
         .find_map(|name| Some((name, unsafe { Library::new(name) }.ok()?)));
@@ -117,7 +123,7 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
         needed: "2.14",
         advice: ADVICE,
     };
-    // SAFETY: every NCCL since its first has this function.
+    // SAFETY: every version of NCCL has this function.
     let version = unsafe {
         let get_version = library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0");
         let mut version = 0;
@@ -129,12 +135,12 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
     if version < OLDEST {
         return Err(too_old(version_text(version)));
     }
-    // SAFETY: it is NCCL, of a version that has them.
+    // SAFETY: the library is NCCL, of a version that has them.
     let nccl = unsafe { Nccl::find(library, version as u32) }.map_err(|_| too_old(version_text(version)))?;
     Ok(LOADED.get_or_init(|| nccl))
 }
 
-/// A version as people write it: its number's digits meant something else until 2.9.
+/// Formats a version; the digits of its number had another meaning before 2.9.
 fn version_text(version: c_int) -> String {
     let by = if version < 10_000 { 1000 } else { 10_000 };
     format!("{}.{}.{}", version / by, version % by / 100, version % 100)
@@ -152,7 +158,7 @@ fn output(address: u64) -> *mut c_void {
     ptr::with_exposed_provenance_mut(address as usize)
 }
 
-/// NCCL has no 16-bit integers: nobody asks for them.
+/// NCCL has no 16-bit integers: they are never passed.
 fn data_type(number: Number) -> ncclDataType_t {
     match number {
         Number::U8 => ncclDataType_t::ncclUint8,
@@ -167,7 +173,7 @@ fn data_type(number: Number) -> ncclDataType_t {
     }
 }
 
-/// What is combined, as NCCL is told it.
+/// Converts a reduction to parameters of NCCL.
 fn in_words(combined: Combined) -> (*const c_void, *mut c_void, usize, ncclDataType_t, ncclRedOp_t) {
     let Combined {
         from,
@@ -215,7 +221,8 @@ impl Nccl {
             blocking: 0,
         };
         let mut communicator: ncclComm_t = ptr::null_mut();
-        // SAFETY: the config says how long it is, and is copied; the communicator's handle is written.
+        // SAFETY: the config contains its size, and is copied; the communicator's handle is
+        // written.
         let result = unsafe {
             (self.init_rank)(
                 &raw mut communicator,
@@ -249,18 +256,20 @@ impl Nccl {
         if let [call] = calls {
             return self.one(communicator, call, stream);
         }
-        // SAFETY: of this thread alone.
+        // SAFETY: affects this thread alone.
         self.check("ncclGroupStart", unsafe { (self.group_start)() }, communicator)?;
         let outcome = calls
             .iter()
             .try_for_each(|call| self.one(communicator, call, stream));
-        // SAFETY: as above. Also where a call has failed: the group is this thread's until it ends.
+        // SAFETY: as above. Needed also after a failed call: the group is this thread's until it
+        // ends.
         let ended = self.check("ncclGroupEnd", unsafe { (self.group_end)() }, communicator);
         outcome.and(ended)
     }
 
     fn one(&self, communicator: ncclComm_t, call: &Call, stream: *mut c_void) -> Result<(), GpuError> {
-        // SAFETY: the communicator and the stream live, by the interface's promise; what is wrong with addresses shows on the device.
+        // SAFETY: the communicator and the stream live, by the interface's promise; wrong addresses
+        // are errors of the device.
         let (name, result) = unsafe {
             match *call {
                 Call::Allreduce(combined) => {
@@ -320,7 +329,8 @@ impl Nccl {
 
     pub(super) fn leave(&self, communicator: Communicator) {
         let handle = communicator_of(communicator);
-        // SAFETY: the communicator is given up by its owner, and has nothing on the device.
+        // SAFETY: the owner does not use the communicator any more, and it has no work on the
+        // device.
         let finalized = self.check(
             "ncclCommFinalize",
             unsafe { (self.comm_finalize)(handle) },
@@ -333,7 +343,7 @@ impl Nccl {
             state = self.is_ready(communicator);
         }
         if state == Ok(true) {
-            // SAFETY: as above, and all is flushed.
+            // SAFETY: as above, and all data is sent.
             let _ = unsafe { (self.comm_destroy)(handle) };
         } else {
             self.abort(communicator);
@@ -341,16 +351,17 @@ impl Nccl {
     }
 
     pub(super) fn abort(&self, communicator: Communicator) {
-        // SAFETY: the communicator is given up by its owner.
+        // SAFETY: the owner does not use the communicator any more.
         let _ = unsafe { (self.comm_abort)(communicator_of(communicator)) };
     }
 
-    /// An error of NCCL's, if it is one. What is under way is none.
+    /// Converts a result of NCCL to an error, if it is one. A call in progress is not an error.
     fn check(&self, call: &'static str, result: c_int, communicator: ncclComm_t) -> Result<(), GpuError> {
         if matches!(result, SUCCESS | IN_PROGRESS) {
             return Ok(());
         }
-        // SAFETY: both give texts that live as long as the library, or null; the communicator may be null.
+        // SAFETY: both return strings that live as long as the library, or null; the communicator
+        // may be null.
         let (what, last) = unsafe {
             (
                 text((self.get_error_string)(result)),
@@ -373,10 +384,10 @@ impl Nccl {
     }
 }
 
-/// A text of the library's.
+/// Converts a string of the library.
 ///
 /// # Safety
-/// Null, or a C string that nobody changes meanwhile.
+/// Null, or a C string that is not modified meanwhile.
 unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
@@ -388,7 +399,7 @@ unsafe fn text(text: *const c_char) -> String {
         .to_owned()
 }
 
-/// The name of a result.
+/// Returns the name of a result.
 const fn name(result: c_int) -> &'static str {
     match result {
         1 => "ncclUnhandledCudaError",

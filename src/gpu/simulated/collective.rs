@@ -1,4 +1,4 @@
-//! Communicators, and what NCCL does among the ranks of one.
+//! Simulated communicators, and NCCL's operations among their ranks.
 
 use super::kernel::Value;
 use super::post::Post;
@@ -6,24 +6,24 @@ use super::world::Hardware;
 use super::{Call, UniqueId};
 use crate::gpu::{Combine, Combined, Number};
 
-/// The ranks of a communicator, and their calls.
+/// A communicator: its ranks and their calls.
 pub(super) struct Group {
     pub(super) id: UniqueId,
-    /// Their devices, by rank; empty before the first has joined.
+    /// Devices of the ranks, by rank; empty before the first has joined.
     members: Vec<Option<usize>>,
-    /// Collectives that each rank has put onto a stream.
+    /// Number of collectives that each rank has put on a stream.
     put: Vec<usize>,
     rounds: Vec<Round>,
     /// Sends and receives.
     post: Post,
 }
 
-/// One call's place among those of its communicator.
+/// Position of a call among those of its communicator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// A collective: the rank's how manieth.
+    /// A collective, with its number on this rank.
     Together(usize),
-    /// Sends and receives: who has none takes no part.
+    /// Sends and receives: ranks without any take no part.
     Apart(u64),
 }
 
@@ -63,7 +63,7 @@ impl Group {
         Ok(())
     }
 
-    /// Devices by rank, when all have joined.
+    /// Returns the devices by rank, when all have joined.
     fn devices(&self) -> Vec<usize> {
         self.members.iter().flatten().copied().collect()
     }
@@ -73,7 +73,7 @@ impl Group {
         self.members.iter().all(Option::is_some) && is_connected
     }
 
-    /// The place of what rank `rank` puts onto a stream now.
+    /// Returns the position of a call that rank `rank` puts on a stream now.
     pub(super) fn next(&mut self, rank: usize, calls: &[Call], key: u64) -> Turn {
         if calls.iter().any(is_to_one) {
             return Turn::Apart(key);
@@ -89,7 +89,7 @@ impl Group {
         }
     }
 
-    /// Rank `rank` has come to these calls.
+    /// The stream of rank `rank` has reached these calls.
     pub(super) fn arrive(
         &mut self,
         hardware: &mut [Hardware],
@@ -117,7 +117,7 @@ impl Group {
         perform(hardware, &devices, &all)
     }
 
-    /// Rank `rank` is not there any more.
+    /// Rank `rank` has left.
     pub(super) fn withdraw(&mut self, rank: usize) {
         for round in self.rounds.iter_mut().filter(|round| !round.is_done) {
             round.arrived[rank] = None;
@@ -126,12 +126,12 @@ impl Group {
     }
 }
 
-/// Whether a call is between two ranks.
+/// Whether a call is point-to-point.
 fn is_to_one(call: &Call) -> bool {
     matches!(call, Call::Send { .. } | Call::Receive { .. })
 }
 
-/// What one rank reads or writes for one call.
+/// Memory that one rank reads or writes for one call.
 struct Touch {
     rank: usize,
     call: usize,
@@ -139,7 +139,8 @@ struct Touch {
     bytes: usize,
 }
 
-/// Does what the ranks of `devices` call: `lists` has each one's calls, which are one.
+/// Executes the calls of the ranks of `devices`: `lists` has each rank's calls, which are one
+/// group.
 fn perform(hardware: &mut [Hardware], devices: &[usize], lists: &[Vec<Call>]) -> Result<(), String> {
     if lists.iter().any(|list| list.len() != lists[0].len()) {
         return Err(format!("ranks make different numbers of calls: {lists:x?}"));
@@ -150,7 +151,7 @@ fn perform(hardware: &mut [Hardware], devices: &[usize], lists: &[Vec<Call>]) ->
         let column: Vec<Call> = lists.iter().map(|list| list[call]).collect();
         collective(hardware, devices, &column, call, &mut reads, &mut writes)?;
     }
-    // Calls that are one are done at once.
+    // Calls of one group are executed together.
     for (write, _) in &writes {
         let meets = |read: &&Touch| {
             read.rank == write.rank
@@ -185,7 +186,7 @@ fn read(
     Ok(bytes)
 }
 
-/// A call as all ranks must make it: without addresses.
+/// Returns the properties of a call that must be equal on all ranks: all except addresses.
 fn common(call: Call) -> Call {
     let mut call = call;
     match &mut call {
@@ -199,7 +200,7 @@ fn common(call: Call) -> Call {
     call
 }
 
-/// One call of all ranks.
+/// Executes one call of all ranks.
 fn collective(
     hardware: &[Hardware],
     devices: &[usize],
@@ -212,7 +213,7 @@ fn collective(
     if column.iter().any(|other| common(*other) != common(column[0])) {
         return Err(format!("ranks call different things: {column:x?}"));
     }
-    // Lengths of input and output, and where the one lies in the other if they are not disjoint.
+    // Lengths of input and output, and the position of one in the other if they are not disjoint.
     let mut inputs = Vec::new();
     let mut outputs = Vec::new();
     for (rank, own) in column.iter().enumerate() {
@@ -293,7 +294,7 @@ fn collective(
     Ok(())
 }
 
-/// The ranks' elements, combined in rank order.
+/// Reduces the ranks' elements in rank order.
 fn combined(inputs: &[Vec<u8>], what: Combined) -> Result<Vec<u8>, String> {
     let Combined { number, combine, .. } = what;
     let is_float = matches!(number, Number::F16 | Number::Bf16 | Number::F32 | Number::F64);

@@ -1,10 +1,11 @@
-//! Host memory that a device reads and writes by itself: real memory of this process, looked up when a stream comes to a copy.
+//! Simulated pinned host memory: real memory of this process, looked up when a stream reaches a
+//! copy.
 
 #![allow(unsafe_code)] // simulated pinned memory
 
 use std::collections::BTreeMap;
 
-/// See the module: lengths, by address.
+/// Blocks of pinned memory: lengths, by address.
 #[derive(Default)]
 pub(super) struct HostMemory {
     blocks: BTreeMap<usize, usize>,
@@ -35,19 +36,20 @@ impl HostMemory {
     pub(super) fn read(&self, address: usize, bytes: usize) -> Result<Vec<u8>, String> {
         let from = self.find(address, bytes)?;
         let mut read = vec![0; bytes];
-        // SAFETY: inside a block; who put the copy onto the stream promised that nobody writes meanwhile.
+        // SAFETY: inside a block; the caller that put the copy on the stream promised that it is
+        // not written meanwhile.
         unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), read.as_mut_ptr(), bytes) };
         Ok(read)
     }
 
     pub(super) fn write(&self, address: usize, from: &[u8]) -> Result<(), String> {
         let to = self.find(address, from.len())?;
-        // SAFETY: as above, that nobody else touches it.
+        // SAFETY: as above, and not accessed otherwise.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
         Ok(())
     }
 
-    /// What is at `address`, if so many bytes are in one block there.
+    /// Returns a pointer to `address`, if this many bytes from there are in one block.
     fn find(&self, address: usize, bytes: usize) -> Result<*mut u8, String> {
         let block = self.blocks.range(..=address).next_back();
         match block {

@@ -1,11 +1,12 @@
-//! The copy kernels, computed one element after another. The contract is that of `collective/nccl/kernels/copy.cu`.
+//! Copy kernels, computed one element after another. The contract is that of
+//! `collective/nccl/kernels/copy.cu`.
 
 use half::{bf16, f16};
 
 use super::super::{Entry, Kernel, Number};
 use super::memory::Memory;
 
-/// A kernel and what it is told.
+/// A kernel launch: kernel and table.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Launch {
     pub(crate) kernel: Kernel,
@@ -14,7 +15,7 @@ pub(crate) struct Launch {
     pub(crate) entries: Vec<Entry>,
 }
 
-/// Conversions that there are kernels for, but for those of a type to itself.
+/// Conversions for which there are kernels, except for those of a type to itself.
 const CONVERSIONS: [(Number, Number); 16] = {
     use Number::{Bf16, F16, F32, F64, I8, I16, I32, I64, U8};
     [
@@ -38,9 +39,10 @@ const CONVERSIONS: [(Number, Number); 16] = {
 };
 
 impl Launch {
-    /// Does it.
+    /// Executes the launch.
     pub(super) fn run(&self, memory: &mut Memory) -> Result<(), String> {
-        // Blocks run in any order: nothing that one entry writes may be read or written by another.
+        // Blocks run in any order: memory that one entry writes must not be read or written by
+        // another.
         let mut written: Vec<(u64, u64)> = Vec::new();
         let mut read: Vec<(u64, u64)> = Vec::new();
         for (at, entry) in self.entries.iter().enumerate() {
@@ -57,7 +59,7 @@ impl Launch {
             if written[at + 1..].iter().any(|other| meet(to, other)) {
                 return Err(format!("entry {at} writes where another does"));
             }
-            // In place is alright.
+            // An entry may be in place.
             if read
                 .iter()
                 .enumerate()
@@ -69,7 +71,7 @@ impl Launch {
         Ok(())
     }
 
-    /// One entry; bytes read and bytes written.
+    /// Executes one entry; returns the bytes read and the bytes written.
     fn one(&self, entry: &Entry, memory: &mut Memory) -> Result<(u64, u64), String> {
         let Entry { from, to, elements } = *entry;
         if elements == 0 {
@@ -131,7 +133,7 @@ impl Launch {
     }
 }
 
-/// An element, as kernels compute with it.
+/// Element in the type in which kernels compute.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Value {
     Whole(i64),
@@ -160,7 +162,7 @@ impl Value {
         }
     }
 
-    /// As an element of `number`: rounded once, or its low bits.
+    /// Converts to an element of `number`: rounded once, or its low bits.
     pub(super) fn rounded(self, number: Number) -> Vec<u8> {
         match (self, number) {
             (Self::Whole(x), _) => x.to_le_bytes()[..number.bytes()].to_vec(),
@@ -175,7 +177,7 @@ impl Value {
     }
 }
 
-/// Toward zero, as far as the type goes; what is not a number is 0.
+/// Truncates toward zero, saturating at the limits of the type; NaN is 0.
 fn saturated(x: f64, number: Number) -> Vec<u8> {
     let whole = match number {
         Number::U8 => i64::from(x as u8),

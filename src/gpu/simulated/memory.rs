@@ -1,12 +1,12 @@
-//! A device's memory. Addresses are never given twice, and never lie side by side, so that who is beside what was allocated, or
-//! late, is found out.
+//! Simulated device memory. Addresses are never reused and never adjacent, so that accesses beyond
+//! an allocation, or after it was freed, are detected.
 
 use std::collections::BTreeMap;
 
-/// What allocations are aligned to, as the driver's are.
+/// Alignment of allocations, as the driver's.
 const ALIGNMENT: u64 = 256;
 
-/// See the module.
+/// Allocations of a device.
 pub(super) struct Memory {
     blocks: BTreeMap<u64, Block>,
     next: u64,
@@ -20,14 +20,14 @@ struct Block {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// There once a stream has come to it.
+    /// Allocated once a stream has reached the allocation.
     Promised,
     Here,
     Freed,
 }
 
 impl Memory {
-    /// The memory of device `at`.
+    /// Makes the memory of device `at`.
     pub(super) fn new(at: usize) -> Self {
         Self {
             blocks: BTreeMap::new(),
@@ -41,7 +41,7 @@ impl Memory {
         let block = Block {
             bytes: (0..bytes)
                 .map(|at| (at as u8).wrapping_mul(0x3b) ^ 0xa5)
-                .collect(), // nobody's zeros
+                .collect(), // memory is not zero initially
             length: bytes,
             state: if is_here { State::Here } else { State::Promised },
         };
@@ -49,12 +49,12 @@ impl Memory {
         address
     }
 
-    /// Takes it back for a stream to bring.
+    /// Makes the allocation wait for its stream.
     pub(super) fn promise(&mut self, address: u64) {
         self.set(address, State::Promised);
     }
 
-    /// A stream has come to where it is there.
+    /// The stream has reached the allocation.
     pub(super) fn arrive(&mut self, address: u64) {
         self.set(address, State::Here);
     }
@@ -96,7 +96,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The block that holds so many bytes from `address` on, and where they begin in it.
+    /// Returns the block that contains this many bytes from `address` on, and their offset in it.
     fn place(&self, address: u64, bytes: usize) -> Result<(u64, usize), String> {
         let Some((&base, block)) = self.blocks.range(..=address).next_back() else {
             return Err(format!("{bytes} bytes at {address:#x}, where there is nothing"));

@@ -1,16 +1,16 @@
-//! What a device has done, in the order in which it was done.
+//! Log of a device: its executed work, in order.
 
 use super::kernel::Launch;
 use super::{Call, Communicator, Event, Stream};
 
-/// Something that was done, and where.
+/// Executed work, and its device.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Note {
     pub(crate) device: usize,
     pub(crate) did: Did,
 }
 
-/// What was done. Work on streams is noted when it is done, not when it is put there.
+/// Kinds of work. Work on streams is logged when it is executed, not when it is put there.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Did {
     MadeStream(Stream),
@@ -32,13 +32,13 @@ pub(crate) enum Did {
     GaveUp(Stream, Vec<Call>),
     Recorded(Stream, Event),
     Followed(Stream, Event),
-    /// Without a kernel.
+    /// Copy without a kernel.
     Copied(Stream),
-    /// From host memory, and to it.
+    /// Copies from pinned host memory, and to it.
     Uploaded(Stream),
     Downloaded(Stream),
-    /// By a caller.
+    /// Write of a caller's own kernel.
     Wrote(Stream),
-    /// By a test.
+    /// Text of a test.
     Said(String),
 }

@@ -1,16 +1,17 @@
-//! Sends and receives: the first from one rank to another belongs to the first there from the one.
+//! Sends and receives of a simulated communicator: between two ranks, the first send matches the
+//! first receive.
 
 use std::collections::{HashMap, VecDeque};
 
 use super::Call;
 use super::world::Hardware;
 
-/// What is on its way between the ranks of a communicator.
+/// Messages in flight between the ranks of a communicator.
 #[derive(Default)]
 pub(super) struct Post {
     sent: HashMap<(usize, usize), VecDeque<Parcel>>,
     wanted: HashMap<(usize, usize), VecDeque<Wish>>,
-    /// Sends and receives of a call that are not through.
+    /// Number of unfinished sends and receives of each call.
     left: HashMap<u64, usize>,
 }
 
@@ -30,7 +31,7 @@ impl Post {
         self.left.get(&call) == Some(&0)
     }
 
-    /// Rank `rank` has come to these sends and receives, which are one call.
+    /// The stream of rank `rank` has reached these sends and receives, which are one group.
     pub(super) fn arrive(
         &mut self,
         hardware: &mut [Hardware],
@@ -99,7 +100,7 @@ impl Post {
         Ok(())
     }
 
-    /// Rank `rank` is not there any more.
+    /// Rank `rank` has left.
     pub(super) fn withdraw(&mut self, rank: usize) {
         self.sent.retain(|(from, _), _| *from != rank);
         self.wanted.retain(|(_, to), _| *to != rank);

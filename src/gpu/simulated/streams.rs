@@ -1,4 +1,4 @@
-//! Streams and events: what waits to be done, and for what.
+//! Simulated streams and events: queues of work, and the events that it waits for.
 
 use std::collections::VecDeque;
 
@@ -10,11 +10,11 @@ use super::{Call, Communicator, Event};
 #[derive(Default)]
 pub(super) struct Queue {
     pub(super) work: VecDeque<Work>,
-    /// Destroyed, and not through.
+    /// Destroyed, with work left.
     pub(super) is_doomed: bool,
 }
 
-/// Something on a stream.
+/// One piece of work on a stream.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Launch(Launch),
@@ -24,12 +24,12 @@ pub(super) enum Work {
         calls: Vec<Call>,
         has_arrived: bool,
     },
-    /// Brings the event about for the `turn`th time.
+    /// Completes the `turn`th recording of the event.
     Record {
         event: Event,
         turn: u64,
     },
-    /// Waits until it has come about so many times.
+    /// Waits until this many recordings are complete.
     Follow {
         event: Event,
         turn: u64,
@@ -45,13 +45,13 @@ pub(super) enum Work {
         from: u64,
         bytes: usize,
     },
-    /// From host memory that the device reads.
+    /// Copy from pinned host memory.
     Upload {
         to: u64,
         from: usize,
         bytes: usize,
     },
-    /// To host memory that the device writes.
+    /// Copy to pinned host memory.
     Download {
         to: usize,
         from: u64,
@@ -62,14 +62,14 @@ pub(super) enum Work {
         to: u64,
         bytes: Vec<u8>,
     },
-    /// Waits for the test.
+    /// Waits until the test releases it.
     Hold(u64),
 }
 
 /// An event.
 #[derive(Default)]
 pub(super) struct Point {
-    /// How often it was recorded, and how often that was done.
+    /// Number of recordings, and number of those that are complete.
     pub(super) recorded: u64,
     pub(super) done: u64,
     pub(super) came_ns: Option<u64>,
@@ -78,7 +78,7 @@ pub(super) struct Point {
 }
 
 impl Point {
-    /// Whether it has come about as it was recorded last; one that never was has.
+    /// Whether the last recording is complete; true if there was none.
     pub(super) fn has_come(&self) -> bool {
         self.done >= self.recorded
     }

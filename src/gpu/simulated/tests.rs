@@ -93,7 +93,7 @@ fn dead_handles_are_named() {
     assert_eq!(failures.len(), expected.len());
 }
 
-/// Two ranks with a communicator.
+/// Makes two ranks with a communicator.
 fn pair(fabric: &Arc<Fabric>) -> [(Arc<SimulatedGpu>, Communicator, Stream); 2] {
     let id = fabric.gpu(0).unique_id().unwrap();
     [0, 1].map(|rank| {

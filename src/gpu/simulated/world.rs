@@ -1,4 +1,4 @@
-//! State behind all simulated GPUs of a job: devices, communicators, and the order in which things are done.
+//! Shared state of all simulated GPUs of a job: devices, communicators, and the order of the work.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use super::notes::{Did, Note};
 use super::streams::{Point, Queue, Work};
 use super::{Alive, Call, Communicator, Event, GpuError, Stream, UniqueId};
 
-/// See the module.
+/// Devices, communicators and the log.
 pub(super) struct World {
     pub(super) devices: Vec<Hardware>,
     groups: Vec<Group>,
@@ -29,7 +29,7 @@ pub(super) struct Hardware {
     pub(super) streams: BTreeMap<u64, Queue>,
     pub(super) events: HashMap<u64, Point>,
     pub(super) communicators: HashMap<u64, Member>,
-    /// Streams that go into a graph.
+    /// Streams that capture a graph.
     pub(super) captured: HashSet<u64>,
     pub(super) allocation_limit: usize,
     pub(super) to_fail: Vec<(&'static str, GpuError)>,
@@ -37,7 +37,7 @@ pub(super) struct Hardware {
     pub(super) hangs: bool,
 }
 
-/// A rank's hold on a communicator.
+/// A rank's handle of a communicator.
 #[derive(Clone, Copy)]
 pub(super) struct Member {
     group: usize,
@@ -50,7 +50,7 @@ impl World {
         let hardware = |at| Hardware {
             memory: Memory::new(at),
             host: HostMemory::default(),
-            streams: BTreeMap::from([(0, Queue::default())]), // the legacy default stream is always there
+            streams: BTreeMap::from([(0, Queue::default())]), // the legacy default stream
             events: HashMap::new(),
             communicators: HashMap::new(),
             captured: HashSet::new(),
@@ -71,7 +71,7 @@ impl World {
         }
     }
 
-    /// A number below `end`. SplitMix64 (Steele, Lea, Flood 2014).
+    /// Draws a number below `end`. SplitMix64 (Steele, Lea, Flood 2014).
     pub(super) fn draw(&mut self, end: usize) -> usize {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let bits = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -79,7 +79,7 @@ impl World {
         ((bits ^ (bits >> 31)) % end as u64) as usize
     }
 
-    /// A number that nothing else is called.
+    /// Returns a new unique number.
     pub(super) fn handle(&mut self) -> u64 {
         self.handles += 1;
         self.handles
@@ -89,7 +89,7 @@ impl World {
         self.notes.push(Note { device, did });
     }
 
-    /// Keeps something that was wrong, as the error that the caller gets.
+    /// Records an error of use, and returns it as the caller's error.
     pub(super) fn fault(&mut self, at: usize, call: &'static str, text: String) -> GpuError {
         self.failures.push(format!("device {at}: {call}: {text}"));
         GpuError::Call {
@@ -104,7 +104,7 @@ impl World {
         self.devices[at].broken.clone().map_or(Ok(()), Err)
     }
 
-    /// At the beginning of a call that can fail.
+    /// Called at the beginning of every call that can fail.
     pub(super) fn enter(&mut self, at: usize, call: &'static str) -> Result<(), GpuError> {
         self.unbroken(at)?;
         let to_fail = &mut self.devices[at].to_fail;
@@ -139,7 +139,7 @@ impl World {
         Ok(())
     }
 
-    /// Removes a stream that is destroyed and through.
+    /// Removes a stream that is destroyed and has no work left.
     fn bury(&mut self, at: usize, stream: Stream) {
         let device = &mut self.devices[at];
         let is_broken = device.broken.is_some();
@@ -221,7 +221,7 @@ impl World {
         Ok(communicator)
     }
 
-    /// The first call makes connections, so all must have come to it.
+    /// The first call makes connections, so all ranks must reach it.
     pub(super) fn is_ready(&mut self, at: usize, communicator: Communicator) -> Result<bool, String> {
         let (group, rank) = self.place(at, communicator)?;
         Ok(self.groups[group].is_ready(rank))
@@ -290,7 +290,7 @@ impl World {
         device.broken.is_some() || device.streams.values().all(|queue| queue.work.is_empty())
     }
 
-    /// Does one piece of work; false if there is none that could be done.
+    /// Executes one piece of work; false if none can be executed.
     pub(super) fn step(&mut self) -> bool {
         let mut able = Vec::new();
         for (at, device) in self.devices.iter().enumerate() {
@@ -334,7 +334,8 @@ impl World {
         }
     }
 
-    /// Does the first piece of work on the stream, or, of a call, has it arrive.
+    /// Executes the first piece of work on the stream, or makes it arrive if it is a call of a
+    /// communicator.
     fn run(&mut self, at: usize, stream: Stream) -> Result<(), String> {
         let queue = self.devices[at]
             .streams
@@ -427,7 +428,7 @@ impl World {
         Ok(())
     }
 
-    /// What is at the heads of streams.
+    /// Describes the work at the heads of the streams.
     pub(super) fn what_is_stuck(&self) -> String {
         let mut stuck = Vec::new();
         for (at, device) in self.devices.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! What goes on while the device is busy: tensors that wait for others to travel with, and callers that do not wait.
+//! Tests of submissions while the device is busy: tensors that wait and share a batch, and callers
+//! that continue at once.
 
 use std::sync::Arc;
 
@@ -6,12 +7,12 @@ use super::job::{GPU_FUSION_THRESHOLD_BYTES, Rank, Tensors, Told, job, on_all};
 use crate::gpu::simulated::{Did, Fabric};
 use crate::queue::Ticket;
 
-/// A tensor of six bytes of one on a rank's device.
+/// Allocates a tensor of six bytes of one on a rank's device.
 fn ones(rank: &Rank) -> u64 {
     rank.gpu.allocate_with(&[1; 6])
 }
 
-/// Runs cycles that bring nothing to the device.
+/// Runs cycles without new batches on the device.
 fn cycles(ranks: &[Rank], name: &str) {
     for count in 0..3 {
         let sums = on_all(ranks, |rank| rank.sum_in_host(&format!("{name}{count}")));
@@ -26,7 +27,7 @@ fn await_in_flight(ranks: &[Rank], in_flight: usize) {
     ranks.iter().for_each(|rank| rank.await_in_flight(in_flight));
 }
 
-/// Submits one tensor on every rank and waits until it is the last of so many in flight.
+/// Submits one tensor on every rank and waits until it is the last of this many in flight.
 fn launch(ranks: &[Rank], name: &str, at: &[u64], in_flight: usize) -> Vec<Arc<Ticket>> {
     await_in_flight(ranks, in_flight - 1);
     let tickets = ranks
@@ -37,7 +38,7 @@ fn launch(ranks: &[Rank], name: &str, at: &[u64], in_flight: usize) -> Vec<Arc<T
     tickets
 }
 
-/// Tensors of the batches on the device, as the observer heard of them.
+/// Returns the tensors of the device batches that the observer received.
 fn batches(rank: &Rank) -> Vec<Vec<String>> {
     let told = rank.told().into_iter();
     told.filter_map(|told| match told {
@@ -56,7 +57,7 @@ fn what_comes_while_the_device_is_busy_travels_together() {
         ranks[1].gpu.hang();
         let at: Vec<Vec<u64>> = (0..5).map(|_| ranks.iter().map(ones).collect()).collect();
         let mut tickets = launch(&ranks, "a", &at[0], 1);
-        fabric.run_dry(); // the device has begun with it
+        fabric.run_dry(); // the device has begun it
         tickets.extend(launch(&ranks, "b", &at[1], 2));
         for (name, at) in ["c", "d", "e"].iter().zip(&at[2..]) {
             tickets.extend(ranks.iter().map(|rank| rank.submit(name, at[rank.rank], 6)));
@@ -72,7 +73,7 @@ fn what_comes_while_the_device_is_busy_travels_together() {
                 assert_eq!(rank.gpu.read(at[rank.rank], 6), [2; 6]);
             }
         });
-        cycles(&ranks, "last"); // they tell of the last batch
+        cycles(&ranks, "last"); // they report the last batch
         for rank in &ranks {
             assert_eq!(
                 batches(rank)[1..],
@@ -126,7 +127,7 @@ fn who_has_joined_has_sent_what_came_before() {
     on_all(&ranks, |rank| {
         rank.wait(&last[rank.rank]).expect("nothing is broken")
     });
-    // Of rank 0 too: a rank that has joined would have brought nothing.
+    // The data of rank 0, too: it was not absent.
     assert_eq!(ranks[1].gpu.read(at[2][1], 6), [2; 6]);
     let join = ranks[1].without_data(crate::negotiation::JOIN, crate::negotiation::OpKind::Join);
     ranks[1].wait(&join).expect("all have joined");
@@ -145,7 +146,7 @@ fn batches_on_the_device_have_a_bound_of_their_own() {
         .iter()
         .zip(places)
         .map(|(name, at)| rank.entry(name, at, length));
-    // Not as a group, which is never cut.
+    // Not as a group, which is never split.
     let tickets: Vec<_> = {
         let cycle = rank.engine.cycle.lock().expect("nobody panics");
         let tickets = entries

@@ -1,4 +1,4 @@
-//! What is on the device when a rank ends, and why.
+//! Tests of the end of a rank with batches on its device.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ fn broken(text: &str) -> GpuError {
     }
 }
 
-/// Has the ranks launch a batch that does not end, because rank 1 never comes to it.
+/// Makes the ranks launch a batch that does not end, because rank 1 never executes its call.
 fn stuck(ranks: &[Rank]) -> Vec<Vec<Arc<Ticket>>> {
     let tensors: Vec<Tensors> = ranks.iter().map(|rank| Tensors::of(rank, 2, 30)).collect();
     on_all(ranks, |rank| tensors[rank.rank].step(rank, ranks.len()));
@@ -30,7 +30,8 @@ fn stuck(ranks: &[Rank]) -> Vec<Vec<Arc<Ticket>>> {
     tickets
 }
 
-/// Nothing is given back while it may be in use: the communicator goes first, and work that was given up is over.
+/// Nothing is freed while it may be in use: the communicator is aborted first, and aborted work has
+/// ended.
 fn assert_order(gpu: &SimulatedGpu) {
     let notes = gpu.notes();
     let at = |what: fn(&Did) -> bool| notes.iter().position(what);
@@ -189,7 +190,7 @@ fn calls_that_fail_at_launch_end_the_job_and_leave_nothing_behind() {
         on_all(&ranks, |rank| {
             let tensors = Tensors::of(rank, 2, 30);
             if rank.rank == 0 {
-                // What the submission itself calls is not what is to fail.
+                // The calls of the submission itself must not fail.
                 let gpu = Arc::clone(&rank.gpu);
                 let tickets = tensors.submit(rank);
                 let is_early = tickets.iter().any(|ticket| ticket.is_done());
@@ -198,7 +199,7 @@ fn calls_that_fail_at_launch_end_the_job_and_leave_nothing_behind() {
                 rank.gpu.say(call);
                 wait_all(rank, &tickets, call);
             } else {
-                std::thread::sleep(Duration::from_millis(30)); // rank 0 has time to set the trap
+                std::thread::sleep(Duration::from_millis(30)); // rank 0 has time to set the error
                 wait_all(rank, &tensors.submit(rank), call);
             }
         });

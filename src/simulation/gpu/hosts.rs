@@ -1,4 +1,4 @@
-//! Hierarchical allreduces: on simulated GPUs, with a stand-in for what is between the hosts.
+//! Tests of hierarchical allreduces on simulated GPUs, with a substitute for the inter-node stage.
 
 #![allow(unsafe_code)] // reads and writes simulated pinned memory
 
@@ -15,19 +15,19 @@ use crate::gpu::Call;
 use crate::sync::lock;
 use crate::tensor::Span;
 
-/// What the hosts have brought of one part.
+/// Data of one part, by host.
 type Parts = Vec<Option<Vec<u8>>>;
 
-/// What the lanes of all hosts have in common: what has come, by lane and number.
+/// Shared by the lanes of all hosts: the data that has arrived, by lane and number.
 #[derive(Default)]
 struct Bridge {
     parts: Mutex<HashMap<(usize, usize), Parts>>,
     changed: Condvar,
-    /// Somebody is lost.
+    /// Whether a host is lost.
     is_broken: AtomicBool,
 }
 
-/// A rank's collective where allreduces of tensors on GPUs are hierarchical.
+/// Collective of a rank on which allreduces of GPU tensors are hierarchical.
 struct Hosts {
     inner: Box<dyn Collective>,
     bridge: Arc<Bridge>,
@@ -38,7 +38,7 @@ struct Hosts {
 }
 
 impl Hosts {
-    /// Of rank `rank`, where `hosts` has the host of each.
+    /// Makes the collective of rank `rank`; `hosts` has one letter per rank, its host.
     fn new(inner: Box<dyn Collective>, bridge: &Arc<Bridge>, hosts: &str, rank: usize) -> Self {
         let host = &hosts[rank..=rank];
         let mut names: Vec<char> = hosts.chars().collect();
@@ -79,10 +79,10 @@ impl InterNode for Hosts {
         self.begun += 1;
     }
 
-    /// What is lent is looked at as late as may be: who has changed it meanwhile is found out.
+    /// Reads the borrowed data as late as possible, so that a change in between is detected.
     fn keep(&mut self) -> Result<(), Error> {
         let (number, part, reduction, ranks) = self.lent.pop_front().expect("something was begun");
-        // SAFETY: lent until now.
+        // SAFETY: borrowed until now.
         let own = unsafe { std::slice::from_raw_parts(part.input(), part.bytes()) }.to_vec();
         let key = (self.place.rank, number);
         let mut parts = lock(&self.bridge.parts);
@@ -99,7 +99,7 @@ impl InterNode for Hosts {
             let all: Option<Vec<Vec<u8>>> = parts[&key].iter().cloned().collect();
             if let Some(all) = all {
                 let reduced = reduce_present(&all, ranks, &reduction);
-                // SAFETY: lent until now, and nobody else knows it.
+                // SAFETY: borrowed until now, and not shared.
                 unsafe { std::ptr::copy_nonoverlapping(reduced.as_ptr(), part.output(), reduced.len()) };
                 return Ok(());
             }
@@ -154,7 +154,7 @@ impl Collective for Hosts {
     }
 }
 
-/// A job with a rank for each letter of `hosts`, on the host of that name.
+/// Makes a job with a rank for each letter of `hosts`, on the host of that name.
 fn job_on(fabric: &Arc<Fabric>, hosts: &str) -> (Vec<Rank>, Arc<Bridge>) {
     let bridge = Arc::<Bridge>::default();
     let collective =
@@ -172,7 +172,8 @@ fn sums_are_those_of_all_ranks_however_these_are_spread() {
         let fabric = Fabric::new(seed as u64, hosts.len());
         let (ranks, _) = job_on(&fabric, hosts);
         on_all(&ranks, |rank| {
-            // Less than a share's alignment; some pieces and a rest; more than there are slots for.
+            // Less than a share's alignment; some pieces and a remainder; more than there are
+            // slots.
             for (tensors, length) in [(1, 5), (3, 4_099), (1, 120_007), (2, 64)] {
                 Tensors::of(rank, tensors, length).step(rank, hosts.len());
             }
@@ -214,7 +215,7 @@ fn a_share_goes_down_to_the_host_and_up_again_between_two_calls() {
             order,
             ["copy", "reduce-scatter", "down", "up", "allgather", "copy"]
         );
-        rank.sum_in_host("last").expect("the job goes on"); // the cycle that tells of the batch
+        rank.sum_in_host("last").expect("the job goes on"); // the cycle that reports the batch
         let told = rank.told();
         let says = |name: &str| {
             told.iter()
@@ -238,7 +239,7 @@ fn a_rank_without_room_in_host_memory_fails_the_batch_on_all_and_the_job_goes_on
         let ticket = rank.engine.queue.submit(entry).expect("submitted");
         let error = rank.wait(&ticket).expect_err("rank 2 has no memory");
         assert!(error.to_string().contains("no CUDA device 7"), "{error}");
-        Tensors::of(rank, 2, 10).step(rank, 4); // it is tried again
+        Tensors::of(rank, 2, 10).step(rank, 4); // opening the device is tried again
     });
 }
 

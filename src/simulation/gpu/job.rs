@@ -1,4 +1,5 @@
-//! Ranks that are threads of this process, with the real transport between them and a simulated GPU each.
+//! Test job: ranks that are threads of this process, with the real transport and a simulated GPU
+//! each.
 
 #![allow(unsafe_code)] // spans over the test's own buffers
 
@@ -26,17 +27,17 @@ use crate::tensor::{Device, Dtype, ReduceOp, Span};
 use crate::transport::Transport;
 use crate::transport::local::LocalTransport;
 
-/// Bytes of a batch on a GPU.
+/// GPU fusion threshold, in bytes.
 pub(super) const GPU_FUSION_THRESHOLD_BYTES: u64 = 8 << 20;
 
-/// Ranks are told apart by this in what they bring.
+/// Returns input that differs between ranks and tensors.
 pub(super) fn bytes(rank: usize, tensor: usize, length: usize) -> Vec<u8> {
     (0..length)
         .map(|at| (at + 3 * rank + tensor) as u8 % 50)
         .collect()
 }
 
-/// What an observer has been told.
+/// Event that an observer received.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Told {
     Negotiated(String),
@@ -82,11 +83,11 @@ pub(super) struct Rank {
     in_flight: Box<dyn Fn() -> usize + Send + Sync>,
     diary: Diary,
     thread: Option<JoinHandle<()>>,
-    /// The caller's.
+    /// The caller's stream.
     pub(super) stream: Stream,
 }
 
-/// Starts a job; `registry` says which devices a rank has.
+/// Starts a job; `registry` returns the devices of a rank.
 pub(super) fn start(
     fabric: &Arc<Fabric>,
     size: usize,
@@ -95,7 +96,7 @@ pub(super) fn start(
     start_with(fabric, size, registry, |_, collective| collective)
 }
 
-/// The same, where `collective` makes each rank's collective of that in host memory.
+/// Starts a job; `collective` wraps each rank's collective for host memory.
 pub(super) fn start_with(
     fabric: &Arc<Fabric>,
     size: usize,
@@ -122,7 +123,7 @@ pub(super) fn start_with(
     })
 }
 
-/// A job whose ranks have a device each.
+/// Starts a job whose ranks have a device each.
 pub(super) fn job(fabric: &Arc<Fabric>, size: usize) -> Vec<Rank> {
     start(fabric, size, |rank| fabric.registry(rank))
 }
@@ -202,24 +203,25 @@ impl Rank {
         }
     }
 
-    /// What the observer was told so far.
+    /// Returns the events that the observer received so far.
     pub(super) fn told(&self) -> Vec<Told> {
         lock(&self.diary.0).clone()
     }
 
-    /// Waits until so many tensors are on the device: one whose caller has its answer is so for a moment yet.
+    /// Waits until this many tensors are on the device; a tensor stays there for a moment after its
+    /// ticket completes.
     ///
-    /// It does not look through the cycle, whose thread would take it for a caller that drives it and sleep.
+    /// Does not lock the cycle: its thread would take this for a caller that drives it, and sleep.
     pub(super) fn await_in_flight(&self, in_flight: usize) {
         until("it is in flight", || (self.in_flight)() == in_flight);
     }
 
-    /// An allreduce on the GPU, of u8, in place at `at`.
+    /// Returns an allreduce of u8 on the GPU, in place at `at`.
     pub(super) fn entry<'a>(&self, name: &'a str, at: u64, length: usize) -> Entry<'a> {
         self.entry_for(name, at, length, false)
     }
 
-    /// The same; `can_follow`: its caller wants an early answer.
+    /// Returns such an entry; `can_follow`: its ticket may complete at the launch.
     pub(super) fn entry_for<'a>(&self, name: &'a str, at: u64, length: usize, can_follow: bool) -> Entry<'a> {
         let mut params = Params::plain(OpKind::Allreduce, Dtype::U8, [length].into_iter().collect());
         params.op = ReduceOp::Sum;
@@ -232,7 +234,8 @@ impl Rank {
         Entry {
             name,
             params: params.into(),
-            // SAFETY: nobody follows the address: it is the simulated GPU's, and looked up there.
+            // SAFETY: the address is never dereferenced: it is the simulated GPU's, and looked up
+            // there.
             span: Some(unsafe { Span::new(address, address, length) }),
             output: Output::Fixed,
             on: self
@@ -250,20 +253,20 @@ impl Rank {
             .expect("submitted")
     }
 
-    /// The same in host memory.
+    /// Returns such an entry in host memory.
     pub(super) fn in_host<'a>(name: &'a str, data: &mut [u8]) -> Entry<'a> {
         let params = Params::plain(OpKind::Allreduce, Dtype::U8, [data.len()].into_iter().collect());
         Entry {
             name,
             params: params.into(),
-            // SAFETY: tests wait for their tickets before they look at their data.
+            // SAFETY: tests wait for their tickets before they read their data.
             span: Some(unsafe { Span::new(data.as_ptr(), data.as_mut_ptr(), data.len()) }),
             output: Output::Fixed,
             on: None,
         }
     }
 
-    /// An operation without data.
+    /// Submits an operation without data.
     pub(super) fn without_data(&self, name: &str, kind: OpKind) -> Arc<Ticket> {
         let entry = Entry {
             name,
@@ -287,7 +290,7 @@ impl Rank {
         ticket.outcome().expect("it is over")
     }
 
-    /// A sum in host memory with the other ranks; whether the job goes on.
+    /// Sums in host memory with the other ranks; an error shows that the job has ended.
     pub(super) fn sum_in_host(&self, name: &str) -> Result<u8, Error> {
         let mut data = [1u8];
         let ticket = self.engine.queue.submit(Self::in_host(name, &mut data))?;
@@ -306,12 +309,12 @@ impl Drop for Rank {
             return;
         }
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // it has no result, and what it panics with the cycle tells
+            let _ = thread.join(); // it has no result, and the cycle reports its panics
         }
     }
 }
 
-/// Does the same on all ranks at once.
+/// Calls `body` on all ranks at the same time.
 pub(super) fn on_all<T: Send>(ranks: &[Rank], each: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
     let each = &each;
     std::thread::scope(|scope| {
@@ -323,7 +326,7 @@ pub(super) fn on_all<T: Send>(ranks: &[Rank], each: impl Fn(&Rank) -> T + Sync) 
     })
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 fn until(what: &str, is_so: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     while !is_so() {
@@ -332,7 +335,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-/// So many tensors of so many bytes on each rank, summed as one group, step after step.
+/// Tensors of equal length on each rank, summed as one group in every step.
 pub(super) struct Tensors {
     places: Vec<u64>,
     length: usize,
@@ -347,7 +350,7 @@ impl Tensors {
         }
     }
 
-    /// Submits all at once, as a caller whose stream brings the data first.
+    /// Submits all tensors at once, as a caller whose stream writes the data first.
     pub(super) fn submit(&self, rank: &Rank) -> Vec<Arc<Ticket>> {
         let names: Vec<String> = (0..self.places.len())
             .map(|tensor| format!("t{tensor}"))
@@ -382,7 +385,7 @@ impl Tensors {
         }
     }
 
-    /// A whole step.
+    /// Runs a whole step.
     pub(super) fn step(&self, rank: &Rank, size: usize) {
         for ticket in self.submit(rank) {
             rank.wait(&ticket).expect("nothing is broken");

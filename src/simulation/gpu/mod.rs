@@ -1,4 +1,4 @@
-//! Batches on simulated GPUs, from submission to completion: order, endings, and what goes wrong.
+//! Tests of batches on simulated GPUs, from submission to completion: order, endings, and failures.
 //!
 //! Cycle, transport and the NCCL collective are the real ones, the ranks are threads, and a
 //! [`Fabric`] has the devices. In `seeded` the ranks are those of the simulator.
@@ -20,8 +20,7 @@ mod seeded;
 
 use job::{Rank, Tensors, Told, job, on_all, start};
 
-/// What is left when all is over: the callers' tensors and streams, and events for the next
-/// context.
+/// Only the callers' tensors and streams exist at the end, and events that the next context uses.
 fn assert_clean(alive: Alive, tensors: usize) {
     let left = (alive.allocations, alive.streams, alive.communicators);
     assert_eq!(left, (tensors, 1, 0), "{alive:?}");
@@ -88,8 +87,8 @@ fn later_steps_make_nothing_new() {
             )
         };
         assert_eq!(notes.iter().find(is_new), None);
-        // Those of a step that is over may not be back when the next one's are needed; that of the
-        // clock's anchor.
+        // Events of a completed step may not be returned before the next step needs its own; one
+        // event is that of the clock's anchor.
         assert!(
             rank.gpu.alive().events <= 2 * (3 + 4) + 1,
             "{:?}",
@@ -104,7 +103,7 @@ fn a_batch_waits_for_its_callers_data_and_holds_up_no_tensor_in_host_memory() {
     let ranks = job(&fabric, 2);
     on_all(&ranks, |rank| {
         let early = Tensors::of(rank, 1, 8);
-        early.step(rank, 2); // what was launched before is through
+        early.step(rank, 2); // batches launched before have ended
         let hold = rank.gpu.hold(rank.stream);
         let tensors = Tensors::of(rank, 2, 50);
         let tickets = tensors.submit(rank);
@@ -190,7 +189,7 @@ fn observers_hear_of_a_batch_once_and_before_its_tensors_come_again() {
     on_all(&ranks, |rank| {
         let tensors = Tensors::of(rank, 2, 9);
         (0..STEPS).for_each(|_| tensors.step(rank, 2));
-        rank.sum_in_host("last").expect("the job goes on"); // the cycle that tells of the last batch
+        rank.sum_in_host("last").expect("the job goes on"); // the cycle that reports the last batch
     });
     for rank in &ranks {
         let told = rank.told();
@@ -212,7 +211,7 @@ fn observers_hear_of_a_batch_once_and_before_its_tensors_come_again() {
 #[test]
 fn a_rank_without_a_device_fails_the_batch_on_all_and_the_job_goes_on() {
     let fabric = Fabric::new(15, 3);
-    // Rank 1's device can be looked at, and nothing can be put onto it.
+    // Rank 1's device exists, but no stream can be created on it.
     let ranks = start(&fabric, 3, |rank| fabric.registry(rank));
     on_all(&ranks, |rank| {
         if rank.rank == 1 {
@@ -233,7 +232,7 @@ fn a_rank_without_a_device_fails_the_batch_on_all_and_the_job_goes_on() {
             );
         }
         assert_eq!(rank.sum_in_host("host").expect("the job goes on"), 3);
-        Tensors::of(rank, 2, 10).step(rank, 3); // it is tried again
+        Tensors::of(rank, 2, 10).step(rank, 3); // opening the device is tried again
     });
     assert!(
         ranks
@@ -282,8 +281,8 @@ fn a_rank_that_has_joined_takes_part() {
                 rank.wait(&ticket).expect("all have joined");
                 return;
             }
-            // Known ones and a new one, at once: rank 1 knows the one from its cache and the other
-            // from rank 0.
+            // Known tensors and a new one, at once: rank 1 knows the former from its cache and the
+            // latter from rank 0.
             let other = rank.gpu.allocate_with(&[9; 20]);
             let places: Vec<u64> = (0..2)
                 .map(|tensor| rank.gpu.allocate_with(&job::bytes(0, tensor, 20)))

@@ -1,5 +1,5 @@
-//! The NCCL collective on simulated GPUs in the simulator: one seed determines everything, threads
-//! that wait for the device included.
+//! Tests of the NCCL collective on simulated GPUs in the simulator: one seed determines all events,
+//! including threads that wait for the device.
 
 #![allow(unsafe_code)] // spans over simulated device memory
 
@@ -24,7 +24,7 @@ const STEPS: usize = 6;
 const TENSORS: usize = 5;
 const LENGTH: usize = 23;
 
-/// What one rank saw: its log, and by step and tensor the sum, or why there is none.
+/// Results of one rank: its log, and for each step and tensor the sum, or the error.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     log: Log,
@@ -32,7 +32,7 @@ struct Seen {
 }
 
 /// Runs a job of `ranks` ranks under `seed`. `is_early`: tickets complete when a batch is launched.
-/// A rank dies at its `death`-th submission, if that is given.
+/// `death`: a rank, and the number of the submission at which it dies.
 fn run(ranks: usize, seed: u64, is_early: bool, death: Option<(usize, usize)>) -> (Vec<Seen>, Vec<Note>) {
     let world = World::new(ranks, seed);
     let fabric = Fabric::in_world(&world);
@@ -68,7 +68,7 @@ fn run(ranks: usize, seed: u64, is_early: bool, death: Option<(usize, usize)>) -
     let seen = seen.collect();
     let notes = fabric.notes();
     if death.is_some() {
-        fabric.failures(); // what a dead rank leaves behind
+        fabric.failures(); // faults caused by a dead rank are expected
     }
     (seen, notes)
 }
@@ -105,8 +105,8 @@ fn program(
             member.submit_entry(Entry {
                 name: &format!("t{tensor}"),
                 params: params.into(),
-                // SAFETY: nobody follows the address: it is the simulated GPU's, and looked up
-                // there.
+                // SAFETY: the address is never dereferenced: it is the simulated GPU's, and looked
+                // up there.
                 span: Some(unsafe { Span::new(address, address, LENGTH) }),
                 output: Output::Fixed,
                 on: binding.submit(on, true).expect("its own device").map(Box::new),

@@ -1,4 +1,4 @@
-//! A rank plays its part of a program, wherever it runs.
+//! Program of a rank: runs its part of a random program, in the simulator or in a process.
 
 #![allow(unsafe_code)] // submits, and reads results at their address
 
@@ -12,30 +12,30 @@ use crate::context::{Operation, ProcessSet, RawHandle, RawOutput, RawTensor};
 use crate::error::Error;
 use crate::negotiation::{JOIN, OpKind};
 
-/// Where a rank plays: in the simulator, or in a process of its own.
+/// Environment of a rank: the simulator, or a process of its own.
 pub(super) trait Stage {
-    /// The rank's hold on the set at `place` of the program, of which it is a member.
+    /// Returns the rank's process set at position `place` of the program, of which it is a member.
     fn set(&self, place: usize) -> &ProcessSet;
-    /// It is about to submit an action.
+    /// Called before an action is submitted.
     fn begin(&self, step: usize, action: usize);
     fn pause(&self, duration: Duration);
-    /// Waits for something submitted to the set at `place`.
+    /// Waits for an operation in the set at `place`.
     fn wait(&self, place: usize, handle: &RawHandle) -> Result<(), Error>;
 }
 
-/// What became of an action on one rank.
+/// Result of an action on one rank.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outcome {
-    /// One for each tensor; one for a barrier and a join, without bytes.
+    /// One output for each tensor; one without bytes for a barrier and a join.
     pub(super) outputs: Vec<Result<Output, Error>>,
-    /// Join: who was the last, as this rank was told.
+    /// Join: the last rank to join, as reported to this rank.
     pub(super) last_joined: Option<usize>,
 }
 
-/// By step and action; `None` where the rank took no part.
+/// Outcomes by step and action; `None` if the rank took no part.
 pub(super) type Played = Vec<Vec<Option<Outcome>>>;
 
-/// Plays `rank`'s part. What it draws depends on the program's seed and the rank alone.
+/// Runs `rank`'s part. Its random numbers depend only on the program's seed and the rank.
 pub(super) fn play(program: &Program, rank: usize, stage: &impl Stage) -> Played {
     let mut draw = Draw::new(program.seed.rotate_left(32) ^ rank as u64);
     let played = program.steps.iter().map(|actions| vec![None; actions.len()]);
@@ -61,7 +61,8 @@ pub(super) fn play(program: &Program, rank: usize, stage: &impl Stage) -> Played
     played
 }
 
-/// The actions of a step that `rank` takes part in, in an order of its own; a join comes after all else in its set.
+/// Returns the actions of a step in which `rank` takes part, in an order of its own; a join comes
+/// after all others in its set.
 fn order(actions: &[Action], rank: usize, draw: &mut Draw) -> Vec<usize> {
     let mut order: Vec<usize> = (0..actions.len())
         .filter(|&action| actions[action].ranks.contains(&rank))
@@ -77,11 +78,11 @@ fn order(actions: &[Action], rank: usize, draw: &mut Draw) -> Vec<usize> {
     order
 }
 
-/// An action that has been submitted, with the memory it works on.
+/// An action that has been submitted, with its memory.
 struct Flight {
     at: (usize, usize),
     set: usize,
-    /// The step at whose end it is waited for.
+    /// Step at whose end it is waited for.
     until: usize,
     loads: Vec<Load>,
     handles: Result<Vec<RawHandle>, Error>,
@@ -95,10 +96,10 @@ struct Load {
     bytes: usize,
 }
 
-/// Where its result goes.
+/// Destination of the result.
 enum Room {
     InPlace,
-    /// To memory for so many bytes.
+    /// Memory of the caller, and its length in bytes.
     Given(Vec<u64>, usize),
     Allocated,
 }
@@ -124,9 +125,9 @@ impl Flight {
         });
         let parts: Vec<(Operation<'_>, RawTensor<'_>)> = parts.collect();
         let one = |handle: Result<RawHandle, Error>| Ok(vec![handle?]);
-        // SAFETY: inputs and outputs lie on the heap, in `loads`, and are neither moved nor touched before `land` has
-        // waited for all handles. (A simulated rank that vanishes frees them earlier; then its other agents vanish
-        // without another look at them.)
+        // SAFETY: inputs and outputs are on the heap, in `loads`, and are neither moved nor
+        // accessed before `land` has waited for all handles. (A simulated rank that vanishes frees
+        // them earlier; its other agents then vanish without another access.)
         let handles = unsafe {
             match deed {
                 Deed::Tensors { group: None, .. } => one(process_set.submit(&parts[0].0, &parts[0].1)),
@@ -237,7 +238,7 @@ impl Load {
         }
     }
 
-    /// The result, when all is over and well.
+    /// Returns the result after the operation has succeeded.
     fn unload(self, delivery: crate::Delivery) -> Output {
         let bytes_of = |words: &[u64], bytes: usize| -> Vec<u8> {
             words
@@ -251,11 +252,13 @@ impl Load {
             Room::Given(words, bytes) => bytes_of(words, *bytes),
             Room::Allocated => {
                 let memory = delivery.memory.as_ref().expect("allocated, as was asked for");
-                // SAFETY: the operation has succeeded, so all of the result is written, and this is its only owner.
+                // SAFETY: the operation has succeeded, so all of the result is written, and this is
+                // its only owner.
                 unsafe { std::slice::from_raw_parts(memory.address(), memory.bytes()) }.to_vec()
             }
         };
-        // In an allreduce and a broadcast to given memory there is nothing to deliver: the shape is the input's.
+        // An allreduce, and a broadcast to the caller's memory, have no delivery: the shape is the
+        // input's.
         let is_delivered = !delivery.shape.is_empty();
         Output {
             bytes,

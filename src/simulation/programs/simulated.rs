@@ -1,4 +1,4 @@
-//! Runs random programs in the simulator.
+//! Simulator of random programs: each rank is an agent with its engines.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! The truth that tuners are judged by: jobs whose step time is known for every setting.
+//! Truth with which tuners are judged: jobs whose step time is known for every setting.
 
 mod model;
 mod network;

@@ -1,26 +1,27 @@
-//! The models: gradients in the order in which the backward pass gives them, and when it does.
+//! Models: gradients in the order of the backward pass, with the times at which they are ready.
 
 use std::path::Path;
 
-/// Each layer costs at least this, whatever its size, µs.
+/// Least time of each layer, whatever its size, µs.
 const LAYER_LEAST_US: f64 = 8.0;
 
 /// Gradients of one step.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Model {
-    /// Payload of each, in the order in which they come.
+    /// Bytes of each, in the order in which they become ready.
     pub(crate) bytes: Vec<u64>,
-    /// When each is there, µs after the backward pass began.
+    /// Ready time of each, µs after the begin of the backward pass.
     pub(crate) ready_us: Vec<f64>,
-    /// What the forward pass takes, µs.
+    /// Time of the forward pass, µs.
     pub(crate) forward_us: f64,
 }
 
-/// A layer's parameters, and the work it is in the backward pass, in any unit.
+/// A layer's parameters, and its work in the backward pass, in any unit.
 type Layer = (u64, f64);
 
 impl Model {
-    /// Of layers in forward order; the backward pass's time is shared out in proportion to the work.
+    /// Makes a model of layers in forward order; the backward pass's time is divided in proportion
+    /// to the work.
     fn new(layers: &[Layer], forward_ms: f64, backward_ms: f64) -> Self {
         let work: f64 = layers.iter().map(|(_, work)| work).sum();
         let shared_us = backward_ms * 1e3 - LAYER_LEAST_US * layers.len() as f64;
@@ -36,14 +37,14 @@ impl Model {
         }
     }
 
-    /// On a machine that computes `speedup` times as fast.
+    /// Returns the model on a machine that computes `speedup` times as fast.
     pub(crate) fn faster(mut self, speedup: f64) -> Self {
         self.ready_us.iter_mut().for_each(|ready| *ready /= speedup);
         self.forward_us /= speedup;
         self
     }
 
-    /// Forward and backward, µs.
+    /// Time of forward and backward pass, µs.
     pub(crate) fn compute_us(&self) -> f64 {
         self.forward_us + self.ready_us.last().copied().unwrap_or(0.0)
     }
@@ -128,8 +129,9 @@ impl Model {
         Self::new(&[(1024, 1.0); 1000], 10.0, 25.0)
     }
 
-    /// A real gradient list: a line for each tensor's elements, in the order in which the backward pass gives them. Lists say
-    /// nothing of work: each tensor's is taken to be in proportion to the root of its elements.
+    /// Gradient list of a real model: a line for each tensor's elements, in the order of the
+    /// backward pass. Lists do not contain the work: each tensor's is taken to be in proportion to
+    /// the root of its elements.
     pub(crate) fn read(path: &Path, forward_ms: f64, backward_ms: f64) -> std::io::Result<Self> {
         let text = std::fs::read_to_string(path)?;
         let mut layers = Vec::new();

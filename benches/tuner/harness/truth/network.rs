@@ -1,38 +1,38 @@
-//! The networks and hosts, as constants of the parts of a step, and the effects that no cost model knows.
+//! Networks and hosts: constants of the parts of a step, and effects beyond all cost models.
 
-/// What the parts of a step take; times in µs, rates in µs per byte.
+/// Costs of the parts of a step; times in µs, rates in µs per byte.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Network {
     pub(crate) ranks: f64,
     pub(crate) ranks_per_host: f64,
-    /// A message between hosts, and each byte of it.
+    /// Cost of a message between hosts, and of each byte of it.
     pub(crate) alpha_us: f64,
     pub(crate) us_per_byte: f64,
-    /// The same inside a host.
+    /// The costs inside a host.
     pub(crate) inner_alpha_us: f64,
     pub(crate) inner_us_per_byte: f64,
     /// A hop of negotiation.
     pub(crate) control_us: f64,
-    /// Negotiation by the cache, and without, for each tensor; without, for each rank.
+    /// Negotiation per tensor by the cache, and without it; without it also per rank.
     pub(crate) cached_us_per_tensor: f64,
     pub(crate) uncached_us_per_tensor: f64,
     pub(crate) uncached_us_per_rank: f64,
-    /// Starting a collective; a hierarchical one takes this longer.
+    /// Start of a collective; additional time of a hierarchical one.
     pub(crate) launch_us: f64,
     pub(crate) hierarchical_us: f64,
-    /// Copying into a fusion buffer, one way.
+    /// Copy into a fusion buffer, one way.
     pub(crate) copy_us_per_tensor: f64,
     pub(crate) copy_us_per_byte: f64,
-    /// How much slower copies of large buffers are.
+    /// Slow-down of copies of large buffers.
     pub(crate) copy_slowdown: f64,
     /// Whether copies of one buffer overlap the collective of another.
     pub(crate) overlaps: bool,
-    /// How much cycles without a pause slow the computation.
+    /// Slow-down of the computation by cycles without a pause.
     pub(crate) polling: f64,
 }
 
 impl Network {
-    /// Between GPUs over something like NVLink inside hosts of `ranks_per_host` and 9 GB/s between them.
+    /// GPUs with a link such as NVLink inside hosts of `ranks_per_host`, and 9 GB/s between hosts.
     pub(crate) fn nv(ranks: u32, ranks_per_host: u32) -> Self {
         Self {
             overlaps: true,
@@ -75,7 +75,7 @@ impl Network {
         )
     }
 
-    /// Pairs are µs for each message or tensor, and bytes per second.
+    /// Makes a network. Pairs are µs for each message or tensor, and bytes per second.
     fn new(
         ranks: u32,
         ranks_per_host: u32,
@@ -107,7 +107,7 @@ impl Network {
         }
     }
 
-    /// With everything that crosses hosts `factor` times as slow.
+    /// Multiplies the costs of all traffic between hosts by `factor`.
     pub(crate) fn slower(mut self, factor: f64) -> Self {
         self.alpha_us *= factor;
         self.us_per_byte *= factor;
@@ -120,7 +120,7 @@ impl Network {
         self.ranks.max(2.0).log2()
     }
 
-    /// What a cycle's negotiation takes before it comes to tensors, and for each of these, µs.
+    /// Negotiation time of a cycle without tensors, and for each tensor, µs.
     pub(crate) fn negotiation(&self, cache: bool) -> (f64, f64) {
         if cache {
             (self.control_us * self.hops(), self.cached_us_per_tensor)
@@ -130,14 +130,14 @@ impl Network {
         }
     }
 
-    /// Copying a buffer one way, µs.
+    /// Time of copying a buffer one way, µs.
     pub(crate) fn copy_us(&self, tensors: usize, bytes: f64, effects: &Effects) -> f64 {
         let squared = (bytes / effects.copy_knee_bytes).powi(2);
         let slow = 1.0 + self.copy_slowdown * squared / (1.0 + squared);
         self.copy_us_per_tensor * tensors as f64 + bytes * self.copy_us_per_byte * slow
     }
 
-    /// The allreduce of a buffer, after `messages` others in this step, µs.
+    /// Time of the allreduce of a buffer, after `messages` others in this step, µs.
     pub(crate) fn allreduce_us(
         &self,
         bytes: f64,
@@ -165,34 +165,38 @@ impl Network {
     }
 }
 
-/// A protocol of the collective, for messages of at most so many bytes.
+/// A protocol of the collective, for messages of at most this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Protocol {
     up_to_bytes: f64,
-    /// Factors on what a message and a byte take.
+    /// Factors on the costs of a message and of a byte.
     alpha: f64,
     beta: f64,
 }
 
-/// Effects beyond the constants; [`Effects::LAB`] is the family of programs that the cost models are of.
+/// Effects beyond the constants; [`Effects::LAB`] is the family of programs that the cost models
+/// describe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Effects {
-    /// Where the copies' slow-down is half of what it gets to be, bytes.
+    /// Bytes at which the slow-down of copies is half of its maximum.
     pub(crate) copy_knee_bytes: f64,
-    /// The hops are this times log2 of the ranks instead of a ring's, half of them each way.
+    /// The number of hops is this times log2 of the ranks instead of a ring's, half of them each
+    /// way.
     pub(crate) tree: Option<f64>,
-    /// Bytes that every message takes longer for.
+    /// Bytes that are added to the cost of every message.
     pub(crate) ramp_bytes: f64,
-    /// What a µs of communication beside computation adds to the step, µs.
+    /// Time that each µs of communication beside computation adds to the step, µs.
     pub(crate) contention: f64,
     /// In ascending order; above the last, all factors are 1.
     pub(crate) protocols: &'static [Protocol],
-    /// Other traffic takes up to this share of the bandwidth, half of it once a step has sent `traffic_messages`.
+    /// Most bandwidth that other traffic takes, as a share; half of it once a step has sent
+    /// `traffic_messages`.
     pub(crate) traffic: f64,
     pub(crate) traffic_messages: f64,
     /// Ready times are late by up to this share: as large buffers are in the allocator's way.
     pub(crate) ready_by_fusion: f64,
-    /// Student's t with so many degrees of freedom instead of a normal distribution for the ranks' jitter.
+    /// Student's t with so many degrees of freedom instead of a normal distribution for the ranks'
+    /// jitter.
     pub(crate) jitter_freedom: Option<f64>,
     /// Steps are disturbed with this likelihood...
     pub(crate) spikes: f64,
@@ -228,8 +232,9 @@ impl Effects {
         ..Self::LAB
     };
 
-    /// A truth held out: nobody looked at it while the tuner was made. Protocols as in NCCL's three, which trade latency for
-    /// bandwidth; a network shared with others; computation slowed by communication; heavy tails.
+    /// A truth held out: nobody looked at it while the tuner was made. Protocols as in NCCL's
+    /// three, which trade latency for bandwidth; a network shared with others; computation slowed
+    /// by communication; heavy tails.
     pub(crate) const HELD_OUT: Self = Self {
         contention: 0.08,
         protocols: &[

@@ -1,12 +1,14 @@
-//! Surfaces that real runs recorded: the `sweep.csv` of a `ronde sweep`, step times interpolated between the settings that were
-//! measured.
+//! Recorded surfaces: the `sweep.csv` of a `ronde sweep`; step times are interpolated between the
+//! measured settings.
 //!
-//! A setting's step time is what the sweep's own report says, the drift of the machine taken out; where a setting was so much
-//! slower than the best that all its measurements were ended early, what was seen until then. Steps are drawn with the scatter of
-//! the recorded ones: of every measurement that was not ended early, the 10th, 50th and 90th percentile of its steps over its
-//! setting's step time, which for normal noise have 1.1 times its variance. Failed measurements do not count. All
-//! combinations of the fusion thresholds and cycle times that occur must have been measured, on one number of ranks: what lies
-//! between is interpolated, but nothing is made up for a setting that the sweep's budget did not reach.
+//! A setting's step time is that of the sweep's own report, corrected for the drift of the machine.
+//! If all measurements of a setting were ended early, because it was so much slower than the best,
+//! it is their step time until then. Steps are drawn with the scatter of the recorded ones: for
+//! every measurement that was not ended early, the 10th, 50th and 90th percentile of its steps over
+//! its setting's step time, which for normal noise have 1.1 times its variance. Failed measurements
+//! do not count. All combinations of the fusion thresholds and cycle times that occur must have
+//! been measured, on one number of ranks: values between them are interpolated, but no value is
+//! invented for a setting that the sweep's budget did not reach.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +19,7 @@ use ronde_lab::sweep::{Finding, Phase, Row, Status, verdict};
 
 use super::setting::Setting;
 
-/// What is wrong with a sweep.
+/// Error in a sweep.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     #[error(transparent)]
@@ -39,7 +41,7 @@ pub(crate) enum Error {
 /// A recorded surface.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Recorded {
-    /// Ascending; MiB and ms.
+    /// Thresholds and cycle times, ascending; MiB and ms.
     fusion_mb: Vec<f64>,
     cycle_ms: Vec<f64>,
     modes: Vec<Mode>,
@@ -47,7 +49,7 @@ pub(crate) struct Recorded {
     scatter: Vec<f64>,
 }
 
-/// The settings that share their booleans.
+/// Settings that share their booleans.
 #[derive(Clone, Debug, PartialEq)]
 struct Mode {
     hierarchical: bool,
@@ -145,8 +147,9 @@ impl Recorded {
         })
     }
 
-    /// Between the recorded settings linear in the logarithms (no fusion lies as far below the least threshold as the next one
-    /// above it), constant beyond them. What a boolean changes that was recorded one way only, is nothing.
+    /// Interpolates linearly in the logarithms between the recorded settings (no fusion is as far
+    /// below the least threshold as the next one above it); constant beyond them. A boolean of
+    /// which only one value was recorded has no effect.
     pub(crate) fn step_us(&self, setting: &Setting) -> f64 {
         let unlike = |mode: &&Mode| {
             (
@@ -165,7 +168,7 @@ impl Recorded {
         (across(fusion) * (1.0 - fusion_share) + across(more_fusion) * fusion_share).exp()
     }
 
-    /// A step under `setting`, µs.
+    /// Draws a step under `setting`, µs.
     pub(crate) fn draw_us(&self, setting: &Setting, rng: &mut Xoshiro256PlusPlus) -> f64 {
         let scatter = match self.scatter.len() {
             0 => 1.0,
@@ -174,7 +177,7 @@ impl Recorded {
         self.step_us(setting) * scatter
     }
 
-    /// What was recorded.
+    /// Returns the recorded settings.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let mut settings = Vec::new();
         for mode in &self.modes {
@@ -190,7 +193,7 @@ impl Recorded {
     }
 }
 
-/// The values that a knob has, ascending.
+/// Returns the values of a knob, ascending.
 fn levels(step_times: &[(Setting, f64)], of: impl Fn(&Setting) -> f64) -> Vec<f64> {
     let mut levels: Vec<f64> = step_times.iter().map(|(setting, _)| of(setting)).collect();
     levels.sort_by(f64::total_cmp);
@@ -198,7 +201,7 @@ fn levels(step_times: &[(Setting, f64)], of: impl Fn(&Setting) -> f64) -> Vec<f6
     levels
 }
 
-/// The levels around `value` and the share of the way to the upper one, in logarithms.
+/// Returns the levels around `value` and the share of the way to the upper one, in logarithms.
 fn between(levels: &[f64], value: f64) -> (usize, usize, f64) {
     let above = levels.partition_point(|level| *level <= value);
     if above == 0 || above == levels.len() {
@@ -206,7 +209,7 @@ fn between(levels: &[f64], value: f64) -> (usize, usize, f64) {
         return (end, end, 0.0);
     }
     let (low, high) = (levels[above - 1], levels[above]);
-    // Zero has no logarithm: it stands a factor below the least level.
+    // Zero has no logarithm: its level is a factor below the least one.
     let low = if low > 0.0 {
         low
     } else {
@@ -272,14 +275,14 @@ mod tests {
         near(step_ms(256.0, 0.5), 10.0); // constant beyond the ends
         near(step_ms(4.0, 1.0), (20.0f64 * 10.0).sqrt()); // half way from 1 to 16 in logarithms
         near(step_ms(1.0, 2.0), (20.0f64 * 30.0).sqrt());
-        near(step_ms(0.25, 1.0), (40.0f64 * 20.0).sqrt()); // 0 stands at 1/16
+        near(step_ms(0.25, 1.0), (40.0f64 * 20.0).sqrt()); // 0 has the level 1/16
         for (hierarchical, cache) in [(true, true), (false, false), (true, false)] {
             let setting = Setting {
                 hierarchical,
                 cache,
                 ..Setting::of(16.0, 1.0)
             };
-            near(recorded.step_us(&setting) / 1e3, 10.0); // was not recorded: the same
+            near(recorded.step_us(&setting) / 1e3, 10.0); // not recorded: no effect
         }
         assert_eq!(recorded.settings().len(), 6);
     }

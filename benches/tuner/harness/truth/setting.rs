@@ -1,11 +1,11 @@
-//! What is tuned, and the coordinates in which it is searched.
+//! Setting of the tuned knobs, and the coordinates in which it is searched.
 
 use ronde_job::replay;
 use ronde_lab::sweep;
 
-/// 2^20 bytes; thresholds are spoken of in these.
+/// 2^20 bytes, the unit of thresholds.
 pub(crate) const MIB: f64 = 1024.0 * 1024.0;
-/// The search space's ends.
+/// Ends of the search space.
 pub(crate) const FUSION_LEAST: f64 = 65536.0;
 pub(crate) const FUSION_MOST: f64 = 256.0 * MIB;
 pub(crate) const CYCLE_LEAST_MS: f64 = 0.1;
@@ -23,9 +23,9 @@ pub(crate) struct Setting {
 }
 
 impl Setting {
-    /// 128 MiB and 1 ms, the cache on: Horovod's and Ronde's default.
+    /// 128 MiB and 1 ms, the cache on: the default of Horovod and Ronde.
     pub(crate) const DEFAULT: Self = Self::of(128.0, 1.0);
-    /// Horovod's default of old.
+    /// Earlier default of Horovod.
     pub(crate) const OLD: Self = Self::of(64.0, 5.0);
 
     /// Flat, with the cache.
@@ -39,7 +39,7 @@ impl Setting {
         }
     }
 
-    /// Of coordinates in 0..1 on a log scale; below 0.05 nothing is fused.
+    /// Converts coordinates in 0..1 on a log scale; below 0.05 nothing is fused.
     pub(crate) fn at(fusion: f64, cycle: f64) -> Self {
         let fusion_bytes = if fusion < 0.05 {
             0.0
@@ -50,12 +50,12 @@ impl Setting {
         Self::of(fusion_bytes / MIB, cycle_ms)
     }
 
-    /// MiB.
+    /// Fusion threshold in MiB.
     pub(crate) fn fusion_mb(&self) -> f64 {
         self.fusion_bytes as f64 / MIB
     }
 
-    /// What the replay calls it.
+    /// Converts it for the replay.
     pub(crate) fn replay(&self) -> replay::Setting {
         replay::Setting {
             fusion_threshold_bytes: self.fusion_bytes,
@@ -66,7 +66,7 @@ impl Setting {
         }
     }
 
-    /// Equal keys, equal step times.
+    /// Key; equal keys have equal step times.
     pub(crate) fn key(&self) -> (u64, u64, bool, bool) {
         (
             self.fusion_bytes,

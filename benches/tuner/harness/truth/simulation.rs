@@ -1,5 +1,6 @@
-//! One step of a job, as it really goes: a forward pass, a backward pass that gives gradients, and a background loop that fuses
-//! and reduces them (`results/tuner/README.md`, "The simulated job"). Written apart from `ronde_job::replay`, which it is to judge.
+//! Simulation of a step of a job: a forward pass, a backward pass that produces gradients, and a
+//! background loop that fuses and reduces them (`results/tuner/README.md`, "The simulated job"). It
+//! is independent of `ronde_job::replay`, which it is to judge.
 
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
@@ -10,12 +11,12 @@ use super::model::Model;
 use super::network::{Effects, Network};
 use super::setting::Setting;
 
-/// Each rank's computation is longer or shorter by this share.
+/// Relative variation of each rank's computation time.
 const RANK_JITTER: f64 = 0.008;
-/// What the slowest of many ranks is late with a tensor, µs, before the number of ranks comes in.
+/// Delay of a tensor on the slowest of many ranks, µs, before the number of ranks is considered.
 const TENSOR_JITTER_US: f64 = 20.0;
 
-/// A job's steps.
+/// Steps of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct Simulation {
     pub(crate) model: Model,
@@ -23,40 +24,41 @@ pub(crate) struct Simulation {
     pub(crate) effects: Effects,
 }
 
-/// What is random in a step, whatever the setting.
+/// Random numbers of a step, independent of the setting.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Draws {
-    /// Where the background loop is when the backward pass begins, in cycles, 0..1.
+    /// Phase of the background loop at the begin of the backward pass, in cycles, 0..1.
     pub(crate) phase: f64,
-    /// How much longer the slowest rank computes, as a share.
+    /// Relative delay of the slowest rank's computation.
     pub(crate) late: f64,
-    /// By how much each tensor comes late, µs.
+    /// Delay of each tensor, µs.
     pub(crate) jitter_us: Vec<f64>,
 }
 
-/// Looks on while a step runs.
+/// Receives the events of a step.
 pub(crate) trait Watch {
-    /// What `us` of work take this time.
+    /// Returns the duration this time of `us` of work.
     fn takes(&mut self, us: f64) -> f64 {
         us
     }
-    /// Tensor `index` can be reduced, µs since the step began: `pending` on the first rank, `ready` on the last.
+    /// Tensor `index` can be reduced, µs since the begin of the step: `pending` on the first rank,
+    /// `ready` on the last.
     fn tensor(&mut self, _index: usize, _pending: f64, _ready: f64) {}
-    /// A cycle began, negotiated, and goes on to move tensors.
+    /// A cycle began, negotiated, and begins to execute tensors.
     fn cycle(&mut self, _began: f64, _negotiate: f64, _tensors: usize, _cached: bool) {}
-    /// It ran a batch.
+    /// The cycle executed a batch.
     fn batch(&mut self, _batch: TracedBatch) {}
-    /// Its last result is there.
+    /// The last result of the cycle is complete.
     fn moved(&mut self, _moving: f64) {}
 }
 
-/// Nobody looks on.
+/// Receiver that ignores all events.
 pub(crate) struct Unwatched;
 
 impl Watch for Unwatched {}
 
 impl Draws {
-    /// Draws anew.
+    /// Draws new numbers.
     pub(crate) fn redraw(&mut self, job: &Simulation, rng: &mut Xoshiro256PlusPlus) {
         self.phase = rng.random();
         let ranks = job.network.ranks as usize;
@@ -75,7 +77,7 @@ impl Draws {
 }
 
 impl Simulation {
-    /// What a step takes, µs. `ready` is memory to work in.
+    /// Returns the time of a step, µs. `ready` is scratch memory.
     pub(crate) fn step_us(
         &self,
         setting: &Setting,
@@ -118,7 +120,7 @@ impl Simulation {
             let negotiate_us = watch.takes(idle_us + tensor_us * (taken - done) as f64);
             watch.cycle(forward_us + next, negotiate_us, taken - done, setting.cache);
             let moving = next + negotiate_us;
-            // When copying in, the collective and copying out of the latest buffer end.
+            // Ends of copy in, collective and copy out of the latest buffer.
             let (mut copied, mut reduced, mut out) = (moving, moving, moving);
             while done < taken {
                 let (count, bytes) = batch(&model.bytes[done..taken], setting.fusion_bytes);
@@ -157,7 +159,7 @@ impl Simulation {
     }
 }
 
-/// How many of the ready tensors travel in the next buffer, and their bytes.
+/// Returns the number of ready tensors in the next buffer, and their bytes.
 fn batch(ready: &[u64], fusion_bytes: u64) -> (usize, u64) {
     let mut bytes = ready[0];
     let mut count = 1;
@@ -169,9 +171,9 @@ fn batch(ready: &[u64], fusion_bytes: u64) -> (usize, u64) {
 }
 
 impl Effects {
-    /// The share by which ready times are late under a setting.
+    /// Relative delay of ready times under a setting.
     fn ready_late(&self, setting: &Setting) -> f64 {
-        /// Above this, buffers are large, bytes.
+        /// Bytes above which buffers are large.
         const LARGE: f64 = 8.0 * 1048576.0;
         let large = setting.fusion_bytes as f64 / LARGE;
         self.ready_by_fusion * large / (1.0 + large)
@@ -214,8 +216,9 @@ mod tests {
     fn a_step_by_hand() {
         let (job, draws) = job();
         let step_us = |setting: &Setting| job.step_us(setting, &draws, &mut Vec::new(), &mut Unwatched);
-        // Cycles at 0, 1, ... ms: the first tensor goes at 1000 and is done at 1000 + 50 + 200 + 1000 = 2250; the second at
-        // 2250 + 50 + 200 + 3000 = 5500, and the forward pass before it all.
+        // Cycles at 0, 1, ... ms: the first tensor goes at 1000 and is done at 1000 + 50 + 200 +
+        // 1000 = 2250; the second at 2250 + 50 + 200 + 3000 = 5500, and the forward pass before it
+        // all.
         assert_eq!(step_us(&Setting::of(128.0, 1.0)), 6000.0);
         // Cycles at 0, 2, ... ms: both at 2000, fused: 2000 + 50 + (20 + 200 + 4000 + 20) = 6290.
         assert_eq!(step_us(&Setting::of(128.0, 2.0)), 6790.0);
@@ -237,7 +240,8 @@ mod tests {
             fusion_bytes: 2000,
             ..Setting::of(0.0, 2.0)
         };
-        // Two buffers of 2000: in at 2070 and 2090, reduced at 2070 + 2200 and 2200 later, out 20 after that.
+        // Two buffers of 2000: in at 2070 and 2090, reduced at 2070 + 2200 and 2200 later, out 20
+        // after that.
         let step_us = job.step_us(&setting, &draws, &mut Vec::new(), &mut Unwatched);
         assert_eq!(step_us, 500.0 + 2070.0 + 2.0 * 2200.0 + 20.0);
     }

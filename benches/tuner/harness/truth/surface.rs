@@ -1,4 +1,4 @@
-//! A surface: the true mean step time of every setting, its optimum, and steps drawn from it.
+//! Surface: the true mean step time of every setting, its optimum, and steps drawn from it.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
@@ -10,19 +10,19 @@ use super::recorded::Recorded;
 use super::setting::Setting;
 use super::simulation::{Draws, Simulation, Unwatched};
 
-/// Steps that a true step time is the mean of, their phases evenly spaced.
+/// Number of steps whose mean is a true step time, with evenly spaced phases.
 const TRUE_STEPS: usize = 48;
-/// Every so many of them are looked at first when the optimum is sought...
+/// The search for the optimum first uses every n-th of them...
 const COARSE_STRIDE: usize = 6;
-/// ...and all of them where these are at most this much above the lowest.
+/// ...and all of them for settings at most this much above the lowest.
 const COARSE_MARGIN: f64 = 1.04;
-/// The grid: levels of the fusion threshold besides 0, and of the cycle time.
+/// The grid: number of fusion thresholds besides 0, and of cycle times.
 const FUSION_LEVELS: u32 = 31;
 const CYCLE_LEVELS: u32 = 25;
-/// The seed of the steps that true step times are the mean of: the same for every setting.
+/// Seed of the steps whose mean is a true step time: equal for every setting.
 const TRUE_SEED: u64 = 12345;
 
-/// Where steps come from.
+/// Source of steps.
 #[derive(Debug)]
 pub(crate) enum Source {
     /// A simulation.
@@ -31,21 +31,21 @@ pub(crate) enum Source {
     Recorded(Recorded),
 }
 
-/// A job on a machine, as the tuner meets it.
+/// A job on a machine, as a tuner measures it.
 #[derive(Debug)]
 pub(crate) struct Surface {
     pub(crate) name: String,
     pub(crate) source: Source,
     /// Standard deviation of ln(step time).
     pub(crate) sigma: f64,
-    /// Whether step times wander besides (an AR(1) of 1 %).
+    /// Whether step times also vary slowly (an AR(1) of 1 %).
     pub(crate) wanders: bool,
     draws: OnceLock<Vec<Draws>>,
     known: Mutex<HashMap<(u64, u64, bool, bool), f64>>,
     optimum: OnceLock<Optimum>,
 }
 
-/// The best of a surface.
+/// Optimum of a surface.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Optimum {
     pub(crate) setting: Setting,
@@ -68,7 +68,7 @@ impl Surface {
         }
     }
 
-    /// The simulation, if it is one.
+    /// Returns the simulation, if it is one.
     pub(crate) fn simulation(&self) -> Option<&Simulation> {
         match &self.source {
             Source::Simulated(simulation) => Some(simulation),
@@ -76,7 +76,7 @@ impl Surface {
         }
     }
 
-    /// The true mean step time, µs.
+    /// Returns the true mean step time, µs.
     pub(crate) fn step_us(&self, setting: &Setting) -> f64 {
         let key = setting.key();
         let known = || self.known.lock().unwrap_or_else(|held| held.into_inner());
@@ -88,7 +88,7 @@ impl Surface {
         step_us
     }
 
-    /// The true step time as a multiple of the best.
+    /// Returns the true step time as a multiple of the best.
     pub(crate) fn relative(&self, setting: &Setting) -> f64 {
         self.step_us(setting) / self.optimum().step_us
     }
@@ -106,7 +106,7 @@ impl Surface {
         steps.sum::<f64>() / count as f64
     }
 
-    /// The best setting: of a grid of 32 x 25 x 4, or of those that were recorded.
+    /// Finds the best setting: of a grid of 32 x 25 x 4, or of the recorded ones.
     pub(crate) fn optimum(&self) -> Optimum {
         *self.optimum.get_or_init(|| self.search())
     }
@@ -153,7 +153,7 @@ fn true_draws(simulation: &Simulation) -> Vec<Draws> {
     draws.collect()
 }
 
-/// 32 thresholds, 25 cycle times, flat and hierarchical, with and without the cache.
+/// Returns 32 thresholds, 25 cycle times, flat and hierarchical, with and without the cache.
 fn grid() -> Vec<Setting> {
     let spaced = |index: u32, levels: u32| f64::from(index) / f64::from(levels - 1);
     let mut settings = Vec::new();

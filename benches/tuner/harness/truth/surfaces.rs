@@ -1,4 +1,4 @@
-//! The sets of surfaces.
+//! Sets of surfaces: simulated jobs, real gradient lists, and recorded runs.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use super::surface::{Source, Surface};
 pub(crate) enum Truth {
     /// 14 simulated jobs: the table in `results/tuner/README.md`.
     Lab,
-    /// The same with effects that no cost model knows.
+    /// These jobs with effects beyond all cost models.
     Unmodelled,
-    /// The same with other such effects, which nobody looked at while the tuner was made.
+    /// These jobs with other such effects, which were not used during the tuner's development.
     HeldOut,
-    /// Real models' gradient lists.
+    /// Gradient lists of real models.
     Gradients,
     /// Real runs.
     Recorded,
 }
 
 impl Truth {
-    /// All of them.
+    /// All sets.
     pub(crate) const ALL: [Self; 5] = [
         Self::Lab,
         Self::Unmodelled,
@@ -69,7 +69,7 @@ struct Row {
     net: Net,
     ranks: u32,
     ranks_per_host: u32,
-    /// How much faster than the model's own times the machine computes.
+    /// Speed of the machine relative to the model's own times.
     speedup: f64,
     sigma: f64,
     wanders: bool,
@@ -161,8 +161,8 @@ const LAB: [Row; 14] = [
     ),
 ];
 
-/// A gradient list, the net that it runs on here, and what the model computes, ms forward and backward: chosen so that on some
-/// communication dominates, on some computation, and on some neither.
+/// A gradient list, its network, and the computation times of forward and backward pass, ms: chosen
+/// so that communication dominates on some, computation on some, and neither on some.
 struct List {
     name: &'static str,
     net: (&'static str, Net),
@@ -210,7 +210,8 @@ const LISTS: [List; 8] = [
     list("vgg16", G25, 32, 8, 65.0, 130.0, 0.035, false),
 ];
 
-/// A truth as tables name it, with what was changed about it: the noise, and what rank 0's view is off by if not by 30 %.
+/// Formats the name of a truth for tables, with its changes: the noise, and the error of rank 0's
+/// view if it is not 30 %.
 pub(crate) fn label(truth: Truth, noise: Option<f64>, error: f64) -> String {
     let noise = noise.map(|noise| format!(", noise {} %", 100.0 * noise));
     let error = (error != 0.3).then(|| format!(", costs seen {}x off", 1.0 + error));
@@ -221,7 +222,8 @@ pub(crate) fn label(truth: Truth, noise: Option<f64>, error: f64) -> String {
     )
 }
 
-/// A folder of the repository, whichever of the workspace's packages the bench belongs to.
+/// Returns the path of a folder of the repository, whichever of the workspace's packages the bench
+/// belongs to.
 fn folder(name: &str) -> Result<PathBuf, String> {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut paths = package.ancestors().map(|folder| folder.join(name));
@@ -229,10 +231,11 @@ fn folder(name: &str) -> Result<PathBuf, String> {
     found.ok_or_else(|| format!("no folder {name} above {}", package.display()))
 }
 
-/// The surfaces of a truth. `network` is a factor on what crosses hosts, `sigma` replaces the surfaces' own noise.
+/// Returns the surfaces of a truth. `network` is a factor on the costs between hosts, `sigma`
+/// replaces the surfaces' own noise.
 ///
 /// # Errors
-/// A file that is missing or cannot be read.
+/// A file is missing or cannot be read.
 pub(crate) fn surfaces(truth: Truth, network: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {
     match truth {
         Truth::Lab => Ok(lab(Effects::LAB, network, sigma)),
@@ -309,7 +312,7 @@ fn recorded(sigma: Option<f64>) -> Result<Vec<Surface>, String> {
     let surface = |path: &PathBuf| {
         let recorded = Recorded::read(path).map_err(|error| error.to_string())?;
         let name = path.parent().and_then(Path::file_name).unwrap_or_default();
-        // The recorded scatter is the noise, unless more is asked for.
+        // The recorded scatter is the noise, unless more is requested.
         Ok(Surface::new(
             name.to_string_lossy().into_owned(),
             Source::Recorded(recorded),

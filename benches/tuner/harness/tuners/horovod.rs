@@ -1,6 +1,6 @@
-//! Horovod's algorithm, reimplemented (`parameter_manager.cc` and `optim/bayesian_optimization.cc` in `horovod/common`, commit
-//! 2626dc8): Bayesian optimisation of fusion threshold and cycle
-//! time on raw units, run anew for every combination of the booleans, the single best score wins.
+//! Horovod's algorithm, reimplemented (`parameter_manager.cc` and `optim/bayesian_optimization.cc`
+//! in `horovod/common`, commit 2626dc8): Bayesian optimisation of fusion threshold and cycle time
+//! in raw units, anew for every combination of the booleans; the single best score wins.
 
 use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
@@ -11,7 +11,7 @@ use super::super::truth::Setting;
 use super::minimize::minimize;
 use super::{Tuner, median};
 
-/// Fusion threshold in MiB, cycle time in ms: what is tried first, and the box.
+/// First points and bounds: fusion threshold in MiB, cycle time in ms.
 const FIRST: [[f64; 2]; 4] = [[4.0, 5.0], [32.0, 50.0], [16.0, 25.0], [8.0, 10.0]];
 const LOWEST: [f64; 2] = [0.0, 1.0];
 const HIGHEST: [f64; 2] = [64.0, 100.0];
@@ -21,32 +21,33 @@ const WARMUP_SAMPLES: usize = 3;
 /// A sample is five times ten steps, and one that closes it.
 const PARTS: usize = 5;
 const PART_STEPS: usize = 10;
-/// Scores are standardised from this many on.
+/// Number of scores from which on they are standardised.
 const STANDARDISED: usize = 3;
-/// The noise's variance, and what an improvement must exceed.
+/// Variance of the noise, and the least improvement.
 const NOISE: f64 = 0.64;
 const MARGIN: f64 = 0.01;
 /// Random starts of the search for the largest expected improvement.
 const STARTS: usize = 25;
 
-/// With or without the chain of booleans.
+/// Horovod's tuner, with or without the chain of booleans.
 #[derive(Debug)]
 pub(crate) struct Horovod {
     booleans: bool,
 }
 
 impl Horovod {
-    /// Fusion threshold and cycle time alone; the booleans are fixed at their defaults.
+    /// Tunes fusion threshold and cycle time; the booleans are fixed at their defaults.
     pub(crate) fn numbers() -> Self {
         Self { booleans: false }
     }
 
-    /// All that is tuned in the jobs here: hierarchical allreduce, hierarchical allgather and the cache besides.
+    /// Tunes all parameters of the jobs here: also hierarchical allreduce, hierarchical allgather
+    /// and the cache.
     pub(crate) fn chain() -> Self {
         Self { booleans: true }
     }
 
-    /// Booleans in the order in which they are run through, off before on, the first fastest.
+    /// Combinations of the booleans in their order, off before on, the first changes fastest.
     fn combinations(&self) -> Vec<[bool; 3]> {
         if !self.booleans {
             return vec![[false, false, true]];
@@ -96,7 +97,7 @@ impl Tuner for Horovod {
     }
 }
 
-/// Steps per time, the median of five.
+/// Score: steps per time, the median of five.
 fn score(job: &mut Job<'_>, setting: &Setting) -> f64 {
     let parts =
         (0..PARTS).map(|_| PART_STEPS as f64 * 1e6 / job.run_us(setting, PART_STEPS).iter().sum::<f64>());
@@ -105,7 +106,7 @@ fn score(job: &mut Job<'_>, setting: &Setting) -> f64 {
     score
 }
 
-/// The point of the largest expected improvement that 25 descents find.
+/// Returns the point of the largest expected improvement of 25 descents.
 fn propose(points: &[[f64; 2]], scores: &[f64], rng: &mut Xoshiro256PlusPlus) -> [f64; 2] {
     let process = Process::fit(points, &standardised(scores));
     let top = points
@@ -131,7 +132,7 @@ fn propose(points: &[[f64; 2]], scores: &[f64], rng: &mut Xoshiro256PlusPlus) ->
     if best.1.is_finite() && best.1 < f64::MAX {
         return best.0;
     }
-    // Nothing but NaN: the best point seen.
+    // Nothing but NaN: the best point so far.
     let top = (0..scores.len()).max_by(|a, b| scores[*a].total_cmp(&scores[*b]));
     points[top.unwrap_or(0)]
 }
@@ -155,7 +156,7 @@ fn standardised(scores: &[f64]) -> Vec<f64> {
     scores.iter().map(|score| (score - mean) / deviation).collect()
 }
 
-/// A Gaussian process with a squared-exponential kernel on raw units.
+/// A Gaussian process with a squared-exponential kernel in raw units.
 struct Process<'a> {
     points: &'a [[f64; 2]],
     length: f64,
@@ -166,7 +167,7 @@ struct Process<'a> {
 }
 
 impl<'a> Process<'a> {
-    /// Length and signal by maximum likelihood, from (1, 1).
+    /// Fits length and signal by maximum likelihood, from (1, 1).
     fn fit(points: &'a [[f64; 2]], scores: &[f64]) -> Self {
         let unlikelihood = |[length, signal]: [f64; 2]| {
             let lower = factor(points, length, signal);
@@ -187,7 +188,7 @@ impl<'a> Process<'a> {
         }
     }
 
-    /// Mean and standard deviation without the noise.
+    /// Returns mean and standard deviation without the noise.
     fn posterior(&self, at: [f64; 2]) -> (f64, f64) {
         let near: Vec<f64> = self
             .points
@@ -205,7 +206,7 @@ fn kernel(a: [f64; 2], b: [f64; 2], length: f64, signal: f64) -> f64 {
     signal * signal * (-0.5 * squared / (length * length)).exp()
 }
 
-/// Cholesky's factor of kernel matrix plus noise.
+/// Cholesky factor of kernel matrix plus noise.
 fn factor(points: &[[f64; 2]], length: f64, signal: f64) -> Vec<Vec<f64>> {
     let mut lower: Vec<Vec<f64>> = Vec::with_capacity(points.len());
     for (row, point) in points.iter().enumerate() {
@@ -251,14 +252,15 @@ mod tests {
 
     #[test]
     fn a_posterior_by_hand() {
-        // One point, score 1, signal² s, noise 0.64: the mean there is s / (s + 0.64), the variance s - s² / (s + 0.64).
+        // One point, score 1, signal² s, noise 0.64: the mean there is s / (s + 0.64), the variance
+        // s - s² / (s + 0.64).
         let points = [[4.0, 5.0]];
         let process = Process::fit(&points, &[1.0]);
         let signal = process.signal.powi(2);
         let (mean, deviation) = process.posterior(points[0]);
         assert!((mean - signal / (signal + NOISE)).abs() < 1e-12);
         assert!((deviation.powi(2) - (signal - signal * signal / (signal + NOISE))).abs() < 1e-9);
-        // The likelihood of y = 1 is largest where signal² + noise = y².
+        // The likelihood of y = 1 is largest if signal² + noise = y².
         assert!((signal - 0.36).abs() < 1e-3, "{signal}");
         let (far, wide) = process.posterior([64.0, 100.0]);
         assert!(far.abs() < 1e-9 && (wide - process.signal).abs() < 1e-9);

@@ -1,12 +1,12 @@
-//! Minimising a function of two variables: BFGS, which in two dimensions is what L-BFGS comes to, with gradients from forward
-//! differences and backtracking.
+//! Minimiser of functions of two variables: BFGS, to which L-BFGS is equivalent in two dimensions,
+//! with gradients from forward differences and backtracking.
 
-/// Difference that gradients are taken over.
+/// Step of the forward differences.
 const DIFFERENCE: f64 = 1e-8;
-/// Over when the gradient is this much shorter than the point, or than 1.
+/// Converged when the gradient is this much shorter than the point, or than 1.
 const TOLERANCE: f64 = 1e-5;
 const ITERATIONS_MOST: u32 = 100;
-/// Halvings of a step, and the share of the promised decrease that it must bring.
+/// Halvings of a step, and the least share of the expected decrease.
 const HALVINGS_MOST: u32 = 20;
 const ARMIJO: f64 = 1e-4;
 
@@ -16,7 +16,8 @@ fn dot(a: Pair, b: Pair) -> f64 {
     a[0] * b[0] + a[1] * b[1]
 }
 
-/// From `start` downhill; the best point and its value. Values that are not finite are uphill.
+/// Descends from `start`; returns the best point and its value. Values that are not finite count as
+/// infinite.
 pub(super) fn minimize(start: Pair, mut value: impl FnMut(Pair) -> f64) -> (Pair, f64) {
     let mut at = start;
     let mut height = value(at);
@@ -57,7 +58,7 @@ fn gradient(at: Pair, height: f64, value: &mut impl FnMut(Pair) -> f64) -> Pair 
     [(first - height) / DIFFERENCE, (second - height) / DIFFERENCE]
 }
 
-/// The BFGS update of an inverse Hessian (Nocedal and Wright 2006, eq. 6.17).
+/// BFGS update of an inverse Hessian (Nocedal and Wright 2006, eq. 6.17).
 fn update(inverse: &mut [Pair; 2], moved: Pair, turned: Pair) {
     let curvature = dot(moved, turned);
     if curvature.is_nan() || curvature <= 1e-12 {

@@ -1,4 +1,4 @@
-//! The tuners that are compared.
+//! Tuners of the comparison.
 
 mod horovod;
 mod minimize;
@@ -16,19 +16,19 @@ pub(crate) use random::Random;
 
 /// A tuner.
 pub(crate) trait Tuner: Send + Sync {
-    /// As the table has it.
+    /// Name in the table.
     fn name(&self) -> String;
 
-    /// Whether it looks at what rank 0 sees of the job.
+    /// Whether it uses rank 0's view of the job.
     fn wants_traces(&self) -> bool {
         false
     }
 
-    /// Tunes a job; says what it goes on with.
+    /// Tunes a job; returns the final setting.
     fn tune(&self, job: &mut Job<'_>, seed: u64) -> Setting;
 }
 
-/// Never tunes.
+/// Never changes the setting.
 #[derive(Debug)]
 pub(crate) struct Stay;
 
@@ -42,7 +42,7 @@ impl Tuner for Stay {
     }
 }
 
-/// Every tuner by its name.
+/// Returns every tuner by its name.
 pub(crate) fn all() -> Vec<Arc<dyn Tuner>> {
     vec![
         Arc::new(Ours::with_model()),
@@ -55,7 +55,7 @@ pub(crate) fn all() -> Vec<Arc<dyn Tuner>> {
     ]
 }
 
-/// The middle of some values, the mean of the two middle ones of an even number.
+/// Median; the mean of the two middle values of an even number.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;

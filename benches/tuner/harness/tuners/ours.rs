@@ -1,5 +1,5 @@
-//! Ours, driven as the runtime drives it: one call per step; a proposal is computed while the training goes on and is there
-//! when the next step ends.
+//! Ronde's tuner, driven as the runtime drives it: one call per step; a proposal is computed during
+//! the training and is ready at the end of the next step.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,26 +14,27 @@ use super::super::job::Job;
 use super::super::truth::{CYCLE_LEAST_MS, CYCLE_MOST_MS, FUSION_LEAST, FUSION_MOST, MIB, Setting};
 use super::Tuner;
 
-/// A session that has not ended by then never will.
+/// Steps after which a session counts as endless.
 const STEPS_MOST: usize = 20_000;
-/// How the harness's jobs run their cycles.
+/// Properties of the cycles of the harness's jobs.
 const RULES: Rules = Rules {
     in_order: true,
     ..Rules::HOROVOD
 };
 
-/// With or without a model.
+/// Ronde's tuner, with or without a model.
 #[derive(Debug)]
 pub(crate) struct Ours {
     model: bool,
-    /// Steps that a proposal takes to compute.
+    /// Steps for which a proposal is computed.
     delay: usize,
-    /// Whether the knob that does nothing is searched too. The runtime leaves it out, as no allgather is seen.
+    /// Whether the knob without effect is searched too. The runtime leaves it out, because there is
+    /// no allgather.
     dead_knob: bool,
 }
 
 impl Ours {
-    /// With a replay of the job as its prior.
+    /// Uses a replay of the job as its prior.
     pub(crate) fn with_model() -> Self {
         Self {
             model: true,
@@ -41,7 +42,7 @@ impl Ours {
         }
     }
 
-    /// Without.
+    /// Uses no prior.
     pub(crate) fn cold() -> Self {
         Self {
             model: false,
@@ -50,7 +51,7 @@ impl Ours {
         }
     }
 
-    /// The knobs that are searched.
+    /// Returns the knobs that are searched.
     pub(crate) fn space(&self) -> Result<Space, ronde_tuner::Error> {
         let allgather = Parameter::boolean("hierarchical_allgather");
         Space::new(vec![
@@ -59,7 +60,7 @@ impl Ours {
                 .rough(),
             Parameter::log("cycle_ms", CYCLE_LEAST_MS, CYCLE_MOST_MS, 13),
             Parameter::boolean("hierarchical_allreduce"),
-            // On and not tuned unless the user asks.
+            // On and not tuned, unless the user asks for it.
             Parameter::boolean("cache_enabled").fixed(1.0),
             if self.dead_knob {
                 allgather
@@ -69,15 +70,15 @@ impl Ours {
         ])
     }
 
-    /// What the tuner believes of the job before it has tried a setting: a replay of what was seen so far. None if there is
-    /// nothing to go by. This is the one place where a model is attached.
+    /// Returns the tuner's prior: a replay of the traces so far. `None` if there are none. No other
+    /// place attaches a model.
     fn model(&self, job: &Job<'_>, seed: u64) -> Option<Arc<dyn Model>> {
         let place = job.place().filter(|_| self.model)?;
         let fit = replay::fit(job.traces(), RULES, place)?;
         Some(Arc::new(Replayed(Ensemble::new(fit, seed))))
     }
 
-    /// Computes the proposal that the session asks for; notes what that took.
+    /// Computes the proposal that the session asks for; records its cost.
     fn proposal(&self, session: &Session, job: &mut Job<'_>, seed: u64) -> Proposal {
         let ask = session.proposal_job();
         let began_ms = thread_ms();
@@ -99,7 +100,7 @@ impl Ours {
     }
 }
 
-/// What a replay expects of the points of the space.
+/// A replay's expectations for the points of the space.
 #[derive(Debug)]
 struct Replayed(Ensemble);
 
@@ -122,7 +123,7 @@ impl Model for Replayed {
     }
 }
 
-/// A model whose beliefs are timed.
+/// A model whose time is measured.
 #[derive(Debug)]
 struct Timed {
     model: Arc<dyn Model>,
@@ -139,7 +140,7 @@ impl Model for Timed {
     }
 }
 
-/// A point of the space as a setting.
+/// Converts a point of the space to a setting.
 pub(crate) fn setting(point: &Point) -> Setting {
     Setting {
         hierarchical: point.flag(2),
@@ -149,7 +150,7 @@ pub(crate) fn setting(point: &Point) -> Setting {
     }
 }
 
-/// A setting as a point of the space.
+/// Converts a setting to a point of the space.
 fn point(space: &Space, setting: &Setting) -> Result<Point, ronde_tuner::Error> {
     let flag = |flag: bool| f64::from(u8::from(flag));
     space.point(&[
@@ -161,7 +162,7 @@ fn point(space: &Space, setting: &Setting) -> Result<Point, ronde_tuner::Error> 
     ])
 }
 
-/// Time that this thread had a core, ms.
+/// CPU time of this thread, ms.
 fn thread_ms() -> f64 {
     let now = clock_gettime(ClockId::ThreadCPUTime);
     now.tv_sec as f64 * 1e3 + now.tv_nsec as f64 / 1e6
@@ -188,30 +189,30 @@ impl Tuner for Ours {
     }
 }
 
-/// What came of a step.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Event {
-    /// Nothing that matters outside.
+    /// Nothing to report.
     Step,
-    /// The search is over.
+    /// The search has ended.
     Finished,
-    /// The session has noticed that the job is another one now.
+    /// The session has detected that the job has changed.
     Drifted,
 }
 
-/// A session at work.
+/// A session and its job.
 pub(crate) struct Driven<'a> {
     ours: &'a Ours,
     session: Session,
     seed: u64,
-    /// The setting in force.
+    /// Setting in force.
     setting: Setting,
-    /// A proposal under way, and the steps until it is there.
+    /// Current proposal, and the steps until it is ready.
     proposal: Option<(Proposal, usize)>,
 }
 
 impl<'a> Driven<'a> {
-    /// From the setting that the job runs with.
+    /// Makes a session that begins with the job's setting.
     pub(crate) fn new(ours: &'a Ours, job: &Job<'_>, seed: u64) -> Result<Self, ronde_tuner::Error> {
         let space = ours.space()?;
         let setting = job.setting();
@@ -229,12 +230,12 @@ impl<'a> Driven<'a> {
         })
     }
 
-    /// The setting in force.
+    /// Returns the setting in force.
     pub(crate) fn setting(&self) -> Setting {
         self.setting
     }
 
-    /// Lets the job take a step and does what the session wants.
+    /// Makes the job take a step, and executes the session's action.
     pub(crate) fn step(&mut self, job: &mut Job<'_>) -> Event {
         let step_us = job.step_us(&self.setting);
         let mut action = self.session.on_step(step_us / 1e3);

@@ -7,7 +7,7 @@ use super::super::job::Job;
 use super::super::truth::Setting;
 use super::{Tuner, median};
 
-/// How many settings, and for how many steps each.
+/// Number of settings, and of steps for each.
 #[derive(Debug)]
 pub(crate) struct Random {
     name: &'static str,
@@ -31,7 +31,7 @@ impl Random {
         }
     }
 
-    /// 24 samples as Horovod takes them: of 50 steps.
+    /// 24 samples of 50 steps, as Horovod takes them.
     pub(crate) fn long() -> Self {
         Self {
             name: "random",

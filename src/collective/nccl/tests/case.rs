@@ -1,4 +1,4 @@
-//! A batch of tensors on the simulated GPUs' memory, done and looked at.
+//! Test case: a batch of tensors in the simulated GPUs' memory, executed and checked.
 
 #![allow(unsafe_code)] // spans over simulated device memory
 
@@ -13,19 +13,19 @@ use crate::gpu::{Communicator, Device, Mark, Stream};
 use crate::negotiation::OpKind;
 use crate::tensor::{Dtype, Span};
 
-/// See the module.
+/// A batch of tensors of all ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) kind: OpKind,
     pub(super) size: usize,
     pub(super) root: usize,
     pub(super) reduction: Reduction,
-    /// Of reductions of wide floats.
+    /// For reductions of wide floats.
     pub(super) wire_dtype: Option<Dtype>,
     pub(super) tensors: Vec<Tensor>,
-    /// Bits: ranks without data.
+    /// Bit mask of the ranks without data.
     pub(super) absent: u32,
-    /// Of the fusion buffer.
+    /// Limit of the fusion buffer, in bytes.
     pub(super) limit: Option<usize>,
     pub(super) seed: u64,
 }
@@ -33,26 +33,28 @@ pub(super) struct Case {
 /// One tensor of all ranks.
 #[derive(Clone, Debug)]
 pub(super) struct Tensor {
-    /// An allgather: of each rank; an alltoall: from each to each; else the first is that of all.
+    /// Rows: of each rank (allgather), from each rank to each (alltoall), otherwise the first is
+    /// that of all.
     pub(super) rows: Vec<usize>,
     /// Elements of a row.
     pub(super) inner: usize,
-    /// Where the operation allows it.
+    /// In place, if the operation allows it.
     pub(super) is_in_place: bool,
-    /// Bits: ranks that keep nothing of what comes out.
+    /// Bit mask of the ranks that keep no result.
     pub(super) dropping: u32,
-    /// Elements by which it lies beside the alignment of allocations.
+    /// Elements by which it is offset from the alignment of allocations.
     pub(super) shift: usize,
 }
 
 /// A tensor on one rank.
 struct Lying {
     span: Span,
-    /// Of an absent rank nothing.
+    /// Input; empty for an absent rank.
     input: Vec<u8>,
-    /// The result, if it is kept, and where.
+    /// Address and expected bytes of the result, if it is kept.
     output: Option<(u64, Vec<u8>)>,
-    /// Allocations, what was before tensors in them, and the input's place if that must stay as it is.
+    /// Allocations, the bytes before the tensors in them, and the address of the input if it must
+    /// stay unchanged.
     margins: Vec<u64>,
     kept: Option<u64>,
 }
@@ -75,7 +77,7 @@ impl Case {
         (0..self.size).filter(|&rank| !self.is_absent(rank)).collect()
     }
 
-    /// Rows that rank `from` has for `to`; those of an allgather for all.
+    /// Rows from rank `from` to rank `to`; those of an allgather are for all.
     fn rows(&self, tensor: &Tensor, from: usize, to: usize) -> usize {
         match self.kind {
             OpKind::Allgather | OpKind::Alltoall if self.is_absent(from) => 0,
@@ -93,7 +95,7 @@ impl Case {
         tensor.inner * self.reduction.dtype.size_bytes()
     }
 
-    /// Bytes that rank `rank` brings.
+    /// Bytes that rank `rank` contributes.
     fn input_bytes(&self, tensor: &Tensor, rank: usize) -> usize {
         let rows = match self.kind {
             OpKind::Alltoall => (0..self.size).map(|to| self.rows(tensor, rank, to)).sum(),
@@ -120,7 +122,7 @@ impl Case {
         lengths.collect()
     }
 
-    /// What comes out of a tensor on rank `rank`, of the inputs of all ranks.
+    /// Returns the expected result of a tensor on rank `rank`, from the inputs of all ranks.
     fn result(&self, tensor: &Tensor, inputs: &[Vec<u8>], rank: usize) -> Vec<u8> {
         let row_bytes = self.row_bytes(tensor);
         let present: Vec<Vec<u8>> = self
@@ -187,13 +189,15 @@ impl Case {
         let is_apart = to == 0 || from + input.len() as u64 <= to || to + result.len() as u64 <= from;
         lying.kept = is_apart.then_some(from);
         let pointer = |address: u64| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: nobody follows these addresses: they are the simulated GPU's, and looked up there.
+        // SAFETY: these addresses are never dereferenced: they are the simulated GPU's, and looked
+        // up there.
         lying.span = unsafe { Span::new(pointer(from), pointer(to), input.len()) };
         lying.output = (to != 0).then_some((to, result));
         lying
     }
 
-    /// Does it on all ranks, and looks at all that comes out; the number of kernels that one rank launched.
+    /// Executes the batch on all ranks and checks all results; returns the number of kernels that
+    /// one rank launched.
     pub(super) fn check(&self) -> usize {
         let fabric = Fabric::new(self.seed, self.size);
         let inputs: Vec<Vec<Vec<u8>>> = (self.tensors.iter().enumerate())
@@ -269,7 +273,7 @@ impl Case {
         launches.filter(|did| matches!(did, Did::Launched(..))).count()
     }
 
-    /// The batch's parts, and what they want of the fusion buffer.
+    /// Returns the batch's parts, and the bytes of the fusion buffer that they need.
     fn parts(&self, batch: &Batch<'_>, set_rank: SetRank) -> Vec<(Range<usize>, usize)> {
         let parts = match self.limit {
             Some(limit) => batch.parts(set_rank, limit),
@@ -347,10 +351,10 @@ impl Ranks {
         }
     }
 
-    /// Memory for the parts of a batch, and not a byte more.
+    /// Allocates exactly the memory that the parts of a batch need.
     fn scratch(&self, batch: &Batch<'_>, set_rank: SetRank, parts: &[(Range<usize>, usize)]) -> Scratch {
         let allocated = |bytes: Option<usize>| match bytes {
-            None | Some(0) => 0, // where nothing is
+            None | Some(0) => 0, // no memory
             Some(bytes) => self.devices[set_rank.rank]
                 .gpu
                 .allocate(bytes)
@@ -365,7 +369,7 @@ impl Ranks {
         }
     }
 
-    /// Puts a batch onto the rank's stream.
+    /// Puts a batch on the rank's stream.
     fn put(&self, batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) {
         let (device, stream) = (&self.devices[set_rank.rank], self.streams[set_rank.rank]);
         let program = batch.program(set_rank, scratch);

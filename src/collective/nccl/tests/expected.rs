@@ -1,4 +1,4 @@
-//! What reductions have to give on a GPU.
+//! Expected results of reductions on a GPU.
 
 use half::{bf16, f16};
 
@@ -6,13 +6,13 @@ use crate::collective::Reduction;
 use crate::collective::reference;
 use crate::tensor::{Dtype, ReduceOp};
 
-/// The result for the inputs of the ranks that are there, of `size`.
+/// Returns the result for the inputs of the present ranks, of `size`.
 pub(super) fn expected(present: &[Vec<u8>], size: usize, reduction: &Reduction) -> Vec<u8> {
     reference::reduce_present(present, size, reduction)
 }
 
-/// So many bytes of elements: floats small and round, so that sums of a few are exact in every type, and integers of any size, but
-/// for averages of the widest, whose sums wrap.
+/// Returns elements of this many bytes: floats small and round, so that sums of a few are exact in
+/// every type, and integers of any size, except for averages of the widest, whose sums wrap.
 pub(super) fn elements(reduction: &Reduction, bytes: usize, seed: u64) -> Vec<u8> {
     let dtype = reduction.dtype;
     let count = bytes / dtype.size_bytes();
@@ -38,7 +38,8 @@ pub(super) fn elements(reduction: &Reduction, bytes: usize, seed: u64) -> Vec<u8
     }
 }
 
-/// Where two results differ by more than roundings of what travels can explain; what moves bytes leaves them as they are.
+/// Returns the first difference that roundings of the sent type cannot explain; operations that
+/// only move bytes must be exact.
 pub(super) fn differs(
     found: &[u8],
     expected: &[u8],

@@ -1,4 +1,5 @@
-//! Programs, run by the simulated GPU for all ranks of a set, against references.
+//! Tests of programs: the simulated GPU runs them for all ranks of a set, and results are compared
+//! with references.
 
 use proptest::prelude::*;
 
@@ -12,7 +13,7 @@ mod expected;
 
 use case::{Case, Tensor};
 
-/// A reduction without factors.
+/// Makes a reduction without factors.
 fn plain(dtype: Dtype, op: ReduceOp) -> Reduction {
     Reduction {
         dtype,

@@ -1,6 +1,7 @@
-//! Programs with a hostile rank on shared memory: the real transport and collective, with ranks as threads.
+//! Programs with a hostile rank on shared memory: the real transport and collective, with ranks as
+//! threads.
 //!
-//! Under valgrind this shows that no change makes a rank read or write memory that is not its own.
+//! Under valgrind this shows that no modification makes a rank access memory that is not its own.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Mutex};
@@ -28,22 +29,23 @@ use crate::transport::local::LocalTransport;
 /// Slots of the response cache.
 const CACHE_SLOTS: usize = 64;
 
-/// Changes made where `TEST_RONDE_MUTATIONS` does not say how many.
+/// Number of modifications if `TEST_RONDE_MUTATIONS` is not set.
 const MUTATIONS: u64 = 200;
 
-/// How long a rank or a tensor may be waited for. A wait for what a hostile rank left out lasts as long.
+/// Time limit of waits for a rank or a tensor. A wait for data that a hostile rank left out takes
+/// this long.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// State that the ranks of one process share.
 struct House {
-    /// Numbers the rendezvous of this program.
+    /// Number of the program's rendezvous.
     key: String,
-    /// Nobody leaves before all have what they were waiting for.
+    /// No rank leaves before all ranks have finished their waits.
     all_played: Barrier,
 }
 
-/// How long the hostile rank waits for anything: it may have left out itself what it waits for, or what others need to
-/// join.
+/// Time limit of the hostile rank's waits: it may have left out the data that it waits for, or that
+/// others need to join.
 const HOSTILE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// One rank.
@@ -77,7 +79,7 @@ impl Stage for Threaded {
     }
 }
 
-/// Ends what waits too long.
+/// Ends operations that wait too long.
 struct Inspector(Option<Stalls>);
 
 impl Observer for Inspector {
@@ -88,7 +90,7 @@ impl Observer for Inspector {
     }
 }
 
-/// Plays rank `rank`'s part of `program`.
+/// Runs the part of rank `rank` in `program`.
 fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, house: &House) -> Played {
     let (engine_group, reference) = (Arc::<EngineGroup>::default(), Arc::<Reference>::default());
     let mut engines = Vec::new();

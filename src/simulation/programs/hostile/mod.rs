@@ -105,7 +105,8 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
             // A rank whose program had ended has left, and the hostile rank has caused cycles that
             // need it.
             Some(Error::Peer(PeerError::Left { rank: left })) => *left != rank,
-            // The hostile rank delays the missing ranks in another process set; their errors name it.
+            // The hostile rank delays the missing ranks in another process set; their errors name
+            // it.
             Some(Error::Negotiation(NegotiationError::Stalled { missing, .. })) => {
                 missing.iter().all(|missing| blames_hostile(*missing))
             }

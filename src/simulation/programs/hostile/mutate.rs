@@ -1,6 +1,7 @@
-//! Changes to control data: blocks, requests and responses, field by field, and their bytes.
+//! Modifications of control data: blocks, requests and responses, field by field, and their bytes.
 //!
-//! A change may leave the data as it was, or make it something that an honest rank could have sent.
+//! A modification may leave the data unchanged, or make it something that a correct rank could have
+//! sent.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::negotiation::{
 };
 use crate::tensor::{Dtype, ReduceOp};
 
-/// Numbers at which lengths and sums go wrong.
+/// Numbers at the limits of lengths and sums.
 const EDGES: [u64; 16] = [
     0,
     1,
@@ -46,7 +47,7 @@ const KINDS: [OpKind; 8] = [
     OpKind::Agree,
 ];
 
-/// Changes one thing of `block`.
+/// Modifies one field of `block`.
 pub(super) fn block(draw: &mut Draw, block: &mut Block) {
     let bits = 64 * block.ready.len();
     match draw.below(10) {
@@ -76,7 +77,7 @@ pub(super) fn block(draw: &mut Draw, block: &mut Block) {
     }
 }
 
-/// Changes one thing of a frame of requests.
+/// Modifies one field of a frame of requests.
 pub(super) fn requests(draw: &mut Draw, frame: &mut Vec<u8>) {
     message(draw, frame, |draw, list: &mut RequestList| {
         if !change_list(draw, &mut list.requests) {
@@ -88,7 +89,7 @@ pub(super) fn requests(draw: &mut Draw, frame: &mut Vec<u8>) {
     });
 }
 
-/// Changes one thing of a frame of responses.
+/// Modifies one field of a frame of responses.
 pub(super) fn responses(draw: &mut Draw, frame: &mut Vec<u8>) {
     message(draw, frame, |draw, list: &mut ResponseList| match draw.below(8) {
         0 => list.evict.push(edge(draw) as u32),
@@ -106,7 +107,8 @@ pub(super) fn responses(draw: &mut Draw, frame: &mut Vec<u8>) {
     });
 }
 
-/// Changes the message in `frame` by `change`, or, once in four times or if it is no such message, its bytes.
+/// Modifies the message in `frame` by `change`. Once in four times, or if it is no such message,
+/// modifies its bytes.
 fn message<T: Serialize + DeserializeOwned>(
     draw: &mut Draw,
     frame: &mut Vec<u8>,
@@ -121,7 +123,7 @@ fn message<T: Serialize + DeserializeOwned>(
     }
 }
 
-/// Changes some bytes.
+/// Modifies some bytes.
 pub(super) fn bytes(draw: &mut Draw, frame: &mut Vec<u8>) {
     let length = frame.len();
     match draw.below(4) {
@@ -138,7 +140,7 @@ pub(super) fn bytes(draw: &mut Draw, frame: &mut Vec<u8>) {
     }
 }
 
-/// Leaves out, repeats or moves an item, sometimes; whether it did.
+/// Sometimes removes, repeats or moves an item; returns whether it did.
 fn change_list<T: Clone>(draw: &mut Draw, items: &mut Vec<T>) -> bool {
     if items.is_empty() || !draw.one_in(4) {
         return false;
@@ -285,7 +287,7 @@ fn edge(draw: &mut Draw) -> u64 {
     draw.pick(&EDGES)
 }
 
-/// Makes a number another one.
+/// Replaces a number.
 fn number(draw: &mut Draw, number: &mut u64) {
     *number = match draw.below(4) {
         0 => number.wrapping_add(1),

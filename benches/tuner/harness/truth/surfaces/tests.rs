@@ -1,10 +1,11 @@
-//! Compares the surfaces with the numbers that another program computed.
+//! Tests that compare the surfaces with numbers that another program computed.
 
 use super::*;
 use crate::harness::truth::{MIB, Setting};
 
-/// Surface, optimum in ms, its threshold in MiB, cycle in ms and hierarchical; 128 MB 1 ms, 64 MB 5 ms and no fusion as multiples of
-/// it: the table in `results/tuner/README.md`, which another program (Python) printed.
+/// Surface, optimum in ms, its threshold in MiB, cycle in ms and hierarchical; 128 MB 1 ms, 64 MB 5
+/// ms and no fusion as multiples of it: the table in `results/tuner/README.md`, which another
+/// program (Python) printed.
 type Published = (&'static str, f64, f64, f64, bool, f64, f64, f64);
 
 const PUBLISHED: [Published; 14] = [
@@ -85,7 +86,8 @@ fn the_labs_surfaces_are_reproduced() {
     ignore = "takes a minute without optimization; scripts/test runs it with"
 )]
 fn the_labs_unmodelled_truth_is_reproduced() {
-    // Another program, in Python, found for staying at the default 1.023 / 1.204 / 1.075 (median, p90, mean over the surfaces).
+    // Another program, in Python, computed 1.023 / 1.204 / 1.075 for the default (median, p90, mean
+    // over the surfaces).
     let surfaces = surfaces(Truth::Unmodelled, 1.0, None).unwrap();
     let mut defaults: Vec<f64> = surfaces.iter().map(|s| s.relative(&Setting::DEFAULT)).collect();
     for (surface, default) in surfaces.iter().zip(&defaults) {
