@@ -45,8 +45,9 @@ fn options() -> Result<Options, Failure> {
     let mut bench = false;
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
-        let mut number =
-            || -> Result<usize, Failure> { Ok(arguments.next().ok_or("a number is missing")?.parse()?) };
+        let mut number = || -> Result<usize, Failure> {
+            Ok(arguments.next().ok_or("a number is missing")?.parse()?)
+        };
         match argument.as_str() {
             "--ranks" => options.ranks = number()?.max(1),
             "--rounds" => options.rounds = number()?.max(1),
@@ -55,9 +56,10 @@ fn options() -> Result<Options, Failure> {
             "--bench" => bench = true,
             "--child" => options.child = Some((number()?, i32::try_from(number()?)?)),
             other => {
-                return Err(
-                    format!("unknown argument {other}; try --small, --ranks, --rounds, --f16").into(),
-                );
+                return Err(format!(
+                    "unknown argument {other}; try --small, --ranks, --rounds, --f16"
+                )
+                .into());
             }
         }
     }
@@ -162,7 +164,15 @@ fn run(options: &Options, rank: usize, file: &File) -> Result<(), Failure> {
     if rank == 0 {
         println!(
             "{} ranks, {cores} cores, {}; ms\n{:<22} {:>9} {:>9} {:>9} {:>8} {:>9} {:>9}",
-            options.ranks, options.dtype, "what", "p10", "p50", "p90", "GB/s p50", "ratio p10", "ratio p50"
+            options.ranks,
+            options.dtype,
+            "what",
+            "p10",
+            "p50",
+            "p90",
+            "GB/s p50",
+            "ratio p10",
+            "ratio p50"
         );
     }
     Line {
@@ -197,7 +207,12 @@ struct Line<'a> {
 }
 
 impl Line<'_> {
-    fn measure(&self, collective: &mut LocalCollective, rank: usize, dtype: Dtype) -> Result<(), Failure> {
+    fn measure(
+        &self,
+        collective: &mut LocalCollective,
+        rank: usize,
+        dtype: Dtype,
+    ) -> Result<(), Failure> {
         let width = dtype.size_bytes();
         let mut tensors: Vec<Vec<u8>> = self
             .elements
@@ -233,7 +248,10 @@ impl Line<'_> {
                 phases = add(phases, step);
             }
             for _ in 0..self.steps.div_ceil(2) {
-                for (kind, copy) in [(1, copy_libc as fn(&[Span], &mut [Vec<u8>])), (2, copy_streamed)] {
+                for (kind, copy) in [
+                    (1, copy_libc as fn(&[Span], &mut [Vec<u8>])),
+                    (2, copy_streamed),
+                ] {
                     meet(collective)?;
                     let began = Instant::now();
                     copy(&spans, &mut copies);
@@ -260,7 +278,15 @@ impl Line<'_> {
         Ok(())
     }
 
-    fn report(&self, steps: &[f64], libc: &[f64], streamed: &[f64], phases: Phases, width: usize, hash: u64) {
+    fn report(
+        &self,
+        steps: &[f64],
+        libc: &[f64],
+        streamed: &[f64],
+        phases: Phases,
+        width: usize,
+        hash: u64,
+    ) {
         let bytes = (self.elements.iter().sum::<usize>() * width) as f64;
         let best = |share| quantile(libc, share).min(quantile(streamed, share));
         let row = |name: &str, samples: &[f64]| {

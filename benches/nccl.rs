@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use ronde::internal::gpu::{self, Stopwatch, Stream};
 use ronde::knobs::Knobs;
-use ronde::{Context, CudaVec, Device, Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp};
+use ronde::{
+    Context, CudaVec, Device, Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp,
+};
 use ronde_lab::bench::models;
 
 type Failure = Box<dyn std::error::Error>;
@@ -42,7 +44,9 @@ fn options() -> Result<Options, Failure> {
                     model: "many-small",
                 }
             }
-            "--rounds" => options.rounds = arguments.next().ok_or("--rounds needs a number")?.parse()?,
+            "--rounds" => {
+                options.rounds = arguments.next().ok_or("--rounds needs a number")?.parse()?
+            }
             // Argument that cargo passes to every bench.
             "--bench" => {}
             other => return Err(format!("unknown option {other}").into()),
@@ -63,7 +67,11 @@ fn main() -> Result<(), Failure> {
         .iter()
         .map(ronde_lab::bench::TensorSpec::elements)
         .collect();
-    let names: Vec<&str> = workload.tensors.iter().map(|tensor| &*tensor.name).collect();
+    let names: Vec<&str> = workload
+        .tensors
+        .iter()
+        .map(|tensor| &*tensor.name)
+        .collect();
 
     let stopwatch = Stopwatch::new(0)?;
     let mut step = Step::new(&names, &elements)?;
@@ -136,7 +144,10 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Runs the rounds and returns all except the first ones.
-fn rounds_of<T>(options: Options, mut round: impl FnMut() -> Result<T, Failure>) -> Result<Vec<T>, Failure> {
+fn rounds_of<T>(
+    options: Options,
+    mut round: impl FnMut() -> Result<T, Failure>,
+) -> Result<Vec<T>, Failure> {
     for _ in 0..WARMUP {
         round()?;
     }
@@ -216,14 +227,18 @@ impl<'a> Step<'a> {
             })?,
             step_us: self.time(stopwatch, LEAD_OF_STEP, |step, stream| {
                 let tensors = step.names.iter().zip(&step.tensors);
-                let shapes: Vec<[usize; 1]> = step.tensors.iter().map(|tensor| [tensor.len()]).collect();
+                let shapes: Vec<[usize; 1]> =
+                    step.tensors.iter().map(|tensor| [tensor.len()]).collect();
                 let parts: Vec<_> = tensors
                     .zip(&shapes)
                     .map(|((name, tensor), shape)| (SUM, in_place(name, tensor, shape, stream)))
                     .collect();
                 // SAFETY: the tensors outlive the context's work on them, because the stream waits
                 // for it and the host waits for the stream.
-                follow(unsafe { step.context.submit_group("step", &parts) }?, stream)
+                follow(
+                    unsafe { step.context.submit_group("step", &parts) }?,
+                    stream,
+                )
             })?,
             flat_step_us: self.time(stopwatch, LEAD_OF_STEP, |step, stream| {
                 step.flat.copy_on(&step.buffer, stream)?;
@@ -258,7 +273,12 @@ const SUM: Operation<'static> = Operation::Allreduce {
 
 /// Returns a tensor that is summed in place, and is ready when `stream` has finished its current
 /// work.
-fn in_place<'a>(name: &'a str, tensor: &CudaVec<f32>, shape: &'a [usize], stream: Stream) -> RawTensor<'a> {
+fn in_place<'a>(
+    name: &'a str,
+    tensor: &CudaVec<f32>,
+    shape: &'a [usize],
+    stream: Stream,
+) -> RawTensor<'a> {
     let address = std::ptr::with_exposed_provenance_mut(tensor.address() as usize);
     RawTensor {
         name,
@@ -295,7 +315,11 @@ struct Submission {
     step_us: f64,
 }
 
-fn submissions(options: Options, names: &[&str], elements: &[usize]) -> Result<Vec<Submission>, Failure> {
+fn submissions(
+    options: Options,
+    names: &[&str],
+    elements: &[usize],
+) -> Result<Vec<Submission>, Failure> {
     let context = Context::builder().alone().build()?;
     let mut tensors: Vec<CudaVec<f32>> = elements
         .iter()

@@ -8,15 +8,20 @@
 //! data.
 
 use ronde_job::fusion::Item;
-use ronde_job::replay::{Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload};
+use ronde_job::replay::{
+    Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload,
+};
 use ronde_lab::bench::models;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the gradients of a model over a backward pass.
 fn model(name: &str) -> Workload {
-    let tensors = models::workload(name).expect("a model of that name").tensors;
-    let tensor =
-        |spec: &ronde_lab::bench::TensorSpec| work(spec.bytes() as u64, 40_000.0 * spec.ready_fraction);
+    let tensors = models::workload(name)
+        .expect("a model of that name")
+        .tensors;
+    let tensor = |spec: &ronde_lab::bench::TensorSpec| {
+        work(spec.bytes() as u64, 40_000.0 * spec.ready_fraction)
+    };
     Workload {
         tensors: tensors.iter().map(tensor).collect(),
         tail_us: 500.0,
@@ -36,7 +41,9 @@ fn work(bytes: u64, ready_us: f64) -> WorkTensor {
 }
 
 fn grid() -> Vec<Setting> {
-    let thresholds = [0].into_iter().chain((0..9).map(|power| 1u64 << (18 + power)));
+    let thresholds = [0]
+        .into_iter()
+        .chain((0..9).map(|power| 1u64 << (18 + power)));
     let cycles = |threshold| {
         (0..13).map(move |step| Setting {
             fusion_threshold_bytes: threshold,

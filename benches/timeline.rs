@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use ronde::internal::clock::{Clock, MonotonicClock, Nanos};
 use ronde::internal::collective::Phases;
 use ronde::internal::timeline::{
-    Activity, BatchRecord, BytepsOptions, Item, Member, Options as Recording, PeriodFinder, TensorId,
-    Timeline, Track,
+    Activity, BatchRecord, BytepsOptions, Item, Member, Options as Recording, PeriodFinder,
+    TensorId, Timeline, Track,
 };
 use ronde::knobs::StepRange;
 use ronde::tensor::Dtype;
@@ -142,7 +142,10 @@ fn bench_timeline(options: Options, formats: Formats) -> Result<(), Failure> {
         },
         byteps: (formats == Formats::Both).then(|| BytepsOptions {
             folder: path("byteps"),
-            steps: StepRange { first: 1, last: None },
+            steps: StepRange {
+                first: 1,
+                last: None,
+            },
         }),
         ..Recording::default()
     };
@@ -219,7 +222,10 @@ fn bench_periods(options: Options) {
             .iter()
             .filter(|&&item| finder.observe(black_box(item)).step_complete)
             .count();
-        (began.elapsed().as_nanos() as f64 / items.len() as f64, complete)
+        (
+            began.elapsed().as_nanos() as f64 / items.len() as f64,
+            complete,
+        )
     };
     let searching = (0..4).map(|_| step().0).fold(0.0, f64::max);
     step();
@@ -232,7 +238,12 @@ fn bench_periods(options: Options) {
     following.sort_unstable_by(f64::total_cmp);
     let began = Instant::now();
     for name in &names {
-        black_box(Item::new(black_box(name), OpKind::Allreduce, Dtype::F32, 1024));
+        black_box(Item::new(
+            black_box(name),
+            OpKind::Allreduce,
+            Dtype::F32,
+            1024,
+        ));
     }
     let hashing = began.elapsed().as_nanos() as f64 / names.len() as f64;
     println!(

@@ -51,7 +51,11 @@ fn options() -> Result<Options, Failure> {
             "--small" => small = true,
             "--bench" => bench = true,
             "--child" => options.child = Some(value()?.into()),
-            _ => return Err(format!("unknown argument {argument}; try --ranks, --windows, --steps").into()),
+            _ => {
+                return Err(
+                    format!("unknown argument {argument}; try --ranks, --windows, --steps").into(),
+                );
+            }
         }
     }
     if small || !bench {
@@ -75,7 +79,10 @@ fn main() -> Result<(), Failure> {
             .envs([
                 ("HOROVOD_RANK", rank.to_string()),
                 ("HOROVOD_SIZE", options.ranks.to_string()),
-                ("RONDE_JOB_ID", format!("bench-timeline-{}", std::process::id())),
+                (
+                    "RONDE_JOB_ID",
+                    format!("bench-timeline-{}", std::process::id()),
+                ),
                 ("HOROVOD_TIMELINE", "DYNAMIC".to_owned()),
                 ("RONDE_TIMELINE_ALL_RANKS", "1".to_owned()),
             ])
@@ -123,10 +130,14 @@ fn run(options: &Options, path: &PathBuf) -> Result<(), Failure> {
             context.stop_timeline()?;
         }
         step()?; // writes names to the file and warms up other state
-        let mut steps: Vec<f64> = (0..options.steps).map(|_| step()).collect::<Result<_, _>>()?;
+        let mut steps: Vec<f64> = (0..options.steps)
+            .map(|_| step())
+            .collect::<Result<_, _>>()?;
         steps.sort_by(f64::total_cmp);
         let median = percentile(&steps, 0.5).unwrap_or(f64::NAN);
-        let slowest = context.allreduce("window", vec![median], ReduceOp::Max)?.wait()?;
+        let slowest = context
+            .allreduce("window", vec![median], ReduceOp::Max)?
+            .wait()?;
         medians[usize::from(recorded)].push(slowest[0]);
     }
     if context.rank() == 0 {
@@ -139,7 +150,8 @@ fn run(options: &Options, path: &PathBuf) -> Result<(), Failure> {
         let quantiles = |values: &[f64]| {
             let mut sorted = values.to_vec();
             sorted.sort_by(f64::total_cmp);
-            let [p10, p50, p90] = [0.1, 0.5, 0.9].map(|share| percentile(&sorted, share).unwrap_or(f64::NAN));
+            let [p10, p50, p90] =
+                [0.1, 0.5, 0.9].map(|share| percentile(&sorted, share).unwrap_or(f64::NAN));
             format!("{p50:.3} ({p10:.3} to {p90:.3})")
         };
         let (windows, steps, model) = (options.windows, options.steps, options.model);

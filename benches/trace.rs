@@ -114,7 +114,11 @@ fn write(out: &mut impl Write, bytes: u64, tensors: usize) -> std::io::Result<Co
                     "{{\"ph\": \"X\", \"name\": \"{rank}\", \"ts\": {at}, \"pid\": {pid}, \"dur\": 0}},"
                 );
             }
-            let _ = writeln!(text, "{{\"ph\": \"E\", \"ts\": {}, \"pid\": {pid}}},", us + 5);
+            let _ = writeln!(
+                text,
+                "{{\"ph\": \"E\", \"ts\": {}, \"pid\": {pid}}},",
+                us + 5
+            );
             let began = us + 6;
             let _ = writeln!(
                 text,
@@ -128,7 +132,10 @@ fn write(out: &mut impl Write, bytes: u64, tensors: usize) -> std::io::Result<Co
             .into_iter()
             .enumerate()
             {
-                let (from, to) = (began + 10 * position as u64, began + 10 * position as u64 + 9);
+                let (from, to) = (
+                    began + 10 * position as u64,
+                    began + 10 * position as u64 + 9,
+                );
                 let _ = writeln!(
                     text,
                     "{{\"ph\": \"B\", \"name\": \"{name}\", \"ts\": {from}, \"pid\": {pid}}},\n\
@@ -162,7 +169,9 @@ fn write(out: &mut impl Write, bytes: u64, tensors: usize) -> std::io::Result<Co
 /// Returns the peak memory of this process, in MiB.
 fn peak_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
     Some(kib / 1024.0)
 }

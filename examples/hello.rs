@@ -10,7 +10,9 @@ use ronde::{Context, Error, ReduceOp};
 fn main() -> Result<(), Error> {
     let context = Context::from_env()?;
     let mine = vec![context.rank() as f32; 4];
-    let average = context.allreduce("hello", mine, ReduceOp::Average)?.wait()?;
+    let average = context
+        .allreduce("hello", mine, ReduceOp::Average)?
+        .wait()?;
     println!("rank {} of {}: {average:?}", context.rank(), context.size());
     Ok(())
 }

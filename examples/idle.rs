@@ -17,7 +17,9 @@ fn main() -> Result<(), Error> {
         .unwrap_or(10);
     let context = Context::from_env()?;
     for step in 0..100 {
-        context.allreduce("x", vec![step; 1000], ReduceOp::Sum)?.wait()?;
+        context
+            .allreduce("x", vec![step; 1000], ReduceOp::Sum)?
+            .wait()?;
     }
     let (before, sent_before) = (cpu(), context.mpi_traffic());
     std::thread::sleep(Duration::from_secs(seconds));

@@ -29,6 +29,9 @@ fn main() -> Result<(), Error> {
     }
     let last = context.join()?;
     assert_eq!(last, context.size() - 1);
-    println!("rank {}: rank {last} was the last to finish", context.rank());
+    println!(
+        "rank {}: rank {last} was the last to finish",
+        context.rank()
+    );
     Ok(())
 }

@@ -44,7 +44,9 @@ mod path_bytes {
         path.as_os_str().as_bytes().serialize(serializer)
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<PathBuf, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<PathBuf, D::Error> {
         let bytes = Vec::<u8>::deserialize(deserializer)?;
         Ok(OsString::from_vec(bytes).into())
     }

@@ -176,7 +176,13 @@ mod tests {
         let memory = Memory::new(Dtype::I64, 24).unwrap();
         for index in 0..3 {
             // SAFETY: within the 24 bytes.
-            unsafe { memory.address().cast::<i64>().add(index).write(index as i64) };
+            unsafe {
+                memory
+                    .address()
+                    .cast::<i64>()
+                    .add(index)
+                    .write(index as i64)
+            };
         }
         // SAFETY: all three elements are written.
         assert_eq!(unsafe { memory.into_vec::<i64>() }, Some(vec![0, 1, 2]));

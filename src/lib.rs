@@ -77,8 +77,8 @@ use ronde_job::{fusion, fusion_class, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use context::{
-    Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle,
-    RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
+    Buffer, Builder, Context, Failed, Gathered, GroupHandle, Handle, Operation, ProcessSet,
+    RawHandle, RawOutput, RawTensor, Reduce, Scope, ScopedHandle,
 };
 pub use delivery::{Delivery, Memory};
 pub use error::GpuError;
@@ -113,8 +113,8 @@ pub mod internal {
 
     pub mod identity {
         pub use crate::identity::{
-            HostFacts, IDENTITY_VARIABLES, Identity, IdentityError, MAX_RANKS, Process, ProcessTable,
-            Processes, Source, environment, host_key, job_key, random_job_key,
+            HostFacts, IDENTITY_VARIABLES, Identity, IdentityError, MAX_RANKS, Process,
+            ProcessTable, Processes, Source, environment, host_key, job_key, random_job_key,
         };
     }
 
@@ -124,8 +124,8 @@ pub mod internal {
 
     pub mod timeline {
         pub use crate::timeline::{
-            Activity, BatchRecord, BytepsOptions, Item, Member, Options, PeriodFinder, TensorId, Timeline,
-            Track,
+            Activity, BatchRecord, BytepsOptions, Item, Member, Options, PeriodFinder, TensorId,
+            Timeline, Track,
         };
     }
 }

@@ -94,7 +94,12 @@ where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
 {
-    fn format_event(&self, context: &FmtContext<S, N>, mut writer: Writer, event: &Event) -> fmt::Result {
+    fn format_event(
+        &self,
+        context: &FmtContext<S, N>,
+        mut writer: Writer,
+        event: &Event,
+    ) -> fmt::Result {
         let time = if self.hide_time {
             String::new()
         } else {
@@ -108,9 +113,16 @@ where
         write!(
             writer,
             "{}",
-            head(&time, *metadata.level(), location, RANK.load(Ordering::Relaxed))
+            head(
+                &time,
+                *metadata.level(),
+                location,
+                RANK.load(Ordering::Relaxed)
+            )
         )?;
-        context.field_format().format_fields(writer.by_ref(), event)?;
+        context
+            .field_format()
+            .format_fields(writer.by_ref(), event)?;
         writeln!(writer)
     }
 }
@@ -134,11 +146,16 @@ fn head(time: &str, level: Level, location: SourceLocation, rank: usize) -> Stri
     let file = Path::new(location.file)
         .file_name()
         .map_or(location.file.into(), |name| name.to_string_lossy());
-    format!("[{time}{separator}{letter} {file}:{}] [{rank}]: ", location.line)
+    format!(
+        "[{time}{separator}{letter} {file}:{}] [{rank}]: ",
+        location.line
+    )
 }
 
 fn local_time() -> String {
-    jiff::Zoned::now().strftime("%Y-%m-%d %H:%M:%S.%6f").to_string()
+    jiff::Zoned::now()
+        .strftime("%Y-%m-%d %H:%M:%S.%6f")
+        .to_string()
 }
 
 #[cfg(test)]
@@ -156,7 +173,10 @@ mod tests {
             head("2026-11-20 12:31:25.123456", Level::WARN, location(), 0),
             "[2026-11-20 12:31:25.123456: W stall.rs:88] [0]: "
         );
-        assert_eq!(head("", Level::TRACE, location(), 3), "[T stall.rs:88] [3]: ");
+        assert_eq!(
+            head("", Level::TRACE, location(), 3),
+            "[T stall.rs:88] [3]: "
+        );
     }
 
     #[test]
@@ -180,7 +200,9 @@ mod tests {
 
     #[test]
     fn only_warnings_and_errors_go_to_standard_error() {
-        let informing = [Level::TRACE, Level::DEBUG, Level::INFO].iter().all(only_informs);
+        let informing = [Level::TRACE, Level::DEBUG, Level::INFO]
+            .iter()
+            .all(only_informs);
         assert!(informing && ![Level::WARN, Level::ERROR].iter().any(only_informs));
     }
 

@@ -21,7 +21,11 @@ pub(crate) trait Observer: Send {
     fn cycle_began(&mut self, _now: Nanos) {}
     /// A tensor has become ready on all ranks. `ready_us` yields each rank's time, if known, in
     /// microseconds on rank 0's clock. Called on the lowest rank of a set.
-    fn negotiated(&mut self, _negotiated: &Negotiated<'_>, _ready_us: &mut dyn Iterator<Item = Option<u64>>) {
+    fn negotiated(
+        &mut self,
+        _negotiated: &Negotiated<'_>,
+        _ready_us: &mut dyn Iterator<Item = Option<u64>>,
+    ) {
     }
     /// The ranks have agreed on this cycle; negotiation lasted from `_began` to `_now`. `_joined`:
     /// some rank has no more data.
@@ -51,7 +55,11 @@ pub(crate) trait Observer: Send {
     ///
     /// # Errors
     /// A tensor that has waited beyond the shutdown limit.
-    fn check_stalls(&mut self, _now: Nanos, _pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
+    fn check_stalls(
+        &mut self,
+        _now: Nanos,
+        _pending: &dyn Pending,
+    ) -> Result<Option<Nanos>, Error> {
         Ok(None)
     }
 }

@@ -46,9 +46,10 @@ impl Ready {
         match params.kind {
             OpKind::Allreduce => Some(&params.shape),
             OpKind::Broadcast => (params.root as usize != rank).then_some(&params.shape),
-            OpKind::Allgather | OpKind::Reducescatter => {
-                self.yields.as_ref().map(|yields| &yields.delivery.shape[..])
-            }
+            OpKind::Allgather | OpKind::Reducescatter => self
+                .yields
+                .as_ref()
+                .map(|yields| &yields.delivery.shape[..]),
             OpKind::Alltoall | OpKind::Barrier | OpKind::Join | OpKind::Agree => None,
         }
     }
@@ -105,7 +106,10 @@ impl Ready {
         let params = &self.submission.params;
         if params.kind == OpKind::Join {
             let mut yields = Box::<Yield>::default();
-            yields.delivery.last_joined = self.agreed.as_ref().map(|agreed| agreed.last_joined as usize);
+            yields.delivery.last_joined = self
+                .agreed
+                .as_ref()
+                .map(|agreed| agreed.last_joined as usize);
             self.yields = Some(yields);
             return false;
         }
@@ -172,7 +176,10 @@ impl Ready {
     fn output_shape(&self, rank: usize, size: usize) -> Option<(Shape, Vec<usize>)> {
         let (params, rows) = (&self.submission.params, self.rows());
         let mut splits = Vec::new();
-        let sum = |rows: &[usize]| rows.iter().try_fold(0usize, |sum, &rows| sum.checked_add(rows));
+        let sum = |rows: &[usize]| {
+            rows.iter()
+                .try_fold(0usize, |sum, &rows| sum.checked_add(rows))
+        };
         let rows_of = |place: usize| usize::try_from(*rows.get(place)?).ok();
         let output_rows = match params.kind {
             OpKind::Allgather => {
@@ -185,7 +192,9 @@ impl Ready {
                 splits = from_each?;
                 sum(&splits)?
             }
-            OpKind::Reducescatter => share_rows(params.shape.first().copied().unwrap_or(0), rank, size),
+            OpKind::Reducescatter => {
+                share_rows(params.shape.first().copied().unwrap_or(0), rank, size)
+            }
             _ => return Some((params.shape.clone(), splits)),
         };
         let inner = params.shape.iter().skip(1).copied();
@@ -247,7 +256,8 @@ mod tests {
     fn shares_are_even_and_add_up() {
         for rows in [0, 1, 5, 64, 1000] {
             for size in [1, 2, 3, 7] {
-                let shares: Vec<usize> = (0..size).map(|rank| share_rows(rows, rank, size)).collect();
+                let shares: Vec<usize> =
+                    (0..size).map(|rank| share_rows(rows, rank, size)).collect();
                 assert_eq!(shares.iter().sum::<usize>(), rows);
                 assert!(shares.is_sorted_by(|a, b| a >= b) && shares[0] - shares[size - 1] <= 1);
             }

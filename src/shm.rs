@@ -36,7 +36,9 @@ const EAGER_SPIN: Duration = Duration::from_micros(5);
 /// Seals of a region's file. Without the first, a process that has the file open could truncate it,
 /// and other processes would get a SIGBUS on the next access. The last one makes the set of seals
 /// permanent.
-const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
 
 /// Reason why a file of another process cannot be mapped as a region.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -186,7 +188,9 @@ impl Area {
     /// If the range is not inside: layouts are computed, never received.
     pub(crate) fn part(&self, offset: usize, bytes: usize) -> Self {
         assert!(
-            offset.checked_add(bytes).is_some_and(|end| end <= self.bytes),
+            offset
+                .checked_add(bytes)
+                .is_some_and(|end| end <= self.bytes),
             "area outside of its region"
         );
         Self {
@@ -208,7 +212,10 @@ impl Area {
             "view does not fit"
         );
         let base = self.address();
-        assert!(base.addr().is_multiple_of(align_of::<T>()), "view is misaligned");
+        assert!(
+            base.addr().is_multiple_of(align_of::<T>()),
+            "view is misaligned"
+        );
         // SAFETY: the address is inside a mapping, hence not null.
         let first = unsafe { NonNull::new_unchecked(base.cast::<T>()) };
         View {
@@ -316,7 +323,13 @@ impl Counter {
     ///
     /// # Errors
     /// The error of `watch`.
-    pub(crate) fn wait(&self, value: u32, spin: Duration, on: usize, watch: &dyn Watch) -> Result<(), Error> {
+    pub(crate) fn wait(
+        &self,
+        value: u32,
+        spin: Duration,
+        on: usize,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
         if self.reached(value) || self.spin(value, spin) {
             return Ok(());
         }
@@ -336,7 +349,11 @@ impl Counter {
                 && let Err(error) = watch.check(on, began.elapsed())
             {
                 // A rank may have raised the number before it left or died.
-                break if self.reached(value) { Ok(()) } else { Err(error) };
+                break if self.reached(value) {
+                    Ok(())
+                } else {
+                    Err(error)
+                };
             }
         }
     }
@@ -397,10 +414,15 @@ mod tests {
         );
         // Two mappings of the same memory.
         let same = Region::open(&file, BYTES).unwrap();
-        let (one, other) = [region, same].map(|region| Area::whole(Arc::new(region))).into();
+        let (one, other) = [region, same]
+            .map(|region| Area::whole(Arc::new(region)))
+            .into();
         let last = BYTES / 8 - 1;
         one.view::<AtomicU64>(last + 1)[last].store(7, Ordering::Relaxed);
-        assert_eq!(other.view::<AtomicU64>(last + 1)[last].load(Ordering::Relaxed), 7);
+        assert_eq!(
+            other.view::<AtomicU64>(last + 1)[last].load(Ordering::Relaxed),
+            7
+        );
     }
 
     #[test]

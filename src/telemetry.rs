@@ -118,9 +118,15 @@ impl Observer for Telemetry {
         self.track.begin_cycle(now);
     }
 
-    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
+    fn negotiated(
+        &mut self,
+        negotiated: &Negotiated<'_>,
+        ready_us: &mut dyn Iterator<Item = Option<u64>>,
+    ) {
         let (mut first_us, mut last_us) = (u64::MAX, 0);
-        let ticks = ready_us.enumerate().filter_map(|(rank, us)| Some((rank, us?)));
+        let ticks = ready_us
+            .enumerate()
+            .filter_map(|(rank, us)| Some((rank, us?)));
         let ticks = ticks.inspect(|&(_, us)| {
             (first_us, last_us) = (first_us.min(us), last_us.max(us));
         });

@@ -58,7 +58,11 @@ impl Span {
     /// element type. No other code may write the input or access the output meanwhile. The two may
     /// overlap only as the type's description allows.
     pub unsafe fn new(input: *const u8, output: *mut u8, bytes: usize) -> Self {
-        Self { input, output, bytes }
+        Self {
+            input,
+            output,
+            bytes,
+        }
     }
 
     /// Span of a rank that has no data for a tensor of `bytes` bytes: it contributes nothing and
@@ -117,7 +121,9 @@ impl Span {
 /// Whether the number of bytes of a tensor, and of one row, fits memory, also if a dimension is 0.
 pub(crate) fn fits_memory(dtype: Dtype, shape: &[usize]) -> bool {
     let mut lengths = shape.iter().filter(|&&length| length > 0);
-    let bytes = lengths.try_fold(dtype.size_bytes(), |bytes, &length| bytes.checked_mul(length));
+    let bytes = lengths.try_fold(dtype.size_bytes(), |bytes, &length| {
+        bytes.checked_mul(length)
+    });
     bytes.is_some_and(|bytes| isize::try_from(bytes).is_ok())
 }
 

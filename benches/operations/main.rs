@@ -128,7 +128,12 @@ fn start_others(options: &Options, file: &File, key: &str) -> Result<Vec<Child>,
     let start = |rank: usize| {
         Command::new(std::env::current_exe()?)
             .args(std::env::args().skip(1))
-            .args(["--child", &rank.to_string(), &file.as_raw_fd().to_string(), key])
+            .args([
+                "--child",
+                &rank.to_string(),
+                &file.as_raw_fd().to_string(),
+                key,
+            ])
             .spawn()
     };
     Ok((1..options.ranks).map(start).collect::<Result<_, _>>()?)
@@ -136,7 +141,10 @@ fn start_others(options: &Options, file: &File, key: &str) -> Result<Vec<Child>,
 
 /// Runs one rank; rank 0 reports.
 fn run(options: &Options, rank: usize, file: &File, key: String) -> Result<(), Failure> {
-    let context = Context::builder().rank(rank, options.ranks).job(key).build()?;
+    let context = Context::builder()
+        .rank(rank, options.ranks)
+        .job(key)
+        .build()?;
     let report = if options.many_small {
         starvation::measure(&context, options)?
     } else {

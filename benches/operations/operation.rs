@@ -99,8 +99,9 @@ impl Exercise {
             let expected = self.expected(index);
             if *found != expected {
                 let (operation, rank) = (self.operation.name(), self.rank);
-                let what =
-                    format!("{operation}, rank {rank}, element {index}: {found} instead of {expected}");
+                let what = format!(
+                    "{operation}, rank {rank}, element {index}: {found} instead of {expected}"
+                );
                 return Err(what.into());
             }
         }

@@ -32,7 +32,9 @@ const LAG_STEPS_ONCE_MAX: f64 = 10.0;
 /// Runs the steps and, on rank 0, prints a table; returns the results as JSON.
 pub(crate) fn measure(context: &Context, options: &Options) -> Result<Value, Failure> {
     let (rank, size) = (context.rank(), context.size());
-    let names: Vec<String> = (0..TENSORS).map(|index| format!("tensor.{index}")).collect();
+    let names: Vec<String> = (0..TENSORS)
+        .map(|index| format!("tensor.{index}"))
+        .collect();
     let mut tensors = vec![[0.0f32; ELEMENTS]; TENSORS];
     let mut times = Vec::with_capacity(2 * options.steps + 1);
     let mut cpu_before = Duration::ZERO;
@@ -50,14 +52,19 @@ pub(crate) fn measure(context: &Context, options: &Options) -> Result<Value, Fai
             let handles = if options.batch {
                 scope.allreduce_batch(tensors, ReduceOp::Sum)?
             } else {
-                let submitted = tensors.map(|(name, tensor)| scope.allreduce(name, tensor, ReduceOp::Sum));
+                let submitted =
+                    tensors.map(|(name, tensor)| scope.allreduce(name, tensor, ReduceOp::Sum));
                 submitted.collect::<Result<_, _>>()?
             };
             handles.into_iter().try_for_each(|handle| handle.wait())
         })?;
         let ended = now(ClockId::Monotonic);
         let expected = (size * (size - 1) / 2 + size * step) as f32; // exact: below 2^24
-        if tensors.as_flattened().iter().any(|element| *element != expected) {
+        if tensors
+            .as_flattened()
+            .iter()
+            .any(|element| *element != expected)
+        {
             return Err(format!("rank {rank}, step {step}: not {expected} everywhere").into());
         }
         if step >= WARMUP_STEPS {
@@ -80,7 +87,10 @@ pub(crate) fn measure(context: &Context, options: &Options) -> Result<Value, Fai
             ELEMENTS * size_of::<f32>(),
             report["starving"]
         );
-        println!("ms, least and most over the ranks: {}", report["over_ranks"]);
+        println!(
+            "ms, least and most over the ranks: {}",
+            report["over_ranks"]
+        );
         println!(
             "step of the slowest rank: p50 {:.3}, p90 {:.3}",
             figure("p50"),
@@ -94,7 +104,12 @@ pub(crate) fn measure(context: &Context, options: &Options) -> Result<Value, Fai
 fn report(ranks: &[&[f64]], steps: usize) -> Value {
     let ended = |rank: &[f64], step: usize| rank[2 * step + 1];
     let step_ms = |rank: &[f64], step: usize| 1e3 * (rank[2 * step + 1] - rank[2 * step]);
-    let slowest = |step: usize| ranks.iter().map(|rank| step_ms(rank, step)).fold(0.0, f64::max);
+    let slowest = |step: usize| {
+        ranks
+            .iter()
+            .map(|rank| step_ms(rank, step))
+            .fold(0.0, f64::max)
+    };
     let slowest: Vec<f64> = (0..steps).map(slowest).collect();
     let first = |step: usize| {
         ranks
@@ -125,7 +140,9 @@ fn report(ranks: &[&[f64]], steps: usize) -> Value {
         }
         rows.push(row.map(|figure| (figure * 1e3).round() / 1e3));
     }
-    const COLUMNS: [&str; 6] = ["step_p50", "step_p90", "step_max", "lag_p50", "lag_max", "cpu"];
+    const COLUMNS: [&str; 6] = [
+        "step_p50", "step_p90", "step_max", "lag_p50", "lag_max", "cpu",
+    ];
     let over_ranks: serde_json::Map<String, Value> = COLUMNS
         .iter()
         .enumerate()

@@ -45,11 +45,12 @@ pub(crate) fn measure(context: &Context, file: &File, options: &Options) -> Resu
             row("  bare", &bare);
             println!("    rank 0: {phases}");
         }
-        let entry =
-            json!({"runtime_ms": summary(&runtime), "bare_ms": summary(&bare), "bare_phases_ms": phases});
+        let entry = json!({"runtime_ms": summary(&runtime), "bare_ms": summary(&bare), "bare_phases_ms": phases});
         operations.insert(operation.name().to_owned(), entry);
     }
-    Ok(json!({"np": size, "bytes": options.bytes, "steps": options.steps, "operations": operations}))
+    Ok(
+        json!({"np": size, "bytes": options.bytes, "steps": options.steps, "operations": operations}),
+    )
 }
 
 /// Returns the times of `count` steps in ms, each that of the slowest rank.

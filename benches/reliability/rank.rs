@@ -174,7 +174,11 @@ fn options() -> Result<Options, Failure> {
             "--slow-us" => options.slow = micros()?,
             "--linger-us" => options.linger = micros()?,
             "--ignore-term" => options.ignore_term = value == "1",
-            _ => return Err(format!("unknown argument {name}; see scripts/bench-reliability").into()),
+            _ => {
+                return Err(
+                    format!("unknown argument {name}; see scripts/bench-reliability").into(),
+                );
+            }
         }
     }
     Ok(options)
@@ -214,24 +218,33 @@ impl Trigger {
         if self.fault == Fault::None || self.after != point {
             return Ok(());
         }
-        let (log, fault, delay, quit) = (self.log.clone(), self.fault, self.delay, Arc::clone(&self.quit));
-        std::thread::Builder::new().name("fault".into()).spawn(move || {
-            std::thread::sleep(delay);
-            match fault {
-                Fault::None => {}
-                Fault::Quit => quit.store(true, Ordering::Release), // it logs the fault itself
-                Fault::Exit => {
-                    log.event(json!({"event": "fault"}));
-                    std::process::exit(EXIT_FAULT);
-                }
-                Fault::Signal(signal) => {
-                    log.event(json!({"event": "fault"}));
-                    if let Err(error) = kill_process(getpid(), signal) {
-                        log.event(json!({"event": "wrong", "text": format!("no signal: {error}")}));
+        let (log, fault, delay, quit) = (
+            self.log.clone(),
+            self.fault,
+            self.delay,
+            Arc::clone(&self.quit),
+        );
+        std::thread::Builder::new()
+            .name("fault".into())
+            .spawn(move || {
+                std::thread::sleep(delay);
+                match fault {
+                    Fault::None => {}
+                    Fault::Quit => quit.store(true, Ordering::Release), // it logs the fault itself
+                    Fault::Exit => {
+                        log.event(json!({"event": "fault"}));
+                        std::process::exit(EXIT_FAULT);
+                    }
+                    Fault::Signal(signal) => {
+                        log.event(json!({"event": "fault"}));
+                        if let Err(error) = kill_process(getpid(), signal) {
+                            log.event(
+                                json!({"event": "wrong", "text": format!("no signal: {error}")}),
+                            );
+                        }
                     }
                 }
-            }
-        })?;
+            })?;
         Ok(())
     }
 
@@ -289,7 +302,11 @@ fn main() -> Result<(), Failure> {
     );
     let trigger = Trigger {
         log: log.clone(),
-        fault: if is_victim { options.fault } else { Fault::None },
+        fault: if is_victim {
+            options.fault
+        } else {
+            Fault::None
+        },
         after: options.after,
         delay: options.delay,
         quit: Arc::default(),
@@ -339,7 +356,12 @@ fn main() -> Result<(), Failure> {
 }
 
 /// Runs steps until all are done, the rank quits, or one fails.
-fn work(context: &Context, options: &Options, log: &Log, trigger: &Trigger) -> Result<End, Failure> {
+fn work(
+    context: &Context,
+    options: &Options,
+    log: &Log,
+    trigger: &Trigger,
+) -> Result<End, Failure> {
     let mut draw = Draw(options.seed);
     let mut told = Instant::now();
     let mut step = 0;
@@ -390,7 +412,9 @@ fn work_once(context: &Context, options: &Options, step: u64) -> Result<(), End>
             let gathered = context.allgather("rows", own, &[rank + 1]);
             let gathered = gathered.map_err(End::failed_with("allgather"))?;
             let gathered = gathered.wait().map_err(End::failed_with("allgather"))?;
-            let expected: Vec<i32> = (0..size).flat_map(|rank| vec![rank as i32; rank + 1]).collect();
+            let expected: Vec<i32> = (0..size)
+                .flat_map(|rank| vec![rank as i32; rank + 1])
+                .collect();
             same("allgather", &gathered.tensor, &expected)
         }
         1 => {
@@ -404,7 +428,11 @@ fn work_once(context: &Context, options: &Options, step: u64) -> Result<(), End>
             let sent = context.alltoall("tokens", vec![rank as i32; size], &[size], &[]);
             let sent = sent.map_err(End::failed_with("alltoall"))?;
             let sent = sent.wait().map_err(End::failed_with("alltoall"))?;
-            same("alltoall", &sent.tensor, &(0..size as i32).collect::<Vec<_>>())
+            same(
+                "alltoall",
+                &sent.tensor,
+                &(0..size as i32).collect::<Vec<_>>(),
+            )
         }
         _ => context.barrier().map_err(End::failed("barrier")),
     }
@@ -422,7 +450,13 @@ fn reduce(
     let own = (context.rank() + 1) as f32;
     let expected = set.ranks().iter().map(|rank| rank + 1).sum::<usize>() as f32;
     let submitted: Result<Vec<_>, _> = (0..tensors)
-        .map(|tensor| set.allreduce(&format!("{name}.{tensor}"), vec![own; elements], ReduceOp::Sum))
+        .map(|tensor| {
+            set.allreduce(
+                &format!("{name}.{tensor}"),
+                vec![own; elements],
+                ReduceOp::Sum,
+            )
+        })
         .collect();
     for handle in submitted.map_err(End::failed_with(stage))? {
         let sum = handle.wait().map_err(End::failed_with(stage))?;
@@ -451,7 +485,9 @@ fn switch_timeline(context: &Context, options: &Options, step: u64) -> Result<()
             .start_timeline(path, step.is_multiple_of(20))
             .map_err(End::failed("start_timeline"))?;
     } else if step % 10 == 5 {
-        context.stop_timeline().map_err(End::failed("stop_timeline"))?;
+        context
+            .stop_timeline()
+            .map_err(End::failed("stop_timeline"))?;
     }
     Ok(())
 }

@@ -9,7 +9,8 @@ pub(crate) fn text() -> String {
         let text = String::from_utf8(output.stdout).ok()?;
         output.status.success().then(|| text.trim().to_string())
     };
-    let commit = output("git", &["describe", "--always", "--dirty"]).unwrap_or("unknown commit".into());
+    let commit =
+        output("git", &["describe", "--always", "--dirty"]).unwrap_or("unknown commit".into());
     let compiler = output("rustc", &["--version"]).unwrap_or("unknown compiler".into());
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let cpu = cpu

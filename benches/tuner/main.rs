@@ -57,11 +57,17 @@ fn main() -> Result<(), Failure> {
         let surfaces: Vec<&Surface> = surfaces.iter().collect();
         let name = label(*truth, options.noise, options.error);
         let plan = plan(&options, &name, &surfaces);
-        run::parallel(surfaces.len(), plan.threads, |index| surfaces[index].optimum());
+        run::parallel(surfaces.len(), plan.threads, |index| {
+            surfaces[index].optimum()
+        });
         for tuner in &tuners {
             let began = Instant::now();
             outcomes.extend(run::all(&plan, tuner.as_ref()));
-            eprintln!("{name}: {}: {:.1} s", tuner.name(), began.elapsed().as_secs_f64());
+            eprintln!(
+                "{name}: {}: {:.1} s",
+                tuner.name(),
+                began.elapsed().as_secs_f64()
+            );
         }
     }
     let hash = table::hash(&outcomes);
@@ -80,7 +86,8 @@ fn main() -> Result<(), Failure> {
     if let Some(path) = &options.json {
         let rows = table::rows(&outcomes);
         let hash = format!("{hash:016x}");
-        let whole = serde_json::json!({"environment": environment::text(), "hash": hash, "rows": rows});
+        let whole =
+            serde_json::json!({"environment": environment::text(), "hash": hash, "rows": rows});
         write(path, |file| {
             Ok(writeln!(file, "{}", serde_json::to_string_pretty(&whole)?)?)
         })?;
@@ -103,7 +110,12 @@ fn chosen_surfaces(options: &Options, truth: Truth, network: f64) -> Result<Vec<
     let mut all = surfaces(truth, network, options.noise)?;
     if !options.surfaces.is_empty() {
         let names: Vec<String> = all.iter().map(|surface| surface.name.clone()).collect();
-        all.retain(|surface| options.surfaces.iter().any(|name| surface.name.contains(name)));
+        all.retain(|surface| {
+            options
+                .surfaces
+                .iter()
+                .any(|name| surface.name.contains(name))
+        });
         if all.is_empty() && !names.is_empty() {
             let wanted = options.surfaces.join(",");
             return Err(format!("--surfaces {wanted}: none of {}", names.join(", ")).into());
@@ -119,7 +131,11 @@ fn chosen_tuners(names: &[String]) -> Result<Vec<Arc<dyn Tuner>>, Failure> {
         let found = all.iter().find(|tuner| tuner.name() == *name).cloned();
         found.ok_or_else(|| {
             let names: Vec<String> = all.iter().map(|tuner| tuner.name()).collect();
-            format!("--tuners: no tuner {name:?}; there are {}", names.join(", ")).into()
+            format!(
+                "--tuners: no tuner {name:?}; there are {}",
+                names.join(", ")
+            )
+            .into()
         })
     };
     names.iter().map(find).collect()
@@ -160,12 +176,16 @@ fn read(path: &Path) -> Result<Vec<Outcome>, Failure> {
     let mut outcomes = Vec::new();
     for (index, line) in BufReader::new(file).lines().enumerate() {
         let outcome = serde_json::from_str(&line?);
-        outcomes.push(outcome.map_err(|error| format!("{name}:{}: not a run: {error}", index + 1))?);
+        outcomes
+            .push(outcome.map_err(|error| format!("{name}:{}: not a run: {error}", index + 1))?);
     }
     Ok(outcomes)
 }
 
-fn write(path: &Path, content: impl FnOnce(&mut File) -> Result<(), Failure>) -> Result<(), Failure> {
+fn write(
+    path: &Path,
+    content: impl FnOnce(&mut File) -> Result<(), Failure>,
+) -> Result<(), Failure> {
     let named = |error| format!("{}: {error}", path.display());
     content(&mut File::create(path).map_err(named)?)
 }

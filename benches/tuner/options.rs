@@ -87,7 +87,10 @@ impl Options {
                 fail(format!("{name} {share}: expected a share, 0.05 for 5 %"));
             }
         }
-        if let Some(drift) = options.drift.filter(|drift| !(0.01..=100.0).contains(drift)) {
+        if let Some(drift) = options
+            .drift
+            .filter(|drift| !(0.01..=100.0).contains(drift))
+        {
             fail(format!("--drift {drift}: expected a factor of 0.01 to 100"));
         }
         if options.small || !options.bench {
@@ -99,6 +102,10 @@ impl Options {
 
     /// Most surfaces of a run.
     pub(crate) fn surfaces_most(&self) -> usize {
-        if self.small { SMALL_SURFACES } else { usize::MAX }
+        if self.small {
+            SMALL_SURFACES
+        } else {
+            usize::MAX
+        }
     }
 }

@@ -11,7 +11,9 @@ use ronde_job::replay::Forecast;
 use ronde_job::replay::network::{Algorithm, Network, Target, Topology};
 use ronde_job::replay::profile::Profile;
 use ronde_lab::review::{Known, review};
-use ronde_trace::{Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, Work, read_input};
+use ronde_trace::{
+    Format, Input, Mark, NameId, Operation, ReadError, Span, Visitor, Work, read_input,
+};
 
 /// One of this many autotune logs is reviewed, selected by length.
 const REVIEWED: usize = 256;
@@ -47,7 +49,9 @@ pub(crate) fn kineto(data: &[u8]) {
 /// Reads the data as a profile: a valid profile can be predicted at any of these settings, and
 /// predictions are numbers.
 pub(crate) fn profile(data: &[u8]) {
-    let Ok(profile) = Profile::parse(data) else { return };
+    let Ok(profile) = Profile::parse(data) else {
+        return;
+    };
     let Ok((fit, _)) = profile.fit() else { return };
     // Jobs of many tensors take too long for a fuzzer; a few tensors interact in the same way.
     if fit.workload.tensors.len() > 64 {
@@ -64,7 +68,10 @@ pub(crate) fn profile(data: &[u8]) {
             continue;
         };
         let step = forecast.predict(&fit.reference);
-        assert!(step.step_us >= 0.0 && step.low_us <= step.high_us, "{step:?}");
+        assert!(
+            step.step_us >= 0.0 && step.low_us <= step.high_us,
+            "{step:?}"
+        );
         assert!(step.step_us.is_finite(), "{step:?}");
     }
 }
@@ -99,8 +106,14 @@ pub(crate) fn autotune(data: &[u8]) {
                 .iter()
                 .flat_map(|best| best.ties.iter().chain([&best.choice, &best.favourite]))
             {
-                assert!((0.0..=1.0).contains(&candidate.probability_best), "{candidate:?}");
-                assert!(candidate.expected.low <= candidate.expected.high, "{candidate:?}");
+                assert!(
+                    (0.0..=1.0).contains(&candidate.probability_best),
+                    "{candidate:?}"
+                );
+                assert!(
+                    candidate.expected.low <= candidate.expected.high,
+                    "{candidate:?}"
+                );
             }
         }
     }
@@ -138,7 +151,8 @@ struct Told {
 
 fn told(reader: impl Read + 'static, format: Option<Format>) -> Told {
     let mut told = Told::default();
-    let input = Input::from_reader(reader, Path::new("/x/node1/3/comm.json")).expect("memory can be read");
+    let input =
+        Input::from_reader(reader, Path::new("/x/node1/3/comm.json")).expect("memory can be read");
     told.end = match read_input(input, format, &mut told, &mut |_| {}) {
         Ok(source) => format!("{source:?}"),
         Err(error @ ReadError::NotATrace { .. }) => error.to_string(),
@@ -154,9 +168,15 @@ impl Visitor for Told {
     }
 
     fn operation(&mut self, operation: &Operation) {
-        assert!(operation.tensor.0 < self.names, "a name comes before it is used");
+        assert!(
+            operation.tensor.0 < self.names,
+            "a name comes before it is used"
+        );
         for activity in &operation.activities {
-            assert!(activity.name.0 < self.names, "a name comes before it is used");
+            assert!(
+                activity.name.0 < self.names,
+                "a name comes before it is used"
+            );
             in_order(activity.span);
         }
         operation.negotiation.into_iter().for_each(in_order);

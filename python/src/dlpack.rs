@@ -85,7 +85,9 @@ pub(crate) fn capsule<'py>(
     let pointer = NonNull::from(Box::leak(managed));
     // SAFETY: it points to a `Managed`, which lives until its deleter is called, by the consumer of
     // the capsule or by `forget`. Both may run on any thread, as `Memory` is `Send`.
-    let made = unsafe { PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), NAME, Some(forget)) };
+    let made = unsafe {
+        PyCapsule::new_with_pointer_and_destructor(py, pointer.cast(), NAME, Some(forget))
+    };
     if made.is_err() {
         // SAFETY: the pointer is from `Box::leak` above, and no capsule has it.
         drop(unsafe { Box::from_raw(pointer.as_ptr()) });

@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use ronde::{
-    ArgumentError, Error, GpuError, LimitError, NegotiationError, PeerError, ProcessSetError, SettingsError,
+    ArgumentError, Error, GpuError, LimitError, NegotiationError, PeerError, ProcessSetError,
+    SettingsError,
 };
 
 /// Message of calls before `init`.
@@ -114,11 +115,12 @@ fn about(error: &Error) -> About<'_> {
         ),
         Error::Negotiation(NegotiationError::RankJoined { tensor, rank })
         | Error::Argument(
-            ArgumentError::HasJoined { tensor, rank } | ArgumentError::DuplicateName { tensor, rank },
+            ArgumentError::HasJoined { tensor, rank }
+            | ArgumentError::DuplicateName { tensor, rank },
         ) => (Some(tensor.as_str()), Some(*rank), None),
-        Error::Negotiation(NegotiationError::Stalled { tensor, missing, .. }) => {
-            (Some(tensor.as_str()), missing.first().copied(), None)
-        }
+        Error::Negotiation(NegotiationError::Stalled {
+            tensor, missing, ..
+        }) => (Some(tensor.as_str()), missing.first().copied(), None),
         Error::Argument(
             ArgumentError::NoRows { tensor, .. }
             | ArgumentError::Unsupported { tensor, .. }

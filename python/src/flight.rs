@@ -150,8 +150,11 @@ pub(crate) fn poll(handle: u64) -> PyResult<bool> {
         let flight = flights.by_handle.get(&handle)?;
         Some(flight.parts.iter().all(|part| part.handle.is_done()))
     });
-    is_done
-        .ok_or_else(|| PyValueError::new_err(format!("Handle {handle} was not created or has been cleared.")))
+    is_done.ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "Handle {handle} was not created or has been cleared."
+        ))
+    })
 }
 
 /// Waits for the operation of this handle without using the processor, and returns its result. The
@@ -166,7 +169,11 @@ pub(crate) fn synchronize(py: Python<'_>, handle: u64) -> PyResult<Option<Bound<
     let Some(flight) = flights(|flights| flights.by_handle.remove(&handle)) else {
         return Ok(None);
     };
-    if let Err(interrupted) = flight.parts.iter().try_for_each(|part| wait(py, &part.handle)) {
+    if let Err(interrupted) = flight
+        .parts
+        .iter()
+        .try_for_each(|part| wait(py, &part.handle))
+    {
         // The operation is still in flight.
         flights(|flights| flights.by_handle.insert(handle, flight));
         return Err(interrupted);
@@ -202,7 +209,9 @@ impl Flight {
             let results = results.into_iter().collect::<PyResult<Vec<_>>>()?;
             return PyList::new(py, results)?.into_bound_py_any(py);
         }
-        results.pop().unwrap_or_else(|| py.None().into_bound_py_any(py))
+        results
+            .pop()
+            .unwrap_or_else(|| py.None().into_bound_py_any(py))
     }
 }
 

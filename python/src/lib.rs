@@ -25,16 +25,18 @@ mod _ronde {
     use super::flight::{poll, synchronize};
     #[pymodule_export]
     use super::operation::{
-        AllreduceName, allgather, allreduce, allreduce_batch, alltoall, broadcast, grouped_allgather,
-        grouped_allreduce, grouped_reducescatter, reducescatter,
+        AllreduceName, allgather, allreduce, allreduce_batch, alltoall, broadcast,
+        grouped_allgather, grouped_allreduce, grouped_reducescatter, reducescatter,
     };
     #[pymodule_export]
-    use super::runtime::process_sets::{add_process_set, process_set_rank, process_sets, remove_process_set};
+    use super::runtime::process_sets::{
+        add_process_set, process_set_rank, process_sets, remove_process_set,
+    };
     #[pymodule_export]
     use super::runtime::{
-        autotune_report, backend, barrier, cross_rank, cross_size, init, is_homogeneous, is_initialized,
-        join, local_rank, local_size, mark_epoch, mark_step, mpi_built, nccl_version, rank, shutdown, size,
-        start_timeline, stop_timeline,
+        autotune_report, backend, barrier, cross_rank, cross_size, init, is_homogeneous,
+        is_initialized, join, local_rank, local_size, mark_epoch, mark_step, mpi_built,
+        nccl_version, rank, shutdown, size, start_timeline, stop_timeline,
     };
     #[pymodule_export]
     use super::tensor::setup_torch;

@@ -117,7 +117,15 @@ impl Line {
             return Ok(());
         }
         let named = [("extra", [("rank", self.rank)].into_py_dict(py)?)].into_py_dict(py)?;
-        let record = ("ronde", level, self.file, self.number, &*self.text, (), py.None());
+        let record = (
+            "ronde",
+            level,
+            self.file,
+            self.number,
+            &*self.text,
+            (),
+            py.None(),
+        );
         let record = logger.call_method("makeRecord", record, Some(&named))?;
         logger.call_method1("handle", (record,)).map(drop)
     }

@@ -80,7 +80,9 @@ pub(crate) fn grouped_allreduce(
     wire_dtypes: Option<Vec<Option<Bound<'_, PyAny>>>>,
 ) -> PyResult<u64> {
     let how = |index: usize| {
-        let wire_dtype = wire_dtypes.as_ref().and_then(|all| all.get(index)?.as_ref());
+        let wire_dtype = wire_dtypes
+            .as_ref()
+            .and_then(|all| all.get(index)?.as_ref());
         Ok::<How, PyErr>(How {
             op,
             prescale,
@@ -89,22 +91,38 @@ pub(crate) fn grouped_allreduce(
         })
     };
     if tensors.len() != outputs.len() {
-        return Err(PyValueError::new_err("the numbers of outputs and tensors differ"));
+        return Err(PyValueError::new_err(
+            "the numbers of outputs and tensors differ",
+        ));
     }
     let pairs = tensors
         .iter()
         .zip(&outputs)
         .enumerate()
         .map(|(index, (tensor, output))| Pair::new(tensor, output)?.allreduce(how(index)?));
-    submit_group(py, set_id, pairs, &Name::new("grouped_allreduce", name, set_id))
+    submit_group(
+        py,
+        set_id,
+        pairs,
+        &Name::new("grouped_allreduce", name, set_id),
+    )
 }
 
 /// Concatenates the rows of all ranks.
 #[pyfunction]
 #[pyo3(signature = (tensor, name, set_id, /))]
-pub(crate) fn allgather(tensor: &Bound<'_, PyAny>, name: Option<&str>, set_id: u32) -> PyResult<u64> {
+pub(crate) fn allgather(
+    tensor: &Bound<'_, PyAny>,
+    name: Option<&str>,
+    set_id: u32,
+) -> PyResult<u64> {
     let work = Work::allocating(tensor, Operation::Allgather, Yield::Allocated);
-    submit(tensor.py(), set_id, work, &Name::new("allgather", name, set_id))
+    submit(
+        tensor.py(),
+        set_id,
+        work,
+        &Name::new("allgather", name, set_id),
+    )
 }
 
 /// Gathers a group of tensors.
@@ -119,7 +137,12 @@ pub(crate) fn grouped_allgather(
     let works = tensors
         .iter()
         .map(|tensor| Work::allocating(tensor, Operation::Allgather, Yield::Allocated));
-    submit_group(py, set_id, works, &Name::new("grouped_allgather", name, set_id))
+    submit_group(
+        py,
+        set_id,
+        works,
+        &Name::new("grouped_allgather", name, set_id),
+    )
 }
 
 /// Copies the tensor of rank `root` of the job into `output`, which may be the tensor itself.
@@ -135,7 +158,12 @@ pub(crate) fn broadcast(
     // Negative numbers are not ranks either.
     let root = usize::try_from(root).unwrap_or(usize::MAX);
     let work = Pair::new(tensor, output).map(|pair| pair.into(Operation::Broadcast { root }));
-    submit(tensor.py(), set_id, work, &Name::new("broadcast", name, set_id))
+    submit(
+        tensor.py(),
+        set_id,
+        work,
+        &Name::new("broadcast", name, set_id),
+    )
 }
 
 /// Sends `splits[r]` rows to the set's r-th rank; without splits, the same number to each.
@@ -149,7 +177,8 @@ pub(crate) fn alltoall(
 ) -> PyResult<u64> {
     let py = tensor.py();
     let name = Name::new("alltoall", name, set_id);
-    let Input { mut view, copy } = View::input(tensor, false).map_err(|error| name.told(py, error, None))?;
+    let Input { mut view, copy } =
+        View::input(tensor, false).map_err(|error| name.told(py, error, None))?;
     let splits = match splits {
         Some(splits) => {
             let splits = checked_splits(py, &splits, &view, set_id)?;
@@ -259,7 +288,11 @@ struct Work<'a> {
 
 impl<'a> Work<'a> {
     /// Operation whose result is in memory that the runtime allocates.
-    fn allocating(tensor: &Bound<'_, PyAny>, operation: Operation<'a>, yields: Yield) -> PyResult<Self> {
+    fn allocating(
+        tensor: &Bound<'_, PyAny>,
+        operation: Operation<'a>,
+        yields: Yield,
+    ) -> PyResult<Self> {
         let Input { view, copy } = View::input(tensor, false)?;
         Ok(Self::viewed(
             copy.as_ref().unwrap_or(tensor),
@@ -270,7 +303,12 @@ impl<'a> Work<'a> {
     }
 
     /// Like [`allocating`](Self::allocating), for a tensor that was checked already.
-    fn viewed(tensor: &Bound<'_, PyAny>, view: View, operation: Operation<'a>, yields: Yield) -> Self {
+    fn viewed(
+        tensor: &Bound<'_, PyAny>,
+        view: View,
+        operation: Operation<'a>,
+        yields: Yield,
+    ) -> Self {
         Self {
             input: Held::new(tensor, &view),
             view,
@@ -326,7 +364,9 @@ impl Pair {
             (None, view.address)
         } else {
             let to = View::of(output)?;
-            if (to.dtype, to.bytes()) != (view.dtype, view.bytes()) || !same_device(to.device, view.device) {
+            if (to.dtype, to.bytes()) != (view.dtype, view.bytes())
+                || !same_device(to.device, view.device)
+            {
                 return Err(PyValueError::new_err(
                     "the output differs from the tensor in dtype, size or device",
                 ));
@@ -523,7 +563,12 @@ fn same_device(one: Device, other: Device) -> bool {
 }
 
 /// Checks the splits of an alltoall; errors use Horovod's words.
-fn checked_splits(py: Python<'_>, splits: &[i64], view: &View, set_id: u32) -> PyResult<Vec<usize>> {
+fn checked_splits(
+    py: Python<'_>,
+    splits: &[i64],
+    view: &View,
+    set_id: u32,
+) -> PyResult<Vec<usize>> {
     let wrong = |what: String| Err(PyValueError::new_err(what));
     let ranks = with_set(py, set_id, |set| Ok(set.size()))?;
     let Some(&rows) = view.shape.first() else {
@@ -535,7 +580,8 @@ fn checked_splits(py: Python<'_>, splits: &[i64], view: &View, set_id: u32) -> P
             splits.len()
         ));
     }
-    let counts: Result<Vec<usize>, _> = splits.iter().map(|&split| usize::try_from(split)).collect();
+    let counts: Result<Vec<usize>, _> =
+        splits.iter().map(|&split| usize::try_from(split)).collect();
     let Ok(counts) = counts else {
         return wrong(format!("Splits {splits:?} must not be negative."));
     };

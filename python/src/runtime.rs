@@ -54,7 +54,10 @@ pub(crate) fn use_unnamed(set_id: u32) {
 }
 
 fn current() -> Option<Arc<Context>> {
-    CONTEXT.read().unwrap_or_else(PoisonError::into_inner).clone()
+    CONTEXT
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
 }
 
 /// The context, for queries.
@@ -155,7 +158,8 @@ fn part_of_job(ranks: Option<Vec<usize>>) -> Result<Builder, String> {
     }
     if me.local_size != me.size {
         return Err(
-            "a part of a job's ranks (comm=[…]) must be on one host; use process sets on several".to_owned(),
+            "a part of a job's ranks (comm=[…]) must be on one host; use process sets on several"
+                .to_owned(),
         );
     }
     let mut members = ranks.clone();
@@ -180,7 +184,10 @@ fn part_of_job(ranks: Option<Vec<usize>>) -> Result<Builder, String> {
 #[pyfunction]
 pub(crate) fn shutdown(py: Python<'_>) {
     py.detach(|| {
-        let context = CONTEXT.write().unwrap_or_else(PoisonError::into_inner).take();
+        let context = CONTEXT
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         drop(context); // operations in other threads hold their own reference
     });
     logging::flush(py);
@@ -261,7 +268,9 @@ pub(crate) fn join(py: Python<'_>) -> PyResult<usize> {
         unnamed.joins += 1;
         unnamed.counts.remove(&0);
     }
-    let last = handle.take_delivery().and_then(|delivery| delivery.last_joined);
+    let last = handle
+        .take_delivery()
+        .and_then(|delivery| delivery.last_joined);
     Ok(last.unwrap_or(context.rank()))
 }
 
@@ -273,7 +282,11 @@ fn finish(py: Python<'_>, handle: &RawHandle) -> PyResult<()> {
 /// Starts a timeline; rank 0 decides for all ranks.
 #[pyfunction]
 #[pyo3(signature = (path, mark_cycles, /))]
-pub(crate) fn start_timeline(py: Python<'_>, path: std::path::PathBuf, mark_cycles: bool) -> PyResult<()> {
+pub(crate) fn start_timeline(
+    py: Python<'_>,
+    path: std::path::PathBuf,
+    mark_cycles: bool,
+) -> PyResult<()> {
     let context = context()?;
     told(py, py.detach(|| context.start_timeline(path, mark_cycles)))
 }
@@ -309,6 +322,7 @@ pub(crate) fn autotune_report(py: Python<'_>) -> PyResult<Option<Bound<'_, PyAny
     let Some(report) = context()?.autotune_report() else {
         return Ok(None);
     };
-    let text = serde_json::to_string(&report).map_err(|error| PyValueError::new_err(error.to_string()))?;
+    let text =
+        serde_json::to_string(&report).map_err(|error| PyValueError::new_err(error.to_string()))?;
     py.import("json")?.call_method1("loads", (text,)).map(Some)
 }

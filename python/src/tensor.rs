@@ -38,8 +38,8 @@ pub(crate) fn setup_torch(
     let known = dtypes.iter().map(|(dtype, name)| {
         let name: String = name.extract()?;
         let found = Dtype::ALL.into_iter().find(|dtype| dtype.name() == name);
-        let found =
-            found.ok_or_else(|| PyValueError::new_err(format!("no element type is called {name}")))?;
+        let found = found
+            .ok_or_else(|| PyValueError::new_err(format!("no element type is called {name}")))?;
         Ok((dtype.unbind(), found))
     });
     let dtypes = known.collect::<PyResult<_>>()?;
@@ -53,7 +53,9 @@ pub(crate) fn setup_torch(
 
 fn torch(py: Python<'_>) -> PyResult<&Torch> {
     let torch = TORCH.get(py);
-    torch.ok_or_else(|| PyTypeError::new_err("import ronde.torch before tensors are handed to ronde"))
+    torch.ok_or_else(|| {
+        PyTypeError::new_err("import ronde.torch before tensors are handed to ronde")
+    })
 }
 
 /// Memory, element type and shape of a tensor.
@@ -95,7 +97,10 @@ impl View {
     /// # Errors
     /// As for [`of`](Self::of).
     #[inline]
-    pub(crate) fn input<'py>(tensor: &Bound<'py, PyAny>, is_overwritten: bool) -> PyResult<Input<'py>> {
+    pub(crate) fn input<'py>(
+        tensor: &Bound<'py, PyAny>,
+        is_overwritten: bool,
+    ) -> PyResult<Input<'py>> {
         match Self::look(tensor) {
             Ok(Some((view, false))) if view.dtype != Dtype::Bool => Ok(Input { view, copy: None }),
             Ok(Some((_, true))) => Self::of_negative(tensor),
@@ -135,7 +140,10 @@ impl View {
                 None => return Ok(None),
             }
         };
-        if !tensor.call_method0(intern!(py, "is_contiguous"))?.is_truthy()? {
+        if !tensor
+            .call_method0(intern!(py, "is_contiguous"))?
+            .is_truthy()?
+        {
             return Ok(None);
         }
         let is_negative = tensor.call_method0(intern!(py, "is_neg"))?.is_truthy()?;
@@ -157,7 +165,11 @@ impl View {
 
     /// Input for this view of booleans: bytes other than 0 and 1 are replaced by 1.
     #[cold]
-    fn of_truth_values<'py>(self, tensor: &Bound<'py, PyAny>, is_overwritten: bool) -> PyResult<Input<'py>> {
+    fn of_truth_values<'py>(
+        self,
+        tensor: &Bound<'py, PyAny>,
+        is_overwritten: bool,
+    ) -> PyResult<Input<'py>> {
         let py = tensor.py();
         let plain = |view| Ok(Input { view, copy: None });
         if self.shape.contains(&0) {
@@ -194,7 +206,9 @@ impl View {
 
     /// Current address of a tensor's elements; a fixed address if it has none.
     pub(crate) fn address(tensor: &Bound<'_, PyAny>) -> PyResult<*mut u8> {
-        let address: usize = tensor.call_method0(intern!(tensor.py(), "data_ptr"))?.extract()?;
+        let address: usize = tensor
+            .call_method0(intern!(tensor.py(), "data_ptr"))?
+            .extract()?;
         Ok(match address {
             // A null address would be treated as a missing tensor.
             0 => nowhere(),
@@ -220,10 +234,9 @@ fn refusal(tensor: &Bound<'_, PyAny>, cause: Option<PyErr>) -> PyErr {
     let py = tensor.py();
     let reason = reason(tensor).and_then(|reason| match (reason, cause) {
         (Some(reason), _) => Ok(reason),
-        (None, Some(cause)) if cause.is_instance_of::<PyException>(py) => Ok(PyValueError::new_err(format!(
-            "The tensor cannot be read: {}",
-            cause.value(py)
-        ))),
+        (None, Some(cause)) if cause.is_instance_of::<PyException>(py) => Ok(
+            PyValueError::new_err(format!("The tensor cannot be read: {}", cause.value(py))),
+        ),
         (None, Some(cause)) => Err(cause), // an interrupt, for example
         (None, None) => Ok(PyValueError::new_err("The tensor cannot be read.")),
     });
@@ -248,10 +261,15 @@ fn reason(tensor: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
              allgather_object and broadcast_object take any object"
         ))));
     }
-    let kind = || tensor.call_method0(intern!(py, "type"))?.extract::<String>();
+    let kind = || {
+        tensor
+            .call_method0(intern!(py, "type"))?
+            .extract::<String>()
+    };
     if is_true("is_nested") {
         return error(
-            "Nested tensors are not supported: use its values, or torch.nested.to_padded_tensor".to_owned(),
+            "Nested tensors are not supported: use its values, or torch.nested.to_padded_tensor"
+                .to_owned(),
         );
     }
     let layout = tensor.getattr(intern!(py, "layout"))?;
@@ -273,14 +291,18 @@ fn reason(tensor: &Bound<'_, PyAny>) -> PyResult<Option<PyErr>> {
             "The tensor is on {device}; ronde reduces tensors in host memory and on CUDA devices: use tensor.cpu()"
         ));
     }
-    if matches!(tensor.call_method0(intern!(py, "is_contiguous")), Ok(answer) if !answer.is_truthy()?) {
+    if matches!(tensor.call_method0(intern!(py, "is_contiguous")), Ok(answer) if !answer.is_truthy()?)
+    {
         return error("Tensor is required to be contiguous.".to_owned());
     }
     if matches!(tensor.call_method0(intern!(py, "is_neg")), Ok(answer) if answer.is_truthy()?) {
         return error("The output has the negative bit set: use tensor.resolve_neg()".to_owned());
     }
     let address = tensor.call_method0(intern!(py, "data_ptr"));
-    if !matches!(address.and_then(|address| address.extract::<usize>()), Ok(1..)) {
+    if !matches!(
+        address.and_then(|address| address.extract::<usize>()),
+        Ok(1..)
+    ) {
         let kind = tensor.get_type().fully_qualified_name()?;
         return error(format!(
             "The tensor, a {kind}, has no memory of its own (a fake, functional, batched or wrapped tensor, or one whose storage \

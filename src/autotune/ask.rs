@@ -29,7 +29,11 @@ impl Autotune {
         };
         // A proposal that was lost once may have been lost because of its evidence.
         let evidence = (self.lost == 0).then_some(evidence);
-        match Asked::new(self.search.session.proposal_job(), evidence, self.search.last_ms) {
+        match Asked::new(
+            self.search.session.proposal_job(),
+            evidence,
+            self.search.last_ms,
+        ) {
             Ok(asked) => self.search.asked = Some(asked),
             Err(error) => {
                 tracing::warn!("autotune: cannot start its thread: {error}");

@@ -25,7 +25,11 @@ pub(super) const COLUMNS: [&str; 14] = [
     "negotiate_share",
 ];
 
-pub(super) fn measurement_row(measured: &Measurement, settings: &Settings, traffic: &Traffic) -> Vec<String> {
+pub(super) fn measurement_row(
+    measured: &Measurement,
+    settings: &Settings,
+    traffic: &Traffic,
+) -> Vec<String> {
     let mut row = horovod_columns(settings, measured.step_ms, traffic);
     row.extend([
         measured.phase.to_string(),
@@ -40,7 +44,11 @@ pub(super) fn measurement_row(measured: &Measurement, settings: &Settings, traff
 }
 
 /// The best settings so far; before there are any, those just measured.
-pub(super) fn best_row(best: Option<&Best>, measured: &Measurement, traffic: &Traffic) -> Vec<String> {
+pub(super) fn best_row(
+    best: Option<&Best>,
+    measured: &Measurement,
+    traffic: &Traffic,
+) -> Vec<String> {
     let (setting, step_ms, ci95) = match best {
         Some(best) => (best.setting, best.step_ms, best.step_ms_ci95),
         None => (measured.setting, measured.step_ms, measured.step_ms_ci95),

@@ -113,7 +113,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv");
         let mut book = Logbook::new(Some(&path)).unwrap();
-        let row: Vec<String> = csv::COLUMNS.iter().map(|column| (*column).to_owned()).collect();
+        let row: Vec<String> = csv::COLUMNS
+            .iter()
+            .map(|column| (*column).to_owned())
+            .collect();
         book.append(&row, &row);
         assert!(book.log.is_some());
         book.append(&row[1..], &row); // stands for any error of the file

@@ -156,8 +156,8 @@ impl Autotune {
         }
         let signature = Some(sample.signature);
         let is_other = self.search.signature != signature;
-        let soon =
-            is_other && (self.is_young() || self.others.iter().any(|other| other.signature == signature));
+        let soon = is_other
+            && (self.is_young() || self.others.iter().any(|other| other.signature == signature));
         match self.signatures.observe(sample.signature, soon) {
             Seen::Ours => {}
             Seen::Other => return None,
@@ -265,7 +265,10 @@ impl Autotune {
                 Match::Same => "of this job",
                 Match::Sibling => "of another job that trains this model",
             };
-            tracing::info!("autotune: goes on from what a run {near} learnt ({})", state.date);
+            tracing::info!(
+                "autotune: goes on from what a run {near} learnt ({})",
+                state.date
+            );
             let (space, start) = (tunable.space.clone(), tunable.start);
             Session::resume(space, config(&self.knobs), start, &state, matching)
         });

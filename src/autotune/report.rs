@@ -96,7 +96,10 @@ impl std::fmt::Display for AutotuneVerdict {
         if self.kept_default {
             // The settings directly after the sentence that they belong to: the reason may name
             // others.
-            let why = self.reason.strip_prefix(DEFAULT_KEPT).unwrap_or(&self.reason);
+            let why = self
+                .reason
+                .strip_prefix(DEFAULT_KEPT)
+                .unwrap_or(&self.reason);
             let settings = self.settings;
             write!(
                 f,

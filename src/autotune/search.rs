@@ -96,7 +96,9 @@ pub(super) fn config(knobs: &Knobs) -> SessionConfig {
         budget_steps: knobs.autotune_budget.unwrap_or(config.budget_steps),
         seed: knobs.autotune_seed,
         warmup_samples: knobs.autotune_warmup_samples,
-        steps_per_sample: knobs.autotune_steps_per_sample.unwrap_or(config.steps_per_sample),
+        steps_per_sample: knobs
+            .autotune_steps_per_sample
+            .unwrap_or(config.steps_per_sample),
         adaptive: knobs.autotune_steps_per_sample.is_none(),
         max_samples: knobs.autotune_max_samples,
         fixed_noise: knobs.autotune_noise,

@@ -107,7 +107,11 @@ impl Signatures {
             return Seen::Other;
         }
         // The tuned signature is rare now, and no other one occurs in consecutive steps.
-        let most = self.recent.iter().map(|&signature| self.count(signature)).max();
+        let most = self
+            .recent
+            .iter()
+            .map(|&signature| self.count(signature))
+            .max();
         match most {
             Some(most) if most < COMMON => Seen::Ours, // signatures cannot be distinguished
             Some(most) if most == self.count(signature) => Seen::Turned,
@@ -122,7 +126,9 @@ impl Signatures {
 
     /// Selects `signature` from now on.
     pub(super) fn turn_to(&mut self, signature: u64) {
-        let hasty = self.turned.is_some_and(|turned| self.steps - turned < CALM_STEPS);
+        let hasty = self
+            .turned
+            .is_some_and(|turned| self.steps - turned < CALM_STEPS);
         self.patience = if hasty {
             (2 * self.patience).min(PATIENCE_MOST)
         } else {
@@ -133,7 +139,10 @@ impl Signatures {
     }
 
     fn count(&self, signature: u64) -> usize {
-        self.recent.iter().filter(|&&recent| recent == signature).count()
+        self.recent
+            .iter()
+            .filter(|&&recent| recent == signature)
+            .count()
     }
 }
 
@@ -144,14 +153,15 @@ mod tests {
     /// Classifies steps of these signatures, one letter each; those in `known` were tuned before.
     /// `.`: measured, `-`: others, `>`: a turn.
     fn seen(signatures: &mut Signatures, known: &str, steps: &str) -> String {
-        let seen = |letter: char| match signatures.observe(u64::from(letter), known.contains(letter)) {
-            Seen::Ours => '.',
-            Seen::Other => '-',
-            Seen::Turned => {
-                signatures.turn_to(u64::from(letter));
-                '>'
-            }
-        };
+        let seen =
+            |letter: char| match signatures.observe(u64::from(letter), known.contains(letter)) {
+                Seen::Ours => '.',
+                Seen::Other => '-',
+                Seen::Turned => {
+                    signatures.turn_to(u64::from(letter));
+                    '>'
+                }
+            };
         steps.chars().map(seen).collect()
     }
 
@@ -188,8 +198,14 @@ mod tests {
         // Three consecutive steps turn it twice; then it needs six.
         assert_eq!(turns, 2);
         // The last five and one more. From then on phases are long, and it turns at once again.
-        assert_eq!(seen(&mut signatures, "ab", &"b".repeat(80)).find('>'), Some(0));
-        assert_eq!(seen(&mut signatures, "ab", &"a".repeat(80)).find('>'), Some(2));
+        assert_eq!(
+            seen(&mut signatures, "ab", &"b".repeat(80)).find('>'),
+            Some(0)
+        );
+        assert_eq!(
+            seen(&mut signatures, "ab", &"a".repeat(80)).find('>'),
+            Some(2)
+        );
         assert_eq!(seen(&mut signatures, "ab", "bbb"), "-->");
     }
 

@@ -136,7 +136,10 @@ fn not_tuned(knobs: &Knobs, facts: &Facts) -> Vec<NotTuned> {
             .disable_group_fusion
             .then_some("HOROVOD_DISABLE_GROUP_FUSION is set"))
         .or((facts.tensors == Some(1)).then_some("a step has one tensor"));
-    let cycle = alone.or(knobs.fixed.cycle_time.then_some("HOROVOD_CYCLE_TIME is set"));
+    let cycle = alone.or(knobs
+        .fixed
+        .cycle_time
+        .then_some("HOROVOD_CYCLE_TIME is set"));
     let cache = alone
         .or(knobs
             .fixed
@@ -145,7 +148,8 @@ fn not_tuned(knobs: &Knobs, facts: &Facts) -> Vec<NotTuned> {
         .or((knobs.cache_capacity == 0).then_some("its capacity is 0"))
         .or((!knobs.autotune_cache).then_some("RONDE_AUTOTUNE_CACHE=1 has it tuned"));
     let why_flat = alone.or(facts.hosts.why_flat());
-    let gathers_nothing = (facts.tensors.is_some() && !facts.allgathers).then_some("nothing is gathered");
+    let gathers_nothing =
+        (facts.tensors.is_some() && !facts.allgathers).then_some("nothing is gathered");
     let allreduce = why_flat.or(knobs
         .fixed
         .hierarchical_allreduce
@@ -208,12 +212,18 @@ mod tests {
     #[test]
     fn a_knob_is_left_alone_for_a_reason() {
         assert_eq!(because(&[], JOB, "fusion_mb"), None);
-        let set = [("HOROVOD_FUSION_THRESHOLD", "1MB"), ("HOROVOD_CYCLE_TIME", "2")];
+        let set = [
+            ("HOROVOD_FUSION_THRESHOLD", "1MB"),
+            ("HOROVOD_CYCLE_TIME", "2"),
+        ];
         assert_eq!(
             because(&set, JOB, "fusion_mb"),
             Some("HOROVOD_FUSION_THRESHOLD is set")
         );
-        assert_eq!(because(&set, JOB, "cycle_ms"), Some("HOROVOD_CYCLE_TIME is set"));
+        assert_eq!(
+            because(&set, JOB, "cycle_ms"),
+            Some("HOROVOD_CYCLE_TIME is set")
+        );
         let one_tensor = Facts {
             tensors: Some(1),
             ..JOB
@@ -233,13 +243,22 @@ mod tests {
     #[test]
     fn the_hierarchical_switches_are_tuned_where_they_matter() {
         let (allreduce, allgather) = ("hierarchical_allreduce", "hierarchical_allgather");
-        assert_eq!(because(&[], JOB, allreduce), Some("all ranks are on one host"));
+        assert_eq!(
+            because(&[], JOB, allreduce),
+            Some("all ranks are on one host")
+        );
         let of = |hosts: Hosts| Facts { hosts, ..JOB };
         let alone = of(Hosts::of([1; 4]));
-        assert_eq!(because(&[], alone, allgather), Some("every host has one rank"));
+        assert_eq!(
+            because(&[], alone, allgather),
+            Some("every host has one rank")
+        );
         let hosts = of(Hosts::of([2, 2]));
         assert_eq!(
-            (because(&[], hosts, allreduce), because(&[], hosts, allgather)),
+            (
+                because(&[], hosts, allreduce),
+                because(&[], hosts, allgather)
+            ),
             (None, None)
         );
         let learnt = |allgathers| Facts {
@@ -281,7 +300,10 @@ mod tests {
         assert_eq!(because(&[asked], JOB, "cache"), None);
         assert!(because(&[], JOB, "cache").is_some());
         let set = [asked, ("HOROVOD_CACHE_CAPACITY", "64")];
-        assert_eq!(because(&set, JOB, "cache"), Some("HOROVOD_CACHE_CAPACITY is set"));
+        assert_eq!(
+            because(&set, JOB, "cache"),
+            Some("HOROVOD_CACHE_CAPACITY is set")
+        );
         let tunable = Tunable::new(&knobs(&[asked]), &JOB).unwrap();
         assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 * 2 + 2);
     }
@@ -308,6 +330,9 @@ mod tests {
         let fixed = Tunable::new(&knobs(&[("HOROVOD_CYCLE_TIME", "2")]), &JOB).unwrap();
         assert_eq!(fixed.point(&Settings::default()), None); // 1 ms is not in the space
         let line = NotTuned::line(&fixed.not_tuned);
-        assert!(line.contains("cycle_ms (HOROVOD_CYCLE_TIME is set)"), "{line}");
+        assert!(
+            line.contains("cycle_ms (HOROVOD_CYCLE_TIME is set)"),
+            "{line}"
+        );
     }
 }

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use ronde_tuner::{LogRow, Match, STATE_MODEL, Scored, Session, State, StateError, read_log, read_text};
+use ronde_tuner::{
+    LogRow, Match, STATE_MODEL, Scored, Session, State, StateError, read_log, read_text,
+};
 
 use super::MIB;
 use super::space::{Facts, Tunable};
@@ -61,7 +63,9 @@ impl Store {
         };
         let transport = match self.link {
             None => transport.to_owned(),
-            Some(Link { alpha_us, gb_per_s }) => format!("{transport}, shaped to {alpha_us},{gb_per_s}"),
+            Some(Link { alpha_us, gb_per_s }) => {
+                format!("{transport}, shaped to {alpha_us},{gb_per_s}")
+            }
         };
         let entries = [
             (STATE_MODEL, format!("{model:016x}")),
@@ -122,7 +126,9 @@ impl Store {
     /// Stores the state of `session`, also in the file if `in_file`; not if it has no verdict and
     /// the stored state of that key has one.
     pub(super) fn keep(&mut self, session: &Session, key: Key, in_file: bool) {
-        let date = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let date = jiff::Timestamp::now()
+            .strftime("%Y-%m-%dT%H:%M:%SZ")
+            .to_string();
         let state = session.state(key, &date);
         let known = self.decided.contains(&state.key);
         if state.samples.is_empty() || (known && state.verdict.is_none()) {
@@ -154,7 +160,11 @@ fn remember(state: State) {
 /// memory.
 fn kept(key: &Key) -> Option<(State, Match)> {
     let all = lock(&KEPT);
-    let near = |wanted: Match| all.iter().rev().find(|state| state.matches(key) == Some(wanted));
+    let near = |wanted: Match| {
+        all.iter()
+            .rev()
+            .find(|state| state.matches(key) == Some(wanted))
+    };
     let found = near(Match::Same).map(|state| (state, Match::Same));
     let found = found.or_else(|| near(Match::Sibling).map(|state| (state, Match::Sibling)));
     found.map(|(state, matching)| (state.clone(), matching))
@@ -190,10 +200,15 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
     let trials = log.rows.iter().enumerate();
     let trials = trials.filter(|&(index, row)| Some(index) != log.best && !sums_up(row));
     let trials: Vec<&LogRow> = trials.map(|(_, row)| row).collect();
-    let scored: Vec<Scored> = trials.iter().filter_map(|row| scored(row, tunable)).collect();
+    let scored: Vec<Scored> = trials
+        .iter()
+        .filter_map(|row| scored(row, tunable))
+        .collect();
     if scored.len() < trials.len() {
         let (used, all) = (scored.len(), trials.len());
-        tracing::warn!("autotune: {name}: {used} of {all} trials are of settings that can be chosen here");
+        tracing::warn!(
+            "autotune: {name}: {used} of {all} trials are of settings that can be chosen here"
+        );
     }
     scored
 }
@@ -267,7 +282,8 @@ mod tests {
 
     #[test]
     fn a_key_names_who_wrote_it() {
-        let knobs = Knobs::from_lookup(|name: &str| (name == "RONDE_LINK").then_some("1000,2.5")).unwrap();
+        let knobs =
+            Knobs::from_lookup(|name: &str| (name == "RONDE_LINK").then_some("1000,2.5")).unwrap();
         let facts = Facts {
             ranks: 2,
             hosts: Hosts::one(2),

@@ -21,7 +21,11 @@ const STEPS_MAX: usize = 20_000;
 /// Step time without noise, ms: 20 at the best threshold (16 MiB, or 256 KiB for odd signatures), 2
 /// more for each factor of two.
 fn best_ms(signature: u64, settings: &Settings) -> f64 {
-    let best: f64 = if signature.is_multiple_of(2) { 16.0 } else { 0.25 };
+    let best: f64 = if signature.is_multiple_of(2) {
+        16.0
+    } else {
+        0.25
+    };
     let fusion_mb = settings.fusion_threshold_bytes as f64 / MIB;
     20.0 + 2.0 * (fusion_mb.max(1.0 / 32.0) / best).log2().abs()
 }
@@ -35,11 +39,13 @@ impl Job {
         ];
         let value = |name: &str| {
             let mut all = start.iter().chain(env);
-            all.find(|(known, _)| *known == name).map(|(_, value)| *value)
+            all.find(|(known, _)| *known == name)
+                .map(|(_, value)| *value)
         };
         let knobs = Knobs::from_lookup(value).unwrap();
         let progress = Arc::<Progress>::default();
-        let autotune = Autotune::new(&knobs, (2, Hosts::one(2)), Arc::clone(&progress), true).unwrap();
+        let autotune =
+            Autotune::new(&knobs, (2, Hosts::one(2)), Arc::clone(&progress), true).unwrap();
         Self {
             settings: autotune.start(),
             autotune,
@@ -83,7 +89,9 @@ impl Job {
         for _ in 0..STEPS_MAX {
             self.step(signature);
             let verdict = self.report().verdict;
-            if let Some(verdict) = verdict.filter(|_| self.autotune.search.signature == Some(signature)) {
+            if let Some(verdict) =
+                verdict.filter(|_| self.autotune.search.signature == Some(signature))
+            {
                 return verdict;
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -107,7 +115,8 @@ fn a_shape_that_comes_back_is_in_force_at_once_and_not_tuned_again() {
         "{second}"
     );
     assert!(
-        second.settings.fusion_threshold_bytes < 1 << 20 && first.settings.fusion_threshold_bytes > 4 << 20,
+        second.settings.fusion_threshold_bytes < 1 << 20
+            && first.settings.fusion_threshold_bytes > 4 << 20,
         "{first} {second}"
     );
     job.train(b);
@@ -165,7 +174,10 @@ fn a_search_that_was_left_in_the_middle_goes_on_where_it_was() {
     assert_eq!(job.settings, setting);
     assert_ne!(job.report().phase, ronde_tuner::Phase::Default);
     let verdict = job.tune(a);
-    assert!(!verdict.kept_default && verdict.retuned.is_none(), "{verdict}");
+    assert!(
+        !verdict.kept_default && verdict.retuned.is_none(),
+        "{verdict}"
+    );
 }
 
 #[test]
@@ -186,7 +198,11 @@ fn all_shapes_are_remembered_and_the_file_has_the_one_trained_longest() {
     for (signature, other, verdict) in [(a, b, &first), (b, a, &second)] {
         let mut job = Job::new(&env);
         (0..3).for_each(|_| job.step(signature));
-        assert!(job.settings == verdict.settings, "{} {verdict}", job.settings);
+        assert!(
+            job.settings == verdict.settings,
+            "{} {verdict}",
+            job.settings
+        );
         let confirmed = job.tune(signature);
         assert!(confirmed.steps_active <= 30, "{confirmed}");
         let confirmed = job.tune(other);
@@ -216,7 +232,13 @@ fn what_came_first_is_not_held_against_what_the_job_is_made_of() {
     let mut job = Job::new(&[]);
     (0..5).for_each(|_| job.step(odd));
     let verdict = job.tune(own);
-    assert!(verdict.retuned.is_none() && !verdict.kept_default, "{verdict}");
-    assert!((verdict.default_step_ms / 28.0 - 1.0).abs() < 0.02, "{verdict}");
+    assert!(
+        verdict.retuned.is_none() && !verdict.kept_default,
+        "{verdict}"
+    );
+    assert!(
+        (verdict.default_step_ms / 28.0 - 1.0).abs() < 0.02,
+        "{verdict}"
+    );
     assert!(job.autotune.others.is_empty() && job.autotune.searches == 0);
 }

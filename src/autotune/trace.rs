@@ -102,7 +102,11 @@ impl Tracer {
             self.disturbed();
         }
         let cached = negotiated.cached;
-        let times = ReadyTimes { first, last, cached };
+        let times = ReadyTimes {
+            first,
+            last,
+            cached,
+        };
         self.ready.insert(address(negotiated.tensor), times);
     }
 
@@ -114,7 +118,9 @@ impl Tracer {
 
     /// Negotiation lasted from `began` to `agreed`.
     pub(crate) fn agreed(&mut self, began: Nanos, agreed: Nanos) {
-        let UnderWay { tensors, batches, .. } = &self.under_way;
+        let UnderWay {
+            tensors, batches, ..
+        } = &self.under_way;
         self.cycle = Some(RawCycle {
             began,
             complete: began,
@@ -152,7 +158,10 @@ impl Tracer {
                 last: submission.at,
                 cached: false,
             };
-            let times = self.ready.remove(&address(&submission.tensor)).unwrap_or(unknown);
+            let times = self
+                .ready
+                .remove(&address(&submission.tensor))
+                .unwrap_or(unknown);
             let item = Item {
                 class,
                 bytes: member.bytes(),
@@ -168,7 +177,8 @@ impl Tracer {
                 ready: times.last,
             });
         }
-        let took_ns = (batch.ended.0.saturating_sub(batch.began.0)).saturating_sub(batch.phases.late_ns);
+        let took_ns =
+            (batch.ended.0.saturating_sub(batch.began.0)).saturating_sub(batch.phases.late_ns);
         self.under_way.batches.push(TracedBatch {
             class,
             bytes,

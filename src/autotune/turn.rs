@@ -87,7 +87,11 @@ impl Autotune {
         }
     }
 
-    fn try_new_search(&mut self, sample: &StepSample, tracer: &Tracer) -> Result<Search, ronde_tuner::Error> {
+    fn try_new_search(
+        &mut self,
+        sample: &StepSample,
+        tracer: &Tracer,
+    ) -> Result<Search, ronde_tuner::Error> {
         let signature = Some(sample.signature);
         let (tunable, recalled) = self.open(&self.facts_of(sample, tracer), signature)?;
         let last = &self.search;

@@ -86,7 +86,8 @@ impl Spent {
         }
         if let Some((modelled_us, measured_us)) = modelled {
             let (modelled_ms, measured_ms) = (modelled_us / 1e3, measured_us / 1e3);
-            text += &format!("; replay says {modelled_ms:.3} ms where {measured_ms:.3} were measured");
+            text +=
+                &format!("; replay says {modelled_ms:.3} ms where {measured_ms:.3} were measured");
         }
         text
     }
@@ -168,14 +169,18 @@ fn prior(evidence: Evidence, spent: &mut Spent) -> Option<Ensemble> {
         place,
         seed,
     } = evidence;
-    let fitted = catch_unwind(AssertUnwindSafe(|| fit(&seen.told(&reference), rules, place)));
+    let fitted = catch_unwind(AssertUnwindSafe(|| {
+        fit(&seen.told(&reference), rules, place)
+    }));
     match fitted {
         Ok(Some(fit)) => {
             spent.modelled = Some((fit.modelled_us, fit.measured_us));
             Some(Ensemble::new(fit, seed))
         }
         Ok(None) => {
-            tracing::info!("autotune: what was seen of the steps fits no model; searching without one");
+            tracing::info!(
+                "autotune: what was seen of the steps fits no model; searching without one"
+            );
             None
         }
         Err(_) => {
@@ -195,7 +200,9 @@ struct Timed {
 impl Model for Timed {
     fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
         let began = cpu_ms();
-        let belief = catch_unwind(AssertUnwindSafe(|| belief(&self.ensemble, points, measured)));
+        let belief = catch_unwind(AssertUnwindSafe(|| {
+            belief(&self.ensemble, points, measured)
+        }));
         let took_ns = ((cpu_ms() - began) * 1e6) as u64;
         self.took_ns.fetch_add(took_ns, Ordering::Relaxed);
         belief.unwrap_or_else(|_| {

@@ -15,12 +15,23 @@ use crate::transport::local::LocalTransport;
 /// cost of waking a thread, so the sum of both is at most about twice the better choice.
 const SPIN: Duration = Duration::from_micros(100);
 
-pub(super) fn open(config: &RendezvousConfig, cache_words: usize, knobs: &Knobs) -> Result<Opened, Failure> {
+pub(super) fn open(
+    config: &RendezvousConfig,
+    cache_words: usize,
+    knobs: &Knobs,
+) -> Result<Opened, Failure> {
     let (rank, size) = (config.rank, config.members.len());
     let patience = patience(knobs, size);
     let data_bytes = LocalCollective::required_bytes(size);
-    let opened = LocalTransport::open(config, cache_words, data_bytes, patience).map_err(failure)?;
-    let collective = LocalCollective::new(opened.data, rank, size, patience.spin, Arc::clone(&opened.watch));
+    let opened =
+        LocalTransport::open(config, cache_words, data_bytes, patience).map_err(failure)?;
+    let collective = LocalCollective::new(
+        opened.data,
+        rank,
+        size,
+        patience.spin,
+        Arc::clone(&opened.watch),
+    );
     Ok(Opened {
         transport: Box::new(opened.transport),
         collective: Box::new(collective),
@@ -34,7 +45,11 @@ pub(super) fn patience(knobs: &Knobs, threads: usize) -> Patience {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let seconds = Duration::from_secs;
     Patience {
-        spin: if cores >= threads { SPIN } else { Duration::ZERO },
+        spin: if cores >= threads {
+            SPIN
+        } else {
+            Duration::ZERO
+        },
         warn_after: if knobs.stall_check_disable {
             Duration::ZERO
         } else {

@@ -53,7 +53,9 @@ impl Backend {
         let several_hosts = identity.local_size != identity.size;
         let reach = match knobs.backend {
             knobs::Backend::Mpi => Reach::Mpi(mpi::Mpi::new()?),
-            knobs::Backend::Auto | knobs::Backend::Nccl if several_hosts && cfg!(feature = "mpi") => {
+            knobs::Backend::Auto | knobs::Backend::Nccl
+                if several_hosts && cfg!(feature = "mpi") =>
+            {
                 Reach::Mpi(mpi::Mpi::new()?)
             }
             _ if several_hosts => {
@@ -67,7 +69,8 @@ impl Backend {
         };
         let on_gpu = knobs.backend == knobs::Backend::Nccl;
         if on_gpu {
-            open_gpu(identity.local_rank).map_err(|source| DeviceError::of_rank(identity.rank, source))?;
+            open_gpu(identity.local_rank)
+                .map_err(|source| DeviceError::of_rank(identity.rank, source))?;
         }
         Ok(Self { reach, on_gpu })
     }
@@ -104,7 +107,8 @@ impl Backend {
             Reach::Mpi(mpi) => mpi.open(config, knobs)?,
         };
         if let Some(link) = knobs.link {
-            let shaped = ShapedCollective::new(opened.collective, link, config.rank, config.members.len());
+            let shaped =
+                ShapedCollective::new(opened.collective, link, config.rank, config.members.len());
             opened.collective = Box::new(shaped);
         }
         Ok(opened)

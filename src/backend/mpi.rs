@@ -26,7 +26,9 @@ pub(crate) struct Mpi {
 
 impl Mpi {
     pub(super) fn new() -> Result<Self, Error> {
-        Ok(Self { job: OnceLock::new() })
+        Ok(Self {
+            job: OnceLock::new(),
+        })
     }
 
     /// Messages sent so far ([`super::Backend::traffic`]).
@@ -40,8 +42,9 @@ impl Mpi {
         let (job, communicators) = match self.job.get() {
             None => {
                 // Each rank has two threads that may be busy at once: the engine's and MPI's.
-                let (job, communicators) =
-                    mpi::connect_job(config, |ranks_here| super::local::patience(knobs, 2 * ranks_here))?;
+                let (job, communicators) = mpi::connect_job(config, |ranks_here| {
+                    super::local::patience(knobs, 2 * ranks_here)
+                })?;
                 (self.job.get_or_init(|| Arc::new(job)), communicators)
             }
             Some(job) => {
@@ -65,7 +68,9 @@ impl Mpi {
             hosts: host_map.hosts.clone(),
             own: host_map.own,
             here,
-            leaders: lane.filter(|_| host_map.place == 0).map(|lane| lane.control),
+            leaders: lane
+                .filter(|_| host_map.place == 0)
+                .map(|lane| lane.control),
         };
         let collective: Box<dyn Collective> = match data {
             // The hierarchical collective is created at the start, even if it is off: the settings
@@ -88,7 +93,8 @@ impl Mpi {
             }
             _ => Box::new(flat),
         };
-        let transport = MpiTransport::new(job, communicators, rank, &config.members, is_world, places);
+        let transport =
+            MpiTransport::new(job, communicators, rank, &config.members, is_world, places);
         Ok(Opened {
             transport: Box::new(transport),
             collective,
@@ -115,7 +121,10 @@ impl HostMap {
         let leader = |rank: usize| leaders[members[rank]];
         let mut hosts: Vec<Vec<usize>> = Vec::new();
         for rank in 0..members.len() {
-            match hosts.iter_mut().find(|host| leader(host[0]) == leader(rank)) {
+            match hosts
+                .iter_mut()
+                .find(|host| leader(host[0]) == leader(rank))
+            {
                 Some(host) => host.push(rank),
                 None => hosts.push(vec![rank]),
             }
@@ -164,7 +173,9 @@ impl HostMap {
     /// Set ranks of this rank's lane, ascending, and the host of each.
     fn in_lane(&self) -> (Vec<usize>, Vec<usize>) {
         let hosts = self.hosts.iter().enumerate();
-        let mut ranks: Vec<(usize, usize)> = hosts.map(|(host, ranks)| (ranks[self.place], host)).collect();
+        let mut ranks: Vec<(usize, usize)> = hosts
+            .map(|(host, ranks)| (ranks[self.place], host))
+            .collect();
         ranks.sort_unstable();
         ranks.into_iter().unzip()
     }
@@ -222,7 +233,10 @@ mod tests {
         let leaders = [0, 1, 1, 0, 0];
         let of = |rank| HostMap::of(&leaders, &[0, 1, 2, 3, 4], rank);
         assert_eq!(of(3).hosts, [vec![0, 3, 4], vec![1, 2]]);
-        assert_eq!((of(3).own, of(3).place, of(2).own, of(2).place), (0, 1, 1, 1));
+        assert_eq!(
+            (of(3).own, of(3).place, of(2).own, of(2).place),
+            (0, 1, 1, 1)
+        );
         assert_eq!(of(0).in_lane(), (vec![0, 1], vec![0, 1]));
         assert_eq!(of(3).in_lane(), (vec![2, 3], vec![1, 0]));
         assert_eq!(of(0).hosts(), Hosts::of([3, 2]));

@@ -25,8 +25,11 @@ pub(crate) trait OpenDevice: Send + Sync {
     ///
     /// # Errors
     /// The device of this rank, or that of another, cannot be used.
-    fn open(&self, set_rank: SetRank, peers: &mut Peers<'_>)
-    -> Result<Box<dyn AsyncCollective>, LaunchError>;
+    fn open(
+        &self,
+        set_rank: SetRank,
+        peers: &mut Peers<'_>,
+    ) -> Result<Box<dyn AsyncCollective>, LaunchError>;
 
     /// Whether the timeline or the tuner wants times of the device now.
     fn wants_times(&self) -> bool;
@@ -187,7 +190,11 @@ pub(crate) struct NoDevice;
 
 #[cfg(test)]
 impl OpenDevice for NoDevice {
-    fn open(&self, _: SetRank, peers: &mut Peers<'_>) -> Result<Box<dyn AsyncCollective>, LaunchError> {
+    fn open(
+        &self,
+        _: SetRank,
+        peers: &mut Peers<'_>,
+    ) -> Result<Box<dyn AsyncCollective>, LaunchError> {
         let rank = peers.members[peers.transport.rank()];
         Err(LaunchError::Rank(
             crate::error::DeviceError::of_rank(rank, GpuError::NotBuilt).into(),

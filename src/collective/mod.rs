@@ -132,8 +132,12 @@ pub trait Collective: Send {
     ///
     /// # Errors
     /// A peer that died, left or stalled beyond the limit; outputs are then unspecified.
-    fn allreduce(&mut self, spans: &[Span], reduction: &Reduction, absent: &[usize])
-    -> Result<Phases, Error>;
+    fn allreduce(
+        &mut self,
+        spans: &[Span],
+        reduction: &Reduction,
+        absent: &[usize],
+    ) -> Result<Phases, Error>;
 
     /// Copies `root`'s inputs to the outputs of every rank, including its own. The root is not
     /// absent.

@@ -47,7 +47,8 @@ impl ShapedCollective {
     /// Returns the bytes that this rank sends to others in an alltoall.
     fn sent(&self, bytes: &[usize]) -> usize {
         let rows = bytes.chunks(self.size).skip(self.rank).step_by(self.size);
-        rows.map(|row| row.iter().sum::<usize>() - row[self.rank]).sum()
+        rows.map(|row| row.iter().sum::<usize>() - row[self.rank])
+            .sum()
     }
 
     /// Returns the bytes that this rank receives from others in an alltoall.
@@ -163,8 +164,8 @@ mod tests {
         let bytes = LocalCollective::required_bytes(size);
         let (_, file) = Region::create("ronde-test", bytes).expect("shared memory");
         let patience = Duration::from_secs(1);
-        let inner =
-            LocalCollective::over_file(file, rank, size, Duration::ZERO, patience).expect("shared memory");
+        let inner = LocalCollective::over_file(file, rank, size, Duration::ZERO, patience)
+            .expect("shared memory");
         let link = Link {
             alpha_us: 1.0,
             gb_per_s: 1.0,
@@ -175,7 +176,10 @@ mod tests {
     #[test]
     fn a_rank_is_charged_what_it_sends_or_receives() {
         // Two tensors, three ranks: rank 1 has 2 and 20 bytes of 6 and 60.
-        assert_eq!(shaped(1, 3).own_and_others(&[1, 2, 3, 10, 20, 30]), (22, 44));
+        assert_eq!(
+            shaped(1, 3).own_and_others(&[1, 2, 3, 10, 20, 30]),
+            (22, 44)
+        );
         let table = [
             1, 2, 3, 4, 5, 6, 7, 8, 9, // a tensor: from rank 0, from rank 1, from rank 2
             10, 20, 30, 40, 50, 60, 70, 80, 90,

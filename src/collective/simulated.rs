@@ -55,7 +55,11 @@ impl SimulatedCollective {
     /// all ranks must make alike.
     fn way(&mut self, is_hierarchical: bool) -> &'static str {
         self.was_hierarchical = is_hierarchical;
-        if is_hierarchical { "hierarchical" } else { "flat" }
+        if is_hierarchical {
+            "hierarchical"
+        } else {
+            "flat"
+        }
     }
 
     fn size(&self) -> usize {
@@ -75,35 +79,42 @@ impl SimulatedCollective {
         for (tensor, span) in spans.iter().enumerate() {
             let bytes = length(tensor, self.rank);
             if bytes > 0 {
-                assert!(!span.is_absent() && span.bytes() == bytes, "{call:?}: {span:?}");
+                assert!(
+                    !span.is_absent() && span.bytes() == bytes,
+                    "{call:?}: {span:?}"
+                );
                 // SAFETY: `Span::new` guarantees that the input is readable while the operation
                 // runs.
                 own.extend_from_slice(unsafe { std::slice::from_raw_parts(span.input(), bytes) });
             }
         }
         let tensors = spans.len();
-        let results: Vec<Vec<u8>> = self.set.share(self.rank, own, &format!("{call:?}"), |all| {
-            let mut rest = all.to_vec();
-            let results = (0..tensors).map(|tensor| {
-                let inputs = rest.iter_mut().enumerate().map(|(rank, rest)| {
-                    let input = rest.split_off(..length(tensor, rank));
-                    input.expect("as many bytes as agreed")
-                });
-                let inputs: Vec<&[u8]> = inputs.collect();
-                result(tensor, &inputs)
-            });
-            let results = results.collect();
-            assert!(
-                rest.iter().all(|rest| rest.is_empty()),
-                "{call:?}: bytes left over"
-            );
-            results
-        })?;
+        let results: Vec<Vec<u8>> =
+            self.set
+                .share(self.rank, own, &format!("{call:?}"), |all| {
+                    let mut rest = all.to_vec();
+                    let results = (0..tensors).map(|tensor| {
+                        let inputs = rest.iter_mut().enumerate().map(|(rank, rest)| {
+                            let input = rest.split_off(..length(tensor, rank));
+                            input.expect("as many bytes as agreed")
+                        });
+                        let inputs: Vec<&[u8]> = inputs.collect();
+                        result(tensor, &inputs)
+                    });
+                    let results = results.collect();
+                    assert!(
+                        rest.iter().all(|rest| rest.is_empty()),
+                        "{call:?}: bytes left over"
+                    );
+                    results
+                })?;
         for (span, result) in spans.iter().zip(results) {
             if !span.keeps_nothing() && !result.is_empty() {
                 // SAFETY: `Span::new` guarantees that the output is writable and not accessed
                 // elsewhere meanwhile.
-                unsafe { std::ptr::copy_nonoverlapping(result.as_ptr(), span.output(), result.len()) };
+                unsafe {
+                    std::ptr::copy_nonoverlapping(result.as_ptr(), span.output(), result.len())
+                };
             }
         }
         Ok(Phases::default())
@@ -119,7 +130,9 @@ fn reduce(
 ) -> Vec<u8> {
     let ranks = inputs.iter().enumerate();
     let present = ranks.filter(|(rank, _)| !absent.contains(rank));
-    let present: Vec<Vec<u8>> = present.map(|(_, input)| input[place.clone()].to_vec()).collect();
+    let present: Vec<Vec<u8>> = present
+        .map(|(_, input)| input[place.clone()].to_vec())
+        .collect();
     reduce_present(&present, inputs.len(), reduction)
 }
 
@@ -149,7 +162,11 @@ impl Collective for SimulatedCollective {
     ) -> Result<Phases, Error> {
         let bytes: Vec<usize> = spans.iter().map(Span::bytes).collect();
         let length = |tensor: usize, rank: usize| {
-            if absent.contains(&rank) { 0 } else { bytes[tensor] }
+            if absent.contains(&rank) {
+                0
+            } else {
+                bytes[tensor]
+            }
         };
         let way = self.way(self.hierarchy.allreduce);
         let call = ("allreduce", way, &bytes, reduction, absent);
@@ -221,7 +238,10 @@ mod tests {
     fn run(
         inputs: [&[&[u8]]; 3],
         output_bytes: usize,
-        operation: impl Fn(&mut SimulatedCollective, &[Span]) -> Result<Phases, Error> + Send + Sync + 'static,
+        operation: impl Fn(&mut SimulatedCollective, &[Span]) -> Result<Phases, Error>
+        + Send
+        + Sync
+        + 'static,
     ) -> [Vec<u8>; 3] {
         let world = World::new(3, 5);
         let set = SimulatedSet::new(&world, &[0, 1, 2]);
@@ -282,8 +302,13 @@ mod tests {
     #[test]
     fn allgather_lays_inputs_side_by_side_tensor_by_tensor() {
         let inputs: [&[&[u8]]; 3] = [&[&[1], &[]], &[], &[&[2, 3], &[4]]];
-        let results = run(inputs, 3, |all, spans| all.allgather(spans, &[1, 0, 2, 0, 0, 1]));
-        assert_eq!(results, [vec![1, 2, 3, 4, 0, 0], vec![], vec![1, 2, 3, 4, 0, 0]]);
+        let results = run(inputs, 3, |all, spans| {
+            all.allgather(spans, &[1, 0, 2, 0, 0, 1])
+        });
+        assert_eq!(
+            results,
+            [vec![1, 2, 3, 4, 0, 0], vec![], vec![1, 2, 3, 4, 0, 0]]
+        );
     }
 
     #[test]

@@ -71,7 +71,10 @@ impl Stream {
     }
 
     /// Returns the pieces of `range`, in order; none is empty.
-    pub(in crate::collective) fn pieces(&self, range: Range<usize>) -> impl Iterator<Item = Piece> + use<'_> {
+    pub(in crate::collective) fn pieces(
+        &self,
+        range: Range<usize>,
+    ) -> impl Iterator<Item = Piece> + use<'_> {
         let first = self
             .pieces
             .partition_point(|piece| piece.at + piece.bytes <= range.start);

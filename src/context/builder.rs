@@ -92,8 +92,9 @@ impl Builder {
     /// As for [`Context::from_env`].
     pub fn build(self) -> Result<Context, Error> {
         fork::arm();
-        let configuration =
-            |error: Arc<dyn std::error::Error + Send + Sync>| Error::Settings(SettingsError::Invalid(error));
+        let configuration = |error: Arc<dyn std::error::Error + Send + Sync>| {
+            Error::Settings(SettingsError::Invalid(error))
+        };
         let mut knobs = match self.knobs {
             Some(knobs) => knobs,
             None => Knobs::from_env().map_err(|error| configuration(Arc::new(error)))?,

@@ -26,10 +26,14 @@ pub(crate) fn forked() -> bool {
 }
 
 fn make_mark() -> Result<&'static AtomicU8, Errno> {
-    let (bytes, protection) = (rustix::param::page_size(), ProtFlags::READ | ProtFlags::WRITE);
+    let (bytes, protection) = (
+        rustix::param::page_size(),
+        ProtFlags::READ | ProtFlags::WRITE,
+    );
     // SAFETY: a fresh anonymous mapping aliases nothing, and it is never unmapped.
-    let page =
-        unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)? };
+    let page = unsafe {
+        rustix::mm::mmap_anonymous(std::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)?
+    };
     // SAFETY: the range is the mapping just made.
     unsafe { rustix::mm::madvise(page, bytes, Advice::LinuxWipeOnFork)? };
     // SAFETY: the page stays mapped, is zeroed (a valid `AtomicU8`), and is reached only through

@@ -48,7 +48,10 @@ impl ProcessSet {
         options: impl Into<Reduce>,
     ) -> Result<GroupHandle<B>, Failed<Vec<B>>> {
         let (operation, shape) = options.into().allreduce();
-        let parts = buffers.iter().map(|_| (shape.as_deref(), operation)).collect();
+        let parts = buffers
+            .iter()
+            .map(|_| (shape.as_deref(), operation))
+            .collect();
         self.start_group(name, buffers, parts, ResultTarget::Same)
     }
 
@@ -246,7 +249,9 @@ impl ProcessSet {
         target: ResultTarget,
     ) -> Result<GroupHandle<B, R>, Failed<Vec<B>>> {
         let count = buffers.len();
-        let names: Vec<String> = (1..=count).map(|i| format!("{name}_{i}of{count}")).collect();
+        let names: Vec<String> = (1..=count)
+            .map(|i| format!("{name}_{i}of{count}"))
+            .collect();
         let shapes: Result<Vec<Shape>, Error> = buffers
             .iter()
             .zip(&names)

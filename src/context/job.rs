@@ -77,7 +77,10 @@ impl Job {
     ) -> Result<Self, Error> {
         let settings = first_settings(&knobs);
         let backend = Backend::choose(&knobs, &identity)?;
-        let timeline = Timeline::new(Options::new(&knobs, &identity, backend.name(), settings), &*clock)?;
+        let timeline = Timeline::new(
+            Options::new(&knobs, &identity, backend.name(), settings),
+            &*clock,
+        )?;
         Ok(Self {
             init: next_init(&key, identity.rank),
             identity,
@@ -179,7 +182,9 @@ impl Job {
     /// whatever was requested.
     fn spread(&self, hosts: &Hosts) {
         self.hosts.get_or_init(|| *hosts);
-        let Some(because) = hosts.why_flat() else { return };
+        let Some(because) = hosts.why_flat() else {
+            return;
+        };
         let asked = [
             (
                 "HOROVOD_HIERARCHICAL_ALLREDUCE",
@@ -245,7 +250,9 @@ impl Job {
         RendezvousConfig {
             job_key,
             init,
-            rank: members.binary_search(&self.identity.rank).unwrap_or(usize::MAX),
+            rank: members
+                .binary_search(&self.identity.rank)
+                .unwrap_or(usize::MAX),
             members: Arc::clone(members),
             start_timeout: Duration::from_secs(self.knobs.start_timeout_seconds),
             host_key: identity::host_key(&identity::environment, &identity::HostFacts::read()),
@@ -307,13 +314,15 @@ impl Job {
             engine_group: Arc::clone(&self.engine_group),
         });
         let affinity = knobs.thread_affinity.get(self.identity.local_rank).copied();
-        let thread = std::thread::Builder::new().name("ronde-cycle".into()).spawn({
-            let engine = Arc::clone(&engine);
-            move || {
-                affinity.into_iter().for_each(pin);
-                engine.run();
-            }
-        });
+        let thread = std::thread::Builder::new()
+            .name("ronde-cycle".into())
+            .spawn({
+                let engine = Arc::clone(&engine);
+                move || {
+                    affinity.into_iter().for_each(pin);
+                    engine.run();
+                }
+            });
         let thread = thread.map_err(|error| {
             StartFailure::Thread(Error::Internal {
                 rank: self.identity.rank,
@@ -415,6 +424,8 @@ fn pin(core: usize) {
         set.set(core);
     }
     if let Err(error) = rustix::thread::sched_setaffinity(None, &set) {
-        tracing::error!("HOROVOD_THREAD_AFFINITY: cannot bind the cycle thread to core {core}: {error}");
+        tracing::error!(
+            "HOROVOD_THREAD_AFFINITY: cannot bind the cycle thread to core {core}: {error}"
+        );
     }
 }

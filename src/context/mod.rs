@@ -218,7 +218,14 @@ impl Context {
             let running = set.inner.running.as_ref();
             running.is_none_or(|running| running.stop(&Error::ShutDown))
         };
-        if sets.iter().rev().map(stopped).filter(|stopped| !stopped).count() > 0 {
+        if sets
+            .iter()
+            .rev()
+            .map(stopped)
+            .filter(|stopped| !stopped)
+            .count()
+            > 0
+        {
             tracing::error!(
                 "this rank leaves while its cycle still waits for a silent rank; \
                  set HOROVOD_STALL_SHUTDOWN_TIME_SECONDS to end such a wait with an error"

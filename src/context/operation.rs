@@ -97,7 +97,9 @@ impl RawTensor<'_> {
     /// Checks that the reduction is defined for the elements.
     #[inline]
     fn check_reduction(&self, op: ReduceOp, prescale: f64, postscale: f64) -> Result<(), Error> {
-        if self.dtype == Dtype::Bool && (op == ReduceOp::Average || (prescale, postscale) != (1.0, 1.0)) {
+        if self.dtype == Dtype::Bool
+            && (op == ReduceOp::Average || (prescale, postscale) != (1.0, 1.0))
+        {
             return Err(ArgumentError::InvalidDtype {
                 tensor: self.name.to_owned(),
                 dtype: self.dtype,
@@ -187,7 +189,9 @@ impl Operation<'_> {
                 set.check_root(tensor.name, root)?;
                 params.root = root as u32;
             }
-            Self::Alltoall { splits } => params.splits = Some(set.check_splits(tensor.name, rows, splits)?),
+            Self::Alltoall { splits } => {
+                params.splits = Some(set.check_splits(tensor.name, rows, splits)?)
+            }
             Self::Allgather => {}
         }
         params.needs_all = set.inner.strict_join && params.kind != OpKind::Allreduce;
@@ -281,7 +285,11 @@ impl Operation<'_> {
 }
 
 /// Shape of `elements` elements: the caller's, or one dimension if it gave none.
-pub(super) fn shape_of(name: &str, shape: Option<&[usize]>, elements: usize) -> Result<Shape, Error> {
+pub(super) fn shape_of(
+    name: &str,
+    shape: Option<&[usize]>,
+    elements: usize,
+) -> Result<Shape, Error> {
     let Some(shape) = shape else {
         return Ok([elements].into_iter().collect());
     };

@@ -63,7 +63,10 @@ impl ProcessSet {
                 members: members.into(),
                 job_rank,
                 strict_join: false,
-                binding: Arc::new(DeviceBinding::new(Arc::clone(crate::gpu::devices()), job_rank)),
+                binding: Arc::new(DeviceBinding::new(
+                    Arc::clone(crate::gpu::devices()),
+                    job_rank,
+                )),
                 running: Some(Running { engine, thread }),
             }),
         }
@@ -120,7 +123,13 @@ impl ProcessSet {
         options: impl Into<Reduce>,
     ) -> Result<Handle<B>, Failed<B>> {
         let (operation, shape) = options.into().allreduce();
-        self.start(name, buffer, shape.as_deref(), &operation, ResultTarget::Same)
+        self.start(
+            name,
+            buffer,
+            shape.as_deref(),
+            &operation,
+            ResultTarget::Same,
+        )
     }
 
     /// Replaces `buffer`, in place, by the buffer that rank `root` submits as `name`.
@@ -135,7 +144,12 @@ impl ProcessSet {
     ///
     /// # Errors
     /// As for [`allreduce`](Self::allreduce), and a root that is not a member or has joined.
-    pub fn broadcast<B: Buffer>(&self, name: &str, buffer: B, root: usize) -> Result<Handle<B>, Failed<B>> {
+    pub fn broadcast<B: Buffer>(
+        &self,
+        name: &str,
+        buffer: B,
+        root: usize,
+    ) -> Result<Handle<B>, Failed<B>> {
         self.start(
             name,
             buffer,
@@ -228,7 +242,13 @@ impl ProcessSet {
         options: impl Into<Reduce>,
     ) -> Result<Handle<B, Gathered<B>>, Failed<B>> {
         let (operation, shape) = options.into().reducescatter();
-        self.start(name, buffer, shape.as_deref(), &operation, ResultTarget::New)
+        self.start(
+            name,
+            buffer,
+            shape.as_deref(),
+            &operation,
+            ResultTarget::New,
+        )
     }
 
     /// Returns when every rank of the set has called it or has [joined](Self::join). Only one
@@ -278,7 +298,9 @@ impl ProcessSet {
     pub fn join(&self) -> Result<usize, Error> {
         let handle = self.start_join()?;
         handle.wait()?;
-        let last = handle.take_delivery().and_then(|delivery| delivery.last_joined);
+        let last = handle
+            .take_delivery()
+            .and_then(|delivery| delivery.last_joined);
         Ok(last.unwrap_or(self.inner.job_rank))
     }
 
@@ -308,7 +330,10 @@ impl ProcessSet {
     /// assert_eq!((a, b), ([1.0, 2.0], [3]));
     /// # Ok::<(), ronde::Error>(())
     /// ```
-    pub fn scope<'env, R>(&self, body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
+    pub fn scope<'env, R>(
+        &self,
+        body: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
+    ) -> R {
         scope::run(self, body)
     }
 

@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use super::job::Job;
 use super::process_set::{ProcessSet, Running};
 use crate::error::Failure;
-use crate::error::{Error, Mismatch, NegotiationError, ProcessSetError, ProcessSetProblem, Submitted};
+use crate::error::{
+    Error, Mismatch, NegotiationError, ProcessSetError, ProcessSetProblem, Submitted,
+};
 use crate::negotiation::{OpKind, Params};
 use crate::queue::{Entry, Output};
 use crate::sync::lock;
@@ -55,7 +57,10 @@ impl Registry {
     /// Returns all sets in a forked child, where the thread that holds the lock may be missing.
     pub(super) fn sets_if_free(&self) -> Vec<ProcessSet> {
         let known = self.known.try_lock();
-        known.map_or_else(|_| Vec::new(), |known| known.sets.values().cloned().collect())
+        known.map_or_else(
+            |_| Vec::new(),
+            |known| known.sets.values().cloned().collect(),
+        )
     }
 
     /// Returns the set with number `id`.
@@ -109,7 +114,12 @@ impl Registry {
                     && failed(&source, RendezvousError::is_departure) =>
             {
                 let source = Arc::new(why.clone());
-                return Err(ProcessSetError::Start { set, members, source }.into());
+                return Err(ProcessSetError::Start {
+                    set,
+                    members,
+                    source,
+                }
+                .into());
             }
             (Err(error), _) => return Err(error),
         };
@@ -172,7 +182,9 @@ impl Registry {
     fn drop_set(&self, set: &ProcessSet) {
         lock(&self.known).sets.remove(&set.id());
         if let Some(running) = &set.inner.running {
-            running.stop(&Error::ProcessSet(ProcessSetError::Removed { set: set.id() }));
+            running.stop(&Error::ProcessSet(ProcessSetError::Removed {
+                set: set.id(),
+            }));
         }
     }
 
@@ -187,10 +199,12 @@ impl Registry {
             })
         };
         match self.agree("ronde.process_set.remove", &[id as usize], in_flight as u32) {
-            Err(Error::Negotiation(NegotiationError::Mismatch(mismatch))) => Err(highest(&mismatch).map_or(
-                Error::Negotiation(NegotiationError::Mismatch(mismatch)),
-                |(rank, count)| busy(rank, count),
-            )),
+            Err(Error::Negotiation(NegotiationError::Mismatch(mismatch))) => {
+                Err(highest(&mismatch).map_or(
+                    Error::Negotiation(NegotiationError::Mismatch(mismatch)),
+                    |(rank, count)| busy(rank, count),
+                ))
+            }
             Ok(()) if in_flight > 0 => Err(busy(set.inner.job_rank, in_flight)),
             outcome => outcome,
         }

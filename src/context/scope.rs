@@ -110,7 +110,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         tensor: &'scope mut [T],
         root: usize,
     ) -> Result<ScopedHandle<'scope>, Error> {
-        self.submit(name, None, Lent::Both(tensor), &Operation::Broadcast { root })
+        self.submit(
+            name,
+            None,
+            Lent::Both(tensor),
+            &Operation::Broadcast { root },
+        )
     }
 
     /// Concatenates the rows of all ranks in `output`, which must have exactly their size.
@@ -124,7 +129,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         shape: &[usize],
         output: &'scope mut [T],
     ) -> Result<ScopedHandle<'scope>, Error> {
-        self.submit(name, Some(shape), Lent::Two(input, output), &Operation::Allgather)
+        self.submit(
+            name,
+            Some(shape),
+            Lent::Two(input, output),
+            &Operation::Allgather,
+        )
     }
 
     /// Sends `splits[r]` rows to set rank r, and writes the rows sent to this rank into `output`,

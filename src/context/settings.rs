@@ -42,7 +42,9 @@ impl Context {
         let refused = |reason: String| Err(Error::Settings(SettingsError::Refused { reason }));
         if self.job.identity.rank != 0 {
             let rank = self.job.identity.rank;
-            return refused(format!("this is rank {rank}, and only rank 0 may change them"));
+            return refused(format!(
+                "this is rank {rank}, and only rank 0 may change them"
+            ));
         }
         if let Some(reason) = objection(&change, &self.job.knobs, self.job.why_flat()) {
             return refused(reason);
@@ -81,7 +83,9 @@ fn objection(change: &PartialSettings, knobs: &Knobs, why_flat: Option<&str>) ->
         return Some(format!("no operation is hierarchical: {because}"));
     }
     if change.cache == Some(true) && knobs.cache_capacity == 0 {
-        return Some("the capacity of the response cache is 0 (HOROVOD_CACHE_CAPACITY=0)".to_owned());
+        return Some(
+            "the capacity of the response cache is 0 (HOROVOD_CACHE_CAPACITY=0)".to_owned(),
+        );
     }
     None
 }

@@ -82,7 +82,8 @@ impl Cycle {
             self.frames.clear();
             if self.transport.rank() == 0 {
                 let stamp = self.queue.clock.now();
-                encode(&stamp.0, &mut self.frame).map_err(|error| self.malformed("encode a time", &error))?;
+                encode(&stamp.0, &mut self.frame)
+                    .map_err(|error| self.malformed("encode a time", &error))?;
             }
             self.transport.broadcast(&mut self.frame)?;
             let received = self.queue.clock.now();

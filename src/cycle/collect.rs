@@ -52,7 +52,8 @@ impl Cycle {
     fn find_cached(&self, submission: &Submission) -> Option<u32> {
         let holds = |slot: &u32| {
             self.cache.get(*slot).is_some_and(|entry| {
-                same(&entry.name, &submission.tensor.name) && same(&entry.params, &submission.params)
+                same(&entry.name, &submission.tensor.name)
+                    && same(&entry.params, &submission.params)
             })
         };
         let hint = submission.tensor.slot.load(Ordering::Relaxed);

@@ -14,7 +14,8 @@ use smallvec::SmallVec;
 use super::Cycle;
 use crate::clock::Nanos;
 use crate::collective::asynchronous::{
-    AsyncCollective, DeviceActivities, DeviceClock, LaunchError, Launched, OpenDevice, Peers, SetRank,
+    AsyncCollective, DeviceActivities, DeviceClock, LaunchError, Launched, OpenDevice, Peers,
+    SetRank,
 };
 use crate::device;
 use crate::error::{DeviceError, Error, GpuError};
@@ -112,7 +113,11 @@ impl Launches {
     /// Moves the tensors of the batches launched in this cycle out of `ready`: they complete when
     /// their batch ends.
     pub(super) fn take_off(&mut self, ready: &mut Vec<Ready>) {
-        let Some(collective) = self.collective.as_mut().filter(|_| !self.launched.is_empty()) else {
+        let Some(collective) = self
+            .collective
+            .as_mut()
+            .filter(|_| !self.launched.is_empty())
+        else {
             return;
         };
         let mut ready: Vec<Option<Ready>> = ready.drain(..).map(Some).collect();
@@ -122,7 +127,9 @@ impl Launches {
                 .filter_map(|&position| ready[position as usize].take())
                 .collect();
             self.throttle.launched(&start.launched);
-            self.shared.in_flight.fetch_add(members.len(), Ordering::AcqRel);
+            self.shared
+                .in_flight
+                .fetch_add(members.len(), Ordering::AcqRel);
             answer_early(&mut members, &start.launched, &self.queue);
             let ended = Arc::clone(&start.launched.ended);
             let flight = Flight { start, members };
@@ -156,10 +163,13 @@ impl Launches {
         let mut is_idle = collective.wait_until(ABORT_PATIENCE, &is_over);
         if let Some(last) = collective.last() {
             // After an error, the device does no more work.
-            is_idle &= collective.wait_until(ABORT_PATIENCE, &|| !matches!(last.has_come(), Ok(false)));
+            is_idle &=
+                collective.wait_until(ABORT_PATIENCE, &|| !matches!(last.has_come(), Ok(false)));
         }
         if !is_idle {
-            tracing::error!("the GPU does not end what it was given; its memory and a thread are left to it");
+            tracing::error!(
+                "the GPU does not end what it was given; its memory and a thread are left to it"
+            );
             std::mem::forget(collective);
         }
     }
@@ -199,9 +209,9 @@ impl Cycle {
                 self.queue.release(own.count());
                 for member in members() {
                     let error = match error.clone() {
-                        Error::Device(error) => {
-                            error.of_tensor(member.submission.tensor.name.to_string()).into()
-                        }
+                        Error::Device(error) => error
+                            .of_tensor(member.submission.tensor.name.to_string())
+                            .into(),
                         error => error,
                     };
                     member.submission.ticket.complete(Err(error));
@@ -234,21 +244,31 @@ impl Cycle {
             }
         };
         for &position in batch {
-            self.ready[position as usize].make_room(set_rank.rank, set_rank.size, Some(&**collective));
+            self.ready[position as usize].make_room(
+                set_rank.rank,
+                set_rank.size,
+                Some(&**collective),
+            );
         }
         let members = || batch.iter().map(|&position| &self.ready[position as usize]);
-        self.load.fill(members(), set_rank.size).map_err(|problem| {
-            LaunchError::Rank(super::internal(
-                self.members[set_rank.rank],
-                "execute a batch",
-                &problem,
-            ))
-        })?;
+        self.load
+            .fill(members(), set_rank.size)
+            .map_err(|problem| {
+                LaunchError::Rank(super::internal(
+                    self.members[set_rank.rank],
+                    "execute a batch",
+                    &problem,
+                ))
+            })?;
         let first = &self.ready[batch[0] as usize].submission.params;
-        let root = self.members.binary_search(&(first.root as usize)).unwrap_or(0);
+        let root = self
+            .members
+            .binary_search(&(first.root as usize))
+            .unwrap_or(0);
         let batch = self.load.on_device(first, root);
         let inputs = device::latest(members().filter_map(|member| member.submission.on.as_deref()));
-        let launched = collective.launch(&batch, &inputs, launches.device.wants_times(), &mut peers)?;
+        let launched =
+            collective.launch(&batch, &inputs, launches.device.wants_times(), &mut peers)?;
         Ok(Start {
             kind: batch.kind,
             launched,
@@ -328,7 +348,12 @@ impl Flight {
             None => {
                 let seen = queue.clock.now();
                 let is_timed = self.start.launched.ended.is_timed && clock.align(&*queue.clock);
-                Times::of(&self.start, &self.members, is_timed.then_some(&*clock), seen)
+                Times::of(
+                    &self.start,
+                    &self.members,
+                    is_timed.then_some(&*clock),
+                    seen,
+                )
             }
             Some(_) => None,
         };

@@ -29,8 +29,11 @@ impl Cycle {
             submission.ticket.complete(Err(error.clone()));
         }
         self.queue.completions().announce();
-        self.transport
-            .leave(if error.is_orderly() { None } else { Some(&error) });
+        self.transport.leave(if error.is_orderly() {
+            None
+        } else {
+            Some(&error)
+        });
         self.close_observer(&error);
         self.ended = Some(error);
     }

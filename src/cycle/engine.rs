@@ -64,7 +64,10 @@ impl EngineGroup {
     /// Aborts every engine of this rank with `error`; the first error counts.
     fn abort(&self, error: &Error) {
         let mut known = lock(&self.known);
-        let error = known.abort_reason.get_or_insert_with(|| error.clone()).clone();
+        let error = known
+            .abort_reason
+            .get_or_insert_with(|| error.clone())
+            .clone();
         known.queues.iter().for_each(|queue| queue.abort(&error));
     }
 }
@@ -114,7 +117,9 @@ impl Engine {
         if ticket.is_done() {
             return true;
         }
-        let over = || ticket.is_done() || deadline.is_some_and(|deadline| self.queue.clock.now() >= deadline);
+        let over = || {
+            ticket.is_done() || deadline.is_some_and(|deadline| self.queue.clock.now() >= deadline)
+        };
         while !over() {
             // A cycle that a shutdown is about to end is left to the thread that ends it.
             let free = || {
@@ -125,7 +130,9 @@ impl Engine {
                 }
             };
             let driven = free().or_else(|| {
-                let slice = deadline.map_or(WAIT_SLICE, |end| (end - self.queue.clock.now()).min(WAIT_SLICE));
+                let slice = deadline.map_or(WAIT_SLICE, |end| {
+                    (end - self.queue.clock.now()).min(WAIT_SLICE)
+                });
                 self.queue
                     .completions()
                     .sleep(slice, || if ticket.is_done() { None } else { free() })
@@ -151,7 +158,12 @@ impl Engine {
         ticket.is_done()
     }
 
-    pub(crate) fn drive_until(&self, cycle: &mut Cycle, over: &dyn Fn() -> bool, deadline: Option<Nanos>) {
+    pub(crate) fn drive_until(
+        &self,
+        cycle: &mut Cycle,
+        over: &dyn Fn() -> bool,
+        deadline: Option<Nanos>,
+    ) {
         let mut hurried = false;
         loop {
             // Before the check of the ticket: another thread completes GPU tensors, and wakes this
@@ -166,10 +178,11 @@ impl Engine {
             match self.advance(cycle) {
                 Advance::Ended => return,
                 Advance::Stepped => hurried = false,
-                Advance::Park(park) => self
-                    .queue
-                    .doorbell
-                    .park(Role::Driver, wakes, park.until(deadline)),
+                Advance::Park(park) => {
+                    self.queue
+                        .doorbell
+                        .park(Role::Driver, wakes, park.until(deadline))
+                }
             }
         }
     }
@@ -203,7 +216,10 @@ impl Engine {
             Err(panic) => {
                 let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
                 let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
-                self.fail(cycle, self.panicked(text.as_deref().unwrap_or("no message")));
+                self.fail(
+                    cycle,
+                    self.panicked(text.as_deref().unwrap_or("no message")),
+                );
                 Advance::Ended
             }
         }

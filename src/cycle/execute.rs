@@ -57,7 +57,9 @@ impl Cycle {
             .map_err(|problem| internal(self.members[rank], "execute a batch", &problem))?;
         let first = &self.ready[batch[0] as usize].submission;
         let root = self.members.binary_search(&(first.params.root as usize));
-        let (phases, stages) = self.load.send(&mut *self.collective, first, root.unwrap_or(0))?;
+        let (phases, stages) = self
+            .load
+            .send(&mut *self.collective, first, root.unwrap_or(0))?;
         let ended = self.queue.clock.now();
         let members: SmallVec<[&Ready; 16]> = members().collect();
         self.observer.executed(&Executed {
@@ -159,7 +161,11 @@ impl Load {
         first: &Submission,
         root: usize,
     ) -> Result<(Phases, Option<&'static Stages>), Error> {
-        let Self { spans, bytes, absent } = self;
+        let Self {
+            spans,
+            bytes,
+            absent,
+        } = self;
         let params = &first.params;
         let reduction = reduction(params);
         let phases = match params.kind {

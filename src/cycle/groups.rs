@@ -37,7 +37,11 @@ impl Groups {
         }
         self.held.append(ready);
         let mut here: HashMap<u64, u32> = HashMap::new();
-        for group in self.held.iter().filter_map(|ready| ready.submission.params.group) {
+        for group in self
+            .held
+            .iter()
+            .filter_map(|ready| ready.submission.params.group)
+        {
             *here.entry(group.tag).or_default() += 1;
         }
         let missing = |group: Group| {
@@ -50,7 +54,10 @@ impl Groups {
                 _ => ready.push(one),
             }
         }
-        for group in ready.iter().filter_map(|ready| ready.submission.params.group) {
+        for group in ready
+            .iter()
+            .filter_map(|ready| ready.submission.params.group)
+        {
             self.refused.remove(&group.tag);
         }
     }

@@ -10,7 +10,9 @@ use crate::command::{Command, TimelineCommand};
 use crate::error::{Error, PeerError};
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::response::{decode, encode};
-use crate::negotiation::{Agreed, OpKind, Receiver, Refusal, RequestList, Response, ResponseList, Status};
+use crate::negotiation::{
+    Agreed, OpKind, Receiver, Refusal, RequestList, Response, ResponseList, Status,
+};
 use crate::observer::Negotiated;
 use crate::queue::{PendingCommand, Submission};
 use crate::ready::Ready;
@@ -50,9 +52,9 @@ impl Cycle {
         self.collective.set_hierarchy(self.settings.hierarchy());
         if self.agreed.any.has(Status::COMPARE_CLOCKS) {
             if self.transport.shares_clock() {
-                return Err(
-                    self.invalid_answer("clocks are to be compared, and the ranks share one".to_owned())
-                );
+                return Err(self.invalid_answer(
+                    "clocks are to be compared, and the ranks share one".to_owned(),
+                ));
             }
             self.compare_clocks()?;
         }
@@ -64,7 +66,10 @@ impl Cycle {
         // Before the hits: a rank that joins in this cycle does not restrict them, and may have
         // requested one of them in another form.
         self.agreed_commands = answer.commands;
-        answer.evict.into_iter().try_for_each(|slot| self.evict(slot))?;
+        answer
+            .evict
+            .into_iter()
+            .try_for_each(|slot| self.evict(slot))?;
         // Before the responses: these may evict the least recently used tensor, and a rank that has
         // joined may be the only one on which it is ready.
         self.take_common_hits()?;
@@ -134,8 +139,13 @@ impl Cycle {
 
     /// Fails this rank's tensor in `slot`, because `rank` has joined.
     fn refuse_hit(&mut self, slot: usize, rank: usize) {
-        let group = self.cache.get(slot as u32).and_then(|entry| entry.params.group);
-        group.into_iter().for_each(|group| self.groups.refused(group));
+        let group = self
+            .cache
+            .get(slot as u32)
+            .and_then(|entry| entry.params.group);
+        group
+            .into_iter()
+            .for_each(|group| self.groups.refused(group));
         let Some(submission) = self.hits[slot].take() else {
             return;
         };
@@ -161,7 +171,9 @@ impl Cycle {
         let absent: Vec<u32> = self.agreed.absent(slot).map(|rank| rank as u32).collect();
         let takes_part = !absent.contains(&(self.transport.rank() as u32));
         let agreed = if !absent.is_empty() {
-            Some(Arc::new(entry.agreed.without(absent, self.transport.size())))
+            Some(Arc::new(
+                entry.agreed.without(absent, self.transport.size()),
+            ))
         } else if entry.params.kind.has_own_rows() {
             Some(Arc::clone(&entry.agreed))
         } else {
@@ -188,7 +200,8 @@ impl Cycle {
         for request in &mut requests.requests {
             request.ready_us = self.clocks.to_reference_us(micros(request.ready_us));
         }
-        encode(&requests, &mut self.frame).map_err(|error| self.malformed("encode requests", &error))?;
+        encode(&requests, &mut self.frame)
+            .map_err(|error| self.malformed("encode requests", &error))?;
         self.transport.gather(&self.frame, &mut self.frames)?;
         let rank = self.job_rank();
         if let Some(coordinator) = &mut self.coordinator {
@@ -204,20 +217,28 @@ impl Cycle {
             let lists: Vec<RequestList> = lists.collect::<Result<_, _>>()?;
             self.frames.clear();
             let (agreed, size) = (&self.agreed, self.transport.size());
-            let is_held = |slot: u32| (0..size).any(|rank| agreed.ready_on(rank, slot as usize).is_some());
+            let is_held =
+                |slot: u32| (0..size).any(|rank| agreed.ready_on(rank, slot as usize).is_some());
             self.ticks.clear();
-            let mut answer =
-                coordinator.answer(lists, agreed.joined(), &self.cache, is_held, &mut self.ticks)?;
+            let mut answer = coordinator.answer(
+                lists,
+                agreed.joined(),
+                &self.cache,
+                is_held,
+                &mut self.ticks,
+            )?;
             answer.commands.extend(
                 self.commands
                     .iter()
                     .filter_map(|pending| timeline_command(pending).cloned()),
             );
-            encode(&answer, &mut self.frame).map_err(|error| internal(rank, "encode responses", &error))?;
+            encode(&answer, &mut self.frame)
+                .map_err(|error| internal(rank, "encode responses", &error))?;
         }
         self.transport.broadcast(&mut self.frame)?;
-        decode(&self.frame)
-            .map_err(|error| self.invalid_answer(format!("responses that cannot be decoded: {error}")))
+        decode(&self.frame).map_err(|error| {
+            self.invalid_answer(format!("responses that cannot be decoded: {error}"))
+        })
     }
 
     /// Evicts a slot because a rank has requested its tensor: all ranks on which it is ready
@@ -247,7 +268,11 @@ impl Cycle {
 
     /// Processes one response, with its ready times on the rank that has them.
     fn respond(&mut self, response: Response, ticks: Option<Ticks>) -> Result<(), Error> {
-        let Response { name, group, outcome } = response;
+        let Response {
+            name,
+            group,
+            outcome,
+        } = response;
         // Invalid data ends the cycle, and fails the submission with it.
         if let Err(problem) = self.check_response(self.misses.get(&name), &outcome) {
             return Err(self.invalid_answer(format!("tensor {name}: {problem}")));
@@ -284,7 +309,9 @@ impl Cycle {
             (Ok(_), None) => {} // refused by the check
             (Err(refusal), submission) => {
                 // Values that this rank knows are not taken from other ranks.
-                let own = submission.as_ref().map(|submission| submission.params.group);
+                let own = submission
+                    .as_ref()
+                    .map(|submission| submission.params.group);
                 own.unwrap_or(group)
                     .into_iter()
                     .for_each(|group| self.groups.refused(group));
@@ -308,11 +335,18 @@ impl Cycle {
             joined: self.agreed.joined(),
             own: own.map(|submission| &*submission.params),
         };
-        let others = outcome.as_ref().ok().and_then(|agreed| agreed.params.as_ref());
+        let others = outcome
+            .as_ref()
+            .ok()
+            .and_then(|agreed| agreed.params.as_ref());
         match (outcome, receiver.own.or(others)) {
-            _ if own.is_none() && !self.joined => Err("a response, and this rank has no request".to_owned()),
+            _ if own.is_none() && !self.joined => {
+                Err("a response, and this rank has no request".to_owned())
+            }
             (Err(refusal), _) => refusal.check(&receiver),
-            (Ok(_), None) => Err("a response without params, and this rank has no request".to_owned()),
+            (Ok(_), None) => {
+                Err("a response without params, and this rank has no request".to_owned())
+            }
             (Ok(agreed), Some(params)) => {
                 params.check(&self.members)?;
                 agreed.check(params, &receiver)
@@ -323,7 +357,8 @@ impl Cycle {
     /// Puts the agreed tensor into the cache. If a rank was absent it is not cached, because that
     /// rank cannot cache it.
     fn remember(&mut self, submission: &Submission, agreed: &Arc<Agreed>) {
-        if !self.settings.cache || !submission.params.kind.is_cached() || !agreed.absent.is_empty() {
+        if !self.settings.cache || !submission.params.kind.is_cached() || !agreed.absent.is_empty()
+        {
             return;
         }
         let name = Arc::clone(&submission.tensor.name);
@@ -333,7 +368,9 @@ impl Cycle {
             .insert(name, submission.params.clone(), Arc::clone(agreed));
         if let Some((slot, evicted)) = inserted {
             submission.tensor.slot.store(slot, Ordering::Relaxed);
-            evicted.into_iter().for_each(|evicted| self.ask_again(evicted));
+            evicted
+                .into_iter()
+                .for_each(|evicted| self.ask_again(evicted));
         }
         if self.cache.capacity() > capacity && self.coordinator.is_some() {
             tracing::info!(

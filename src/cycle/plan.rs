@@ -17,8 +17,11 @@ impl Cycle {
     /// Packs `ready` into batches, except for incomplete groups.
     pub(super) fn plan(&mut self) {
         self.groups.sift(&mut self.ready);
-        self.packing
-            .pack(&self.ready, self.settings.fusion_threshold_bytes, &mut self.plan);
+        self.packing.pack(
+            &self.ready,
+            self.settings.fusion_threshold_bytes,
+            &mut self.plan,
+        );
     }
 }
 

@@ -60,7 +60,11 @@ impl Stalls {
     ///
     /// # Errors
     /// The shutdown limit has passed.
-    pub(crate) fn look(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
+    pub(crate) fn look(
+        &mut self,
+        now: Nanos,
+        pending: &dyn Pending,
+    ) -> Result<Option<Nanos>, Error> {
         match self {
             Self::Lowest {
                 inspector,
@@ -135,7 +139,10 @@ impl Pending for Cycle {
             let misses = |rank: &usize| !has(rank) && !self.agreed.joined().contains(rank);
             let ranks = || 0..self.members.len();
             let submitted = ranks().filter(has).map(|rank| self.members[rank]).collect();
-            let missing = ranks().filter(misses).map(|rank| self.members[rank]).collect();
+            let missing = ranks()
+                .filter(misses)
+                .map(|rank| self.members[rank])
+                .collect();
             tensors.push(PendingTensor {
                 name: name.to_owned(),
                 since,
@@ -148,8 +155,8 @@ impl Pending for Cycle {
         }
         let words = self.agreed.common.len();
         for index in 0..words {
-            let any =
-                (0..self.agreed.ranks()).fold(0, |any, rank| any | self.agreed.ready[rank * words + index]);
+            let any = (0..self.agreed.ranks())
+                .fold(0, |any, rank| any | self.agreed.ready[rank * words + index]);
             let mut word = any & !self.agreed.common[index];
             while word != 0 {
                 let slot = index * 64 + word.trailing_zeros() as usize;
@@ -164,7 +171,12 @@ impl Pending for Cycle {
 
     fn oldest_unanswered(&self) -> Option<Nanos> {
         let held = self.groups.held().iter().map(|ready| &ready.submission);
-        let waiting = self.hits.iter().flatten().chain(self.misses.values()).chain(held);
+        let waiting = self
+            .hits
+            .iter()
+            .flatten()
+            .chain(self.misses.values())
+            .chain(held);
         let since = waiting.filter_map(|submission| match submission.params.kind {
             OpKind::Join => self.all_joined_at,
             _ => Some(submission.at),

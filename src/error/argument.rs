@@ -19,7 +19,9 @@ pub enum ArgumentError {
         rank: usize,
     },
     /// Name that is reserved for the runtime.
-    #[error("tensor name {tensor} is reserved: names that begin with `ronde.` belong to the runtime")]
+    #[error(
+        "tensor name {tensor} is reserved: names that begin with `ronde.` belong to the runtime"
+    )]
     ReservedName {
         /// Name of the tensor.
         tensor: String,
@@ -59,7 +61,9 @@ pub enum ArgumentError {
         wire: Dtype,
     },
     /// Operation on rows, for a tensor without dimensions.
-    #[error("{operation} of tensor {tensor}, which is a rank-zero tensor: give it a first dimension")]
+    #[error(
+        "{operation} of tensor {tensor}, which is a rank-zero tensor: give it a first dimension"
+    )]
     NoRows {
         /// The tensor.
         tensor: String,
@@ -110,7 +114,9 @@ pub enum ArgumentError {
         found_bytes: usize,
     },
     /// The root of a broadcast is not in the process set.
-    #[error("invalid root rank {root} for tensor {tensor}: the ranks of process set {set} are {members:?}")]
+    #[error(
+        "invalid root rank {root} for tensor {tensor}: the ranks of process set {set} are {members:?}"
+    )]
     RootNotAMember {
         /// The tensor.
         tensor: String,

@@ -60,9 +60,11 @@ impl DeviceError {
     /// Returns the error as one of `tensor`.
     pub(crate) fn of_tensor(self, tensor: String) -> Self {
         match self {
-            Self::Tensor { rank, source, .. } | Self::Rank { rank, source } => {
-                Self::Tensor { tensor, rank, source }
-            }
+            Self::Tensor { rank, source, .. } | Self::Rank { rank, source } => Self::Tensor {
+                tensor,
+                rank,
+                source,
+            },
         }
     }
 }
@@ -85,6 +87,9 @@ mod tests {
             format!("rank 3: {}", GpuError::Capturing)
         );
         let text = Error::from(of_tensor).to_string();
-        assert_eq!(text, format!("tensor layer1 on rank 3: {}", GpuError::Capturing));
+        assert_eq!(
+            text,
+            format!("tensor layer1 on rank 3: {}", GpuError::Capturing)
+        );
     }
 }

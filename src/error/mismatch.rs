@@ -8,7 +8,9 @@ use crate::tensor::{Dtype, Group, ReduceOp};
 
 /// Parameter in which two ranks' submissions of a tensor differ.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[error("mismatched {what} for tensor {tensor}: rank {rank} has {found}, rank {first_rank} has {expected}")]
+#[error(
+    "mismatched {what} for tensor {tensor}: rank {rank} has {found}, rank {first_rank} has {expected}"
+)]
 pub struct Mismatch {
     /// Name of the tensor.
     pub tensor: String,
@@ -59,9 +61,13 @@ impl Mismatched {
             Self::Operation => "operations",
             Self::Dtype => "data types",
             Self::Shape(OpKind::Allreduce) => "ALLREDUCE tensor shapes",
-            Self::Shape(OpKind::Allgather) => "ALLGATHER tensor shapes (all dimensions but the first)",
+            Self::Shape(OpKind::Allgather) => {
+                "ALLGATHER tensor shapes (all dimensions but the first)"
+            }
             Self::Shape(OpKind::Broadcast) => "BROADCAST tensor shapes",
-            Self::Shape(OpKind::Alltoall) => "ALLTOALL tensor shapes (all dimensions but the first)",
+            Self::Shape(OpKind::Alltoall) => {
+                "ALLTOALL tensor shapes (all dimensions but the first)"
+            }
             Self::Shape(OpKind::Reducescatter) => "REDUCESCATTER tensor shapes",
             Self::Shape(OpKind::Agree) => "process sets",
             Self::Shape(OpKind::Join | OpKind::Barrier) => "shapes",
@@ -129,14 +135,19 @@ impl fmt::Display for Submitted {
             Self::Dtype(dtype) => dtype.fmt(f),
             Self::Shape(shape) => write!(f, "{shape:?}"),
             Self::ReduceOp(op) => op.fmt(f),
-            Self::Factors { prescale, postscale } => {
+            Self::Factors {
+                prescale,
+                postscale,
+            } => {
                 write!(f, "prescale {prescale} and postscale {postscale}")
             }
             Self::WireDtype(Some(dtype)) => dtype.fmt(f),
             Self::WireDtype(None) => f.write_str("none"),
             Self::Root(rank) => rank.fmt(f),
             Self::InFlight(count) => count.fmt(f),
-            Self::Group(Some(group)) => write!(f, "a group of {} (hash {:x})", group.size, group.tag),
+            Self::Group(Some(group)) => {
+                write!(f, "a group of {} (hash {:x})", group.size, group.tag)
+            }
             Self::Group(None) => f.write_str("no group"),
             Self::Device { is_gpu: true } => f.write_str("GPU"),
             Self::Device { is_gpu: false } => f.write_str("CPU"),

@@ -40,9 +40,15 @@ impl DeviceBinding {
     }
 
     /// Sets the function that tells whether times of the device are wanted.
-    pub(crate) fn telling_times(self, wants_times: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+    pub(crate) fn telling_times(
+        self,
+        wants_times: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Self {
         let wants_times = Box::new(wants_times);
-        Self { wants_times, ..self }
+        Self {
+            wants_times,
+            ..self
+        }
     }
 
     /// Whether the timeline or the tuner wants times of the device now.

@@ -221,7 +221,12 @@ pub(crate) trait Gpu: Send + Sync {
     /// The communicator has failed, on this rank or on another.
     fn is_ready(&self, communicator: Communicator) -> Result<bool, GpuError>;
     /// Puts calls on the stream, as one group.
-    fn call(&self, communicator: Communicator, calls: &[Call], stream: Stream) -> Result<(), GpuError>;
+    fn call(
+        &self,
+        communicator: Communicator,
+        calls: &[Call],
+        stream: Stream,
+    ) -> Result<(), GpuError>;
     /// Destroys a communicator without work on the device. Data that other ranks still need is
     /// sent, within some seconds at most.
     fn leave(&self, communicator: Communicator) {

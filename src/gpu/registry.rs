@@ -19,7 +19,11 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(open: Box<Open>, count: fn() -> Result<u32, GpuError>) -> Self {
         let devices = Mutex::default();
-        Self { open, count, devices }
+        Self {
+            open,
+            count,
+            devices,
+        }
     }
 
     /// Number of devices of the machine.

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use super::worker::Work as WorkOfWorker;
 use super::{
-    Call, Communicator, Event, Gpu, GpuError, Kernel, Registry, Stream, Table, Thread, UniqueId, Worker,
+    Call, Communicator, Event, Gpu, GpuError, Kernel, Registry, Stream, Table, Thread, UniqueId,
+    Worker,
 };
 use crate::sync::lock;
 use crate::transport::simulated::{SimulatedWorker, World as Scheduler};
@@ -157,7 +158,11 @@ const SLICE: Duration = Duration::from_millis(20);
 
 impl Fabric {
     /// Sleeps until something may have changed.
-    fn sleep<'a>(&'a self, world: MutexGuard<'a, World>, waited: &mut Duration) -> MutexGuard<'a, World> {
+    fn sleep<'a>(
+        &'a self,
+        world: MutexGuard<'a, World>,
+        waited: &mut Duration,
+    ) -> MutexGuard<'a, World> {
         let Some(scheduler) = &self.scheduler else {
             let began = Instant::now();
             let slept = self.changed.wait_timeout(world, SLICE);
@@ -204,7 +209,11 @@ impl SimulatedGpu {
     }
 
     /// Applies `change` for a call that cannot fail.
-    fn act_surely(&self, call: &'static str, change: impl FnOnce(&mut World) -> Result<(), String>) {
+    fn act_surely(
+        &self,
+        call: &'static str,
+        change: impl FnOnce(&mut World) -> Result<(), String>,
+    ) {
         if self.is_there().is_err() {
             return;
         }
@@ -234,7 +243,11 @@ impl SimulatedGpu {
             // After an error of use, ranks no longer wait for one another.
             if waited > PATIENCE || !world.failures.is_empty() {
                 let stuck = world.what_is_stuck();
-                return Err(world.fault(self.at, "wait", format!("nothing goes on any more: {stuck}")));
+                return Err(world.fault(
+                    self.at,
+                    "wait",
+                    format!("nothing goes on any more: {stuck}"),
+                ));
             }
             world = self.fabric.sleep(world, &mut waited);
             self.is_there()?;
@@ -356,7 +369,9 @@ impl SimulatedGpu {
 impl Gpu for SimulatedGpu {
     fn pause(&self, time: Duration) {
         match &self.fabric.scheduler {
-            Some(scheduler) if scheduler.is_inside() => scheduler.sleep_until(scheduler.present() + time),
+            Some(scheduler) if scheduler.is_inside() => {
+                scheduler.sleep_until(scheduler.present() + time)
+            }
             Some(_) => {}
             None => std::thread::sleep(time),
         }
@@ -374,7 +389,11 @@ impl Gpu for SimulatedGpu {
 
     fn worker(&self, name: &str) -> std::io::Result<Box<dyn Worker>> {
         Ok(match &self.fabric.scheduler {
-            Some(scheduler) => Box::new(Agent(SimulatedWorker::start(scheduler, self.at, name.to_owned()))),
+            Some(scheduler) => Box::new(Agent(SimulatedWorker::start(
+                scheduler,
+                self.at,
+                name.to_owned(),
+            ))),
             None => Box::new(Thread::start(name)?),
         })
     }
@@ -391,7 +410,9 @@ impl Gpu for SimulatedGpu {
     }
 
     fn destroy_stream(&self, stream: Stream) {
-        self.act_surely("destroy_stream", |world| world.destroy_stream(self.at, stream));
+        self.act_surely("destroy_stream", |world| {
+            world.destroy_stream(self.at, stream)
+        });
     }
 
     fn is_capturing(&self, stream: Stream) -> Result<bool, GpuError> {
@@ -463,9 +484,13 @@ impl Gpu for SimulatedGpu {
             let mut came = |event: Event| {
                 let point = world.event(self.at, event)?;
                 match (point.has_come(), point.came_ns) {
-                    _ if !point.is_timed => Err(format!("asked for the time of {event:?}, which has none")),
+                    _ if !point.is_timed => {
+                        Err(format!("asked for the time of {event:?}, which has none"))
+                    }
                     (true, Some(at)) => Ok(at as i64),
-                    _ => Err(format!("asked for the time of {event:?}, which has not come")),
+                    _ => Err(format!(
+                        "asked for the time of {event:?}, which has not come"
+                    )),
                 }
             };
             Ok(-came(from)? + came(to)?)
@@ -505,7 +530,9 @@ impl Gpu for SimulatedGpu {
     unsafe fn upload(&self, to: u64, from: *const u8, bytes: usize) -> Result<(), GpuError> {
         // SAFETY: readable, by the caller's promise.
         let from = unsafe { std::slice::from_raw_parts(from, bytes) };
-        self.act("upload", |world| world.devices[self.at].memory.write(to, from))
+        self.act("upload", |world| {
+            world.devices[self.at].memory.write(to, from)
+        })
     }
 
     unsafe fn download(&self, to: *mut u8, from: u64, bytes: usize) -> Result<(), GpuError> {
@@ -527,7 +554,9 @@ impl Gpu for SimulatedGpu {
 
     fn free_host(&self, address: *mut u8) {
         self.act_surely("free_host", |world| {
-            world.devices[self.at].host.free(address.expose_provenance())
+            world.devices[self.at]
+                .host
+                .free(address.expose_provenance())
         });
     }
 
@@ -589,8 +618,15 @@ impl Gpu for SimulatedGpu {
         self.act("is_ready", |world| world.is_ready(self.at, communicator))
     }
 
-    fn call(&self, communicator: Communicator, calls: &[Call], stream: Stream) -> Result<(), GpuError> {
-        self.act("call", |world| world.call(self.at, communicator, calls, stream))
+    fn call(
+        &self,
+        communicator: Communicator,
+        calls: &[Call],
+        stream: Stream,
+    ) -> Result<(), GpuError> {
+        self.act("call", |world| {
+            world.call(self.at, communicator, calls, stream)
+        })
     }
 
     fn abort(&self, communicator: Communicator) {

@@ -31,7 +31,10 @@ impl Stopwatch {
     ///
     /// # Errors
     /// Those of `work`; the device has failed.
-    pub fn time<E: From<GpuError>>(&self, work: impl FnOnce(Stream) -> Result<(), E>) -> Result<Duration, E> {
+    pub fn time<E: From<GpuError>>(
+        &self,
+        work: impl FnOnce(Stream) -> Result<(), E>,
+    ) -> Result<Duration, E> {
         let began = self.device.mark(self.stream, true)?;
         work(self.stream)?;
         let ended = self.device.mark(self.stream, true)?;

@@ -131,7 +131,12 @@ impl Table {
     }
 
     /// Returns the tables with which `kernel` executes `entries`: one, unless there are very many.
-    pub(crate) fn of(kernel: Kernel, factor: f64, divisor: u32, entries: &[Entry]) -> Vec<Box<Self>> {
+    pub(crate) fn of(
+        kernel: Kernel,
+        factor: f64,
+        divisor: u32,
+        entries: &[Entry],
+    ) -> Vec<Box<Self>> {
         let wide = |number: usize| number as u64;
         let mut tables: Vec<Box<Self>> = Vec::new();
         let mut blocks = 0u32;
@@ -142,7 +147,8 @@ impl Table {
                 let of_entry = (elements as u32).div_ceil(kernel.chunk());
                 let has_room = |table: &Self| {
                     let fits = |blocks: u32| blocks <= i32::MAX as u32;
-                    (table.count as usize) < ENTRIES && blocks.checked_add(of_entry).is_some_and(fits)
+                    (table.count as usize) < ENTRIES
+                        && blocks.checked_add(of_entry).is_some_and(fits)
                 };
                 if !tables.last().is_some_and(|table| has_room(table)) {
                     tables.push(Box::new(Self::new(factor, divisor)));

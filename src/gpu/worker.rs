@@ -27,7 +27,9 @@ impl Thread {
     pub(crate) fn start(name: &str) -> io::Result<Self> {
         let (work, incoming) = channel::<Work>();
         let live = move || incoming.into_iter().for_each(|work| work());
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(live)?;
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(live)?;
         Ok(Self {
             work: Some(work),
             thread: Some(thread),

@@ -5,7 +5,10 @@ use sha2::{Digest, Sha256};
 /// Returns the first 128 bits of the SHA-256 hash of `bytes`, as 32 hexadecimal digits.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     let hash = Sha256::digest(bytes);
-    hash[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    hash[..16]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]

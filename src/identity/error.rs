@@ -74,7 +74,9 @@ pub enum IdentityError {
         max: usize,
     },
     /// Slurm's list of tasks per node is invalid, or does not contain this node.
-    #[error("{variable}={value} gives no number of tasks for node {node}; expected a list such as 2(x3),1")]
+    #[error(
+        "{variable}={value} gives no number of tasks for node {node}; expected a list such as 2(x3),1"
+    )]
     TaskList {
         /// The variable.
         variable: &'static str,

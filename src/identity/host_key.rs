@@ -19,11 +19,16 @@ impl HostFacts {
     /// Reads the properties from the kernel. Those that it does not provide (in some sandboxes)
     /// stay empty: the host's name then decides.
     pub fn read() -> HostFacts {
-        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let boot_id =
+            std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         HostFacts {
-            host_name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host_name: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
             boot_id: boot_id.trim().to_owned(),
-            netns_inode: std::fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino()),
+            netns_inode: std::fs::metadata("/proc/self/ns/net")
+                .map_or(0, |namespace| namespace.ino()),
         }
     }
 }
@@ -31,7 +36,12 @@ impl HostFacts {
 /// Returns the key of the host: `RONDE_HOST_ID`, or else host name, boot and network namespace.
 pub fn host_key(lookup: Lookup, facts: &HostFacts) -> String {
     let given = lookup("RONDE_HOST_ID").filter(|id| !id.is_empty());
-    given.unwrap_or_else(|| format!("{}/{}/{}", facts.host_name, facts.boot_id, facts.netns_inode))
+    given.unwrap_or_else(|| {
+        format!(
+            "{}/{}/{}",
+            facts.host_name, facts.boot_id, facts.netns_inode
+        )
+    })
 }
 
 #[cfg(test)]
@@ -47,7 +57,10 @@ mod tests {
         };
         assert_eq!(host_key(&|_| None, &facts), "a/b-1/42");
         assert_eq!(
-            host_key(&|name| (name == "RONDE_HOST_ID").then(|| "x".into()), &facts),
+            host_key(
+                &|name| (name == "RONDE_HOST_ID").then(|| "x".into()),
+                &facts
+            ),
             "x"
         );
     }

@@ -48,7 +48,10 @@ mod tests {
     #[test]
     fn hierarchical_operations_need_several_hosts_and_a_host_with_several_ranks() {
         assert_eq!(Hosts::one(4).why_flat(), Some("all ranks are on one host"));
-        assert_eq!(Hosts::of([1, 1, 1]).why_flat(), Some("every host has one rank"));
+        assert_eq!(
+            Hosts::of([1, 1, 1]).why_flat(),
+            Some("every host has one rank")
+        );
         let uneven = Hosts::of([2, 1, 1]);
         assert_eq!((uneven.count, uneven.least, uneven.most), (3, 1, 2));
         assert_eq!(uneven.why_flat(), None);

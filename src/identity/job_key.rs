@@ -108,7 +108,9 @@ fn ancestor(processes: &impl Processes) -> String {
     let mut pid = parent;
     for _ in 0..ANCESTORS_MAX {
         match processes.find(pid) {
-            Some(process) if LAUNCHERS.contains(&process.name.as_str()) => return key(pid, &process),
+            Some(process) if LAUNCHERS.contains(&process.name.as_str()) => {
+                return key(pid, &process);
+            }
             Some(process) if process.parent > 1 => pid = process.parent,
             _ => break,
         }
@@ -215,7 +217,10 @@ mod tests {
     #[test]
     fn a_batch_script_is_not_a_step() {
         let batch = [("SLURM_JOB_ID", "17"), ("SLURM_STEP_ID", "4294967291")];
-        assert_eq!(key(&batch, &[(100, "train", 50), (50, "bash", 1)]), "pid-50.1050");
+        assert_eq!(
+            key(&batch, &[(100, "train", 50), (50, "bash", 1)]),
+            "pid-50.1050"
+        );
     }
 
     #[test]
@@ -231,7 +236,10 @@ mod tests {
 
     #[test]
     fn without_a_launcher_the_parent_identifies_the_job() {
-        assert_eq!(key(&[], &[(100, "train", 50), (50, "sh", 1)]), "pid-50.1050");
+        assert_eq!(
+            key(&[], &[(100, "train", 50), (50, "sh", 1)]),
+            "pid-50.1050"
+        );
         assert_eq!(key(&[], &[(100, "train", 0)]), "pid-0");
         assert_eq!(key(&[], &[]), "pid-0");
     }
@@ -254,7 +262,8 @@ mod tests {
 
     #[test]
     fn new_keys_are_random() {
-        let keys: std::collections::HashSet<String> = (0..100).map(|_| random_job_key().unwrap()).collect();
+        let keys: std::collections::HashSet<String> =
+            (0..100).map(|_| random_job_key().unwrap()).collect();
         assert_eq!(keys.len(), 100);
         assert!(
             keys.iter()

@@ -152,7 +152,11 @@ impl Identity {
 fn heeded(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
     let mut claims = sources::claims(lookup)?;
     // An outer launcher that started this job as its single task does not know the inner ranks.
-    let largest = claims.iter().map(|claim| claim.size.value).max().unwrap_or(1);
+    let largest = claims
+        .iter()
+        .map(|claim| claim.size.value)
+        .max()
+        .unwrap_or(1);
     claims.retain(|claim| claim.size.value != 1 || largest <= 1);
     Ok(claims)
 }

@@ -165,7 +165,11 @@ impl Names {
             _ => return Ok(None),
         };
         let local = pair(lookup, self.local)?;
-        let cross = self.cross.map(|names| pair(lookup, names)).transpose()?.flatten();
+        let cross = self
+            .cross
+            .map(|names| pair(lookup, names))
+            .transpose()?
+            .flatten();
         Ok(Some(Claim {
             source: self.source,
             rank,
@@ -192,7 +196,9 @@ fn slurm(lookup: Lookup) -> Result<Option<(Claim, bool)>, IdentityError> {
         return Ok(None);
     };
     let (mut local, mut cross) = (None, None);
-    if let (Some(local_rank), Some(tasks)) = (number(lookup, "SLURM_LOCALID")?, Tasks::find(lookup)?) {
+    if let (Some(local_rank), Some(tasks)) =
+        (number(lookup, "SLURM_LOCALID")?, Tasks::find(lookup)?)
+    {
         let node = number(lookup, "SLURM_NODEID")?.unwrap_or(Found {
             variable: "SLURM_NODEID",
             value: 0,
@@ -232,7 +238,10 @@ fn pair(lookup: Lookup, names: Pair) -> Result<Option<(Found, Found)>, IdentityE
     Ok(number(lookup, names.0)?.zip(number(lookup, names.1)?))
 }
 
-pub(super) fn number(lookup: Lookup, variable: &'static str) -> Result<Option<Found>, IdentityError> {
+pub(super) fn number(
+    lookup: Lookup,
+    variable: &'static str,
+) -> Result<Option<Found>, IdentityError> {
     match lookup(variable).filter(|text| !text.is_empty()) {
         None => Ok(None),
         Some(text) => match text.trim().parse() {

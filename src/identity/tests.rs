@@ -56,7 +56,8 @@ fn each_launcher_is_understood() {
             Torchrun,
         ),
     ];
-    for (environment, [rank, size, local_rank, local_size, cross_rank, cross_size], source) in table {
+    for (environment, [rank, size, local_rank, local_size, cross_rank, cross_size], source) in table
+    {
         let expected = Identity {
             rank,
             size,
@@ -125,7 +126,11 @@ fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
         for environment in environments {
             let found = identity(&environment).unwrap();
             let numbers = [found.rank, found.size, found.local_rank, found.local_size];
-            assert_eq!((numbers, found.source), ([3, 4, 1, 2], source), "{environment}");
+            assert_eq!(
+                (numbers, found.source),
+                ([3, 4, 1, 2], source),
+                "{environment}"
+            );
         }
     }
     // If no other source is present, the tasks are the ranks.
@@ -135,11 +140,14 @@ fn a_step_of_one_task_per_node_may_be_a_launchers_daemons() {
     ] {
         let found = identity(&environment).unwrap();
         let numbers = [found.rank, found.size, found.local_rank, found.local_size];
-        assert_eq!((numbers, found.source), ([1, 2, 0, 1], source), "{environment}");
+        assert_eq!(
+            (numbers, found.source),
+            ([1, 2, 0, 1], source),
+            "{environment}"
+        );
     }
     // Steps with two tasks per node do not consist of daemons.
-    let two =
-        "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 RANK=0 WORLD_SIZE=2";
+    let two = "SLURM_STEP_ID=1 SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_NUM_NODES=2 RANK=0 WORLD_SIZE=2";
     let message = identity(two).unwrap_err().to_string();
     assert!(
         message.contains("SLURM_STEP_NUM_TASKS=4") && message.contains("WORLD_SIZE=2"),
@@ -158,10 +166,17 @@ fn a_rank_without_a_size_from_pmix_is_refused() {
     );
     // With a launcher that also gives the size it is accepted.
     let found = identity("PMIX_RANK=1 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2").unwrap();
-    assert_eq!((found.rank, found.size, found.source), (1, 2, Source::OpenMpi));
+    assert_eq!(
+        (found.rank, found.size, found.source),
+        (1, 2, Source::OpenMpi)
+    );
     let found =
-        identity("PMIX_RANK=0 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 RANK=2 WORLD_SIZE=3").unwrap();
-    assert_eq!((found.rank, found.size, found.source), (2, 3, Source::Torchrun));
+        identity("PMIX_RANK=0 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_NTASKS=1 RANK=2 WORLD_SIZE=3")
+            .unwrap();
+    assert_eq!(
+        (found.rank, found.size, found.source),
+        (2, 3, Source::Torchrun)
+    );
 }
 
 #[cfg(feature = "mpi")]
@@ -181,7 +196,8 @@ fn the_source_of_a_rank_is_reported_with_its_variables() {
 
 #[test]
 fn sources_that_agree_complete_each_other() {
-    let environment = "HOROVOD_RANK=1 HOROVOD_SIZE=4 RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2";
+    let environment =
+        "HOROVOD_RANK=1 HOROVOD_SIZE=4 RANK=1 WORLD_SIZE=4 LOCAL_RANK=1 LOCAL_WORLD_SIZE=2";
     let identity = identity(environment).unwrap();
     assert_eq!(
         (identity.local_rank, identity.local_size, identity.source),
@@ -191,8 +207,7 @@ fn sources_that_agree_complete_each_other() {
 
 #[test]
 fn a_launcher_may_be_the_single_task_of_another_launcher() {
-    let outer =
-        "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1";
+    let outer = "OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=1 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1";
     let identity = identity(&format!("{outer} RANK=2 WORLD_SIZE=4")).unwrap();
     assert_eq!(
         (identity.rank, identity.size, identity.source),
@@ -249,7 +264,11 @@ fn contradictions_name_both_variables_and_values() {
             "WORLD_SIZE=2",
             "LOCAL_WORLD_SIZE=4",
         ),
-        ("HOROVOD_RANK=x HOROVOD_SIZE=2", "HOROVOD_RANK=x", "HOROVOD_RANK"),
+        (
+            "HOROVOD_RANK=x HOROVOD_SIZE=2",
+            "HOROVOD_RANK=x",
+            "HOROVOD_RANK",
+        ),
         (
             "HOROVOD_RANK=-1 HOROVOD_SIZE=2",
             "HOROVOD_RANK=-1",

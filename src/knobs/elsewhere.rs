@@ -147,7 +147,12 @@ const NO_ADASUM: &str = "Adasum gathers whole tensors";
 const NO_ELASTIC: &str = "the number of ranks is fixed";
 
 /// Row of a variable that only Horovod reads.
-const fn foreign(name: &'static str, env: &'static str, reason: &'static str, doc: &'static str) -> Knob {
+const fn foreign(
+    name: &'static str,
+    env: &'static str,
+    reason: &'static str,
+    doc: &'static str,
+) -> Knob {
     let scope = Scope::NotHere(reason);
     Knob {
         name,

@@ -110,7 +110,9 @@ impl Knobs {
     /// # Errors
     /// [`KnobError`] for the first variable, in the table's order, with a value that its knob does
     /// not accept.
-    pub fn from_lookup<T: Into<OsString>>(lookup: impl Fn(&str) -> Option<T>) -> Result<Knobs, KnobError> {
+    pub fn from_lookup<T: Into<OsString>>(
+        lookup: impl Fn(&str) -> Option<T>,
+    ) -> Result<Knobs, KnobError> {
         let lookup = |name: &str| {
             lookup(name)
                 .map(Into::into)
@@ -124,7 +126,8 @@ impl Knobs {
             hierarchical_allreduce: lookup("HOROVOD_HIERARCHICAL_ALLREDUCE").is_some(),
             hierarchical_allgather: lookup("HOROVOD_HIERARCHICAL_ALLGATHER").is_some(),
         };
-        let (warning_seconds, shutdown_seconds) = (knobs.stall_warning_seconds, knobs.stall_shutdown_seconds);
+        let (warning_seconds, shutdown_seconds) =
+            (knobs.stall_warning_seconds, knobs.stall_shutdown_seconds);
         if shutdown_seconds > 0 && shutdown_seconds < warning_seconds {
             knobs.warnings.push(KnobWarning::StallShutdownIgnored {
                 shutdown_seconds,
@@ -147,7 +150,10 @@ impl Knobs {
 
     /// Returns every knob that is read here, with the value in force and its origin. `lookup` must
     /// be the one that these knobs were read through.
-    pub fn effective<T: Into<OsString>>(&self, lookup: impl Fn(&str) -> Option<T>) -> Vec<Effective> {
+    pub fn effective<T: Into<OsString>>(
+        &self,
+        lookup: impl Fn(&str) -> Option<T>,
+    ) -> Vec<Effective> {
         let row = |(knob, value): (&'static Knob, OsString)| Effective {
             name: knob.name,
             env: knob.env,
@@ -218,7 +224,11 @@ fn has_misspelt_prefix(env: &str) -> bool {
 /// Returns the variable read here that is most similar to `env`, if the similarity is at least
 /// `similarity_min`. `HOROVOD_` and `RONDE_` count as equal, because they are often confused.
 fn nearest_variable(env: &str, similarity_min: f64) -> Option<&'static str> {
-    let stem = |name: &str| name.split_once('_').map_or(name, |(_, stem)| stem).to_owned();
+    let stem = |name: &str| {
+        name.split_once('_')
+            .map_or(name, |(_, stem)| stem)
+            .to_owned()
+    };
     let found = stem(env);
     let read_here = KNOBS
         .iter()

@@ -34,7 +34,10 @@ impl Setting for u64 {
     fn read(text: &OsStr, kind: &Kind) -> Option<u64> {
         let text = trimmed(text)?;
         match *kind {
-            Kind::Count { min, max, .. } => text.parse().ok().filter(|value| (min..=max).contains(value)),
+            Kind::Count { min, max, .. } => text
+                .parse()
+                .ok()
+                .filter(|value| (min..=max).contains(value)),
             Kind::Bytes { max } => bytes(text).filter(|value| *value <= max),
             _ => None,
         }
@@ -90,7 +93,9 @@ impl Setting for PathBuf {
 
 impl Setting for String {
     fn read(text: &OsStr, kind: &Kind) -> Option<String> {
-        let Kind::Label { max } = *kind else { return None };
+        let Kind::Label { max } = *kind else {
+            return None;
+        };
         let text = trimmed(text)?;
         let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
         (printable && (1..=max).contains(&text.len())).then(|| text.to_owned())
@@ -206,8 +211,16 @@ impl Setting for AutotuneStart {
 
     fn print(&self) -> OsString {
         let part = |name, value: Option<f64>| value.map(|value| format!("{name}={value}"));
-        let parts = [part("fusion_mb", self.fusion_mb), part("cycle_ms", self.cycle_ms)];
-        parts.into_iter().flatten().collect::<Vec<_>>().join(",").into()
+        let parts = [
+            part("fusion_mb", self.fusion_mb),
+            part("cycle_ms", self.cycle_ms),
+        ];
+        parts
+            .into_iter()
+            .flatten()
+            .collect::<Vec<_>>()
+            .join(",")
+            .into()
     }
 }
 
@@ -231,17 +244,23 @@ fn trimmed(text: &OsStr) -> Option<&str> {
 
 fn number(text: &str, min: f64, max: f64) -> Option<f64> {
     // The range test also refuses NaN and the infinities, which `parse` accepts.
-    text.parse().ok().filter(|value| (min..=max).contains(value))
+    text.parse()
+        .ok()
+        .filter(|value| (min..=max).contains(value))
 }
 
 fn word(text: &OsStr, words: &[&str]) -> Option<usize> {
     let text = trimmed(text)?;
-    words.iter().position(|word| word.eq_ignore_ascii_case(text))
+    words
+        .iter()
+        .position(|word| word.eq_ignore_ascii_case(text))
 }
 
 /// Parses `134217728`, `128M`, `128MB` or `128MiB` as a number of bytes.
 fn bytes(text: &str) -> Option<u64> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
     let shift = match text[digits..].trim_start().to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kb" | "kib" => 10,

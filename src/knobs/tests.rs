@@ -28,7 +28,9 @@ fn defaults_are_horovods() {
 #[test]
 fn every_name_variable_and_flag_is_unique() {
     let flags = |knob: &Knob| {
-        let Some(flag) = knob.flag else { return Vec::new() };
+        let Some(flag) = knob.flag else {
+            return Vec::new();
+        };
         let mut names = vec![flag.long];
         names.extend(flag.aliases);
         if let FlagForm::Switch { off, off_aliases } = flag.form {
@@ -118,7 +120,11 @@ fn a_set_variable_fixes_its_knob_and_an_empty_one_does_not() {
 #[test]
 fn names_that_do_not_apply_are_accepted() {
     assert_eq!(
-        read(&[("HOROVOD_TORUS_ALLREDUCE", "1"), ("HOROVOD_CONTROLLER", "gloo")]).unwrap(),
+        read(&[
+            ("HOROVOD_TORUS_ALLREDUCE", "1"),
+            ("HOROVOD_CONTROLLER", "gloo")
+        ])
+        .unwrap(),
         Knobs::default()
     );
 }
@@ -171,12 +177,18 @@ fn steps_are_a_range_with_or_without_an_end() {
         [99, 100, 110, 111].map(|step| bounded.holds(step)),
         [false, true, true, false]
     );
-    assert_eq!((open.first, open.last, open.holds(u64::MAX)), (7, None, true));
+    assert_eq!(
+        (open.first, open.last, open.holds(u64::MAX)),
+        (7, None, true)
+    );
 }
 
 #[test]
 fn the_byteps_trace_ends_after_it_begins() {
-    let steps = [("BYTEPS_TRACE_START_STEP", "30"), ("BYTEPS_TRACE_END_STEP", "29")];
+    let steps = [
+        ("BYTEPS_TRACE_START_STEP", "30"),
+        ("BYTEPS_TRACE_END_STEP", "29"),
+    ];
     assert!(read(&steps).is_ok()); // it is off
     let error = read(&[steps[0], steps[1], ("BYTEPS_TRACE_ON", "1")]).unwrap_err();
     assert_eq!(
@@ -325,7 +337,10 @@ fn effective_values_have_their_origin() {
     let rows = Knobs::from_lookup(lookup).unwrap().effective(lookup);
     let row = |name| rows.iter().find(|row| row.name == name).unwrap();
     assert_eq!(
-        (row("cycle_time_ms").value.to_str(), row("cycle_time_ms").from_env),
+        (
+            row("cycle_time_ms").value.to_str(),
+            row("cycle_time_ms").from_env
+        ),
         (Some("2.5"), true)
     );
     assert_eq!(

@@ -93,5 +93,6 @@ impl LogLevel {
 impl Backend {
     /// The words of `RONDE_BACKEND`, in the order of the variants.
     pub(super) const WORDS: &'static [&'static str] = &["auto", "local", "mpi", "nccl"];
-    pub(super) const ALL: [Backend; 4] = [Backend::Auto, Backend::Local, Backend::Mpi, Backend::Nccl];
+    pub(super) const ALL: [Backend; 4] =
+        [Backend::Auto, Backend::Local, Backend::Mpi, Backend::Nccl];
 }

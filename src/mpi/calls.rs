@@ -160,7 +160,15 @@ impl<'a> Messages<'a> {
         count_message(bytes);
         // SAFETY: the caller's promise.
         self.add("MPI_Isend", |request| unsafe {
-            ffi::MPI_Isend(from.cast(), count(bytes), byte(), count(to), tag, raw, request)
+            ffi::MPI_Isend(
+                from.cast(),
+                count(bytes),
+                byte(),
+                count(to),
+                tag,
+                raw,
+                request,
+            )
         })
     }
 
@@ -173,7 +181,15 @@ impl<'a> Messages<'a> {
         }
         // SAFETY: the caller's promise.
         self.add("MPI_Irecv", |request| unsafe {
-            ffi::MPI_Irecv(to.cast(), count(bytes), byte(), count(from), tag, raw, request)
+            ffi::MPI_Irecv(
+                to.cast(),
+                count(bytes),
+                byte(),
+                count(from),
+                tag,
+                raw,
+                request,
+            )
         })
     }
 
@@ -351,11 +367,20 @@ impl Comm {
     }
 
     /// A communicator of `members`, who all make this call now: it blocks until they have.
-    pub(super) fn of_members(&self, members: &[usize], tag: u16) -> Result<ffi::MPI_Comm, MpiError> {
+    pub(super) fn of_members(
+        &self,
+        members: &[usize],
+        tag: u16,
+    ) -> Result<ffi::MPI_Comm, MpiError> {
         let ranks: Vec<c_int> = members.iter().map(|&rank| count(rank)).collect();
         // SAFETY: constants; each is replaced by a live handle before it is used.
-        let (mut all, mut some, mut comm) =
-            unsafe { (ffi::RSMPI_GROUP_NULL, ffi::RSMPI_GROUP_NULL, ffi::RSMPI_COMM_NULL) };
+        let (mut all, mut some, mut comm) = unsafe {
+            (
+                ffi::RSMPI_GROUP_NULL,
+                ffi::RSMPI_GROUP_NULL,
+                ffi::RSMPI_COMM_NULL,
+            )
+        };
         // SAFETY: a live communicator; `ranks` are distinct ranks of it; the groups are freed once.
         unsafe {
             check("MPI_Comm_group", ffi::MPI_Comm_group(self.raw, &mut all))?;
@@ -363,7 +388,8 @@ impl Comm {
                 "MPI_Group_incl",
                 ffi::MPI_Group_incl(all, count(ranks.len()), ranks.as_ptr(), &mut some),
             )?;
-            let created = ffi::MPI_Comm_create_group(self.raw, some, c_int::from(tag & 0x7fff), &mut comm);
+            let created =
+                ffi::MPI_Comm_create_group(self.raw, some, c_int::from(tag & 0x7fff), &mut comm);
             check("MPI_Comm_create_group", created)?;
             check("MPI_Group_free", ffi::MPI_Group_free(&mut some))?;
             check("MPI_Group_free", ffi::MPI_Group_free(&mut all))?;
@@ -374,15 +400,32 @@ impl Comm {
     /// Sends `memory` to rank `to`.
     pub(crate) fn send(&self, memory: Vec<u8>, to: usize, tag: u16) -> Started<Vec<u8>> {
         count_message(memory.len());
-        let (from, bytes, tag) = (address(&memory), count(memory.len()), c_int::from(tag & 0x7fff));
+        let (from, bytes, tag) = (
+            address(&memory),
+            count(memory.len()),
+            c_int::from(tag & 0x7fff),
+        );
         // SAFETY: the vector is kept by the request.
         self.pending("MPI_Isend", memory, |request| unsafe {
-            ffi::MPI_Isend(from.cast(), bytes, byte(), count(to), tag, self.raw, request)
+            ffi::MPI_Isend(
+                from.cast(),
+                bytes,
+                byte(),
+                count(to),
+                tag,
+                self.raw,
+                request,
+            )
         })
     }
 
     /// Receives up to `memory.len()` bytes from rank `from`, or from any.
-    pub(crate) fn receive(&self, mut memory: Vec<u8>, from: Option<usize>, tag: u16) -> Started<Vec<u8>> {
+    pub(crate) fn receive(
+        &self,
+        mut memory: Vec<u8>,
+        from: Option<usize>,
+        tag: u16,
+    ) -> Started<Vec<u8>> {
         let (to, bytes, tag) = (
             address_mut(&mut memory),
             count(memory.len()),
@@ -397,12 +440,24 @@ impl Comm {
     }
 
     /// The first `bytes` bytes of `memory`, from rank `root` to all.
-    pub(crate) fn broadcast(&self, mut memory: Vec<u8>, bytes: usize, root: usize) -> Started<Vec<u8>> {
+    pub(crate) fn broadcast(
+        &self,
+        mut memory: Vec<u8>,
+        bytes: usize,
+        root: usize,
+    ) -> Started<Vec<u8>> {
         assert!(bytes <= memory.len());
         let place = address_mut(&mut memory);
         // SAFETY: the vector is as long and is kept by the request.
         self.collective("MPI_Ibcast", memory, |request| unsafe {
-            ffi::MPI_Ibcast(place.cast(), count(bytes), byte(), count(root), self.raw, request)
+            ffi::MPI_Ibcast(
+                place.cast(),
+                count(bytes),
+                byte(),
+                count(root),
+                self.raw,
+                request,
+            )
         })
     }
 
@@ -444,19 +499,23 @@ impl Comm {
         let (from, to) = (address(&send), address_mut(&mut receive));
         let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
         // SAFETY: the vectors are as long and are kept by the request.
-        self.collective("MPI_Iallgatherv", (send, receive, parts), |request| unsafe {
-            ffi::MPI_Iallgatherv(
-                from.cast(),
-                bytes,
-                byte(),
-                to.cast(),
-                counts,
-                begins,
-                byte(),
-                self.raw,
-                request,
-            )
-        })
+        self.collective(
+            "MPI_Iallgatherv",
+            (send, receive, parts),
+            |request| unsafe {
+                ffi::MPI_Iallgatherv(
+                    from.cast(),
+                    bytes,
+                    byte(),
+                    to.cast(),
+                    counts,
+                    begins,
+                    byte(),
+                    self.raw,
+                    request,
+                )
+            },
+        )
     }
 
     /// Every rank's `bytes` first bytes of `send`, in rank order, into rank `root`'s `receive`; the others' stays as it is.
@@ -495,7 +554,9 @@ impl Comm {
         parts: Parts,
         root: usize,
     ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
-        assert!(self.rank != root || (parts.bytes <= receive.len() && parts.counts.len() == self.size));
+        assert!(
+            self.rank != root || (parts.bytes <= receive.len() && parts.counts.len() == self.size)
+        );
         let (from, bytes, to) = (address(&send), count(send.len()), address_mut(&mut receive));
         let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
         // SAFETY: the vectors are as long and are kept by the request.

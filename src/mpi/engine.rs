@@ -224,8 +224,14 @@ impl<T> Drop for Promise<T> {
         self.engine.look();
         if self.reply.wait(RELEASE_PATIENCE).is_none() {
             // The engine may be about to touch memory that the caller would go on with.
-            let why = self.given_up.as_deref().unwrap_or("an operation was given up");
-            let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+            let why = self
+                .given_up
+                .as_deref()
+                .unwrap_or("an operation was given up");
+            let host = rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned();
             eprintln!(
                 "ronde: on host {host}: {why}; and MPI does not return from a call that waits for it: the process ends"
             );
@@ -398,7 +404,11 @@ fn live(commands: &Receiver<Command>, ready: &SyncSender<Result<bool, MpiStartEr
 /// How long to sleep after `quiet` without anything having happened.
 fn pause(quiet: Duration) -> Duration {
     let pause = (quiet / SLEEP_SHARE).min(SLEEP_MAX);
-    if pause < SLEEP_MIN { Duration::ZERO } else { pause }
+    if pause < SLEEP_MIN {
+        Duration::ZERO
+    } else {
+        pause
+    }
 }
 
 /// The next command within `pause`, if one comes.

@@ -49,7 +49,9 @@ pub(super) fn wait_for_all(world: &World) -> Result<(), MpiError> {
             return Ok(());
         }
         if done {
-            return inboxes.into_iter().try_for_each(|inbox| inbox.receive.cancel());
+            return inboxes
+                .into_iter()
+                .try_for_each(|inbox| inbox.receive.cancel());
         }
         std::thread::sleep(sleep);
         sleep = (2 * sleep).min(SLEEP_MAX);

@@ -65,7 +65,8 @@ impl Hello {
                 rank,
                 bytes: bytes.len(),
             };
-            let (version, _) = postcard::take_from_bytes::<String>(bytes).map_err(|_| malformed())?;
+            let (version, _) =
+                postcard::take_from_bytes::<String>(bytes).map_err(|_| malformed())?;
             if version != own.version {
                 return Err(MpiRendezvousError::Version(Box::new(VersionMix {
                     rank,
@@ -86,9 +87,13 @@ pub(super) fn compare(hellos: &[Hello]) -> Result<(), MpiRendezvousError> {
     let first = &hellos[0];
     for (rank, hello) in hellos.iter().enumerate() {
         let number = |hello: &Hello| ("context number".to_owned(), hello.init.to_string());
-        let mut pairs = [(number(first), number(hello))]
-            .into_iter()
-            .chain(first.contract.iter().cloned().zip(hello.contract.iter().cloned()));
+        let mut pairs = [(number(first), number(hello))].into_iter().chain(
+            first
+                .contract
+                .iter()
+                .cloned()
+                .zip(hello.contract.iter().cloned()),
+        );
         if let Some(((what, expected), (_, found))) = pairs.find(|(first, own)| first != own) {
             return Err(MpiRendezvousError::Mismatch(Box::new(Difference {
                 what,
@@ -106,7 +111,11 @@ pub(super) fn compare(hellos: &[Hello]) -> Result<(), MpiRendezvousError> {
 
 /// A value in a sentence.
 fn shown(value: String) -> String {
-    if value.is_empty() { "none".into() } else { value }
+    if value.is_empty() {
+        "none".into()
+    } else {
+        value
+    }
 }
 
 #[cfg(test)]

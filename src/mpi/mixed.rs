@@ -95,7 +95,8 @@ mod tests {
 
     const OPEN_MPI: &str =
         "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4, repo rev: v4.1.4, May 26, 2022\0";
-    const MPICH: &str = "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n";
+    const MPICH: &str =
+        "MPICH Version:\t4.0.2\nMPICH Release date:\tThu Apr  7 12:34:45 CDT 2022\n";
 
     fn said(environment: &str, mpi: (usize, usize), library: &str) -> String {
         let lookup = |name: &str| {
@@ -119,7 +120,11 @@ mod tests {
             ),
             "{text}"
         );
-        let text = said("OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2", (0, 1), MPICH);
+        let text = said(
+            "OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2",
+            (0, 1),
+            MPICH,
+        );
         assert!(
             text.starts_with(
                 "OMPI_COMM_WORLD_RANK=1 and OMPI_COMM_WORLD_SIZE=2 say that this is rank 1 of 2, MPI (MPICH Version: 4.0.2) says \
@@ -140,7 +145,11 @@ mod tests {
             ),
             ("PMI_RANK=1 PMI_SIZE=2", MPICH, "two installations"),
             (slurm, MPICH, "srun --mpi=list"),
-            ("RANK=1 WORLD_SIZE=2", OPEN_MPI, "torchrun does not start MPI"),
+            (
+                "RANK=1 WORLD_SIZE=2",
+                OPEN_MPI,
+                "torchrun does not start MPI",
+            ),
             ("HOROVOD_RANK=1 HOROVOD_SIZE=2", OPEN_MPI, "ronde run --mpi"),
             ("", OPEN_MPI, "the program says that this is rank 1 of 2"),
         ];

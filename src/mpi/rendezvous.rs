@@ -95,11 +95,14 @@ pub(crate) fn connect_job(
     config: &RendezvousConfig,
     patience: impl FnOnce(usize) -> Patience,
 ) -> Result<(MpiJob, Communicators), Failure> {
-    let engine =
-        Engine::get(config.start_timeout).map_err(|error| failure(MpiRendezvousError::from(error)))?;
+    let engine = Engine::get(config.start_timeout)
+        .map_err(|error| failure(MpiRendezvousError::from(error)))?;
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
-        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        host: rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned(),
         host_key: config.host_key.clone(),
         init: config.init,
         contract: config.contract.clone(),
@@ -137,7 +140,8 @@ pub(crate) fn connect_job(
             contradiction,
         ))))
     })?;
-    let hellos = Hello::understand(&hello, rank, &greetings).map_err(|error| alone(failure(error)))?;
+    let hellos =
+        Hello::understand(&hello, rank, &greetings).map_err(|error| alone(failure(error)))?;
     hello::compare(&hellos).map_err(failure)?;
     let [data, heartbeat, lobby] = engine
         .run(Duration::ZERO, &guard, move |world| async move {
@@ -149,12 +153,26 @@ pub(crate) fn connect_job(
         })
         .map_err(left)?;
     let hosts = hellos.iter().map(|hello| hello.host.clone()).collect();
-    let first_on = |hello: &Hello| hellos.iter().position(|other| other.host_key == hello.host_key);
+    let first_on = |hello: &Hello| {
+        hellos
+            .iter()
+            .position(|other| other.host_key == hello.host_key)
+    };
     let leaders: Vec<usize> = hellos.iter().filter_map(first_on).collect();
-    let ranks_here = leaders.iter().filter(|leader| **leader == leaders[rank]).count();
+    let ranks_here = leaders
+        .iter()
+        .filter(|leader| **leader == leaders[rank])
+        .count();
     let patience = patience(ranks_here);
     let entered: Arc<AtomicU64> = Arc::default();
-    let heartbeat = Heartbeat::start(&engine, heartbeat, rank, hosts, Arc::clone(&entered), patience);
+    let heartbeat = Heartbeat::start(
+        &engine,
+        heartbeat,
+        rank,
+        hosts,
+        Arc::clone(&entered),
+        patience,
+    );
     let key = config.job_key.clone();
     let set = set_key(&key, config);
     let communicators = Communicators { control, data, set };
@@ -184,7 +202,11 @@ pub(crate) fn connect_set(job: &MpiJob, config: &RendezvousConfig) -> Result<Com
             startup_barrier: StartupBarrier::new(usize::MAX, 0),
         },
     };
-    let (members, set, lobby) = (config.members.to_vec(), set_key(&job.key, config), job.lobby);
+    let (members, set, lobby) = (
+        config.members.to_vec(),
+        set_key(&job.key, config),
+        job.lobby,
+    );
     let [control, data] = job.engine.run(Duration::ZERO, &guard, move |world| {
         gather(world, lobby, members, set)
     })?;
@@ -194,7 +216,10 @@ pub(crate) fn connect_set(job: &MpiJob, config: &RendezvousConfig) -> Result<Com
 /// Number of the set in messages: equal on all its ranks, and of no other rendezvous of this context. `job_key` is
 /// what this rank calls the job, with which the names of its sets begin; other hosts may call it otherwise.
 fn set_key(job_key: &str, config: &RendezvousConfig) -> u64 {
-    let name = config.job_key.strip_prefix(job_key).unwrap_or(&config.job_key);
+    let name = config
+        .job_key
+        .strip_prefix(job_key)
+        .unwrap_or(&config.job_key);
     // The standard library's hash without keys is the same in every process of one build, which versions rule.
     let mut hasher = DefaultHasher::new();
     (name, config.init, &config.members).hash(&mut hasher);
@@ -221,7 +246,9 @@ async fn greet(world: Rc<World>, said: Vec<u8>) -> Result<(CommId, Vec<Vec<u8>>)
     let parts = Parts::of(lengths);
     let memory = vec![0; parts.bytes()];
     let (_, memory, parts) = control.allgather_parts(said, memory, parts)?.await?;
-    let greetings = (0..size).map(|rank| memory[parts.range(rank)].to_vec()).collect();
+    let greetings = (0..size)
+        .map(|rank| memory[parts.range(rank)].to_vec())
+        .collect();
     Ok((id, greetings))
 }
 
@@ -234,7 +261,9 @@ async fn gather(
 ) -> Result<[CommId; 2], MpiError> {
     let all = world.comm(lobby);
     let tag = set as u16;
-    let place = members.binary_search(&all.rank()).expect("this rank is a member");
+    let place = members
+        .binary_search(&all.rank())
+        .expect("this rank is a member");
     // Everyone hears from everyone, by way of others: from then on, nobody waits long in the calls that block.
     for distance in distances(members.len()) {
         let to = members[(place + distance) % members.len()];
@@ -258,11 +287,13 @@ impl Guard for Deadline {
         if waited < self.limit {
             return Ok(());
         }
-        Err(StartError::Rendezvous(Arc::new(MpiRendezvousError::Timeout {
-            waited_seconds: waited.as_secs(),
-            missing: self.startup_barrier.missing(),
-        }))
-        .into())
+        Err(
+            StartError::Rendezvous(Arc::new(MpiRendezvousError::Timeout {
+                waited_seconds: waited.as_secs(),
+                missing: self.startup_barrier.missing(),
+            }))
+            .into(),
+        )
     }
 
     fn failure(&self, error: &MpiError) -> Error {
@@ -308,7 +339,9 @@ mod tests {
 
     #[test]
     fn a_set_is_called_the_same_on_hosts_that_call_the_job_differently() {
-        let key = |job: &str, name: &str, members| set_key(job, &config(&format!("{job}{name}"), members));
+        let key = |job: &str, name: &str, members| {
+            set_key(job, &config(&format!("{job}{name}"), members))
+        };
         let on = |job| key(job, "#1/set2.3", &[0, 2]);
         assert_eq!(on("pid-50.1050"), on("pid-7.99"));
         let others = [

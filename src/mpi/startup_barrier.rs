@@ -19,7 +19,8 @@ impl StartupBarrier {
     /// The barrier of rank `rank` of `size`, before it begins.
     pub(super) fn new(rank: usize, size: usize) -> Self {
         Self {
-            arrived: (rank == 0).then(|| (0..size).map(|other| AtomicBool::new(other == 0)).collect()),
+            arrived: (rank == 0)
+                .then(|| (0..size).map(|other| AtomicBool::new(other == 0)).collect()),
         }
     }
 
@@ -31,8 +32,10 @@ impl StartupBarrier {
         let Some(arrived) = &self.arrived else {
             return all.send(vec![1], 0, tag)?.await.map(drop);
         };
-        let awaited = (1..all.size()).map(|rank| Ok((rank, all.receive(vec![0], Some(rank), tag)?)));
-        let mut awaited: Vec<(usize, Pending<Vec<u8>>)> = awaited.collect::<Result<_, MpiError>>()?;
+        let awaited =
+            (1..all.size()).map(|rank| Ok((rank, all.receive(vec![0], Some(rank), tag)?)));
+        let mut awaited: Vec<(usize, Pending<Vec<u8>>)> =
+            awaited.collect::<Result<_, MpiError>>()?;
         while !awaited.is_empty() {
             let mut at = 0;
             while at < awaited.len() {

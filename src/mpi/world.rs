@@ -81,7 +81,12 @@ impl World {
     }
 
     /// A communicator of `members` of `comm`, all of whom are about to make this call: it blocks until they have.
-    pub(super) fn of_members(&self, comm: &Comm, members: &[usize], tag: u16) -> Result<CommId, MpiError> {
+    pub(super) fn of_members(
+        &self,
+        comm: &Comm,
+        members: &[usize],
+        tag: u16,
+    ) -> Result<CommId, MpiError> {
         let raw = comm.of_members(members, tag)?;
         // SAFETY: as above.
         unsafe { self.keep(raw) }

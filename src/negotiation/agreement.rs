@@ -111,7 +111,11 @@ impl Agreement {
 
     /// Checks that no bit is set for an empty slot.
     fn check_slots(&self) -> Result<(), InvalidBlock> {
-        for (index, (ready, slots)) in self.incoming[FACT_WORDS..].iter().zip(&self.slots).enumerate() {
+        for (index, (ready, slots)) in self.incoming[FACT_WORDS..]
+            .iter()
+            .zip(&self.slots)
+            .enumerate()
+        {
             let unknown = ready & !slots;
             if unknown != 0 {
                 let slot = index * 64 + unknown.trailing_zeros() as usize;
@@ -148,7 +152,8 @@ impl Agreement {
                 *common |= ready;
             }
         }
-        self.joined_ready.extend_from_slice(&self.incoming[FACT_WORDS..]);
+        self.joined_ready
+            .extend_from_slice(&self.incoming[FACT_WORDS..]);
         self.joined.push(self.ranks);
         if !self.joined_before.contains(&self.ranks) {
             self.last_joined = Some(self.ranks);
@@ -178,7 +183,9 @@ impl Agreement {
     /// If the blocks have no such bit.
     pub(crate) fn absent(&self, bit: usize) -> impl Iterator<Item = usize> {
         let words = self.common.len();
-        let lacks = move |joined: usize| self.joined_ready[joined * words + bit / 64] >> (bit % 64) & 1 == 0;
+        let lacks = move |joined: usize| {
+            self.joined_ready[joined * words + bit / 64] >> (bit % 64) & 1 == 0
+        };
         let joined = self.joined.iter().enumerate();
         joined.filter_map(move |(index, &rank)| lacks(index).then_some(rank))
     }
@@ -237,7 +244,10 @@ mod tests {
         assert_eq!(agreed.common, [0, 1 << 6]);
         assert!(agreed.any.has(Status::UNCACHED));
         assert_eq!(agreed.settings.version, 4);
-        assert_eq!((agreed.ready_on(0, 3), agreed.ready_on(1, 3)), (Some(10), None));
+        assert_eq!(
+            (agreed.ready_on(0, 3), agreed.ready_on(1, 3)),
+            (Some(10), None)
+        );
         assert_eq!(agreed.ready_on(1, 70), Some(20));
     }
 
@@ -245,7 +255,8 @@ mod tests {
     fn block(status: Status, bits: &[usize]) -> Block {
         let mut block = Block::new(1);
         block.status = status;
-        bits.iter().for_each(|&bit| block.set(bit, 100 + bit as u64));
+        bits.iter()
+            .for_each(|&bit| block.set(bit, 100 + bit as u64));
         block
     }
 
@@ -291,8 +302,14 @@ mod tests {
         let agreed = agree(false, &blocks);
         assert_eq!(agreed.common, [1 << 7 | 1 << 9]);
         assert_eq!(agreed.joined(), [0, 1, 2]);
-        assert_eq!((absent(&agreed, 7), absent(&agreed, 9)), (vec![0], vec![0, 1]));
-        let idle = agree(false, &[block(Status::JOINED, &[]), block(Status::JOINED, &[])]);
+        assert_eq!(
+            (absent(&agreed, 7), absent(&agreed, 9)),
+            (vec![0], vec![0, 1])
+        );
+        let idle = agree(
+            false,
+            &[block(Status::JOINED, &[]), block(Status::JOINED, &[])],
+        );
         assert_eq!(idle.common, [0]);
     }
 
@@ -302,7 +319,11 @@ mod tests {
         let mut fold = |joined: [bool; 3]| {
             agreed.begin(0);
             for joined in joined {
-                let status = if joined { Status::JOINED } else { Status::default() };
+                let status = if joined {
+                    Status::JOINED
+                } else {
+                    Status::default()
+                };
                 agreed
                     .add(&Block {
                         status,
@@ -322,7 +343,10 @@ mod tests {
 
     #[test]
     fn the_next_fold_forgets_the_joined_ranks() {
-        let mut agreed = agree(false, &[block(Status::JOINED, &[1]), block(Status::JOINED, &[])]);
+        let mut agreed = agree(
+            false,
+            &[block(Status::JOINED, &[1]), block(Status::JOINED, &[])],
+        );
         agreed.begin(1);
         agreed.add(&block(Status::default(), &[3, 4])).unwrap();
         agreed.add(&block(Status::default(), &[4])).unwrap();
@@ -351,13 +375,19 @@ mod tests {
         let text = refused(0, u64::MAX, &|block| block.status = Status(1 << 9));
         assert_eq!(text, "status bits 0x200");
         let text = refused(1, u64::MAX, &|block| block.settings.version = u64::MAX);
-        assert_eq!(text, format!("settings of version {}, after version 0", u64::MAX));
+        assert_eq!(
+            text,
+            format!("settings of version {}, after version 0", u64::MAX)
+        );
         let text = refused(0, u64::MAX, &|block| {
             block.settings.value.cycle_time_ns = u64::MAX
         });
         assert!(text.ends_with("ms is more than 60000 ms"), "{text}");
         let text = refused(1, 1 << 3, &|block| block.set(5, 0));
-        assert_eq!(text, "slot 5 of the response cache is ready and holds no tensor");
+        assert_eq!(
+            text,
+            "slot 5 of the response cache is ready and holds no tensor"
+        );
         let text = refused(1, u64::MAX, &|block| block.set(3, u64::MAX));
         assert_eq!(
             text,

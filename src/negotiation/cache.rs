@@ -204,7 +204,9 @@ impl Evicted {
             self.order.push_back(name);
         }
         while self.order.len() > limit {
-            self.order.pop_front().map(|oldest| self.names.remove(&oldest));
+            self.order
+                .pop_front()
+                .map(|oldest| self.names.remove(&oldest));
         }
     }
 }
@@ -216,7 +218,11 @@ pub(crate) mod tests {
     use crate::tensor::Dtype;
 
     pub(crate) fn params(elements: usize) -> Params {
-        Params::plain(OpKind::Allreduce, Dtype::F32, [elements].into_iter().collect())
+        Params::plain(
+            OpKind::Allreduce,
+            Dtype::F32,
+            [elements].into_iter().collect(),
+        )
     }
 
     fn insert(cache: &mut ResponseCache, name: &str) -> Option<(u32, Option<u32>)> {
@@ -290,7 +296,10 @@ pub(crate) mod tests {
         let step: Vec<String> = (0..10).map(|tensor| format!("t{tensor}")).collect();
         let mut misses = Vec::new();
         for _ in 0..5 {
-            let missing: Vec<&String> = step.iter().filter(|name| cache.slot(name).is_none()).collect();
+            let missing: Vec<&String> = step
+                .iter()
+                .filter(|name| cache.slot(name).is_none())
+                .collect();
             misses.push(missing.len());
             for name in missing {
                 insert(&mut cache, name);

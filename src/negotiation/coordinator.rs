@@ -108,7 +108,10 @@ impl Coordinator {
             self.sweep(&asked_again, &mut answer, ticks);
         }
         if self.joined_count == self.size() && asked_again.is_empty() {
-            let join = self.rows.iter().find(|(_, row)| row.params.kind == OpKind::Join);
+            let join = self
+                .rows
+                .iter()
+                .find(|(_, row)| row.params.kind == OpKind::Join);
             if let Some(name) = join.map(|(name, _)| Arc::clone(name)) {
                 self.respond(name, &mut answer, ticks);
             }
@@ -128,7 +131,10 @@ impl Coordinator {
         // Each rank has at most so many tensors in flight, and its joins and barriers.
         let outstanding_max = self.size().saturating_mul(2 * IN_FLIGHT_MAX);
         if self.rows.len() + list.requests.len() > outstanding_max {
-            return Err(self.invalid(rank, "more requests than a rank may have in flight".to_owned()));
+            return Err(self.invalid(
+                rank,
+                "more requests than a rank may have in flight".to_owned(),
+            ));
         }
         Ok(())
     }
@@ -210,7 +216,9 @@ impl Coordinator {
         let complete = row.asked == size;
         match row.ready_us[rank].replace(ready_us) {
             None => Ok(complete),
-            Some(_) => Err(self.invalid(rank, "a second request for a tensor in flight".to_owned())),
+            Some(_) => {
+                Err(self.invalid(rank, "a second request for a tensor in flight".to_owned()))
+            }
         }
     }
 
@@ -222,10 +230,16 @@ impl Coordinator {
 
     /// Answers tensors that only wait for joined ranks, in the order of first requests; but not
     /// tensors that a joined rank will request again.
-    fn sweep(&mut self, asked_again: &HashSet<Arc<str>>, answer: &mut ResponseList, ticks: &mut Vec<Ticks>) {
+    fn sweep(
+        &mut self,
+        asked_again: &HashSet<Arc<str>>,
+        answer: &mut ResponseList,
+        ticks: &mut Vec<Ticks>,
+    ) {
         let complete = |row: &Row| {
             let mut ranks = row.ready_us.iter().zip(&self.joined);
-            row.params.kind != OpKind::Join && ranks.all(|(asked, joined)| asked.is_some() || *joined)
+            row.params.kind != OpKind::Join
+                && ranks.all(|(asked, joined)| asked.is_some() || *joined)
         };
         let mut names: Vec<(u64, Arc<str>)> = self
             .rows
@@ -268,7 +282,11 @@ impl Coordinator {
                 last_joined: 0,
             }),
         };
-        answer.responses.push(Response { name, group, outcome });
+        answer.responses.push(Response {
+            name,
+            group,
+            outcome,
+        });
     }
 }
 
@@ -281,7 +299,10 @@ impl Row {
         }
         self.rows.resize(size * each, 0);
         // Rows of another operation are refused later, and not used.
-        for (row, rows) in self.rows[rank * each..][..each].iter_mut().zip(params.own_rows()) {
+        for (row, rows) in self.rows[rank * each..][..each]
+            .iter_mut()
+            .zip(params.own_rows())
+        {
             *row = rows;
         }
     }
@@ -314,7 +335,9 @@ mod tests {
         let ranks = lists.iter().enumerate();
         let joined = ranks.filter(|(rank, list)| coordinator.joined[*rank] || asks(list));
         let joined: Vec<usize> = joined.map(|(rank, _)| rank).collect();
-        coordinator.answer(lists, &joined, cache, is_held, ticks).unwrap()
+        coordinator
+            .answer(lists, &joined, cache, is_held, ticks)
+            .unwrap()
     }
 
     /// No rank has a cached tensor ready.
@@ -346,7 +369,11 @@ mod tests {
     }
 
     fn names(answer: &ResponseList) -> Vec<&str> {
-        answer.responses.iter().map(|response| &*response.name).collect()
+        answer
+            .responses
+            .iter()
+            .map(|response| &*response.name)
+            .collect()
     }
 
     #[test]
@@ -383,7 +410,11 @@ mod tests {
             nobody,
             &mut ticks,
         );
-        let error = answer.responses[0].outcome.clone().unwrap_err().into_error("a");
+        let error = answer.responses[0]
+            .outcome
+            .clone()
+            .unwrap_err()
+            .into_error("a");
         let text = error.to_string();
         assert_eq!(
             text,
@@ -412,7 +443,13 @@ mod tests {
         // Rank 0 waits for `b` and `a`; rank 2 has requested `a` before it joins.
         let lists = vec![ask(&[("b", 5), ("a", 4)]), ask(&[]), ask(&[("a", 4)])];
         assert_eq!(
-            names(&ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks)),
+            names(&ask_all(
+                &mut coordinator,
+                lists,
+                &cache,
+                nobody,
+                &mut ticks
+            )),
             [""; 0]
         );
         assert_eq!(
@@ -434,7 +471,10 @@ mod tests {
         );
         assert_eq!(names(&answer), ["b"]);
         let agreed = answer.responses[0].outcome.clone().unwrap();
-        assert_eq!((agreed.absent, agreed.params), (vec![1, 2], Some(params(5))));
+        assert_eq!(
+            (agreed.absent, agreed.params),
+            (vec![1, 2], Some(params(5)))
+        );
         // While two ranks have joined, rank 0 needs no other rank.
         assert_eq!(
             names(&ask_all(
@@ -507,7 +547,8 @@ mod tests {
                 error => panic!("{error}"),
             }
         };
-        let problem = refused(&|request| request.params.shape = [usize::MAX, 2].into_iter().collect());
+        let problem =
+            refused(&|request| request.params.shape = [usize::MAX, 2].into_iter().collect());
         assert!(problem.ends_with("does not fit memory"), "{problem}");
         let problem = refused(&|request| {
             request.params.kind = OpKind::Alltoall;
@@ -526,7 +567,10 @@ mod tests {
             request.params.kind = OpKind::Broadcast;
             request.params.root = 5;
         });
-        assert_eq!(problem, "tensor a: BROADCAST from rank 5, which is not a member");
+        assert_eq!(
+            problem,
+            "tensor a: BROADCAST from rank 5, which is not a member"
+        );
         let problem = refused(&|request| request.name = "ronde.x".into());
         assert_eq!(problem, "a request for ALLREDUCE under the name ronde.x");
         let problem = refused(&|request| request.ready_us = u64::MAX);
@@ -556,7 +600,9 @@ mod tests {
         let error = coordinator.answer(vec![ask(&[]), join()], &[], &cache, nobody, &mut ticks);
         let error = error.unwrap_err().to_string();
         assert!(
-            error.starts_with("rank 1 sent invalid control data: its block says that it has not joined"),
+            error.starts_with(
+                "rank 1 sent invalid control data: its block says that it has not joined"
+            ),
             "{error}"
         );
     }
@@ -572,7 +618,9 @@ mod tests {
             list
         };
         let lists = (0..5).map(|_| gather()).collect();
-        let answer = set(5).answer(lists, &[], &cache, nobody, &mut ticks).unwrap();
+        let answer = set(5)
+            .answer(lists, &[], &cache, nobody, &mut ticks)
+            .unwrap();
         let refusal = answer.responses[0].outcome.clone().unwrap_err();
         assert!(matches!(
             refusal.into_error("g"),
@@ -587,8 +635,17 @@ mod tests {
         let mut list = ask(&[("b", 2)]);
         list.requests[0].params.kind = OpKind::Broadcast;
         list.requests[0].params.root = 5;
-        let answer = ask_all(&mut coordinator, vec![list, join()], &cache, nobody, &mut ticks);
-        assert_eq!(answer.responses[0].outcome, Err(Refusal::Joined { rank: 5 }));
+        let answer = ask_all(
+            &mut coordinator,
+            vec![list, join()],
+            &cache,
+            nobody,
+            &mut ticks,
+        );
+        assert_eq!(
+            answer.responses[0].outcome,
+            Err(Refusal::Joined { rank: 5 })
+        );
     }
 
     #[test]
@@ -617,7 +674,13 @@ mod tests {
         let mut coordinator = set(3);
         let lists = vec![ask(&[]), join(), join()];
         assert_eq!(
-            names(&ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks)),
+            names(&ask_all(
+                &mut coordinator,
+                lists,
+                &cache,
+                nobody,
+                &mut ticks
+            )),
             [""; 0]
         );
         // Rank 1 submitted `a` before it joined; rank 0, the last one, requests it with other
@@ -653,6 +716,9 @@ mod tests {
         let lists = vec![ask(&[("a", 4)]), ask(&[("a", 4)])];
         let answer = ask_all(&mut coordinator, lists, &cache, nobody, &mut ticks);
         assert_eq!(names(&answer), ["a"]);
-        assert_eq!(answer.responses[0].outcome.as_ref().unwrap().absent, [0u32; 0]);
+        assert_eq!(
+            answer.responses[0].outcome.as_ref().unwrap().absent,
+            [0u32; 0]
+        );
     }
 }

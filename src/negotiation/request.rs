@@ -101,7 +101,9 @@ impl Params {
         let both = [self, other];
         let differ = |what, submitted: fn(&Self) -> Submitted| Some((what, both.map(submitted)));
         if self.kind != other.kind {
-            return differ(Mismatched::Operation, |params| Submitted::Operation(params.kind));
+            return differ(Mismatched::Operation, |params| {
+                Submitted::Operation(params.kind)
+            });
         }
         if self.dtype != other.dtype {
             return differ(Mismatched::Dtype, |params| Submitted::Dtype(params.dtype));
@@ -111,7 +113,9 @@ impl Params {
             return differ(Mismatched::Shape(self.kind), shape);
         }
         if self.op != other.op {
-            return differ(Mismatched::ReduceOp, |params| Submitted::ReduceOp(params.op));
+            return differ(Mismatched::ReduceOp, |params| {
+                Submitted::ReduceOp(params.op)
+            });
         }
         // NaN factors on all ranks count as equal.
         let unequal = |here: f64, there: f64| here != there && !(here.is_nan() && there.is_nan());
@@ -159,9 +163,16 @@ impl Params {
     pub(crate) fn check(&self, members: &[usize]) -> Result<(), String> {
         let (kind, shape) = (self.kind, &self.shape[..]);
         if kind.moves_data() && !fits_memory(self.dtype, shape) {
-            return Err(format!("{} of shape {shape:?} does not fit memory", kind.name()));
+            return Err(format!(
+                "{} of shape {shape:?} does not fit memory",
+                kind.name()
+            ));
         }
-        if matches!(kind, OpKind::Allgather | OpKind::Alltoall | OpKind::Reducescatter) && shape.is_empty() {
+        if matches!(
+            kind,
+            OpKind::Allgather | OpKind::Alltoall | OpKind::Reducescatter
+        ) && shape.is_empty()
+        {
             return Err(format!("{} of a tensor without rows", kind.name()));
         }
         let splits_fit = match (&self.splits, kind) {
@@ -186,7 +197,10 @@ impl Params {
             ));
         }
         let is_scaled = (self.prescale, self.postscale) != (1.0, 1.0);
-        if kind.is_reduction() && self.dtype == Dtype::Bool && (self.op == ReduceOp::Average || is_scaled) {
+        if kind.is_reduction()
+            && self.dtype == Dtype::Bool
+            && (self.op == ReduceOp::Average || is_scaled)
+        {
             return Err(format!(
                 "{} with an average or a scale factor of bool",
                 kind.name()
@@ -224,7 +238,8 @@ impl Params {
 
     fn shape_fits(&self, other: &Self) -> bool {
         if self.kind.has_own_rows() {
-            self.shape.len() == other.shape.len() && self.shape.iter().skip(1).eq(other.shape.iter().skip(1))
+            self.shape.len() == other.shape.len()
+                && self.shape.iter().skip(1).eq(other.shape.iter().skip(1))
         } else {
             self.shape == other.shape
         }
@@ -262,7 +277,9 @@ impl Request {
             ));
         }
         if *ready_us > READY_US_MAX {
-            return Err(format!("tensor {name} is ready since microsecond {ready_us}"));
+            return Err(format!(
+                "tensor {name} is ready since microsecond {ready_us}"
+            ));
         }
         if is_join && *params != Params::plain(OpKind::Join, Dtype::U8, Shape::default()) {
             return Err(format!("a join with {params:?}"));
@@ -285,10 +302,15 @@ mod wire {
         ($module:ident, $type:ty) => {
             pub(super) mod $module {
                 use serde::{Deserialize, Deserializer, Serializer, de::Error};
-                pub(crate) fn serialize<S: Serializer>(value: &$type, to: S) -> Result<S::Ok, S::Error> {
+                pub(crate) fn serialize<S: Serializer>(
+                    value: &$type,
+                    to: S,
+                ) -> Result<S::Ok, S::Error> {
                     to.serialize_u8(*value as u8)
                 }
-                pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<$type, D::Error> {
+                pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+                    from: D,
+                ) -> Result<$type, D::Error> {
                     let number = u8::deserialize(from)?;
                     <$type>::from_wire(number)
                         .ok_or_else(|| D::Error::custom(format!("unknown number {number}")))
@@ -307,11 +329,16 @@ mod wire {
         #[derive(Serialize, Deserialize)]
         struct Known(#[serde(with = "super::dtype")] Dtype);
 
-        pub(crate) fn serialize<S: Serializer>(value: &Option<Dtype>, to: S) -> Result<S::Ok, S::Error> {
+        pub(crate) fn serialize<S: Serializer>(
+            value: &Option<Dtype>,
+            to: S,
+        ) -> Result<S::Ok, S::Error> {
             value.map(Known).serialize(to)
         }
 
-        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Dtype>, D::Error> {
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+            from: D,
+        ) -> Result<Option<Dtype>, D::Error> {
             Ok(Option::<Known>::deserialize(from)?.map(|known| known.0))
         }
     }

@@ -132,7 +132,10 @@ impl Refusal {
             } => {
                 let own_rank = receiver.members[receiver.rank] as u32;
                 let is_own = |rank: u32, params: &Params| {
-                    rank != own_rank || receiver.own.is_some_and(|own| own.difference(params).is_none())
+                    rank != own_rank
+                        || receiver
+                            .own
+                            .is_some_and(|own| own.difference(params).is_none())
                 };
                 // Joins are equal on all ranks, or refused when they are requested.
                 let is_join = receiver.own.is_some_and(|own| own.kind == OpKind::Join);
@@ -151,7 +154,9 @@ impl Refusal {
             Self::TooLarge { rows } => {
                 let own_rows = receiver.own.map(Params::own_rows).unwrap_or_default();
                 let each = rows.len() / receiver.members.len();
-                let of_own = rows.get(receiver.rank * each..).and_then(|rows| rows.get(..each));
+                let of_own = rows
+                    .get(receiver.rank * each..)
+                    .and_then(|rows| rows.get(..each));
                 let is_own = match receiver.own {
                     Some(_) => of_own == Some(&own_rows[..]) && each > 0,
                     None => of_own.is_some_and(|rows| rows.iter().all(|&rows| rows == 0)),
@@ -182,13 +187,20 @@ impl Agreed {
         let may_be_absent = |&rank: &u32| joined.binary_search(&(rank as usize)).is_ok();
         let takes_part = !absent.contains(&(receiver.rank as u32));
         let lacks = |&rank: &u32| params.needs_rank(receiver.members[rank as usize]);
-        if absent.len() == size || !absent.is_sorted_by(|a, b| a < b) || !absent.iter().all(may_be_absent) {
+        if absent.len() == size
+            || !absent.is_sorted_by(|a, b| a < b)
+            || !absent.iter().all(may_be_absent)
+        {
             return Err(format!(
                 "ranks {absent:?} take no part, and {joined:?} have joined"
             ));
         }
         if takes_part != receiver.own.is_some() {
-            let submitted = if takes_part { "not submitted" } else { "submitted" };
+            let submitted = if takes_part {
+                "not submitted"
+            } else {
+                "submitted"
+            };
             return Err(format!(
                 "ranks {absent:?} take no part, and this rank has {submitted} the tensor"
             ));
@@ -200,7 +212,10 @@ impl Agreed {
         }
         let fits = |agreed: &Params| agreed.difference(params).is_none();
         if self.params.is_some() == absent.is_empty() || !self.params.iter().all(fits) {
-            return Err(format!("params {:?}, with ranks {absent:?} absent", self.params));
+            return Err(format!(
+                "params {:?}, with ranks {absent:?} absent",
+                self.params
+            ));
         }
         if params.kind == OpKind::Join && joined.len() < size {
             return Err(format!(
@@ -210,7 +225,12 @@ impl Agreed {
         self.check_rows(params, receiver, takes_part)
     }
 
-    fn check_rows(&self, params: &Params, receiver: &Receiver<'_>, takes_part: bool) -> Result<(), String> {
+    fn check_rows(
+        &self,
+        params: &Params,
+        receiver: &Receiver<'_>,
+        takes_part: bool,
+    ) -> Result<(), String> {
         let size = receiver.members.len();
         let rows_each = params.kind.rows_each(size);
         if self.rows.len() != size * rows_each {
@@ -388,7 +408,8 @@ mod tests {
             params: Some(own.clone()),
             ..agreed(rows)
         };
-        let check = |agreed: &Agreed, own_params| agreed.check(&own, &receiver(own_params, &[1, 2]));
+        let check =
+            |agreed: &Agreed, own_params| agreed.check(&own, &receiver(own_params, &[1, 2]));
         assert_eq!(check(&without(&[2], &[7, 4, 0]), Some(&own)), Ok(()));
         assert_eq!(check(&without(&[1, 2], &[7, 0, 0]), None), Ok(()));
         // This rank has submitted it, or has not; an absent rank has rows; one has not joined.
@@ -424,7 +445,12 @@ mod tests {
         );
         let rows = vec![u64::MAX, 4, 0];
         assert_eq!(check(&Refusal::TooLarge { rows }), Ok(()));
-        assert!(check(&Refusal::TooLarge { rows: vec![1, 4, 0] }).is_err());
+        assert!(
+            check(&Refusal::TooLarge {
+                rows: vec![1, 4, 0]
+            })
+            .is_err()
+        );
     }
 
     #[test]

@@ -80,7 +80,9 @@ impl StallInspector {
         now: Nanos,
         outstanding: impl IntoIterator<Item = Outstanding<'a, R>>,
     ) -> StallReport {
-        let may_warn = self.warned.is_none_or(|warned| now >= warned + self.warn_after);
+        let may_warn = self
+            .warned
+            .is_none_or(|warned| now >= warned + self.warn_after);
         let mut stalled: Vec<Outstanding<'a, R>> = Vec::new();
         // A tensor that begins to wait from now on is reported later than this.
         let mut next_check = now + self.warn_after;
@@ -210,7 +212,8 @@ mod tests {
         outstanding.push(waiting("loss", 5, &[1, 3]));
         outstanding.push(waiting("young", 30, &[2]));
         let report = inspector(60, None).check(at(75), outstanding);
-        let expected = format!("{HEAD}\nMissing ranks:\n1: [loss]\n3: [loss, g0, g1, g2, g3, g4 ...]");
+        let expected =
+            format!("{HEAD}\nMissing ranks:\n1: [loss]\n3: [loss, g0, g1, g2, g3, g4 ...]");
         assert_eq!(report.text.as_deref(), Some(&*expected));
         assert!(report.error.is_none());
     }
@@ -219,7 +222,10 @@ mod tests {
     fn it_warns_again_each_interval_and_returns_the_next_check() {
         let mut inspector = inspector(60, None);
         let mut check = |now| {
-            let warned = inspector.check(at(now), [waiting("a", 10, &[1])]).text.is_some();
+            let warned = inspector
+                .check(at(now), [waiting("a", 10, &[1])])
+                .text
+                .is_some();
             (warned, inspector.next_check())
         };
         assert_eq!(check(20), (false, at(70)));

@@ -29,7 +29,11 @@ impl Completions {
 
     /// Sleeps until the next announcement, at most for `timeout`; returns at once if `look` returns
     /// a value.
-    pub(crate) fn sleep<T>(&self, timeout: Duration, look: impl FnOnce() -> Option<T>) -> Option<T> {
+    pub(crate) fn sleep<T>(
+        &self,
+        timeout: Duration,
+        look: impl FnOnce() -> Option<T>,
+    ) -> Option<T> {
         let guard = lock(&self.lock);
         self.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);

@@ -95,7 +95,11 @@ pub(crate) struct Task {
 impl Task {
     fn new(tensor: Arc<Tensor>, params: Arc<Params>) -> Arc<Self> {
         let item = Item::new(&tensor.name, params.kind, params.dtype, params.elements());
-        Arc::new(Self { tensor, params, item })
+        Arc::new(Self {
+            tensor,
+            params,
+            item,
+        })
     }
 }
 
@@ -117,7 +121,10 @@ impl Submission {
             params.shape.iter_mut().take(1).for_each(|rows| *rows = 0);
             params.splits.iter_mut().for_each(|splits| splits.fill(0));
         }
-        let span = params.kind.moves_data().then(|| Span::absent(params.bytes()));
+        let span = params
+            .kind
+            .moves_data()
+            .then(|| Span::absent(params.bytes()));
         Self {
             task: Task::new(Arc::new(Tensor::new(name)), params),
             ticket: Arc::default(),
@@ -295,7 +302,11 @@ impl TensorQueue {
         let eager = self.early_cycle && intake.step_complete;
         // If one tensor is a whole step, the caller will wait for it at once and run the cycle
         // itself.
-        let own = eager && intake.period.period().is_none_or(|period| period.items != 1);
+        let own = eager
+            && intake
+                .period
+                .period()
+                .is_none_or(|period| period.items != 1);
         let cycle = self.next_cycle.load(Ordering::Relaxed);
         drop(intake);
         if eager {

@@ -52,7 +52,8 @@ mod real {
             tv_sec: (at.0 / 1_000_000_000) as i64,
             tv_nsec: (at.0 % 1_000_000_000) as i64,
         });
-        futex::wait_bitset(word, futex::Flags::empty(), seen, deadline.as_ref(), bits) == Err(Errno::TIMEDOUT)
+        futex::wait_bitset(word, futex::Flags::empty(), seen, deadline.as_ref(), bits)
+            == Err(Errno::TIMEDOUT)
     }
 
     /// Wakes the threads that sleep on `word` with one of `bits`.
@@ -99,7 +100,10 @@ mod modelled {
             bits,
             bell: Arc::clone(&bell),
         });
-        while queue.iter().any(|sleeper| Arc::ptr_eq(&sleeper.bell, &bell)) {
+        while queue
+            .iter()
+            .any(|sleeper| Arc::ptr_eq(&sleeper.bell, &bell))
+        {
             queue = bell.wait(queue).unwrap();
         }
     }

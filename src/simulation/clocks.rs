@@ -32,7 +32,13 @@ fn over_minutes_the_times_of_all_ranks_agree_within_the_stated_bound() {
         for (place, members) in SETS.into_iter().enumerate() {
             let set = SimulatedSet::new(&world, members);
             for (set_rank, &rank) in members.iter().enumerate() {
-                let member = Member::start(&world, &set, set_rank, Job::default().setup, &rank_states[rank]);
+                let member = Member::start(
+                    &world,
+                    &set,
+                    set_rank,
+                    Job::default().setup,
+                    &rank_states[rank],
+                );
                 diaries[place].push(member.diary());
                 of_rank[rank].push((place, member));
             }
@@ -71,7 +77,9 @@ fn train(world: &World, rank: usize, members: &[(usize, Member)], truths: &Mutex
         let mut tickets = Vec::new();
         for ((place, member), buffer) in members.iter().zip(&mut buffers) {
             let before = world.present();
-            let ticket = member.submit_sum("gradient", buffer).expect("no rank leaves");
+            let ticket = member
+                .submit_sum("gradient", buffer)
+                .expect("no rank leaves");
             lock(truths)[*place][rank].push((before, world.present()));
             tickets.push((member, ticket));
         }
@@ -107,13 +115,20 @@ fn check_alignments(world: &Arc<World>, rank: usize, diary: &Diary) {
     let bound = late.iter().map(|&(_, bound)| bound).max();
     assert!(bound < Some(Duration::from_micros(500)), "{bound:?}");
 
-    let (own, zero) = (SimulatedClock::new(world, rank), SimulatedClock::new(world, 0));
-    let elapsed =
-        |clock: &SimulatedClock| (clock.at(Nanos(100_000_000_000)) - clock.at(Nanos(0))).as_nanos() as f64;
+    let (own, zero) = (
+        SimulatedClock::new(world, rank),
+        SimulatedClock::new(world, 0),
+    );
+    let elapsed = |clock: &SimulatedClock| {
+        (clock.at(Nanos(100_000_000_000)) - clock.at(Nanos(0))).as_nanos() as f64
+    };
     let drift_ppb = (elapsed(&zero) / elapsed(&own) - 1.0) * 1e9;
     let last = diary.alignments.last().expect("some");
     let off = (last.drift_ppb as f64 - drift_ppb).abs();
-    assert!(off <= last.drift_error_ppb as f64, "{drift_ppb} is not {last:?}");
+    assert!(
+        off <= last.drift_error_ppb as f64,
+        "{drift_ppb} is not {last:?}"
+    );
     assert!(last.drift_error_ppb < 10_000, "{last:?}");
 }
 

@@ -79,7 +79,8 @@ impl CommandedJob {
             let (told, commanding) = (Arc::clone(&told), Arc::clone(&commanding));
             world.spawn(0, format!("commander {commander}"), move || {
                 for number in 0..COMMANDS_EACH {
-                    in_world.sleep_until(in_world.now() + Duration::from_micros(in_world.draw(3_000)));
+                    in_world
+                        .sleep_until(in_world.now() + Duration::from_micros(in_world.draw(3_000)));
                     let command = command(commander, number);
                     let outcome = member.command(command.clone()).and_then(|ticket| {
                         member.wait(&ticket, None);
@@ -136,7 +137,9 @@ fn live(world: &World, rank: usize, member: &Member, commanding: &Arc<AtomicUsiz
     }
     if rank == 0 {
         let commanding = Arc::clone(commanding);
-        world.wait("for the commanders", None, move |_| commanding.load(SeqCst) == 0);
+        world.wait("for the commanders", None, move |_| {
+            commanding.load(SeqCst) == 0
+        });
     }
     if let Ok(ticket) = member.submit_barrier("end") {
         member.wait(&ticket, None);
@@ -238,12 +241,22 @@ fn who_stops_when_a_peer_has_left_already_has_stopped() {
         let set = SimulatedSet::new(&world, &[0, 1]);
         let told = Arc::new(Mutex::new(Vec::new()));
         for rank in 0..2 {
-            let member = Member::start(&world, &set, rank, Job::default().setup, &RankState::default());
+            let member = Member::start(
+                &world,
+                &set,
+                rank,
+                Job::default().setup,
+                &RankState::default(),
+            );
             let (in_world, told) = (Arc::clone(&world), Arc::clone(&told));
             world.spawn(rank, "its program".into(), move || {
                 if rank == 0 {
                     in_world.sleep_until(in_world.now() + Duration::from_secs(1)); // rank 1 has left
-                    for command in [Command::Timeline(Stop), Command::Timeline(Stop), command(0, 0)] {
+                    for command in [
+                        Command::Timeline(Stop),
+                        Command::Timeline(Stop),
+                        command(0, 0),
+                    ] {
                         let outcome = member.command(command).and_then(|ticket| {
                             member.wait(&ticket, None);
                             ticket.outcome().expect("waited for")

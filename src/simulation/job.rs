@@ -93,7 +93,9 @@ impl Job {
     /// Returns the ranks of every set, the set of all ranks first.
     pub(super) fn members(&self) -> Vec<Vec<usize>> {
         let everybody = (0..self.ranks).collect();
-        std::iter::once(everybody).chain(self.sets.clone()).collect()
+        std::iter::once(everybody)
+            .chain(self.sets.clone())
+            .collect()
     }
 
     pub(super) fn elements(&self, step: usize, tensor: usize) -> usize {
@@ -102,7 +104,13 @@ impl Job {
     }
 
     /// Returns the sum over the set at `place`, of job ranks `members`.
-    pub(super) fn expected(&self, place: usize, members: &[usize], step: usize, tensor: usize) -> Vec<i64> {
+    pub(super) fn expected(
+        &self,
+        place: usize,
+        members: &[usize],
+        step: usize,
+        tensor: usize,
+    ) -> Vec<i64> {
         let mut expected = vec![0; self.elements(step, tensor)];
         for &rank in members {
             let contribution = contribution(place, rank, step, tensor, expected.len());
@@ -187,8 +195,12 @@ impl Job {
                         let contribution = std::mem::take(&mut work.buffer);
                         work.buffer = vec![0; contribution.len()];
                         let is_early = self.devices == Devices::Early;
-                        work.member
-                            .submit_sum_on_device(&name, &mut work.buffer, contribution, is_early)
+                        work.member.submit_sum_on_device(
+                            &name,
+                            &mut work.buffer,
+                            contribution,
+                            is_early,
+                        )
                     }
                     _ => work.member.submit_sum(&name, &mut work.buffer),
                 };
@@ -238,7 +250,13 @@ fn shuffle<T>(world: &World, items: &mut [T], one_in: u64) {
     }
 }
 
-fn contribution(place: usize, rank: usize, step: usize, tensor: usize, elements: usize) -> Vec<i64> {
+fn contribution(
+    place: usize,
+    rank: usize,
+    step: usize,
+    tensor: usize,
+    elements: usize,
+) -> Vec<i64> {
     (0..elements)
         .map(|index| (100_000 * place + 1000 * rank + 100 * step + 10 * tensor + index) as i64)
         .collect()

@@ -237,7 +237,9 @@ impl Member {
     /// Makes the caller's stream wait for the result of a ticket that completed before it.
     pub(super) fn follow(&self, ticket: &Ticket) {
         if let Some(ended) = ticket.awaited() {
-            ended.precede(SimulatedDevice::CALLERS).expect("it does not fail");
+            ended
+                .precede(SimulatedDevice::CALLERS)
+                .expect("it does not fail");
         }
     }
 
@@ -314,7 +316,10 @@ impl Member {
         self.world
             .wait("for its last cycle", None, move |_| is_free(&engine));
         self.engine.engine_group.remove(&self.engine.queue);
-        assert!(self.engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
+        assert!(
+            self.engine.shut_down(&Error::ShutDown),
+            "nobody holds the cycle"
+        );
     }
 
     /// Returns the set for a program, with the number `id`. Operations that are submitted to it

@@ -66,8 +66,17 @@ fn check_sums(job: &Job, place: usize, outcome: &SetOutcome) {
         }
     }
     let log = &seen[0].log;
-    let executed: usize = log.batches.iter().chain(&log.device_batches).map(Vec::len).sum();
-    assert_eq!(executed, job.steps * job.tensors, "nothing lost, nothing twice");
+    let executed: usize = log
+        .batches
+        .iter()
+        .chain(&log.device_batches)
+        .map(Vec::len)
+        .sum();
+    assert_eq!(
+        executed,
+        job.steps * job.tensors,
+        "nothing lost, nothing twice"
+    );
 }
 
 fn check_all(job: &Job) -> Vec<SetOutcome> {
@@ -82,7 +91,8 @@ fn check_all(job: &Job) -> Vec<SetOutcome> {
 fn sets_of(masks: &[u8], ranks: usize) -> Vec<Vec<usize>> {
     let members = |mask: &u8| (0..ranks).filter(|rank| mask >> rank & 1 == 1).collect();
     let sets = masks.iter().map(members);
-    sets.filter(|members: &Vec<usize>| !members.is_empty()).collect()
+    sets.filter(|members: &Vec<usize>| !members.is_empty())
+        .collect()
 }
 
 /// Draws up to three process sets besides that of all ranks; see [`sets_of`].
@@ -202,7 +212,11 @@ fn sixty_four_ranks() {
     };
     let job = Job {
         ranks: 64,
-        sets: vec![(0..32).collect(), (0..64).step_by(2).collect(), vec![7, 40, 63]],
+        sets: vec![
+            (0..32).collect(),
+            (0..64).step_by(2).collect(),
+            vec![7, 40, 63],
+        ],
         steps: 3,
         tensors: 8,
         setup,
@@ -210,14 +224,21 @@ fn sixty_four_ranks() {
     };
     let outcomes = check_all(&job);
     let log = &outcomes[0].seen[0].log;
-    assert!(log.versions.last() > Some(&0), "settings have been switched");
+    assert!(
+        log.versions.last() > Some(&0),
+        "settings have been switched"
+    );
     // Some batches were hierarchical and some were flat, while other tensors were in flight.
     let hierarchical = log
         .ways
         .iter()
         .filter(|way| way.ends_with(record::HIERARCHICAL))
         .count();
-    assert!((1..log.ways.len()).contains(&hierarchical), "{:?}", log.ways);
+    assert!(
+        (1..log.ways.len()).contains(&hierarchical),
+        "{:?}",
+        log.ways
+    );
 }
 
 #[test]
@@ -270,7 +291,13 @@ fn ranks_that_wait_for_different_tensors_are_not_served_by_cycles_for_ever() {
         let set = SimulatedSet::new(&world, &[0, 1]);
         let cycles = Arc::new(Mutex::new(Vec::new()));
         for (rank, name) in ["a", "b"].into_iter().enumerate() {
-            let member = Member::start(&world, &set, rank, Job::default().setup, &RankState::default());
+            let member = Member::start(
+                &world,
+                &set,
+                rank,
+                Job::default().setup,
+                &RankState::default(),
+            );
             let (in_world, cycles) = (Arc::clone(&world), Arc::clone(&cycles));
             world.spawn(rank, "its program".into(), move || {
                 let ticket = member
@@ -285,6 +312,9 @@ fn ranks_that_wait_for_different_tensors_are_not_served_by_cycles_for_ever() {
         world.run();
         let cycles = lock(&cycles).clone();
         assert_eq!(cycles.len(), 2);
-        assert!(cycles.iter().all(|cycles| (1..=2).contains(cycles)), "{cycles:?}");
+        assert!(
+            cycles.iter().all(|cycles| (1..=2).contains(cycles)),
+            "{cycles:?}"
+        );
     }
 }

@@ -65,7 +65,11 @@ pub(super) struct Recorder {
 pub(super) const HIERARCHICAL: &str = "_HIERARCHICAL";
 
 impl Observer for Recorder {
-    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready_us: &mut dyn Iterator<Item = Option<u64>>) {
+    fn negotiated(
+        &mut self,
+        negotiated: &Negotiated<'_>,
+        ready_us: &mut dyn Iterator<Item = Option<u64>>,
+    ) {
         let note = (negotiated.tensor.name.to_string(), ready_us.collect());
         lock(&self.diary).ready_us.push(note);
     }
@@ -80,9 +84,15 @@ impl Observer for Recorder {
         match batch.on_device {
             None => log.batches.push(names),
             Some(activities) => {
-                assert!(batch.began <= batch.ended, "{:?} {:?}", batch.began, batch.ended);
-                let within =
-                    |activity: &Activity| activity.began >= batch.began && activity.ended <= batch.ended;
+                assert!(
+                    batch.began <= batch.ended,
+                    "{:?} {:?}",
+                    batch.began,
+                    batch.ended
+                );
+                let within = |activity: &Activity| {
+                    activity.began >= batch.began && activity.ended <= batch.ended
+                };
                 assert!(activities.iter().all(within));
                 let is_allreduce = |activity: &Activity| activity.name.ends_with("_ALLREDUCE");
                 assert!(activities.iter().any(is_allreduce));
@@ -99,13 +109,15 @@ impl Observer for Recorder {
         let cycle = log.versions.len();
         log.commands.push((cycle, command.clone()));
         match command {
-            TimelineCommand::Start { path, .. } if path.as_os_str() == "no" => Err(SettingsError::Output {
-                what: "the timeline",
-                path: path.clone(),
-                variable: "start_timeline",
-                source: Arc::new(std::io::ErrorKind::PermissionDenied.into()),
+            TimelineCommand::Start { path, .. } if path.as_os_str() == "no" => {
+                Err(SettingsError::Output {
+                    what: "the timeline",
+                    path: path.clone(),
+                    variable: "start_timeline",
+                    source: Arc::new(std::io::ErrorKind::PermissionDenied.into()),
+                }
+                .into())
             }
-            .into()),
             _ => Ok(()),
         }
     }

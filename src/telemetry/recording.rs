@@ -119,7 +119,13 @@ mod tests {
             let spans = activities
                 .iter()
                 .map(|activity| (activity.name, activity.began.0, activity.ended.0));
-            assert_eq!(activities.iter().filter(|activity| activity.measured).count(), 1);
+            assert_eq!(
+                activities
+                    .iter()
+                    .filter(|activity| activity.measured)
+                    .count(),
+                1
+            );
             spans.collect::<Vec<_>>()
         };
         let (copy_in, copy_out) = ("MEMCPY_IN_FUSION_BUFFER", "MEMCPY_OUT_FUSION_BUFFER");

@@ -149,8 +149,9 @@ impl Trace {
             );
         }
         let tail = std::time::Duration::from_nanos(batch.phases.tail_out_ns);
-        let reduced =
-            Nanos((batch.ended - batch.began).saturating_sub(tail).as_nanos() as u64 + batch.began.0);
+        let reduced = Nanos(
+            (batch.ended - batch.began).saturating_sub(tail).as_nanos() as u64 + batch.began.0,
+        );
         let line = &self.line;
         let [submitted, began, reduced, ended] =
             [submitted, batch.began, reduced, batch.ended].map(|at| line.epoch_us(at));
@@ -211,7 +212,8 @@ impl Trace {
                 }
             }
         }
-        rows.text.raw("\n\n    ],\n    \"displayTimeUnit\": \"ms\"\n}\n");
+        rows.text
+            .raw("\n\n    ],\n    \"displayTimeUnit\": \"ms\"\n}\n");
         rows.text
     }
 }

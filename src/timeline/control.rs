@@ -102,7 +102,9 @@ impl Timeline {
             process: std::process::id(),
         });
         let options = &timeline.options;
-        if options.byteps.is_some() || (options.dynamic && options.steps.is_some() && options.has_file()) {
+        if options.byteps.is_some()
+            || (options.dynamic && options.steps.is_some() && options.has_file())
+        {
             // Steps are counted from the first one.
             timeline.call(|reply| Command::Watch { reply })?;
         }
@@ -181,7 +183,9 @@ impl Timeline {
         self.send(Command::Finish);
         self.wake();
         if thread.join().is_err() {
-            tracing::error!("the timeline's writer thread panicked: the end of the timeline is missing");
+            tracing::error!(
+                "the timeline's writer thread panicked: the end of the timeline is missing"
+            );
         }
     }
 
@@ -264,7 +268,10 @@ impl Drop for Timeline {
     fn drop(&mut self) {
         if self.is_foreign() {
             // The parent may have held the lock at the fork: it is not taken.
-            let writer = self.writer.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let writer = self
+                .writer
+                .get_mut()
+                .unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(std::mem::replace(writer, WriterThread::Over));
             return;
         }

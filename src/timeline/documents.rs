@@ -51,7 +51,10 @@ impl Documents {
                 options.rank == 0,
             )
         });
-        let window = options.steps.filter(|_| options.has_file()).map(Window::new);
+        let window = options
+            .steps
+            .filter(|_| options.has_file())
+            .map(Window::new);
         Self {
             counts: byteps.is_some() || window.is_some(),
             mark_cycles: options.mark_cycles,
@@ -202,14 +205,19 @@ impl Documents {
                 let Some(tensor) = names.tensor(tensor) else {
                     return;
                 };
-                let at = ready_ns(ticks, names.rank as u64).unwrap_or_else(|| self.line.reference_ns(ended));
+                let at = ready_ns(ticks, names.rank as u64)
+                    .unwrap_or_else(|| self.line.reference_ns(ended));
                 let step = self.step(tensor.serial, at);
                 if let Some(document) = self.document(step) {
                     document.format.negotiated(tensor, op.name(), ticks, ended);
                     self.written();
                 }
             }
-            Record::Error { tensor, began, ended } => {
+            Record::Error {
+                tensor,
+                began,
+                ended,
+            } => {
                 self.under_way = self.under_way.saturating_sub(1);
                 let Some(tensor) = names.tensor(tensor) else {
                     return;
@@ -238,8 +246,12 @@ impl Documents {
             if self.counts {
                 let count = self.steps.travels(tensor.serial);
                 self.steps.latest = step;
-                self.window.iter_mut().for_each(|window| window.counted(count));
-                self.byteps.iter_mut().for_each(|trace| trace.counted(count));
+                self.window
+                    .iter_mut()
+                    .for_each(|window| window.counted(count));
+                self.byteps
+                    .iter_mut()
+                    .for_each(|trace| trace.counted(count));
             }
             if let Some(document) = self.document(step) {
                 let MemberWords {
@@ -332,13 +344,21 @@ impl Documents {
 
     /// Step of a tensor submitted at `at`; 0 where steps are not counted.
     fn step(&self, serial: u32, at: i64) -> u64 {
-        if self.counts { self.steps.of(serial, at) } else { 0 }
+        if self.counts {
+            self.steps.of(serial, at)
+        } else {
+            0
+        }
     }
 
     /// Returns the document in Horovod's format if it contains `step`; marks the start of the cycle
     /// if that is still to be marked.
     fn document(&mut self, step: u64) -> Option<&mut Document> {
-        if self.window.as_ref().is_some_and(|window| !window.holds(step)) {
+        if self
+            .window
+            .as_ref()
+            .is_some_and(|window| !window.holds(step))
+        {
             return None;
         }
         let document = self.horovod.as_mut()?;

@@ -41,7 +41,11 @@ pub(super) struct Incomplete {
 ///
 /// # Errors
 /// [`Incomplete`]: a full disk accepts the part of the text for which there is space.
-pub(super) fn write_all_at(output: &mut dyn Output, text: &[u8], offset: u64) -> Result<(), Incomplete> {
+pub(super) fn write_all_at(
+    output: &mut dyn Output,
+    text: &[u8],
+    offset: u64,
+) -> Result<(), Incomplete> {
     let mut written = 0;
     while written < text.len() {
         let source = match output.write_at(&text[written..], offset + written as u64) {
@@ -175,7 +179,11 @@ mod tests {
     fn neighbours_keep_the_extension() {
         let table = [
             ("t.json", "t.rank3.json", "t.old.json"),
-            ("/a.b/t.json.gz", "/a.b/t.rank3.json.gz", "/a.b/t.old.json.gz"),
+            (
+                "/a.b/t.json.gz",
+                "/a.b/t.rank3.json.gz",
+                "/a.b/t.old.json.gz",
+            ),
             ("t", "t.rank3", "t.old"),
             ("t.trace", "t.trace.rank3", "t.trace.old"),
             ("t.gz", "t.rank3.gz", "t.old.gz"),

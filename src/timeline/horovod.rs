@@ -166,7 +166,13 @@ impl Format {
 
     /// Records that a tensor is ready on all ranks; the first tick is the time at which the first
     /// rank was ready.
-    pub(super) fn negotiated(&mut self, tensor: &TensorName, op: &str, ticks: &[u64], ended: Nanos) {
+    pub(super) fn negotiated(
+        &mut self,
+        tensor: &TensorName,
+        op: &str,
+        ticks: &[u64],
+        ended: Nanos,
+    ) {
         let line = self.line;
         let tick = |&word: &u64| {
             let (rank, at_us) = record::tick(word);

@@ -45,7 +45,10 @@ impl Line {
 
     /// Converts a time of this rank's clock to rank 0's, nanoseconds.
     pub(super) fn reference_ns(&self, at: Nanos) -> i64 {
-        signed(self.alignment.map_or(at, |alignment| alignment.to_reference(at)))
+        signed(
+            self.alignment
+                .map_or(at, |alignment| alignment.to_reference(at)),
+        )
     }
 
     /// Converts a time of this rank's clock to microseconds since the zero.

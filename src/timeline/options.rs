@@ -79,7 +79,12 @@ impl Default for Options {
 impl Options {
     /// Creates the options from the knobs, for the process `identity` and the backend `backend`;
     /// `settings` are those at the start.
-    pub fn new(knobs: &Knobs, identity: &Identity, backend: &'static str, settings: Settings) -> Self {
+    pub fn new(
+        knobs: &Knobs,
+        identity: &Identity,
+        backend: &'static str,
+        settings: Settings,
+    ) -> Self {
         let byteps = knobs.byteps_trace.then(|| BytepsOptions {
             folder: knobs.byteps_trace_folder.clone(),
             steps: StepRange {
@@ -99,7 +104,10 @@ impl Options {
             size: identity.size,
             local_rank: identity.local_rank,
             cross_rank: identity.cross_rank,
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned(),
             backend,
             link: knobs.link,
             settings,

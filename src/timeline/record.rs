@@ -141,11 +141,9 @@ pub(super) fn put_negotiated(
 ) {
     let at = words.len();
     words.extend_from_slice(&[0, ended.0]);
-    words.extend(
-        ticks
-            .take(usize::from(u16::MAX))
-            .map(|(rank, at_us)| (rank as u64).min(RANK_MAX) << TICK_TIME_BITS | at_us.min(TICK_TIME_MAX)),
-    );
+    words.extend(ticks.take(usize::from(u16::MAX)).map(|(rank, at_us)| {
+        (rank as u64).min(RANK_MAX) << TICK_TIME_BITS | at_us.min(TICK_TIME_MAX)
+    }));
     let ticks = words.len() - at - 2;
     words[at] = header(NEGOTIATED, op as u64, ticks, tensor.0.into());
 }

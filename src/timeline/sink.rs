@@ -71,7 +71,11 @@ impl Sink {
     /// completely, and with the bracket if that could be written.
     pub(super) fn write(&mut self, text: &mut Vec<u8>) -> io::Result<()> {
         let written = match self {
-            Self::Plain { output, end, closed } => {
+            Self::Plain {
+                output,
+                end,
+                closed,
+            } => {
                 text.push(b']');
                 match write_all_at(&mut **output, text, *end) {
                     Ok(()) => {

@@ -104,7 +104,9 @@ impl Window {
 
     /// Whether the last step has passed.
     pub(super) fn is_over(&self, steps: &Steps) -> bool {
-        let Some(last) = self.range.last else { return false };
+        let Some(last) = self.range.last else {
+            return false;
+        };
         if steps.marked() > 0 {
             return steps.marked() >= last;
         }

@@ -119,7 +119,9 @@ impl Track {
             return TensorId::UNRECORDED;
         }
         if number == TENSORS_MAX {
-            tracing::warn!("the timeline is full: it holds {TENSORS_MAX} tensors; further ones are left out");
+            tracing::warn!(
+                "the timeline is full: it holds {TENSORS_MAX} tensors; further ones are left out"
+            );
         }
         let own: Arc<str> = name.into();
         // Two sets may have tensors of the same name, which are two bars.
@@ -166,7 +168,11 @@ impl Track {
     }
 
     /// Records an executed batch. Each member gets the batch's bar and activities.
-    pub fn executed<'m>(&mut self, batch: &BatchRecord<'_>, members: impl IntoIterator<Item = Member<'m>>) {
+    pub fn executed<'m>(
+        &mut self,
+        batch: &BatchRecord<'_>,
+        members: impl IntoIterator<Item = Member<'m>>,
+    ) {
         if !self.has_room() {
             return;
         }
@@ -280,7 +286,10 @@ impl Line {
     /// Returns the number of one of the runtime's names. A job has about a dozen, so a search by
     /// address is fast.
     fn name_of(&mut self, name: &'static str) -> NameId {
-        let known = self.constants.iter().position(|known| std::ptr::eq(*known, name));
+        let known = self
+            .constants
+            .iter()
+            .position(|known| std::ptr::eq(*known, name));
         let Some(position) = known else {
             return self.learn(name);
         };

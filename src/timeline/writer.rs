@@ -69,7 +69,11 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(shared: Arc<Shared>, commands: Receiver<Command>, documents: Documents) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        commands: Receiver<Command>,
+        documents: Documents,
+    ) -> Self {
         Self {
             shared,
             commands,

@@ -133,6 +133,9 @@ impl std::fmt::Display for Prefix {
             version,
             words,
         } = self;
-        write!(f, "a block of cycle {cycle}, version {version}, {words} words")
+        write!(
+            f,
+            "a block of cycle {cycle}, version {version}, {words} words"
+        )
     }
 }

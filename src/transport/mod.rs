@@ -136,7 +136,9 @@ pub(crate) enum Park {
 impl Park {
     /// Returns the park, limited to `deadline`.
     pub(crate) fn until(self, deadline: Option<Nanos>) -> Self {
-        let Some(deadline) = deadline else { return self };
+        let Some(deadline) = deadline else {
+            return self;
+        };
         match self {
             Self::Pace(end) => Self::Pace(end.min(deadline)),
             Self::Idle(end) => Self::Idle(Some(end.map_or(deadline, |end| end.min(deadline)))),

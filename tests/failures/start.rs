@@ -70,7 +70,11 @@ fn paths_that_cannot_be_written_are_named_at_init() {
         ("HOROVOD_AUTOTUNE", "1"),
         ("HOROVOD_AUTOTUNE_LOG", "/no/such/folder/a.csv"),
     ];
-    check_fails(&BENCH, &env, &["/no/such/folder/a.csv", "HOROVOD_AUTOTUNE_LOG"]);
+    check_fails(
+        &BENCH,
+        &env,
+        &["/no/such/folder/a.csv", "HOROVOD_AUTOTUNE_LOG"],
+    );
 }
 
 #[test]
@@ -108,8 +112,9 @@ fn impossible_numbers_of_ranks_are_refused() {
 fn too_little_memory_says_how_much_is_needed() {
     let program = env!("CARGO_BIN_EXE_ronde");
     // Sixteen ranks need 32 MiB of rings, in addition to the mappings of any process.
-    let script =
-        format!("ulimit -v 45000; exec {program} run -np 16 -- {program} bench --model many-small --steps 2");
+    let script = format!(
+        "ulimit -v 45000; exec {program} run -np 16 -- {program} bench --model many-small --steps 2"
+    );
     let output = Command::new("sh")
         .args(["-c", &script])
         .output()
@@ -208,14 +213,18 @@ fn timeline_and_autotune_log_of_a_run_are_whole() {
     assert_eq!(rows.last().expect("rows")[7], "best", "{csv}");
 
     let report: serde_json::Value = serde_json::from_str(&read(&json)).expect("JSON");
-    assert_eq!((&report["tensors"], &report["np"]), (&1000.into(), &2.into()));
+    assert_eq!(
+        (&report["tensors"], &report["np"]),
+        (&1000.into(), &2.into())
+    );
     assert_eq!(report["autotune"]["steps_active"], 60, "{report}");
 }
 
 #[test]
 fn the_documented_knobs_are_the_programs() {
     let documented =
-        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/KNOBS.md")).expect("docs");
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/KNOBS.md"))
+            .expect("docs");
     let output = ronde(&["knobs", "--markdown"], &[]);
     let table = String::from_utf8(output.stdout).expect("text");
     assert!(

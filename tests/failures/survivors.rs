@@ -22,10 +22,15 @@ fn reduce_until_error(context: &Context, tensors: usize, elements: usize) -> (Er
     loop {
         let began = Instant::now();
         let submitted: Result<Vec<_>, _> = (0..tensors)
-            .map(|tensor| context.allreduce(&format!("t{tensor}"), vec![1.0f32; elements], ReduceOp::Sum))
+            .map(|tensor| {
+                context.allreduce(&format!("t{tensor}"), vec![1.0f32; elements], ReduceOp::Sum)
+            })
             .collect();
-        let outcome =
-            submitted.and_then(|handles| handles.into_iter().try_for_each(|handle| handle.wait().map(drop)));
+        let outcome = submitted.and_then(|handles| {
+            handles
+                .into_iter()
+                .try_for_each(|handle| handle.wait().map(drop))
+        });
         if let Err(failed) = outcome {
             return (failed.error, began.elapsed());
         }
@@ -76,11 +81,16 @@ fn survivors_of_sigkill_at_random_moments_name_the_dead_rank() {
         let killed = Instant::now();
         let outcomes = job.finish();
         let took = killed.elapsed();
-        for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+        for (rank, outcome) in outcomes
+            .iter()
+            .enumerate()
+            .filter(|(rank, _)| *rank != victim)
+        {
             let text = &outcome.output;
             // A rank that is killed during the rendezvous is reported as missing there instead.
             let met = text.contains("error after");
-            let named = text.contains(&format!("rank {victim}")) || text.contains(&format!("process {pid}"));
+            let named = text.contains(&format!("rank {victim}"))
+                || text.contains(&format!("process {pid}"));
             let missed = text.contains("never met") && text.contains(&victim.to_string());
             assert!(
                 named || missed,
@@ -165,7 +175,11 @@ fn ranks_may_leave_as_soon_as_their_own_work_is_done() {
                     .allreduce("x", vec![1.0f32; 300_000], ReduceOp::Sum)
                     .expect("in")
                     .wait();
-                assert_eq!(sum.expect("nobody was still needed")[0], 4.0, "round {round}");
+                assert_eq!(
+                    sum.expect("nobody was still needed")[0],
+                    4.0,
+                    "round {round}"
+                );
             }
         },
     );
@@ -225,7 +239,12 @@ fn a_rank_killed_during_the_start_is_named_by_all_others() {
         60
     };
     for round in 0..rounds {
-        let Some(mut job) = start(TEST, RANKS, &[("HOROVOD_START_TIMEOUT", "1")], say_how_it_starts) else {
+        let Some(mut job) = start(
+            TEST,
+            RANKS,
+            &[("HOROVOD_START_TIMEOUT", "1")],
+            say_how_it_starts,
+        ) else {
             return;
         };
         let victim = draw.below(RANKS as u64) as usize;
@@ -234,7 +253,11 @@ fn a_rank_killed_during_the_start_is_named_by_all_others() {
         job.ranks[victim].kill().expect("killed");
         let killed = Instant::now();
         let outcomes = job.finish();
-        for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+        for (rank, outcome) in outcomes
+            .iter()
+            .enumerate()
+            .filter(|(rank, _)| *rank != victim)
+        {
             let text = &outcome.output;
             let names = [
                 format!("rank {victim} died (process {pid})"),
@@ -285,7 +308,11 @@ fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
         });
         let outcomes = job.finish();
         killer.join().expect("kill runs");
-        for (rank, outcome) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != victim) {
+        for (rank, outcome) in outcomes
+            .iter()
+            .enumerate()
+            .filter(|(rank, _)| *rank != victim)
+        {
             let text = &outcome.output;
             let names = [
                 format!("ranks [{victim}] did not arrive within 2 s"),
@@ -298,7 +325,10 @@ fn a_rank_stopped_during_the_start_is_named_by_the_start_timeout() {
             );
             // At most two limits one after the other, and not the ten seconds after which the rank
             // dies.
-            assert!(outcome.took < Duration::from_secs(9), "round {round}: {text}");
+            assert!(
+                outcome.took < Duration::from_secs(9),
+                "round {round}: {text}"
+            );
         }
         assert!(stopped.elapsed() < 2 * DEADLINE);
     }
@@ -365,21 +395,26 @@ fn a_stopped_rank_is_warned_about_and_given_up_after_the_limit() {
 #[test]
 fn a_tensor_missing_on_one_rank_is_warned_about_by_name() {
     const TEST: &str = "survivors::a_tensor_missing_on_one_rank_is_warned_about_by_name";
-    let Some(job) = start(TEST, 3, &[("HOROVOD_STALL_CHECK_TIME_SECONDS", "1")], || {
-        let context = context();
-        for round in 0..2 {
-            // The second time the tensor is cached.
-            if context.rank() == 2 {
-                std::thread::sleep(Duration::from_millis(2_600));
+    let Some(job) = start(
+        TEST,
+        3,
+        &[("HOROVOD_STALL_CHECK_TIME_SECONDS", "1")],
+        || {
+            let context = context();
+            for round in 0..2 {
+                // The second time the tensor is cached.
+                if context.rank() == 2 {
+                    std::thread::sleep(Duration::from_millis(2_600));
+                }
+                let name = "late_one";
+                context
+                    .allreduce(name, vec![round], ReduceOp::Sum)
+                    .expect("in")
+                    .wait()
+                    .expect("out");
             }
-            let name = "late_one";
-            context
-                .allreduce(name, vec![round], ReduceOp::Sum)
-                .expect("in")
-                .wait()
-                .expect("out");
-        }
-    }) else {
+        },
+    ) else {
         return;
     };
     let outcomes = job.finish();
@@ -425,7 +460,9 @@ fn the_stall_limit_ends_the_job_with_the_tensors_name() {
             assert!(
                 matches!(
                     error,
-                    Error::Peer(PeerError::Failed { rank: 0, .. } | PeerError::Lost { rank: 0, .. })
+                    Error::Peer(
+                        PeerError::Failed { rank: 0, .. } | PeerError::Lost { rank: 0, .. }
+                    )
                 ),
                 "{error}"
             );
@@ -482,37 +519,41 @@ fn hundreds_of_rounds_of_init_and_shutdown_leave_nothing_behind() {
 
 #[test]
 fn a_forked_child_is_refused_and_does_no_harm() {
-    job("survivors::a_forked_child_is_refused_and_does_no_harm", 2, || {
-        let context = context();
-        let pending = context
-            .allreduce("before", vec![1.0f32; 1000], ReduceOp::Sum)
-            .expect("in");
-        // SAFETY: the child calls nothing that could block on a lock held by another thread: the
-        // refusals under test come before any lock, and it ends with `_exit`.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let refused = context
-                .allreduce("child", vec![1.0f32], ReduceOp::Sum)
-                .is_err_and(|failed| matches!(failed.error, Error::Forked));
-            drop(pending);
-            drop(context);
-            // SAFETY: ends the process at once, without the parent's exit handlers.
-            unsafe { libc::_exit(if refused { 0 } else { 1 }) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child just forked; `status` is a valid location for its status.
-        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-        assert_eq!(status, 0, "the child was refused and ended by itself");
-        assert_eq!(pending.wait().expect("out"), [2.0; 1000]);
-        assert_eq!(
-            context
-                .allreduce("after", vec![1.0f32], ReduceOp::Sum)
-                .expect("in")
-                .wait()
-                .expect("out"),
-            [2.0]
-        );
-    });
+    job(
+        "survivors::a_forked_child_is_refused_and_does_no_harm",
+        2,
+        || {
+            let context = context();
+            let pending = context
+                .allreduce("before", vec![1.0f32; 1000], ReduceOp::Sum)
+                .expect("in");
+            // SAFETY: the child calls nothing that could block on a lock held by another thread: the
+            // refusals under test come before any lock, and it ends with `_exit`.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                let refused = context
+                    .allreduce("child", vec![1.0f32], ReduceOp::Sum)
+                    .is_err_and(|failed| matches!(failed.error, Error::Forked));
+                drop(pending);
+                drop(context);
+                // SAFETY: ends the process at once, without the parent's exit handlers.
+                unsafe { libc::_exit(if refused { 0 } else { 1 }) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child just forked; `status` is a valid location for its status.
+            assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+            assert_eq!(status, 0, "the child was refused and ended by itself");
+            assert_eq!(pending.wait().expect("out"), [2.0; 1000]);
+            assert_eq!(
+                context
+                    .allreduce("after", vec![1.0f32], ReduceOp::Sum)
+                    .expect("in")
+                    .wait()
+                    .expect("out"),
+                [2.0]
+            );
+        },
+    );
 }
 
 #[test]

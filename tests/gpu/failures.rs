@@ -30,7 +30,9 @@ fn libraries_that_are_missing_or_old_are_named() {
             } else {
                 0
             };
-            let error = vector(device, 1).err().expect("there is no device to be had");
+            let error = vector(device, 1)
+                .err()
+                .expect("there is no device to be had");
             println!("\nsaid: {error}");
         });
         outcomes.first().map(|outcome| outcome.output.clone())
@@ -44,13 +46,19 @@ fn libraries_that_are_missing_or_old_are_named() {
             ("FAKE_CUDA_INIT_ERROR", "100"),
             &["cuInit", "CUDA_ERROR_NO_DEVICE"][..],
         ),
-        (("FAKE_CUDA_VERSION", "11040"), &["11.4", "11.8", "newer driver"]),
+        (
+            ("FAKE_CUDA_VERSION", "11040"),
+            &["11.4", "11.8", "newer driver"],
+        ),
         (("FAKE_NCCL_VERSION", "2804"), &["NCCL", "2.8.4", "2.14"]),
         (
             ("FAKE_CUDA_DEVICES", "2"),
             &["no CUDA device 5", "sees 2", "CUDA_VISIBLE_DEVICES"],
         ),
-        (("FAKE_CUDA_MEMORY_BYTES", "1"), &["CUDA device 0", "bytes left"]),
+        (
+            ("FAKE_CUDA_MEMORY_BYTES", "1"),
+            &["CUDA device 0", "bytes left"],
+        ),
     ];
     for (variable, words) in cases {
         let Some(text) = text(&[variable], test) else {
@@ -107,7 +115,10 @@ fn a_tensor_on_another_device_is_refused_at_once() {
                 .expect("refused")
                 .error;
             let text = error.to_string();
-            let expected = format!("on CUDA device {device}, and the tensor on device {}", device + 2);
+            let expected = format!(
+                "on CUDA device {device}, and the tensor on device {}",
+                device + 2
+            );
             assert!(text.contains(&expected) && text.contains("rank"), "{text}");
             goes_on(&context);
         },
@@ -116,7 +127,8 @@ fn a_tensor_on_another_device_is_refused_at_once() {
 
 #[test]
 fn host_memory_on_one_rank_and_a_gpu_on_the_other_is_an_error_that_names_both() {
-    let test = "failures::host_memory_on_one_rank_and_a_gpu_on_the_other_is_an_error_that_names_both";
+    let test =
+        "failures::host_memory_on_one_rank_and_a_gpu_on_the_other_is_an_error_that_names_both";
     gpu_job(test, 2, &[], || {
         let (context, device) = start();
         let error = if context.rank() == 0 {
@@ -126,11 +138,17 @@ fn host_memory_on_one_rank_and_a_gpu_on_the_other_is_an_error_that_names_both() 
             handle.wait().expect_err("refused").error
         } else {
             let tensor = vector(device, 10).expect("room");
-            let handle = context.allreduce("mixed", tensor, ReduceOp::Sum).expect("in");
+            let handle = context
+                .allreduce("mixed", tensor, ReduceOp::Sum)
+                .expect("in");
             handle.wait().err().expect("refused").error
         };
         let text = error.to_string();
-        for word in ["CPU/GPU device selection", "rank 1 has GPU", "rank 0 has CPU"] {
+        for word in [
+            "CPU/GPU device selection",
+            "rank 1 has GPU",
+            "rank 0 has CPU",
+        ] {
             assert!(text.contains(word), "{text}");
         }
         goes_on(&context);
@@ -150,7 +168,9 @@ fn two_ranks_on_one_gpu_are_told_what_to_do() {
         || {
             let context = Context::from_env().expect("the job starts");
             let tensor = vector(0, 10).expect("room");
-            let handle = context.allreduce("same", tensor, ReduceOp::Sum).expect("in");
+            let handle = context
+                .allreduce("same", tensor, ReduceOp::Sum)
+                .expect("in");
             let text = handle.wait().err().expect("refused").error.to_string();
             assert!(
                 text.contains("Duplicate GPU") && text.contains("NCCL_HOSTID"),
@@ -166,8 +186,11 @@ fn a_rank_that_dies_ends_what_is_on_the_device() {
     let Some(job) = start_job(test, &[], || {
         let (context, device) = start();
         for step in 0.. {
-            let tensors: Vec<_> = (0..20).map(|_| vector(device, 10_000).expect("room")).collect();
-            let submit = |(index, tensor)| context.allreduce(&format!("t{index}"), tensor, ReduceOp::Sum);
+            let tensors: Vec<_> = (0..20)
+                .map(|_| vector(device, 10_000).expect("room"))
+                .collect();
+            let submit =
+                |(index, tensor)| context.allreduce(&format!("t{index}"), tensor, ReduceOp::Sum);
             let handles: Result<Vec<_>, _> = tensors.into_iter().enumerate().map(submit).collect();
             if context.rank() == 1 && step == 10 {
                 kill_self(); // with a step in flight
@@ -184,7 +207,11 @@ fn a_rank_that_dies_ends_what_is_on_the_device() {
                     .map_err(|failed| failed.error)
             });
             if let Err(error) = outcome {
-                assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+                assert!(
+                    began.elapsed() < Duration::from_secs(10),
+                    "{:?}",
+                    began.elapsed()
+                );
                 assert!(
                     matches!(
                         error,
@@ -230,14 +257,20 @@ fn a_caller_that_runs_ahead_of_the_device_is_told_of_a_lost_rank() {
     ];
     let Some(job) = start_job(test, &env, || {
         let (context, device) = start();
-        let tensors: Vec<_> = (0..20).map(|_| vector(device, 10_000).expect("room")).collect();
+        let tensors: Vec<_> = (0..20)
+            .map(|_| vector(device, 10_000).expect("room"))
+            .collect();
         for step in 0.. {
             if context.rank() == 1 && step == 10 {
                 kill_self(); // launched steps are still on the device
             }
             let began = Instant::now();
             if let Err(error) = step_ahead(&context, device, &tensors) {
-                assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+                assert!(
+                    began.elapsed() < Duration::from_secs(10),
+                    "{:?}",
+                    began.elapsed()
+                );
                 let is_told = matches!(
                     error,
                     Error::Peer(PeerError::Lost { rank: 1, .. }) | Error::Device(_)
@@ -279,6 +312,8 @@ fn start_job(test: &str, env: &[(&str, &str)], body: impl FnOnce()) -> Option<su
 /// Ends this process as `kill -9` does.
 fn kill_self() {
     let id = std::process::id().to_string();
-    let _ = std::process::Command::new("kill").args(["-9", &id]).status();
+    let _ = std::process::Command::new("kill")
+        .args(["-9", &id])
+        .status();
     std::thread::sleep(Duration::from_secs(60));
 }

@@ -4,8 +4,8 @@
 
 use half::{bf16, f16};
 use ronde::{
-    Context, CudaVec, Dtype, Element, Gathered, Handle, Operation, ProcessSet, RawHandle, RawOutput,
-    RawTensor, ReduceOp,
+    Context, CudaVec, Dtype, Element, Gathered, Handle, Operation, ProcessSet, RawHandle,
+    RawOutput, RawTensor, ReduceOp,
 };
 
 use crate::part::Part;
@@ -84,23 +84,36 @@ impl<'c> Bench<'c> {
             submitted.unwrap_or_else(|failed| panic!("{name}: {failed}"))
         };
         collect(parts.iter().enumerate().map(submit), at_once, |handle| {
-            let outcome = handle.wait().unwrap_or_else(|failed| panic!("{what}: {failed}"));
+            let outcome = handle
+                .wait()
+                .unwrap_or_else(|failed| panic!("{what}: {failed}"));
             outcome.to_vec().expect("the device answers")
         })
     }
 
     fn gathered<T: Sample>(&self, what: &str, parts: &[Part<'_, T>], at_once: bool) -> Vec<Vec<T>> {
-        let submit = |(index, part): (usize, &Part<'_, T>)| -> Handle<CudaVec<T>, Gathered<CudaVec<T>>> {
-            let (name, input, shape) = (format!("{what}.{index}"), self.upload(&part.input), &part.shape);
-            let submitted = match part.operation {
-                Operation::Allgather => self.set.allgather(&name, input, shape),
-                Operation::Alltoall { splits } => self.set.alltoall(&name, input, shape, splits),
-                _ => self.set.reducescatter(&name, input, part.reduce().shape(shape)),
+        let submit =
+            |(index, part): (usize, &Part<'_, T>)| -> Handle<CudaVec<T>, Gathered<CudaVec<T>>> {
+                let (name, input, shape) = (
+                    format!("{what}.{index}"),
+                    self.upload(&part.input),
+                    &part.shape,
+                );
+                let submitted = match part.operation {
+                    Operation::Allgather => self.set.allgather(&name, input, shape),
+                    Operation::Alltoall { splits } => {
+                        self.set.alltoall(&name, input, shape, splits)
+                    }
+                    _ => self
+                        .set
+                        .reducescatter(&name, input, part.reduce().shape(shape)),
+                };
+                submitted.unwrap_or_else(|failed| panic!("{name}: {failed}"))
             };
-            submitted.unwrap_or_else(|failed| panic!("{name}: {failed}"))
-        };
         let results = collect(parts.iter().enumerate().map(submit), at_once, |handle| {
-            handle.wait().unwrap_or_else(|failed| panic!("{what}: {failed}"))
+            handle
+                .wait()
+                .unwrap_or_else(|failed| panic!("{what}: {failed}"))
         });
         let unpack = |(part, result): (&Part<'_, T>, Gathered<CudaVec<T>>)| {
             assert_eq!(
@@ -108,7 +121,10 @@ impl<'c> Bench<'c> {
                 (&part.expected_shape, &part.expected_splits)
             );
             let input = result.input.to_vec().expect("the device answers");
-            assert!(bytes(&input) == bytes(&part.input), "the input is as it was");
+            assert!(
+                bytes(&input) == bytes(&part.input),
+                "the input is as it was"
+            );
             result.tensor
         };
         parts.iter().zip(results).map(unpack).collect()
@@ -133,7 +149,9 @@ impl<'c> Bench<'c> {
         };
         let handles: Vec<RawHandle> = (0..parts.len()).map(submit).collect();
         let outcomes: Vec<_> = handles.iter().map(RawHandle::wait).collect();
-        outcomes.into_iter().for_each(|outcome| outcome.expect("done"));
+        outcomes
+            .into_iter()
+            .for_each(|outcome| outcome.expect("done"));
         outputs
             .iter()
             .map(|output| output.to_vec().expect("the device answers"))
@@ -205,7 +223,9 @@ fn number<T: Element>(element: T) -> Option<(f64, f64)> {
 
 /// Largest magnitude of the summands, from this rank's own part.
 fn scale<T: Sample>(part: &Part<'_, T>) -> f64 {
-    let (prescale, postscale) = part.reduction().map_or((1.0, 1.0), |(_, pre, post)| (pre, post));
+    let (prescale, postscale) = part
+        .reduction()
+        .map_or((1.0, 1.0), |(_, pre, post)| (pre, post));
     let finite = |element: &T| {
         let (value, _) = number(*element)?;
         value.is_finite().then_some(value.abs())

@@ -30,11 +30,19 @@ fn start(hosts: &str) -> (Context, u32) {
 
 /// Runs `body` on as many ranks as `hosts` has letters, with hierarchical allreduces; returns
 /// whether they are available.
-fn on_hosts(test: &str, hosts: &str, env: &[(&str, &str)], body: impl FnOnce(&Context, u32)) -> bool {
+fn on_hosts(
+    test: &str,
+    hosts: &str,
+    env: &[(&str, &str)],
+    body: impl FnOnce(&Context, u32),
+) -> bool {
     if !has_hosts() {
         return false;
     }
-    let mut all = vec![("RONDE_BACKEND", "mpi"), ("HOROVOD_HIERARCHICAL_ALLREDUCE", "1")];
+    let mut all = vec![
+        ("RONDE_BACKEND", "mpi"),
+        ("HOROVOD_HIERARCHICAL_ALLREDUCE", "1"),
+    ];
     all.extend(env);
     gpu_job(test, hosts.len(), &all, || {
         let (context, device) = start(hosts);
@@ -53,7 +61,11 @@ fn bench(context: &Context, device: u32) -> Bench<'_> {
 fn everything(context: &Context, device: u32) {
     let mut bench = bench(context, device);
     reductions(&mut bench, &[0, 1, 1201]);
-    cases::allreduce::<f32>(&mut bench, How::plain(ReduceOp::Average), &[300_001, 1, 65_536]);
+    cases::allreduce::<f32>(
+        &mut bench,
+        How::plain(ReduceOp::Average),
+        &[300_001, 1, 65_536],
+    );
     cases::allreduce::<f32>(&mut bench, How::plain(ReduceOp::Sum), &[7_000_003]);
 }
 
@@ -64,7 +76,12 @@ fn two_hosts_of_two() {
 
 #[test]
 fn a_host_of_one_and_one_of_two() {
-    on_hosts("hosts::a_host_of_one_and_one_of_two", "aba", &[], everything);
+    on_hosts(
+        "hosts::a_host_of_one_and_one_of_two",
+        "aba",
+        &[],
+        everything,
+    );
 }
 
 #[test]
@@ -74,7 +91,11 @@ fn a_host_of_two_and_one_of_three_without_fusion() {
     if !is_real() {
         on_hosts(test, "aabbb", &env, |context, device| {
             let mut bench = bench(context, device);
-            cases::allreduce::<f32>(&mut bench, How::plain(ReduceOp::Average), &[70_001, 1, 65_536]);
+            cases::allreduce::<f32>(
+                &mut bench,
+                How::plain(ReduceOp::Average),
+                &[70_001, 1, 65_536],
+            );
             cases::allreduce::<i64>(&mut bench, How::plain(ReduceOp::Product), &[3, 1201]);
         });
     }
@@ -97,7 +118,8 @@ fn changes(context: &Context, device: u32) {
                 context.set_settings(change).expect("rank 0 may");
             }
             let submit = |tensor: usize| {
-                let mine = CudaVec::from_slice(device, &vec![(rank + tensor) as i64; 10_000 * tensor + 7]);
+                let mine =
+                    CudaVec::from_slice(device, &vec![(rank + tensor) as i64; 10_000 * tensor + 7]);
                 let name = format!("sum {tensor}");
                 context
                     .allreduce(&name, mine.expect("room"), ReduceOp::Sum)
@@ -133,14 +155,19 @@ fn the_timeline_has_horovods_names() {
     let timeline = folder.file("t.json");
     let path = timeline.to_str().expect("a name").to_owned();
     let test = "hosts::the_timeline_has_horovods_names";
-    let has_run = on_hosts(test, "aabb", &[("HOROVOD_TIMELINE", &path)], |context, device| {
-        for _ in 0..5 {
-            let mine = CudaVec::from_slice(device, &vec![1f32; 3_000_000]).expect("room");
-            let sum = context.allreduce("long", mine, ReduceOp::Sum).expect("in");
-            let sum = sum.wait().expect("out").to_vec().expect("read");
-            assert!(sum.iter().all(|&got| got == 4.0));
-        }
-    });
+    let has_run = on_hosts(
+        test,
+        "aabb",
+        &[("HOROVOD_TIMELINE", &path)],
+        |context, device| {
+            for _ in 0..5 {
+                let mine = CudaVec::from_slice(device, &vec![1f32; 3_000_000]).expect("room");
+                let sum = context.allreduce("long", mine, ReduceOp::Sum).expect("in");
+                let sum = sum.wait().expect("out").to_vec().expect("read");
+                assert!(sum.iter().all(|&got| got == 4.0));
+            }
+        },
+    );
     if !has_run {
         return;
     }

@@ -40,7 +40,11 @@ fn steps(context: &Context, device: u32, count: usize) {
                 .collect();
             tensor.copy_from(&elements).expect("written");
             let name = format!("gradient {index}");
-            handles.push(context.allreduce(&name, tensor, ReduceOp::Average).expect("in"));
+            handles.push(
+                context
+                    .allreduce(&name, tensor, ReduceOp::Average)
+                    .expect("in"),
+            );
         }
         let middle = (context.size() - 1) as f32 / 2.0;
         for handle in handles {
@@ -62,7 +66,10 @@ fn steps_of_many_tensors_are_fused_and_cached() {
     let folder = Folder::new();
     let timeline = folder.file("t.json");
     let path = timeline.to_str().expect("a name").to_owned();
-    let env = [("HOROVOD_TIMELINE", path.as_str()), ("FAKE_CUDA_DELAY_US", "100")];
+    let env = [
+        ("HOROVOD_TIMELINE", path.as_str()),
+        ("FAKE_CUDA_DELAY_US", "100"),
+    ];
     let outcomes = gpu_job(
         "jobs::steps_of_many_tensors_are_fused_and_cached",
         2,
@@ -100,7 +107,9 @@ fn steps_of_many_tensors_are_fused_and_cached() {
         .filter(|event| event["ts"].is_number() && event["ph"] != "M")
     {
         let ts = event["ts"].as_i64().expect("a whole number");
-        let before = last.insert(event["pid"].to_string(), ts).unwrap_or(i64::MIN);
+        let before = last
+            .insert(event["pid"].to_string(), ts)
+            .unwrap_or(i64::MIN);
         assert!(ts >= before, "{event} after {before}");
     }
 }
@@ -120,7 +129,10 @@ fn tensors_in_host_memory_and_on_the_gpu_share_a_job() {
                 let tensor = CudaVec::from_slice(device, &[2i64; 500]).expect("room");
                 let on_gpu = context.allreduce("gpu", tensor, ReduceOp::Sum).expect("in");
                 assert_eq!(on_host.wait().expect("out"), [2; 1000], "step {step}");
-                assert_eq!(on_gpu.wait().expect("out").to_vec().expect("read"), [4; 500]);
+                assert_eq!(
+                    on_gpu.wait().expect("out").to_vec().expect("read"),
+                    [4; 500]
+                );
             }
         },
     );
@@ -170,8 +182,9 @@ fn a_rank_that_has_joined_takes_part() {
             let product = reduce("product", vec![3.0; 9], ReduceOp::Product);
             let least = reduce("least", vec![5.0; 11], ReduceOp::Min);
             let both = batch < 2;
-            let get =
-                |handle: ronde::Handle<CudaVec<f32>>| handle.wait().expect("out").to_vec().expect("read");
+            let get = |handle: ronde::Handle<CudaVec<f32>>| {
+                handle.wait().expect("out").to_vec().expect("read")
+            };
             assert_eq!(get(average), vec![if both { 4.0 } else { 2.0 }; 700]);
             assert_eq!(get(product), vec![if both { 9.0 } else { 3.0 }; 9]);
             assert_eq!(get(least), vec![5.0; 11]);
@@ -198,21 +211,30 @@ fn too_little_memory_makes_smaller_batches() {
     }
     // 24 MiB of tensors and 8 MiB for everything else.
     let env = [("FAKE_CUDA_MEMORY_BYTES", "33554432")];
-    let outcomes = gpu_job("jobs::too_little_memory_makes_smaller_batches", 2, &env, || {
-        let (context, device) = start();
-        let tensor = |_| CudaVec::from_slice(device, &vec![1.0f32; 1 << 18]).expect("room");
-        let tensors: Vec<CudaVec<f32>> = (0..24).map(tensor).collect();
-        let reduced = context
-            .grouped_allreduce("large", tensors, ReduceOp::Sum)
-            .expect("in")
-            .wait()
-            .expect("out");
-        for tensor in reduced {
-            assert!(tensor.to_vec().expect("read").iter().all(|&got| got == 2.0));
-        }
-    });
+    let outcomes = gpu_job(
+        "jobs::too_little_memory_makes_smaller_batches",
+        2,
+        &env,
+        || {
+            let (context, device) = start();
+            let tensor = |_| CudaVec::from_slice(device, &vec![1.0f32; 1 << 18]).expect("room");
+            let tensors: Vec<CudaVec<f32>> = (0..24).map(tensor).collect();
+            let reduced = context
+                .grouped_allreduce("large", tensors, ReduceOp::Sum)
+                .expect("in")
+                .wait()
+                .expect("out");
+            for tensor in reduced {
+                assert!(tensor.to_vec().expect("read").iter().all(|&got| got == 2.0));
+            }
+        },
+    );
     if let Some(first) = outcomes.first() {
-        assert!(first.output.contains("cut into smaller ones"), "{}", first.output);
+        assert!(
+            first.output.contains("cut into smaller ones"),
+            "{}",
+            first.output
+        );
     }
 }
 
@@ -231,7 +253,13 @@ fn the_tuner_works_on_a_gpu() {
 
 /// Reduces f32 that are sent as `wire`, raw, several tensors at once and one alone; returns the
 /// results.
-fn compressed(context: &Context, device: u32, wire: Dtype, how: How, inputs: &[Vec<f32>]) -> Vec<Vec<f32>> {
+fn compressed(
+    context: &Context,
+    device: u32,
+    wire: Dtype,
+    how: How,
+    inputs: &[Vec<f32>],
+) -> Vec<Vec<f32>> {
     let tensors = inputs
         .iter()
         .map(|input| CudaVec::from_slice(device, input).expect("room"));
@@ -247,7 +275,9 @@ fn compressed(context: &Context, device: u32, wire: Dtype, how: How, inputs: &[V
         unsafe { context.submit(&how.allreduce(), &tensor) }.expect("submitted")
     };
     let handles: Vec<RawHandle> = tensors.iter().enumerate().map(submit).collect();
-    handles.iter().for_each(|handle| handle.wait().expect("done"));
+    handles
+        .iter()
+        .for_each(|handle| handle.wait().expect("done"));
     tensors
         .iter()
         .map(|tensor| tensor.to_vec().expect("read"))
@@ -266,7 +296,11 @@ fn floats_travel_as_halves() {
         for wire in [Dtype::F16, Dtype::Bf16] {
             // Integers, which are exact, and thirds, whose rounding shows that they were sent as
             // the smaller type.
-            let whole = |length: usize| (0..length).map(|at| rank + (at % 5) as f32).collect::<Vec<_>>();
+            let whole = |length: usize| {
+                (0..length)
+                    .map(|at| rank + (at % 5) as f32)
+                    .collect::<Vec<_>>()
+            };
             let inputs = [whole(1000), vec![1.0 / 3.0; 37], whole(1)];
             for inputs in [&inputs[..], &inputs[1..2], &inputs[..1]] {
                 let how = How {
@@ -299,7 +333,10 @@ fn floats_travel_as_halves() {
         };
         // SAFETY: the submission is refused.
         let refused = unsafe { context.submit(&How::plain(ReduceOp::Sum).allreduce(), &tensor) };
-        let text = refused.map(drop).expect_err("it is in host memory").to_string();
+        let text = refused
+            .map(drop)
+            .expect_err("it is in host memory")
+            .to_string();
         assert!(
             text.contains("tensor host (float32) cannot be sent as float16"),
             "{text}"

@@ -58,10 +58,19 @@ pub(crate) const SHARED_DEVICE: [(&str, &str); 3] = [
 ];
 
 /// Runs a job of ranks that have a GPU each, or share the real one.
-pub(crate) fn gpu_job(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
+pub(crate) fn gpu_job(
+    test: &str,
+    ranks: usize,
+    env: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Vec<Outcome> {
     let (devices, mut all) = (ranks.to_string(), env.to_vec());
     let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
-    let folder = if is_rank || is_real() { "" } else { libraries() };
+    let folder = if is_rank || is_real() {
+        ""
+    } else {
+        libraries()
+    };
     if is_real() {
         all.extend(SHARED_DEVICE);
     } else {
@@ -82,7 +91,11 @@ pub(crate) fn start() -> (Context, u32) {
         unsafe { std::env::set_var("NCCL_HOSTID", rank) };
     }
     let context = Context::from_env().expect("the job starts");
-    let device = if is_real() { 0 } else { context.local_rank() as u32 };
+    let device = if is_real() {
+        0
+    } else {
+        context.local_rank() as u32
+    };
     (context, device)
 }
 
@@ -102,14 +115,21 @@ fn table(test: &str, ranks: usize, env: &[(&str, &str)]) {
         small::<f32>(&mut bench);
         small::<f64>(&mut bench);
         small::<bool>(&mut bench);
-        cases::allreduce::<f32>(&mut bench, How::plain(ReduceOp::Average), &[300_001, 1, 65_536]);
+        cases::allreduce::<f32>(
+            &mut bench,
+            How::plain(ReduceOp::Average),
+            &[300_001, 1, 65_536],
+        );
     });
 }
 
 /// Runs all allreduces of tensors of these numbers of elements.
 pub(crate) fn reductions(bench: &mut Bench<'_>, lengths: &[usize]) {
     fn of<T: Sample>(bench: &mut Bench<'_>, lengths: &[usize]) {
-        for how in How::all().into_iter().filter(|how| how.is_defined_for(T::DTYPE)) {
+        for how in How::all()
+            .into_iter()
+            .filter(|how| how.is_defined_for(T::DTYPE))
+        {
             cases::allreduce::<T>(bench, how, lengths);
         }
     }
@@ -127,7 +147,10 @@ pub(crate) fn reductions(bench: &mut Bench<'_>, lengths: &[usize]) {
 
 fn small<T: Sample>(bench: &mut Bench<'_>) {
     let lengths = [0, 1, 1201];
-    for how in How::all().into_iter().filter(|how| how.is_defined_for(T::DTYPE)) {
+    for how in How::all()
+        .into_iter()
+        .filter(|how| how.is_defined_for(T::DTYPE))
+    {
         cases::allreduce::<T>(bench, how, &lengths);
         cases::reducescatter::<T>(bench, how, &[(0, 3), (1, 1), (13, 1), (667, 3), (4, 0)]);
     }

@@ -50,7 +50,9 @@ fn copies_between_all_alignments() {
 
 #[test]
 fn copies_every_small_number_of_bytes() {
-    let stretches: Vec<_> = (1..=ENTRIES).map(|bytes| (bytes, 0, 16 * (bytes % 4))).collect();
+    let stretches: Vec<_> = (1..=ENTRIES)
+        .map(|bytes| (bytes, 0, 16 * (bytes % 4)))
+        .collect();
     copy(&stretches, 2);
 }
 
@@ -101,7 +103,12 @@ fn fills_with_a_pattern() {
         // SAFETY: every target has its size and is a multiple of 16.
         unsafe { launch("ronde_fill", &entries, (1.0, 1), chunk(1), 6) };
         for (pattern, target) in patterns.iter().zip(&targets) {
-            assert!(target.bytes().chunks(8).all(|word| word == pattern.to_le_bytes()));
+            assert!(
+                target
+                    .bytes()
+                    .chunks(8)
+                    .all(|word| word == pattern.to_le_bytes())
+            );
         }
     }
 }

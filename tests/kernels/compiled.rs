@@ -52,10 +52,19 @@ struct Kernels {
 
 fn compile() -> Library {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/collective/nccl/kernels/copy.cu");
-    let library = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{}.so", std::process::id()));
+    let library =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("kernels-{}.so", std::process::id()));
     let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
     let status = Command::new(&compiler)
-        .args(["-x", "c", "-std=c11", "-O2", "-DRONDE_ON_CPU", "-shared", "-fPIC"])
+        .args([
+            "-x",
+            "c",
+            "-std=c11",
+            "-O2",
+            "-DRONDE_ON_CPU",
+            "-shared",
+            "-fPIC",
+        ])
         .arg(&source)
         .arg("-o")
         .arg(&library)
@@ -78,7 +87,10 @@ fn kernels() -> &'static Kernels {
             let mut kernel = *library.get::<*const Kernel>("ronde_kernels").unwrap();
             while !(*kernel).name.is_null() {
                 let name = CStr::from_ptr((*kernel).name).to_str().unwrap();
-                assert!(by_name.insert(name.to_owned(), &*kernel).is_none(), "{name}");
+                assert!(
+                    by_name.insert(name.to_owned(), &*kernel).is_none(),
+                    "{name}"
+                );
                 kernel = kernel.add(1);
             }
             let run = *library.get::<Run>("ronde_run").unwrap();

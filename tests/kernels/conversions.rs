@@ -30,7 +30,9 @@ impl Conversion {
     }
 
     pub(crate) fn named(name: &'static str) -> Self {
-        Self::all().find(|conversion| conversion.name == name).unwrap()
+        Self::all()
+            .find(|conversion| conversion.name == name)
+            .unwrap()
     }
 
     fn chunk(self) -> u32 {
@@ -64,7 +66,10 @@ impl Conversion {
             .collect();
         // SAFETY: every entry has memory of its size, aligned to its elements.
         unsafe { launch(self.name, &entries, scaling, self.chunk(), 7) };
-        pairs.iter().map(|(_, target)| target.bytes().to_vec()).collect()
+        pairs
+            .iter()
+            .map(|(_, target)| target.bytes().to_vec())
+            .collect()
     }
 
     /// Asserts that the kernel's output `target` is correct for a source.
@@ -81,7 +86,12 @@ impl Conversion {
     }
 
     /// Converts the sources and asserts that the outputs are correct.
-    fn check(self, sources: &[Vec<u8>], scaling: (f64, u32), offsets: impl Fn(usize) -> (usize, usize)) {
+    fn check(
+        self,
+        sources: &[Vec<u8>],
+        scaling: (f64, u32),
+        offsets: impl Fn(usize) -> (usize, usize),
+    ) {
         let targets = self.run(sources, scaling, offsets);
         for (source, target) in sources.iter().zip(&targets) {
             self.assert_right(source, target, scaling);
@@ -97,24 +107,29 @@ impl Conversion {
                 (0, Element::F64) => small.to_le_bytes().to_vec(),
                 (0, Element::F32) => (small as f32).to_le_bytes().to_vec(),
                 // Around the range of half precision.
-                (1, Element::F64) => (random.random::<f64>() * 2.0_f64.powi(random.random_range(-150..140)))
-                    .to_le_bytes()
-                    .to_vec(),
-                (1, Element::F32) => (random.random::<f32>() * 2.0_f32.powi(random.random_range(-30..20)))
-                    .to_le_bytes()
-                    .to_vec(),
+                (1, Element::F64) => (random.random::<f64>()
+                    * 2.0_f64.powi(random.random_range(-150..140)))
+                .to_le_bytes()
+                .to_vec(),
+                (1, Element::F32) => (random.random::<f32>()
+                    * 2.0_f32.powi(random.random_range(-30..20)))
+                .to_le_bytes()
+                .to_vec(),
                 // Halfway between two values of half precision, or close to that.
                 (2, Element::F64) => (random.random::<u64>() & !0x3ff_ffff_ffff
                     | random.random_range(0..2) << 41)
                     .wrapping_add_signed(random.random_range(-1..2))
                     .to_le_bytes()
                     .to_vec(),
-                (2, Element::F32) => (random.random::<u32>() & !0x1fff | random.random_range(0..2) << 12)
+                (2, Element::F32) => (random.random::<u32>() & !0x1fff
+                    | random.random_range(0..2) << 12)
                     .wrapping_add_signed(random.random_range(-1..2))
                     .to_le_bytes()
                     .to_vec(),
                 (0, _) => i128::from(small as i64).to_le_bytes().to_vec(),
-                (1, _) => (1_i128 << (8 * self.from.size() - 1)).to_le_bytes().to_vec(),
+                (1, _) => (1_i128 << (8 * self.from.size() - 1))
+                    .to_le_bytes()
+                    .to_vec(),
                 (2, _) => ((1_i128 << random.random_range(0..8 * self.from.size())) - 1)
                     .to_le_bytes()
                     .to_vec(),
@@ -240,7 +255,9 @@ fn entries_larger_than_a_chunk() {
 #[test]
 fn in_place() {
     let mut random = StdRng::seed_from_u64(15);
-    for conversion in Conversion::all().filter(|conversion| conversion.from.size() == conversion.to.size()) {
+    for conversion in
+        Conversion::all().filter(|conversion| conversion.from.size() == conversion.to.size())
+    {
         for offset in [0, 1] {
             let source = conversion.sample(conversion.chunk() as usize + 77, &mut random);
             let mut memory = Memory::holding(&source, offset * conversion.from.size());
@@ -295,7 +312,14 @@ macro_rules! bytes {
 #[test]
 fn integers_saturate_when_scaled_and_wrap_when_not() {
     let i32_u8 = Conversion::named("ronde_i32_u8");
-    let source = [bytes![-1_i32, 255_i32, 256_i32, 1000_i32, i32::MIN, i32::MAX]];
+    let source = [bytes![
+        -1_i32,
+        255_i32,
+        256_i32,
+        1000_i32,
+        i32::MIN,
+        i32::MAX
+    ]];
     assert_eq!(
         i32_u8.run(&source, (2.0, 1), aligned),
         [[255, 255, 0, 255, 0, 255]], // of 255, 255, 0, 232, 0 and 255, to which the sums have wrapped

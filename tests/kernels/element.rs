@@ -87,7 +87,10 @@ impl Grid {
         static F16_GRID: OnceLock<Grid> = OnceLock::new();
         static BF16_GRID: OnceLock<Grid> = OnceLock::new();
         let make = |value: fn(u16) -> f64| {
-            let mut values: Vec<f64> = (0..0x7fff).map(value).take_while(|x| x.is_finite()).collect();
+            let mut values: Vec<f64> = (0..0x7fff)
+                .map(value)
+                .take_while(|x| x.is_finite())
+                .collect();
             values.push(2.0_f64.powi(values[values.len() - 1].log2().ceil() as i32));
             Self { values }
         };
@@ -136,7 +139,13 @@ fn saturated(x: f64, element: Element) -> Vec<u8> {
 }
 
 /// Returns the converted element.
-pub(crate) fn converted(bytes: &[u8], from: Element, to: Element, factor: f64, divisor: u32) -> Vec<u8> {
+pub(crate) fn converted(
+    bytes: &[u8],
+    from: Element,
+    to: Element,
+    factor: f64,
+    divisor: u32,
+) -> Vec<u8> {
     match value_of(bytes, from) {
         Value::Float(_) if from == to && factor == 1.0 => bytes.to_vec(),
         Value::Float(x) if from == F64 || to == F64 => float_bytes(x * factor, to),
@@ -149,7 +158,8 @@ pub(crate) fn converted(bytes: &[u8], from: Element, to: Element, factor: f64, d
                 Value::Whole(wrapped) if divisor == 1 => wrapped,
                 _ => x,
             };
-            let Value::Whole(y) = value_of(&saturated(x as f64 * factor / f64::from(divisor), own), own)
+            let Value::Whole(y) =
+                value_of(&saturated(x as f64 * factor / f64::from(divisor), own), own)
             else {
                 unreachable!("a whole number's type has whole numbers");
             };

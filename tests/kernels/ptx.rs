@@ -24,7 +24,10 @@ fn has_every_kernel_and_no_other() {
 #[test]
 fn kernels_take_one_table() {
     for (name, parameters) in entries() {
-        assert_eq!(parameters, format!(".param .align 8 .b8 {name}_param_0[4096]"));
+        assert_eq!(
+            parameters,
+            format!(".param .align 8 .b8 {name}_param_0[4096]")
+        );
     }
 }
 

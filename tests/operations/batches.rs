@@ -5,7 +5,8 @@
 
 use crate::support::job;
 use ronde::{
-    ArgumentError, Context, Device, Dtype, Error, Operation, RawHandle, RawOutput, RawTensor, ReduceOp,
+    ArgumentError, Context, Device, Dtype, Error, Operation, RawHandle, RawOutput, RawTensor,
+    ReduceOp,
 };
 
 /// Tensor in memory of its own, at most eight bytes an element.
@@ -114,7 +115,8 @@ fn a_batch_gives_the_bits_that_single_submissions_give() {
                 tensors.collect::<Vec<_>>()
             };
             for step in 0..6 {
-                let (mut alone, mut batch, mut mixed) = (make("alone"), make("batch"), make("mixed"));
+                let (mut alone, mut batch, mut mixed) =
+                    (make("alone"), make("batch"), make("mixed"));
                 let handles = submit_each(&context, &mut alone);
                 wait(handles);
                 let handles = submit_batch(&context, &mut batch).expect("submitted");
@@ -138,7 +140,11 @@ fn a_batch_gives_the_bits_that_single_submissions_give() {
                     assert_eq!(alone.values, mixed.values, "step {step}, {}", mixed.name);
                 }
             }
-            assert!(submit_batch(&context, &mut []).expect("nothing to do").is_empty());
+            assert!(
+                submit_batch(&context, &mut [])
+                    .expect("nothing to do")
+                    .is_empty()
+            );
         },
     );
 }
@@ -172,7 +178,8 @@ fn of_a_batch_with_one_bad_tensor_none_is_submitted() {
                     );
 
                     let mut tensors = make(&[1, 2, 4]);
-                    let mut parts: Vec<_> = tensors.iter_mut().map(|t| t.part(ReduceOp::Sum)).collect();
+                    let mut parts: Vec<_> =
+                        tensors.iter_mut().map(|t| t.part(ReduceOp::Sum)).collect();
                     if let RawOutput::Into { bytes, .. } = &mut parts[1].1.output {
                         *bytes += 1;
                     }
@@ -210,11 +217,14 @@ fn slices_lent_to_a_scope_go_as_a_batch_or_not_at_all() {
             let context = context();
             let names: Vec<String> = (0..40).map(|number| format!("lent.{number}")).collect();
             for step in 0..3 {
-                let mut tensors: Vec<Vec<i64>> = (0..40).map(|number| vec![number + step; 3]).collect();
+                let mut tensors: Vec<Vec<i64>> =
+                    (0..40).map(|number| vec![number + step; 3]).collect();
                 context.scope(|scope| {
                     let lent = names.iter().zip(&mut tensors);
                     let lent = lent.map(|(name, tensor)| (&name[..], &mut tensor[..]));
-                    let handles = scope.allreduce_batch(lent, ReduceOp::Sum).expect("submitted");
+                    let handles = scope
+                        .allreduce_batch(lent, ReduceOp::Sum)
+                        .expect("submitted");
                     assert_eq!(handles.len(), 40);
                     for handle in handles {
                         handle.wait().expect("reduced");

@@ -28,11 +28,17 @@ fn movements(timeline: &Path) -> BTreeMap<String, Vec<(u64, u64)>> {
         );
         match event["ph"].as_str() {
             Some("M") if name == "process_name" => {
-                names.insert(tensor, event["args"]["name"].as_str().unwrap_or("").to_owned());
+                names.insert(
+                    tensor,
+                    event["args"]["name"].as_str().unwrap_or("").to_owned(),
+                );
             }
             Some("B") => open.entry(tensor).or_default().push((name.to_owned(), ts)),
             Some("E") => {
-                let (activity, began) = open.get_mut(&tensor).and_then(Vec::pop).expect("begun before");
+                let (activity, began) = open
+                    .get_mut(&tensor)
+                    .and_then(Vec::pop)
+                    .expect("begun before");
                 if activity.starts_with("SHM_") || activity.starts_with("MPI_") {
                     movements
                         .entry(names[&tensor].clone())
@@ -66,7 +72,9 @@ fn groups_among_others() {
                 .expect("in")
         };
         let group = |name: &str| {
-            let buffers = (0..5).map(|tensor| vec![(tensor + rank) as f32; 1_000]).collect();
+            let buffers = (0..5)
+                .map(|tensor| vec![(tensor + rank) as f32; 1_000])
+                .collect();
             context
                 .grouped_allreduce(name, buffers, ReduceOp::Sum)
                 .expect("in")
@@ -83,7 +91,10 @@ fn groups_among_others() {
         // One rank contributes other rows each time: that tensor is negotiated again, the other
         // members are in the cache.
         let rows = [2, 3, 1 + rank * step];
-        let rows: Vec<_> = rows.map(|rows| vec![rank as i64; rows]).into_iter().collect();
+        let rows: Vec<_> = rows
+            .map(|rows| vec![rank as i64; rows])
+            .into_iter()
+            .collect();
         let shapes: Vec<[usize; 1]> = rows.iter().map(|rows| [rows.len()]).collect();
         let gathered = rows
             .into_iter()
@@ -146,7 +157,12 @@ fn a_group_travels_at_once_whatever_the_threshold() {
         }
         // Beyond the threshold a group shares no batch, and without a threshold no tensor does.
         if number != 2 {
-            let apart = [at("first_1of5"), at("second_1of5"), at("single0"), at("single1")];
+            let apart = [
+                at("first_1of5"),
+                at("second_1of5"),
+                at("single0"),
+                at("single1"),
+            ];
             let times: BTreeSet<_> = apart.iter().flatten().collect();
             assert_eq!(times.len(), 4 * STEPS, "{variable}={value}: {apart:?}");
         }
@@ -155,61 +171,66 @@ fn a_group_travels_at_once_whatever_the_threshold() {
 
 #[test]
 fn groups_of_none_of_one_and_of_several_types() {
-    job("groups::groups_of_none_of_one_and_of_several_types", 3, || {
-        let context = context();
-        for round in 0..3 {
-            let none = context
-                .grouped_allreduce("none", zeros(0, 1), ReduceOp::Sum)
-                .expect("in");
-            assert!(none.is_done());
-            assert_eq!(none.wait().expect("out"), zeros(0, 0));
-            let one = context
-                .grouped_broadcast("one", vec![vec![context.rank() as i32]], 2)
-                .expect("in");
-            assert_eq!(one.wait().expect("out"), [vec![2]]);
+    job(
+        "groups::groups_of_none_of_one_and_of_several_types",
+        3,
+        || {
+            let context = context();
+            for round in 0..3 {
+                let none = context
+                    .grouped_allreduce("none", zeros(0, 1), ReduceOp::Sum)
+                    .expect("in");
+                assert!(none.is_done());
+                assert_eq!(none.wait().expect("out"), zeros(0, 0));
+                let one = context
+                    .grouped_broadcast("one", vec![vec![context.rank() as i32]], 2)
+                    .expect("in");
+                assert_eq!(one.wait().expect("out"), [vec![2]]);
 
-            let (mut floats, mut bytes, mut sums) = (vec![1.5f32; 70], vec![round as u8; 3], vec![1i64, 2]);
-            let sum = Operation::Allreduce {
-                op: ReduceOp::Sum,
-                prescale: 1.0,
-                postscale: 1.0,
-            };
-            let broadcast = Operation::Broadcast { root: 1 };
-            macro_rules! part {
-                ($name:expr, $dtype:ident, $buffer:expr, $shape:expr) => {{
-                    let address = $buffer.as_mut_ptr().cast::<u8>();
-                    RawTensor {
-                        name: $name,
-                        dtype: ronde::Dtype::$dtype,
-                        wire_dtype: None,
-                        shape: $shape,
-                        device: ronde::Device::Cpu,
-                        input: address,
-                        output: RawOutput::Into {
-                            address,
-                            bytes: size_of_val(&$buffer[..]),
-                        },
-                    }
-                }};
+                let (mut floats, mut bytes, mut sums) =
+                    (vec![1.5f32; 70], vec![round as u8; 3], vec![1i64, 2]);
+                let sum = Operation::Allreduce {
+                    op: ReduceOp::Sum,
+                    prescale: 1.0,
+                    postscale: 1.0,
+                };
+                let broadcast = Operation::Broadcast { root: 1 };
+                macro_rules! part {
+                    ($name:expr, $dtype:ident, $buffer:expr, $shape:expr) => {{
+                        let address = $buffer.as_mut_ptr().cast::<u8>();
+                        RawTensor {
+                            name: $name,
+                            dtype: ronde::Dtype::$dtype,
+                            wire_dtype: None,
+                            shape: $shape,
+                            device: ronde::Device::Cpu,
+                            input: address,
+                            output: RawOutput::Into {
+                                address,
+                                bytes: size_of_val(&$buffer[..]),
+                            },
+                        }
+                    }};
+                }
+                let parts = [
+                    (sum, part!("m.floats", F32, floats, &[7, 10])),
+                    (broadcast, part!("m.bytes", U8, bytes, &[3])),
+                    (sum, part!("m.sums", I64, sums, &[2])),
+                ];
+                // SAFETY: the vectors outlive the waits, are as long as their shapes say, and are not
+                // accessed meanwhile.
+                let handles = unsafe { context.submit_group("mixed", &parts) }.expect("in");
+                assert_eq!(handles.len(), 3);
+                for handle in handles {
+                    handle.wait().expect("out");
+                }
+                assert_eq!(
+                    (floats, bytes, sums),
+                    (vec![4.5; 70], vec![round as u8; 3], vec![3, 6])
+                );
             }
-            let parts = [
-                (sum, part!("m.floats", F32, floats, &[7, 10])),
-                (broadcast, part!("m.bytes", U8, bytes, &[3])),
-                (sum, part!("m.sums", I64, sums, &[2])),
-            ];
-            // SAFETY: the vectors outlive the waits, are as long as their shapes say, and are not
-            // accessed meanwhile.
-            let handles = unsafe { context.submit_group("mixed", &parts) }.expect("in");
-            assert_eq!(handles.len(), 3);
-            for handle in handles {
-                handle.wait().expect("out");
-            }
-            assert_eq!(
-                (floats, bytes, sums),
-                (vec![4.5; 70], vec![round as u8; 3], vec![3, 6])
-            );
-        }
-    });
+        },
+    );
 }
 
 #[test]
@@ -279,7 +300,10 @@ fn a_refused_member_fails_alone() {
                 .err()
                 .expect("in flight");
             assert!(
-                matches!(failed.error, Error::Argument(ArgumentError::DuplicateName { .. })),
+                matches!(
+                    failed.error,
+                    Error::Argument(ArgumentError::DuplicateName { .. })
+                ),
                 "{}",
                 failed.error
             );
@@ -321,7 +345,9 @@ fn groups_of_one_name_are_told_apart_by_their_members() {
                     let shape = &shapes[usize::from(tensor + 1 == count)];
                     (vec![1i32; shape[0]], &shape[..])
                 });
-                context.grouped_allgather("g", tensors.collect()).expect("in")
+                context
+                    .grouped_allgather("g", tensors.collect())
+                    .expect("in")
             };
             let (two, three) = (twice(2), twice(3));
             assert_eq!(two.wait().expect("out")[1].tensor.len(), 2 + step);
@@ -348,7 +374,13 @@ fn large_steps(tensors: usize, steps: usize) {
         } else {
             context.grouped_allreduce("large", buffers, ReduceOp::Sum)
         };
-        for (tensor, sum) in sums.expect("in").wait().expect("out").into_iter().enumerate() {
+        for (tensor, sum) in sums
+            .expect("in")
+            .wait()
+            .expect("out")
+            .into_iter()
+            .enumerate()
+        {
             assert_eq!(
                 sum,
                 [(2 * tensor * step + 1) as i64; 3],
@@ -387,7 +419,10 @@ fn a_group_larger_than_the_cache_travels_whole() {
 #[test]
 fn a_cache_that_is_too_small_for_a_step_grows_in_a_few_steps_and_says_so_in_a_few_lines() {
     let test = "groups::a_cache_that_is_too_small_for_a_step_grows_in_a_few_steps_and_says_so_in_a_few_lines";
-    let env = [("HOROVOD_CACHE_CAPACITY", "64"), ("HOROVOD_LOG_LEVEL", "info")];
+    let env = [
+        ("HOROVOD_CACHE_CAPACITY", "64"),
+        ("HOROVOD_LOG_LEVEL", "info"),
+    ];
     let outcomes = job_separately(test, 2, &env, || large_steps(500, 12));
     let [first, second] = &*outcomes else { return };
     let text = &first.output;
@@ -396,5 +431,9 @@ fn a_cache_that_is_too_small_for_a_step_grows_in_a_few_steps_and_says_so_in_a_fe
         assert_eq!(text.matches(&line).count(), 1, "{line} in {text}");
     }
     assert_eq!(text.matches("response cache").count(), 3, "{text}");
-    assert!(!second.output.contains("response cache"), "{}", second.output);
+    assert!(
+        !second.output.contains("response cache"),
+        "{}",
+        second.output
+    );
 }

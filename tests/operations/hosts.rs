@@ -121,7 +121,10 @@ fn rounds(context: &Context) {
         }
         for (tensor, handle) in gathered.into_iter().enumerate() {
             let gathered = handle.wait().expect("out");
-            let want: Vec<i32> = all.clone().flat_map(|rank| row(rank, round, tensor)).collect();
+            let want: Vec<i32> = all
+                .clone()
+                .flat_map(|rank| row(rank, round, tensor))
+                .collect();
             assert_eq!(gathered.shape, [want.len() / 3, 3]);
             assert!(gathered.tensor == want, "round {round}, tensor {tensor}");
         }
@@ -303,12 +306,20 @@ fn the_timeline_names_the_stages_as_horovod_does() {
         },
     );
     let text = std::fs::read_to_string(&path).expect("rank 0 has written it");
-    let count = |name: &str| text.matches(&format!("\"B\", \"name\": \"{name}\"")).count();
+    let count = |name: &str| {
+        text.matches(&format!("\"B\", \"name\": \"{name}\""))
+            .count()
+    };
     // Of four rounds the second and the fourth reduce hierarchically, the third and the fourth
     // gather hierarchically.
     let of_allreduce = ["SHM_REDUCESCATTER", "MPI_ALLREDUCE", "SHM_ALLGATHER"].map(count);
     assert_eq!(of_allreduce, [2, 4, 2]);
-    let of_allgather = ["MPI_ALLGATHER", "MEMCPY_IN_SHARED_BUFFER", "MPI_CROSS_ALLGATHER"].map(count);
+    let of_allgather = [
+        "MPI_ALLGATHER",
+        "MEMCPY_IN_SHARED_BUFFER",
+        "MPI_CROSS_ALLGATHER",
+    ]
+    .map(count);
     assert_eq!(of_allgather, [2, 2, 2]);
     assert!(text.contains("\"hierarchical_allreduce\": true"));
 }

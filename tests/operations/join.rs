@@ -52,7 +52,9 @@ fn reduced(op: ReduceOp, active: &[usize], size: usize, batch: usize, index: usi
 }
 
 fn numbers<T>(length: usize, of: impl Fn(i64) -> T, rank: usize, batch: usize) -> Vec<T> {
-    (0..length).map(|index| of(value(rank, batch, index))).collect()
+    (0..length)
+        .map(|index| of(value(rank, batch, index)))
+        .collect()
 }
 
 /// Runs one batch of every operation, with all tensors in flight at once; the ranks `active` take
@@ -114,13 +116,19 @@ fn one_batch(context: &Context, epoch: usize, batch: usize, active: &[usize]) {
         (op, handle.expect("in"))
     });
     let root = active[batch % active.len()];
-    let sent = context.broadcast("sent", vec![rank as u8; 9], root).expect("in");
+    let sent = context
+        .broadcast("sent", vec![rank as u8; 9], root)
+        .expect("in");
 
     let at = |what: &str| format!("{what}, epoch {epoch}, batch {batch}, active {active:?}");
     for (op, handle) in wide {
         for (index, got) in handle.wait().expect("out").into_iter().enumerate() {
             let want = reduced(op, active, size, batch, index);
-            assert!(close(got, want), "{}: {got} for {want}", at(&op.to_string()));
+            assert!(
+                close(got, want),
+                "{}: {got} for {want}",
+                at(&op.to_string())
+            );
         }
     }
     for (op, handle) in narrow {
@@ -212,7 +220,11 @@ fn uneven_data() {
         // Submitted by every rank before it joins, and complete only after the last rank has
         // joined.
         let tail = context
-            .allgather("tail", vec![rank as i32; rank + epoch % 2], &[rank + epoch % 2])
+            .allgather(
+                "tail",
+                vec![rank as i32; rank + epoch % 2],
+                &[rank + epoch % 2],
+            )
             .expect("in");
         let steady = context
             .allreduce("tail sum", vec![1i64], ReduceOp::Sum)
@@ -297,7 +309,8 @@ fn uneven_data_without_fusion_and_with_a_cache_that_is_too_small() {
 /// another rank requests it in another form, in any order and in any cycle.
 #[test]
 fn what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptied() {
-    let test = "join::what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptied";
+    let test =
+        "join::what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptied";
     job(test, 3, || {
         let context = context();
         let rank = context.rank();
@@ -307,7 +320,9 @@ fn what_was_submitted_before_the_join_takes_part_though_its_cache_slot_is_emptie
                 .expect("in")
         };
         let want = |rows: [usize; 3]| -> Vec<i32> {
-            (0..3).flat_map(|rank| vec![rank as i32; rows[rank]]).collect()
+            (0..3)
+                .flat_map(|rank| vec![rank as i32; rows[rank]])
+                .collect()
         };
         let pause = || std::thread::sleep(Duration::from_millis(120));
         for round in 0..3 {
@@ -411,7 +426,10 @@ fn a_root_that_has_joined_and_submissions_after_the_join_are_refused() {
                         }
                     };
                     assert!(
-                        matches!(refused, Error::Argument(ArgumentError::HasJoined { rank: 1, .. })),
+                        matches!(
+                            refused,
+                            Error::Argument(ArgumentError::HasJoined { rank: 1, .. })
+                        ),
                         "{refused}"
                     );
                     assert_eq!(joining.join().expect("no panic").expect("all join"), 0);
@@ -476,7 +494,12 @@ fn timeline_and_tuner_live_through_joins() {
     assert_eq!(count("NEGOTIATE_JOIN"), EPOCHS);
     // Every batch of every epoch, including those without rank 0.
     let all: usize = (0..EPOCHS)
-        .map(|epoch| (0..3).map(|rank| batches(rank, epoch, 3)).max().unwrap_or(0))
+        .map(|epoch| {
+            (0..3)
+                .map(|rank| batches(rank, epoch, 3))
+                .max()
+                .unwrap_or(0)
+        })
         .sum();
     assert_eq!((count("ALLTOALL"), count("NEGOTIATE_ALLTOALL")), (all, all));
 }
@@ -536,7 +559,9 @@ fn a_join_may_wait_and_a_tensor_does_not_miss_who_has_joined() {
     let outcomes = job_with(test, 3, &env, || {
         let context = context();
         let sum = |name: &str| {
-            let handle = context.allreduce(name, vec![1i32], ReduceOp::Sum).expect("in");
+            let handle = context
+                .allreduce(name, vec![1i32], ReduceOp::Sum)
+                .expect("in");
             handle.wait().expect("out")[0]
         };
         assert_eq!((sum("busy"), sum("late")), (3, 3)); // cached
@@ -567,7 +592,10 @@ fn a_strict_join_leaves_allreduces_alone_and_fails_all_else() {
         "join::a_strict_join_leaves_allreduces_alone_and_fails_all_else",
         2,
         || {
-            let context = Context::builder().strict_join().build().expect("the job starts");
+            let context = Context::builder()
+                .strict_join()
+                .build()
+                .expect("the job starts");
             let rank = context.rank();
             let of_all = |what: &str| {
                 let row = || vec![1.0f32; 2];

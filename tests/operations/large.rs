@@ -79,10 +79,13 @@ fn body() {
 fn more_than_four_gib() {
     if std::env::var("TEST_RONDE_LARGE").is_ok_and(|value| value == "1") {
         let outcomes = job_with("large::more_than_four_gib", 2, &[], body);
-        outcomes.iter().for_each(|outcome| println!("{}", outcome.output));
+        outcomes
+            .iter()
+            .for_each(|outcome| println!("{}", outcome.output));
     } else {
         // Not through the test harness, which hides the output of tests that pass.
-        let left_out = "more_than_four_gib: left out; it needs 13 GiB of memory, TEST_RONDE_LARGE=1 runs it";
+        let left_out =
+            "more_than_four_gib: left out; it needs 13 GiB of memory, TEST_RONDE_LARGE=1 runs it";
         writeln!(std::io::stderr(), "{left_out}").expect("standard error is open");
     }
 }

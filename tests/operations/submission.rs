@@ -46,7 +46,9 @@ fn ranks_may_submit_in_any_order_and_at_any_time() {
                 }
                 for (tensor, handle) in handles {
                     for (index, got) in handle.wait().expect("reduced").into_iter().enumerate() {
-                        let want: i64 = (0..context.size()).map(|rank| value(rank, tensor, index)).sum();
+                        let want: i64 = (0..context.size())
+                            .map(|rank| value(rank, tensor, index))
+                            .sum();
                         assert_eq!(got, want, "step {step}, tensor {tensor}");
                     }
                 }
@@ -64,7 +66,9 @@ fn eight_ranks_end_with_the_same_bits_whatever_the_fusion() {
             let context = context();
             let numbers = |tensor: usize| -> Vec<f32> {
                 let mut draw = Draw(7 + (context.rank() * 100 + tensor) as u64);
-                (0..5_000).map(|_| (draw.next() as f32 / 1e12).sin()).collect()
+                (0..5_000)
+                    .map(|_| (draw.next() as f32 / 1e12).sin())
+                    .collect()
             };
             // Fused: all at once. Alone: one after another.
             let handles: Vec<_> = (0..10)
@@ -151,31 +155,39 @@ fn broadcast_barrier_scale_factors_and_borrowed_slices() {
 
 #[test]
 fn handles_can_be_polled_awaited_and_dropped() {
-    job("submission::handles_can_be_polled_awaited_and_dropped", 2, || {
-        let context = context();
-        let awaited = async {
-            let first = context.allreduce("x", vec![1i32; 10], ReduceOp::Sum).expect("in");
-            let second = context.allreduce("y", vec![2i32; 10], ReduceOp::Sum).expect("in");
-            (first.await.expect("out"), second.await.expect("out"))
-        };
-        let (x, y) = block_on(awaited);
-        assert_eq!((x, y), (vec![2; 10], vec![4; 10]));
-        for _ in 0..50 {
-            drop(
-                context
-                    .allreduce("dropped", vec![1.0f32; 10_000], ReduceOp::Sum)
-                    .expect("in"),
-            );
-            let handle = context
-                .allreduce("kept", vec![1.0f32], ReduceOp::Sum)
-                .expect("in");
-            while !handle.is_done() {
-                std::thread::yield_now();
+    job(
+        "submission::handles_can_be_polled_awaited_and_dropped",
+        2,
+        || {
+            let context = context();
+            let awaited = async {
+                let first = context
+                    .allreduce("x", vec![1i32; 10], ReduceOp::Sum)
+                    .expect("in");
+                let second = context
+                    .allreduce("y", vec![2i32; 10], ReduceOp::Sum)
+                    .expect("in");
+                (first.await.expect("out"), second.await.expect("out"))
+            };
+            let (x, y) = block_on(awaited);
+            assert_eq!((x, y), (vec![2; 10], vec![4; 10]));
+            for _ in 0..50 {
+                drop(
+                    context
+                        .allreduce("dropped", vec![1.0f32; 10_000], ReduceOp::Sum)
+                        .expect("in"),
+                );
+                let handle = context
+                    .allreduce("kept", vec![1.0f32], ReduceOp::Sum)
+                    .expect("in");
+                while !handle.is_done() {
+                    std::thread::yield_now();
+                }
+                assert_eq!(handle.wait().expect("out"), [2.0]);
+                context.barrier().expect("all come"); // the dropped one is complete as well
             }
-            assert_eq!(handle.wait().expect("out"), [2.0]);
-            context.barrier().expect("all come"); // the dropped one is complete as well
-        }
-    });
+        },
+    );
 }
 
 /// Minimal executor: parks the thread until it is woken.
@@ -189,7 +201,10 @@ fn block_on<F: Future>(future: F) -> F::Output {
     let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
     let mut future = std::pin::pin!(future);
     loop {
-        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+        match future
+            .as_mut()
+            .poll(&mut std::task::Context::from_waker(&waker))
+        {
             std::task::Poll::Ready(value) => return value,
             std::task::Poll::Pending => std::thread::park(),
         }

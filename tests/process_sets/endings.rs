@@ -93,7 +93,8 @@ fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
 
 #[test]
 fn a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed() {
-    const TEST: &str = "endings::a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed";
+    const TEST: &str =
+        "endings::a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed";
     let Some(job) = start_separately(TEST, 4, &[], || {
         let context = with_sets(&[&[0, 1], &[2, 3]]);
         let mine = context
@@ -137,62 +138,66 @@ fn a_set_that_a_death_does_not_concern_goes_on_until_all_ranks_are_needed() {
 
 #[test]
 fn contexts_end_with_sets_open_and_others_begin() {
-    job("endings::contexts_end_with_sets_open_and_others_begin", 3, || {
-        let mut before = None;
-        for round in 0..6 {
-            let sets: [[&[usize]; 2]; 2] = [[&[0, 1], &[1, 2]], [&[0, 2], &[1]]];
-            let context = with_sets(&sets[round % 2]);
-            let mine: Vec<ProcessSet> = context
-                .process_sets()
-                .into_iter()
-                .filter(ProcessSet::included)
-                .collect();
-            for set in &mine {
-                assert_eq!(sum(set, "x", context.rank()), rank_sum(set));
-            }
-            // No other rank submits this one, and it ends with the context. (In a set of one rank
-            // it would complete.)
-            let name = format!("of rank {} alone", context.rank());
-            let pending: Vec<_> = mine
-                .iter()
-                .filter(|set| set.size() > 1)
-                .map(|set| {
-                    set.allreduce(&name, vec![1u8], ReduceOp::Sum)
-                        .map_err(|failed| failed.error)
-                })
-                .collect();
-            if round % 3 == 0 {
-                context.shutdown();
-            } else {
-                drop(context);
-            }
-            // Another rank may have left earlier.
-            let over = |error: &Error| error.is_shut_down() || error.is_peer_gone();
-            for pending in pending {
-                let error = pending.map(|handle| handle.wait().expect_err("nobody else").error);
-                let error = error.unwrap_or_else(|error| error);
-                assert!(over(&error), "{error}");
-            }
-            for set in &mine {
-                let errors = [
-                    try_sum(set, "later", 1).err(),
-                    set.barrier().err(),
-                    set.join().err(),
-                ];
-                assert!(
-                    errors.iter().flatten().filter(|error| over(error)).count() == 3,
-                    "{errors:?}"
+    job(
+        "endings::contexts_end_with_sets_open_and_others_begin",
+        3,
+        || {
+            let mut before = None;
+            for round in 0..6 {
+                let sets: [[&[usize]; 2]; 2] = [[&[0, 1], &[1, 2]], [&[0, 2], &[1]]];
+                let context = with_sets(&sets[round % 2]);
+                let mine: Vec<ProcessSet> = context
+                    .process_sets()
+                    .into_iter()
+                    .filter(ProcessSet::included)
+                    .collect();
+                for set in &mine {
+                    assert_eq!(sum(set, "x", context.rank()), rank_sum(set));
+                }
+                // No other rank submits this one, and it ends with the context. (In a set of one rank
+                // it would complete.)
+                let name = format!("of rank {} alone", context.rank());
+                let pending: Vec<_> = mine
+                    .iter()
+                    .filter(|set| set.size() > 1)
+                    .map(|set| {
+                        set.allreduce(&name, vec![1u8], ReduceOp::Sum)
+                            .map_err(|failed| failed.error)
+                    })
+                    .collect();
+                if round % 3 == 0 {
+                    context.shutdown();
+                } else {
+                    drop(context);
+                }
+                // Another rank may have left earlier.
+                let over = |error: &Error| error.is_shut_down() || error.is_peer_gone();
+                for pending in pending {
+                    let error = pending.map(|handle| handle.wait().expect_err("nobody else").error);
+                    let error = error.unwrap_or_else(|error| error);
+                    assert!(over(&error), "{error}");
+                }
+                for set in &mine {
+                    let errors = [
+                        try_sum(set, "later", 1).err(),
+                        set.barrier().err(),
+                        set.join().err(),
+                    ];
+                    assert!(
+                        errors.iter().flatten().filter(|error| over(error)).count() == 3,
+                        "{errors:?}"
+                    );
+                }
+                drop(mine);
+                let now = holdings();
+                assert_eq!(
+                    *before.get_or_insert(now),
+                    now,
+                    "round {round}: descriptors, mappings, threads"
                 );
             }
-            drop(mine);
-            let now = holdings();
-            assert_eq!(
-                *before.get_or_insert(now),
-                now,
-                "round {round}: descriptors, mappings, threads"
-            );
-        }
-    });
+        },
+    );
 }
 
 #[test]
@@ -201,7 +206,9 @@ fn a_forked_child_is_refused_by_all_sets() {
         let context = dynamic();
         let set = context.add_process_set(&[0]).expect("made");
         let world = context.process_sets().remove(0);
-        let pending = world.allreduce("before", vec![1i32], ReduceOp::Sum).expect("in");
+        let pending = world
+            .allreduce("before", vec![1i32], ReduceOp::Sum)
+            .expect("in");
         // SAFETY: the child calls nothing that could block on a lock held by another thread: the
         // refusals under test come before any lock, and it ends with `_exit`.
         let child = unsafe { libc::fork() };
@@ -310,7 +317,8 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
 /// Killed at any point: members may notice it one after another during their rendezvous.
 #[test]
 fn the_death_of_another_rank_while_members_meet_is_not_blamed_on_a_member() {
-    const TEST: &str = "endings::the_death_of_another_rank_while_members_meet_is_not_blamed_on_a_member";
+    const TEST: &str =
+        "endings::the_death_of_another_rank_while_members_meet_is_not_blamed_on_a_member";
     for round in 0..10 {
         let delay = (500 + 1_337 * round).to_string(); // microseconds
         let job = start_separately(TEST, 6, &[("TEST_RONDE_DELAY", &delay)], || {

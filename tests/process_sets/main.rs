@@ -35,7 +35,10 @@ fn try_sum(set: &ProcessSet, name: &str, value: i64) -> Result<i64, Error> {
     let handle = set
         .allreduce(name, vec![value; 3], ReduceOp::Sum)
         .map_err(|failed| failed.error)?;
-    handle.wait().map(|sum| sum[0]).map_err(|failed| failed.error)
+    handle
+        .wait()
+        .map(|sum| sum[0])
+        .map_err(|failed| failed.error)
 }
 
 fn sum(set: &ProcessSet, name: &str, value: usize) -> usize {

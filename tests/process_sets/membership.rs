@@ -28,7 +28,10 @@ fn numbers_agree_on_all_ranks_whatever_is_added_and_removed() {
                 let removed = try_sum(&set, "x", 1).expect_err("removed");
                 let refused = match set.included() {
                     true => matches!(removed, Error::ProcessSet(ProcessSetError::Removed { .. })),
-                    false => matches!(removed, Error::ProcessSet(ProcessSetError::NotAMember { .. })),
+                    false => matches!(
+                        removed,
+                        Error::ProcessSet(ProcessSetError::NotAMember { .. })
+                    ),
                 };
                 assert!(refused, "{removed}");
             } else {
@@ -43,7 +46,9 @@ fn numbers_agree_on_all_ranks_whatever_is_added_and_removed() {
                     }
                     Err(error) => panic!("step {step}, {ranks:?}: {error}"),
                     Ok(set) => {
-                        let id = (1..).find(|id| !live.contains_key(id)).expect("one is free");
+                        let id = (1..)
+                            .find(|id| !live.contains_key(id))
+                            .expect("one is free");
                         assert_eq!((set.id(), set.ranks()), (id, &sorted[..]));
                         assert_eq!(set.included(), ranks.contains(&rank));
                         (made, reused) = (made + 1, reused + usize::from(id <= highest));
@@ -135,8 +140,8 @@ fn sets_come_and_go_while_threads_submit_to_others() {
                     });
                 }
                 for _ in 0..6 {
-                    let sets =
-                        [&[0, 2][..], &[2], &[0]].map(|ranks| context.add_process_set(ranks).expect("made"));
+                    let sets = [&[0, 2][..], &[2], &[0]]
+                        .map(|ranks| context.add_process_set(ranks).expect("made"));
                     assert_eq!(sets.each_ref().map(ProcessSet::id), [3, 4, 5]);
                     for set in &sets {
                         if set.included() {
@@ -152,7 +157,8 @@ fn sets_come_and_go_while_threads_submit_to_others() {
 
 #[test]
 fn a_removal_amid_submissions_is_refused_or_done_on_all_ranks_and_harms_nobody() {
-    let test = "membership::a_removal_amid_submissions_is_refused_or_done_on_all_ranks_and_harms_nobody";
+    let test =
+        "membership::a_removal_amid_submissions_is_refused_or_done_on_all_ranks_and_harms_nobody";
     job(test, 3, || {
         let context = dynamic();
         let rank = context.rank();
@@ -206,6 +212,10 @@ fn a_removal_amid_submissions_is_refused_or_done_on_all_ranks_and_harms_nobody()
             .expect("in")
             .wait()
             .expect("out");
-        assert_eq!(all.tensor, [i64::from(busy); 3], "refused as often everywhere");
+        assert_eq!(
+            all.tensor,
+            [i64::from(busy); 3],
+            "refused as often everywhere"
+        );
     });
 }

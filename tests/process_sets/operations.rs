@@ -24,8 +24,9 @@ fn overlapping_sets_and_the_world_move_at_once_in_any_order() {
             let mut draw = Draw(0x0dd + 77 * rank as u64); // different on each rank
             for round in 0..150 {
                 // The same names in all sets; each rank submits and waits in an order of its own.
-                let mut order: Vec<(usize, usize)> =
-                    (0..3).flat_map(|set| (0..3).map(move |k| (set, k))).collect();
+                let mut order: Vec<(usize, usize)> = (0..3)
+                    .flat_map(|set| (0..3).map(move |k| (set, k)))
+                    .collect();
                 shuffle(&mut draw, &mut order);
                 let mut handles = Vec::new();
                 for (set, k) in order {
@@ -33,8 +34,11 @@ fn overlapping_sets_and_the_world_move_at_once_in_any_order() {
                         std::thread::sleep(Duration::from_micros(draw.below(500)));
                     }
                     let length = if k == 2 { 40_000 } else { 1 + k };
-                    let handle =
-                        mine[set].allreduce(&format!("t{k}"), vec![rank as i64 + 1; length], ReduceOp::Sum);
+                    let handle = mine[set].allreduce(
+                        &format!("t{k}"),
+                        vec![rank as i64 + 1; length],
+                        ReduceOp::Sum,
+                    );
                     handles.push((set, handle.expect("in")));
                 }
                 shuffle(&mut draw, &mut handles);
@@ -98,7 +102,9 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
                     .expect("in");
                 // One row to the lower rank, and to the higher one as many as this rank's number.
                 let sent = [vec![rank as i16], vec![-(rank as i16); rank]].concat();
-                let swapped = set.alltoall("s", sent, &[1 + rank], &[1, rank]).expect("in");
+                let swapped = set
+                    .alltoall("s", sent, &[1 + rank], &[1, rank])
+                    .expect("in");
                 let share = set.reducescatter(
                     "r",
                     vec![rank as i64, 10, 20],
@@ -106,9 +112,15 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
                 );
                 let share = share.expect("in");
                 let group = vec![vec![rank as i64], vec![1, 2]];
-                let group = set.grouped_allreduce("gr", group, ReduceOp::Max).expect("in");
+                let group = set
+                    .grouped_allreduce("gr", group, ReduceOp::Max)
+                    .expect("in");
                 assert_eq!(average.wait().expect("out"), [low as f32 + 1.0]);
-                let want = [vec![low as u8; low + round], vec![low as u8 + 2; low + 2 + round]].concat();
+                let want = [
+                    vec![low as u8; low + round],
+                    vec![low as u8 + 2; low + 2 + round],
+                ]
+                .concat();
                 assert_eq!(rows.wait().expect("out").tensor, want);
                 let swapped = swapped.wait().expect("out");
                 let (want, splits) = match rank == low {
@@ -125,7 +137,10 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
                     vec![40]
                 };
                 assert_eq!(share.wait().expect("out").tensor, want);
-                assert_eq!(group.wait().expect("out"), [vec![low as i64 + 2], vec![1, 2]]);
+                assert_eq!(
+                    group.wait().expect("out"),
+                    [vec![low as i64 + 2], vec![1, 2]]
+                );
                 set.barrier().expect("both come");
             }
             // A join affects its set only: the other sets and the set of all ranks go on.
@@ -185,34 +200,38 @@ fn every_operation_within_a_set_names_ranks_of_the_job() {
 
 #[test]
 fn a_set_of_one_rank_does_all_by_itself() {
-    job("operations::a_set_of_one_rank_does_all_by_itself", 2, || {
-        let context = with_sets(&[&[0], &[1]]);
-        let rank = context.rank();
-        let set = context.process_set(rank as u32 + 1).expect("made");
-        for round in 0..20 {
-            assert_eq!(sum(&set, "x", round), round);
-        }
-        let rows = set
-            .allgather("g", vec![1u8, 2], &[2, 1])
-            .expect("in")
-            .wait()
-            .expect("out");
-        assert_eq!((rows.tensor, rows.shape), (vec![1, 2], vec![2, 1]));
-        let swapped = set
-            .alltoall("s", vec![5i32; 3], &[3], &[])
-            .expect("in")
-            .wait()
-            .expect("out");
-        assert_eq!((swapped.tensor, swapped.splits), (vec![5; 3], vec![3]));
-        assert_eq!(
-            set.broadcast("b", vec![2i32], rank)
+    job(
+        "operations::a_set_of_one_rank_does_all_by_itself",
+        2,
+        || {
+            let context = with_sets(&[&[0], &[1]]);
+            let rank = context.rank();
+            let set = context.process_set(rank as u32 + 1).expect("made");
+            for round in 0..20 {
+                assert_eq!(sum(&set, "x", round), round);
+            }
+            let rows = set
+                .allgather("g", vec![1u8, 2], &[2, 1])
                 .expect("in")
                 .wait()
-                .expect("out"),
-            [2]
-        );
-        assert_eq!(set.join().expect("alone"), rank);
-        set.barrier().expect("alone");
-        assert_eq!(sum(&context, "x", 1), 2);
-    });
+                .expect("out");
+            assert_eq!((rows.tensor, rows.shape), (vec![1, 2], vec![2, 1]));
+            let swapped = set
+                .alltoall("s", vec![5i32; 3], &[3], &[])
+                .expect("in")
+                .wait()
+                .expect("out");
+            assert_eq!((swapped.tensor, swapped.splits), (vec![5; 3], vec![3]));
+            assert_eq!(
+                set.broadcast("b", vec![2i32], rank)
+                    .expect("in")
+                    .wait()
+                    .expect("out"),
+                [2]
+            );
+            assert_eq!(set.join().expect("alone"), rank);
+            set.barrier().expect("alone");
+            assert_eq!(sum(&context, "x", 1), 2);
+        },
+    );
 }

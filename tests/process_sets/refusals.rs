@@ -9,82 +9,101 @@ use crate::support::{job, job_separately};
 
 #[test]
 fn invalid_sets_are_refused_on_all_ranks_alike() {
-    job("refusals::invalid_sets_are_refused_on_all_ranks_alike", 3, || {
-        let context = dynamic();
-        let rank = context.rank();
-        let refused = |ranks: &[usize]| context.add_process_set(ranks).err().expect("refused").to_string();
-        for (ranks, part) in [
-            (&[][..], "the list is empty"),
-            (&[1, 3], "rank 3 is not in the job"),
-            (&[1, 0, 1], "rank 1 comes twice"),
-            (&[2, 1, 0], "process set 0 has the same ranks"),
-        ] {
-            assert!(refused(ranks).contains(part), "{}", refused(ranks));
-        }
-        let text = refused(if rank == 2 { &[1, 2] } else { &[0, 1] });
-        for part in ["process sets", "[0, 1]", "[1, 2]", "rank 2"] {
-            assert!(text.contains(part), "{part} in {text}");
-        }
-        let set = context.add_process_set(&[2, 0]).expect("made");
-        assert_eq!(set.id(), 1);
-        assert!(refused(&[0, 2]).contains("process set 1 has the same ranks"));
-        let error = context
-            .remove_process_set(&context.process_sets()[0])
-            .expect_err("the world stays");
-        assert!(
-            matches!(error, Error::ProcessSet(ProcessSetError::Invalid { .. })),
-            "{error}"
-        );
-        // Operations in flight on one rank keep the set on all ranks, and are not disturbed.
-        let pending = (rank == 2).then(|| set.allreduce("p", vec![1i32], ReduceOp::Sum).expect("in"));
-        let error = context.remove_process_set(&set).expect_err("rank 2 has work");
-        assert!(
-            matches!(
-                error,
-                Error::ProcessSet(ProcessSetError::Busy {
-                    set: 1,
-                    rank: 2,
-                    in_flight: 1
-                })
-            ),
-            "{error}"
-        );
-        if rank == 0 {
-            assert_eq!(
-                set.allreduce("p", vec![2i32], ReduceOp::Sum)
-                    .expect("in")
-                    .wait()
-                    .expect("out"),
-                [3]
+    job(
+        "refusals::invalid_sets_are_refused_on_all_ranks_alike",
+        3,
+        || {
+            let context = dynamic();
+            let rank = context.rank();
+            let refused = |ranks: &[usize]| {
+                context
+                    .add_process_set(ranks)
+                    .err()
+                    .expect("refused")
+                    .to_string()
+            };
+            for (ranks, part) in [
+                (&[][..], "the list is empty"),
+                (&[1, 3], "rank 3 is not in the job"),
+                (&[1, 0, 1], "rank 1 comes twice"),
+                (&[2, 1, 0], "process set 0 has the same ranks"),
+            ] {
+                assert!(refused(ranks).contains(part), "{}", refused(ranks));
+            }
+            let text = refused(if rank == 2 { &[1, 2] } else { &[0, 1] });
+            for part in ["process sets", "[0, 1]", "[1, 2]", "rank 2"] {
+                assert!(text.contains(part), "{part} in {text}");
+            }
+            let set = context.add_process_set(&[2, 0]).expect("made");
+            assert_eq!(set.id(), 1);
+            assert!(refused(&[0, 2]).contains("process set 1 has the same ranks"));
+            let error = context
+                .remove_process_set(&context.process_sets()[0])
+                .expect_err("the world stays");
+            assert!(
+                matches!(error, Error::ProcessSet(ProcessSetError::Invalid { .. })),
+                "{error}"
             );
-        }
-        if let Some(pending) = pending {
-            assert_eq!(pending.wait().expect("out"), [3]);
-        }
-        context.remove_process_set(&set).expect("idle now");
-        let error = context.remove_process_set(&set).expect_err("gone");
-        assert!(
-            matches!(error, Error::ProcessSet(ProcessSetError::Removed { set: 1 })),
-            "{error}"
-        );
-        let again = context.add_process_set(&[0, 2]).expect("made");
-        assert_eq!(again.id(), 1);
-        let error = context
-            .remove_process_set(&set)
-            .expect_err("another of that number");
-        assert!(
-            matches!(error, Error::ProcessSet(ProcessSetError::Removed { set: 1 })),
-            "{error}"
-        );
-        let other = if rank == 0 {
-            context.process_set(1).expect("made")
-        } else {
-            again
-        };
-        if other.included() {
-            assert_eq!(sum(&other, "x", 1), 2);
-        }
-    });
+            // Operations in flight on one rank keep the set on all ranks, and are not disturbed.
+            let pending =
+                (rank == 2).then(|| set.allreduce("p", vec![1i32], ReduceOp::Sum).expect("in"));
+            let error = context
+                .remove_process_set(&set)
+                .expect_err("rank 2 has work");
+            assert!(
+                matches!(
+                    error,
+                    Error::ProcessSet(ProcessSetError::Busy {
+                        set: 1,
+                        rank: 2,
+                        in_flight: 1
+                    })
+                ),
+                "{error}"
+            );
+            if rank == 0 {
+                assert_eq!(
+                    set.allreduce("p", vec![2i32], ReduceOp::Sum)
+                        .expect("in")
+                        .wait()
+                        .expect("out"),
+                    [3]
+                );
+            }
+            if let Some(pending) = pending {
+                assert_eq!(pending.wait().expect("out"), [3]);
+            }
+            context.remove_process_set(&set).expect("idle now");
+            let error = context.remove_process_set(&set).expect_err("gone");
+            assert!(
+                matches!(
+                    error,
+                    Error::ProcessSet(ProcessSetError::Removed { set: 1 })
+                ),
+                "{error}"
+            );
+            let again = context.add_process_set(&[0, 2]).expect("made");
+            assert_eq!(again.id(), 1);
+            let error = context
+                .remove_process_set(&set)
+                .expect_err("another of that number");
+            assert!(
+                matches!(
+                    error,
+                    Error::ProcessSet(ProcessSetError::Removed { set: 1 })
+                ),
+                "{error}"
+            );
+            let other = if rank == 0 {
+                context.process_set(1).expect("made")
+            } else {
+                again
+            };
+            if other.included() {
+                assert_eq!(sum(&other, "x", 1), 2);
+            }
+        },
+    );
 }
 
 #[test]
@@ -135,8 +154,14 @@ impl NoMoreFiles {
             rlim_max: 0,
         };
         // SAFETY: `limit` is a valid location for the result.
-        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) }, 0);
-        let lower = libc::rlimit { rlim_cur: 3, ..limit };
+        assert_eq!(
+            unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
+            0
+        );
+        let lower = libc::rlimit {
+            rlim_cur: 3,
+            ..limit
+        };
         // SAFETY: `lower` is a valid limit.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &lower) }, 0);
         Self(limit)
@@ -159,14 +184,24 @@ fn a_set_whose_members_cannot_connect_is_added_on_no_rank() {
         // One of the members has no descriptors left and cannot take part. Rank 2 is not a member
         // and would not notice.
         let no_more = (rank == 1).then(NoMoreFiles::new);
-        let error = context.add_process_set(&[0, 1]).err().expect("rank 1 cannot");
+        let error = context
+            .add_process_set(&[0, 1])
+            .err()
+            .expect("rank 1 cannot");
         drop(no_more);
         let text = error.to_string();
         assert!(
-            matches!(error, Error::ProcessSet(ProcessSetError::Start { set: 1, .. })),
+            matches!(
+                error,
+                Error::ProcessSet(ProcessSetError::Start { set: 1, .. })
+            ),
             "{text}"
         );
-        let part = ["[1] did not arrive", "rank 1 could not", "could not start it"][rank];
+        let part = [
+            "[1] did not arrive",
+            "rank 1 could not",
+            "could not start it",
+        ][rank];
         assert!(text.contains(part), "{part:?} in {text:?}");
         assert_eq!(context.process_sets().len(), 1);
         // The number is free again on all ranks, and the ranks can be used again.

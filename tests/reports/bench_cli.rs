@@ -26,7 +26,10 @@ fn result_as_json_and_text() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("o.json");
     let output = bench(
-        &format!("--model many-small -np 2 --steps 12 --json {}", path.display()),
+        &format!(
+            "--model many-small -np 2 --steps 12 --json {}",
+            path.display()
+        ),
         &[],
     );
     let text = stdout(&output);
@@ -34,7 +37,10 @@ fn result_as_json_and_text() {
         text.starts_with("many-small: 1,000 tensors, 1,000 KiB per step, 2 ranks, local backend\n"),
         "{text}"
     );
-    assert!(text.contains("of memcpy") && !text.contains("shaped"), "{text}");
+    assert!(
+        text.contains("of memcpy") && !text.contains("shaped"),
+        "{text}"
+    );
     let result = json(&path);
     assert_eq!(result["np"], 2);
     assert_eq!(result["steps"], 12);
@@ -82,21 +88,32 @@ fn a_slow_rank_makes_the_step_longer() {
     let text = stdout(&bench(&arguments, &[]));
     assert!(text.contains("slow rank  1, by 30 ms per step"), "{text}");
     let result = json(&path);
-    assert_eq!(result["slow_rank"], serde_json::json!({"rank": 1, "ms": 30.0}));
+    assert_eq!(
+        result["slow_rank"],
+        serde_json::json!({"rank": 1, "ms": 30.0})
+    );
     assert_eq!(result["gb_per_s"], serde_json::Value::Null);
     assert!(result["step_ms"]["p10"].as_f64().unwrap() >= 30.0);
 }
 
 #[test]
 fn one_rank_needs_no_launcher() {
-    assert!(stdout(&bench("--model many-small -np 1 --steps 1 --warmup 1", &[])).contains("1 rank,"));
+    assert!(
+        stdout(&bench("--model many-small -np 1 --steps 1 --warmup 1", &[])).contains("1 rank,")
+    );
 }
 
 /// With too few steps for a verdict, the tuner reports it and the run succeeds.
 #[test]
 fn tuning_that_is_cut_short_says_so() {
-    let text = stdout(&bench("--model many-small -np 2 --steps 20 --autotune", &[]));
-    assert!(text.contains("autotune   no verdict after 20 steps"), "{text}");
+    let text = stdout(&bench(
+        "--model many-small -np 2 --steps 20 --autotune",
+        &[],
+    ));
+    assert!(
+        text.contains("autotune   no verdict after 20 steps"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -145,7 +162,11 @@ fn gpus_that_cannot_be_had_are_a_usage_error() {
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(text.trim_end().lines().count(), 1, "{text}");
     }
-    assert_failed(&bench("--backend nccl --link 10,1", &unseen), 2, &["--link"]);
+    assert_failed(
+        &bench("--backend nccl --link 10,1", &unseen),
+        2,
+        &["--link"],
+    );
     assert_failed(
         &bench("--link 10,1", &[("RONDE_BACKEND", "nccl")]),
         2,
@@ -158,7 +179,10 @@ fn gpus_that_cannot_be_had_are_a_usage_error() {
 fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
     let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/build");
-    let built = std::process::Command::new(script).arg(&folder).status().unwrap();
+    let built = std::process::Command::new(script)
+        .arg(&folder)
+        .status()
+        .unwrap();
     assert!(built.success());
     bench(
         &format!("--backend nccl {arguments}"),
@@ -250,7 +274,11 @@ fn bad_knobs_and_files_are_named() {
         1,
         &["empty.txt has no tensors"],
     );
-    assert_failed(&bench("--profile /nonexistent/p", &[]), 1, &["/nonexistent/p"]);
+    assert_failed(
+        &bench("--profile /nonexistent/p", &[]),
+        1,
+        &["/nonexistent/p"],
+    );
     assert_failed(
         &bench("--json /nonexistent/o.json", &[]),
         1,

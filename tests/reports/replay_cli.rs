@@ -86,8 +86,14 @@ fn fusing_four_messages_saves_three_latencies() {
         (low - 19.748).abs() < 1e-3 && (high - 20.252).abs() < 1e-3,
         "{current}"
     );
-    assert!((cell(&outlook, 64 << 20, 1.0) - 17.0).abs() < 0.5, "{outlook}");
-    assert_eq!(outlook["targets"][0]["best"]["fusion_threshold_bytes"], 64 << 20);
+    assert!(
+        (cell(&outlook, 64 << 20, 1.0) - 17.0).abs() < 0.5,
+        "{outlook}"
+    );
+    assert_eq!(
+        outlook["targets"][0]["best"]["fusion_threshold_bytes"],
+        64 << 20
+    );
     let change = &outlook["targets"][0]["change"];
     assert!(
         change["low"].as_f64() < change["median"].as_f64() && change["high"].as_f64() < Some(0.0),
@@ -150,7 +156,9 @@ fn other_networks_and_more_ranks() {
     // 4 MB at 0.117 GB/s, 15/8 times: at least 64 ms, once. InfiniBand is two hundred times as
     // fast.
     assert!(step(1) > 50.0 && step(3) < 30.0, "{outlook}");
-    assert!(at(1)["efficiency_best"].as_f64().unwrap() < at(3)["efficiency_best"].as_f64().unwrap());
+    assert!(
+        at(1)["efficiency_best"].as_f64().unwrap() < at(3)["efficiency_best"].as_f64().unwrap()
+    );
     assert!(at(1)["flat"].is_object() && at(1)["hierarchical"].is_object());
     let assumed = at(1)["assumptions"].to_string();
     assert!(
@@ -165,7 +173,9 @@ fn other_networks_and_more_ranks() {
     );
     let table = stdout(&replay(folder.path(), &arguments[..11]));
     assert!(
-        table.contains("Elsewhere") && table.contains("Taken for granted") && table.contains("ib-hdr"),
+        table.contains("Elsewhere")
+            && table.contains("Taken for granted")
+            && table.contains("ib-hdr"),
         "{table}"
     );
     // With two numbers of ranks on two networks, each text appears once.
@@ -216,7 +226,11 @@ fn what_cannot_be_done_is_said() {
         PROFILE.replace("\"ronde_profile\": 1", "\"ronde_profile\": 7"),
     )
     .unwrap();
-    assert_fails(&run(&["old.json"]), 1, &["old.json", "7; this ronde reads 1"]);
+    assert_fails(
+        &run(&["old.json"]),
+        1,
+        &["old.json", "7; this ronde reads 1"],
+    );
     std::fs::write(folder.path().join("cut.json"), &PROFILE[..200]).unwrap();
     assert_fails(&run(&["cut.json"]), 1, &["cut.json", "line 4"]);
     // Errors reported by clap.
@@ -228,7 +242,10 @@ fn what_cannot_be_done_is_said() {
     ] {
         let output = run(&arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.code() == Some(2) && text.contains(part), "{text}");
+        assert!(
+            output.status.code() == Some(2) && text.contains(part),
+            "{text}"
+        );
     }
 }
 
@@ -237,7 +254,9 @@ fn what_cannot_be_done_is_said() {
 fn a_recording_and_its_profile_say_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let mut bench = ronde();
-    bench.current_dir(folder.path()).env("HOROVOD_TIMELINE", "t.json");
+    bench
+        .current_dir(folder.path())
+        .env("HOROVOD_TIMELINE", "t.json");
     bench.args([
         "bench",
         "-np",
@@ -290,7 +309,10 @@ fn a_recording_and_its_profile_say_the_same() {
         );
     }
     let told = unwrapped(&stdout(&replay(folder.path(), &["p.json"])));
-    assert!(told.contains("2 ranks on 1 host, taken for 2 hosts"), "{told}");
+    assert!(
+        told.contains("2 ranks on 1 host, taken for 2 hosts"),
+        "{told}"
+    );
     let current = &of_timeline["targets"][0]["current"];
     assert!(
         current["low_ms"].as_f64() < current["step_ms"].as_f64(),

@@ -27,14 +27,16 @@ fn workload() -> impl Strategy<Value = Workload> {
 }
 
 fn costs() -> impl Strategy<Value = Costs> {
-    let negotiation = (0.0..500.0f64, 0.0..10.0f64).prop_map(|(base_us, per_tensor_us)| Negotiation {
-        base_us,
-        per_tensor_us,
-    });
-    let collective = (0.0..5_000.0f64, 0.0..1e-2f64).prop_map(|(alpha_us, us_per_byte)| Collective {
-        alpha_us,
-        us_per_byte,
-    });
+    let negotiation =
+        (0.0..500.0f64, 0.0..10.0f64).prop_map(|(base_us, per_tensor_us)| Negotiation {
+            base_us,
+            per_tensor_us,
+        });
+    let collective =
+        (0.0..5_000.0f64, 0.0..1e-2f64).prop_map(|(alpha_us, us_per_byte)| Collective {
+            alpha_us,
+            us_per_byte,
+        });
     let copying = (0.0..5.0f64, 0.0..1e-3f64, 0.0..1.5f64, any::<bool>()).prop_map(
         |(per_tensor_us, us_per_byte, slowdown, overlaps)| Copying {
             per_tensor_us,
@@ -59,15 +61,21 @@ fn costs() -> impl Strategy<Value = Costs> {
 }
 
 fn setting() -> impl Strategy<Value = Setting> {
-    (0u64..1 << 28, 0.0..100_000.0f64, any::<bool>(), any::<bool>()).prop_map(
-        |(fusion_threshold_bytes, cycle_us, hierarchical, cache)| Setting {
-            fusion_threshold_bytes,
-            cycle_us,
-            hierarchical,
-            hierarchical_allgather: false,
-            cache,
-        },
+    (
+        0u64..1 << 28,
+        0.0..100_000.0f64,
+        any::<bool>(),
+        any::<bool>(),
     )
+        .prop_map(
+            |(fusion_threshold_bytes, cycle_us, hierarchical, cache)| Setting {
+                fusion_threshold_bytes,
+                cycle_us,
+                hierarchical,
+                hierarchical_allgather: false,
+                cache,
+            },
+        )
 }
 
 fn rules() -> impl Strategy<Value = Rules> {

@@ -106,7 +106,10 @@ fn a_log_of_rondes_is_told_to_its_end() {
     // Steps of 43.9 and 55.8 ms, 8 in all, save time against the default's 55.9 and 56.9 ms; the
     // final row has 53 steps.
     assert_eq!(
-        (of["cost"]["steps"].as_u64(), of["cost"]["payback_step"].as_u64()),
+        (
+            of["cost"]["steps"].as_u64(),
+            of["cost"]["payback_step"].as_u64()
+        ),
         (Some(53), Some(53))
     );
 
@@ -148,7 +151,10 @@ fn every_make_of_horovods_log() {
         ("crlf.csv", whole.replace('\n', "\r\n")),
         ("semicolons.csv", whole.replace(',', ";").replace('.', ",")),
         ("cut.csv", whole[..whole.len() - 3].to_owned()),
-        ("finished.csv", format!("{whole}0,0,0, 0,25.5,44.25,500.5\n")),
+        (
+            "finished.csv",
+            format!("{whole}0,0,0, 0,25.5,44.25,500.5\n"),
+        ),
         ("nan.csv", format!("{whole}0,0,0, 0,7,7,nan\n")),
     ];
     let folder = folder(
@@ -201,7 +207,12 @@ fn several_logs_in_files_in_one_file_and_from_a_pipe() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    child.stdin.take().unwrap().write_all(one.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(one.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(String::from_utf8_lossy(&output.stdout).contains("standard input"));
 }
@@ -217,7 +228,11 @@ fn two_logs_side_by_side() {
         });
         format!("{HOROVOD}{}", rows.concat())
     };
-    let folder = folder(&[("a.csv", &log(1.0)), ("b.csv", &log(0.8)), ("empty.csv", HOROVOD)]);
+    let folder = folder(&[
+        ("a.csv", &log(1.0)),
+        ("b.csv", &log(0.8)),
+        ("empty.csv", HOROVOD),
+    ]);
     let text = stdout(&review(folder.path(), &["--compare", "a.csv", "b.csv"]));
     assert!(
         text.contains("4 settings in both") && text.contains("Both chose 64 MiB, 5 ms."),
@@ -251,7 +266,10 @@ fn a_header_alone_is_answered() {
     stdout(&review(folder.path(), &["r.csv", "--html", "r.html"]));
     assert!(folder.path().join("r.html").exists());
     assert_fails(
-        &review(folder.path(), &["r.csv", "--json", "x.json", "--png", "r.png"]),
+        &review(
+            folder.path(),
+            &["r.csv", "--json", "x.json", "--png", "r.png"],
+        ),
         1,
         &["--png: there is nothing to draw"],
     );
@@ -278,7 +296,11 @@ fn what_is_no_log_is_refused_by_name() {
     assert_fails(&run(&["empty.csv"]), 1, &["empty.csv: the log is empty"]);
     assert_fails(&run(&["none.csv"]), 1, &["cannot read none.csv"]);
     assert_fails(&run(&["."]), 1, &[". is a folder"]);
-    assert_fails(&run(&["a.csv", "--html", "a.csv"]), 2, &["a.csv is an input"]);
+    assert_fails(
+        &run(&["a.csv", "--html", "a.csv"]),
+        2,
+        &["a.csv is an input"],
+    );
     assert_fails(
         &run(&["a.csv", "--svg", "x", "--png", "x"]),
         2,
@@ -297,7 +319,10 @@ fn a_hundred_thousand_rows_are_read() {
     for i in 0u32..100_000 {
         // A quadratic function with its minimum at 20 MB and 10 ms, and noise that repeats every
         // 101 rows.
-        let (fusion, cycle) = (0.5 + f64::from(i % 640) / 10.0, 1.0 + f64::from(i % 991) / 10.0);
+        let (fusion, cycle) = (
+            0.5 + f64::from(i % 640) / 10.0,
+            1.0 + f64::from(i % 991) / 10.0,
+        );
         let bowl = (fusion / 20.0).ln().powi(2) + (cycle / 10.0).ln().powi(2);
         let score = 500.0 * (-0.05 * bowl).exp() * (1.0 + f64::from(i * 37 % 101) / 1000.0);
         log += &format!("0,0,0, 1,{cycle},{fusion},{score}\n");
@@ -319,7 +344,12 @@ fn a_hundred_thousand_rows_are_read() {
         "{favourite}"
     );
     // The page stays small: pictures are thinned out, and the table is cut.
-    assert!(std::fs::metadata(folder.path().join("l.html")).unwrap().len() < 3 << 20);
+    assert!(
+        std::fs::metadata(folder.path().join("l.html"))
+            .unwrap()
+            .len()
+            < 3 << 20
+    );
 }
 
 #[test]
@@ -336,7 +366,10 @@ fn the_public_log() {
     // Of 41 samples of the first combination, four are left; there are 8 combinations at most, and
     // 101 steps for each sample.
     assert_eq!(of["ending"]["samples_left"], serde_json::json!([4, 291]));
-    assert_eq!(of["ending"]["steps_left"], serde_json::json!([404, 291 * 101]));
+    assert_eq!(
+        of["ending"]["steps_left"],
+        serde_json::json!([404, 291 * 101])
+    );
     let noise = of["noise"]["fitted"]["sd"].as_f64().unwrap();
     assert!((0.03..0.08).contains(&noise), "{noise}");
     let text = stdout(&review(folder.path(), &[path]));

@@ -141,9 +141,11 @@ fn ranks(folder: &Path, rank: Option<usize>) -> Vec<u32> {
     };
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|&pid| has(pid, "cmdline", "__sweep-rank") && has(pid, "cmdline", job.to_str().unwrap()))
-        .filter(|&pid| rank.is_none_or(|rank| has(pid, "environ", &format!("HOROVOD_RANK={rank}\0"))))
-        .collect()
+    pids.filter(|&pid| {
+        has(pid, "cmdline", "__sweep-rank") && has(pid, "cmdline", job.to_str().unwrap())
+    })
+    .filter(|&pid| rank.is_none_or(|rank| has(pid, "environ", &format!("HOROVOD_RANK={rank}\0"))))
+    .collect()
 }
 
 /// Points of the grid in one block, in the order of the file, without the default.
@@ -163,7 +165,10 @@ fn a_sweep_measures_every_point_in_every_block() {
     let arguments = "--profile job.txt -np 1,2 --compute-ms 1 --link 100,1 --fusion-mb 0,128 --cycle-ms 1 --cache on,off \
                      --repeats 2 --steps 4 --warmup 1 --confirm 2 --seed 7 --out out";
     let printed = stdout(&sweep(folder.path(), arguments).output().unwrap());
-    assert!(printed.contains("link shaped to 100 µs and 1 GB/s"), "{printed}");
+    assert!(
+        printed.contains("link shaped to 100 µs and 1 GB/s"),
+        "{printed}"
+    );
     let out = folder.path().join("out");
     let rows = rows(&out);
     let expected = ["1", "2"].map(|np| {
@@ -181,7 +186,10 @@ fn a_sweep_measures_every_point_in_every_block() {
     assert_eq!(measured, expected, "block 0");
     // The second block may omit settings that were clearly worse.
     let second = grid(&rows, 1);
-    assert!(second.iter().all(|point| expected.contains(point)), "{second:?}");
+    assert!(
+        second.iter().all(|point| expected.contains(point)),
+        "{second:?}"
+    );
     for np in ["1", "2"] {
         for block in [0, 1] {
             let of_ranks: Vec<&Row> = rows
@@ -192,7 +200,8 @@ fn a_sweep_measures_every_point_in_every_block() {
         }
     }
     assert!(
-        rows.iter().all(|row| row.status == "done" || row.status == "cut"),
+        rows.iter()
+            .all(|row| row.status == "done" || row.status == "cut"),
         "{rows:?}"
     );
     let whole = rows.iter().filter(|row| row.status == "done");
@@ -254,7 +263,11 @@ fn a_killed_sweep_goes_on_and_loses_nothing() {
     let measured = rows(&out);
     assert!((4..15).contains(&measured.len()), "{}", measured.len());
     // The file looks as if the sweep had been killed in the middle of a line.
-    fs::write(out.join("sweep.csv"), [&before[..], b"grid,0,2,13"].concat()).unwrap();
+    fs::write(
+        out.join("sweep.csv"),
+        [&before[..], b"grid,0,2,13"].concat(),
+    )
+    .unwrap();
 
     let output = sweep(folder.path(), "--resume --out out").output().unwrap();
     stdout(&output);
@@ -282,7 +295,9 @@ fn ranks_that_crash_or_hang_cost_one_measurement() {
     let after = until(|| Some(rows(&out)).filter(|rows| failed(rows) == 1 && rows.len() >= 4));
     let crashed = after.iter().find(|row| row.status == "failed").unwrap();
     assert!(
-        crashed.reason.contains("rank 1 was killed by signal 9 (SIGKILL)"),
+        crashed
+            .reason
+            .contains("rank 1 was killed by signal 9 (SIGKILL)"),
         "{crashed:?}"
     );
     assert!(crashed.steps.is_empty());
@@ -293,7 +308,8 @@ fn ranks_that_crash_or_hang_cost_one_measurement() {
     let rows = rows(&out);
     assert_eq!(failed(&rows), 2, "{rows:?}");
     assert!(
-        rows.iter().any(|row| row.reason == "it hangs: no step in 2 s"),
+        rows.iter()
+            .any(|row| row.reason == "it hangs: no step in 2 s"),
         "{rows:?}"
     );
     assert_eq!(grid(&rows, 0).len(), 12, "the sweep goes on");
@@ -351,8 +367,16 @@ fn a_folder_belongs_to_one_sweep() {
 
     let before = fs::read(out.join("sweep.csv")).unwrap();
     let fails = |arguments: &str, code, parts: &[&str]| {
-        assert_failed(&sweep(folder.path(), arguments).output().unwrap(), code, parts);
-        assert_eq!(fs::read(out.join("sweep.csv")).unwrap(), before, "{arguments}");
+        assert_failed(
+            &sweep(folder.path(), arguments).output().unwrap(),
+            code,
+            parts,
+        );
+        assert_eq!(
+            fs::read(out.join("sweep.csv")).unwrap(),
+            before,
+            "{arguments}"
+        );
     };
     fails(LONG, 2, &["holds sweep.json already"]);
     fails(
@@ -368,7 +392,11 @@ fn a_folder_belongs_to_one_sweep() {
         .as_str()
         .unwrap()
         .to_owned();
-    let moved = plan.replacen(&format!("\"host\": \"{host}\""), "\"host\": \"elsewhere\"", 1);
+    let moved = plan.replacen(
+        &format!("\"host\": \"{host}\""),
+        "\"host\": \"elsewhere\"",
+        1,
+    );
     assert_ne!(moved, plan);
     fs::write(out.join("sweep.json"), &moved).unwrap();
     fails(
@@ -393,7 +421,10 @@ fn a_folder_belongs_to_one_sweep() {
             .output()
             .unwrap(),
     );
-    assert!(unwrapped(&printed).contains("host: elsewhere then"), "{printed}");
+    assert!(
+        unwrapped(&printed).contains("host: elsewhere then"),
+        "{printed}"
+    );
     assert_eq!(grid(&rows(&out), 0).len(), 12);
 }
 
@@ -408,9 +439,14 @@ fn a_budget_ends_the_sweep() {
     assert!(began.elapsed() < PATIENCE / 2);
     assert!(printed.contains("budget of 2.0 s"), "{printed}");
     let rows = rows(&out);
-    assert_eq!(grid(&rows, 0).len(), 2, "the first block is whole: {rows:?}");
+    assert_eq!(
+        grid(&rows, 0).len(),
+        2,
+        "the first block is whole: {rows:?}"
+    );
     assert!(
-        rows.iter().all(|row| row.steps.parse::<u32>().unwrap() < 100),
+        rows.iter()
+            .all(|row| row.steps.parse::<u32>().unwrap() < 100),
         "{rows:?}"
     );
 }
@@ -434,13 +470,18 @@ fn bad_input_is_named() {
         ("--budget 10x", &["with its unit"]),
         ("--autotune", &["leave --autotune out"]),
         ("--model resnet51", &["resnet50"]),
-        ("--slow-rank 2,5", &["--slow-rank 2 is not one of the 2 ranks"]),
+        (
+            "--slow-rank 2,5",
+            &["--slow-rank 2 is not one of the 2 ranks"],
+        ),
         ("--verify 3", &["--replay"]),
         ("--other-machine", &["--resume"]),
     ] {
         assert_failed(&sweep(folder.path(), arguments).output().unwrap(), 2, parts);
     }
-    let output = sweep(folder.path(), "--profile nowhere.txt").output().unwrap();
+    let output = sweep(folder.path(), "--profile nowhere.txt")
+        .output()
+        .unwrap();
     assert_failed(&output, 1, &["nowhere.txt"]);
     let output = sweep(folder.path(), "--profile job.txt --out /proc/out")
         .output()
@@ -448,7 +489,11 @@ fn bad_input_is_named() {
     assert_failed(&output, 1, &["cannot make the folder /proc/out"]);
     let mut inside = sweep(folder.path(), "--profile job.txt");
     inside.env("HOROVOD_RANK", "0").env("HOROVOD_SIZE", "1");
-    assert_failed(&inside.output().unwrap(), 2, &["a sweep starts its own ranks"]);
+    assert_failed(
+        &inside.output().unwrap(),
+        2,
+        &["a sweep starts its own ranks"],
+    );
     let names: Vec<_> = fs::read_dir(folder.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())
@@ -481,20 +526,30 @@ fn a_recording_is_predicted_and_its_best_measured() {
             .all(|row| row.phase == "predicted" && row.steps == "0")
     );
 
-    let arguments =
-        "--replay p.json --fusion-mb 0,1,16 --cycle-ms 0.5,1 --verify 1 --confirm 2 --steps 4 --out verified";
+    let arguments = "--replay p.json --fusion-mb 0,1,16 --cycle-ms 0.5,1 --verify 1 --confirm 2 --steps 4 --out verified";
     let printed = stdout(&sweep(folder.path(), arguments).output().unwrap());
     let out = folder.path().join("verified");
     let measured: Vec<Row> = rows(&out)
         .into_iter()
         .filter(|row| row.phase == "verify")
         .collect();
-    assert_eq!(measured.len(), 4, "two settings in two rounds: {measured:?}");
-    assert!(measured.iter().all(|row| row.status == "done"), "{measured:?}");
+    assert_eq!(
+        measured.len(),
+        4,
+        "two settings in two rounds: {measured:?}"
+    );
+    assert!(
+        measured.iter().all(|row| row.status == "done"),
+        "{measured:?}"
+    );
     assert!(out.join("profile.json").exists());
     assert!(unwrapped(&printed).contains("p.json"), "{printed}");
     // No measurement is left, and the existing ones are kept.
     let before = fs::read(out.join("sweep.csv")).unwrap();
-    stdout(&sweep(folder.path(), "--resume --out verified").output().unwrap());
+    stdout(
+        &sweep(folder.path(), "--resume --out verified")
+            .output()
+            .unwrap(),
+    );
     assert_eq!(fs::read(out.join("sweep.csv")).unwrap(), before);
 }

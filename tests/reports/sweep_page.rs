@@ -65,8 +65,14 @@ fn every_conclusion_has_its_words() {
         }],
     });
     let summaries = [
-        ("resnet50-bare", summary("faster", true, gain(12.4, 11.0, 13.8))),
-        ("resnet50-compute", summary("faster", true, gain(0.4, 0.1, 0.7))),
+        (
+            "resnet50-bare",
+            summary("faster", true, gain(12.4, 11.0, 13.8)),
+        ),
+        (
+            "resnet50-compute",
+            summary("faster", true, gain(0.4, 0.1, 0.7)),
+        ),
         (
             "resnet50-link",
             summary("default-as-good", true, gain(-2.0, -4.5, 0.6)),
@@ -75,7 +81,10 @@ fn every_conclusion_has_its_words() {
             "vgg16-bare",
             summary("default-as-good", true, gain(-2.0, -4.0, -0.2)),
         ),
-        ("vgg16-compute", summary("default-as-good", false, Value::Null)),
+        (
+            "vgg16-compute",
+            summary("default-as-good", false, Value::Null),
+        ),
         (
             "resnet50-far",
             summary("default-as-good", true, gain(-0.5, -21.6, 16.9)),
@@ -88,7 +97,10 @@ fn every_conclusion_has_its_words() {
             "bert-base-bare",
             summary("unproven", true, json!({"value": -0.8, "interval": null})),
         ),
-        ("bert-base-compute", summary("no-default", true, Value::Null)),
+        (
+            "bert-base-compute",
+            summary("no-default", true, Value::Null),
+        ),
         ("bert-base-link", nothing),
     ];
     let Some(page) = page(folder.path(), &summaries) else {
@@ -133,7 +145,9 @@ fn every_conclusion_has_its_words() {
             "| – | – | – | no setting has a result | 0 | – | – |",
         ),
     ] {
-        let row = page.lines().find(|line| line.starts_with(&format!("| [{job}]")));
+        let row = page
+            .lines()
+            .find(|line| line.starts_with(&format!("| [{job}]")));
         let row = row.unwrap_or_else(|| panic!("no row of {job} in\n{page}"));
         assert!(row.contains(said), "{job}: {row}");
     }

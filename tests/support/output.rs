@@ -26,7 +26,10 @@ pub(crate) fn silent_stdout(output: &Output) -> String {
 pub(crate) fn assert_failed(output: &Output, code: i32, parts: &[&str]) -> String {
     let (_, err) = texts(output);
     assert_eq!(output.status.code(), Some(code), "{err}");
-    assert!(parts.iter().all(|part| err.contains(part)), "{parts:?} in: {err}");
+    assert!(
+        parts.iter().all(|part| err.contains(part)),
+        "{parts:?} in: {err}"
+    );
     err
 }
 
@@ -42,9 +45,15 @@ pub(crate) fn assert_stands_alone(page: &str) {
     for token in html5gum::Tokenizer::new_with_emitter(page, emitter) {
         assert!(!matches!(token, Ok(html5gum::Token::Error(_))), "{token:?}");
     }
-    let (own, rest) = page.split_once("<details id=\"licences\">").expect("licences");
-    let (licences, scripts) = rest.split_once("</details>").expect("the end of the licences");
-    assert!(licences.contains("Apache License") && licences.contains("The Apache Software Foundation"));
+    let (own, rest) = page
+        .split_once("<details id=\"licences\">")
+        .expect("licences");
+    let (licences, scripts) = rest
+        .split_once("</details>")
+        .expect("the end of the licences");
+    assert!(
+        licences.contains("Apache License") && licences.contains("The Apache Software Foundation")
+    );
     assert!(own.contains("default-src 'none'"), "no policy");
     let (_, own_scripts) = scripts.split_once("</script>").expect("the library");
     for part in [own, own_scripts] {

@@ -50,7 +50,12 @@ pub(crate) struct Job {
 
 /// Starts `ranks` ranks that run `body` in processes of their own; does not return in such a
 /// process.
-pub(crate) fn start(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Option<Job> {
+pub(crate) fn start(
+    test: &str,
+    ranks: usize,
+    env: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Option<Job> {
     start_by(
         std::env::var_os("TEST_RONDE_MPIRUN").as_deref(),
         test,
@@ -194,7 +199,12 @@ pub(crate) fn job(test: &str, ranks: usize, body: impl FnOnce()) {
 }
 
 /// Runs a job as [`job`] does, with variables in the environment.
-pub(crate) fn job_with(test: &str, ranks: usize, env: &[(&str, &str)], body: impl FnOnce()) -> Vec<Outcome> {
+pub(crate) fn job_with(
+    test: &str,
+    ranks: usize,
+    env: &[(&str, &str)],
+    body: impl FnOnce(),
+) -> Vec<Outcome> {
     start(test, ranks, env, body).map_or_else(Vec::new, |job| all_succeed(job, ranks))
 }
 

@@ -61,7 +61,10 @@ pub(crate) fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = found() {
             return found;
         }
-        assert!(began.elapsed() < Duration::from_secs(120), "it does not happen");
+        assert!(
+            began.elapsed() < Duration::from_secs(120),
+            "it does not happen"
+        );
         std::thread::sleep(Duration::from_millis(5));
     }
 }

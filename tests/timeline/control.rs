@@ -29,7 +29,8 @@ fn train_with_timelines(test: &str, ranks: usize) {
         ("TEST_TIMELINE", path.to_str().expect("text")),
     ];
     job_with(test, ranks, &env, || {
-        let path = std::path::PathBuf::from(std::env::var_os("TEST_TIMELINE").expect("set by the parent"));
+        let path =
+            std::path::PathBuf::from(std::env::var_os("TEST_TIMELINE").expect("set by the parent"));
         let context = Context::from_env().expect("a job");
         for epoch in 0..3 {
             step(&context, "gradient");
@@ -43,7 +44,9 @@ fn train_with_timelines(test: &str, ranks: usize) {
             context.mark_epoch();
             if calls {
                 context.stop_timeline().expect("stopped");
-                context.stop_timeline().expect("nothing is left to be stopped");
+                context
+                    .stop_timeline()
+                    .expect("nothing is left to be stopped");
             }
         }
         context.barrier().expect("all are still there");
@@ -83,8 +86,8 @@ struct Recorded {
 
 impl Recorded {
     fn read(path: &std::path::Path) -> Self {
-        let text =
-            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let events: Vec<serde_json::Value> = serde_json::from_str(&text).expect("JSON");
         let count = |phase: &str, name: &str| {
             let is = |event: &&serde_json::Value| event["ph"] == phase && event["name"] == name;
@@ -135,21 +138,26 @@ fn a_call_does_not_wait_for_another_threads_tensor() {
 
 #[test]
 fn a_call_does_not_wait_for_a_join() {
-    job_with("control::a_call_does_not_wait_for_a_join", 3, &[DYNAMIC], || {
-        let context = Context::from_env().expect("a job");
-        std::thread::scope(|scope| {
-            let joined = scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(300 * context.rank() as u64));
-                context.join().expect("all join")
+    job_with(
+        "control::a_call_does_not_wait_for_a_join",
+        3,
+        &[DYNAMIC],
+        || {
+            let context = Context::from_env().expect("a job");
+            std::thread::scope(|scope| {
+                let joined = scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(300 * context.rank() as u64));
+                    context.join().expect("all join")
+                });
+                for _ in 0..5 {
+                    std::thread::sleep(Duration::from_millis(10));
+                    context.stop_timeline().expect("nothing was recorded");
+                }
+                assert_eq!(joined.join().expect("no panic"), 2);
             });
-            for _ in 0..5 {
-                std::thread::sleep(Duration::from_millis(10));
-                context.stop_timeline().expect("nothing was recorded");
-            }
-            assert_eq!(joined.join().expect("no panic"), 2);
-        });
-        context.barrier().expect("all are still there");
-    });
+            context.barrier().expect("all are still there");
+        },
+    );
 }
 
 #[test]
@@ -198,13 +206,19 @@ fn without_the_variable_every_rank_is_told_which_one() {
         2,
         || {
             let context = Context::from_env().expect("a job");
-            for outcome in [context.start_timeline("t.json", false), context.stop_timeline()] {
+            for outcome in [
+                context.start_timeline("t.json", false),
+                context.stop_timeline(),
+            ] {
                 let error = outcome.expect_err("timelines are off");
                 assert!(matches!(
                     error,
                     Error::Settings(SettingsError::TimelineNotEnabled)
                 ));
-                assert!(error.to_string().contains("HOROVOD_TIMELINE=DYNAMIC"), "{error}");
+                assert!(
+                    error.to_string().contains("HOROVOD_TIMELINE=DYNAMIC"),
+                    "{error}"
+                );
             }
             step(&context, "the job goes on");
         },

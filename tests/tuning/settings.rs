@@ -27,49 +27,53 @@ const FUSION: PartialSettings = PartialSettings {
 
 #[test]
 fn every_rank_goes_on_with_what_rank_0_has_set() {
-    job("settings::every_rank_goes_on_with_what_rank_0_has_set", 3, || {
-        let context = context();
-        for round in 0..20_u64 {
-            let change = PartialSettings {
-                fusion_threshold_bytes: Some(round << 10),
-                cycle_time: Some(Duration::from_micros(100 + round)),
-                cache: Some(round % 2 == 0),
-                ..PartialSettings::default()
-            };
-            if context.rank() == 0 {
-                let set = context.set_settings(change).expect("rank 0 may");
-                assert_eq!(set, context.settings());
+    job(
+        "settings::every_rank_goes_on_with_what_rank_0_has_set",
+        3,
+        || {
+            let context = context();
+            for round in 0..20_u64 {
+                let change = PartialSettings {
+                    fusion_threshold_bytes: Some(round << 10),
+                    cycle_time: Some(Duration::from_micros(100 + round)),
+                    cache: Some(round % 2 == 0),
+                    ..PartialSettings::default()
+                };
+                if context.rank() == 0 {
+                    let set = context.set_settings(change).expect("rank 0 may");
+                    assert_eq!(set, context.settings());
+                }
+                // An operation submitted after a change runs in a later cycle than the one that applies
+                // the change.
+                let sum = context
+                    .allreduce("x", vec![1.0_f32; 100], ReduceOp::Sum)
+                    .expect("in");
+                assert_eq!(sum.wait().expect("out"), vec![3.0; 100]);
+                let expected = Versioned {
+                    version: round + 1,
+                    value: Settings {
+                        fusion_threshold_bytes: round << 10,
+                        cycle_time_ns: (100 + round) * 1_000,
+                        cache: round % 2 == 0,
+                        ..Settings::default()
+                    },
+                };
+                // Rank 0's next change may have been applied already.
+                let settings = context.settings();
+                assert!(
+                    settings == expected || (context.rank() > 0 && settings.version == round + 2),
+                    "{settings:?}"
+                );
             }
-            // An operation submitted after a change runs in a later cycle than the one that applies
-            // the change.
-            let sum = context
-                .allreduce("x", vec![1.0_f32; 100], ReduceOp::Sum)
-                .expect("in");
-            assert_eq!(sum.wait().expect("out"), vec![3.0; 100]);
-            let expected = Versioned {
-                version: round + 1,
-                value: Settings {
-                    fusion_threshold_bytes: round << 10,
-                    cycle_time_ns: (100 + round) * 1_000,
-                    cache: round % 2 == 0,
-                    ..Settings::default()
-                },
-            };
-            // Rank 0's next change may have been applied already.
-            let settings = context.settings();
-            assert!(
-                settings == expected || (context.rank() > 0 && settings.version == round + 2),
-                "{settings:?}"
-            );
-        }
-        if context.rank() > 0 {
-            let message = refusal(&context, FUSION);
-            assert!(
-                message.contains(&format!("this is rank {}", context.rank())),
-                "{message}"
-            );
-        }
-    });
+            if context.rank() > 0 {
+                let message = refusal(&context, FUSION);
+                assert!(
+                    message.contains(&format!("this is rank {}", context.rank())),
+                    "{message}"
+                );
+            }
+        },
+    );
 }
 
 #[test]
@@ -85,7 +89,10 @@ fn what_the_knobs_could_not_be_is_refused() {
             let context = context();
             let before = context.settings();
             let message = refusal(&context, FUSION);
-            assert!(message.contains("HOROVOD_DISABLE_GROUP_FUSION"), "{message}");
+            assert!(
+                message.contains("HOROVOD_DISABLE_GROUP_FUSION"),
+                "{message}"
+            );
             let cache = PartialSettings {
                 cache: Some(true),
                 ..PartialSettings::default()
@@ -96,7 +103,10 @@ fn what_the_knobs_could_not_be_is_refused() {
                 cycle_time,
                 ..PartialSettings::default()
             };
-            assert!(refusal(&context, slow).contains("a cycle time of 1000000000 ms is more than 60000 ms"));
+            assert!(
+                refusal(&context, slow)
+                    .contains("a cycle time of 1000000000 ms is more than 60000 ms")
+            );
             let bytes = PartialSettings {
                 fusion_threshold_bytes: Some(u64::MAX),
                 ..PartialSettings::default()
@@ -137,7 +147,9 @@ fn on_one_host_no_operation_is_hierarchical_and_one_line_says_so() {
             !settings.hierarchical_allreduce && !settings.hierarchical_allgather
         };
         assert!(is_flat(context.settings()));
-        let sum = context.allreduce("x", vec![1_i32; 3], ReduceOp::Sum).expect("in");
+        let sum = context
+            .allreduce("x", vec![1_i32; 3], ReduceOp::Sum)
+            .expect("in");
         assert_eq!(sum.wait().expect("out"), [2; 3]);
         assert!(is_flat(context.settings()));
     });

@@ -60,7 +60,11 @@ impl Tune {
         output.read_line(&mut line).unwrap();
         let last = (!line.is_empty()).then(|| serde_json::from_str(&line).unwrap());
         let mut rest = String::new();
-        assert_eq!(output.read_line(&mut rest).unwrap(), 0, "one last line: {rest}");
+        assert_eq!(
+            output.read_line(&mut rest).unwrap(),
+            0,
+            "one last line: {rest}"
+        );
         (last, child.wait_with_output().unwrap())
     }
 }
@@ -68,7 +72,12 @@ impl Tune {
 /// Runs the service with this input.
 fn run(input: &str, arguments: &[&str]) -> (Vec<Value>, Output) {
     let mut child = command(arguments).spawn().unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(input.as_bytes())
+        .unwrap();
     let output = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     (
@@ -184,7 +193,10 @@ fn a_bad_line_is_answered_and_changes_nothing() {
     let error = |answer: Value, line: u64, message: &str, hint: &str| {
         let error = &answer["error"];
         assert_eq!(error["line"], line, "{answer}");
-        assert!(error["message"].as_str().unwrap().contains(message), "{answer}");
+        assert!(
+            error["message"].as_str().unwrap().contains(message),
+            "{answer}"
+        );
         assert!(error["try"].as_str().unwrap().contains(hint), "{answer}");
     };
     error(
@@ -193,8 +205,7 @@ fn a_bad_line_is_answered_and_changes_nothing() {
         "unknown field `step_ms`",
         "docs/TUNE.md",
     );
-    let reversed =
-        json!({"parameters": [{"name": "x", "scale": "log", "low": 9, "high": 1}], "start": {"x": 3}});
+    let reversed = json!({"parameters": [{"name": "x", "scale": "log", "low": 9, "high": 1}], "start": {"x": 3}});
     error(tune.say(reversed), 2, "9..1 are reversed", "swap them");
     assert!(
         tune.say(space())["ready"].is_object(),
@@ -230,7 +241,12 @@ fn a_bad_line_is_answered_and_changes_nothing() {
         "no request is named \"tel\"",
         "step_ms, ask, tell, report",
     );
-    error(tune.say(space()), 9, "a request has one name", "write one of");
+    error(
+        tune.say(space()),
+        9,
+        "a request has one name",
+        "write one of",
+    );
     let unknown = json!({"tell": {"setting": {"bucket": 3, "view": true}, "value": 3}});
     error(
         tune.say(unknown),
@@ -245,12 +261,14 @@ fn a_bad_line_is_answered_and_changes_nothing() {
         "another ronde tune",
     );
     for (line, value) in [(12, json!(0)), (13, json!(-2.5))] {
-        let tell = json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": value}});
+        let tell =
+            json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": value}});
         error(tune.say(tell), line, "value = ", "");
     }
     // The same measurement twice: constant values are valid.
     for _ in 0..2 {
-        let tell = json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": 41.0}});
+        let tell =
+            json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": 41.0}});
         assert_eq!(tune.say(tell), json!({"told": {"settings": 1}}));
     }
     let report = tune.say(json!({"report": {}}));
@@ -329,7 +347,10 @@ fn a_second_run_begins_where_the_first_one_ended() {
     let before = std::fs::read_to_string(&file).unwrap();
     let (mut other, ready) = begin(keyed("another", "2"));
     assert!(
-        ready["warnings"][0].as_str().unwrap().contains("another job's"),
+        ready["warnings"][0]
+            .as_str()
+            .unwrap()
+            .contains("another job's"),
         "{ready}"
     );
     train(&mut other, ready["setting"].clone());
@@ -351,11 +372,19 @@ fn what_was_told_is_remembered() {
     let (answers, output) = run(&input, &arguments);
     assert!(output.status.success(), "{output:?}");
     let (again, _) = run(
-        &format!("{}\n{}\n{}\n", space(), tell(8, 50.0), json!({"report": {}})),
+        &format!(
+            "{}\n{}\n{}\n",
+            space(),
+            tell(8, 50.0),
+            json!({"report": {}})
+        ),
         &arguments,
     );
     assert_eq!(again[1], json!({"told": {"settings": 3}}));
-    assert_eq!(again[2]["report"]["setting"], answers[3]["report"]["setting"]);
+    assert_eq!(
+        again[2]["report"]["setting"],
+        answers[3]["report"]["setting"]
+    );
     assert_eq!(again[2]["report"]["setting"]["bucket_cap_mb"], 4.0);
 
     // A file that is not a state file is not overwritten.
@@ -396,7 +425,10 @@ fn a_change_of_the_step_time_is_noticed_and_tuned_for() {
         }
     }
     let drifted = drifted.expect("a change of 60 % is noticed");
-    assert!((steps + 101..steps + 140).contains(&drifted), "{drifted} {steps}");
+    assert!(
+        (steps + 101..steps + 140).contains(&drifted),
+        "{drifted} {steps}"
+    );
     assert!(tune.end().0.unwrap()["verdict"].is_object());
 }
 
@@ -406,7 +438,10 @@ fn failures_have_a_code_and_a_message() {
         let (_, output) = run(input, arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{text}");
-        assert!(text.starts_with("ronde: tune: ") && text.contains(part), "{text}");
+        assert!(
+            text.starts_with("ronde: tune: ") && text.contains(part),
+            "{text}"
+        );
     };
     fails("", &[], "before a line gave the parameters");
     fails("nonsense\n", &[], "before a line gave the parameters");
@@ -432,7 +467,8 @@ fn failures_have_a_code_and_a_message() {
 #[test]
 fn the_documentation_shows_what_happens() {
     let text =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/TUNE.md")).unwrap();
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/TUNE.md"))
+            .unwrap();
     let block = text.split("```").nth(1).unwrap();
     let mut tune = Tune::start(&[]);
     let mut answer = Value::Null;

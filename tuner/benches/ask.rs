@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use ronde_tuner::{Belief, Estimate, Model, Next, Observation, Parameter, Point, Space, Tuner, TunerConfig};
+use ronde_tuner::{
+    Belief, Estimate, Model, Next, Observation, Parameter, Point, Space, Tuner, TunerConfig,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 const OBSERVATIONS: [usize; 6] = [1, 2, 5, 12, 24, 50];

@@ -49,7 +49,8 @@ pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<I
 fn nearest(parameter: &Parameter, levels: &[f64], value: f64) -> usize {
     let coordinate = parameter.coordinate(value);
     let distance = |level: &f64| (parameter.coordinate(*level) - coordinate).abs();
-    let nearest = (0..levels.len()).min_by(|&a, &b| distance(&levels[a]).total_cmp(&distance(&levels[b])));
+    let nearest =
+        (0..levels.len()).min_by(|&a, &b| distance(&levels[a]).total_cmp(&distance(&levels[b])));
     nearest.unwrap_or(0)
 }
 
@@ -69,9 +70,15 @@ mod tests {
         let space = Space::new(vec![Parameter::linear("x", 0.0, 1.0, 101)]).unwrap();
         let start = space.point(&[1.0]).unwrap();
         for seed in 0..20 {
-            let x: Vec<f64> = design(&space, &start, seed).take(3).map(|p| p.value(0)).collect();
+            let x: Vec<f64> = design(&space, &start, seed)
+                .take(3)
+                .map(|p| p.value(0))
+                .collect();
             // All of the way ends in the middle 40 % of the axis.
-            assert!(x[0] >= 1.0 - 0.7 * 0.71 && x[1] >= 1.0 - 0.85 * 0.71, "{x:?}");
+            assert!(
+                x[0] >= 1.0 - 0.7 * 0.71 && x[1] >= 1.0 - 0.85 * 0.71,
+                "{x:?}"
+            );
             assert!((0.29..0.71).contains(&x[2]), "{x:?}");
         }
         // A start between two levels counts as the nearer one.

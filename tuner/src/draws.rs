@@ -17,8 +17,14 @@ struct Prior {
 
 /// Standard deviation of the logarithm of the signal; its median depends on what else is believed of the surface.
 const SIGNAL_SD: f64 = 0.8;
-const LENGTH: Prior = Prior { median: 0.5, sd: 0.6 };
-const WEIGHT: Prior = Prior { median: 0.4, sd: 1.0 };
+const LENGTH: Prior = Prior {
+    median: 0.5,
+    sd: 0.6,
+};
+const WEIGHT: Prior = Prior {
+    median: 0.4,
+    sd: 1.0,
+};
 const NUGGET: Prior = Prior {
     median: 0.005,
     sd: 0.7,
@@ -34,7 +40,11 @@ impl Scores {
         let value = |prior: Prior, score: f64| prior.median * (prior.sd * score).exp();
         let mut scales = [1.0; PARAMETERS_MAX];
         for (&(index, role), &score) in kernel.roles.iter().zip(&self.0[2..]) {
-            let prior = if role == Role::Boolean { WEIGHT } else { LENGTH };
+            let prior = if role == Role::Boolean {
+                WEIGHT
+            } else {
+                LENGTH
+            };
             scales[index] = value(prior, score);
         }
         let signal = Prior {
@@ -64,7 +74,13 @@ pub(crate) fn draws(kernel: &Kernel, seed: u64) -> Vec<Scores> {
     };
     let dimensions = kernel.roles.len() as u32 + 2;
     (0..DRAWS)
-        .map(|index| Scores((0..dimensions).map(|dimension| score(index, dimension)).collect()))
+        .map(|index| {
+            Scores(
+                (0..dimensions)
+                    .map(|dimension| score(index, dimension))
+                    .collect(),
+            )
+        })
         .collect()
 }
 
@@ -81,7 +97,8 @@ mod tests {
             .map(|scores| scores.hyperparameters(&kernel, 0.15).signal.ln())
             .collect();
         let mean = signals.iter().sum::<f64>() / signals.len() as f64;
-        let variance = signals.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / signals.len() as f64;
+        let variance =
+            signals.iter().map(|s| (s - mean) * (s - mean)).sum::<f64>() / signals.len() as f64;
         assert!((mean - 0.15f64.ln()).abs() < 0.05, "{mean}");
         assert!((variance.sqrt() - 0.8).abs() < 0.05, "{}", variance.sqrt());
     }

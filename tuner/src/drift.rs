@@ -79,7 +79,11 @@ impl Watch {
             self.reference.push(log_time);
             if self.reference.len() == REFERENCE_STEPS {
                 self.level = huber_center(&self.reference);
-                let deviations: Vec<f64> = self.reference.iter().map(|l| (l - self.level).abs()).collect();
+                let deviations: Vec<f64> = self
+                    .reference
+                    .iter()
+                    .map(|l| (l - self.level).abs())
+                    .collect();
                 self.noise = (1.4826 * median(&deviations)).max(NOISE_MIN);
             }
             return None;
@@ -143,7 +147,12 @@ mod tests {
 
     #[test]
     fn false_alarms_are_rare() {
-        for (noise, drift, most) in [(0.02, 0.0, 0), (0.05, 0.0, 0), (0.02, 0.01, 6), (0.05, 0.01, 6)] {
+        for (noise, drift, most) in [
+            (0.02, 0.0, 0),
+            (0.05, 0.0, 0),
+            (0.02, 0.01, 6),
+            (0.05, 0.01, 6),
+        ] {
             let count: usize = (0..10)
                 .map(|seed| alarms(&mut Job::new(seed, noise, drift), 30_000))
                 .sum();

@@ -13,7 +13,9 @@ pub enum Error {
     )]
     EmptySpace,
     /// More parameters than a [`Point`](crate::Point) holds.
-    #[error("the search space has {found} parameters, at most {limit} are supported; fix or drop some")]
+    #[error(
+        "the search space has {found} parameters, at most {limit} are supported; fix or drop some"
+    )]
     TooManyParameters {
         /// Number of parameters given.
         found: usize,

@@ -108,7 +108,10 @@ impl<'a> Gp<'a> {
     /// Conditions the process on the first `rows` observations; `None` if their matrix is not positive definite or something is
     /// not finite.
     pub(crate) fn conditioned(mut self, rows: usize) -> Option<Self> {
-        let (observations, hypothesis) = (self.scene.observations, self.scene.hypothesis(self.hypothesis));
+        let (observations, hypothesis) = (
+            self.scene.observations,
+            self.scene.hypothesis(self.hypothesis),
+        );
         let done = self.white.len();
         let mut prior = self.prior(done, rows);
         self.restride(rows);
@@ -214,7 +217,9 @@ impl<'a> Gp<'a> {
         }
         let y = self.scene.observations.y.iter();
         let means = y.zip(alpha).enumerate();
-        means.map(|(i, (y, alpha))| y - self.noise(i) * alpha).collect()
+        means
+            .map(|(i, (y, alpha))| y - self.noise(i) * alpha)
+            .collect()
     }
 
     /// The posterior variances at two observed settings, and their covariance.
@@ -250,9 +255,10 @@ impl<'a> Gp<'a> {
             let mut covariance = [0.0; LANES];
             for i in 0..n {
                 let from = &scene.observations.x[i];
-                let mut current = scene
-                    .kernel
-                    .covariances(&self.hyper, from, candidates.block(block));
+                let mut current =
+                    scene
+                        .kernel
+                        .covariances(&self.hyper, from, candidates.block(block));
                 hypothesis.add_candidates(&mut current, candidates, i, block);
                 if i == reference {
                     // What the two have in common before anything is measured.
@@ -336,26 +342,38 @@ pub(crate) mod tests {
         let (kernel, observations) = (kernel(), observations(rows));
         let points: Vec<Coordinates> = candidates.iter().map(|&x| at(x)).collect();
         let candidates = Columns::new(&kernel, &points);
-        look(&Scene::new(&kernel, &observations, &candidates, vec![hypothesis]))
+        look(&Scene::new(
+            &kernel,
+            &observations,
+            &candidates,
+            vec![hypothesis],
+        ))
     }
 
     #[test]
     fn one_observation_by_hand() {
         // k = 1, noise 0.25 + 0.5² = 0.5: mean at the point 2 / 1.5, variance 1 − 1 / 1.5.
-        with_scene(&[[0.0, 2.0, 0.25]], &[0.0, 1.0], level(0.0, 1, 2), |scene| {
-            let gp = Gp::new(scene, 0, hyper(1.0, 1.0, 0.5)).conditioned(1).unwrap();
-            let p = gp.predict(0);
-            assert!((p.mean[0] - 4.0 / 3.0).abs() < 1e-8);
-            assert!((p.variance[0] - 1.0 / 3.0).abs() < 1e-8);
-            assert!((p.covariance[0] - 1.0 / 3.0).abs() < 1e-8);
-            // At r = 1 the correlation is ρ = 0.523994: mean ρ 4/3, variance 1 − ρ² / 1.5, covariance ρ − ρ / 1.5.
-            assert!((p.mean[1] - 0.698_659).abs() < 1e-5);
-            assert!((p.variance[1] - 0.816_954).abs() < 1e-5);
-            assert!((p.covariance[1] - 0.174_665).abs() < 1e-5);
-            // −½ 4 / 1.5 − ½ ln 1.5.
-            assert!((gp.log_likelihood - (-4.0 / 3.0 - 0.202_733)).abs() < 1e-5);
-            assert!((gp.observed_means()[0] - 4.0 / 3.0).abs() < 1e-8);
-        });
+        with_scene(
+            &[[0.0, 2.0, 0.25]],
+            &[0.0, 1.0],
+            level(0.0, 1, 2),
+            |scene| {
+                let gp = Gp::new(scene, 0, hyper(1.0, 1.0, 0.5))
+                    .conditioned(1)
+                    .unwrap();
+                let p = gp.predict(0);
+                assert!((p.mean[0] - 4.0 / 3.0).abs() < 1e-8);
+                assert!((p.variance[0] - 1.0 / 3.0).abs() < 1e-8);
+                assert!((p.covariance[0] - 1.0 / 3.0).abs() < 1e-8);
+                // At r = 1 the correlation is ρ = 0.523994: mean ρ 4/3, variance 1 − ρ² / 1.5, covariance ρ − ρ / 1.5.
+                assert!((p.mean[1] - 0.698_659).abs() < 1e-5);
+                assert!((p.variance[1] - 0.816_954).abs() < 1e-5);
+                assert!((p.covariance[1] - 0.174_665).abs() < 1e-5);
+                // −½ 4 / 1.5 − ½ ln 1.5.
+                assert!((gp.log_likelihood - (-4.0 / 3.0 - 0.202_733)).abs() < 1e-5);
+                assert!((gp.observed_means()[0] - 4.0 / 3.0).abs() < 1e-8);
+            },
+        );
     }
 
     #[test]
@@ -364,7 +382,9 @@ pub(crate) mod tests {
         // α = K⁻¹ y = (1.3 + ρ, −ρ − 1.1) / det = (1.578629, −1.405532).
         let rows = [[0.0, 1.0, 0.1], [1.0, -1.0, 0.3]];
         with_scene(&rows, &[0.0, 1.0], level(0.0, 2, 2), |scene| {
-            let gp = Gp::new(scene, 0, hyper(1.0, 1.0, 1e-9)).conditioned(2).unwrap();
+            let gp = Gp::new(scene, 0, hyper(1.0, 1.0, 1e-9))
+                .conditioned(2)
+                .unwrap();
             let p = gp.predict(1);
             assert!((p.mean[0] - 0.842_139).abs() < 1e-5, "{}", p.mean[0]);
             assert!((p.mean[1] + 0.578_340).abs() < 1e-5, "{}", p.mean[1]);
@@ -400,9 +420,14 @@ pub(crate) mod tests {
         };
         let hypothesis = Hypothesis::with_model(&belief, 2, 0.0, 1.0);
         with_scene(&[[0.0, 0.4, 0.25]], &[0.0, 1.0], hypothesis, |scene| {
-            let gp = Gp::new(scene, 0, hyper(1e-6, 1.0, 1e-6)).conditioned(1).unwrap();
+            let gp = Gp::new(scene, 0, hyper(1e-6, 1.0, 1e-6))
+                .conditioned(1)
+                .unwrap();
             let p = gp.predict(0);
-            assert!((p.mean[0] - 0.3).abs() < 1e-6 && p.mean[1].abs() < 1e-6, "{p:?}");
+            assert!(
+                (p.mean[0] - 0.3).abs() < 1e-6 && p.mean[1].abs() < 1e-6,
+                "{p:?}"
+            );
             assert!(
                 (p.variance[0] - 0.125).abs() < 1e-6 && p.variance[1] < 1e-6,
                 "{p:?}"

@@ -338,7 +338,9 @@ impl Guard {
     /// The difference by all samples, once each arm has a window.
     pub fn difference(&self) -> Option<Difference> {
         let windows = self.windows_difference()?;
-        let searched = self.searched.map(|searched| self.search_difference(searched));
+        let searched = self
+            .searched
+            .map(|searched| self.search_difference(searched));
         let estimates = searched.into_iter().chain(self.record_beside(&windows));
         let Difference { mean, se } = estimates.fold(windows, Difference::and);
         let steps = self.noise_steps + self.steps(Arm::Default) + self.steps(Arm::Winner);
@@ -406,7 +408,9 @@ impl Guard {
         let Some(difference) = self.difference().filter(|_| complete && self.is_credible()) else {
             return Decision::Undecided;
         };
-        let to_default = self.ahead.map_or(difference, |ahead| ahead.then(difference));
+        let to_default = self
+            .ahead
+            .map_or(difference, |ahead| ahead.then(difference));
         if to_default.above(SLOWDOWN) < self.slower_max(self.rounds())
             && difference.above(0.0) < self.faster_doubt()
         {
@@ -484,9 +488,11 @@ impl Guard {
         let now = difference.se * difference.se;
         let then = 1.0 / (1.0 / now + 1.0 / news);
         let quantile = |share: f64| normal.inverse_cdf(share) * then.sqrt();
-        let (ahead, ahead_se) = self.ahead.map_or((0.0, 0.0), |ahead| (ahead.mean, ahead.se));
-        let slower =
-            normal.inverse_cdf(self.slower_max(self.rounds() + rounds)) * then.sqrt().hypot(ahead_se);
+        let (ahead, ahead_se) = self
+            .ahead
+            .map_or((0.0, 0.0), |ahead| (ahead.mean, ahead.se));
+        let slower = normal.inverse_cdf(self.slower_max(self.rounds() + rounds))
+            * then.sqrt().hypot(ahead_se);
         let limit = (SLOWDOWN - ahead + slower).min(quantile(self.faster_doubt()));
         // The true difference, as believed now.
         let prior = self.gain_prior().powi(2);

@@ -92,15 +92,25 @@ impl Hypothesis {
 
     /// c₀² + φ(x_i)·φ(x) for the observed setting `i` and block `block` of the candidates.
     #[inline]
-    pub(crate) fn add_candidates(&self, to: &mut Lanes, candidates: &Columns, i: usize, block: usize) {
-        let products = |features: &'_ Features| features.candidates[i * candidates.blocks() + block];
+    pub(crate) fn add_candidates(
+        &self,
+        to: &mut Lanes,
+        candidates: &Columns,
+        i: usize,
+        block: usize,
+    ) {
+        let products =
+            |features: &'_ Features| features.candidates[i * candidates.blocks() + block];
         self.add(to, self.features.as_ref().map(products));
     }
 
     /// c₀² + |φ(x)|² for block `block` of the candidates.
     pub(crate) fn candidate_variance(&self, block: usize) -> Lanes {
         let mut variance = [0.0; LANES];
-        self.add(&mut variance, self.features.as_ref().map(|f| f.squares[block]));
+        self.add(
+            &mut variance,
+            self.features.as_ref().map(|f| f.squares[block]),
+        );
         variance
     }
 
@@ -157,9 +167,16 @@ fn transposed(features: &[Vec<f64>]) -> Vec<Vec<Lanes>> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn checked(mut belief: Belief, settings: usize, reference: usize) -> Result<Belief, String> {
+pub(crate) fn checked(
+    mut belief: Belief,
+    settings: usize,
+    reference: usize,
+) -> Result<Belief, String> {
     if belief.mean.len() != settings {
-        return Err(format!("{} means for {settings} settings", belief.mean.len()));
+        return Err(format!(
+            "{} means for {settings} settings",
+            belief.mean.len()
+        ));
     }
     if belief.features.is_empty() {
         belief.features = vec![Vec::new(); settings];
@@ -171,7 +188,11 @@ pub(crate) fn checked(mut belief: Belief, settings: usize, reference: usize) -> 
         ));
     }
     let (mean, features) = (belief.mean[reference], belief.features[reference].clone());
-    if let Some(row) = belief.features.iter().find(|row| row.len() != features.len()) {
+    if let Some(row) = belief
+        .features
+        .iter()
+        .find(|row| row.len() != features.len())
+    {
         return Err(format!(
             "{} features at one setting, {} at another",
             features.len(),

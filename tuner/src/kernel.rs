@@ -73,7 +73,12 @@ impl Kernel {
 
     /// The covariances of the setting `from` with a block of others.
     #[inline]
-    pub(crate) fn covariances(&self, h: &Hyperparameters, from: &Coordinates, to: &[Lanes]) -> Lanes {
+    pub(crate) fn covariances(
+        &self,
+        h: &Hyperparameters,
+        from: &Coordinates,
+        to: &[Lanes],
+    ) -> Lanes {
         let mut distance = Distance::zero();
         for (&(index, role), to) in self.roles.iter().zip(to) {
             let apart: Lanes = std::array::from_fn(|lane| to[lane] - from[index]);

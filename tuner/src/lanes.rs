@@ -98,7 +98,12 @@ pub(crate) fn subtract(a: &mut [f64], factor: f64, b: &[f64]) {
 pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     let mut sums = [0.0; 4];
     let (a, b) = (a.chunks_exact(4), b.chunks_exact(4));
-    let rest: f64 = a.remainder().iter().zip(b.remainder()).map(|(x, y)| x * y).sum();
+    let rest: f64 = a
+        .remainder()
+        .iter()
+        .zip(b.remainder())
+        .map(|(x, y)| x * y)
+        .sum();
     for (x, y) in a.zip(b) {
         for lane in 0..4 {
             sums[lane] += x[lane] * y[lane];

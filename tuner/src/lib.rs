@@ -93,7 +93,9 @@ pub use proposal::{Next, Proposal, ProposalJob};
 pub use sample::{Observation, Sample};
 pub use session::{Action, Scored, Session, SessionConfig};
 pub use space::{LATTICE_MAX, PARAMETERS_MAX, Point, Space};
-pub use state::{Match, STATE_MODEL, STATE_VERSION, Setting, State, StateError, StateSample, StateVerdict};
+pub use state::{
+    Match, STATE_MODEL, STATE_VERSION, Setting, State, StateError, StateSample, StateVerdict,
+};
 pub use stop::{StopRule, Worth};
 pub use text::read_text;
 pub use tuner::{Tuner, TunerConfig};

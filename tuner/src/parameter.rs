@@ -152,7 +152,9 @@ impl Parameter {
     /// The only value that the parameter can have: the one it is fixed at, or that of bounds that are equal.
     pub fn fixed_value(&self) -> Option<f64> {
         self.fixed.or(match self.scale {
-            Scale::Log { low, high, zero, .. } => (low == high && !zero).then_some(low),
+            Scale::Log {
+                low, high, zero, ..
+            } => (low == high && !zero).then_some(low),
             Scale::Linear { low, high, .. } => (low == high).then_some(low),
             Scale::Integer { low, high } => (low == high).then_some(low as f64),
             Scale::Boolean => None,
@@ -186,7 +188,9 @@ impl Parameter {
             }
             Scale::Linear { low, high, levels } => {
                 let top = levels.saturating_sub(1).max(1) as f64;
-                (0..levels).map(|i| low + (high - low) * i as f64 / top).collect()
+                (0..levels)
+                    .map(|i| low + (high - low) * i as f64 / top)
+                    .collect()
             }
             Scale::Integer { low, high } => {
                 let count = high.saturating_sub(low).max(0) as usize + 1;
@@ -207,7 +211,9 @@ impl Parameter {
     pub fn coordinate(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Log { zero: true, .. } if value <= 0.0 => 0.0,
-            Scale::Log { low, high, zero, .. } => {
+            Scale::Log {
+                low, high, zero, ..
+            } => {
                 // Equal bounds: any distance will do.
                 let span = if low == high { 1.0 } else { (high / low).ln() };
                 let u = (value / low).ln() / span;
@@ -228,7 +234,9 @@ impl Parameter {
     pub fn value_at(&self, coordinate: f64) -> f64 {
         match self.scale {
             Scale::Log { zero: true, .. } if coordinate <= 0.0 => 0.0,
-            Scale::Log { low, high, zero, .. } => {
+            Scale::Log {
+                low, high, zero, ..
+            } => {
                 let u = if zero {
                     (coordinate - ZERO_GAP) / (1.0 - ZERO_GAP)
                 } else {
@@ -370,7 +378,10 @@ mod tests {
         let near = |values: Vec<f64>, expected: &[f64]| {
             assert_eq!(values.len(), expected.len(), "{values:?}");
             assert!(
-                values.iter().zip(expected).all(|(v, e)| (v - e).abs() < 1e-9),
+                values
+                    .iter()
+                    .zip(expected)
+                    .all(|(v, e)| (v - e).abs() < 1e-9),
                 "{values:?}"
             );
         };
@@ -416,8 +427,14 @@ mod tests {
         assert!((cycle.coordinate(1.0) - 1.0 / 3.0).abs() < 1e-12);
         assert!((cycle.levels()[4] - 1.0).abs() < 1e-12);
         assert_eq!(Parameter::integer("n", 1, 4).levels(), [1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(Parameter::integer("n", 0, 1000).levels().len(), INTEGER_LEVELS);
-        assert_eq!(Parameter::linear("x", -1.0, 1.0, 3).levels(), [-1.0, 0.0, 1.0]);
+        assert_eq!(
+            Parameter::integer("n", 0, 1000).levels().len(),
+            INTEGER_LEVELS
+        );
+        assert_eq!(
+            Parameter::linear("x", -1.0, 1.0, 3).levels(),
+            [-1.0, 0.0, 1.0]
+        );
         assert_eq!(Parameter::boolean("b").fixed(1.0).levels(), [1.0]);
     }
 

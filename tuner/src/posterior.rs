@@ -198,7 +198,8 @@ impl Posterior {
     /// `count` surfaces drawn from the posterior, each with a value for every one of `points`: whatever can be asked of a surface
     /// (which setting is the best, what a knob changes) can be asked of each of them. The same `seed` gives the same draws.
     pub fn draws(&self, points: &[Point], count: usize, seed: u64) -> Vec<Vec<f64>> {
-        let coordinates: Vec<Coordinates> = points.iter().map(|p| self.space.coordinates(p)).collect();
+        let coordinates: Vec<Coordinates> =
+            points.iter().map(|p| self.space.coordinates(p)).collect();
         let pairs = Pairs::new(&self.kernel, &coordinates);
         let normal = Normal::standard();
         let mut surfaces = Vec::with_capacity(count);
@@ -219,7 +220,8 @@ impl Posterior {
 
     /// Calls `look` with each process, conditioned on everything and with `points` as its candidates.
     fn with_processes(&self, points: &[Point], mut look: impl FnMut(&Gp, usize)) {
-        let coordinates: Vec<Coordinates> = points.iter().map(|p| self.space.coordinates(p)).collect();
+        let coordinates: Vec<Coordinates> =
+            points.iter().map(|p| self.space.coordinates(p)).collect();
         let candidates = Columns::new(&self.kernel, &coordinates);
         for (level, observations) in self.observations.iter().enumerate() {
             let parts = || {

@@ -154,7 +154,12 @@ impl Tuner {
             hypotheses.push(with_model);
         }
         hypotheses.push(cold);
-        let scene = Scene::new(&self.lattice.kernel, &known.observations, candidates, hypotheses);
+        let scene = Scene::new(
+            &self.lattice.kernel,
+            &known.observations,
+            candidates,
+            hypotheses,
+        );
         match Surrogate::fit(&scene, &self.lattice.draws) {
             Ok(surrogate) => {
                 if belief.is_some() {
@@ -176,7 +181,10 @@ impl Tuner {
     /// The samples' centres; none before the start setting is measured.
     fn known(&self) -> Option<Known> {
         let start = self.sample(&self.start())?;
-        let others = self.samples().iter().filter(|sample| sample.point != start.point);
+        let others = self
+            .samples()
+            .iter()
+            .filter(|sample| sample.point != start.point);
         let estimates: Vec<Estimate> = std::iter::once(start)
             .chain(others)
             .map(|sample| {
@@ -290,8 +298,9 @@ impl Tuner {
         // A model that has been wrong by a tenth is still to be heeded where it warns of disaster: a single step there can cost
         // more than the whole search may.
         let dreaded = |index: usize| {
-            belief
-                .is_some_and(|belief| belief.mean[index] - belief.mean[candidates + incumbent] > SLOWDOWN_MAX)
+            belief.is_some_and(|belief| {
+                belief.mean[index] - belief.mean[candidates + incumbent] > SLOWDOWN_MAX
+            })
         };
         let tolerable = |index: usize| {
             outlook.slowdown[index] <= SLOWDOWN_MAX
@@ -310,7 +319,8 @@ impl Tuner {
             proposal.contender_gain = means[to_beat] - outlook.mean[c];
         }
         let relative = |(mean, sd): (f64, f64)| (known.reference + mean, sd);
-        let predicted = |index: usize| relative((outlook.mean[index], outlook.variance[index].sqrt()));
+        let predicted =
+            |index: usize| relative((outlook.mean[index], outlook.variance[index].sqrt()));
         if let Some(index) = self
             .first_choice(points, favourite)
             .filter(|&index| tolerable(index))
@@ -329,7 +339,8 @@ impl Tuner {
         let index = if with_model {
             promising
         } else {
-            let price = |index: usize| sample_cost(outlook.slowdown[index], PRICE_STEPS, PRICE_CHANGES);
+            let price =
+                |index: usize| sample_cost(outlook.slowdown[index], PRICE_STEPS, PRICE_CHANGES);
             let per_price = |index: usize| improvement(index) / price(index);
             most_promising(candidates, &tolerable, per_price)
         };
@@ -346,10 +357,19 @@ impl Tuner {
         proposal.small = self.config().stop.rejects(&Prospect {
             improvement: proposal.improvement,
             slowdown: outlook.slowdown[index],
-            steps: known.estimates.iter().map(|estimate| estimate.steps as f64).sum(),
+            steps: known
+                .estimates
+                .iter()
+                .map(|estimate| estimate.steps as f64)
+                .sum(),
             with_model,
         });
-        if proposal.small && self.config().stop.ends(self.small_improvements + 1, with_model) {
+        if proposal.small
+            && self
+                .config()
+                .stop
+                .ends(self.small_improvements + 1, with_model)
+        {
             proposal.next = Next::Stop;
             proposal.prediction = relative(surrogate.at_observed(incumbent));
         }
@@ -385,7 +405,11 @@ impl Tuner {
 
     /// Without a surrogate: a random setting next, the lowest centre as incumbent.
     fn choose_blindly(&self, known: &Known, proposal: &mut Proposal) {
-        let centers: Vec<f64> = known.estimates.iter().map(|estimate| estimate.log_time).collect();
+        let centers: Vec<f64> = known
+            .estimates
+            .iter()
+            .map(|estimate| estimate.log_time)
+            .collect();
         let incumbent = lowest(&centers);
         proposal.incumbent = known.estimates[incumbent].point;
         proposal.contender = proposal.incumbent;
@@ -394,7 +418,8 @@ impl Tuner {
         let variance = known.estimates[to_beat].variance + known.estimates[incumbent].variance;
         proposal.gain = (proposal.contender_gain, variance.sqrt());
         let mut rng = generator(self.config().seed, u64::from(self.asks) << 32);
-        proposal.next = Next::Sample(self.lattice.points[rng.random_range(0..self.lattice.points.len())]);
+        proposal.next =
+            Next::Sample(self.lattice.points[rng.random_range(0..self.lattice.points.len())]);
     }
 }
 

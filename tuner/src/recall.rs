@@ -30,13 +30,21 @@ pub(crate) struct Recalled {
 
 /// `memories` relative to `start`, with `doubt` (a standard deviation, in log step time) added to their own variance. Visits of one
 /// setting are averaged.
-pub(crate) fn relative_to(space: &Space, start: &Point, memories: &[Memory], doubt: f64) -> Vec<Recalled> {
+pub(crate) fn relative_to(
+    space: &Space,
+    start: &Point,
+    memories: &[Memory],
+    doubt: f64,
+) -> Vec<Recalled> {
     let mut settings: Vec<Memory> = Vec::new();
     for memory in memories
         .iter()
         .filter(|m| m.log_time.is_finite() && m.variance.is_finite())
     {
-        match settings.iter_mut().find(|known| known.point == memory.point) {
+        match settings
+            .iter_mut()
+            .find(|known| known.point == memory.point)
+        {
             Some(known) => *known = average(known, memory),
             None => settings.push(*memory),
         }
@@ -79,7 +87,11 @@ fn reference(space: &Space, start: &Point, settings: &[Memory]) -> Option<(f64, 
         .map(|d| (-0.5 * (d * d - nearest * nearest) / (REACH * REACH)).exp())
         .collect();
     let sum: f64 = weights.iter().sum();
-    let mean: f64 = weights.iter().zip(settings).map(|(w, m)| w * m.log_time).sum();
+    let mean: f64 = weights
+        .iter()
+        .zip(settings)
+        .map(|(w, m)| w * m.log_time)
+        .sum();
     let off = INTERPOLATED * (1.0 + nearest / REACH);
     Some((mean / sum, off * off))
 }

@@ -76,7 +76,11 @@ pub(crate) fn refine(objective: Objective, scores: &Scores) -> Result<Scores, Wa
     let mut simplex = vec![scores.clone()];
     for dimension in 0..scores.0.len() {
         let mut vertex = scores.clone();
-        vertex.0[dimension] += if vertex.0[dimension] > 0.0 { -EDGE } else { EDGE };
+        vertex.0[dimension] += if vertex.0[dimension] > 0.0 {
+            -EDGE
+        } else {
+            EDGE
+        };
         simplex.push(vertex);
     }
     let solver = NelderMead::new(simplex)

@@ -106,7 +106,12 @@ impl Sample {
 
     /// Measurements behind it.
     pub fn steps(&self) -> usize {
-        self.log_times.len() + self.told.iter().map(|told| told.steps as usize).sum::<usize>()
+        self.log_times.len()
+            + self
+                .told
+                .iter()
+                .map(|told| told.steps as usize)
+                .sum::<usize>()
     }
 
     /// The observations whose spread only their repetition can tell, as logarithms; each that rests on several measurements is
@@ -139,9 +144,11 @@ mod tests {
     use super::*;
 
     fn sample(told: &[(f64, f64, u32)]) -> Sample {
-        let told = told
-            .iter()
-            .map(|&(value, spread, steps)| Observation { value, spread, steps });
+        let told = told.iter().map(|&(value, spread, steps)| Observation {
+            value,
+            spread,
+            steps,
+        });
         Sample {
             told: told.collect(),
             ..Sample::new(Point::try_from(vec![0.0]).unwrap())
@@ -171,14 +178,19 @@ mod tests {
     #[test]
     fn unusable_observations_are_named() {
         let message = |value, spread, steps| {
-            Observation { value, spread, steps }
-                .check()
-                .unwrap_err()
-                .to_string()
+            Observation {
+                value,
+                spread,
+                steps,
+            }
+            .check()
+            .unwrap_err()
+            .to_string()
         };
         for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
             assert!(
-                message(value, 0.0, 1).starts_with(&format!("an observation cannot have value = {value}"))
+                message(value, 0.0, 1)
+                    .starts_with(&format!("an observation cannot have value = {value}"))
             );
         }
         assert!(message(1.0, -1.0, 1).contains("spread = -1"));

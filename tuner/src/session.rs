@@ -137,7 +137,8 @@ impl Session {
     pub fn new(space: Space, config: SessionConfig, start: Point) -> Result<Self, Error> {
         config.check()?;
         let tuner = Tuner::new(space, config.tuner(), start)?;
-        let left = u64::from(config.warmup_samples.unwrap_or(0)) * u64::from(config.steps_per_sample);
+        let left =
+            u64::from(config.warmup_samples.unwrap_or(0)) * u64::from(config.steps_per_sample);
         Ok(Self {
             starting: config.warmup_samples.is_none(),
             config,

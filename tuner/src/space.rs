@@ -242,8 +242,10 @@ impl Space {
     /// The coordinates of a point of this space.
     pub fn coordinates(&self, point: &Point) -> Coordinates {
         let mut coordinates = Coordinates::default();
-        for ((coordinate, parameter), &value) in
-            coordinates.iter_mut().zip(&self.parameters).zip(point.values())
+        for ((coordinate, parameter), &value) in coordinates
+            .iter_mut()
+            .zip(&self.parameters)
+            .zip(point.values())
         {
             *coordinate = parameter.coordinate(value);
         }
@@ -302,7 +304,9 @@ mod tests {
             Space::new(vec![wide("a"), wide("b")]),
             Err(Error::LatticeTooLarge { points: 40_000, .. })
         ));
-        let nine = (0..9).map(|i| Parameter::boolean(format!("b{i}"))).collect();
+        let nine = (0..9)
+            .map(|i| Parameter::boolean(format!("b{i}")))
+            .collect();
         assert!(matches!(
             Space::new(nine),
             Err(Error::TooManyParameters { found: 9, .. })
@@ -315,9 +319,15 @@ mod tests {
                 found: 1
             })
         ));
-        assert!(matches!(space.point(&[1.0, 0.0]), Err(Error::FixedValue { .. })));
+        assert!(matches!(
+            space.point(&[1.0, 0.0]),
+            Err(Error::FixedValue { .. })
+        ));
         assert!(matches!(space.point(&[0.0, 0.5]), Err(Error::Value { .. })));
-        assert!(matches!(space.point(&[f64::NAN, 0.0]), Err(Error::Value { .. })));
+        assert!(matches!(
+            space.point(&[f64::NAN, 0.0]),
+            Err(Error::Value { .. })
+        ));
     }
 
     #[test]

@@ -152,18 +152,22 @@ impl State {
     /// # Errors
     /// Text that is no JSON, JSON of something else, a newer version, or values that cannot be.
     pub fn from_json(text: &str) -> Result<Self, StateError> {
-        let json: serde_json::Value = serde_json::from_str(text).map_err(|error| StateError::NotJson {
-            line: error.line(),
-            column: error.column(),
-            message: error.to_string(),
-        })?;
-        let version = json.get("ronde_tuner_state").and_then(serde_json::Value::as_u64);
+        let json: serde_json::Value =
+            serde_json::from_str(text).map_err(|error| StateError::NotJson {
+                line: error.line(),
+                column: error.column(),
+                message: error.to_string(),
+            })?;
+        let version = json
+            .get("ronde_tuner_state")
+            .and_then(serde_json::Value::as_u64);
         let found = version.ok_or(StateError::Foreign)?;
         if found > u64::from(STATE_VERSION) {
             return Err(StateError::Newer { found });
         }
         let invalid = |what: String| StateError::Invalid { what };
-        let state: Self = serde_json::from_value(json).map_err(|error| invalid(error.to_string()))?;
+        let state: Self =
+            serde_json::from_value(json).map_err(|error| invalid(error.to_string()))?;
         for (index, sample) in state.samples.iter().enumerate() {
             let StateSample {
                 step_ms,
@@ -171,9 +175,14 @@ impl State {
                 steps,
                 ..
             } = sample;
-            if !(*step_ms > 0.0 && step_ms.is_finite() && *spread >= 0.0 && spread.is_finite() && *steps > 0)
+            if !(*step_ms > 0.0
+                && step_ms.is_finite()
+                && *spread >= 0.0
+                && spread.is_finite()
+                && *steps > 0)
             {
-                let what = format!("sample {index} has step_ms {step_ms}, spread {spread}, steps {steps}");
+                let what =
+                    format!("sample {index} has step_ms {step_ms}, spread {spread}, steps {steps}");
                 return Err(invalid(what));
             }
         }
@@ -184,8 +193,9 @@ impl State {
         }) = &state.verdict
             && !(*default_step_ms > 0.0 && *chosen_step_ms > 0.0)
         {
-            let what =
-                format!("the verdict has default_step_ms {default_step_ms}, chosen_step_ms {chosen_step_ms}");
+            let what = format!(
+                "the verdict has default_step_ms {default_step_ms}, chosen_step_ms {chosen_step_ms}"
+            );
             return Err(invalid(what));
         }
         Ok(state)
@@ -247,7 +257,13 @@ impl State {
 }
 
 impl StateSample {
-    pub(crate) fn new(space: &Space, point: &Point, center: f64, spread: f64, steps: usize) -> Self {
+    pub(crate) fn new(
+        space: &Space,
+        point: &Point,
+        center: f64,
+        spread: f64,
+        steps: usize,
+    ) -> Self {
         let (step_ms, spread) = (rounded(center.exp()), rounded(spread));
         Self {
             setting: setting(space, point),

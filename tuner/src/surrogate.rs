@@ -66,7 +66,8 @@ impl<'a> Surrogate<'a> {
                 log_sum(&of_h.map(|d| d.gp.log_likelihood).collect::<Vec<_>>())
             })
             .collect();
-        let log_weight = |gp: &Gp| gp.log_likelihood - totals[gp.hypothesis] + weights[gp.hypothesis].ln();
+        let log_weight =
+            |gp: &Gp| gp.log_likelihood - totals[gp.hypothesis] + weights[gp.hypothesis].ln();
         // A stable sort: equal weights keep the order of the sequence.
         drawn.sort_by(|a, b| log_weight(&b.gp).total_cmp(&log_weight(&a.gp)));
         let few = scene.observed.len() <= OBSERVATIONS_FEW;
@@ -112,7 +113,11 @@ impl<'a> Surrogate<'a> {
         let of_parts = self.parts.iter().map(|(weight, gp)| {
             let means = gp.observed_means();
             let [at_a, at_b, both] = gp.observed_covariance(a, b);
-            (*weight, means[a] - means[b], (at_a + at_b - 2.0 * both).max(0.0))
+            (
+                *weight,
+                means[a] - means[b],
+                (at_a + at_b - 2.0 * both).max(0.0),
+            )
         });
         moments(of_parts)
     }
@@ -171,7 +176,11 @@ impl<'a> Surrogate<'a> {
 
 /// The draws worth keeping under a hypothesis, conditioned on everything, and the log of the mean likelihood of all draws given the
 /// first observation (which is zero by definition, and so no evidence).
-fn weigh<'a>(scene: &'a Scene<'a>, hypothesis: usize, draws: &'a [Scores]) -> (Vec<Drawn<'a>>, f64) {
+fn weigh<'a>(
+    scene: &'a Scene<'a>,
+    hypothesis: usize,
+    draws: &'a [Scores],
+) -> (Vec<Drawn<'a>>, f64) {
     let n = scene.observed.len();
     let signal = scene.hypothesis(hypothesis).signal;
     let grow = |drawn: Vec<Drawn<'a>>, rows: usize| -> Vec<Drawn<'a>> {
@@ -185,7 +194,11 @@ fn weigh<'a>(scene: &'a Scene<'a>, hypothesis: usize, draws: &'a [Scores]) -> (V
     };
     let new = |scores: &'a Scores| Drawn {
         scores,
-        gp: Gp::new(scene, hypothesis, scores.hyperparameters(scene.kernel, signal)),
+        gp: Gp::new(
+            scene,
+            hypothesis,
+            scores.hyperparameters(scene.kernel, signal),
+        ),
     };
     let mut drawn = grow(draws.iter().map(new).collect(), n.min(HALVINGS[0].0));
     let first: Vec<f64> = drawn.iter().map(|d| d.gp.log_likelihood_first).collect();
@@ -195,7 +208,9 @@ fn weigh<'a>(scene: &'a Scene<'a>, hypothesis: usize, draws: &'a [Scores]) -> (V
         }
         drawn.sort_by(|a, b| b.gp.log_likelihood.total_cmp(&a.gp.log_likelihood));
         drawn.truncate(kept);
-        let next = HALVINGS.get(index + 1).map_or(n, |halving| halving.0.min(n));
+        let next = HALVINGS
+            .get(index + 1)
+            .map_or(n, |halving| halving.0.min(n));
         drawn = grow(drawn, next);
     }
     let likelihoods: Vec<f64> = drawn.iter().map(|d| d.gp.log_likelihood).collect();
@@ -296,7 +311,11 @@ mod tests {
                 assert_eq!(surrogate.warning, None);
                 let outlook = surrogate.outlook(1, None);
                 for (i, mean) in surrogate.observed_means().iter().enumerate() {
-                    assert!((mean - rows[i][1]).abs() < 0.02, "{n}: {mean} {}", rows[i][1]);
+                    assert!(
+                        (mean - rows[i][1]).abs() < 0.02,
+                        "{n}: {mean} {}",
+                        rows[i][1]
+                    );
                     assert!(
                         (mean - outlook.mean[i]).abs() < 1e-6,
                         "{n}: {mean} {}",
@@ -319,7 +338,10 @@ mod tests {
         with_surrogate(&rows(5, 0.0), None, |surrogate| {
             let surrogate = surrogate.unwrap();
             let scene = surrogate.scene;
-            let objective = || Objective { scene, hypothesis: 0 };
+            let objective = || Objective {
+                scene,
+                hypothesis: 0,
+            };
             let start = &draws(scene.kernel, 7)[0];
             let refined = refine(objective(), start).unwrap();
             assert!(objective().cost(&refined).unwrap() < objective().cost(start).unwrap());

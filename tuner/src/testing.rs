@@ -32,7 +32,8 @@ impl Job {
 
     /// The log time of the next step, under a setting of this log step time.
     pub(crate) fn step(&mut self, center: f64) -> f64 {
-        self.drift = 0.99 * self.drift + (1.0f64 - 0.99 * 0.99).sqrt() * self.drift_sd * self.normal();
+        self.drift =
+            0.99 * self.drift + (1.0f64 - 0.99 * 0.99).sqrt() * self.drift_sd * self.normal();
         let spike = if self.rng.random_bool(0.03) {
             1.5f64.ln()
         } else {

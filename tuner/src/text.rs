@@ -13,7 +13,9 @@ const BYTES_MAX: u64 = 16 << 20;
 /// What the operating system says; [`io::ErrorKind::InvalidData`] for what is larger, or is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
     let mut text = String::new();
-    File::open(path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+    File::open(path)?
+        .take(BYTES_MAX + 1)
+        .read_to_string(&mut text)?;
     if text.len() as u64 > BYTES_MAX {
         let complaint = format!("more than {} MiB", BYTES_MAX >> 20);
         return Err(io::Error::new(io::ErrorKind::InvalidData, complaint));

@@ -207,7 +207,9 @@ impl Tuner {
 
     /// What is remembered of settings that were not measured here.
     pub(crate) fn recalled(&self) -> impl Iterator<Item = &Recalled> {
-        self.recalled.iter().filter(|r| self.sample(&r.point).is_none())
+        self.recalled
+            .iter()
+            .filter(|r| self.sample(&r.point).is_none())
     }
 
     /// Listens to this model in every later ask, or to none.
@@ -236,7 +238,11 @@ impl Tuner {
 
     /// Adds measured steps at a setting, as ln(step time in ms); values that are not finite are left out.
     pub fn observe(&mut self, point: Point, log_times: &[f64]) {
-        let finite: Vec<f64> = log_times.iter().copied().filter(|l| l.is_finite()).collect();
+        let finite: Vec<f64> = log_times
+            .iter()
+            .copied()
+            .filter(|l| l.is_finite())
+            .collect();
         if !finite.is_empty() {
             self.sample_mut(point).log_times.extend(finite);
         }
@@ -260,9 +266,15 @@ impl Tuner {
 
     /// The noise of a single step, as a fraction of it, pooled over all samples.
     pub fn noise(&self) -> f64 {
-        let told = self.samples.iter().map(Sample::log_values_of_unknown_spread);
+        let told = self
+            .samples
+            .iter()
+            .map(Sample::log_values_of_unknown_spread);
         let told: Vec<Vec<f64>> = told.filter(|values| values.len() > 1).collect();
-        let times = self.samples.iter().map(|sample| sample.log_times.as_slice());
+        let times = self
+            .samples
+            .iter()
+            .map(|sample| sample.log_times.as_slice());
         step_noise(times.chain(told.iter().map(Vec::as_slice)))
     }
 
@@ -270,7 +282,12 @@ impl Tuner {
     pub fn estimate(&self, sample: &Sample) -> (f64, f64) {
         let noise = self.noise();
         let steps = sample.log_times.len();
-        let times = (steps > 0).then(|| (huber_center(&sample.log_times), center_variance(noise, steps)));
+        let times = (steps > 0).then(|| {
+            (
+                huber_center(&sample.log_times),
+                center_variance(noise, steps),
+            )
+        });
         let (center, variance) = sample.pooled(times, noise);
         let fixed = self.config.fixed_noise.map(|noise| noise * noise);
         (center, fixed.unwrap_or(variance))

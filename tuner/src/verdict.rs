@@ -134,7 +134,8 @@ impl Verdict {
     /// The step at which a gain of `difference` (in log step time) per step has paid for `steps_lost`.
     pub(crate) fn payback(step: u64, steps_lost: f64, difference: Difference) -> Option<u64> {
         let gain_per_step = 1.0 - difference.mean.exp();
-        (gain_per_step > 0.0).then(|| step.saturating_add((steps_lost / gain_per_step).ceil() as u64))
+        (gain_per_step > 0.0)
+            .then(|| step.saturating_add((steps_lost / gain_per_step).ceil() as u64))
     }
 }
 

@@ -128,7 +128,10 @@ mod tests {
             .map(|t: &f64| window.push(t.ln()))
             .collect();
         use Fate::{Counted, Discarded, Stalled};
-        assert_eq!(fates, [Discarded, Counted, Counted, Counted, Stalled, Counted]);
+        assert_eq!(
+            fates,
+            [Discarded, Counted, Counted, Counted, Stalled, Counted]
+        );
         assert_eq!(window.steps(), 4);
         let mut known = Window::new(0, Some(10f64.ln()));
         assert_eq!(known.push(60f64.ln()), Stalled);
@@ -145,7 +148,9 @@ mod tests {
     #[test]
     fn startup_ends_where_the_level_is_reached() {
         let mut times = vec![400.0, 200.0, 150.0];
-        times.extend([100.0, 102.0, 99.0, 101.0, 100.0, 98.0, 103.0, 100.0, 101.0, 99.0]);
+        times.extend([
+            100.0, 102.0, 99.0, 101.0, 100.0, 98.0, 103.0, 100.0, 101.0, 99.0,
+        ]);
         assert_eq!(filled(&times).startup_steps(10), 3);
         assert_eq!(filled(&times[3..]).startup_steps(10), 0);
         // One spike in the middle is no start-up.

@@ -8,7 +8,10 @@ use attacks::{PROCESSES, Run, row};
 
 /// The runs of `process`, printed as a row.
 fn runs(name: &str, count: u64) -> Vec<Run> {
-    let process = PROCESSES.iter().find(|process| process.name == name).unwrap();
+    let process = PROCESSES
+        .iter()
+        .find(|process| process.name == name)
+        .unwrap();
     let runs: Vec<Run> = (0..count).map(|seed| process.run(seed).unwrap()).collect();
     println!("{}", row(name, &runs));
     runs

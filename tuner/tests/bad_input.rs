@@ -1,6 +1,8 @@
 //! Sessions on bad or odd input: each ends with a clear error or with the default kept, and never panics.
 
-use ronde_tuner::{Action, Error, Parameter, Phase, Point, Session, SessionConfig, Space, Verdict, Warning};
+use ronde_tuner::{
+    Action, Error, Parameter, Phase, Point, Session, SessionConfig, Space, Verdict, Warning,
+};
 
 fn space() -> Space {
     Space::new(vec![
@@ -20,7 +22,11 @@ fn session(config: SessionConfig) -> Session {
 }
 
 /// Drives a session with these step times for at most `steps` steps; returns what was done, the proposals included.
-fn drive(session: &mut Session, steps: usize, mut step_ms: impl FnMut(&Point, usize) -> f64) -> Vec<Action> {
+fn drive(
+    session: &mut Session,
+    steps: usize,
+    mut step_ms: impl FnMut(&Point, usize) -> f64,
+) -> Vec<Action> {
     let mut actions = Vec::new();
     for step in 0..steps {
         let setting = session.setting();
@@ -67,7 +73,11 @@ fn times_that_are_no_times_are_dropped_and_counted() {
     let mut session = session(SessionConfig::default());
     // Every second report is bad: the decisions are those of the good ones.
     let mixed = drive(&mut session, 2000, |_, step| {
-        if step % 2 == 0 { bad[step / 2 % 5] } else { 10.0 }
+        if step % 2 == 0 {
+            bad[step / 2 % 5]
+        } else {
+            10.0
+        }
     });
     assert_eq!(clean, mixed);
     let (dropped, stalled) = session.steps_left_out();
@@ -89,14 +99,22 @@ fn only_bad_times_never_end_and_never_panic() {
 fn stalls_count_neither_in_a_sample_nor_in_the_cost() {
     let mut session = session(SessionConfig::default());
     let actions = drive(&mut session, 2000, |_, step| {
-        if step % 7 == 6 { 80.0 } else { 10.0 * jitter(step) }
+        if step % 7 == 6 {
+            80.0
+        } else {
+            10.0 * jitter(step)
+        }
     });
     let verdict = verdict(&actions);
     assert!(
         verdict.kept_default && (9.8..10.2).contains(&verdict.default_step_ms),
         "{verdict:?}"
     );
-    assert!(session.steps_left_out().1 > 3, "{:?}", session.steps_left_out());
+    assert!(
+        session.steps_left_out().1 > 3,
+        "{:?}",
+        session.steps_left_out()
+    );
     // A stall right after a change is capped: at most 4 extra steps for each of them.
     assert!(
         verdict.steps_lost < 0.5 * verdict.steps_active as f64,
@@ -232,7 +250,10 @@ fn a_users_warmup_is_discarded_and_then_nothing_is_detected() {
     assert_eq!(drive(&mut session, 10, |_, _| 1e6), []);
     drive(&mut session, 5, |_, _| 10.0);
     let rows = session.take_measurements();
-    assert_eq!((rows.len(), rows[0].phase, rows[0].steps), (1, Phase::Default, 5));
+    assert_eq!(
+        (rows.len(), rows[0].phase, rows[0].steps),
+        (1, Phase::Default, 5)
+    );
     assert!((rows[0].step_ms - 10.0).abs() < 1e-9);
 }
 
@@ -246,7 +267,9 @@ fn startup_is_detected_and_bounded() {
     assert!(first.steps == 5 && first.step_ms < 10.3, "{first:?}");
     // Ever faster: at most 30 steps are taken for start-up.
     let mut ever_faster = session(SessionConfig::default());
-    drive(&mut ever_faster, 37, |_, step| 1000.0 * 0.7f64.powi(step as i32));
+    drive(&mut ever_faster, 37, |_, step| {
+        1000.0 * 0.7f64.powi(step as i32)
+    });
     assert_eq!(ever_faster.take_measurements().len(), 1);
 }
 
@@ -255,7 +278,11 @@ fn a_long_startup_is_known_for_one_in_the_end() {
     for (slow_steps, gain) in [(6, 1.0), (14, 1.0), (6, 0.8), (14, 0.8)] {
         let mut session = session(SessionConfig::default());
         let actions = drive(&mut session, 2000, |point: &Point, step| {
-            let level = if *point == default() { 10.0 } else { 10.0 * gain };
+            let level = if *point == default() {
+                10.0
+            } else {
+                10.0 * gain
+            };
             level * jitter(step) * if step < slow_steps { 4.0 } else { 1.0 }
         });
         let verdict = verdict(&actions);
@@ -263,7 +290,8 @@ fn a_long_startup_is_known_for_one_in_the_end() {
         assert_eq!(verdict.kept_default, gain == 1.0, "{what}");
         assert!((9.7..10.3).contains(&verdict.default_step_ms), "{what}");
         let warnings = session.take_warnings();
-        let is_told = |warning: &Warning| matches!(warning, Warning::StartupMeasured { steps: 5, .. });
+        let is_told =
+            |warning: &Warning| matches!(warning, Warning::StartupMeasured { steps: 5, .. });
         assert!(warnings.iter().any(is_told), "{what}: {warnings:?}");
     }
 }
@@ -314,8 +342,16 @@ fn training_that_ends_while_a_better_winner_is_looked_for_keeps_the_first() {
         kept += 1;
         assert_ne!(verdict.chosen, default());
         assert!(verdict.gain_pct[0] > 0.0 && (9.0..11.0).contains(&verdict.default_step_ms));
-        assert!(verdict.reason.starts_with("kept: faster"), "{}", verdict.reason);
-        assert!(verdict.reason.ends_with("training ended before the search did"));
+        assert!(
+            verdict.reason.starts_with("kept: faster"),
+            "{}",
+            verdict.reason
+        );
+        assert!(
+            verdict
+                .reason
+                .ends_with("training ended before the search did")
+        );
     }
     assert!(kept > 0);
 }
@@ -327,8 +363,9 @@ fn the_cap_on_samples_holds() {
             max_samples,
             ..SessionConfig::default()
         });
-        let bumpy =
-            |p: &Point, step| 10.0 * jitter(step) * (1.0 + (p.value(0) + 7.0 * p.value(1)).sin().abs());
+        let bumpy = |p: &Point, step| {
+            10.0 * jitter(step) * (1.0 + (p.value(0) + 7.0 * p.value(1)).sin().abs())
+        };
         let actions = drive(&mut session, 2000, bumpy);
         let verdict = verdict(&actions);
         assert!(max_samples > 1 || verdict.kept_default);
@@ -343,8 +380,9 @@ fn the_cap_on_samples_holds() {
 
 #[test]
 fn equal_seeds_and_times_give_equal_decisions() {
-    let surface =
-        |p: &Point, step| jitter(step) * (10.0 + p.value(1).ln().powi(2) + if p.flag(2) { 0.0 } else { 1.0 });
+    let surface = |p: &Point, step| {
+        jitter(step) * (10.0 + p.value(1).ln().powi(2) + if p.flag(2) { 0.0 } else { 1.0 })
+    };
     let with_seed = |seed| {
         drive(
             &mut session(SessionConfig {
@@ -375,7 +413,10 @@ fn proposals_are_computed_elsewhere_and_taken_once() {
             "training goes on while the answer is awaited"
         );
     }
-    assert!(matches!(session.propose(proposal.clone()), Action::Switch(_)));
+    assert!(matches!(
+        session.propose(proposal.clone()),
+        Action::Switch(_)
+    ));
     assert_eq!(
         session.propose(proposal),
         Action::Keep,

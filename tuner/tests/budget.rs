@@ -11,7 +11,11 @@ use support::{MIB, space};
 
 /// 160 times slower below 2 MiB, 1.5 times with a long cycle, 5 % faster with the boolean.
 fn cliff(point: &Point) -> f64 {
-    let fusion = if point.value(0) < 2.0 * MIB { 160.0 } else { 1.0 };
+    let fusion = if point.value(0) < 2.0 * MIB {
+        160.0
+    } else {
+        1.0
+    };
     let cycle = 1.0 + 0.5 * point.value(1) / (point.value(1) + 20.0);
     100.0 * fusion * cycle * if point.flag(2) { 0.95 } else { 1.0 }
 }
@@ -24,7 +28,11 @@ fn moat(point: &Point) -> f64 {
 
 /// Three times slower below 64 MiB; 4 % faster with the boolean.
 fn steep(point: &Point) -> f64 {
-    let fusion = if point.value(0) < 64.0 * MIB { 3.0 } else { 1.0 };
+    let fusion = if point.value(0) < 64.0 * MIB {
+        3.0
+    } else {
+        1.0
+    };
     100.0 * fusion * if point.flag(2) { 0.96 } else { 1.0 }
 }
 
@@ -35,7 +43,13 @@ struct Cost {
     verdict: Verdict,
 }
 
-fn run(surface: fn(&Point) -> f64, config: SessionConfig, seed: u64, noise: f64, late: usize) -> Cost {
+fn run(
+    surface: fn(&Point) -> f64,
+    config: SessionConfig,
+    seed: u64,
+    noise: f64,
+    late: usize,
+) -> Cost {
     let space = space();
     let start = space.point(&[128.0 * MIB, 1.0, 0.0]).unwrap();
     let budget = config.budget_steps;
@@ -140,7 +154,10 @@ fn late_answers_do_not_eat_the_budget() {
         let Cost {
             over, largest_step, ..
         } = run(moat, SessionConfig::default(), seed, 0.02, 40);
-        assert!(over <= 2.5, "over by {over:.1}, largest step {largest_step:.1}");
+        assert!(
+            over <= 2.5,
+            "over by {over:.1}, largest step {largest_step:.1}"
+        );
     }
 }
 
@@ -164,7 +181,10 @@ fn without_a_budget_nothing_is_tried_and_with_a_large_one_much_is() {
     );
     assert!(samples(1000.0).samples >= 4, "{:?}", samples(1000.0));
     let config = SessionConfig::default().with_horizon(10_000);
-    assert_eq!((config.budget_steps, config.horizon_steps), (200.0, Some(10_000)));
+    assert_eq!(
+        (config.budget_steps, config.horizon_steps),
+        (200.0, Some(10_000))
+    );
 }
 
 /// None was proved while what the samples cost was the guard's loss.

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use ronde_tuner::{
-    Action, Match, Parameter, Point, Proposal, ProposalJob, Scored, Session, SessionConfig, Space, State,
+    Action, Match, Parameter, Point, Proposal, ProposalJob, Scored, Session, SessionConfig, Space,
+    State,
 };
 
 /// What a caller might do.
@@ -113,9 +114,14 @@ impl Caller {
             Action::Finished(verdict) => {
                 assert_eq!(verdict.chosen, setting);
                 assert!(
-                    !verdict.reason.is_empty() && !verdict.steps_lost.is_nan() && verdict.steps_lost >= 0.0
+                    !verdict.reason.is_empty()
+                        && !verdict.steps_lost.is_nan()
+                        && verdict.steps_lost >= 0.0
                 );
-                assert_eq!(verdict.budget_kept, verdict.steps_lost <= verdict.budget_steps);
+                assert_eq!(
+                    verdict.budget_kept,
+                    verdict.steps_lost <= verdict.budget_steps
+                );
                 assert_eq!(verdict.left_out.len(), 1);
             }
         }
@@ -126,8 +132,8 @@ impl Caller {
             Deed::Steps(ms, steps) => {
                 for step in 0..*steps {
                     let setting = self.session.setting();
-                    let factor =
-                        self.factors[setting.values().iter().map(|v| *v as usize).sum::<usize>() % 3];
+                    let factor = self.factors
+                        [setting.values().iter().map(|v| *v as usize).sum::<usize>() % 3];
                     let jitter = 1.0 + 0.01 * f64::from(step % 5);
                     let action = self.session.on_step(ms * factor * jitter);
                     self.check(action);
@@ -170,8 +176,13 @@ impl Caller {
                 // Times beyond all reason do not survive the file; that is an error then, and no more.
                 if let Ok(state) = State::from_json(&text) {
                     let space = self.session.space().clone();
-                    let session =
-                        Session::resume(space, SessionConfig::default(), self.default, &state, matching);
+                    let session = Session::resume(
+                        space,
+                        SessionConfig::default(),
+                        self.default,
+                        &state,
+                        matching,
+                    );
                     self.session = session.unwrap();
                     self.job = None;
                 }

@@ -22,7 +22,11 @@ fn jitter(step: usize) -> f64 {
 /// A network that is slower by `factor`: hierarchical allreduce pays on the slow one, the flat one on the fast.
 fn job(point: &Point, factor: f64) -> f64 {
     let flat_is_slow = factor > 2.0;
-    let boolean = if point.flag(1) == flat_is_slow { 0.0 } else { 12.0 };
+    let boolean = if point.flag(1) == flat_is_slow {
+        0.0
+    } else {
+        12.0
+    };
     40.0 + 10.0 * factor + boolean + 2.0 * (point.value(0) / 0.5).ln().powi(2)
 }
 
@@ -61,7 +65,10 @@ fn tuned() -> Session {
     let mut session = Session::new(space(), SessionConfig::default(), default()).unwrap();
     let events = drive(&mut session, 0, 400, |point, _| job(point, 1.0));
     let verdict = verdicts(&events)[0];
-    assert!(!verdict.kept_default && !verdict.chosen.flag(1), "{verdict:?}");
+    assert!(
+        !verdict.kept_default && !verdict.chosen.flag(1),
+        "{verdict:?}"
+    );
     assert_eq!(events.len(), 1, "nothing happens while nothing does");
     session
 }
@@ -95,7 +102,11 @@ fn a_slower_network_is_noticed_and_tuned_for() {
     assert!(again.steps_active < 120 && again.steps_lost <= again.budget_steps);
     assert_eq!(again.drifts, [*drift]);
     assert!(
-        again.retuned.as_ref().unwrap().starts_with("step time went from"),
+        again
+            .retuned
+            .as_ref()
+            .unwrap()
+            .starts_with("step time went from"),
         "{again:?}"
     );
 }
@@ -142,7 +153,10 @@ fn who_does_not_watch_is_not_told() {
     };
     let mut session = Session::new(space(), config, default()).unwrap();
     drive(&mut session, 0, 400, |point, _| job(point, 1.0));
-    assert_eq!(drive(&mut session, 400, 1000, |point, _| job(point, 4.0)), []);
+    assert_eq!(
+        drive(&mut session, 400, 1000, |point, _| job(point, 4.0)),
+        []
+    );
 }
 
 #[test]
@@ -169,7 +183,10 @@ fn a_caller_can_ask_for_another_search() {
         }
     }
     assert!(switched);
-    assert_eq!(midway.retune("another set of tensors"), Action::Switch(default()));
+    assert_eq!(
+        midway.retune("another set of tensors"),
+        Action::Switch(default())
+    );
     assert_eq!(
         midway.propose(late.run()),
         Action::Keep,
@@ -192,9 +209,15 @@ fn the_first_default_stays_a_candidate_for_ever() {
     // First another setting wins; then the first default is by far the best.
     drive(&mut session, 0, 400, |point, _| job(point, 1.0));
     assert_ne!(session.setting(), off_lattice);
-    let events = drive(&mut session, 400, 600, |point, _| best_is_default(point, 1.0));
+    let events = drive(&mut session, 400, 600, |point, _| {
+        best_is_default(point, 1.0)
+    });
     assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
-    let sampled: Vec<Point> = session.take_measurements().iter().map(|m| m.setting).collect();
+    let sampled: Vec<Point> = session
+        .take_measurements()
+        .iter()
+        .map(|m| m.setting)
+        .collect();
     let again = verdicts(&events)[0];
     assert!(sampled.contains(&off_lattice), "{again:?}");
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ronde_tuner::{
-    Belief, Estimate, Model, Next, Observation, Parameter, Point, Proposal, Space, Tuner, TunerConfig,
-    Warning,
+    Belief, Estimate, Model, Next, Observation, Parameter, Point, Proposal, Space, Tuner,
+    TunerConfig, Warning,
 };
 
 const START: [f64; 3] = [128.0, 5.0, 0.0];
@@ -97,9 +97,16 @@ fn warnings(proposals: &[Proposal]) -> Vec<Warning> {
 fn a_model_that_is_right_is_followed() {
     let (proposals, measured) = search(multiple(1.0));
     // The second setting is the model's best, within rounding of the lattice: 4 MB, 1 ms, on.
-    assert!((measured[1].value(0) / 4.0).ln().abs() < 0.3, "{:?}", measured[1]);
+    assert!(
+        (measured[1].value(0) / 4.0).ln().abs() < 0.3,
+        "{:?}",
+        measured[1]
+    );
     assert!((measured[1].value(1)).ln().abs() < 0.3 && measured[1].flag(2));
-    assert!(ratio(&proposals) < 1.005 && measured.len() <= 5, "{measured:?}");
+    assert!(
+        ratio(&proposals) < 1.005 && measured.len() <= 5,
+        "{measured:?}"
+    );
     assert_eq!(warnings(&proposals), []);
     let last = proposals.last().unwrap();
     assert!(last.model_weight.unwrap() > 0.8, "{:?}", last.model_weight);
@@ -116,7 +123,10 @@ fn a_model_that_is_right_is_followed() {
 #[test]
 fn a_model_that_is_half_right_still_helps() {
     let (proposals, measured) = search(multiple(0.6));
-    assert!(ratio(&proposals) < 1.01 && measured.len() <= 8, "{measured:?}");
+    assert!(
+        ratio(&proposals) < 1.01 && measured.len() <= 8,
+        "{measured:?}"
+    );
 }
 
 #[test]
@@ -141,7 +151,11 @@ fn a_model_that_is_wrong_loses_its_weight_and_says_so_once() {
         "contradicted by two or three residuals: {doubted:?}"
     );
     assert!(proposals.last().unwrap().model_weight.unwrap() < 0.05);
-    assert!(ratio(&proposals) < 1.02, "{} {measured:?}", ratio(&proposals));
+    assert!(
+        ratio(&proposals) < 1.02,
+        "{} {measured:?}",
+        ratio(&proposals)
+    );
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use ronde_tuner::{Action, Match, Parameter, Point, Scored, Session, SessionConfig, Space, State, Verdict};
+use ronde_tuner::{
+    Action, Match, Parameter, Point, Scored, Session, SessionConfig, Space, State, Verdict,
+};
 
 fn space() -> Space {
     Space::new(vec![
@@ -62,7 +64,14 @@ fn first_run(step_ms: impl Fn(&Point) -> f64) -> (Verdict, State) {
 }
 
 fn resumed(state: &State, matching: Match) -> Session {
-    Session::resume(space(), SessionConfig::default(), default(), state, matching).unwrap()
+    Session::resume(
+        space(),
+        SessionConfig::default(),
+        default(),
+        state,
+        matching,
+    )
+    .unwrap()
 }
 
 #[test]
@@ -70,12 +79,18 @@ fn the_same_job_starts_at_its_best_and_confirms_it_within_30_steps() {
     let (first, state) = first_run(bowl);
     assert!(!first.kept_default);
     let mut session = resumed(&state, state.matches(&key()).unwrap());
-    assert_eq!(session.setting(), first.chosen, "in force from the beginning");
+    assert_eq!(
+        session.setting(),
+        first.chosen,
+        "in force from the beginning"
+    );
     let second = drive(&mut session, bowl);
     assert_eq!((second.chosen, second.kept_default), (first.chosen, false));
     assert!(second.steps_active <= 30, "{second:?}");
     assert!(
-        second.reason.starts_with("kept: confirmed after a restart in"),
+        second
+            .reason
+            .starts_with("kept: confirmed after a restart in"),
         "{}",
         second.reason
     );
@@ -108,7 +123,10 @@ fn a_default_that_had_stayed_is_looked_at_once() {
     let (first, state) = first_run(|_| 100.0);
     assert!(first.kept_default);
     let second = drive(&mut resumed(&state, Match::Same), |_| 100.0);
-    assert!(second.kept_default && second.steps_active <= 30, "{second:?}");
+    assert!(
+        second.kept_default && second.steps_active <= 30,
+        "{second:?}"
+    );
     assert!(
         second
             .reason
@@ -210,9 +228,15 @@ fn a_log_is_prior_knowledge() {
     let mut session = Session::new(space(), SessionConfig::default(), default())
         .unwrap()
         .with_history(&history);
-    let warnings: Vec<String> = session.take_warnings().iter().map(ToString::to_string).collect();
+    let warnings: Vec<String> = session
+        .take_warnings()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert!(
-        warnings.len() == 2 && warnings[0].contains("row 9") && warnings[1].contains("score is NaN"),
+        warnings.len() == 2
+            && warnings[0].contains("row 9")
+            && warnings[1].contains("score is NaN"),
         "{warnings:?}"
     );
     let verdict = drive(&mut session, bowl);
@@ -247,5 +271,10 @@ fn dead_parameters_stay_and_are_named() {
         ("hierarchical", 1.0)
     );
     assert_eq!(left_out.reason, "all ranks are on one host");
-    assert!(session.take_measurements().iter().all(|m| m.setting.flag(1)));
+    assert!(
+        session
+            .take_measurements()
+            .iter()
+            .all(|m| m.setting.flag(1))
+    );
 }

@@ -110,13 +110,16 @@ fn optimum(surface: impl Fn(&Point) -> f64) -> f64 {
 /// Share of 20 seeds that end within 5 % of the optimum; prints what a reader may want to see.
 fn share_within_5_pct(name: &str, surface: impl Fn(&Point) -> f64 + Copy, start: &[f64]) -> f64 {
     let best = optimum(surface);
-    let outcomes: Vec<Outcome> = (0..20).map(|seed| run(surface, start, QUIET, seed)).collect();
+    let outcomes: Vec<Outcome> = (0..20)
+        .map(|seed| run(surface, start, QUIET, seed))
+        .collect();
     let mut ratios: Vec<f64> = outcomes
         .iter()
         .map(|o| surface(&o.verdict.chosen) / best)
         .collect();
     ratios.sort_by(f64::total_cmp);
-    let mean = |f: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(f).sum::<f64>() / outcomes.len() as f64;
+    let mean =
+        |f: &dyn Fn(&Outcome) -> f64| outcomes.iter().map(f).sum::<f64>() / outcomes.len() as f64;
     println!(
         "{name}: final/optimum median {:.3} p90 {:.3} worst {:.3}; steps active {:.0}, lost {:.0}, asks {:.1}",
         ratios[10],
@@ -150,7 +153,11 @@ fn a_winner_that_takes_longer_than_another_did_is_not_kept() {
                 let random: u64 = random
                     .wrapping_mul(6_364_136_223_846_793_005)
                     .wrapping_add(1_442_695_040_888_963_407);
-                state.set((random, Some(*point), if random >> 63 == 0 { 46.0 } else { 57.0 }));
+                state.set((
+                    random,
+                    Some(*point),
+                    if random >> 63 == 0 { 46.0 } else { 57.0 },
+                ));
             }
             match (point.value(0) / MIB, point.value(1)) {
                 (0.0, _) => 2450.0,
@@ -201,7 +208,11 @@ fn on_a_flat_surface_the_default_stays() {
         assert!(kept >= if noise.drift == 0.0 { 53 } else { 42 }, "{kept}");
         for outcome in outcomes.iter().filter(|o| o.verdict.kept_default) {
             let verdict = &outcome.verdict;
-            assert!(verdict.reason.starts_with("default kept"), "{}", verdict.reason);
+            assert!(
+                verdict.reason.starts_with("default kept"),
+                "{}",
+                verdict.reason
+            );
             assert_eq!((verdict.gain_pct, verdict.payback_step), ([0.0, 0.0], None));
         }
     }

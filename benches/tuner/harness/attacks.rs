@@ -188,14 +188,20 @@ impl Source {
 impl Process {
     /// Mean gain of leaving the start, as a percentage of its step time.
     fn gain_pct(&self) -> f64 {
-        let Effect { factor, rare, share } = self.other;
+        let Effect {
+            factor,
+            rare,
+            share,
+        } = self.other;
         100.0 * (1.0 - factor * (1.0 + share * (rare - 1.0)))
     }
 
     /// Simulates one run; equal seeds give equal runs.
     pub(crate) fn run(&self, seed: u64) -> Result<Run, ronde_tuner::Error> {
         let space = Space::new(vec![
-            Parameter::log("fusion_mb", 0.0625, 256.0, 16).with_zero().rough(),
+            Parameter::log("fusion_mb", 0.0625, 256.0, 16)
+                .with_zero()
+                .rough(),
             Parameter::log("cycle_ms", 0.1, 100.0, 13),
         ])?;
         let start = space.point(&[128.0, 1.0])?;
@@ -250,7 +256,9 @@ pub(crate) const HEADER: &str = "| process | runs | away at the end | ever left 
 /// Formats a row of the table.
 pub(crate) fn row(name: &str, runs: &[Run]) -> String {
     let count = runs.len().max(1) as f64;
-    let share = |of: &dyn Fn(&Run) -> bool| 100.0 * runs.iter().filter(|run| of(run)).count() as f64 / count;
+    let share = |of: &dyn Fn(&Run) -> bool| {
+        100.0 * runs.iter().filter(|run| of(run)).count() as f64 / count
+    };
     let mut steps: Vec<u64> = runs.iter().map(|run| run.guard_steps).collect();
     steps.sort_unstable();
     let (claims, missed) = runs

@@ -56,7 +56,12 @@ pub(crate) fn table(plan: &Plan<'_>) -> Result<String, ronde_tuner::Error> {
     let seeds = plan.seeds as usize;
     let runs = parallel(plan.surfaces.len() * seeds, plan.threads, |index| {
         let (before, after) = &plan.surfaces[index / seeds];
-        changed(plan, before, after, plan.first_seed + (index % seeds) as u64)
+        changed(
+            plan,
+            before,
+            after,
+            plan.first_seed + (index % seeds) as u64,
+        )
     });
     let runs: Vec<Run> = runs.into_iter().collect::<Result<_, _>>()?;
     let alarms = parallel(plan.surfaces.len(), plan.threads, |index| {
@@ -82,7 +87,11 @@ pub(crate) fn table(plan: &Plan<'_>) -> Result<String, ronde_tuner::Error> {
         .cloned()
         .collect();
     if !shifted.is_empty() {
-        text += &row("all that got more than 3 % slower or faster", &shifted, None);
+        text += &row(
+            "all that got more than 3 % slower or faster",
+            &shifted,
+            None,
+        );
     }
     Ok(text)
 }
@@ -93,14 +102,21 @@ const HEADER: &str = "| surface | runs | step time grew | noticed | after steps:
 fn row(name: &str, runs: &[Run], alarms: Option<usize>) -> String {
     let mean = |value: fn(&Run) -> f64| runs.iter().map(value).sum::<f64>() / runs.len() as f64;
     let steps = |value: fn(&Run) -> Option<usize>| {
-        let steps: Vec<f64> = runs.iter().filter_map(value).map(|steps| steps as f64).collect();
+        let steps: Vec<f64> = runs
+            .iter()
+            .filter_map(value)
+            .map(|steps| steps as f64)
+            .collect();
         match steps.as_slice() {
             [] => "-".into(),
             steps => format!("{:.0} / {:.0}", quantile(steps, 0.5), quantile(steps, 0.9)),
         }
     };
     let noticed = runs.iter().filter(|run| run.delay.is_some()).count();
-    let worse = runs.iter().filter(|run| run.tuned > 1.01 * run.kept).count();
+    let worse = runs
+        .iter()
+        .filter(|run| run.tuned > 1.01 * run.kept)
+        .count();
     format!(
         "| {name} | {} | {:.1} % | {noticed} | {} | {} | {:.3} | {:.3}, {:.3} | {worse} | {:.0}, {:.0} | {} | {} |\n",
         runs.len(),

@@ -120,7 +120,10 @@ impl<'a> Job<'a> {
             log += self.wander;
         }
         // The scatter of recorded steps includes their disturbances.
-        let effects = self.surface.simulation().map(|simulation| simulation.effects);
+        let effects = self
+            .surface
+            .simulation()
+            .map(|simulation| simulation.effects);
         log.exp() * effects.map_or(1.0, |effects| self.spike(&effects))
     }
 
@@ -137,7 +140,11 @@ impl<'a> Job<'a> {
 
     /// Records the setting that the tuner considers best now.
     pub(crate) fn incumbent(&mut self, setting: &Setting) {
-        if self.incumbents.last().is_none_or(|(_, last)| last != setting) {
+        if self
+            .incumbents
+            .last()
+            .is_none_or(|(_, last)| last != setting)
+        {
             self.incumbents.push((self.regret.len(), *setting));
         }
     }

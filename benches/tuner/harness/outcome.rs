@@ -40,7 +40,13 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     /// Returns the outcome of a job that continues with `setting` forever.
-    pub(crate) fn new(tuner: &str, truth: &str, seed: u64, job: &mut Job<'_>, setting: &Setting) -> Self {
+    pub(crate) fn new(
+        tuner: &str,
+        truth: &str,
+        seed: u64,
+        job: &mut Job<'_>,
+        setting: &Setting,
+    ) -> Self {
         job.incumbent(setting);
         let surface = job.surface();
         let end = surface.relative(setting);

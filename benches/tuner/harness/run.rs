@@ -32,7 +32,11 @@ pub(crate) fn seed(surface: &str, seed: u64) -> u64 {
 }
 
 /// Calls `work` for every number below `count` on this many threads; returns the results in order.
-pub(crate) fn parallel<T: Send>(count: usize, threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
+pub(crate) fn parallel<T: Send>(
+    count: usize,
+    threads: usize,
+    work: impl Fn(usize) -> T + Sync,
+) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let take = || {
         let mut done = Vec::new();
@@ -62,7 +66,9 @@ pub(crate) fn parallel<T: Send>(count: usize, threads: usize, work: impl Fn(usiz
 /// Does one run.
 pub(crate) fn one(plan: &Plan<'_>, tuner: &dyn Tuner, surface: &Surface, number: u64) -> Outcome {
     let seed = seed(&surface.name, number);
-    let errors = tuner.wants_traces().then(|| Errors::draw(plan.error, !seed));
+    let errors = tuner
+        .wants_traces()
+        .then(|| Errors::draw(plan.error, !seed));
     let mut job = Job::new(surface, seed, errors);
     let setting = tuner.tune(&mut job, seed.rotate_left(17));
     Outcome::new(&tuner.name(), plan.truth, number, &mut job, &setting)

@@ -73,7 +73,9 @@ impl TryFrom<Wire> for Setting {
 
     fn try_from(wire: Wire) -> Result<Self, String> {
         let Wire {
-            fusion_mb, cycle_ms, ..
+            fusion_mb,
+            cycle_ms,
+            ..
         } = wire;
         if !(0.0..=1e6).contains(&fusion_mb) {
             return Err(format!("fusion_mb {fusion_mb}: expected 0 to 1e6"));
@@ -119,7 +121,11 @@ impl Stock {
 ///
 /// # Errors
 /// The streams cannot be read or written.
-pub(crate) fn serve(input: impl BufRead, mut output: impl Write, noise: Option<f64>) -> std::io::Result<()> {
+pub(crate) fn serve(
+    input: impl BufRead,
+    mut output: impl Write,
+    noise: Option<f64>,
+) -> std::io::Result<()> {
     let mut stock = Stock {
         noise,
         by_truth: HashMap::new(),
@@ -142,7 +148,11 @@ fn current(running: &mut Option<Running>) -> Result<&mut Job<'static>, String> {
     Ok(&mut running.job)
 }
 
-fn answer(request: Request, stock: &mut Stock, running: &mut Option<Running>) -> Result<Value, String> {
+fn answer(
+    request: Request,
+    stock: &mut Stock,
+    running: &mut Option<Running>,
+) -> Result<Value, String> {
     match request {
         Request::Surfaces { truth } => {
             let names = stock

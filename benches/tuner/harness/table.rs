@@ -56,7 +56,8 @@ impl Within {
     }
 
     fn text(&self) -> String {
-        let steps = |steps: Option<f64>| steps.map_or("never".into(), |steps| format!("{steps:.0}"));
+        let steps =
+            |steps: Option<f64>| steps.map_or("never".into(), |steps| format!("{steps:.0}"));
         format!(
             "{} / {} ({:.0} %)",
             steps(self.median),
@@ -86,7 +87,9 @@ fn mean(values: &[f64]) -> f64 {
 impl Row {
     /// Summarises at least one run of one tuner on one truth.
     pub(crate) fn new(outcomes: &[&Outcome]) -> Self {
-        let of = |value: fn(&Outcome) -> f64| -> Vec<f64> { outcomes.iter().map(|o| value(o)).collect() };
+        let of = |value: fn(&Outcome) -> f64| -> Vec<f64> {
+            outcomes.iter().map(|o| value(o)).collect()
+        };
         let end = of(|o| o.end);
         let active = of(|o| o.active as f64);
         let (lost_500, lost_2000) = (of(|o| o.lost_500), of(|o| o.lost_2000));
@@ -185,7 +188,12 @@ pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
             text.push('\n');
         }
         text += "\nEach surface: end / best, median / p90; in brackets the mean lost in 2,000 steps.\n\n";
-        text += &by_surface(&outcomes.iter().filter(|o| o.truth == truth).collect::<Vec<_>>());
+        text += &by_surface(
+            &outcomes
+                .iter()
+                .filter(|o| o.truth == truth)
+                .collect::<Vec<_>>(),
+        );
         text.push('\n');
     }
     text
@@ -225,7 +233,12 @@ pub(crate) fn hash(outcomes: &[Outcome]) -> u64 {
         }
     };
     for outcome in outcomes {
-        for text in [&outcome.tuner, &outcome.truth, &outcome.surface, &outcome.setting] {
+        for text in [
+            &outcome.tuner,
+            &outcome.truth,
+            &outcome.surface,
+            &outcome.setting,
+        ] {
             take(text.as_bytes());
         }
         take(&outcome.seed.to_le_bytes());
@@ -281,7 +294,9 @@ mod tests {
         assert_eq!(row.asked_ms_p50, Some(2.0));
         let text = markdown(&outcomes);
         assert!(
-            text.contains("| t | 4 | 1.030 / 1.082 / 1.0400 | 1 (25.0 %), 1.048 | 40 / never (75 %) |"),
+            text.contains(
+                "| t | 4 | 1.030 / 1.082 / 1.0400 | 1 (25.0 %), 1.048 | 40 / never (75 %) |"
+            ),
             "{text}"
         );
         assert!(text.contains("| s | 1.030 / 1.082 (10) |"), "{text}");

@@ -9,7 +9,9 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, StandardNormal};
 use ronde_job::fusion::Item;
-use ronde_job::replay::{Collective, JobTopology, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor};
+use ronde_job::replay::{
+    Collective, JobTopology, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor,
+};
 
 use super::truth::{Draws, Setting, Simulation, Watch};
 
@@ -42,8 +44,13 @@ impl Errors {
     pub(crate) fn draw(error: f64, seed: u64) -> Self {
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut factor = |error: f64| (error.ln_1p() * (2.0 * rng.random::<f64>() - 1.0)).exp();
-        let [latency, per_byte, negotiation, copy_per_tensor, copy_per_byte] =
-            [(); 5].map(|()| factor(error));
+        let [
+            latency,
+            per_byte,
+            negotiation,
+            copy_per_tensor,
+            copy_per_byte,
+        ] = [(); 5].map(|()| factor(error));
         let guesses = [(); 3].map(|()| factor(error.max(GUESS_ERROR)));
         let mut compute = || {
             let z: f64 = StandardNormal.sample(&mut rng);
@@ -79,7 +86,10 @@ impl Errors {
         network.copy_us_per_tensor *= self.copy_per_tensor;
         network.copy_us_per_byte *= self.copy_per_byte;
         let model = &mut mirror.model;
-        model.ready_us.iter_mut().for_each(|ready| *ready *= self.ready);
+        model
+            .ready_us
+            .iter_mut()
+            .for_each(|ready| *ready *= self.ready);
         model.forward_us *= self.forward;
         mirror
     }
@@ -136,7 +146,9 @@ impl Witness {
             rng: &mut self.rng,
             step: TracedStep::default(),
         };
-        let step_us = self.mirror.step_us(setting, draws, &mut self.ready, &mut notes);
+        let step_us = self
+            .mirror
+            .step_us(setting, draws, &mut self.ready, &mut notes);
         let mut step = notes.step;
         step.step_us = step_us;
         stretch(&mut step, factor);
@@ -267,7 +279,11 @@ mod tests {
             for cycle in &step.cycles {
                 assert!(cycle.began_us >= free - 1e-6);
                 free = cycle.began_us + cycle.negotiate_us + cycle.moving_us;
-                let sum: f64 = cycle.batches.iter().map(|b| b.collective_us + b.copy_us).sum();
+                let sum: f64 = cycle
+                    .batches
+                    .iter()
+                    .map(|b| b.collective_us + b.copy_us)
+                    .sum();
                 assert!((sum - cycle.moving_us).abs() < 1e-6);
                 let tensors: u32 = cycle.batches.iter().map(|batch| batch.tensors).sum();
                 assert_eq!((tensors, tensors), (cycle.tensors, cycle.cached));
@@ -283,9 +299,20 @@ mod tests {
         let setting = Setting::of(2.0, 10.0);
         let trace = trace(0, right(), setting); // resnet50/nv
         let of = |value: fn(&TracedCycle) -> f64| -> f64 {
-            trace.steps.iter().flat_map(|step| &step.cycles).map(value).sum()
+            trace
+                .steps
+                .iter()
+                .flat_map(|step| &step.cycles)
+                .map(value)
+                .sum()
         };
-        let parts = of(|cycle| cycle.batches.iter().map(|b| b.collective_us + b.copy_us).sum());
+        let parts = of(|cycle| {
+            cycle
+                .batches
+                .iter()
+                .map(|b| b.collective_us + b.copy_us)
+                .sum()
+        });
         assert!(of(|cycle| cycle.moving_us) < 0.99 * parts);
     }
 
@@ -317,6 +344,9 @@ mod tests {
             .collect();
         let limit = 3f64.ln();
         assert!(spread.iter().all(|log| log.abs() <= limit));
-        assert!(spread.iter().any(|log| *log > 0.8 * limit) && spread.iter().any(|log| *log < -0.8 * limit));
+        assert!(
+            spread.iter().any(|log| *log > 0.8 * limit)
+                && spread.iter().any(|log| *log < -0.8 * limit)
+        );
     }
 }

@@ -23,7 +23,9 @@ pub(super) fn rewrite(mut argv: Vec<OsString>, command: &mut clap::Command) -> V
         .get(1)
         .and_then(|name| name.to_str())
         .and_then(|name| command.find_subcommand(name));
-    let Some(subcommand) = subcommand else { return argv };
+    let Some(subcommand) = subcommand else {
+        return argv;
+    };
     let takes_command = subcommand.get_positionals().any(|arg| arg.is_last_set());
     let mut i = 2;
     while i < argv.len() {
@@ -103,7 +105,10 @@ mod tests {
     #[test]
     fn flags_are_rewritten_before_the_command_only() {
         let table = [
-            ("ronde run -np 2 -- a -np 3", "ronde run --num-proc 2 -- a -np 3"),
+            (
+                "ronde run -np 2 -- a -np 3",
+                "ronde run --num-proc 2 -- a -np 3",
+            ),
             (
                 "ronde run -np 2 a -np 3 -- -v",
                 "ronde run --num-proc 2 -- a -np 3 -- -v",
@@ -141,7 +146,10 @@ mod tests {
                 "ronde run --output-filename -np a",
                 "ronde run --output-filename -np -- a",
             ),
-            ("ronde run --unknown 4 -np 2", "ronde run --unknown -- 4 -np 2"),
+            (
+                "ronde run --unknown 4 -np 2",
+                "ronde run --unknown -- 4 -np 2",
+            ),
             ("ronde run -cb", "ronde run --check-build"),
             ("ronde run -np", "ronde run --num-proc"),
             ("ronde knobs --json", "ronde knobs --json"),

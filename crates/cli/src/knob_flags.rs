@@ -147,7 +147,9 @@ fn off_id(knob: &Knob) -> String {
 
 /// Flags of one knob: none, one with a value, or a pair of switches.
 fn arguments(knob: &'static Knob) -> Vec<Arg> {
-    let Some(flag) = knob.flag else { return Vec::new() };
+    let Some(flag) = knob.flag else {
+        return Vec::new();
+    };
     let not_here = matches!(knob.scope, Scope::NotHere(_));
     let base = |id: String| Arg::new(id).help_heading(HEADING).hide(not_here);
     let note = match knob.default {
@@ -190,7 +192,10 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
                 on.overrides_with(off_id(knob)).help(help),
                 opposite.overrides_with(knob.name),
             );
-            vec![on.action(ArgAction::SetTrue), opposite.action(ArgAction::SetTrue)]
+            vec![
+                on.action(ArgAction::SetTrue),
+                opposite.action(ArgAction::SetTrue),
+            ]
         }
     }
 }
@@ -206,7 +211,9 @@ fn value_parser(kind: Kind) -> ValueParser {
 
 /// Value for a knob's variable from the flags, or `None` without a flag.
 fn written(knob: &'static Knob, matches: &ArgMatches) -> Result<Option<OsString>, clap::Error> {
-    let Some(flag) = knob.flag else { return Ok(None) };
+    let Some(flag) = knob.flag else {
+        return Ok(None);
+    };
     match flag.form {
         FlagForm::Value => Ok(matches.get_one::<OsString>(knob.name).cloned()),
         FlagForm::Megabytes => match matches.get_one::<OsString>(knob.name) {
@@ -253,7 +260,10 @@ mod tests {
     fn flags_write_horovods_variables() {
         let table = [
             ("", ""),
-            ("--fusion-threshold-mb 64", "HOROVOD_FUSION_THRESHOLD=67108864"),
+            (
+                "--fusion-threshold-mb 64",
+                "HOROVOD_FUSION_THRESHOLD=67108864",
+            ),
             (
                 "--fusion-mb 0.5 --cycle-ms 2.5",
                 "HOROVOD_FUSION_THRESHOLD=524288 HOROVOD_CYCLE_TIME=2.5",
@@ -265,7 +275,10 @@ mod tests {
             ("--stall-check", "HOROVOD_STALL_CHECK_DISABLE=0"),
             ("--log-hide-timestamp", "HOROVOD_LOG_HIDE_TIME=1"),
             ("--log-with-timestamp", "HOROVOD_LOG_HIDE_TIME=0"),
-            ("--no-hierarchical-allreduce", "HOROVOD_HIERARCHICAL_ALLREDUCE=0"),
+            (
+                "--no-hierarchical-allreduce",
+                "HOROVOD_HIERARCHICAL_ALLREDUCE=0",
+            ),
             ("--cycle-time-ms -3", "HOROVOD_CYCLE_TIME=-3"), // refused where the variable is read
         ];
         for (flags, expected) in table {
@@ -276,7 +289,8 @@ mod tests {
     #[test]
     fn flags_win_over_the_file_wherever_they_stand() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let text = "params:\n  cycle_time_ms: 3\n  fusion_threshold_mb: 2\nautotune:\n  enabled: true\n";
+        let text =
+            "params:\n  cycle_time_ms: 3\n  fusion_threshold_mb: 2\nautotune:\n  enabled: true\n";
         std::fs::write(file.path(), text).unwrap();
         let path = file.path().display();
         let table = [
@@ -297,16 +311,23 @@ mod tests {
     #[test]
     fn flags_of_what_is_swept_can_be_left_out() {
         let command = KnobFlags::<NotSwept>::augment_args(Command::new("test"));
-        for gone in ["fusion-threshold-mb", "cycle-time-ms", "hierarchical-allreduce"] {
+        for gone in [
+            "fusion-threshold-mb",
+            "cycle-time-ms",
+            "hierarchical-allreduce",
+        ] {
             assert!(
-                command.get_arguments().all(|arg| arg.get_long() != Some(gone)),
+                command
+                    .get_arguments()
+                    .all(|arg| arg.get_long() != Some(gone)),
                 "{gone}"
             );
         }
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "params:\n  cycle_time_ms: 3\n").unwrap();
         let path = file.path().to_str().unwrap();
-        let matches = command.try_get_matches_from(["test", "--link", "1000,2.5", "--config-file", path]);
+        let matches =
+            command.try_get_matches_from(["test", "--link", "1000,2.5", "--config-file", path]);
         let flags = KnobFlags::<NotSwept>::from_arg_matches(&matches.unwrap()).unwrap();
         assert_eq!(flags.lookup("RONDE_LINK").unwrap(), "1000,2.5");
         // `lookup` also returns the file's value of a swept knob, so that a caller can warn that it
@@ -316,7 +337,10 @@ mod tests {
 
     #[test]
     fn a_list_of_words_is_completed_and_checked() {
-        assert_eq!(settings("--log-level DEBUG").unwrap(), "HOROVOD_LOG_LEVEL=DEBUG");
+        assert_eq!(
+            settings("--log-level DEBUG").unwrap(),
+            "HOROVOD_LOG_LEVEL=DEBUG"
+        );
         let error = settings("--log-level loud").unwrap_err().to_string();
         assert!(error.contains("trace, debug, info"), "{error}");
     }
@@ -324,7 +348,9 @@ mod tests {
     #[test]
     fn sizes_that_are_none_are_refused() {
         for text in ["many", "-1", "nan", "inf"] {
-            let error = settings(&format!("--fusion-mb {text}")).unwrap_err().to_string();
+            let error = settings(&format!("--fusion-mb {text}"))
+                .unwrap_err()
+                .to_string();
             assert!(
                 error.contains("--fusion-threshold-mb") && error.contains(text),
                 "{error}"

@@ -43,7 +43,11 @@ fn effective(as_json: bool) -> ExitCode {
     let rows = knobs.effective(|name| std::env::var_os(name));
     if as_json {
         let row = |row: &ronde::knobs::Effective| {
-            let source = if row.from_env { "environment" } else { "default" };
+            let source = if row.from_env {
+                "environment"
+            } else {
+                "default"
+            };
             json!({"name": row.name, "env": row.env, "value": row.value.to_string_lossy(), "source": source})
         };
         return print(&pretty(&rows.iter().map(row).collect()));
@@ -80,8 +84,16 @@ fn table_text() -> String {
             tunable.to_owned(),
         ]
     };
-    let (here, elsewhere): (Vec<&Knob>, Vec<&Knob>) = KNOBS.iter().partition(|knob| !is_elsewhere(knob));
-    let headings = ["<variable", "<flag", "<default", "<range", "<unit", "<tunable"];
+    let (here, elsewhere): (Vec<&Knob>, Vec<&Knob>) =
+        KNOBS.iter().partition(|knob| !is_elsewhere(knob));
+    let headings = [
+        "<variable",
+        "<flag",
+        "<default",
+        "<range",
+        "<unit",
+        "<tunable",
+    ];
     let table = lines(&headings, here.iter().map(|knob| row(knob)));
     let mut text = table[0].clone();
     for (line, knob) in table[1..].iter().zip(&here) {
@@ -174,7 +186,11 @@ fn flag(knob: &Knob) -> String {
 }
 
 fn or_dash(text: &str) -> String {
-    if text.is_empty() { "-".into() } else { text.into() }
+    if text.is_empty() {
+        "-".into()
+    } else {
+        text.into()
+    }
 }
 
 fn is_elsewhere(knob: &Knob) -> bool {
@@ -190,7 +206,10 @@ fn reason(knob: &Knob) -> &'static str {
 }
 
 /// Table in full width, whatever the width of the terminal, because it is searched with grep.
-fn lines<const N: usize>(headings: &[&str; N], rows: impl Iterator<Item = [String; N]>) -> Vec<String> {
+fn lines<const N: usize>(
+    headings: &[&str; N],
+    rows: impl Iterator<Item = [String; N]>,
+) -> Vec<String> {
     let mut table = Table::new(headings).indented(0);
     rows.for_each(|row| table.row(row));
     table.lines(usize::MAX)
@@ -213,11 +232,16 @@ mod tests {
             ("markdown", table_markdown()),
             ("json", table_json()),
         ] {
-            for env in KNOBS.iter().map(|knob| knob.env).chain(ignored.iter().copied()) {
+            for env in KNOBS
+                .iter()
+                .map(|knob| knob.env)
+                .chain(ignored.iter().copied())
+            {
                 // The next character must not continue the name, so that HOROVOD_AUTOTUNE is not
                 // found in HOROVOD_AUTOTUNE_LOG.
                 let found = text.match_indices(env).any(|(at, _)| {
-                    !text[at + env.len()..].starts_with(|c: char| c == '_' || c.is_ascii_alphanumeric())
+                    !text[at + env.len()..]
+                        .starts_with(|c: char| c == '_' || c.is_ascii_alphanumeric())
                 });
                 assert!(found, "{env} is not in the {form} form");
             }

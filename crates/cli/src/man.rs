@@ -44,7 +44,10 @@ pub(super) fn main(args: &Args, command: clap::Command) -> ExitCode {
     };
     match write(dir, &pages) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(&format!("man: {error}; choose another --dir"), error.exit_code()),
+        Err(error) => fail(
+            &format!("man: {error}; choose another --dir"),
+            error.exit_code(),
+        ),
     }
 }
 
@@ -177,7 +180,12 @@ fn environment(roff: &mut Roff) {
 /// Tag of a setting: the variable's name, its values and its flag.
 fn variable(knob: &Knob) -> Vec<Inline> {
     let values = format!("{} {}", knob.kind.range(), knob.kind.unit());
-    let mut tag = vec![bold(knob.env), roman(" ("), italic(values.trim()), roman(")")];
+    let mut tag = vec![
+        bold(knob.env),
+        roman(" ("),
+        italic(values.trim()),
+        roman(")"),
+    ];
     if let Some(flag) = knob.flag {
         tag.extend([roman(", "), bold(format!("--{}", flag.long))]);
     }
@@ -276,13 +284,19 @@ mod tests {
         for env in KNOBS.iter().map(|knob| knob.env).chain(ignored) {
             assert!(environment.contains(env), "{env}");
         }
-        assert!(under(page, "EXAMPLES").contains("ronde run \\-np 4"), "{page}");
+        assert!(
+            under(page, "EXAMPLES").contains("ronde run \\-np 4"),
+            "{page}"
+        );
     }
 
     #[test]
     fn examples_and_exit_codes_of_a_subcommand_stand_under_headings() {
         let pages = pages(Cli::command());
-        let (_, run) = pages.iter().find(|(name, _)| name == "ronde-run.1").unwrap();
+        let (_, run) = pages
+            .iter()
+            .find(|(name, _)| name == "ronde-run.1")
+            .unwrap();
         assert!(under(run, "EXAMPLES").contains("python train.py"), "{run}");
         assert!(under(run, "\"EXIT STATUS\"").contains("127"), "{run}");
         assert!(

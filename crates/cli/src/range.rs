@@ -45,7 +45,9 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
         })
     };
     if text.trim().is_empty() {
-        return Err("the list is empty; give values such as 1,4,16 or a range such as 1..16".to_owned());
+        return Err(
+            "the list is empty; give values such as 1,4,16 or a range such as 1..16".to_owned(),
+        );
     }
     let mut values = match text.split_once("..") {
         Some((from, rest)) => {
@@ -60,7 +62,8 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
                 ),
                 None => (rest, Some(COUNT_DEFAULT)),
             };
-            let count = count.ok_or_else(|| format!("give from 2 to {COUNT_MOST} values in `{text}`"))?;
+            let count =
+                count.ok_or_else(|| format!("give from 2 to {COUNT_MOST} values in `{text}`"))?;
             let (from, to) = (number(from)?, number(to)?);
             if from <= 0.0 || to <= from {
                 return Err(format!(
@@ -129,7 +132,10 @@ mod tests {
                 "`x` is no number from 0 to 1000; numbers are MiB, without a unit",
             ),
             ("1,,2", "a value is missing in `1,,2`"),
-            ("64MB", "`64MB` is no number from 0 to 1000; numbers are MiB"),
+            (
+                "64MB",
+                "`64MB` is no number from 0 to 1000; numbers are MiB",
+            ),
             ("-1", "from 0"),
             ("nan", "no number"),
             ("2000", "to 1000"),

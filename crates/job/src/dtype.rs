@@ -106,7 +106,13 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// Every operation, for tables and tests.
-    pub const ALL: [Self; 5] = [Self::Average, Self::Sum, Self::Min, Self::Max, Self::Product];
+    pub const ALL: [Self; 5] = [
+        Self::Average,
+        Self::Sum,
+        Self::Min,
+        Self::Max,
+        Self::Product,
+    ];
 
     /// Lower-case name in messages.
     pub const fn name(self) -> &'static str {

@@ -117,12 +117,17 @@ impl Plan {
 
     /// Opens a batch with unit `first` and fills it from the later units of its class.
     fn fill_batch(&mut self, first: u32, threshold_bytes: u64) {
-        let Self { order, ends, scratch } = self;
+        let Self {
+            order,
+            ends,
+            scratch,
+        } = self;
         let mut filled_bytes = scratch.take(first, order);
         let mut passed_over_bytes = 0u64;
         let mut before = first;
         let mut unit = scratch.next[first as usize];
-        while unit != NONE && filled_bytes < threshold_bytes && passed_over_bytes <= threshold_bytes {
+        while unit != NONE && filled_bytes < threshold_bytes && passed_over_bytes <= threshold_bytes
+        {
             let after = scratch.next[unit as usize];
             let bytes = scratch.units[unit as usize].bytes;
             if filled_bytes.saturating_add(bytes) <= threshold_bytes {
@@ -225,7 +230,9 @@ impl Scratch {
             ..
         } = self.units[unit as usize];
         self.taken[unit as usize] = true;
-        order.extend_from_slice(&self.members[first_member as usize..(first_member + members) as usize]);
+        order.extend_from_slice(
+            &self.members[first_member as usize..(first_member + members) as usize],
+        );
         bytes
     }
 }
@@ -251,7 +258,13 @@ mod tests {
 
     #[test]
     fn fills_in_order_and_looks_ahead_past_what_does_not_fit() {
-        let items = [item(0, 40), item(0, 70), item(0, 30), item(0, 30), item(0, 30)];
+        let items = [
+            item(0, 40),
+            item(0, 70),
+            item(0, 30),
+            item(0, 30),
+            item(0, 30),
+        ];
         assert_eq!(plan(&items, 100), [vec![0, 2, 3], vec![1, 4]]);
     }
 

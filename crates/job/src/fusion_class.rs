@@ -181,7 +181,10 @@ impl FusionClasses {
         }
         let number = self.add(key);
         self.shared.push(Shared {
-            key: FusionKey { absent: &[], ..*key },
+            key: FusionKey {
+                absent: &[],
+                ..*key
+            },
             absent: key.absent.to_vec(),
             number,
         });
@@ -287,7 +290,11 @@ mod tests {
         let mut classes = FusionClasses::default();
         for (index, key) in keys.iter().enumerate() {
             for (other_index, other) in keys.iter().enumerate() {
-                assert_eq!(key.may_share(other), index == other_index, "{key:?} {other:?}");
+                assert_eq!(
+                    key.may_share(other),
+                    index == other_index,
+                    "{key:?} {other:?}"
+                );
             }
         }
         for _ in 0..2 {
@@ -337,10 +344,10 @@ mod tests {
         for operation in [Fusible::Adasum, Fusible::Allgather, Fusible::Allreduce] {
             classes.number(&FusionKey::new(Some(operation)), None);
         }
-        assert!(
-            classes
-                .operations()
-                .eq([Operation::Other, Operation::Allgather, Operation::Allreduce])
-        );
+        assert!(classes.operations().eq([
+            Operation::Other,
+            Operation::Allgather,
+            Operation::Allreduce
+        ]));
     }
 }

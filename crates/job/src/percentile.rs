@@ -33,6 +33,9 @@ mod tests {
         assert_eq!(percentile(&values, 0.9), Some(12.8)); // position 3.6: 8 + 0.6·8
         assert_eq!(percentile(&[7.0], 0.9), Some(7.0));
         assert_eq!(percentile(&[], 0.5), None);
-        assert_eq!(percentile_of(vec![8.0, 1.0, 16.0, 2.0, 4.0], 0.9), Some(12.8));
+        assert_eq!(
+            percentile_of(vec![8.0, 1.0, 16.0, 2.0, 4.0], 0.9),
+            Some(12.8)
+        );
     }
 }

@@ -61,7 +61,10 @@ impl Settings {
             self.hierarchical_allreduce,
             self.hierarchical_allgather,
         ];
-        (0..).zip(switches).map(|(bit, on)| u64::from(on) << bit).sum()
+        (0..)
+            .zip(switches)
+            .map(|(bit, on)| u64::from(on) << bit)
+            .sum()
     }
 
     /// Describes the first value outside of its setting's range; `None` if all are valid. Checked
@@ -177,14 +180,25 @@ impl std::fmt::Display for Settings {
             self.fusion_threshold_bytes as f64 / f64::from(1 << 20),
             self.cycle_time_ns as f64 / 1e6,
         );
-        write!(f, "{} MiB, cycle {} ms", Rounded(fusion_mb), Rounded(cycle_ms))?;
-        f.write_str(if self.cache { "" } else { ", no response cache" })?;
-        f.write_str(match (self.hierarchical_allreduce, self.hierarchical_allgather) {
-            (false, false) => "",
-            (true, false) => ", hierarchical allreduce",
-            (false, true) => ", hierarchical allgather",
-            (true, true) => ", hierarchical allreduce and allgather",
-        })
+        write!(
+            f,
+            "{} MiB, cycle {} ms",
+            Rounded(fusion_mb),
+            Rounded(cycle_ms)
+        )?;
+        f.write_str(if self.cache {
+            ""
+        } else {
+            ", no response cache"
+        })?;
+        f.write_str(
+            match (self.hierarchical_allreduce, self.hierarchical_allgather) {
+                (false, false) => "",
+                (true, false) => ", hierarchical allreduce",
+                (false, true) => ", hierarchical allgather",
+                (true, true) => ", hierarchical allreduce and allgather",
+            },
+        )
     }
 }
 
@@ -237,6 +251,9 @@ mod tests {
         };
         let after = change.applied_to(&Settings::default());
         assert_eq!(after.switches(), 0b101);
-        assert_eq!(after.to_string(), "128 MiB, cycle 1 ms, hierarchical allgather");
+        assert_eq!(
+            after.to_string(),
+            "128 MiB, cycle 1 ms, hierarchical allgather"
+        );
     }
 }

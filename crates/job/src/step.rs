@@ -160,7 +160,8 @@ impl PeriodFinder {
             State::Tracking(track) => match track.observe(item) {
                 Ok(observation) => observation,
                 Err(lost) => {
-                    self.distrust.remember(track.signature(), lost.repeats_wanted);
+                    self.distrust
+                        .remember(track.signature(), lost.repeats_wanted);
                     self.state = State::default();
                     Observation {
                         changed: true,

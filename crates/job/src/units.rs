@@ -46,7 +46,11 @@ pub fn fixed(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, fraction) = text.split_at(text.find('.').unwrap_or(text.len()));
     let minus = value < 0.0 && text.bytes().any(|b| (b'1'..=b'9').contains(&b));
-    format!("{}{}{fraction}", if minus { "−" } else { "" }, grouped(whole))
+    format!(
+        "{}{}{fraction}",
+        if minus { "−" } else { "" },
+        grouped(whole)
+    )
 }
 
 /// Returns the decimals for a column in which the largest value shows three or four digits.
@@ -209,7 +213,10 @@ mod tests {
             ],
         );
         assert_eq!(fixed(-0.001, 2), "0.00");
-        check(short, [(0.5, "0.5"), (20.0, "20"), (1000.0, "1,000"), (0.0, "0")]);
+        check(
+            short,
+            [(0.5, "0.5"), (20.0, "20"), (1000.0, "1,000"), (0.0, "0")],
+        );
         check(
             setting,
             [

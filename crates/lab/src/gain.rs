@@ -79,7 +79,11 @@ mod tests {
         for (share, interval, words) in [
             (0.02, [0.012, 0.03], "1.2 to 3.0 %"),
             (0.02, [-0.012, 0.03], "between 1.2 % longer and 3.0 % less"),
-            (-0.02, [-0.045, 0.006], "between 4.5 % longer and 0.6 % less"),
+            (
+                -0.02,
+                [-0.045, 0.006],
+                "between 4.5 % longer and 0.6 % less",
+            ),
             (-0.02, [-0.045, -0.006], "0.6 to 4.5 %"),
             (0.0, [-0.01, 0.01], "between 1.0 % longer and 1.0 % less"),
             // Ends that are shown as 0 have no direction.
@@ -102,7 +106,13 @@ mod tests {
         };
         assert_eq!(
             [0.02, 0.0004, 0.0, -0.0004, -0.02].map(sense),
-            [Sense::Less, Sense::Same, Sense::Same, Sense::Same, Sense::More]
+            [
+                Sense::Less,
+                Sense::Same,
+                Sense::Same,
+                Sense::Same,
+                Sense::More
+            ]
         );
         let bare = Saved {
             share: 0.1,

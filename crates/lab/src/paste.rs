@@ -65,7 +65,11 @@ impl Paste {
                 "hierarchical-allgather",
                 self.hierarchical_allgather,
             ),
-            ("HOROVOD_TORUS_ALLREDUCE", "torus-allreduce", self.torus_allreduce),
+            (
+                "HOROVOD_TORUS_ALLREDUCE",
+                "torus-allreduce",
+                self.torus_allreduce,
+            ),
         ];
         switches
             .into_iter()

@@ -113,7 +113,9 @@ impl Complaints {
     }
 
     fn entry(&mut self, complaint: Complaint) -> Option<&mut Entry> {
-        self.entries.iter_mut().find(|entry| entry.complaint == complaint)
+        self.entries
+            .iter_mut()
+            .find(|entry| entry.complaint == complaint)
     }
 
     /// Whether reading the input failed.
@@ -132,7 +134,10 @@ impl Complaints {
             || self.entries.iter().any(|entry| {
                 matches!(
                     entry.complaint,
-                    Complaint::Unfinished | Complaint::Damaged | Complaint::TooLong | Complaint::NotClosed
+                    Complaint::Unfinished
+                        | Complaint::Damaged
+                        | Complaint::TooLong
+                        | Complaint::NotClosed
                 )
             })
     }

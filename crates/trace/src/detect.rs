@@ -110,7 +110,10 @@ impl Detector {
             {
                 Some(Format::Horovod)
             }
-            b'X' if event.thread == Id::None && !name.is_empty() && name.iter().all(u8::is_ascii_digit) => {
+            b'X' if event.thread == Id::None
+                && !name.is_empty()
+                && name.iter().all(u8::is_ascii_digit) =>
+            {
                 Some(Format::Horovod)
             }
             b'M' if event.argument("start_time_since_epoch_in_micros").is_some()

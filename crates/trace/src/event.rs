@@ -69,7 +69,18 @@ pub(super) struct Event<'a> {
 pub(super) fn is_event_key(key: &[u8]) -> bool {
     matches!(
         key,
-        b"ph" | b"name" | b"cat" | b"ts" | b"dur" | b"pid" | b"tid" | b"args" | b"id" | b"s" | b"bp" | b"tts"
+        b"ph"
+            | b"name"
+            | b"cat"
+            | b"ts"
+            | b"dur"
+            | b"pid"
+            | b"tid"
+            | b"args"
+            | b"id"
+            | b"s"
+            | b"bp"
+            | b"tts"
     )
 }
 
@@ -111,7 +122,10 @@ impl<'a> Event<'a> {
 fn text_of(value: Value<'_>) -> Text<'_> {
     match value {
         Value::Text(text) => text,
-        Value::Word(raw) => Text { raw, escaped: false },
+        Value::Word(raw) => Text {
+            raw,
+            escaped: false,
+        },
         Value::Nested(_) => Text::default(),
     }
 }

@@ -84,7 +84,10 @@ impl Found {
 }
 
 fn is_called_a_trace(path: &Path) -> bool {
-    let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    let name = path
+        .file_name()
+        .map(OsStr::to_string_lossy)
+        .unwrap_or_default();
     name.ends_with(".json") || name.ends_with(".json.gz")
 }
 
@@ -104,7 +107,8 @@ fn begins_as_a_trace(path: &Path) -> bool {
         return false; // merged for viewers, not a recording
     }
     plain.starts_with(b"[{") && contains(b"\"ph\":")
-        || plain.starts_with(b"{") && (contains(b"\"traceEvents\":") || contains(b"\"schemaVersion\":"))
+        || plain.starts_with(b"{")
+            && (contains(b"\"traceEvents\":") || contains(b"\"schemaVersion\":"))
 }
 
 /// Sort key: by folder, then by name; numbers by value; `old` before its successor.
@@ -113,7 +117,10 @@ fn order(path: &Path) -> (Vec<Vec<Part>>, Vec<Part>, bool) {
     let folders = folders
         .map(|folder| parts(&folder.as_os_str().to_string_lossy()))
         .collect();
-    let name = path.file_name().map(OsStr::to_string_lossy).unwrap_or_default();
+    let name = path
+        .file_name()
+        .map(OsStr::to_string_lossy)
+        .unwrap_or_default();
     let mut pieces: Vec<&str> = name.split('.').collect();
     let old = pieces.iter().position(|&piece| piece == "old");
     if let Some(old) = old {
@@ -204,12 +211,16 @@ mod tests {
     #[test]
     fn a_folder_without_traces_says_what_was_looked_for() {
         let folder = folder(&[("a.txt", "x"), ("deep/b.json", "{}")]);
-        let error = files(&[folder.path().to_path_buf()]).unwrap_err().to_string();
+        let error = files(&[folder.path().to_path_buf()])
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("*.json.gz") && error.contains("among 2 files"),
             "{error}"
         );
-        let error = files(&[folder.path().join("none.json")]).unwrap_err().to_string();
+        let error = files(&[folder.path().join("none.json")])
+            .unwrap_err()
+            .to_string();
         assert!(
             error.contains("cannot open") && error.contains("none.json"),
             "{error}"

@@ -74,7 +74,10 @@ impl Input {
             read: read.clone(),
         };
         let mut head = Vec::with_capacity(GZIP.len());
-        counted.by_ref().take(GZIP.len() as u64).read_to_end(&mut head)?;
+        counted
+            .by_ref()
+            .take(GZIP.len() as u64)
+            .read_to_end(&mut head)?;
         let compressed = head == GZIP;
         let whole = std::io::Cursor::new(head).chain(counted);
         let bytes: Box<dyn Read> = if compressed {

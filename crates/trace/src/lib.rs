@@ -60,6 +60,6 @@ pub use read::{read, read_input};
 
 pub(crate) use model::WALL_CLOCK_MIN_NS;
 pub use model::{
-    Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, PhaseSums, Source, Span, Tick,
-    Visitor, Work,
+    Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, PhaseSums, Source,
+    Span, Tick, Visitor, Work,
 };

@@ -16,15 +16,20 @@ struct Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    (1_u32..6, 0_u32..4, 0_i64..1_000_000, 0_usize..4, any::<bool>()).prop_map(
-        |(tensor, ranks, us, activities, marked)| Step {
+    (
+        1_u32..6,
+        0_u32..4,
+        0_i64..1_000_000,
+        0_usize..4,
+        any::<bool>(),
+    )
+        .prop_map(|(tensor, ranks, us, activities, marked)| Step {
             tensor,
             ranks,
             us,
             activities,
             marked,
-        },
-    )
+        })
 }
 
 /// A recording of steps in Horovod's format.
@@ -44,19 +49,25 @@ fn recording(steps: &[Step]) -> String {
     } in steps
     {
         if marked {
-            text += &format!("{{\"ph\": \"i\", \"name\": \"CYCLE_START\", \"ts\": {us}, \"s\": \"g\"}},");
+            text += &format!(
+                "{{\"ph\": \"i\", \"name\": \"CYCLE_START\", \"ts\": {us}, \"s\": \"g\"}},"
+            );
         }
-        text +=
-            &format!("{{\"ph\": \"B\", \"name\": \"NEGOTIATE_ALLREDUCE\", \"ts\": {us}, \"pid\": {pid}}},");
+        text += &format!(
+            "{{\"ph\": \"B\", \"name\": \"NEGOTIATE_ALLREDUCE\", \"ts\": {us}, \"pid\": {pid}}},"
+        );
         for rank in 0..ranks {
             text += &format!(
                 "{{\"ph\": \"X\", \"name\": \"{rank}\", \"ts\": {us}, \"pid\": {pid}, \"dur\": 0}},"
             );
         }
         text += &format!("{{\"ph\": \"E\", \"ts\": {us}, \"pid\": {pid}}},");
-        text += &format!("{{\"ph\": \"B\", \"name\": \"ALLREDUCE\", \"ts\": {us}, \"pid\": {pid}}},");
+        text +=
+            &format!("{{\"ph\": \"B\", \"name\": \"ALLREDUCE\", \"ts\": {us}, \"pid\": {pid}}},");
         for _ in 0..activities {
-            text += &format!("{{\"ph\": \"B\", \"name\": \"MPI_ALLREDUCE\", \"ts\": {us}, \"pid\": {pid}}},");
+            text += &format!(
+                "{{\"ph\": \"B\", \"name\": \"MPI_ALLREDUCE\", \"ts\": {us}, \"pid\": {pid}}},"
+            );
             text += &format!("{{\"ph\": \"E\", \"ts\": {}, \"pid\": {pid}}},", us + 1);
         }
         let ended = us + activities as i64;

@@ -112,7 +112,8 @@ impl<R: Read> Scanner<R> {
                 lines: self.lines,
                 before: &self.window[..self.at.min(self.filled)],
             };
-            sink.complaints().add(Complaint::NotClosed, place, String::new);
+            sink.complaints()
+                .add(Complaint::NotClosed, place, String::new);
         }
         self.seen.bytes = self.offset + self.filled as u64;
         self.seen
@@ -189,7 +190,8 @@ impl<R: Read> Scanner<R> {
                     }
                 } else if self.lost.is_none() {
                     // Within damage the object is probably an event's arguments.
-                    sink.complaints().add(Complaint::NoEvent, place, String::new);
+                    sink.complaints()
+                        .add(Complaint::NoEvent, place, String::new);
                 }
                 self.at = end;
                 true
@@ -296,7 +298,10 @@ impl<R: Read> Scanner<R> {
             while let Some(brace) = memchr(b'{', &text[self.at.min(text.len())..]) {
                 self.at += brace;
                 let mut cursor = Cursor::new(text, self.at + 1);
-                match cursor.string().and_then(|key| cursor.expect(b':').map(|()| key)) {
+                match cursor
+                    .string()
+                    .and_then(|key| cursor.expect(b':').map(|()| key))
+                {
                     Ok(key) if is_event_key(key.raw) => return true,
                     // The window ends within a key.
                     Err(Stop::More) if text.len() - self.at < 64 && !self.ended => break,
@@ -354,7 +359,9 @@ impl<R: Read> Scanner<R> {
     fn stopped(&mut self, error: std::io::Error, sink: &mut impl Sink) {
         let complaint = match error.kind() {
             std::io::ErrorKind::UnexpectedEof if self.compressed => Complaint::CompressedShort,
-            std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput if self.compressed => {
+            std::io::ErrorKind::InvalidData | std::io::ErrorKind::InvalidInput
+                if self.compressed =>
+            {
                 Complaint::CompressedBroken
             }
             _ => Complaint::Unreadable,
@@ -364,7 +371,8 @@ impl<R: Read> Scanner<R> {
             lines: self.lines,
             before: &self.window[..self.filled],
         };
-        sink.complaints().add(complaint, place, || error.to_string());
+        sink.complaints()
+            .add(complaint, place, || error.to_string());
     }
 }
 

@@ -22,7 +22,10 @@ const MAGIC: [(&[u8], &str); 17] = [
         b"\x28\xb5\x2f\xfd",
         "is compressed with zstd; unpack it with `zstd -d`",
     ),
-    (b"\xfd7zXZ\0", "is compressed with xz; unpack it with `unxz`"),
+    (
+        b"\xfd7zXZ\0",
+        "is compressed with xz; unpack it with `unxz`",
+    ),
     (b"BZh", "is compressed with bzip2; unpack it with `bunzip2`"),
     (
         b"\x04\x22\x4d\x18",
@@ -50,7 +53,12 @@ pub(super) fn never_a_trace(head: &[u8]) -> Option<String> {
 }
 
 /// Describes a file in which no usable event was found.
-pub(super) fn looks_like(head: &[u8], seen: Seen, detector: &Detector, complaints: &Complaints) -> String {
+pub(super) fn looks_like(
+    head: &[u8],
+    seen: Seen,
+    detector: &Detector,
+    complaints: &Complaints,
+) -> String {
     if complaints.has_input_errors() {
         let sentences = complaints.sentences().join("; ");
         return format!("gives nothing: {sentences}");
@@ -90,7 +98,8 @@ pub(super) fn looks_like(head: &[u8], seen: Seen, detector: &Detector, complaint
 
 /// Whether the text is an array without elements, closed or not.
 fn is_bare_array(text: &[u8]) -> bool {
-    let brackets = |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',') || byte.is_ascii_whitespace();
+    let brackets =
+        |byte: &u8| matches!(byte, b'[' | b']' | b'{' | b'}' | b',') || byte.is_ascii_whitespace();
     text.len() < HEAD_BYTES && matches!(text[0], b'[' | b'{') && text.iter().all(brackets)
 }
 

@@ -31,9 +31,16 @@ impl Visitor for Told {
     fn operation(&mut self, operation: &Operation) {
         let known = |name: NameId| (name.0 as usize) < self.names.len();
         assert!(known(operation.tensor), "names come first");
-        assert!(operation.activities.iter().all(|activity| known(activity.name)));
+        assert!(
+            operation
+                .activities
+                .iter()
+                .all(|activity| known(activity.name))
+        );
         let spans = operation.activities.iter().map(|activity| activity.span);
-        let spans = spans.chain(operation.negotiation).chain(operation.execution);
+        let spans = spans
+            .chain(operation.negotiation)
+            .chain(operation.execution);
         for span in spans {
             assert!(span.began <= span.ended, "{operation:?}");
         }
@@ -59,7 +66,8 @@ impl Visitor for Told {
 pub(super) fn told_by(bytes: &[u8], format: Option<Format>) -> Result<(Told, Source), ReadError> {
     let mut told = Told::default();
     let reader = std::io::Cursor::new(bytes.to_vec());
-    let input = Input::from_reader(reader, Path::new("/x/3/comm.json")).expect("memory can be read");
+    let input =
+        Input::from_reader(reader, Path::new("/x/3/comm.json")).expect("memory can be read");
     let source = read_input(input, format, &mut told, &mut |_| {})?;
     Ok((told, source))
 }

@@ -23,8 +23,8 @@ fn read_fixture(name: &str) -> (PathBuf, Told, Source) {
     let path = fixture(name);
     let mut told = Told::default();
     let mut progress = 0;
-    let source =
-        read(&path, &mut told, &mut |bytes| progress = bytes).unwrap_or_else(|error| panic!("{error}"));
+    let source = read(&path, &mut told, &mut |bytes| progress = bytes)
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(
         progress,
         path.metadata().unwrap().len(),
@@ -35,7 +35,12 @@ fn read_fixture(name: &str) -> (PathBuf, Told, Source) {
 
 /// Numbers that a Python script prints for a file, one per line; `None` without Python.
 fn counted(script: &str, path: &Path) -> Option<Vec<i64>> {
-    let Ok(output) = Command::new("python3").arg("-c").arg(script).arg(path).output() else {
+    let Ok(output) = Command::new("python3")
+        .arg("-c")
+        .arg(script)
+        .arg(path)
+        .output()
+    else {
         eprintln!("skipped: no python3 to count with");
         return None;
     };
@@ -45,7 +50,11 @@ fn counted(script: &str, path: &Path) -> Option<Vec<i64>> {
         String::from_utf8_lossy(&output.stderr)
     );
     let text = String::from_utf8(output.stdout).unwrap();
-    Some(text.lines().map(|line| line.trim().parse().unwrap()).collect())
+    Some(
+        text.lines()
+            .map(|line| line.trim().parse().unwrap())
+            .collect(),
+    )
 }
 
 fn of(told: &Told, kind: Kind) -> Vec<&Operation> {
@@ -57,7 +66,10 @@ fn of(told: &Told, kind: Kind) -> Vec<&Operation> {
 
 /// Total time of the activities of a phase, microseconds.
 fn phase_us(told: &Told, phase: Phase) -> i64 {
-    let activities = told.operations.iter().flat_map(|operation| &operation.activities);
+    let activities = told
+        .operations
+        .iter()
+        .flat_map(|operation| &operation.activities);
     let spans = activities
         .filter(|activity| activity.phase == phase)
         .map(|activity| activity.span);
@@ -127,7 +139,11 @@ fn horovods_timeline_of_4_ranks() {
     let Some(counted) = counted(HOROVOD, &path) else {
         return;
     };
-    let ticks = || told.operations.iter().flat_map(|operation| &operation.ticks);
+    let ticks = || {
+        told.operations
+            .iter()
+            .flat_map(|operation| &operation.ticks)
+    };
     let sum = |span: fn(&Operation) -> Option<super::Span>| {
         let spans = told.operations.iter().filter_map(span);
         spans.map(|span| span.ns() as i64).sum::<i64>() / 1_000
@@ -210,7 +226,10 @@ fn byteps_trace_of_a_gpu_that_is_not_root() {
         spans.map(|span| span.ns() as i64).sum::<i64>() / 1_000
     };
     let stage = |name: &str| {
-        let activities = told.operations.iter().flat_map(|operation| &operation.activities);
+        let activities = told
+            .operations
+            .iter()
+            .flat_map(|operation| &operation.activities);
         let of = activities.filter(|activity| told.name(activity.name) == name);
         of.map(|activity| activity.span.ns() as i64).sum::<i64>() / 1_000
     };

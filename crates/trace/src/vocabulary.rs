@@ -30,7 +30,8 @@ const PHASES: [(&[u8], Phase); 6] = [
 
 /// Prefixes of the backends' activities.
 const BACKENDS: [&[u8]; 10] = [
-    b"MPI_", b"NCCL_", b"GLOO_", b"CCL_", b"DDL_", b"SHM_", b"MLSL_", b"RCCL_", b"HIER_", b"ADASUM_",
+    b"MPI_", b"NCCL_", b"GLOO_", b"CCL_", b"DDL_", b"SHM_", b"MLSL_", b"RCCL_", b"HIER_",
+    b"ADASUM_",
 ];
 
 /// Phase of a Horovod activity; `None` for a name that is in no version of Horovod or Ronde.
@@ -182,7 +183,10 @@ mod tests {
                 "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
                 Kind::Allreduce,
             ),
-            ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", Kind::PointToPoint),
+            (
+                "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t",
+                Kind::PointToPoint,
+            ),
             ("all_to_allv", Kind::Alltoall),
             ("nccl:reduce", Kind::Other),
         ];

@@ -82,7 +82,12 @@ impl Digits {
 
     /// Part `index` of `parts` of the test digits; sizes of parts differ by at most one.
     pub(crate) fn test_part(&self, index: usize, parts: usize) -> Vec<usize> {
-        self.test.iter().copied().skip(index).step_by(parts).collect()
+        self.test
+            .iter()
+            .copied()
+            .skip(index)
+            .step_by(parts)
+            .collect()
     }
 
     /// The digits with these `indices`, as tensors.
@@ -112,10 +117,13 @@ mod tests {
         let digits = Digits::load(1).expect("data");
         assert_eq!((digits.train_len(), digits.test_len()), (1500, 297));
         // Per class, in the repository's file of 1797: 178 zeros, 182 ones, …
-        let counts = digits.labels.iter().fold([0; CLASSES], |mut counts, &label| {
-            counts[label as usize] += 1;
-            counts
-        });
+        let counts = digits
+            .labels
+            .iter()
+            .fold([0; CLASSES], |mut counts, &label| {
+                counts[label as usize] += 1;
+                counts
+            });
         assert_eq!(counts, [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]);
         // The file's first digit is a zero whose first row reads 0 0 5 13 9 1 0 0.
         let first = [0.0, 0.0, 5.0, 13.0, 9.0, 1.0, 0.0, 0.0].map(|ink: f32| ink / 16.0);
@@ -131,7 +139,10 @@ mod tests {
         }
         all.sort_unstable();
         assert_eq!(all, (0..1797).collect::<Vec<_>>());
-        assert_eq!(digits.order(7, 3), Digits::load(7).expect("data").order(7, 3));
+        assert_eq!(
+            digits.order(7, 3),
+            Digits::load(7).expect("data").order(7, 3)
+        );
         assert_ne!(digits.order(7, 3), digits.order(7, 4));
     }
 }

@@ -127,12 +127,18 @@ mod tests {
         let copy = model.copy().expect("copied");
         assert_eq!(model.distance(&copy).expect("read"), 0.0);
         let bias = &copy.parameters()[1].var;
-        bias.set(&(bias.as_tensor() + 0.5).expect("sum")).expect("set");
+        bias.set(&(bias.as_tensor() + 0.5).expect("sum"))
+            .expect("set");
         let distance = model.distance(&copy).expect("read");
         assert!((distance - 0.5).abs() < 1e-6, "{distance}");
         bias.set(&(bias.as_tensor() * f64::NAN).expect("product"))
             .expect("set");
         assert_eq!(model.distance(&copy).expect("read"), f32::INFINITY);
-        assert!(model.distance(&Model::random(2).expect("made")).expect("read") > 0.01);
+        assert!(
+            model
+                .distance(&Model::random(2).expect("made"))
+                .expect("read")
+                > 0.01
+        );
     }
 }

@@ -48,7 +48,10 @@ impl Ranks {
         let mut in_flight = Vec::new();
         for parameter in model.parameters() {
             let values = parameter.var.flatten_all()?.to_vec1::<f32>()?;
-            in_flight.push((parameter, self.context.broadcast(&parameter.name, values, 0)?));
+            in_flight.push((
+                parameter,
+                self.context.broadcast(&parameter.name, values, 0)?,
+            ));
         }
         for (parameter, handle) in in_flight {
             let values = Tensor::from_vec(handle.wait()?, parameter.var.shape(), &Device::Cpu)?;
@@ -106,7 +109,9 @@ impl Ranks {
             .into_iter()
             .map(|weight| weight.to_bits() as i32)
             .collect();
-        let least = self.context.allreduce("least", bits.clone(), ReduceOp::Min)?;
+        let least = self
+            .context
+            .allreduce("least", bits.clone(), ReduceOp::Min)?;
         let greatest = self.context.allreduce("greatest", bits, ReduceOp::Max)?;
         Ok(least.wait()? == greatest.wait()?)
     }

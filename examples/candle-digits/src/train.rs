@@ -48,7 +48,10 @@ pub(crate) fn train(model: &Model, digits: &Digits, plan: &Plan, ranks: &Ranks) 
     let mut optimizer = optimizer(model)?;
     for epoch in 0..plan.epochs {
         let mut loss_sum = 0.0;
-        for joined in digits.order(plan.seed, epoch).chunks_exact(plan.joined_batch()) {
+        for joined in digits
+            .order(plan.seed, epoch)
+            .chunks_exact(plan.joined_batch())
+        {
             let share = &joined[ranks.rank() * plan.batch..][..plan.batch];
             let loss = loss(model, digits, share)?;
             let mut gradients = loss.backward()?;
@@ -73,7 +76,10 @@ pub(crate) fn train(model: &Model, digits: &Digits, plan: &Plan, ranks: &Ranks) 
 pub(crate) fn train_alone(model: &Model, digits: &Digits, plan: &Plan) -> Result<()> {
     let mut optimizer = optimizer(model)?;
     for epoch in 0..plan.epochs {
-        for joined in digits.order(plan.seed, epoch).chunks_exact(plan.joined_batch()) {
+        for joined in digits
+            .order(plan.seed, epoch)
+            .chunks_exact(plan.joined_batch())
+        {
             optimizer.step(&loss(model, digits, joined)?.backward()?)?;
         }
     }
@@ -81,14 +87,20 @@ pub(crate) fn train_alone(model: &Model, digits: &Digits, plan: &Plan) -> Result
 }
 
 fn optimizer(model: &Model) -> Result<SGD> {
-    let vars = model.parameters().iter().map(|parameter| parameter.var.clone());
+    let vars = model
+        .parameters()
+        .iter()
+        .map(|parameter| parameter.var.clone());
     Ok(SGD::new(vars.collect(), LEARNING_RATE)?)
 }
 
 /// Mean loss of the digits with these `indices`.
 fn loss(model: &Model, digits: &Digits, indices: &[usize]) -> Result<Tensor> {
     let batch = digits.batch(indices)?;
-    Ok(cross_entropy(&model.forward(&batch.pixels)?, &batch.labels)?)
+    Ok(cross_entropy(
+        &model.forward(&batch.pixels)?,
+        &batch.labels,
+    )?)
 }
 
 /// Fraction of the test digits that the model classifies correctly; every rank tests its share.

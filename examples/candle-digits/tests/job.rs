@@ -31,7 +31,9 @@ fn numbers(text: &str, word: &str) -> Vec<f64> {
     let behind = text
         .lines()
         .filter_map(|line| line.split_once(word)?.1.split_whitespace().next());
-    behind.map(|number| number.parse().expect("a number")).collect()
+    behind
+        .map(|number| number.parse().expect("a number"))
+        .collect()
 }
 
 #[test]
@@ -45,7 +47,10 @@ fn any_number_of_ranks_learns_the_digits_and_ends_where_one_process_does() {
         let accuracies = numbers(&text, "accuracy");
         assert!(accuracies[9] > 85.0, "{accuracies:?}");
         let same = format!("bit for bit: {ranks} of {ranks}");
-        assert!(text.contains(&same) && text.contains("reference: "), "{text}");
+        assert!(
+            text.contains(&same) && text.contains("reference: "),
+            "{text}"
+        );
     }
 }
 
@@ -65,7 +70,10 @@ fn the_tuner_and_the_timeline_are_a_matter_of_the_environment() {
 
     let events = std::fs::read(&timeline).expect("a timeline");
     let events: Vec<serde_json::Value> = serde_json::from_slice(&events).expect("a list of events");
-    let allreduces = events.iter().filter(|event| event["name"] == "ALLREDUCE").count();
+    let allreduces = events
+        .iter()
+        .filter(|event| event["name"] == "ALLREDUCE")
+        .count();
     let tensors: Vec<_> = events
         .iter()
         .filter_map(|event| event["args"]["name"].as_str())

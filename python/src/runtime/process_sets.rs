@@ -44,7 +44,10 @@ pub(crate) fn remove_process_set(py: Python<'_>, id: u32) -> PyResult<bool> {
 #[pyfunction]
 pub(crate) fn process_sets() -> PyResult<BTreeMap<u32, Vec<usize>>> {
     let sets = context()?.process_sets();
-    Ok(sets.iter().map(|set| (set.id(), set.ranks().to_vec())).collect())
+    Ok(sets
+        .iter()
+        .map(|set| (set.id(), set.ranks().to_vec()))
+        .collect())
 }
 
 /// This process's rank within a set; None if it is not a member.

@@ -48,7 +48,10 @@ impl Steps {
         if !self.look_at_names(cycles, under_way) {
             return;
         }
-        let mut step = self.room(settings, cycles.iter().map(|cycle| cycle.tensors.len()).sum());
+        let mut step = self.room(
+            settings,
+            cycles.iter().map(|cycle| cycle.tensors.len()).sum(),
+        );
         let since = |at: Nanos| at.0.saturating_sub(began.0) as f64 / 1e3;
         let took = |from: Nanos, to: Nanos| to.0.saturating_sub(from.0) as f64 / 1e3;
         step.step_us = since(ended);
@@ -131,7 +134,8 @@ impl Steps {
             self.forget(); // their tensors have other keys
         }
         self.known.clear();
-        self.known.extend(tensors().map(|tensor| (tensor.keys[0], ())));
+        self.known
+            .extend(tensors().map(|tensor| (tensor.keys[0], ())));
         !is_first
     }
 
@@ -153,7 +157,10 @@ impl Steps {
 impl Seen {
     /// Returns one trace for each setting, that of `reference` first; none if it has no steps.
     pub(in crate::autotune) fn told(&self, reference: &Settings) -> Vec<Trace> {
-        let first = self.of.iter().position(|(settings, _)| settings == reference);
+        let first = self
+            .of
+            .iter()
+            .position(|(settings, _)| settings == reference);
         let order = first
             .into_iter()
             .chain((0..self.of.len()).filter(|&index| Some(index) != first));
@@ -166,7 +173,10 @@ impl Seen {
     }
 }
 
-fn trace((settings, steps): &(Settings, Vec<Arc<TracedStep>>), operations: &[Operation]) -> Option<Trace> {
+fn trace(
+    (settings, steps): &(Settings, Vec<Arc<TracedStep>>),
+    operations: &[Operation],
+) -> Option<Trace> {
     let mut lengths: Vec<f64> = steps.iter().map(|step| step.step_us).collect();
     lengths.sort_unstable_by(f64::total_cmp);
     let limit_us = lengths.get(lengths.len().checked_sub(1)? / 2)? * PAUSE_FACTOR;

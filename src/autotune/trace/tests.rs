@@ -92,7 +92,9 @@ impl Job {
     }
 
     fn steps(&self) -> Vec<TracedStep> {
-        self.traces().pop().map_or_else(Vec::new, |trace| trace.steps)
+        self.traces()
+            .pop()
+            .map_or_else(Vec::new, |trace| trace.steps)
     }
 }
 
@@ -125,7 +127,12 @@ fn a_step_is_told_from_the_end_of_the_one_before() {
         (tensor.item.bytes, tensor.pending_us, tensor.ready_us),
         (1_024, 9_000.0, 10_400.0)
     );
-    let keys = |step: &TracedStep| step.tensors.iter().map(|tensor| tensor.key).collect::<Vec<_>>();
+    let keys = |step: &TracedStep| {
+        step.tensors
+            .iter()
+            .map(|tensor| tensor.key)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(keys(&steps[0]), keys(&steps[1]));
 }
 
@@ -138,7 +145,12 @@ fn tensors_without_lasting_names_keep_their_keys_by_form_and_place() {
     (0..5).for_each(|_| job.step(true));
     let steps = job.steps();
     assert_eq!(steps.len(), 3);
-    let keys = |step: &TracedStep| step.tensors.iter().map(|tensor| tensor.key).collect::<Vec<_>>();
+    let keys = |step: &TracedStep| {
+        step.tensors
+            .iter()
+            .map(|tensor| tensor.key)
+            .collect::<Vec<_>>()
+    };
     assert_eq!(keys(&steps[0]), keys(&steps[2]));
 }
 
@@ -238,7 +250,10 @@ fn memory_is_bounded() {
         ..Settings::default()
     });
     assert_eq!(seen.len(), 10);
-    assert!(seen.iter().all(|trace| trace.steps.len() == STEPS_PER_SETTING));
+    assert!(
+        seen.iter()
+            .all(|trace| trace.steps.len() == STEPS_PER_SETTING)
+    );
     // A step that never ends is dropped.
     let names: Vec<String> = (0..1_000).map(|tensor| format!("t{tensor}")).collect();
     let many: Vec<(&str, usize)> = names.iter().map(|name| (&name[..], 1)).collect();

@@ -50,7 +50,10 @@ fn the_shortest_round_counts_and_its_error_is_at_most_half_its_time() {
     let alignment = estimator.measured(&rounds).expect("three rounds");
     assert_eq!((alignment.at, alignment.offset_ns), (Nanos(530), 990));
     assert_eq!(alignment.error_ns, 30 + 1);
-    assert_eq!((alignment.drift_ppb, alignment.drift_error_ppb), (0, 1_001_000)); // nothing known of it
+    assert_eq!(
+        (alignment.drift_ppb, alignment.drift_error_ppb),
+        (0, 1_001_000)
+    ); // nothing known of it
     assert_eq!(alignment.to_reference(Nanos(530)), Nanos(1520));
     assert_eq!(alignment.to_own(Nanos(1520)), Nanos(530));
     // A second later it may have drifted by 1001 µs either way.
@@ -170,7 +173,10 @@ fn delays() -> impl Strategy<Value = (u64, u64)> {
 
 fn truths() -> impl Strategy<Value = Truth> {
     let offset_ns = -1_000 * SECOND as i64..1_000 * SECOND as i64;
-    (offset_ns, -500_000_i64..500_000).prop_map(|(offset_ns, drift_ppb)| Truth { offset_ns, drift_ppb })
+    (offset_ns, -500_000_i64..500_000).prop_map(|(offset_ns, drift_ppb)| Truth {
+        offset_ns,
+        drift_ppb,
+    })
 }
 
 proptest! {

@@ -103,7 +103,10 @@ unsafe fn run<I: Isa, S: Scheme>(task: &Task<'_>) {
         // read before any is written, so an output may also be a source.
         unsafe {
             let result = combine::<I, S>(task, |source| {
-                source.add(offset).cast::<[S::Element; LANES]>().read_unaligned()
+                source
+                    .add(offset)
+                    .cast::<[S::Element; LANES]>()
+                    .read_unaligned()
             });
             task.output
                 .add(offset)

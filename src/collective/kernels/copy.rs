@@ -92,7 +92,10 @@ unsafe fn copy(source: *const u8, target: *mut u8, bytes: usize) {
         // SAFETY: a whole line lies inside both ranges.
         unsafe {
             let line = source.add(at).cast::<[u8; LINE_BYTES]>().read_unaligned();
-            target.add(at).cast::<[u8; LINE_BYTES]>().write_unaligned(line);
+            target
+                .add(at)
+                .cast::<[u8; LINE_BYTES]>()
+                .write_unaligned(line);
         }
         at += LINE_BYTES;
     }
@@ -185,12 +188,25 @@ mod tests {
         let original: Vec<u8> = (0..BYTES).map(|x| (x % 251) as u8).collect();
         let through_cache = Level::available().into_iter().map(Copier::new);
         for copier in through_cache.chain([Copier::streaming()]) {
-            for bytes in [0, 1, 63, 64, 65, 128, 200, 270, BLOCK, BLOCK + 70, 2 * BLOCK + 67] {
+            for bytes in [
+                0,
+                1,
+                63,
+                64,
+                65,
+                128,
+                200,
+                270,
+                BLOCK,
+                BLOCK + 70,
+                2 * BLOCK + 67,
+            ] {
                 for skew in [0, 1, 5, 64] {
                     for take in [false, true] {
                         let mut source = original.clone();
                         let mut target = vec![0xff; BYTES];
-                        let (from, to) = (source[skew..].as_mut_ptr(), target[2 * skew..].as_mut_ptr());
+                        let (from, to) =
+                            (source[skew..].as_mut_ptr(), target[2 * skew..].as_mut_ptr());
                         // SAFETY: 128 + 8192 + 67 < BYTES.
                         unsafe {
                             if take {

@@ -109,7 +109,10 @@ impl Isa for F16c {
         for (narrow, wide) in packed.chunks_exact_mut(8).zip(block.chunks_exact(8)) {
             // SAFETY: as above.
             unsafe {
-                let wide = wide.as_ptr().cast::<std::arch::x86_64::__m256>().read_unaligned();
+                let wide = wide
+                    .as_ptr()
+                    .cast::<std::arch::x86_64::__m256>()
+                    .read_unaligned();
                 let rounded = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(wide);
                 narrow
                     .as_mut_ptr()

@@ -37,10 +37,12 @@ macro_rules! float_column {
     ($float:ty, $column:expr, $size:expr, $reduction:expr) => {{
         let reduction: &Reduction = $reduction;
         let size: usize = $size;
-        let scaled = $column.into_iter().map(|x: $float| match reduction.prescale {
-            1.0 => x,
-            factor => x * factor as $float,
-        });
+        let scaled = $column
+            .into_iter()
+            .map(|x: $float| match reduction.prescale {
+                1.0 => x,
+                factor => x * factor as $float,
+            });
         let result = scaled
             .reduce(|a, b| match reduction.op {
                 ReduceOp::Sum | ReduceOp::Average => a + b,
@@ -80,10 +82,12 @@ macro_rules! integer_column {
     ($integer:ty, $column:expr, $size:expr, $reduction:expr) => {{
         let reduction: &Reduction = $reduction;
         let size = $size as i128;
-        let scaled = $column.into_iter().map(|x: $integer| match reduction.prescale {
-            1.0 => x,
-            factor => (x as f64 * factor) as $integer,
-        });
+        let scaled = $column
+            .into_iter()
+            .map(|x: $integer| match reduction.prescale {
+                1.0 => x,
+                factor => (x as f64 * factor) as $integer,
+            });
         if reduction.op == ReduceOp::Average {
             let sum: i128 = scaled.map(i128::from).sum();
             if reduction.postscale == 1.0 {
@@ -113,20 +117,28 @@ fn one(column: &[Vec<u8>], size: usize, reduction: &Reduction) -> Vec<u8> {
     match reduction.dtype {
         Dtype::F32 => {
             let column: Vec<f32> = column.map(|x| f32::from_ne_bytes(fixed(x))).collect();
-            float_column!(f32, column, size, reduction).to_ne_bytes().to_vec()
+            float_column!(f32, column, size, reduction)
+                .to_ne_bytes()
+                .to_vec()
         }
         Dtype::F64 => {
             let column: Vec<f64> = column.map(|x| f64::from_ne_bytes(fixed(x))).collect();
-            float_column!(f64, column, size, reduction).to_ne_bytes().to_vec()
+            float_column!(f64, column, size, reduction)
+                .to_ne_bytes()
+                .to_vec()
         }
         Dtype::F16 => {
-            let column: Vec<f32> = column.map(|x| f16::from_ne_bytes(fixed(x)).to_f32()).collect();
+            let column: Vec<f32> = column
+                .map(|x| f16::from_ne_bytes(fixed(x)).to_f32())
+                .collect();
             f16::from_f32(float_column!(f32, column, size, reduction))
                 .to_ne_bytes()
                 .to_vec()
         }
         Dtype::Bf16 => {
-            let column: Vec<f32> = column.map(|x| bf16::from_ne_bytes(fixed(x)).to_f32()).collect();
+            let column: Vec<f32> = column
+                .map(|x| bf16::from_ne_bytes(fixed(x)).to_f32())
+                .collect();
             bf16::from_f32(float_column!(f32, column, size, reduction))
                 .to_ne_bytes()
                 .to_vec()
@@ -182,7 +194,9 @@ pub(crate) fn canonical(bytes: &[u8], dtype: Dtype) -> Vec<u8> {
             Dtype::F32 if f32::from_ne_bytes(fixed(x)).is_nan() => f32::NAN.to_ne_bytes().to_vec(),
             Dtype::F64 if f64::from_ne_bytes(fixed(x)).is_nan() => f64::NAN.to_ne_bytes().to_vec(),
             Dtype::F16 if f16::from_ne_bytes(fixed(x)).is_nan() => f16::NAN.to_ne_bytes().to_vec(),
-            Dtype::Bf16 if bf16::from_ne_bytes(fixed(x)).is_nan() => bf16::NAN.to_ne_bytes().to_vec(),
+            Dtype::Bf16 if bf16::from_ne_bytes(fixed(x)).is_nan() => {
+                bf16::NAN.to_ne_bytes().to_vec()
+            }
             _ => x.to_vec(),
         })
         .collect()
@@ -204,7 +218,11 @@ pub(crate) fn input(dtype: Dtype, elements: usize, seed: u64) -> Vec<u8> {
                 // Mostly false or mostly true, so that OR and AND of several ranks give different
                 // results.
                 Dtype::Bool if index % 4 < 2 => vec![u8::from(bits.is_multiple_of(5))],
-                Dtype::Bool => vec![if bits.is_multiple_of(5) { 0 } else { bits as u8 | 1 }],
+                Dtype::Bool => vec![if bits.is_multiple_of(5) {
+                    0
+                } else {
+                    bits as u8 | 1
+                }],
                 _ if index % 2 == 0 => bits.to_ne_bytes()[..dtype.size_bytes()].to_vec(),
                 Dtype::F32 => (moderate as f32).to_ne_bytes().to_vec(),
                 Dtype::F64 => (moderate / 3.0).to_ne_bytes().to_vec(),

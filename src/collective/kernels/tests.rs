@@ -28,7 +28,14 @@ fn combine(level: Level, reduction: &Reduction, inputs: &[Vec<u8>], skew: usize)
     let mut shared = vec![1; inputs[0].len()];
     let reducer = Reducer::new(level, reduction, inputs.len());
     // SAFETY: vectors of the same length.
-    unsafe { reducer.combine(&sources, output.as_mut_ptr(), shared.as_mut_ptr(), output.len()) };
+    unsafe {
+        reducer.combine(
+            &sources,
+            output.as_mut_ptr(),
+            shared.as_mut_ptr(),
+            output.len(),
+        )
+    };
     assert_eq!(output, shared);
     output
 }
@@ -68,7 +75,8 @@ fn every_level_matches_the_reference() {
                     let inputs: Vec<Vec<u8>> = (0..ranks)
                         .map(|rank| reference::input(dtype, elements, rank))
                         .collect();
-                    let expected = reference::canonical(&reference::reduce(&inputs, &reduction), dtype);
+                    let expected =
+                        reference::canonical(&reference::reduce(&inputs, &reduction), dtype);
                     for level in Level::available() {
                         let found = combine(level, &reduction, &inputs, dtype.size_bytes());
                         assert_eq!(
@@ -146,7 +154,10 @@ fn integers_average_toward_zero_and_exactly() {
 #[test]
 fn truth_values_are_combined_by_or_and_and() {
     let results = |op, column: &[u8]| of(&reduction(Dtype::Bool, op, 1.0, 1.0), column);
-    for (any, all) in [(ReduceOp::Sum, ReduceOp::Product), (ReduceOp::Max, ReduceOp::Min)] {
+    for (any, all) in [
+        (ReduceOp::Sum, ReduceOp::Product),
+        (ReduceOp::Max, ReduceOp::Min),
+    ] {
         assert_eq!((results(any, &[0, 0]), results(all, &[0, 0])), (0, 0));
         assert_eq!((results(any, &[2, 0]), results(all, &[2, 0])), (1, 0));
         assert_eq!((results(any, &[128, 2]), results(all, &[128, 2])), (1, 1)); // not 130, not 128 & 2
@@ -157,7 +168,10 @@ fn truth_values_are_combined_by_or_and_and() {
 #[test]
 fn integers_wrap_and_scale_factors_saturate() {
     assert_eq!(
-        of(&reduction(Dtype::I32, ReduceOp::Sum, 1.0, 1.0), &[i32::MAX, 1]),
+        of(
+            &reduction(Dtype::I32, ReduceOp::Sum, 1.0, 1.0),
+            &[i32::MAX, 1]
+        ),
         i32::MIN
     );
     assert_eq!(
@@ -168,13 +182,22 @@ fn integers_wrap_and_scale_factors_saturate() {
         0
     );
     assert_eq!(
-        of(&reduction(Dtype::I32, ReduceOp::Sum, 1.0, 3.0), &[i32::MAX, 0]),
+        of(
+            &reduction(Dtype::I32, ReduceOp::Sum, 1.0, 3.0),
+            &[i32::MAX, 0]
+        ),
         i32::MAX
     );
-    assert_eq!(of(&reduction(Dtype::I32, ReduceOp::Sum, 0.5, 1.0), &[3, -3]), 0); // 1 + -1
+    assert_eq!(
+        of(&reduction(Dtype::I32, ReduceOp::Sum, 0.5, 1.0), &[3, -3]),
+        0
+    ); // 1 + -1
     // 3 · 10 / 2, truncated once: not 10 · 1.
     assert_eq!(
-        of(&reduction(Dtype::I32, ReduceOp::Average, 1.0, 10.0), &[1, 2]),
+        of(
+            &reduction(Dtype::I32, ReduceOp::Average, 1.0, 10.0),
+            &[1, 2]
+        ),
         15
     );
 }
@@ -190,7 +213,10 @@ fn nan_wins_and_infinities_pass() {
         let inputs = column.map(|x| x.to_ne_bytes().to_vec());
         assert_eq!(combine(level, &min, &inputs, 0), f32::NAN.to_ne_bytes());
     }
-    assert_eq!(of(&min, &[f32::INFINITY, f32::NEG_INFINITY]), f32::NEG_INFINITY);
+    assert_eq!(
+        of(&min, &[f32::INFINITY, f32::NEG_INFINITY]),
+        f32::NEG_INFINITY
+    );
     assert_eq!(of(&max, &[f64::NEG_INFINITY, -1.0]), -1.0);
     assert_eq!(bits(of(&min, &[-0.0, 0.0])), bits(-0.0));
     assert_eq!(bits(of(&min, &[0.0, -0.0])), bits(0.0));

@@ -140,7 +140,9 @@ impl LocalCollective {
                 };
             }
         }
-        counters.copied_out(self.rank).publish(chunk.wrapping_add(1));
+        counters
+            .copied_out(self.rank)
+            .publish(chunk.wrapping_add(1));
         lap.copied_out(index + 1 == job.cut.chunks());
         Ok(())
     }
@@ -156,7 +158,10 @@ impl LocalCollective {
         let area = self.layout.slot(chunk, self.rank);
         for piece in job.batch.pieces(job.cut.chunk(0)) {
             // SAFETY: as in `copy_in`.
-            unsafe { self.copier.copy(piece.input, area.add(piece.at), piece.bytes) };
+            unsafe {
+                self.copier
+                    .copy(piece.input, area.add(piece.at), piece.bytes)
+            };
         }
         self.has_copied_in(chunk, lap);
         for &peer in job.present.iter().filter(|&&rank| rank != self.rank) {
@@ -189,7 +194,14 @@ impl LocalCollective {
     /// # Safety
     /// All peers must have copied the piece in. `shared` must be null, or the piece's place in an
     /// area of the slot that only this rank accesses.
-    unsafe fn combine(&self, job: &Job<'_>, chunk: u32, start: usize, piece: Piece, shared: *mut u8) {
+    unsafe fn combine(
+        &self,
+        job: &Job<'_>,
+        chunk: u32,
+        start: usize,
+        piece: Piece,
+        shared: *mut u8,
+    ) {
         let sources: SmallVec<[*const u8; 16]> = job
             .present
             .iter()
@@ -198,12 +210,20 @@ impl LocalCollective {
                     piece.input
                 } else {
                     // SAFETY: inside that rank's area of the slot.
-                    unsafe { self.layout.slot(chunk, rank).add(piece.at - start).cast_const() }
+                    unsafe {
+                        self.layout
+                            .slot(chunk, rank)
+                            .add(piece.at - start)
+                            .cast_const()
+                    }
                 }
             })
             .collect();
         // SAFETY: the piece (`Span::new`) and the areas (the caller) are readable and writable; an
         // output is one of the sources or overlaps nothing.
-        unsafe { job.reducer.combine(&sources, piece.output, shared, piece.bytes) };
+        unsafe {
+            job.reducer
+                .combine(&sources, piece.output, shared, piece.bytes)
+        };
     }
 }

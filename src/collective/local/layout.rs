@@ -184,7 +184,10 @@ mod tests {
     fn a_ring_is_at_most_64_mib() {
         assert_eq!(chunk_bytes(2), CHUNK_BYTES_MAX);
         for size in [1, 2, 3, 7, 8, 33, 64, 100, 1000, 4096] {
-            assert!(SLOTS * size * chunk_bytes(size) <= RING_BYTES_MAX, "{size} ranks");
+            assert!(
+                SLOTS * size * chunk_bytes(size) <= RING_BYTES_MAX,
+                "{size} ranks"
+            );
             assert!(chunk_bytes(size).is_multiple_of(LINE_BYTES));
         }
         // Every rank has room for every other rank, up to more ranks than allowed.

@@ -146,7 +146,13 @@ impl LocalCollective {
     /// # Panics
     /// If `area` is smaller than [`required_bytes`](Self::required_bytes), or `rank` is not below
     /// `size`.
-    pub(crate) fn new(area: Area, rank: usize, size: usize, spin: Duration, watch: Arc<dyn Watch>) -> Self {
+    pub(crate) fn new(
+        area: Area,
+        rank: usize,
+        size: usize,
+        spin: Duration,
+        watch: Arc<dyn Watch>,
+    ) -> Self {
         assert!(rank < size, "rank {rank} of {size}");
         let level = Level::detect();
         Self {
@@ -188,12 +194,19 @@ impl LocalCollective {
         spin: Duration,
         patience: Duration,
     ) -> Result<Self, Errno> {
-        let region = Region::open(file, Self::required_bytes(size)).map_err(|error| match error {
-            RegionError::System(error) => error,
-            RegionError::Unsealed | RegionError::Length { .. } => Errno::INVAL,
-        })?;
+        let region =
+            Region::open(file, Self::required_bytes(size)).map_err(|error| match error {
+                RegionError::System(error) => error,
+                RegionError::Unsealed | RegionError::Length { .. } => Errno::INVAL,
+            })?;
         let watch = Arc::new(Patience { limit: patience });
-        Ok(Self::new(Area::whole(Arc::new(region)), rank, size, spin, watch))
+        Ok(Self::new(
+            Area::whole(Arc::new(region)),
+            rank,
+            size,
+            spin,
+            watch,
+        ))
     }
 
     /// Starts the numbering at `next` instead of 0; all ranks must do so before any of them runs an
@@ -221,7 +234,9 @@ impl LocalCollective {
 
     /// Returns the ranks that are not in `absent`, ascending.
     fn present(&self, absent: &[usize]) -> SmallVec<[usize; 16]> {
-        (0..self.size).filter(|rank| !absent.contains(rank)).collect()
+        (0..self.size)
+            .filter(|rank| !absent.contains(rank))
+            .collect()
     }
 
     /// Returns the rank after `rank`.
@@ -300,7 +315,11 @@ impl Collective for LocalCollective {
 
     fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
         let size = self.size;
-        assert_eq!(bytes.len(), spans.len() * size, "a length per tensor and rank");
+        assert_eq!(
+            bytes.len(),
+            spans.len() * size,
+            "a length per tensor and rank"
+        );
         self.batch(|this, lap| this.transfer(spans, &Routes::Allgather { size, bytes }, lap))
     }
 
@@ -332,7 +351,10 @@ impl Collective for LocalCollective {
 
 impl LocalCollective {
     /// Runs one batch; `body` returns the number of the chunk that follows its last chunk.
-    fn batch(&mut self, body: impl FnOnce(&Self, &mut Lap) -> Result<u32, Error>) -> Result<Phases, Error> {
+    fn batch(
+        &mut self,
+        body: impl FnOnce(&Self, &mut Lap) -> Result<u32, Error>,
+    ) -> Result<Phases, Error> {
         let mut lap = Lap::new();
         let next = body(self, &mut lap)?;
         self.finish(next);

@@ -154,7 +154,9 @@ impl LocalCollective {
                     .combine(&sources, piece.output, ptr::null_mut(), piece.bytes)
             };
         }
-        counters.copied_out(self.rank).publish(chunk.wrapping_add(1));
+        counters
+            .copied_out(self.rank)
+            .publish(chunk.wrapping_add(1));
         lap.file(|phases| &mut phases.reduce_ns);
         Ok(())
     }

@@ -83,12 +83,16 @@ impl Routes<'_> {
 
     /// Bytes of all tensors that `from` sends to `to`.
     fn total_bytes(&self, from: usize, to: usize) -> usize {
-        self.tensors().map(|tensor| self.bytes(tensor, from, to)).sum()
+        self.tensors()
+            .map(|tensor| self.bytes(tensor, from, to))
+            .sum()
     }
 
     /// Length of the stream that `from` sends.
     pub(super) fn stream_bytes(&self, from: usize) -> usize {
-        self.recipients(from).map(|to| self.total_bytes(from, to)).sum()
+        self.recipients(from)
+            .map(|to| self.total_bytes(from, to))
+            .sum()
     }
 
     /// Returns the stream that `from` sends, as ranges of its inputs.
@@ -155,7 +159,8 @@ mod tests {
     fn moved(routes: &Routes<'_>, size: usize, inputs: &Tensors) -> Tensors {
         let streams: Vec<Vec<_>> = (0..size)
             .map(|from| {
-                let stretch = |leg: Leg| inputs[from][leg.tensor][leg.offset..][..leg.bytes].to_vec();
+                let stretch =
+                    |leg: Leg| inputs[from][leg.tensor][leg.offset..][..leg.bytes].to_vec();
                 let stream: Vec<_> = routes.sent(from).flat_map(stretch).collect();
                 assert_eq!(stream.len(), routes.stream_bytes(from));
                 stream
@@ -172,7 +177,10 @@ mod tests {
                     at += leg.bytes;
                 }
             }
-            for (source, target) in routes.kept(to).filter(|(source, _)| source.tensor == tensor) {
+            for (source, target) in routes
+                .kept(to)
+                .filter(|(source, _)| source.tensor == tensor)
+            {
                 let kept = inputs[to][tensor][source.offset..][..source.bytes].to_vec();
                 placed.push((target.offset, kept));
             }
@@ -201,9 +209,17 @@ mod tests {
                             .collect()
                     })
                     .collect();
-                let outputs = moved(&Routes::Allgather { size, bytes: &bytes }, size, &inputs);
+                let outputs = moved(
+                    &Routes::Allgather {
+                        size,
+                        bytes: &bytes,
+                    },
+                    size,
+                    &inputs,
+                );
                 for output in outputs {
-                    let expected = |t: usize| (0..size).flat_map(|from| inputs[from][t].clone()).collect();
+                    let expected =
+                        |t: usize| (0..size).flat_map(|from| inputs[from][t].clone()).collect();
                     assert_eq!(output, (0..tensors).map(expected).collect::<Vec<Vec<_>>>());
                 }
 
@@ -216,7 +232,14 @@ mod tests {
                             .collect()
                     })
                     .collect();
-                let outputs = moved(&Routes::Alltoall { size, bytes: &bytes }, size, &inputs);
+                let outputs = moved(
+                    &Routes::Alltoall {
+                        size,
+                        bytes: &bytes,
+                    },
+                    size,
+                    &inputs,
+                );
                 for (to, output) in outputs.into_iter().enumerate() {
                     let expected = |t: usize| {
                         (0..size)

@@ -58,7 +58,12 @@ struct Job {
 
 impl LocalCollective {
     /// Moves a batch along `routes`; returns the number of the chunk that follows its last chunk.
-    pub(super) fn transfer(&self, spans: &[Span], routes: &Routes<'_>, lap: &mut Lap) -> Result<u32, Error> {
+    pub(super) fn transfer(
+        &self,
+        spans: &[Span],
+        routes: &Routes<'_>,
+        lap: &mut Lap,
+    ) -> Result<u32, Error> {
         let job = self.transfer_job(spans, routes);
         for iteration in 0..=job.rounds {
             if iteration < job.rounds {
@@ -114,7 +119,10 @@ impl LocalCollective {
         let receipts: Vec<Receipt> = self.peers().map(receipt).collect();
         let longest = match self.size {
             1 => 0,
-            size => (0..size).map(|from| routes.stream_bytes(from)).max().unwrap_or(0),
+            size => (0..size)
+                .map(|from| routes.stream_bytes(from))
+                .max()
+                .unwrap_or(0),
         };
         let received = receipts.iter().map(|receipt| receipt.stream.bytes());
         let output_bytes = kept.bytes() + received.sum::<usize>();
@@ -208,7 +216,9 @@ impl LocalCollective {
                 }
             }
         }
-        counters.copied_out(self.rank).publish(chunk.wrapping_add(1));
+        counters
+            .copied_out(self.rank)
+            .publish(chunk.wrapping_add(1));
         lap.copied_out(index + 1 == job.rounds);
         Ok(())
     }

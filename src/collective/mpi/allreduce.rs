@@ -123,7 +123,10 @@ impl Work {
     fn scatter(&mut self, cut: Cut) -> Result<Scattered, MpiError> {
         let Self { job, batch, .. } = self;
         let (bytes, others) = (cut.range.len(), job.comm.size() - 1);
-        let (mut chunk, received) = (job.staging.take(bytes), job.staging.take(cut.own.len() * others));
+        let (mut chunk, received) = (
+            job.staging.take(bytes),
+            job.staging.take(cut.own.len() * others),
+        );
         job.lap.file(
             |phases| &mut phases.copy_in_ns,
             || {
@@ -140,7 +143,11 @@ impl Work {
 
     /// Combines this rank's part of a chunk and starts sending the result to all. `received` holds
     /// the other ranks' contributions.
-    fn combine(&mut self, cut: Cut, (mut chunk, received): (Vec<u8>, Vec<u8>)) -> Result<Gathered, MpiError> {
+    fn combine(
+        &mut self,
+        cut: Cut,
+        (mut chunk, received): (Vec<u8>, Vec<u8>),
+    ) -> Result<Gathered, MpiError> {
         let Self {
             job,
             batch,
@@ -155,9 +162,9 @@ impl Work {
                     let offset = piece.at - whole.start;
                     let source = |&from: &usize| match from {
                         from if from == rank => piece.input,
-                        from => {
-                            received[(from - usize::from(from > rank)) * whole.len()..][offset..].as_ptr()
-                        }
+                        from => received[(from - usize::from(from > rank)) * whole.len()..]
+                            [offset..]
+                            .as_ptr(),
                     };
                     let sources: SmallVec<[*const u8; 16]> = present.iter().map(source).collect();
                     // SAFETY: the piece is readable and writable (`Span::new`), and the received
@@ -218,13 +225,25 @@ pub(super) fn reduce(reducer: &Reducer, sources: &[*const u8], result: &mut [u8]
         // SAFETY: the sources are as long as the result, a whole number of elements, as chunks,
         // parts and batches are; one may be the result, the others do not overlap it. There is a
         // source, because a rank that submits a tensor is present.
-        unsafe { reducer.combine(sources, result.as_mut_ptr(), std::ptr::null_mut(), result.len()) };
+        unsafe {
+            reducer.combine(
+                sources,
+                result.as_mut_ptr(),
+                std::ptr::null_mut(),
+                result.len(),
+            )
+        };
     }
 }
 
 /// Reduces a tiny batch: every rank sends all of it to all and combines all of it, with one
 /// synchronization.
-async fn tiny(mut job: Job, batch: Stream, reducer: Reducer, present: Vec<usize>) -> Result<Batch, MpiError> {
+async fn tiny(
+    mut job: Job,
+    batch: Stream,
+    reducer: Reducer,
+    present: Vec<usize>,
+) -> Result<Batch, MpiError> {
     let (bytes, size) = (batch.bytes(), job.comm.size());
     let (mut own, all) = (job.staging.take(bytes), job.staging.take(bytes * size));
     job.lap.file(

@@ -78,7 +78,12 @@ pub(crate) struct MpiCollective {
 
 impl MpiCollective {
     /// Creates the collective of rank `rank` of `size` over `communicators` of `job`.
-    pub(crate) fn new(job: &Arc<MpiJob>, communicators: Communicators, rank: usize, size: usize) -> Self {
+    pub(crate) fn new(
+        job: &Arc<MpiJob>,
+        communicators: Communicators,
+        rank: usize,
+        size: usize,
+    ) -> Self {
         Self {
             job: Arc::clone(job),
             data: communicators.data,
@@ -93,7 +98,12 @@ impl MpiCollective {
 
     /// Starts reducing `batch` over all ranks of this collective, as a part of a reduction over
     /// `ranks` ranks.
-    fn begin_allreduce(&mut self, batch: Stream, reduction: &Reduction, ranks: usize) -> Promise<Batch> {
+    fn begin_allreduce(
+        &mut self,
+        batch: Stream,
+        reduction: &Reduction,
+        ranks: usize,
+    ) -> Promise<Batch> {
         let reducer = Reducer::new(self.level, reduction, ranks);
         let present = (0..self.size).collect();
         self.begin(move |job| allreduce::allreduce(job, batch, reducer, present))
@@ -181,7 +191,11 @@ impl Collective for MpiCollective {
 
     fn allgather(&mut self, spans: &[Span], bytes: &[usize]) -> Result<Phases, Error> {
         let size = self.size;
-        assert_eq!(bytes.len(), spans.len() * size, "a length per tensor and rank");
+        assert_eq!(
+            bytes.len(),
+            spans.len() * size,
+            "a length per tensor and rank"
+        );
         let own = transfer::gathered_from_here(spans, bytes, self.rank, size);
         let others = transfer::gathered_here(spans, bytes, size);
         self.run(move |job| transfer::allgather(job, own, others))
@@ -208,7 +222,11 @@ impl Collective for MpiCollective {
         absent: &[usize],
     ) -> Result<Phases, Error> {
         let size = self.size;
-        assert_eq!(bytes.len(), spans.len() * size, "a length per tensor and rank");
+        assert_eq!(
+            bytes.len(),
+            spans.len() * size,
+            "a length per tensor and rank"
+        );
         let shares = reducescatter::shares(spans, bytes, self.rank, size);
         let reducer = Reducer::new(self.level, reduction, size);
         let present = present(size, absent);

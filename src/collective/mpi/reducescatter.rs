@@ -77,27 +77,28 @@ pub(super) async fn reducescatter(
         );
         job.comm.alltoall_parts((send, sent), (receive, received))
     };
-    let end = |job: &mut Job, round: usize, [(sent, _), (contributions, _)]: [(Vec<u8>, Parts); 2]| {
-        let range = piece(rank, round);
-        let bytes = range.len();
-        // Contributions of the present ranks are stored without gaps for the absent ones.
-        let places = 0..present.len();
-        let sources: Vec<*const u8> = places
-            .map(|place| contributions[place * bytes..].as_ptr())
-            .collect();
-        job.staging.give(sent);
-        let mut result = job.staging.take(bytes);
-        job.lap.file(
-            |phases| &mut phases.reduce_ns,
-            || reduce(&reducer, &sources, &mut result[..bytes]),
-        );
-        job.lap.file(
-            |phases| &mut phases.copy_out_ns,
-            || copy_out(&shares[rank], range, &result),
-        );
-        job.staging.give(result);
-        job.staging.give(contributions);
-    };
+    let end =
+        |job: &mut Job, round: usize, [(sent, _), (contributions, _)]: [(Vec<u8>, Parts); 2]| {
+            let range = piece(rank, round);
+            let bytes = range.len();
+            // Contributions of the present ranks are stored without gaps for the absent ones.
+            let places = 0..present.len();
+            let sources: Vec<*const u8> = places
+                .map(|place| contributions[place * bytes..].as_ptr())
+                .collect();
+            job.staging.give(sent);
+            let mut result = job.staging.take(bytes);
+            job.lap.file(
+                |phases| &mut phases.reduce_ns,
+                || reduce(&reducer, &sources, &mut result[..bytes]),
+            );
+            job.lap.file(
+                |phases| &mut phases.copy_out_ns,
+                || copy_out(&shares[rank], range, &result),
+            );
+            job.staging.give(result);
+            job.staging.give(contributions);
+        };
     rounds(&mut job, longest.div_ceil(part), begin, end).await?;
     Ok(job.done())
 }

@@ -33,7 +33,12 @@ pub(super) async fn broadcast(mut job: Job, batch: Stream, root: usize) -> Resul
 }
 
 /// Returns the inputs that rank `rank` contributes to an allgather.
-pub(super) fn gathered_from_here(spans: &[Span], bytes: &[usize], rank: usize, size: usize) -> Stream {
+pub(super) fn gathered_from_here(
+    spans: &[Span],
+    bytes: &[usize],
+    rank: usize,
+    size: usize,
+) -> Stream {
     let mut stream = Stream::default();
     for (span, lengths) in spans.iter().zip(bytes.chunks_exact(size)) {
         stream.push(span.input(), std::ptr::null_mut(), lengths[rank]);
@@ -55,7 +60,12 @@ pub(super) fn gathered_here(spans: &[Span], bytes: &[usize], size: usize) -> Vec
 }
 
 /// Returns the inputs that rank `rank` sends to each rank in an alltoall.
-pub(super) fn sent_from_here(spans: &[Span], bytes: &[usize], rank: usize, size: usize) -> Vec<Stream> {
+pub(super) fn sent_from_here(
+    spans: &[Span],
+    bytes: &[usize],
+    rank: usize,
+    size: usize,
+) -> Vec<Stream> {
     let to = |to: usize| {
         let mut stream = Stream::default();
         for (span, table) in spans.iter().zip(bytes.chunks_exact(size * size)) {
@@ -73,7 +83,12 @@ pub(super) fn sent_from_here(spans: &[Span], bytes: &[usize], rank: usize, size:
 }
 
 /// Returns the outputs for the bytes that each rank sends to rank `rank`.
-pub(super) fn received_here(spans: &[Span], bytes: &[usize], rank: usize, size: usize) -> Vec<Stream> {
+pub(super) fn received_here(
+    spans: &[Span],
+    bytes: &[usize],
+    rank: usize,
+    size: usize,
+) -> Vec<Stream> {
     let from = |from: usize| {
         let mut stream = Stream::default();
         for (span, table) in spans.iter().zip(bytes.chunks_exact(size * size)) {
@@ -101,13 +116,20 @@ pub(super) fn longest_way(bytes: &[usize], size: usize) -> usize {
 }
 
 /// Sends every rank's stream to all.
-pub(super) async fn allgather(mut job: Job, own: Stream, all: Vec<Stream>) -> Result<Batch, MpiError> {
+pub(super) async fn allgather(
+    mut job: Job,
+    own: Stream,
+    all: Vec<Stream>,
+) -> Result<Batch, MpiError> {
     let part = piece_bytes(job.comm.size());
     let longest = all.iter().map(Stream::bytes).max().unwrap_or(0);
     let begin = |job: &mut Job, round: usize| {
         let parts = parts(&all, round, part);
         let range = piece(&own, round, part);
-        let (mut send, receive) = (job.staging.take(range.len()), job.staging.take(parts.bytes()));
+        let (mut send, receive) = (
+            job.staging.take(range.len()),
+            job.staging.take(parts.bytes()),
+        );
         job.lap.file(
             |phases| &mut phases.copy_in_ns,
             || copy_in(&own, range, &mut send),
@@ -139,7 +161,11 @@ pub(super) async fn alltoall(
             |phases| &mut phases.copy_in_ns,
             || {
                 for (rank, stream) in sent.iter().enumerate() {
-                    copy_in(stream, piece(stream, round, part), &mut send[to.range(rank)]);
+                    copy_in(
+                        stream,
+                        piece(stream, round, part),
+                        &mut send[to.range(rank)],
+                    );
                 }
             },
         );
@@ -167,7 +193,11 @@ fn copy_parts_out(
         |phases| &mut phases.copy_out_ns,
         || {
             for (from, stream) in streams.iter().enumerate() {
-                copy_out(stream, piece(stream, round, part), &buffer[parts.range(from)]);
+                copy_out(
+                    stream,
+                    piece(stream, round, part),
+                    &buffer[parts.range(from)],
+                );
             }
         },
     );
@@ -175,7 +205,11 @@ fn copy_parts_out(
 
 /// Returns the range of each of `streams` that is sent in round `round`.
 fn parts(streams: &[Stream], round: usize, part: usize) -> Parts {
-    Parts::of(streams.iter().map(|stream| piece(stream, round, part).len()))
+    Parts::of(
+        streams
+            .iter()
+            .map(|stream| piece(stream, round, part).len()),
+    )
 }
 
 /// Returns the range of `stream` that is sent in round `round`.

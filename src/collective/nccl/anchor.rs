@@ -71,7 +71,11 @@ impl DeviceClock for AnchoredClock {
         if !mark.is_timed {
             return None;
         }
-        let elapsed_ns = self.device.gpu.elapsed_ns(anchor.mark.event, mark.event).ok()?;
+        let elapsed_ns = self
+            .device
+            .gpu
+            .elapsed_ns(anchor.mark.event, mark.event)
+            .ok()?;
         anchor.at.0.checked_add_signed(elapsed_ns).map(Nanos)
     }
 }

@@ -101,7 +101,11 @@ fn broadcast<T: Serialize + DeserializeOwned>(
     postcard::from_bytes(&frame).map_err(|error| invalid(members[0], error))
 }
 
-fn encode(transport: &dyn Transport, members: &[usize], say: &impl Serialize) -> Result<Vec<u8>, Error> {
+fn encode(
+    transport: &dyn Transport,
+    members: &[usize],
+    say: &impl Serialize,
+) -> Result<Vec<u8>, Error> {
     postcard::to_stdvec(say).map_err(|error| Error::Internal {
         rank: members[transport.rank()],
         message: format!("exchange before a batch on GPUs: {error}"),

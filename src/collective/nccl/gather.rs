@@ -36,7 +36,11 @@ pub(super) fn broadcast(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) 
         } else {
             span.output() as u64
         };
-        let from = if span.is_absent() { to } else { span.input() as u64 };
+        let from = if span.is_absent() {
+            to
+        } else {
+            span.input() as u64
+        };
         let calls = (span.bytes() > 0).then(|| call(from, to, span.bytes()));
         return Program {
             calls: calls.into_iter().collect(),
@@ -49,12 +53,22 @@ pub(super) fn broadcast(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) 
     };
     let is_root = set_rank.rank == batch.root;
     let stretches = || batch.spans.iter().zip(&at);
-    let inward = stretches()
-        .filter(|_| is_root)
-        .filter_map(|(span, at)| entry(span.input() as u64, scratch.buffer + *at as u64, span.bytes()));
+    let inward = stretches().filter(|_| is_root).filter_map(|(span, at)| {
+        entry(
+            span.input() as u64,
+            scratch.buffer + *at as u64,
+            span.bytes(),
+        )
+    });
     let outward = stretches()
         .filter(|(span, _)| !(span.keeps_nothing() || is_root && span.input() == span.output()))
-        .filter_map(|(span, at)| entry(scratch.buffer + *at as u64, span.output() as u64, span.bytes()));
+        .filter_map(|(span, at)| {
+            entry(
+                scratch.buffer + *at as u64,
+                span.output() as u64,
+                span.bytes(),
+            )
+        });
     Program {
         inward: copies(inward),
         calls: vec![call(scratch.buffer, scratch.buffer, total)],
@@ -129,10 +143,15 @@ pub(super) fn allgather(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) 
     let within: Vec<Vec<usize>> = (0..size)
         .map(|rank| places((0..batch.spans.len()).map(|tensor| bytes(tensor, rank))))
         .collect();
-    let in_buffer = |tensor: usize, rank: usize| scratch.buffer + (at[rank] + within[rank][tensor]) as u64;
+    let in_buffer =
+        |tensor: usize, rank: usize| scratch.buffer + (at[rank] + within[rank][tensor]) as u64;
     let tensors = || batch.spans.iter().enumerate();
     let inward = tensors().filter_map(|(tensor, span)| {
-        entry(span.input() as u64, in_buffer(tensor, rank), bytes(tensor, rank))
+        entry(
+            span.input() as u64,
+            in_buffer(tensor, rank),
+            bytes(tensor, rank),
+        )
     });
     let outward = tensors()
         .filter(|(_, span)| !span.keeps_nothing())

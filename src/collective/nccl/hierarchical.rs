@@ -131,7 +131,12 @@ impl Hierarchical {
     }
 
     /// Puts calls within the host on the stream; a rank that is alone on its host has none.
-    fn call(&self, calls: &[Call], track: &Track, transport: &mut dyn Transport) -> Result<(), LaunchError> {
+    fn call(
+        &self,
+        calls: &[Call],
+        track: &Track,
+        transport: &mut dyn Transport,
+    ) -> Result<(), LaunchError> {
         let (Some(communicator), false) = (self.communicator, calls.is_empty()) else {
             return Ok(());
         };
@@ -172,7 +177,9 @@ impl Hierarchical {
             unsafe { gpu.download_on(slot, from + at, bytes, track.stream) }.map_err(fatal)?;
             track.mark(is_timed && piece == 0)
         };
-        let mut on_device: VecDeque<Mark> = (0..pieces.min(SLOTS)).map(fetch).collect::<Result<_, _>>()?;
+        let mut on_device: VecDeque<Mark> = (0..pieces.min(SLOTS))
+            .map(fetch)
+            .collect::<Result<_, _>>()?;
         let (mut fetched, mut crossed) = (None, None);
         for turn in 0..pieces + LAG {
             if turn < pieces

@@ -71,7 +71,8 @@ impl Batch<'_> {
     /// Number formats of the elements of a reduction.
     fn travel(&self, set_rank: SetRank) -> Travel {
         let travel = Travel::new(self.reduction.dtype, self.reduction.op, set_rank.size);
-        self.wire_dtype.map_or(travel, |dtype| travel.compressed(dtype))
+        self.wire_dtype
+            .map_or(travel, |dtype| travel.compressed(dtype))
     }
 
     /// Bytes of the fusion buffer that the batch needs; equal on all ranks.
@@ -113,8 +114,9 @@ impl Batch<'_> {
         let mut parts: Vec<std::ops::Range<usize>> = Vec::new();
         for tensor in 0..self.spans.len() {
             let with_it = |part: &std::ops::Range<usize>| part.start..tensor + 1;
-            let fits =
-                |part: &std::ops::Range<usize>| self.part(with_it(part)).buffer_bytes(set_rank) <= limit;
+            let fits = |part: &std::ops::Range<usize>| {
+                self.part(with_it(part)).buffer_bytes(set_rank) <= limit
+            };
             match parts.last_mut() {
                 Some(last) if fits(last) => *last = with_it(last),
                 _ => parts.push(tensor..tensor + 1),

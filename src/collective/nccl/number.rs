@@ -161,7 +161,10 @@ mod tests {
     fn what_changes_nothing_fills_eight_bytes() {
         let neutral = |dtype, op| Travel::new(dtype, op, 3).neutral();
         assert_eq!(neutral(Dtype::F32, ReduceOp::Sum), 0);
-        assert_eq!(neutral(Dtype::Bf16, ReduceOp::Product), 0x3f80_3f80_3f80_3f80);
+        assert_eq!(
+            neutral(Dtype::Bf16, ReduceOp::Product),
+            0x3f80_3f80_3f80_3f80
+        );
         assert_eq!(neutral(Dtype::F32, ReduceOp::Min), 0x7f80_0000_7f80_0000);
         assert_eq!(neutral(Dtype::I16, ReduceOp::Max), 0x8000_0000_8000_0000);
         assert_eq!(neutral(Dtype::I8, ReduceOp::Max), 0x8080_8080_8080_8080);
@@ -184,8 +187,14 @@ mod tests {
             travel(Dtype::I32, ReduceOp::Average),
             (Number::I64, Combine::Sum, 3)
         );
-        assert_eq!(travel(Dtype::U8, ReduceOp::Sum), (Number::U8, Combine::Sum, 1));
-        assert_eq!(travel(Dtype::I16, ReduceOp::Min), (Number::I32, Combine::Min, 1));
+        assert_eq!(
+            travel(Dtype::U8, ReduceOp::Sum),
+            (Number::U8, Combine::Sum, 1)
+        );
+        assert_eq!(
+            travel(Dtype::I16, ReduceOp::Min),
+            (Number::I32, Combine::Min, 1)
+        );
         assert_eq!(
             travel(Dtype::F16, ReduceOp::Average),
             (Number::F16, Combine::Average, 1)

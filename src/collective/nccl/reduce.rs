@@ -35,7 +35,9 @@ pub(super) fn buffer_bytes(batch: &Batch<'_>, set_rank: SetRank) -> usize {
 
 pub(super) fn sink_bytes(batch: &Batch<'_>, set_rank: SetRank) -> usize {
     match batch.spans {
-        [span] if span.keeps_nothing() && is_direct(batch, &batch.travel(set_rank)) => room(span.bytes()),
+        [span] if span.keeps_nothing() && is_direct(batch, &batch.travel(set_rank)) => {
+            room(span.bytes())
+        }
         _ => 0,
     }
 }
@@ -60,7 +62,10 @@ pub(super) fn program(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) ->
                 outward: Vec::new(),
             };
         }
-        let (keeps_nothing, input) = (batch.spans[0].keeps_nothing(), batch.spans[0].input() as u64);
+        let (keeps_nothing, input) = (
+            batch.spans[0].keeps_nothing(),
+            batch.spans[0].input() as u64,
+        );
         let output = if keeps_nothing {
             sink
         } else {

@@ -28,7 +28,9 @@ fn is_direct(batch: &Batch<'_>, travel: &Travel, size: usize) -> bool {
 fn region(batch: &Batch<'_>, travel: &Travel, size: usize) -> usize {
     let of_rank = |rank: usize| -> usize {
         let shares = (0..batch.spans.len()).map(|tensor| share(batch, size, tensor, rank));
-        shares.map(|elements| room(elements * travel.wire.bytes())).sum()
+        shares
+            .map(|elements| room(elements * travel.wire.bytes()))
+            .sum()
     };
     (0..size).map(of_rank).max().unwrap_or(0)
 }
@@ -74,7 +76,8 @@ pub(super) fn program(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) ->
             (false, true) => (span.input() as u64, scratch.sink),
             (false, false) => (span.input() as u64, span.output() as u64),
         };
-        let neutral = is_absent.then(|| neutral(&travel, scratch.sink, room(size * batch.bytes[0])));
+        let neutral =
+            is_absent.then(|| neutral(&travel, scratch.sink, room(size * batch.bytes[0])));
         let scaled = (postscale != 1.0 && !span.keeps_nothing())
             .then(|| Copies::scaled(travel.own, postscale, to, to, count));
         return Program {
@@ -94,7 +97,11 @@ pub(super) fn program(batch: &Batch<'_>, set_rank: SetRank, scratch: Scratch) ->
     let in_buffer =
         |tensor: usize, rank: usize| scratch.buffer + (rank * region + within[rank][tensor]) as u64;
     let own_region = scratch.buffer + (rank * region) as u64;
-    let calls = vec![reduced(scratch.buffer, own_region, region / travel.wire.bytes())];
+    let calls = vec![reduced(
+        scratch.buffer,
+        own_region,
+        region / travel.wire.bytes(),
+    )];
     if is_absent {
         return Program {
             inward: vec![neutral(&travel, scratch.buffer, size * region)],

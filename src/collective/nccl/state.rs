@@ -14,8 +14,8 @@ use super::track::Track;
 use super::watch::Watch;
 use super::{ACTIVITIES, Scratch};
 use crate::collective::asynchronous::{
-    AsyncCollective, Batch, Crossing, DeviceActivities, LaunchError, Launched, OnEnd, OpenDevice, Peers,
-    SetRank,
+    AsyncCollective, Batch, Crossing, DeviceActivities, LaunchError, Launched, OnEnd, OpenDevice,
+    Peers, SetRank,
 };
 use crate::delivery::Memory;
 use crate::device::{Mark, OnDevice};
@@ -57,7 +57,11 @@ impl OpenDevice for DeviceBinding {
         set_rank: SetRank,
         peers: &mut Peers<'_>,
     ) -> Result<Box<dyn AsyncCollective>, LaunchError> {
-        Ok(Box::new(NcclCollective::make(set_rank, self.device(), peers)?))
+        Ok(Box::new(NcclCollective::make(
+            set_rank,
+            self.device(),
+            peers,
+        )?))
     }
 
     fn wants_times(&self) -> bool {
@@ -71,7 +75,13 @@ impl AsyncCollective for NcclCollective {
     }
 
     fn allocate(&self, dtype: Dtype, bytes: usize, tensor: &OnDevice) -> Option<Memory> {
-        Memory::on_device(dtype, bytes, &self.track.device, self.track.stream, tensor.stream)
+        Memory::on_device(
+            dtype,
+            bytes,
+            &self.track.device,
+            self.track.stream,
+            tensor.stream,
+        )
     }
 
     fn launch(
@@ -88,16 +98,21 @@ impl AsyncCollective for NcclCollective {
         } else {
             batch.parts(self.set_rank, self.shared_bytes)
         };
-        let parts: Vec<Batch<'_>> = parts.into_iter().map(|tensors| batch.part(tensors)).collect();
+        let parts: Vec<Batch<'_>> = parts
+            .into_iter()
+            .map(|tensors| batch.part(tensors))
+            .collect();
         if let Some(part) = parts
             .iter()
             .find(|part| part.buffer_bytes(self.set_rank) > self.shared_bytes)
         {
             // Equal on all ranks, like the shared size of their buffers.
-            return Err(LaunchError::Batch(self.track.error(GpuError::OutOfMemory {
-                ordinal: self.track.device.ordinal,
-                bytes: part.buffer_bytes(self.set_rank),
-            })));
+            return Err(LaunchError::Batch(self.track.error(
+                GpuError::OutOfMemory {
+                    ordinal: self.track.device.ordinal,
+                    bytes: part.buffer_bytes(self.set_rank),
+                },
+            )));
         }
         let sunk = parts
             .iter()
@@ -148,7 +163,10 @@ impl AsyncCollective for NcclCollective {
     }
 
     fn check(&self) -> Result<(), Error> {
-        let intra_node = self.hierarchical.as_ref().and_then(Hierarchical::communicator);
+        let intra_node = self
+            .hierarchical
+            .as_ref()
+            .and_then(Hierarchical::communicator);
         [self.communicator, intra_node]
             .into_iter()
             .try_for_each(|communicator| self.track.check(communicator))
@@ -182,7 +200,9 @@ impl NcclCollective {
     ) -> Result<Self, LaunchError> {
         let rank = peers.members[set_rank.rank];
         let own = device.and_then(|device| {
-            let id = (set_rank.rank == 0).then(|| device.gpu.unique_id()).transpose()?;
+            let id = (set_rank.rank == 0)
+                .then(|| device.gpu.unique_id())
+                .transpose()?;
             Ok((Track::new(device, rank)?, id))
         });
         let (track, id) = match own {
@@ -226,11 +246,18 @@ impl NcclCollective {
         let Some(communicator) = self.communicator else {
             return Ok(None);
         };
-        if let (Some(inter_node), Some(hierarchical), Some(whole)) =
-            (&mut peers.inter_node, &mut self.hierarchical, program.allreduce())
-        {
-            let crossed =
-                hierarchical.allreduce(whole, &self.track, is_timed, &mut **inter_node, peers.transport)?;
+        if let (Some(inter_node), Some(hierarchical), Some(whole)) = (
+            &mut peers.inter_node,
+            &mut self.hierarchical,
+            program.allreduce(),
+        ) {
+            let crossed = hierarchical.allreduce(
+                whole,
+                &self.track,
+                is_timed,
+                &mut **inter_node,
+                peers.transport,
+            )?;
             return Ok(Some(crossed));
         }
         program
@@ -294,7 +321,11 @@ impl NcclCollective {
     }
 
     /// Grows the sink to the size that this rank needs.
-    fn ensure_sink(&mut self, bytes: usize, transport: &mut dyn Transport) -> Result<(), LaunchError> {
+    fn ensure_sink(
+        &mut self,
+        bytes: usize,
+        transport: &mut dyn Transport,
+    ) -> Result<(), LaunchError> {
         if bytes <= self.sink.bytes {
             return Ok(());
         }

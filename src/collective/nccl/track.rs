@@ -26,7 +26,11 @@ pub(super) struct Track {
 impl Track {
     pub(super) fn new(device: Arc<Device>, rank: usize) -> Result<Self, GpuError> {
         let stream = device.gpu.make_stream()?;
-        Ok(Self { device, stream, rank })
+        Ok(Self {
+            device,
+            stream,
+            rank,
+        })
     }
 
     pub(super) fn error(&self, error: GpuError) -> Error {
@@ -57,7 +61,10 @@ impl Track {
     /// An error that NCCL has found since.
     pub(super) fn check(&self, communicator: Option<Communicator>) -> Result<(), Error> {
         let ready = communicator.map(|communicator| self.device.gpu.is_ready(communicator));
-        ready.transpose().map(drop).map_err(|error| self.error(error))
+        ready
+            .transpose()
+            .map(drop)
+            .map_err(|error| self.error(error))
     }
 
     /// Waits until NCCL's calls have finished on the host, which usually they have. The first calls

@@ -23,10 +23,13 @@ impl Watch {
     /// # Errors
     /// The system has no thread left.
     pub(super) fn start(device: &Arc<Device>, rank: usize) -> Result<Self, Error> {
-        let worker = device.gpu.worker("ronde-gpu").map_err(|error| Error::Internal {
-            rank,
-            message: format!("no thread for the GPU: {error}"),
-        })?;
+        let worker = device
+            .gpu
+            .worker("ronde-gpu")
+            .map_err(|error| Error::Internal {
+                rank,
+                message: format!("no thread for the GPU: {error}"),
+            })?;
         let clock = Arc::new(Mutex::new(AnchoredClock::new(Arc::clone(device))));
         Ok(Self { worker, clock })
     }

@@ -15,8 +15,8 @@ use crate::clock::{Clock, Nanos};
 use crate::collective::Collective;
 use crate::collective::Reduction;
 use crate::collective::asynchronous::{
-    AsyncCollective, Batch, DeviceActivities, DeviceClock, LaunchError, Launched, OnEnd, OpenDevice, Peers,
-    SetRank,
+    AsyncCollective, Batch, DeviceActivities, DeviceClock, LaunchError, Launched, OnEnd,
+    OpenDevice, Peers, SetRank,
 };
 use crate::delivery::Memory;
 use crate::device::{Event, Mark, Marks, OnDevice, Stream};
@@ -58,7 +58,11 @@ struct Events {
 
 impl Events {
     fn has_come(&self, event: Event) -> bool {
-        lock(&self.reached).get(&event.0).copied().flatten().is_some()
+        lock(&self.reached)
+            .get(&event.0)
+            .copied()
+            .flatten()
+            .is_some()
     }
 
     fn count(&self) -> u64 {
@@ -85,8 +89,9 @@ impl SimulatedDevice {
     }
 
     fn callers(&self) -> &SimulatedWorker {
-        self.callers
-            .get_or_init(|| SimulatedWorker::start(self.world(), self.rank, "its callers' stream".to_owned()))
+        self.callers.get_or_init(|| {
+            SimulatedWorker::start(self.world(), self.rank, "its callers' stream".to_owned())
+        })
     }
 
     /// Makes the caller's stream run `write` after some time; returns the device data of the tensor
@@ -157,7 +162,11 @@ impl Marks for SimulatedDevice {
 
     fn precede(&self, mark: &Mark, stream: Stream) -> Result<(), GpuError> {
         assert_eq!(stream, Self::CALLERS, "callers have one stream");
-        let (events, world, event) = (Arc::clone(&self.events), Arc::clone(self.world()), mark.event);
+        let (events, world, event) = (
+            Arc::clone(&self.events),
+            Arc::clone(self.world()),
+            mark.event,
+        );
         self.callers().put(move || {
             world.wait("for a result", None, move |_| events.has_come(event));
         });
@@ -171,7 +180,11 @@ impl Marks for SimulatedDevice {
 
 /// Opens the collective of a device that has several owners.
 impl OpenDevice for Arc<SimulatedDevice> {
-    fn open(&self, set_rank: SetRank, _: &mut Peers<'_>) -> Result<Box<dyn AsyncCollective>, LaunchError> {
+    fn open(
+        &self,
+        set_rank: SetRank,
+        _: &mut Peers<'_>,
+    ) -> Result<Box<dyn AsyncCollective>, LaunchError> {
         let devices = self.set.devices();
         let start = |name: &str| SimulatedWorker::start(self.world(), self.rank, name.to_owned());
         Ok(Box::new(SimulatedAsync {
@@ -228,15 +241,18 @@ impl Owned {
 
     fn run(&self, collective: &mut SimulatedCollective) -> Result<(), Error> {
         let is_absent = self.spans.iter().all(Span::is_absent);
-        let absent = collective
-            .set
-            .share(collective.rank, vec![u8::from(is_absent)], "absent", |ranks| {
+        let absent = collective.set.share(
+            collective.rank,
+            vec![u8::from(is_absent)],
+            "absent",
+            |ranks| {
                 let ranks = ranks.iter().enumerate();
                 ranks
                     .filter(|(_, flag)| flag == &&[1])
                     .map(|(rank, _)| rank)
                     .collect::<Vec<_>>()
-            })?;
+            },
+        )?;
         let (spans, bytes, reduction) = (&self.spans, &self.bytes, &self.reduction);
         let phases = match self.kind {
             OpKind::Allreduce => collective.allreduce(spans, reduction, &absent),
@@ -256,7 +272,12 @@ impl State {
     }
 
     /// Runs a batch, unless an earlier one has failed.
-    fn run(self: &Arc<Self>, world: &World, batch: &Owned, collective: &Mutex<SimulatedCollective>) {
+    fn run(
+        self: &Arc<Self>,
+        world: &World,
+        batch: &Owned,
+        collective: &Mutex<SimulatedCollective>,
+    ) {
         if self.is_aborted() || lock(&self.failure).is_some() {
             return;
         }
@@ -383,7 +404,10 @@ impl DeviceClock for OfDevice {
     }
 
     fn time_of(&self, mark: &Mark) -> Option<Nanos> {
-        let reached = lock(&self.events.reached).get(&mark.event.0).copied().flatten();
+        let reached = lock(&self.events.reached)
+            .get(&mark.event.0)
+            .copied()
+            .flatten();
         reached.map(|reached| self.clock.at(reached))
     }
 }

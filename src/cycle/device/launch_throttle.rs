@@ -67,7 +67,8 @@ impl LaunchThrottle {
     /// Whether the first waiting tensor may be launched now.
     pub(in crate::cycle) fn may_open(&mut self) -> bool {
         let first = self.waiting.first();
-        first.is_some_and(|first| !first.tensor.is_on_device.load(Ordering::Acquire)) && !self.is_busy()
+        first.is_some_and(|first| !first.tensor.is_on_device.load(Ordering::Acquire))
+            && !self.is_busy()
     }
 
     /// Number of waiting tensors.
@@ -89,7 +90,10 @@ impl LaunchThrottle {
         {
             self.on_stream.pop_front();
         }
-        let first = self.on_stream.front().filter(|_| self.on_stream.len() >= BATCHES);
+        let first = self
+            .on_stream
+            .front()
+            .filter(|_| self.on_stream.len() >= BATCHES);
         first.is_some_and(|first| matches!(first.began.has_come(), Ok(true)))
     }
 }

@@ -53,7 +53,11 @@ impl Times {
 
 /// Times at which the data of the first and of the last submitted tensor was ready.
 fn ready(members: &[Ready], clock: &dyn DeviceClock) -> Option<(Nanos, Nanos)> {
-    let on_device = || members.iter().filter(|member| member.submission.on.is_some());
+    let on_device = || {
+        members
+            .iter()
+            .filter(|member| member.submission.on.is_some())
+    };
     let time = |member: &Ready| clock.time_of(&member.submission.on.as_ref()?.ready);
     let first = on_device().min_by_key(|member| member.submission.at)?;
     let last = on_device().max_by_key(|member| member.submission.at)?;
@@ -170,8 +174,9 @@ impl Stages {
             .map(|(name, from, to)| activity(name, from, to, name == collective))
             .collect();
         // Durations before the inter-node stage begins and after it has ended.
-        let (lead_in, tail_out) =
-            crossing.map_or((copied_in, reduced), |stages| (stages.fetched, stages.crossed));
+        let (lead_in, tail_out) = crossing.map_or((copied_in, reduced), |stages| {
+            (stages.fetched, stages.crossed)
+        });
         let nanos = |from: Nanos, to: Nanos| (to - from).as_nanos() as u64;
         Times {
             began: queued,
@@ -213,7 +218,13 @@ mod tests {
         let micros = |at: Nanos| at.0 / 1_000;
         let activities = times.activities.iter();
         activities
-            .map(|activity| (activity.name, micros(activity.began), micros(activity.ended)))
+            .map(|activity| {
+                (
+                    activity.name,
+                    micros(activity.began),
+                    micros(activity.ended),
+                )
+            })
             .collect()
     }
 
@@ -252,7 +263,10 @@ mod tests {
             ended: at(601),
             ..STAGES
         };
-        assert_eq!(parts(stages), [("QUEUE", 100, 310), ("NCCL_ALLREDUCE", 311, 600)]);
+        assert_eq!(
+            parts(stages),
+            [("QUEUE", 100, 310), ("NCCL_ALLREDUCE", 311, 600)]
+        );
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUfunction, CUmodule, CUresult, CUstream,
-    CUstream_flags, CUstreamCaptureStatus,
+    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUevent_flags, CUfunction, CUmodule, CUresult,
+    CUstream, CUstream_flags, CUstreamCaptureStatus,
 };
 
 use super::{Call, Communicator, Event, Gpu, GpuError, Kernel, Stream, Table, UniqueId};
@@ -92,7 +92,8 @@ fn driver() -> Result<(), GpuError> {
     if !unsafe { sys::is_culib_present() } {
         return Err(GpuError::NoLibrary {
             library: "libcuda, which comes with NVIDIA's driver,",
-            looked_for: "libcuda.so and libcuda.so.1, in LD_LIBRARY_PATH and the system's folders".to_owned(),
+            looked_for: "libcuda.so and libcuda.so.1, in LD_LIBRARY_PATH and the system's folders"
+                .to_owned(),
             advice: "on a machine with an NVIDIA GPU install the driver (in a container, start it with --gpus all); where there \
                      is none, keep tensors in host memory",
         });
@@ -167,7 +168,9 @@ impl Cuda {
             // A thread without a context keeps this one, as with the CUDA runtime: the next call
             // finds it.
             // SAFETY: the context is retained as long as `self`.
-            check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.context) })?;
+            check("cuCtxSetCurrent", unsafe {
+                sys::cuCtxSetCurrent(self.context)
+            })?;
             return Ok(Entered { is_pushed: false });
         }
         // SAFETY: the context is retained as long as `self`.
@@ -192,7 +195,12 @@ impl Cuda {
         Ok(function)
     }
 
-    fn allocated(&self, call: &'static str, result: CUresult, bytes: usize) -> Result<(), GpuError> {
+    fn allocated(
+        &self,
+        call: &'static str,
+        result: CUresult,
+        bytes: usize,
+    ) -> Result<(), GpuError> {
         match result {
             CUresult::CUDA_ERROR_OUT_OF_MEMORY => Err(GpuError::OutOfMemory {
                 ordinal: self.ordinal,
@@ -491,9 +499,15 @@ impl Gpu for Cuda {
         self.nccl.is_ready(communicator)
     }
 
-    fn call(&self, communicator: Communicator, calls: &[Call], stream: Stream) -> Result<(), GpuError> {
+    fn call(
+        &self,
+        communicator: Communicator,
+        calls: &[Call],
+        stream: Stream,
+    ) -> Result<(), GpuError> {
         let _entered = self.enter()?;
-        self.nccl.call(communicator, calls, stream_of(stream).cast())
+        self.nccl
+            .call(communicator, calls, stream_of(stream).cast())
     }
 
     fn leave(&self, communicator: Communicator) {

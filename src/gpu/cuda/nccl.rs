@@ -125,7 +125,8 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
     };
     // SAFETY: every version of NCCL has this function.
     let version = unsafe {
-        let get_version = library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0");
+        let get_version =
+            library.get::<unsafe extern "C" fn(*mut c_int) -> c_int>(b"ncclGetVersion\0");
         let mut version = 0;
         get_version
             .is_ok_and(|get| get(&raw mut version) == SUCCESS)
@@ -136,7 +137,8 @@ pub(super) fn load() -> Result<&'static Nccl, GpuError> {
         return Err(too_old(version_text(version)));
     }
     // SAFETY: the library is NCCL, of a version that has them.
-    let nccl = unsafe { Nccl::find(library, version as u32) }.map_err(|_| too_old(version_text(version)))?;
+    let nccl = unsafe { Nccl::find(library, version as u32) }
+        .map_err(|_| too_old(version_text(version)))?;
     Ok(LOADED.get_or_init(|| nccl))
 }
 
@@ -174,7 +176,15 @@ fn data_type(number: Number) -> ncclDataType_t {
 }
 
 /// Converts a reduction to parameters of NCCL.
-fn in_words(combined: Combined) -> (*const c_void, *mut c_void, usize, ncclDataType_t, ncclRedOp_t) {
+fn in_words(
+    combined: Combined,
+) -> (
+    *const c_void,
+    *mut c_void,
+    usize,
+    ncclDataType_t,
+    ncclRedOp_t,
+) {
     let Combined {
         from,
         to,
@@ -210,7 +220,12 @@ impl Nccl {
         Ok(id.internal.map(|byte| byte as u8))
     }
 
-    pub(super) fn join(&self, id: &UniqueId, rank: usize, size: usize) -> Result<Communicator, GpuError> {
+    pub(super) fn join(
+        &self,
+        id: &UniqueId,
+        rank: usize,
+        size: usize,
+    ) -> Result<Communicator, GpuError> {
         let id = ncclUniqueId {
             internal: id.map(|byte| byte as c_char),
         };
@@ -257,7 +272,11 @@ impl Nccl {
             return self.one(communicator, call, stream);
         }
         // SAFETY: affects this thread alone.
-        self.check("ncclGroupStart", unsafe { (self.group_start)() }, communicator)?;
+        self.check(
+            "ncclGroupStart",
+            unsafe { (self.group_start)() },
+            communicator,
+        )?;
         let outcome = calls
             .iter()
             .try_for_each(|call| self.one(communicator, call, stream));
@@ -267,14 +286,20 @@ impl Nccl {
         outcome.and(ended)
     }
 
-    fn one(&self, communicator: ncclComm_t, call: &Call, stream: *mut c_void) -> Result<(), GpuError> {
+    fn one(
+        &self,
+        communicator: ncclComm_t,
+        call: &Call,
+        stream: *mut c_void,
+    ) -> Result<(), GpuError> {
         // SAFETY: the communicator and the stream live, by the interface's promise; wrong addresses
         // are errors of the device.
         let (name, result) = unsafe {
             match *call {
                 Call::Allreduce(combined) => {
                     let (from, to, count, number, combine) = in_words(combined);
-                    let result = (self.all_reduce)(from, to, count, number, combine, communicator, stream);
+                    let result =
+                        (self.all_reduce)(from, to, count, number, combine, communicator, stream);
                     ("ncclAllReduce", result)
                 }
                 Call::Allgather {
@@ -284,20 +309,34 @@ impl Nccl {
                     number,
                 } => {
                     let number = data_type(number);
-                    let result =
-                        (self.all_gather)(input(from), output(to), count, number, communicator, stream);
+                    let result = (self.all_gather)(
+                        input(from),
+                        output(to),
+                        count,
+                        number,
+                        communicator,
+                        stream,
+                    );
                     ("ncclAllGather", result)
                 }
                 Call::Reducescatter(combined) => {
                     let (from, to, count, number, combine) = in_words(combined);
-                    let result =
-                        (self.reduce_scatter)(from, to, count, number, combine, communicator, stream);
+                    let result = (self.reduce_scatter)(
+                        from,
+                        to,
+                        count,
+                        number,
+                        combine,
+                        communicator,
+                        stream,
+                    );
                     ("ncclReduceScatter", result)
                 }
                 Call::Reduce(combined, root) => {
                     let (from, to, count, number, combine) = in_words(combined);
                     let root = root as c_int;
-                    let result = (self.reduce)(from, to, count, number, combine, root, communicator, stream);
+                    let result =
+                        (self.reduce)(from, to, count, number, combine, root, communicator, stream);
                     ("ncclReduce", result)
                 }
                 Call::Broadcast {
@@ -308,18 +347,39 @@ impl Nccl {
                     root,
                 } => {
                     let (number, root) = (data_type(number), root as c_int);
-                    let result =
-                        (self.broadcast)(input(from), output(to), count, number, root, communicator, stream);
+                    let result = (self.broadcast)(
+                        input(from),
+                        output(to),
+                        count,
+                        number,
+                        root,
+                        communicator,
+                        stream,
+                    );
                     ("ncclBroadcast", result)
                 }
                 Call::Send { from, count, peer } => {
                     let bytes = ncclDataType_t::ncclUint8;
-                    let result = (self.send)(input(from), count, bytes, peer as c_int, communicator, stream);
+                    let result = (self.send)(
+                        input(from),
+                        count,
+                        bytes,
+                        peer as c_int,
+                        communicator,
+                        stream,
+                    );
                     ("ncclSend", result)
                 }
                 Call::Receive { to, count, peer } => {
                     let bytes = ncclDataType_t::ncclUint8;
-                    let result = (self.recv)(output(to), count, bytes, peer as c_int, communicator, stream);
+                    let result = (self.recv)(
+                        output(to),
+                        count,
+                        bytes,
+                        peer as c_int,
+                        communicator,
+                        stream,
+                    );
                     ("ncclRecv", result)
                 }
             }
@@ -356,7 +416,12 @@ impl Nccl {
     }
 
     /// Converts a result of NCCL to an error, if it is one. A call in progress is not an error.
-    fn check(&self, call: &'static str, result: c_int, communicator: ncclComm_t) -> Result<(), GpuError> {
+    fn check(
+        &self,
+        call: &'static str,
+        result: c_int,
+        communicator: ncclComm_t,
+    ) -> Result<(), GpuError> {
         if matches!(result, SUCCESS | IN_PROGRESS) {
             return Ok(());
         }

@@ -44,7 +44,12 @@ impl Group {
         }
     }
 
-    pub(super) fn take_in(&mut self, rank: usize, size: usize, device: usize) -> Result<(), String> {
+    pub(super) fn take_in(
+        &mut self,
+        rank: usize,
+        size: usize,
+        device: usize,
+    ) -> Result<(), String> {
         if self.members.is_empty() {
             self.members.resize(size, None);
             self.put.resize(size, 0);
@@ -141,7 +146,11 @@ struct Touch {
 
 /// Executes the calls of the ranks of `devices`: `lists` has each rank's calls, which are one
 /// group.
-fn perform(hardware: &mut [Hardware], devices: &[usize], lists: &[Vec<Call>]) -> Result<(), String> {
+fn perform(
+    hardware: &mut [Hardware],
+    devices: &[usize],
+    lists: &[Vec<Call>],
+) -> Result<(), String> {
     if lists.iter().any(|list| list.len() != lists[0].len()) {
         return Err(format!("ranks make different numbers of calls: {lists:x?}"));
     }
@@ -167,7 +176,9 @@ fn perform(hardware: &mut [Hardware], devices: &[usize], lists: &[Vec<Call>]) ->
         }
     }
     for (write, bytes) in writes {
-        hardware[devices[write.rank]].memory.write(write.at, &bytes)?;
+        hardware[devices[write.rank]]
+            .memory
+            .write(write.at, &bytes)?;
     }
     Ok(())
 }
@@ -210,7 +221,10 @@ fn collective(
     writes: &mut Vec<(Touch, Vec<u8>)>,
 ) -> Result<(), String> {
     let size = column.len();
-    if column.iter().any(|other| common(*other) != common(column[0])) {
+    if column
+        .iter()
+        .any(|other| common(*other) != common(column[0]))
+    {
         return Err(format!("ranks call different things: {column:x?}"));
     }
     // Lengths of input and output, and the position of one in the other if they are not disjoint.
@@ -218,7 +232,9 @@ fn collective(
     let mut outputs = Vec::new();
     for (rank, own) in column.iter().enumerate() {
         let (from, to, count, number) = match *own {
-            Call::Allreduce(combined) | Call::Reducescatter(combined) | Call::Reduce(combined, _) => {
+            Call::Allreduce(combined)
+            | Call::Reducescatter(combined)
+            | Call::Reduce(combined, _) => {
                 (combined.from, combined.to, combined.count, combined.number)
             }
             Call::Allgather {
@@ -296,8 +312,13 @@ fn collective(
 
 /// Reduces the ranks' elements in rank order.
 fn combined(inputs: &[Vec<u8>], what: Combined) -> Result<Vec<u8>, String> {
-    let Combined { number, combine, .. } = what;
-    let is_float = matches!(number, Number::F16 | Number::Bf16 | Number::F32 | Number::F64);
+    let Combined {
+        number, combine, ..
+    } = what;
+    let is_float = matches!(
+        number,
+        Number::F16 | Number::Bf16 | Number::F32 | Number::F64
+    );
     if number == Number::I16 || (combine == Combine::Average && !is_float) {
         return Err(format!("no {combine:?} of {number:?}"));
     }
@@ -315,7 +336,9 @@ fn combined(inputs: &[Vec<u8>], what: Combined) -> Result<Vec<u8>, String> {
             (Combine::Average, Value::Double(sum)) => Value::Double(sum / inputs.len() as f64),
             (_, result) => result,
         });
-        result.map(|result| result.rounded(number)).unwrap_or_default()
+        result
+            .map(|result| result.rounded(number))
+            .unwrap_or_default()
     };
     Ok((0..elements).flat_map(element).collect())
 }

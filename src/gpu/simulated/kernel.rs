@@ -97,7 +97,9 @@ impl Launch {
                 if reads != writes && !CONVERSIONS.contains(&(reads, writes)) {
                     return Err("there is no such kernel".to_owned());
                 }
-                if !from.is_multiple_of(reads.bytes() as u64) || !to.is_multiple_of(writes.bytes() as u64) {
+                if !from.is_multiple_of(reads.bytes() as u64)
+                    || !to.is_multiple_of(writes.bytes() as u64)
+                {
                     return Err("not aligned".to_owned());
                 }
                 let bytes = memory.read(from, elements * reads.bytes())?;
@@ -117,8 +119,12 @@ impl Launch {
             return element.to_vec();
         }
         match Value::of(element, from) {
-            Value::Single(x) => Value::Single(if is_scaled { x * self.factor as f32 } else { x }).rounded(to),
-            Value::Double(x) => Value::Double(if is_scaled { x * self.factor } else { x }).rounded(to),
+            Value::Single(x) => {
+                Value::Single(if is_scaled { x * self.factor as f32 } else { x }).rounded(to)
+            }
+            Value::Double(x) => {
+                Value::Double(if is_scaled { x * self.factor } else { x }).rounded(to)
+            }
             Value::Whole(x) if is_scaled => {
                 let own = if from.bytes() < to.bytes() { from } else { to };
                 let x = match Value::of(&Value::Whole(x).rounded(own), own) {

@@ -43,7 +43,11 @@ impl Memory {
                 .map(|at| (at as u8).wrapping_mul(0x3b) ^ 0xa5)
                 .collect(), // memory is not zero initially
             length: bytes,
-            state: if is_here { State::Here } else { State::Promised },
+            state: if is_here {
+                State::Here
+            } else {
+                State::Promised
+            },
         };
         self.blocks.insert(address, block);
         address
@@ -99,7 +103,9 @@ impl Memory {
     /// Returns the block that contains this many bytes from `address` on, and their offset in it.
     fn place(&self, address: u64, bytes: usize) -> Result<(u64, usize), String> {
         let Some((&base, block)) = self.blocks.range(..=address).next_back() else {
-            return Err(format!("{bytes} bytes at {address:#x}, where there is nothing"));
+            return Err(format!(
+                "{bytes} bytes at {address:#x}, where there is nothing"
+            ));
         };
         let at = (address - base) as usize;
         match block.state {
@@ -111,7 +117,9 @@ impl Memory {
             State::Promised => Err(format!(
                 "{bytes} bytes at {address:#x} before a stream has brought them"
             )),
-            State::Freed => Err(format!("{bytes} bytes at {address:#x} after they were freed")),
+            State::Freed => Err(format!(
+                "{bytes} bytes at {address:#x} after they were freed"
+            )),
         }
     }
 }

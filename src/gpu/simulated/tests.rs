@@ -25,7 +25,11 @@ fn a_missing_wait_shows_and_one_that_is_there_holds() {
             }
             gpu.launch(Kernel::Copy, &copy(from, to, 1), ours).unwrap();
             gpu.record(done, ours).unwrap();
-            assert_eq!(gpu.read(to, 1), [0], "nothing is done before somebody waits");
+            assert_eq!(
+                gpu.read(to, 1),
+                [0],
+                "nothing is done before somebody waits"
+            );
             gpu.wait(done).unwrap();
             let copied = gpu.read(to, 1)[0];
             if waits {
@@ -58,7 +62,10 @@ fn memory_that_is_not_there_breaks_the_device_and_is_kept() {
         gpu.record(event, stream).unwrap();
         assert!(gpu.wait(event).is_err());
         let failures = fabric.failures();
-        assert!(failures.len() == 1 && failures[0].contains(what), "{failures:?}");
+        assert!(
+            failures.len() == 1 && failures[0].contains(what),
+            "{failures:?}"
+        );
         let mut world = gpu.world();
         world.devices[0].broken = None;
         let queue = world.queue(0, stream).unwrap();
@@ -119,10 +126,13 @@ fn a_call_is_done_when_all_ranks_have_come() {
     let fabric = Fabric::new(5, 2);
     let ranks = pair(&fabric);
     let data = ranks.each_ref().map(|(gpu, ..)| gpu.allocate_with(&[3, 4]));
-    let events = ranks.each_ref().map(|(gpu, ..)| gpu.make_event(true).unwrap());
+    let events = ranks
+        .each_ref()
+        .map(|(gpu, ..)| gpu.make_event(true).unwrap());
     let put = |rank: usize| {
         let (gpu, communicator, stream) = &ranks[rank];
-        gpu.call(*communicator, &[sum(data[rank], 2)], *stream).unwrap();
+        gpu.call(*communicator, &[sum(data[rank], 2)], *stream)
+            .unwrap();
         gpu.record(events[rank], *stream).unwrap();
     };
     put(0);
@@ -158,7 +168,10 @@ fn who_does_not_come_is_waited_for_until_the_abort() {
         gpu.abort(*communicator);
         waiting.join().unwrap().unwrap();
     });
-    assert!(gpu.notes().contains(&Did::GaveUp(*stream, vec![sum(data[0], 2)])));
+    assert!(
+        gpu.notes()
+            .contains(&Did::GaveUp(*stream, vec![sum(data[0], 2)]))
+    );
     assert_eq!(gpu.read(data[0], 2), [3, 4]);
 }
 
@@ -168,7 +181,8 @@ fn ranks_that_do_not_call_alike_are_found_out() {
     let ranks = pair(&fabric);
     for (rank, (gpu, communicator, stream)) in ranks.iter().enumerate() {
         let at = gpu.allocate_with(&[0; 4]);
-        gpu.call(*communicator, &[sum(at, 2 + rank)], *stream).unwrap();
+        gpu.call(*communicator, &[sum(at, 2 + rank)], *stream)
+            .unwrap();
     }
     fabric.run_dry();
     let failures = fabric.failures();

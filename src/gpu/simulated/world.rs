@@ -118,7 +118,9 @@ impl World {
 
     pub(super) fn event(&mut self, at: usize, event: Event) -> Result<&mut Point, String> {
         match self.devices[at].events.get_mut(&event.0) {
-            Some(point) if point.is_destroyed => Err(format!("{event:?} is used after it was destroyed")),
+            Some(point) if point.is_destroyed => {
+                Err(format!("{event:?} is used after it was destroyed"))
+            }
             Some(point) => Ok(point),
             None => Err(format!("{event:?} is none of this device")),
         }
@@ -126,9 +128,13 @@ impl World {
 
     pub(super) fn queue(&mut self, at: usize, stream: Stream) -> Result<&mut Queue, String> {
         match self.devices[at].streams.get_mut(&stream.0) {
-            Some(queue) if queue.is_doomed => Err(format!("{stream:?} is used after it was destroyed")),
+            Some(queue) if queue.is_doomed => {
+                Err(format!("{stream:?} is used after it was destroyed"))
+            }
             Some(queue) => Ok(queue),
-            None => Err(format!("{stream:?} is none of this device, or was destroyed")),
+            None => Err(format!(
+                "{stream:?} is none of this device, or was destroyed"
+            )),
         }
     }
 
@@ -172,7 +178,11 @@ impl World {
                 .iter()
                 .filter(|(stream, queue)| **stream != 0 && !queue.is_doomed)
                 .count(),
-            events: device.events.values().filter(|point| !point.is_destroyed).count(),
+            events: device
+                .events
+                .values()
+                .filter(|point| !point.is_destroyed)
+                .count(),
             communicators: device
                 .communicators
                 .values()
@@ -216,13 +226,19 @@ impl World {
             rank,
             is_aborted,
         };
-        self.devices[at].communicators.insert(communicator.0, member);
+        self.devices[at]
+            .communicators
+            .insert(communicator.0, member);
         self.note(at, Did::Joined(communicator));
         Ok(communicator)
     }
 
     /// The first call makes connections, so all ranks must reach it.
-    pub(super) fn is_ready(&mut self, at: usize, communicator: Communicator) -> Result<bool, String> {
+    pub(super) fn is_ready(
+        &mut self,
+        at: usize,
+        communicator: Communicator,
+    ) -> Result<bool, String> {
         let (group, rank) = self.place(at, communicator)?;
         Ok(self.groups[group].is_ready(rank))
     }
@@ -394,7 +410,10 @@ impl World {
             Work::Call { calls, .. } if is_done => Did::Called(stream, calls),
             Work::Call { calls, .. } => Did::GaveUp(stream, calls),
             Work::Record { event, turn } => {
-                let point = device.events.get_mut(&event.0).ok_or("an event that never was")?;
+                let point = device
+                    .events
+                    .get_mut(&event.0)
+                    .ok_or("an event that never was")?;
                 point.done = point.done.max(turn);
                 point.came_ns = Some(now_ns);
                 Did::Recorded(stream, event)

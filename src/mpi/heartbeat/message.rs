@@ -37,7 +37,10 @@ pub(super) enum How {
     /// Its process has ended, as those on its host see.
     Lost { pid: u32 },
     /// It did not come to a cycle.
-    Stalled { waited_seconds: u64, limit_seconds: u64 },
+    Stalled {
+        waited_seconds: u64,
+        limit_seconds: u64,
+    },
     /// It left while there was work for it.
     Left,
     /// An error of its own.
@@ -56,7 +59,8 @@ impl How {
 impl Envelope {
     /// As it travels.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = postcard::to_stdvec(self).expect("a message has no length that is not known");
+        let mut bytes =
+            postcard::to_stdvec(self).expect("a message has no length that is not known");
         assert!(bytes.len() <= MESSAGE_BYTES, "{self:?}");
         bytes.resize(MESSAGE_BYTES, 0);
         bytes

@@ -165,12 +165,23 @@ impl Heartbeat {
     /// This rank needs nothing more of `set`; of the set of all ranks: of anything.
     pub(crate) fn leave(&self, set: u64, is_world: bool, because: Option<&Error>) {
         match because {
-            None => self.tell_set(set, &Message::Left { set, rank: self.rank }),
+            None => self.tell_set(
+                set,
+                &Message::Left {
+                    set,
+                    rank: self.rank,
+                },
+            ),
             Some(error) => {
-                let how = |how| Message::Ended { rank: self.rank, how };
+                let how = |how| Message::Ended {
+                    rank: self.rank,
+                    how,
+                };
                 let message = match error {
                     Error::Peer(PeerError::Silent {
-                        rank, silent_seconds, ..
+                        rank,
+                        silent_seconds,
+                        ..
                     }) => Message::Ended {
                         rank: *rank,
                         how: How::Silent {
@@ -204,7 +215,9 @@ impl Heartbeat {
                 };
                 if matches!(
                     error,
-                    Error::Peer(PeerError::Silent { .. } | PeerError::Lost { .. } | PeerError::Mpi { .. })
+                    Error::Peer(
+                        PeerError::Silent { .. } | PeerError::Lost { .. } | PeerError::Mpi { .. }
+                    )
                 ) {
                     start::set_broken();
                 }
@@ -327,7 +340,9 @@ impl Heartbeat {
     /// Tells the next hosts of `set` of a ring, once.
     fn tell_of_ring(&self, set: u64, cycle: u64) {
         let mut sets = lock(&self.sets);
-        let Some(known) = sets.get_mut(&set) else { return };
+        let Some(known) = sets.get_mut(&set) else {
+            return;
+        };
         if known.told < cycle {
             known.told = cycle;
             let targets = known.next_hosts.clone();
@@ -368,7 +383,9 @@ impl Heartbeat {
             Message::Ring { set, cycle } => {
                 // A member may ring before this rank has created the set.
                 let mut early = lock(&self.early);
-                let is_news = lock(&self.sets).get(&set).map(|known| known.bell.rung(cycle));
+                let is_news = lock(&self.sets)
+                    .get(&set)
+                    .map(|known| known.bell.rung(cycle));
                 match is_news {
                     Some(true) => self.tell_of_ring(set, cycle),
                     Some(false) => {} // a rank of this host has told the next ones
@@ -381,7 +398,9 @@ impl Heartbeat {
             }
             Message::Left { set, rank } => {
                 let mut sets = lock(&self.sets);
-                let Some(known) = sets.get_mut(&set) else { return };
+                let Some(known) = sets.get_mut(&set) else {
+                    return;
+                };
                 if !known.left.contains(&rank) {
                     known.left.push(rank);
                     drop(sets);
@@ -519,10 +538,16 @@ impl Beats {
             let envelope = Envelope::decode(&memory, heartbeat.size);
             self.inbox = self.comm.receive(memory, None, TAG)?;
             let Some(envelope) = envelope else {
-                tracing::warn!("a heartbeat message of another rank is invalid and has been ignored");
+                tracing::warn!(
+                    "a heartbeat message of another rank is invalid and has been ignored"
+                );
                 continue;
             };
-            if let Some((_, heard)) = self.tellers.iter_mut().find(|(rank, _)| *rank == envelope.from) {
+            if let Some((_, heard)) = self
+                .tellers
+                .iter_mut()
+                .find(|(rank, _)| *rank == envelope.from)
+            {
                 *heard = Instant::now();
             }
             heartbeat.hear(envelope);
@@ -544,10 +569,9 @@ impl Beats {
         self.next_beat = now + BEAT_INTERVAL;
         let entered = heartbeat.entered.load(Ordering::Acquire);
         heartbeat.tell_all(&Message::Beat { entered });
-        let silent = self
-            .tellers
-            .iter()
-            .find(|(rank, heard)| now.duration_since(*heard) > SILENCE_MAX && !heartbeat.has_left(*rank));
+        let silent = self.tellers.iter().find(|(rank, heard)| {
+            now.duration_since(*heard) > SILENCE_MAX && !heartbeat.has_left(*rank)
+        });
         if let Some((rank, heard)) = silent {
             let seconds = now.duration_since(*heard).as_secs();
             heartbeat.hear(Envelope {
@@ -578,7 +602,8 @@ impl Beats {
                 message,
             };
             for target in targets {
-                self.sends.push(self.comm.send(envelope.encode(), target, TAG)?);
+                self.sends
+                    .push(self.comm.send(envelope.encode(), target, TAG)?);
             }
         }
     }

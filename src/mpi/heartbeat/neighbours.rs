@@ -14,7 +14,8 @@ pub(super) fn before(place: usize, size: usize) -> impl Iterator<Item = usize> {
 
 /// 1, 2, 4, … below `size`.
 pub(crate) fn distances(size: usize) -> impl Iterator<Item = usize> {
-    std::iter::successors(Some(1), |distance| Some(2 * distance)).take_while(move |distance| *distance < size)
+    std::iter::successors(Some(1), |distance| Some(2 * distance))
+        .take_while(move |distance| *distance < size)
 }
 
 #[cfg(test)]

@@ -24,7 +24,9 @@ fn cycles(ranks: &[Rank], name: &str) {
 }
 
 fn await_in_flight(ranks: &[Rank], in_flight: usize) {
-    ranks.iter().for_each(|rank| rank.await_in_flight(in_flight));
+    ranks
+        .iter()
+        .for_each(|rank| rank.await_in_flight(in_flight));
 }
 
 /// Submits one tensor on every rank and waits until it is the last of this many in flight.
@@ -89,7 +91,10 @@ fn what_waits_for_its_data_holds_nobody_up() {
     let fabric = Fabric::new(31, 2);
     let ranks = job(&fabric, 2);
     on_all(&ranks, |rank| Tensors::of(rank, 1, 8).step(rank, 2));
-    let holds: Vec<_> = ranks.iter().map(|rank| rank.gpu.hold(rank.stream)).collect();
+    let holds: Vec<_> = ranks
+        .iter()
+        .map(|rank| rank.gpu.hold(rank.stream))
+        .collect();
     let at: Vec<Vec<u64>> = (0..4).map(|_| ranks.iter().map(ones).collect()).collect();
     let mut tickets = Vec::new();
     for (count, (name, at)) in ["a", "b", "c", "d"].iter().zip(&at).enumerate() {
@@ -173,7 +178,10 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
         let at: Vec<u64> = ranks.iter().map(ones).collect();
         let submit = |rank: &Rank| {
             let entry = rank.entry_for("w", at[rank.rank], 6, true);
-            rank.engine.queue.submit(entry).expect("no name is in flight")
+            rank.engine
+                .queue
+                .submit(entry)
+                .expect("no name is in flight")
         };
         let follow = |rank: &Rank, ticket: &Ticket| {
             rank.wait(ticket).expect("nothing is broken");
@@ -214,7 +222,11 @@ fn an_early_answer_comes_before_the_result_which_a_stream_waits_for() {
             _ => None,
         });
         assert_eq!(of_tensor.collect::<String>(), "nenene", "seed {seed}");
-        let is_follow = |did: &Did| matches!(did, Did::Followed(stream, _) if *stream == rank.stream);
-        assert_eq!(rank.gpu.notes().iter().filter(|did| is_follow(did)).count(), 3);
+        let is_follow =
+            |did: &Did| matches!(did, Did::Followed(stream, _) if *stream == rank.stream);
+        assert_eq!(
+            rank.gpu.notes().iter().filter(|did| is_follow(did)).count(),
+            3
+        );
     }
 }

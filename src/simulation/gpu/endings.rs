@@ -25,7 +25,10 @@ fn stuck(ranks: &[Rank]) -> Vec<Vec<Arc<Ticket>>> {
     on_all(ranks, |rank| tensors[rank.rank].step(rank, ranks.len()));
     ranks[1].gpu.hang();
     ranks.iter().for_each(|rank| rank.await_in_flight(0));
-    let tickets = ranks.iter().map(|rank| tensors[rank.rank].submit(rank)).collect();
+    let tickets = ranks
+        .iter()
+        .map(|rank| tensors[rank.rank].submit(rank))
+        .collect();
     ranks.iter().for_each(|rank| rank.await_in_flight(2));
     tickets
 }
@@ -66,7 +69,11 @@ fn survivors_of_a_lost_peer_are_told_within_seconds() {
             });
         }
     });
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
     let gpus: Vec<_> = ranks.iter().map(|rank| Arc::clone(&rank.gpu)).collect();
     drop(ranks);
     for gpu in gpus {
@@ -114,7 +121,11 @@ fn a_shutdown_lets_what_ends_soon_end() {
             rank.gpu.release(hold);
         });
         for ticket in tickets {
-            assert!(matches!(ticket.outcome(), Some(Ok(()))), "{:?}", ticket.outcome());
+            assert!(
+                matches!(ticket.outcome(), Some(Ok(()))),
+                "{:?}",
+                ticket.outcome()
+            );
         }
         tensors.check(rank, 2);
     });
@@ -166,7 +177,11 @@ fn a_fusion_buffer_that_is_to_grow_is_not_waited_for_when_a_peer_is_lost() {
             rank.wait(ticket).expect_err("rank 1 is lost");
         }
     });
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "{:?}",
+        began.elapsed()
+    );
     let gpu = Arc::clone(&ranks[0].gpu);
     drop(ranks);
     assert_order(&gpu);

@@ -86,7 +86,9 @@ impl InterNode for Hosts {
         let own = unsafe { std::slice::from_raw_parts(part.input(), part.bytes()) }.to_vec();
         let key = (self.place.rank, number);
         let mut parts = lock(&self.bridge.parts);
-        let of_hosts = parts.entry(key).or_insert_with(|| vec![None; self.place.hosts]);
+        let of_hosts = parts
+            .entry(key)
+            .or_insert_with(|| vec![None; self.place.hosts]);
         of_hosts[self.host] = Some(own);
         self.bridge.changed.notify_all();
         loop {
@@ -100,10 +102,15 @@ impl InterNode for Hosts {
             if let Some(all) = all {
                 let reduced = reduce_present(&all, ranks, &reduction);
                 // SAFETY: borrowed until now, and not shared.
-                unsafe { std::ptr::copy_nonoverlapping(reduced.as_ptr(), part.output(), reduced.len()) };
+                unsafe {
+                    std::ptr::copy_nonoverlapping(reduced.as_ptr(), part.output(), reduced.len())
+                };
                 return Ok(());
             }
-            let slept = self.bridge.changed.wait_timeout(parts, Duration::from_millis(20));
+            let slept = self
+                .bridge
+                .changed
+                .wait_timeout(parts, Duration::from_millis(20));
             parts = slept.expect("nobody panics").0;
         }
     }
@@ -159,15 +166,22 @@ fn job_on(fabric: &Arc<Fabric>, hosts: &str) -> (Vec<Rank>, Arc<Bridge>) {
     let bridge = Arc::<Bridge>::default();
     let collective =
         |rank, inner| -> Box<dyn Collective> { Box::new(Hosts::new(inner, &bridge, hosts, rank)) };
-    let ranks = start_with(fabric, hosts.len(), |rank| fabric.registry(rank), collective);
+    let ranks = start_with(
+        fabric,
+        hosts.len(),
+        |rank| fabric.registry(rank),
+        collective,
+    );
     (ranks, bridge)
 }
 
 #[test]
 fn sums_are_those_of_all_ranks_however_these_are_spread() {
-    for (seed, hosts) in ["aabb", "abab", "ab", "aab", "abb", "abbb", "abcabc", "aabbb"]
-        .into_iter()
-        .enumerate()
+    for (seed, hosts) in [
+        "aabb", "abab", "ab", "aab", "abb", "abbb", "abcabc", "aabbb",
+    ]
+    .into_iter()
+    .enumerate()
     {
         let fabric = Fabric::new(seed as u64, hosts.len());
         let (ranks, _) = job_on(&fabric, hosts);
@@ -233,8 +247,13 @@ fn a_rank_without_room_in_host_memory_fails_the_batch_on_all_and_the_job_goes_on
         let at = rank.gpu.allocate_with(&[1; 4]);
         let entry = rank.entry("w", at, 4);
         if rank.rank == 2 {
-            rank.gpu
-                .fail_next("allocate_host", GpuError::NoDevice { ordinal: 7, count: 1 });
+            rank.gpu.fail_next(
+                "allocate_host",
+                GpuError::NoDevice {
+                    ordinal: 7,
+                    count: 1,
+                },
+            );
         }
         let ticket = rank.engine.queue.submit(entry).expect("submitted");
         let error = rank.wait(&ticket).expect_err("rank 2 has no memory");

@@ -50,7 +50,11 @@ pub(super) enum Told {
 pub(super) struct Diary(Arc<Mutex<Vec<Told>>>);
 
 impl Observer for Diary {
-    fn negotiated(&mut self, negotiated: &Negotiated<'_>, _: &mut dyn Iterator<Item = Option<u64>>) {
+    fn negotiated(
+        &mut self,
+        negotiated: &Negotiated<'_>,
+        _: &mut dyn Iterator<Item = Option<u64>>,
+    ) {
         lock(&self.0).push(Told::Negotiated(negotiated.tensor.name.to_string()));
     }
 
@@ -152,8 +156,9 @@ impl Rank {
             contract: Vec::new(),
             alarm: None,
         };
-        let opened = LocalTransport::open(&config, 2, LocalCollective::required_bytes(size), patience)
-            .expect("all come");
+        let opened =
+            LocalTransport::open(&config, 2, LocalCollective::required_bytes(size), patience)
+                .expect("all come");
         let queue = Arc::new(TensorQueue::new(
             rank,
             true,
@@ -222,8 +227,15 @@ impl Rank {
     }
 
     /// Returns such an entry; `can_follow`: its ticket may complete at the launch.
-    pub(super) fn entry_for<'a>(&self, name: &'a str, at: u64, length: usize, can_follow: bool) -> Entry<'a> {
-        let mut params = Params::plain(OpKind::Allreduce, Dtype::U8, [length].into_iter().collect());
+    pub(super) fn entry_for<'a>(
+        &self,
+        name: &'a str,
+        at: u64,
+        length: usize,
+        can_follow: bool,
+    ) -> Entry<'a> {
+        let mut params =
+            Params::plain(OpKind::Allreduce, Dtype::U8, [length].into_iter().collect());
         params.op = ReduceOp::Sum;
         params.device = Some(self.rank as u32);
         let on = Device::Cuda {
@@ -255,7 +267,11 @@ impl Rank {
 
     /// Returns such an entry in host memory.
     pub(super) fn in_host<'a>(name: &'a str, data: &mut [u8]) -> Entry<'a> {
-        let params = Params::plain(OpKind::Allreduce, Dtype::U8, [data.len()].into_iter().collect());
+        let params = Params::plain(
+            OpKind::Allreduce,
+            Dtype::U8,
+            [data.len()].into_iter().collect(),
+        );
         Entry {
             name,
             params: params.into(),
@@ -299,7 +315,10 @@ impl Rank {
     }
 
     pub(super) fn shut_down(&self, why: &Error) {
-        assert!(self.engine.shut_down(why), "the step that runs does not end");
+        assert!(
+            self.engine.shut_down(why),
+            "the step that runs does not end"
+        );
     }
 }
 
@@ -318,7 +337,10 @@ impl Drop for Rank {
 pub(super) fn on_all<T: Send>(ranks: &[Rank], each: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
     let each = &each;
     std::thread::scope(|scope| {
-        let running: Vec<_> = ranks.iter().map(|rank| scope.spawn(move || each(rank))).collect();
+        let running: Vec<_> = ranks
+            .iter()
+            .map(|rank| scope.spawn(move || each(rank)))
+            .collect();
         let outcomes = running.into_iter().map(std::thread::ScopedJoinHandle::join);
         outcomes
             .map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
@@ -343,7 +365,8 @@ pub(super) struct Tensors {
 
 impl Tensors {
     pub(super) fn of(rank: &Rank, tensors: usize, length: usize) -> Self {
-        let places = (0..tensors).map(|tensor| rank.gpu.allocate_with(&bytes(rank.rank, tensor, length)));
+        let places =
+            (0..tensors).map(|tensor| rank.gpu.allocate_with(&bytes(rank.rank, tensor, length)));
         Self {
             places: places.collect(),
             length,
@@ -373,7 +396,9 @@ impl Tensors {
     /// Checks the sum over the ranks below `size`.
     pub(super) fn check(&self, rank: &Rank, size: usize) {
         for (tensor, &at) in self.places.iter().enumerate() {
-            let all: Vec<Vec<u8>> = (0..size).map(|rank| bytes(rank, tensor, self.length)).collect();
+            let all: Vec<Vec<u8>> = (0..size)
+                .map(|rank| bytes(rank, tensor, self.length))
+                .collect();
             let sum: Vec<u8> = (0..self.length)
                 .map(|at| all.iter().map(|bytes| bytes[at]).sum())
                 .collect();

@@ -109,7 +109,8 @@ fn a_batch_waits_for_its_callers_data_and_holds_up_no_tensor_in_host_memory() {
         let tickets = tensors.submit(rank);
         for step in 0..3 {
             assert_eq!(
-                rank.sum_in_host(&format!("host{step}")).expect("the job goes on"),
+                rank.sum_in_host(&format!("host{step}"))
+                    .expect("the job goes on"),
                 2
             );
         }
@@ -193,7 +194,9 @@ fn observers_hear_of_a_batch_once_and_before_its_tensors_come_again() {
     });
     for rank in &ranks {
         let told = rank.told();
-        let batches = told.iter().filter(|told| matches!(told, Told::OnDevice(..)));
+        let batches = told
+            .iter()
+            .filter(|told| matches!(told, Told::OnDevice(..)));
         assert_eq!(batches.count(), STEPS, "{told:?}");
         let names = |told: &Told| matches!(told, Told::OnDevice(_, activities) if activities.contains(&"NCCL_ALLREDUCE"));
         assert!(told.iter().any(names), "{told:?}");
@@ -217,14 +220,21 @@ fn a_rank_without_a_device_fails_the_batch_on_all_and_the_job_goes_on() {
         if rank.rank == 1 {
             let at = rank.gpu.allocate_with(&[1; 4]);
             let entry = rank.entry("w", at, 4);
-            rank.gpu
-                .fail_next("make_stream", GpuError::NoDevice { ordinal: 1, count: 1 });
+            rank.gpu.fail_next(
+                "make_stream",
+                GpuError::NoDevice {
+                    ordinal: 1,
+                    count: 1,
+                },
+            );
             let ticket = rank.engine.queue.submit(entry).expect("submitted");
             let error = rank.wait(&ticket).expect_err("there is none");
             assert!(error.to_string().contains("no CUDA device 1"), "{error}");
         } else {
             let at = rank.gpu.allocate_with(&[1; 4]);
-            let error = rank.wait(&rank.submit("w", at, 4)).expect_err("rank 1 has none");
+            let error = rank
+                .wait(&rank.submit("w", at, 4))
+                .expect_err("rank 1 has none");
             let text = error.to_string();
             assert!(
                 text.contains("rank 1 cannot") && text.contains("no CUDA device 1"),
@@ -249,11 +259,13 @@ fn a_rank_whose_process_sees_no_device_says_so_when_it_takes_part() {
             Err(GpuError::NotBuilt)
         }))
     };
-    let ranks = start(
-        &fabric,
-        2,
-        |rank| if rank == 1 { none() } else { fabric.registry(rank) },
-    );
+    let ranks = start(&fabric, 2, |rank| {
+        if rank == 1 {
+            none()
+        } else {
+            fabric.registry(rank)
+        }
+    });
     on_all(&ranks, |rank| {
         if rank.rank == 1 {
             let ticket = rank.without_data(crate::negotiation::JOIN, OpKind::Join);
@@ -261,7 +273,9 @@ fn a_rank_whose_process_sees_no_device_says_so_when_it_takes_part() {
             return;
         }
         let at = rank.gpu.allocate_with(&[1; 4]);
-        let error = rank.wait(&rank.submit("w", at, 4)).expect_err("rank 1 has none");
+        let error = rank
+            .wait(&rank.submit("w", at, 4))
+            .expect_err("rank 1 has none");
         assert!(error.to_string().contains("rank 1 cannot"), "{error}");
         let ticket = rank.without_data(crate::negotiation::JOIN, OpKind::Join);
         rank.wait(&ticket).expect("all have joined");
@@ -327,7 +341,11 @@ fn out_of_memory_makes_batches_smaller_and_results_no_less_right() {
                 "two tensors fit, and one is left"
             );
             let allocated = count(|did| matches!(did, Did::Allocated { .. }));
-            assert_eq!(allocated, usize::from(step == 0), "it is not tried for ever");
+            assert_eq!(
+                allocated,
+                usize::from(step == 0),
+                "it is not tried for ever"
+            );
         }
     });
 }
@@ -350,7 +368,10 @@ fn a_stream_that_records_a_graph_and_a_device_that_is_not_there_are_refused_at_o
     assert_eq!(submitted(0, captured), Some(GpuError::Capturing));
     assert_eq!(
         submitted(1, stream),
-        Some(GpuError::NoDevice { ordinal: 1, count: 1 })
+        Some(GpuError::NoDevice {
+            ordinal: 1,
+            count: 1
+        })
     );
 }
 
@@ -361,7 +382,8 @@ fn a_name_on_the_gpu_of_one_rank_and_in_the_host_memory_of_another_is_refused_wi
     on_all(&ranks, |rank| {
         let error = if rank.rank == 0 {
             let at = rank.gpu.allocate_with(&[1; 1]);
-            rank.wait(&rank.submit("w", at, 1)).expect_err("they do not fit")
+            rank.wait(&rank.submit("w", at, 1))
+                .expect_err("they do not fit")
         } else {
             rank.sum_in_host("w").expect_err("they do not fit")
         };

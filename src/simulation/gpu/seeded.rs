@@ -33,7 +33,12 @@ struct Seen {
 
 /// Runs a job of `ranks` ranks under `seed`. `is_early`: tickets complete when a batch is launched.
 /// `death`: a rank, and the number of the submission at which it dies.
-fn run(ranks: usize, seed: u64, is_early: bool, death: Option<(usize, usize)>) -> (Vec<Seen>, Vec<Note>) {
+fn run(
+    ranks: usize,
+    seed: u64,
+    is_early: bool,
+    death: Option<(usize, usize)>,
+) -> (Vec<Seen>, Vec<Note>) {
     let world = World::new(ranks, seed);
     let fabric = Fabric::in_world(&world);
     let set = SimulatedSet::new(&world, &(0..ranks).collect::<Vec<_>>());
@@ -83,7 +88,9 @@ fn program(
     death: Option<usize>,
 ) -> Vec<Result<Vec<u8>, Error>> {
     let stream = gpu.stream();
-    let places: Vec<u64> = (0..TENSORS).map(|_| gpu.allocate_with(&[0; LENGTH])).collect();
+    let places: Vec<u64> = (0..TENSORS)
+        .map(|_| gpu.allocate_with(&[0; LENGTH]))
+        .collect();
     let mut results = Vec::new();
     let mut submitted = 0;
     for step in 0..STEPS {
@@ -94,7 +101,8 @@ fn program(
             }
             world.sleep_until(world.now() + Duration::from_micros(world.draw(400)));
             gpu.write_on(stream, at, bytes(rank, tensor + step, LENGTH));
-            let mut params = Params::plain(OpKind::Allreduce, Dtype::U8, [LENGTH].into_iter().collect());
+            let mut params =
+                Params::plain(OpKind::Allreduce, Dtype::U8, [LENGTH].into_iter().collect());
             params.op = ReduceOp::Sum;
             params.device = Some(rank as u32);
             let on = Device::Cuda {
@@ -109,7 +117,10 @@ fn program(
                 // up there.
                 span: Some(unsafe { Span::new(address, address, LENGTH) }),
                 output: Output::Fixed,
-                on: binding.submit(on, true).expect("its own device").map(Box::new),
+                on: binding
+                    .submit(on, true)
+                    .expect("its own device")
+                    .map(Box::new),
             })
         };
         let tickets: Vec<_> = places.iter().enumerate().map(submit).collect();
@@ -142,7 +153,10 @@ fn sums_are_right_under_any_order_of_events() {
         let ranks = 2 + seed as usize % 3;
         let (seen, _) = run(ranks, seed, seed % 2 == 0, None);
         for (rank, one) in seen.iter().enumerate() {
-            assert_eq!(one.log.device_batches, seen[0].log.device_batches, "seed {seed}");
+            assert_eq!(
+                one.log.device_batches, seen[0].log.device_batches,
+                "seed {seed}"
+            );
             let tensors: usize = one.log.device_batches.iter().map(Vec::len).sum();
             assert_eq!(
                 tensors,
@@ -189,6 +203,9 @@ fn survivors_are_told_who_died() {
 #[test]
 fn one_seed_gives_one_run() {
     let runs = [0, 1].map(|_| run(3, 42, false, None));
-    assert_eq!(runs[0].1, runs[1].1, "all devices do the same in the same order");
+    assert_eq!(
+        runs[0].1, runs[1].1,
+        "all devices do the same in the same order"
+    );
     assert_ne!(runs[0].1, run(3, 43, false, None).1);
 }

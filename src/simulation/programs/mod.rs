@@ -42,7 +42,9 @@ impl Drop for Naming<'_> {
 /// unspecified.
 fn is_right(work: &Work, got: &Result<Output, Error>, wanted: &Result<Output, Refused>) -> bool {
     match (got, wanted) {
-        (Ok(got), Ok(wanted)) if matches!(work.task, Task::Allreduce(_) | Task::Reducescatter(_)) => {
+        (Ok(got), Ok(wanted))
+            if matches!(work.task, Task::Allreduce(_) | Task::Reducescatter(_)) =>
+        {
             let canonical = |output: &Output| Output {
                 bytes: canonical(&output.bytes, work.dtype),
                 ..output.clone()
@@ -70,8 +72,16 @@ fn deviations(program: &Program, rank: usize, played: &Played) -> Vec<Deviation>
     for (step, actions) in program.steps.iter().enumerate() {
         for (index, action) in actions.iter().enumerate() {
             let outcome = &played[step][index];
-            assert_eq!(outcome.is_some(), action.ranks.contains(&rank), "who takes part");
-            let Some(Outcome { outputs, last_joined }) = outcome else {
+            assert_eq!(
+                outcome.is_some(),
+                action.ranks.contains(&rank),
+                "who takes part"
+            );
+            let Some(Outcome {
+                outputs,
+                last_joined,
+            }) = outcome
+            else {
                 continue;
             };
             for (tensor, got) in outputs.iter().enumerate() {
@@ -80,8 +90,9 @@ fn deviations(program: &Program, rank: usize, played: &Played) -> Vec<Deviation>
                         let wanted = expected(program, step, index, tensor, rank);
                         is_right(&tensors[tensor], got, &wanted)
                     }
-                    (Deed::Join { over }, Ok(_)) => last_joined
-                        .is_some_and(|last| last_to_join(program, action.set, *over).contains(&last)),
+                    (Deed::Join { over }, Ok(_)) => last_joined.is_some_and(|last| {
+                        last_to_join(program, action.set, *over).contains(&last)
+                    }),
                     (Deed::Barrier, Ok(_)) => true,
                     (_, Err(_)) => false,
                 };
@@ -107,7 +118,9 @@ fn check(program: &Program, rank: usize, played: &Played) {
             .collect();
         panic!(
             "rank {rank}, step {step}, action {action}: {:?} in set {:?}\n got {:?}\n for {wanted:?}",
-            program.steps[step][action], program.sets[program.steps[step][action].set], played[step][action],
+            program.steps[step][action],
+            program.sets[program.steps[step][action].set],
+            played[step][action],
         );
     }
 }
@@ -148,7 +161,8 @@ const PROGRAMS: u64 = 32;
 /// Returns `count` seeds from `first` on; `TEST_RONDE_PROGRAMS` times as many, the others far from
 /// these.
 fn seeds(first: u64, count: u64) -> impl Iterator<Item = u64> {
-    let times = std::env::var("TEST_RONDE_PROGRAMS").map_or(1, |times| times.parse().expect("a number"));
+    let times =
+        std::env::var("TEST_RONDE_PROGRAMS").map_or(1, |times| times.parse().expect("a number"));
     (0..times).flat_map(move |time| {
         let first = (time << 32) + first;
         first..first + count
@@ -245,7 +259,10 @@ fn check_death(program: &Program, death: Death) {
     let _naming = Naming(program);
     let run = run(program, Some(death));
     let victim = death.rank;
-    assert!(run.played[victim].is_none(), "it dies before its last action");
+    assert!(
+        run.played[victim].is_none(),
+        "it dies before its last action"
+    );
     let connected = connected(program, victim);
     for (rank, played) in run.played.iter().enumerate() {
         let Some(played) = played else { continue };
@@ -256,7 +273,10 @@ fn check_death(program: &Program, death: Death) {
         let mut noticed = usize::MAX;
         for deviation in &deviations(program, rank, played) {
             let Deviation {
-                step, action, error, ..
+                step,
+                action,
+                error,
+                ..
             } = deviation;
             let (step, action) = (*step, *action);
             // A join is waited for in a later step than its own.
@@ -271,7 +291,10 @@ fn check_death(program: &Program, death: Death) {
                 }
                 _ => false,
             };
-            assert!(says_why, "rank {rank}, step {step}, action {action}: {error:?}");
+            assert!(
+                says_why,
+                "rank {rank}, step {step}, action {action}: {error:?}"
+            );
         }
         for (step, actions) in program.steps.iter().enumerate() {
             for (index, action) in actions.iter().enumerate() {
@@ -279,7 +302,8 @@ fn check_death(program: &Program, death: Death) {
                     continue;
                 };
                 let must_fail = step > noticed
-                    || action.ranks.contains(&victim) && !run.begun[victim].contains(&(step, index));
+                    || action.ranks.contains(&victim)
+                        && !run.begun[victim].contains(&(step, index));
                 let fails = outcome.outputs.iter().all(Result::is_err);
                 assert!(
                     fails || !must_fail,
@@ -289,7 +313,10 @@ fn check_death(program: &Program, death: Death) {
         }
     }
     for (members, logs) in program.sets.iter().zip(&run.logs) {
-        let longest = logs.iter().max_by_key(|log| log.batches.len()).expect("a member");
+        let longest = logs
+            .iter()
+            .max_by_key(|log| log.batches.len())
+            .expect("a member");
         for log in logs {
             let is_part = longest.batches.starts_with(&log.batches);
             assert!(
@@ -311,7 +338,9 @@ fn a_death_in_a_program_ends_all_that_needs_the_dead_and_nothing_else() {
         let mut draw = Draw::new(seed);
         let rank = draw.below(program.ranks);
         let actions = program.steps.iter().flatten();
-        let of_rank = actions.filter(|action| action.ranks.contains(&rank)).count();
+        let of_rank = actions
+            .filter(|action| action.ranks.contains(&rank))
+            .count();
         if of_rank > 0 {
             let at = 1 + draw.below(of_rank);
             check_death(&program, Death { rank, at });

@@ -38,7 +38,10 @@ pub(super) type Played = Vec<Vec<Option<Outcome>>>;
 /// Runs `rank`'s part. Its random numbers depend only on the program's seed and the rank.
 pub(super) fn play(program: &Program, rank: usize, stage: &impl Stage) -> Played {
     let mut draw = Draw::new(program.seed.rotate_left(32) ^ rank as u64);
-    let played = program.steps.iter().map(|actions| vec![None; actions.len()]);
+    let played = program
+        .steps
+        .iter()
+        .map(|actions| vec![None; actions.len()]);
     let mut played: Played = played.collect();
     let mut joining: Vec<Flight> = Vec::new();
     for (step, actions) in program.steps.iter().enumerate() {
@@ -48,7 +51,13 @@ pub(super) fn play(program: &Program, rank: usize, stage: &impl Stage) -> Played
                 stage.pause(Duration::from_micros(draw.below(600) as u64));
             }
             stage.begin(step, action);
-            flights.push(Flight::begin(program, rank, (step, action), stage, &mut draw));
+            flights.push(Flight::begin(
+                program,
+                rank,
+                (step, action),
+                stage,
+                &mut draw,
+            ));
         }
         flights.append(&mut joining);
         (joining, flights) = flights.into_iter().partition(|flight| flight.until > step);
@@ -130,7 +139,9 @@ impl Flight {
         // them earlier; its other agents then vanish without another access.)
         let handles = unsafe {
             match deed {
-                Deed::Tensors { group: None, .. } => one(process_set.submit(&parts[0].0, &parts[0].1)),
+                Deed::Tensors { group: None, .. } => {
+                    one(process_set.submit(&parts[0].0, &parts[0].1))
+                }
                 Deed::Tensors {
                     group: Some(group), ..
                 } => process_set.submit_group(group, &parts),
@@ -251,7 +262,10 @@ impl Load {
             Room::InPlace => bytes_of(&self.input, self.bytes),
             Room::Given(words, bytes) => bytes_of(words, *bytes),
             Room::Allocated => {
-                let memory = delivery.memory.as_ref().expect("allocated, as was asked for");
+                let memory = delivery
+                    .memory
+                    .as_ref()
+                    .expect("allocated, as was asked for");
                 // SAFETY: the operation has succeeded, so all of the result is written, and this is
                 // its only owner.
                 unsafe { std::slice::from_raw_parts(memory.address(), memory.bytes()) }.to_vec()

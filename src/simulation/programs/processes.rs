@@ -25,7 +25,10 @@ const SETTINGS: [&[(&str, &str)]; 4] = [
         ("RONDE_CACHE_CAPACITY_MAX", "1"),
         ("RONDE_EARLY_CYCLE", "0"),
     ],
-    &[("HOROVOD_FUSION_THRESHOLD", "0"), ("HOROVOD_CYCLE_TIME", "0.1")],
+    &[
+        ("HOROVOD_FUSION_THRESHOLD", "0"),
+        ("HOROVOD_CYCLE_TIME", "0.1"),
+    ],
 ];
 
 /// Rank in a process.
@@ -68,13 +71,19 @@ fn run_programs(ranks: usize) {
             let _naming = Naming(&program);
             let mut sets = vec![ProcessSet::clone(&context)];
             for ranks in &program.sets[1..] {
-                sets.push(context.add_process_set(ranks).expect("all ranks ask for it"));
+                sets.push(
+                    context
+                        .add_process_set(ranks)
+                        .expect("all ranks ask for it"),
+                );
             }
             let stage = ProcessStage { sets };
             let played = play(&program, context.rank(), &stage);
             check(&program, context.rank(), &played);
             for set in &stage.sets[1..] {
-                context.remove_process_set(set).expect("nothing is in flight");
+                context
+                    .remove_process_set(set)
+                    .expect("nothing is in flight");
             }
         }
     }

@@ -171,8 +171,9 @@ impl Program {
 
     /// Returns the submission of `rank` for the tensor `tensor` of an action.
     pub(super) fn work(&self, step: usize, action: usize, tensor: usize, rank: usize) -> &Work {
-        let is_here =
-            |odd: &&Odd| (odd.step, odd.action, odd.tensor, odd.rank) == (step, action, tensor, rank);
+        let is_here = |odd: &&Odd| {
+            (odd.step, odd.action, odd.tensor, odd.rank) == (step, action, tensor, rank)
+        };
         match self.odd.as_ref().filter(is_here) {
             Some(odd) => &odd.instead,
             None => &self.steps[step][action].deed.tensors()[tensor],
@@ -187,7 +188,8 @@ impl Program {
                 number.wrapping_mul(0x100_0000_01b3) ^ part as u64
             });
         let members = &self.sets[self.steps[step][action].set];
-        self.work(step, action, tensor, rank).input(members, rank, number)
+        self.work(step, action, tensor, rank)
+            .input(members, rank, number)
     }
 }
 
@@ -213,7 +215,10 @@ impl Author {
         let joins_in = |place: usize| round.map_or(usize::MAX, |round| round.at[place]);
         // Share of the operations that a rank skips in the step of its join: one in this many; all,
         // half, or almost none.
-        let omits: Vec<usize> = members.iter().map(|_| self.draw.pick(&[1, 2, 1000])).collect();
+        let omits: Vec<usize> = members
+            .iter()
+            .map(|_| self.draw.pick(&[1, 2, 1000]))
+            .collect();
         let who = |draw: &mut Draw| -> Vec<usize> {
             let places = 0..members.len();
             let takes_part = places.filter(|&place| {
@@ -269,7 +274,8 @@ impl Author {
                     true => format!("{name}_{}of{count}", index + 1),
                     false => name.to_owned(),
                 };
-                let tensors = (0..count).map(|index| Work::draw(tensor_name(index), kind, members, draw));
+                let tensors =
+                    (0..count).map(|index| Work::draw(tensor_name(index), kind, members, draw));
                 Deed::Tensors {
                     tensors: tensors.collect(),
                     group: is_group.then(|| name.to_owned()),

@@ -63,7 +63,8 @@ pub(super) fn expected_without(
     let acting = &program.steps[step][action];
     let members = &program.sets[acting.set];
     let work = &acting.deed.tensors()[tensor];
-    let is_here = |(of_step, of_action, of_tensor)| (of_step, of_action, of_tensor) == (step, action, tensor);
+    let is_here =
+        |(of_step, of_action, of_tensor)| (of_step, of_action, of_tensor) == (step, action, tensor);
     if let Some(odd) = &program.odd
         && is_here((odd.step, odd.action, odd.tensor))
     {
@@ -101,7 +102,10 @@ pub(super) fn expected_without(
             splits: Vec::new(),
         },
         Task::Allgather(rows) => {
-            let present = rows.iter().zip(&inputs).filter(|(_, input)| input.is_some());
+            let present = rows
+                .iter()
+                .zip(&inputs)
+                .filter(|(_, input)| input.is_some());
             Output {
                 shape: work.with_rows(present.map(|(rows, _)| *rows).sum()),
                 bytes: inputs.iter().flatten().flatten().copied().collect(),
@@ -152,7 +156,8 @@ pub(super) fn last_to_join(program: &Program, set: usize, over: usize) -> Vec<us
         if step < over && !of_set().all(|action| joins(&action)) {
             last.clear();
         }
-        let of_round = of_set().filter(|action| matches!(action.deed, Deed::Join { over: at } if at == over));
+        let of_round =
+            of_set().filter(|action| matches!(action.deed, Deed::Join { over: at } if at == over));
         last.extend(of_round.flat_map(|action| action.ranks.iter().copied()));
     }
     last

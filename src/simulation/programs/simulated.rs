@@ -78,7 +78,9 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
             world: Arc::clone(&world),
             rank,
             members: BTreeMap::new(),
-            death: death.filter(|death| death.rank == rank).map(|death| death.at),
+            death: death
+                .filter(|death| death.rank == rank)
+                .map(|death| death.at),
             begun: Arc::default(),
         })
         .collect();
@@ -97,7 +99,8 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
                     } else {
                         Box::new(transport)
                     };
-                    let stalls = Stalls::new(set_rank, members.len(), STALL_WARNING, Some(STALL_LIMIT));
+                    let stalls =
+                        Stalls::new(set_rank, members.len(), STALL_WARNING, Some(STALL_LIMIT));
                     Member::over(transport, &world, &set, setup, rank_state, stalls)
                 }
             };
@@ -107,14 +110,20 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
         }
         logs.push(of_set);
     }
-    let begun: Vec<_> = stages.iter().map(|stage| Arc::clone(&stage.begun)).collect();
+    let begun: Vec<_> = stages
+        .iter()
+        .map(|stage| Arc::clone(&stage.begun))
+        .collect();
     let results: Vec<Arc<Mutex<Option<Played>>>> = stages.iter().map(|_| Arc::default()).collect();
     for (rank, stage) in stages.into_iter().enumerate() {
         let (program, result) = (program.clone(), Arc::clone(&results[rank]));
         world.spawn(rank, "its program".into(), move || {
             let played = play(&program, rank, &stage);
             *lock(&result) = Some(played);
-            stage.members.values().for_each(|(member, _)| member.shut_down());
+            stage
+                .members
+                .values()
+                .for_each(|(member, _)| member.shut_down());
         });
     }
     if let Some((hostile, _)) = hostile {
@@ -126,7 +135,8 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
         });
     }
     world.run();
-    let logs_of_set = |logs: &Vec<Arc<Mutex<Log>>>| logs.iter().map(|log| lock(log).clone()).collect();
+    let logs_of_set =
+        |logs: &Vec<Arc<Mutex<Log>>>| logs.iter().map(|log| lock(log).clone()).collect();
     Run {
         played: results.iter().map(|result| lock(result).take()).collect(),
         begun: begun.iter().map(|begun| lock(begun).clone()).collect(),

@@ -72,7 +72,11 @@ impl Work {
             Kind::Allgather => Task::Allgather((0..size).map(|_| rows(draw)).collect()),
             Kind::Alltoall => {
                 let even = draw.one_in(3).then(|| draw.below(5));
-                let mut splits = || (0..size).map(|_| even.unwrap_or_else(|| draw.below(5))).collect();
+                let mut splits = || {
+                    (0..size)
+                        .map(|_| even.unwrap_or_else(|| draw.below(5)))
+                        .collect()
+                };
                 Task::Alltoall((0..size).map(|_| splits()).collect())
             }
         };
@@ -90,7 +94,11 @@ impl Work {
         match &mut self.task {
             Task::Allgather(of_members) => of_members[changed] = rows(draw),
             Task::Alltoall(splits) => splits[changed].fill_with(|| draw.below(5)),
-            _ => self.dims.iter_mut().take(1).for_each(|first| *first = rows(draw)),
+            _ => self
+                .dims
+                .iter_mut()
+                .take(1)
+                .for_each(|first| *first = rows(draw)),
         }
     }
 
@@ -106,7 +114,9 @@ impl Work {
                     let ops = [ReduceOp::Sum, ReduceOp::Max];
                     combine.op = ops[usize::from(combine.op == ReduceOp::Sum)];
                 }
-                (3, Task::Allreduce(combine) | Task::Reducescatter(combine)) if odd.dtype != Dtype::Bool => {
+                (3, Task::Allreduce(combine) | Task::Reducescatter(combine))
+                    if odd.dtype != Dtype::Bool =>
+                {
                     combine.postscale += 1.0;
                 }
                 (4, Task::Broadcast(root)) => *root = draw.pick(members),
@@ -178,7 +188,9 @@ impl Work {
         let mut input = reference::input(self.dtype, elements, seed);
         if self.dtype == Dtype::Bool {
             // The collectives accept any byte but 0 as true; front ends pass only 0 and 1.
-            input.iter_mut().for_each(|truth| *truth = u8::from(*truth != 0));
+            input
+                .iter_mut()
+                .for_each(|truth| *truth = u8::from(*truth != 0));
         }
         input
     }

@@ -40,7 +40,10 @@ impl Format {
             ("size", options.size as u64),
             ("local_rank", options.local_rank as u64),
             ("segment", self.segment),
-            ("fusion_threshold_bytes", self.settings.fusion_threshold_bytes),
+            (
+                "fusion_threshold_bytes",
+                self.settings.fusion_threshold_bytes,
+            ),
         ];
         let of_gpus = options.gpu_fusion_threshold_bytes;
         let of_gpus = of_gpus.map(|bytes| ("gpu_fusion_threshold_bytes", bytes));

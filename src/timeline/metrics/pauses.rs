@@ -23,8 +23,8 @@ impl Pauses {
         let mut sorted = self.recent_ns;
         sorted.sort_unstable();
         let known = self.count >= Self::RECENT;
-        let limit_ns =
-            (sorted[Self::RECENT / 2] * Self::FACTOR).max(sorted[Self::RECENT / 2] + Self::MARGIN_NS);
+        let limit_ns = (sorted[Self::RECENT / 2] * Self::FACTOR)
+            .max(sorted[Self::RECENT / 2] + Self::MARGIN_NS);
         if known && !self.paused && step_ns > limit_ns {
             self.paused = true;
             return true;

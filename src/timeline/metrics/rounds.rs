@@ -149,7 +149,8 @@ impl Rounds {
         let repeats = |length: usize, times: usize| {
             let count = length * times;
             let newest = |distance: usize| self.back(distance);
-            self.steps.len() >= count && (1..=count - length).all(|i| newest(i) == newest(i + length))
+            self.steps.len() >= count
+                && (1..=count - length).all(|i| newest(i) == newest(i + length))
         };
         let length = (2..=STEPS_MAX).find(|&length| repeats(length, REPEATS))?;
         (!self.are_alike(length)).then_some(length)
@@ -159,12 +160,17 @@ impl Rounds {
     /// equal.
     fn are_alike(&self, steps: usize) -> bool {
         let last = || self.steps.iter().rev().take(steps);
-        let alike = |step: &Load| last().filter(|other| other.signature == step.signature).count();
+        let alike = |step: &Load| {
+            last()
+                .filter(|other| other.signature == step.signature)
+                .count()
+        };
         let Some(usual) = last().max_by_key(|step| alike(step)) else {
             return true;
         };
         let is_most = 3 * alike(usual) >= MOST_OF_THREE * steps;
-        let fits = |step: &Load| step.signature == usual.signature || step.is_trifle_more_than(usual);
+        let fits =
+            |step: &Load| step.signature == usual.signature || step.is_trifle_more_than(usual);
         is_most && last().all(fits)
     }
 }
@@ -190,7 +196,10 @@ mod tests {
 
     #[test]
     fn equal_steps_are_rounds_of_one() {
-        assert_eq!(turns(&mut Rounds::default(), "aaaaaaaaaaaa"), "||||||||||||");
+        assert_eq!(
+            turns(&mut Rounds::default(), "aaaaaaaaaaaa"),
+            "||||||||||||"
+        );
     }
 
     #[test]
@@ -239,7 +248,11 @@ mod tests {
         turns(&mut rounds, "dgdgdgdg");
         // Four of one kind: two that do not fit, and one round that is incomplete.
         let after = turns(&mut rounds, "ddddddd");
-        assert_eq!((rounds.length(), after.ends_with("|||")), (1, true), "{after}");
+        assert_eq!(
+            (rounds.length(), after.ends_with("|||")),
+            (1, true),
+            "{after}"
+        );
         assert_eq!(turns(&mut rounds, "aaa"), "|||");
     }
 

@@ -61,7 +61,9 @@ fn interrupted(reason: Interruption) -> Option<Step> {
 
 #[test]
 fn a_step_is_measured_from_anchor_to_anchor() {
-    let signatures = Job::gradients(0..31).into_iter().map(|item| item.signature());
+    let signatures = Job::gradients(0..31)
+        .into_iter()
+        .map(|item| item.signature());
     let sample = StepSample {
         step_ms: 20.0,
         signature: signatures.fold(0, u64::wrapping_add),
@@ -138,7 +140,10 @@ fn marked_steps_override_what_was_found() {
     let Some(Step::Sample(sample)) = job.meter.mark_step(Nanos(job.now_ns)) else {
         panic!("no sample");
     };
-    assert_eq!((sample.step_ms, sample.tensors, sample.batches), (40.0, 62, 4));
+    assert_eq!(
+        (sample.step_ms, sample.tensors, sample.batches),
+        (40.0, 62, 4)
+    );
 }
 
 #[test]
@@ -164,16 +169,23 @@ fn marked_steps_that_come_in_turns_are_measured_by_the_round() {
     let mut job = Job::default();
     let mut marked = |ms, tensors| {
         job.batch(ms, Job::gradients(tensors));
-        (job.meter.mark_step(Nanos(job.now_ns)), job.meter.take_whole())
+        (
+            job.meter.mark_step(Nanos(job.now_ns)),
+            job.meter.take_whole(),
+        )
     };
     let mut turns = |times| {
         let both = (0..times).flat_map(|_| [(20, 0..20), (5, 20..31)]);
-        both.map(|(ms, tensors)| marked(ms, tensors)).collect::<Vec<_>>()
+        both.map(|(ms, tensors)| marked(ms, tensors))
+            .collect::<Vec<_>>()
     };
     // The first mark ends no known step. Eight of the nine others show that the steps alternate,
     // and a round begins.
     let learnt = turns(5);
-    assert!(learnt[1..9].iter().all(|(step, _)| step.is_some()), "{learnt:?}");
+    assert!(
+        learnt[1..9].iter().all(|(step, _)| step.is_some()),
+        "{learnt:?}"
+    );
     assert_eq!(learnt[9].0, None);
     let rounds = turns(3);
     let whole = rounds.iter().filter_map(|(step, whole)| {
@@ -187,9 +199,15 @@ fn marked_steps_that_come_in_turns_are_measured_by_the_round() {
         Some((sample.step_ms, sample.tensors, sample.signature))
     });
     let whole: Vec<_> = whole.collect();
-    let signatures = Job::gradients(0..31).into_iter().map(|item| item.signature());
+    let signatures = Job::gradients(0..31)
+        .into_iter()
+        .map(|item| item.signature());
     let signature = mix(signatures.fold(0, u64::wrapping_add), 2);
-    assert_eq!(whole[whole.len() - 2..], [(25.0, 31, signature); 2], "{rounds:?}");
+    assert_eq!(
+        whole[whole.len() - 2..],
+        [(25.0, 31, signature); 2],
+        "{rounds:?}"
+    );
     assert_eq!(rounds.iter().filter(|(step, _)| step.is_some()).count(), 3);
     // A marked validation, the round that it interrupts and the next round are not samples.
     let foreign = |step: &Option<Step>| *step == interrupted(Interruption::ForeignTraffic);

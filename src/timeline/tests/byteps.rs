@@ -83,7 +83,10 @@ fn a_row_for_the_whole_and_for_each_stage() {
     ];
     assert_eq!(found, expected);
     // Microseconds since 1970: the present, because the tests' clock shows 0.
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros() as u64;
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_micros() as u64;
     assert!((now - 60_000_000..=now).contains(&zero), "{zero} at {now}");
     let first = format!(
         "{{\n    \"traceEvents\": [\n        {{\n            \"ph\": \"X\",\n            \"args\": {{\n                \
@@ -171,7 +174,9 @@ fn both_ends_of_the_window_are_in_it_and_it_is_written_when_they_have_passed() {
     recording.finish();
     assert_eq!(memory.names(), ["t.rank3.json", "tr/node1/1/comm.json"]);
     let ended = balanced(&memory.text_of("t.rank3.json"));
-    let ended = ended.iter().filter(|event| event["args"]["dtype"].is_string());
+    let ended = ended
+        .iter()
+        .filter(|event| event["args"]["dtype"].is_string());
     assert_eq!(ended.count(), 21 * 2 + 1);
 }
 

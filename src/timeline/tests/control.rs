@@ -23,7 +23,9 @@ impl Recording {
 /// Returns the ends of the operations in a file, microseconds.
 fn ends(text: &str) -> Vec<u64> {
     let events = balanced(text);
-    let ended = events.iter().filter(|event| event["args"]["dtype"].is_string());
+    let ended = events
+        .iter()
+        .filter(|event| event["args"]["dtype"].is_string());
     ended.map(|event| event["ts"].as_u64().unwrap()).collect()
 }
 
@@ -194,7 +196,10 @@ fn an_open_window_counts_marked_steps_by_time() {
         .into_iter()
         .find(|event| event["name"] == "STEP")
         .unwrap();
-    assert_eq!((&step["ts"], &step["args"]["step"]), (&150.into(), &1.into()));
+    assert_eq!(
+        (&step["ts"], &step["args"]["step"]),
+        (&150.into(), &1.into())
+    );
 }
 
 #[test]
@@ -229,6 +234,8 @@ fn a_negotiation_belongs_to_the_step_of_its_tensor_though_another_rank_is_ahead(
     let negotiated = events
         .iter()
         .filter(|event| event["name"] == "NEGOTIATE_ALLREDUCE");
-    let began: Vec<u64> = negotiated.map(|event| event["ts"].as_u64().unwrap()).collect();
+    let began: Vec<u64> = negotiated
+        .map(|event| event["ts"].as_u64().unwrap())
+        .collect();
     assert_eq!(began, [180]);
 }

@@ -19,7 +19,10 @@ fn one_step_reads_like_horovods() {
     // Rank 1 was first, at 12 µs; ticks are sorted.
     let ticks = [(0, 15), (1, 12)];
     track.negotiated(a, OpKind::Allreduce, ticks.into_iter(), us(16));
-    let activities = [("MEMCPY_IN_FUSION_BUFFER", 17, 20), ("SHM_ALLREDUCE", 20, 29)];
+    let activities = [
+        ("MEMCPY_IN_FUSION_BUFFER", 17, 20),
+        ("SHM_ALLREDUCE", 20, 29),
+    ];
     let activities = activities.map(|(name, began, ended)| Activity {
         name,
         began: us(began),
@@ -73,7 +76,10 @@ fn one_step_reads_like_horovods() {
         .and_then(|head| head.strip_suffix("}},\n"))
         .unwrap();
     // The files' zero is the present: later than 2020 and not in the future.
-    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_micros() as u64;
+    let now = std::time::SystemTime::UNIX_EPOCH
+        .elapsed()
+        .unwrap()
+        .as_micros() as u64;
     assert!((1_577_836_800_000_000..=now).contains(&micros.parse().unwrap()));
     let expected = r#", "args": {"sort_index": 0}},
 {"name": "process_labels", "ph": "M", "pid": 0, "args": {"labels": "rank 0 of 1", "ronde": {"version": 1, "rank": 0, "size": 1, "local_rank": 0, "segment": 1, "fusion_threshold_bytes": 134217728, "cycle_time_ms": 1, "host": "", "backend": "local", "link": null, "zero_ns": 0, "offset_ns": 0, "error_ns": 0, "drift_ppb": 0, "drift_error_ppb": 0}}},

@@ -50,7 +50,10 @@ impl Memory {
 
     fn names(&self) -> Vec<String> {
         let files = self.hold();
-        files.keys().map(|path| path.display().to_string()).collect()
+        files
+            .keys()
+            .map(|path| path.display().to_string())
+            .collect()
     }
 
     fn bytes(&self, path: &str) -> Vec<u8> {
@@ -109,7 +112,9 @@ impl Files for Memory {
 
     fn remove(&mut self, path: &Path) -> io::Result<()> {
         let removed = self.hold().remove(path);
-        removed.map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
+        removed
+            .map(drop)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn create_folder(&mut self, path: &Path) -> io::Result<()> {
@@ -219,14 +224,18 @@ fn member(tensor: TensorId) -> Member<'static> {
 /// kind, a pid's metadata precede its events, and these are in order of time and nested. Returns
 /// the events that are not metadata.
 fn balanced(text: &str) -> Vec<Value> {
-    let events: Vec<Value> = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let events: Vec<Value> =
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"));
     let mut open: HashMap<u64, (u64, Vec<String>)> = HashMap::new();
     let mut named: HashSet<u64> = HashSet::new();
     for event in &events {
         let pid = event["pid"].as_u64();
         match event["ph"].as_str().unwrap() {
             "M" => {
-                assert!(event["args"].is_object() && event["name"].is_string(), "{event}");
+                assert!(
+                    event["args"].is_object() && event["name"].is_string(),
+                    "{event}"
+                );
                 named.insert(pid.unwrap());
                 continue;
             }
@@ -257,7 +266,10 @@ fn balanced(text: &str) -> Vec<Value> {
         open.values().all(|(_, stack)| stack.is_empty()),
         "B without E: {open:?}"
     );
-    events.into_iter().filter(|event| event["ph"] != "M").collect()
+    events
+        .into_iter()
+        .filter(|event| event["ph"] != "M")
+        .collect()
 }
 
 /// Returns the last value of `member` in pid 0's metadata called `name`.

@@ -29,7 +29,10 @@ fn the_file_is_complete_at_once_and_at_the_end() {
     }
     drop(recording.track);
     drop(recording.timeline);
-    assert_eq!(balanced(&std::fs::read_to_string(&path).unwrap()).len(), 10_000);
+    assert_eq!(
+        balanced(&std::fs::read_to_string(&path).unwrap()).len(),
+        10_000
+    );
 }
 
 #[test]
@@ -42,7 +45,8 @@ fn a_path_that_cannot_be_written_is_an_error_now() {
         error.contains("/nonexistent/t.json") && error.contains("HOROVOD_TIMELINE"),
         "{error}"
     );
-    let Some(Error::Settings(SettingsError::Output { source, .. })) = on_disk(Path::new("/dev/full")).err()
+    let Some(Error::Settings(SettingsError::Output { source, .. })) =
+        on_disk(Path::new("/dev/full")).err()
     else {
         panic!("no error");
     };
@@ -117,7 +121,9 @@ fn a_disk_that_fills_up_leaves_a_valid_file_and_the_job_alone() {
 
 #[test]
 fn a_full_disk_keeps_every_operation_that_fits() {
-    let names: Vec<String> = (0..100).map(|tensor| format!("gradient {{{tensor}}}")).collect();
+    let names: Vec<String> = (0..100)
+        .map(|tensor| format!("gradient {{{tensor}}}"))
+        .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let text_with = |room: usize| {
         let memory = Memory::with_room(room);
@@ -163,7 +169,10 @@ fn a_full_disk_keeps_all_compressed_text_that_fits() {
     let mut text = Vec::new();
     let ended = io::Read::read_to_end(&mut flate2::read::GzDecoder::new(&bytes[..]), &mut text);
     assert!(ended.is_err());
-    let events = text.windows(5).filter(|window| window == b"\"ph\":").count();
+    let events = text
+        .windows(5)
+        .filter(|window| window == b"\"ph\":")
+        .count();
     assert!(events > 200, "{events} events");
 }
 
@@ -222,7 +231,12 @@ fn a_file_that_grows_too_large_makes_room_for_a_new_one() {
     recording.finish();
     assert_eq!(memory.names(), ["t.json", "t.old.json"]);
     let (new, old) = (memory.text(), memory.text_of("t.old.json"));
-    assert!(new.len() + old.len() <= 20_500, "{} + {}", new.len(), old.len());
+    assert!(
+        new.len() + old.len() <= 20_500,
+        "{} + {}",
+        new.len(),
+        old.len()
+    );
     let segment = |text: &str| {
         let ronde = metadata(text, "process_labels", "ronde");
         ronde["segment"].as_u64().unwrap()

@@ -15,7 +15,8 @@ use super::layout::Layout;
 use super::memory;
 use super::peers::{Lifeline, Peer, is_stopped};
 use super::rendezvous::{
-    ALARM_INTERVAL, Connected, GRACE, INTRODUCTION_TIMEOUT, check_holder, deadline, name, silent, system,
+    ALARM_INTERVAL, Connected, GRACE, INTRODUCTION_TIMEOUT, check_holder, deadline, name, silent,
+    system,
 };
 use super::socket::{self, Connection, Credentials, ReceiveError};
 use super::wire::{Body, FrameError, Hello, Origin, Welcome, shorten};
@@ -30,7 +31,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// Any [`RendezvousError`].
-pub(super) fn connect(config: &RendezvousConfig, layout: &Layout) -> Result<Connected, RendezvousError> {
+pub(super) fn connect(
+    config: &RendezvousConfig,
+    layout: &Layout,
+) -> Result<Connected, RendezvousError> {
     let come_by = deadline(config.start_timeout);
     let give_up = deadline(config.start_timeout.saturating_add(GRACE));
     let (stream, server) = knock(config, come_by)?;
@@ -83,7 +87,10 @@ fn take_part(
 }
 
 /// Connects to rank 0 as soon as it listens, if it is a process of this user.
-fn knock(config: &RendezvousConfig, come_by: Instant) -> Result<(UnixStream, Credentials), RendezvousError> {
+fn knock(
+    config: &RendezvousConfig,
+    come_by: Instant,
+) -> Result<(UnixStream, Credentials), RendezvousError> {
     let name = name(config);
     let mut pause = KNOCK_PAUSES.0;
     // Time since which a process has held the name without accepting a connection. Rank 0 listens
@@ -280,7 +287,11 @@ fn map(
     let mut descriptors = descriptors.into_iter();
     let file = descriptors.next();
     let pidfds: Vec<Arc<OwnedFd>> = descriptors.map(Arc::new).collect();
-    let named = welcome.pidfds.iter().flatten().all(|&index| index < pidfds.len());
+    let named = welcome
+        .pidfds
+        .iter()
+        .flatten()
+        .all(|&index| index < pidfds.len());
     let complete = [welcome.pids.len(), welcome.pidfds.len()] == [config.size(); 2];
     let Some(file) = file.filter(|_| named && complete) else {
         return Err(unexpected(config, &Body::Welcome(welcome.clone())));
@@ -293,7 +304,11 @@ fn map(
         problem,
     };
     let region = Region::open(&file, bytes).map_err(|error| match error {
-        RegionError::System(error) => system(config, &format!("map {bytes} bytes of shared memory"), error),
+        RegionError::System(error) => system(
+            config,
+            &format!("map {bytes} bytes of shared memory"),
+            error,
+        ),
         error => invalid(error.to_string()),
     })?;
     let region = Area::whole(Arc::new(region));
@@ -302,7 +317,12 @@ fn map(
 }
 
 /// Returns the lifeline of each rank.
-fn lifelines(rank: usize, welcome: &Welcome, pidfds: &[Arc<OwnedFd>], stream: UnixStream) -> Vec<Peer> {
+fn lifelines(
+    rank: usize,
+    welcome: &Welcome,
+    pidfds: &[Arc<OwnedFd>],
+    stream: UnixStream,
+) -> Vec<Peer> {
     let end = Arc::new(OwnedFd::from(stream));
     let own_pidfd = welcome.pidfds[rank];
     let lifeline = |(peer, pidfd): (usize, &Option<usize>)| match *pidfd {
@@ -316,7 +336,9 @@ fn lifelines(rank: usize, welcome: &Welcome, pidfds: &[Arc<OwnedFd>], stream: Un
     };
     let lifelines = welcome.pidfds.iter().enumerate().map(lifeline);
     let peers = welcome.pids.iter().zip(lifelines);
-    peers.map(|(&pid, lifeline)| Peer { pid, lifeline }).collect()
+    peers
+        .map(|(&pid, lifeline)| Peer { pid, lifeline })
+        .collect()
 }
 
 fn unexpected(config: &RendezvousConfig, body: &Body) -> RendezvousError {

@@ -40,7 +40,9 @@ pub(super) fn serve(
     let deadline = deadline(config.start_timeout);
     let listener = listen(config, layout, deadline)?;
     let mut server = Server::new(config, layout, deadline);
-    let outcome = server.fill(&listener).and_then(|()| server.conclude(open_pidfd));
+    let outcome = server
+        .fill(&listener)
+        .and_then(|()| server.conclude(open_pidfd));
     if let Err(error) = &outcome {
         server.refuse_all(error);
         if Instant::now() < server.deadline {
@@ -148,13 +150,18 @@ impl Server<'_> {
         };
         let mut pidfds: Vec<Arc<OwnedFd>> = Vec::new();
         // Rank 0 has no connection to itself; one end of a socket pair has the same credentials.
-        let own = UnixStream::pair().ok().and_then(|(end, _other)| open_pidfd(&end));
+        let own = UnixStream::pair()
+            .ok()
+            .and_then(|(end, _other)| open_pidfd(&end));
         welcome.pidfds.push(own.map(|pidfd| {
             pidfds.push(Arc::new(pidfd));
             0
         }));
         for (job_rank, client) in self.clients() {
-            let known = welcome.pids.iter().position(|&pid| pid == client.pid && pid != 0);
+            let known = welcome
+                .pids
+                .iter()
+                .position(|&pid| pid == client.pid && pid != 0);
             let pidfd = match known {
                 Some(same) => welcome.pidfds[same],
                 None => open_pidfd(client.connection.stream()).map(|pidfd| {
@@ -186,7 +193,9 @@ impl Server<'_> {
             pid: welcome.pids[0],
             lifeline: match own_pidfd {
                 Some(_) => Lifeline::Own,
-                None => Lifeline::Held { _ends: ends.clone() },
+                None => Lifeline::Held {
+                    _ends: ends.clone(),
+                },
             },
         };
         let mut peers = vec![own];

@@ -18,7 +18,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::shm::primitive::{AtomicU32, AtomicU64, Ordering, fence, futex_wait_bits, futex_wake_bits};
+use crate::shm::primitive::{
+    AtomicU32, AtomicU64, Ordering, fence, futex_wait_bits, futex_wake_bits,
+};
 use crate::shm::{Shareable, View};
 use crate::transport::{Doorbell, Park, Role};
 
@@ -79,7 +81,13 @@ where
 {
     /// `rung` has one word, `bells` one bell per rank; a thread that enters a cycle stores its
     /// number in `entered`.
-    pub(super) fn new(rank: usize, rung: R, bells: B, entered: Arc<AtomicU64>, spin: Duration) -> Self {
+    pub(super) fn new(
+        rank: usize,
+        rung: R,
+        bells: B,
+        entered: Arc<AtomicU64>,
+        spin: Duration,
+    ) -> Self {
         Self {
             rank,
             rung,
@@ -196,7 +204,9 @@ where
 
     fn eager(&self, cycle: u64, own: bool) {
         let eager = &self.mine().eager;
-        if eager.load(Ordering::Relaxed) >= cycle || eager.fetch_max(cycle, Ordering::AcqRel) >= cycle {
+        if eager.load(Ordering::Relaxed) >= cycle
+            || eager.fetch_max(cycle, Ordering::AcqRel) >= cycle
+        {
             return;
         }
         // If two ranks complete the condition together, at least one sees the other's store.
@@ -253,7 +263,8 @@ where
         // background thread.
         fence(Ordering::SeqCst);
         if parked.load(Ordering::Relaxed) & BACKGROUND_PARKED.get() != 0 && self.unanswered() {
-            let urgent = self.own_waked() || self.all_eager(self.entered.load(Ordering::Acquire) + 1);
+            let urgent =
+                self.own_waked() || self.all_eager(self.entered.load(Ordering::Acquire) + 1);
             self.wake_mine(if urgent { Call::Urgent } else { Call::Ring });
         }
     }

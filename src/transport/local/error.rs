@@ -27,7 +27,9 @@ pub(crate) enum RendezvousError {
         first_layout: u64,
     },
     /// Rank outside of the job's size.
-    #[error("rank {rank} (process {pid}) is not in a job of {size} ranks; start it with a rank in 0..{size}")]
+    #[error(
+        "rank {rank} (process {pid}) is not in a job of {size} ranks; start it with a rank in 0..{size}"
+    )]
     InvalidRank {
         /// The rank.
         rank: usize,
@@ -102,7 +104,9 @@ pub(crate) enum RendezvousError {
         reason: String,
     },
     /// A rank closed its connection before the rendezvous was complete.
-    #[error("rank {rank} (process {pid}) ended before all ranks were connected; look at its last output")]
+    #[error(
+        "rank {rank} (process {pid}) ended before all ranks were connected; look at its last output"
+    )]
     Vanished {
         /// The rank.
         rank: usize,

@@ -85,7 +85,11 @@ impl Mailboxes {
     ///
     /// # Errors
     /// As for [`gather`](Self::gather).
-    pub(super) fn broadcast(&mut self, frame: &mut Vec<u8>, watch: &dyn Watch) -> Result<(), Error> {
+    pub(super) fn broadcast(
+        &mut self,
+        frame: &mut Vec<u8>,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
         if self.rank != 0 {
             return self.receive(0, frame, watch);
         }
@@ -107,8 +111,12 @@ impl Mailboxes {
         let mut bytes = frame;
         while head.is_some() || !bytes.is_empty() {
             for reader in readers.clone() {
-                self.taken(self.rank, reader)
-                    .wait(self.passed[self.rank], self.spin, reader, watch)?;
+                self.taken(self.rank, reader).wait(
+                    self.passed[self.rank],
+                    self.spin,
+                    reader,
+                    watch,
+                )?;
             }
             let mut chunk = self.chunk(self.rank);
             if let Some(length) = head.take() {
@@ -129,7 +137,12 @@ impl Mailboxes {
     }
 
     /// Receives a frame of rank `from` into `frame`.
-    fn receive(&mut self, from: usize, frame: &mut Vec<u8>, watch: &dyn Watch) -> Result<(), Error> {
+    fn receive(
+        &mut self,
+        from: usize,
+        frame: &mut Vec<u8>,
+        watch: &dyn Watch,
+    ) -> Result<(), Error> {
         frame.clear();
         let mut length = None;
         loop {

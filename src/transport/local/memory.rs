@@ -28,11 +28,15 @@ pub(super) fn check_creation(rank: usize, needed_bytes: usize) -> Result<(), Ren
     let root = Path::new("/");
     let mut budgets = cgroup_budgets(root);
     budgets.extend(machine_budget(root));
-    budgets.extend(getrlimit(Resource::Fsize).current.map(|available_bytes| Budget {
-        available_bytes,
-        limit: "the limit on file size (ulimit -f)".to_owned(),
-        advice: "raise it: ulimit -f unlimited",
-    }));
+    budgets.extend(
+        getrlimit(Resource::Fsize)
+            .current
+            .map(|available_bytes| Budget {
+                available_bytes,
+                limit: "the limit on file size (ulimit -f)".to_owned(),
+                advice: "raise it: ulimit -f unlimited",
+            }),
+    );
     check(rank, needed_bytes, budgets)?;
     check_mapping(rank, needed_bytes)
 }
@@ -52,7 +56,10 @@ fn check(
     budgets: impl IntoIterator<Item = Budget>,
 ) -> Result<(), RendezvousError> {
     let needed_bytes = needed_bytes as u64;
-    match budgets.into_iter().min_by_key(|budget| budget.available_bytes) {
+    match budgets
+        .into_iter()
+        .min_by_key(|budget| budget.available_bytes)
+    {
         Some(budget) if budget.available_bytes < needed_bytes => Err(RendezvousError::Memory {
             rank,
             needed_bytes,
@@ -66,7 +73,9 @@ fn check(
 
 fn machine_budget(root: &Path) -> Option<Budget> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let kibibytes = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let kibibytes = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(Budget {
         available_bytes: kibibytes
             .trim()
@@ -132,7 +141,9 @@ fn cgroup_budgets(root: &Path) -> Vec<Budget> {
             continue;
         };
         let top = root.join(mount.point.trim_start_matches('/'));
-        let inside = Path::new(path).strip_prefix(mount.root).unwrap_or(Path::new(""));
+        let inside = Path::new(path)
+            .strip_prefix(mount.root)
+            .unwrap_or(Path::new(""));
         let own: PathBuf = top.join(inside.strip_prefix("/").unwrap_or(inside));
         for directory in own
             .ancestors()
@@ -158,7 +169,10 @@ fn cgroup_budget(directory: &Path, files: &Files) -> Option<Budget> {
         .unwrap_or(0);
     Some(Budget {
         available_bytes: limit_bytes.saturating_sub(usage_bytes.saturating_sub(inactive_bytes)),
-        limit: format!("the memory cgroup ({})", directory.join(files.limit).display()),
+        limit: format!(
+            "the memory cgroup ({})",
+            directory.join(files.limit).display()
+        ),
         advice: "raise it (docker run --memory, Slurm's --mem), or start fewer ranks on this host",
     })
 }
@@ -212,7 +226,10 @@ mod tests {
             ("sys/fs/cgroup/job/step/memory.current", "10\n"),
             ("sys/fs/cgroup/job/memory.max", "1000\n"),
             ("sys/fs/cgroup/job/memory.current", "700\n"),
-            ("sys/fs/cgroup/job/memory.stat", "anon 500\ninactive_file 150\n"),
+            (
+                "sys/fs/cgroup/job/memory.stat",
+                "anon 500\ninactive_file 150\n",
+            ),
         ]);
         let budgets = cgroup_budgets(root.path());
         assert_eq!(budgets.len(), 1, "only one has a limit: {budgets:?}");

@@ -431,12 +431,23 @@ mod tests {
     /// the right answer.
     #[test]
     fn words_that_no_rank_writes_are_errors_and_not_panics() {
-        let invalid = |error: &Error| matches!(error, Error::Peer(PeerError::InvalidSharedMemory { .. }));
-        for poison in [u64::MAX, 1, LOST << 32, 4 | LOST << 32, 1 | 9 << 32, 1 << 63] {
+        let invalid =
+            |error: &Error| matches!(error, Error::Peer(PeerError::InvalidSharedMemory { .. }));
+        for poison in [
+            u64::MAX,
+            1,
+            LOST << 32,
+            4 | LOST << 32,
+            1 | 9 << 32,
+            1 << 63,
+        ] {
             let (peers, _) = peers(3, poison);
             let error = peers.check(1, Duration::ZERO).unwrap_err();
             assert!(invalid(&error), "{poison:x}: {error}");
-            assert!(error.to_string().contains(&format!("{poison:#x}")), "{error}");
+            assert!(
+                error.to_string().contains(&format!("{poison:#x}")),
+                "{error}"
+            );
         }
         let (peers, states) = peers(3, 0);
         let states: View<AtomicU64> = states.view(3 * STATE_WORDS);
@@ -452,7 +463,8 @@ mod tests {
             peers.check(2, Duration::ZERO).unwrap();
         }
         // A length beyond the words, and bytes that are not UTF-8.
-        (1..STATE_WORDS).for_each(|word| states[STATE_WORDS + word].store(u64::MAX, Ordering::Relaxed));
+        (1..STATE_WORDS)
+            .for_each(|word| states[STATE_WORDS + word].store(u64::MAX, Ordering::Relaxed));
         states[STATE_WORDS].store(FAILED, Ordering::Relaxed);
         let error = peers.check(1, Duration::ZERO).unwrap_err();
         assert!(
@@ -471,7 +483,10 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(waits_on(&peers, 1), 11);
-        let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let mut sleeper = std::process::Command::new("sleep")
+            .arg("600")
+            .spawn()
+            .unwrap();
         let pid = rustix::process::Pid::from_child(&sleeper);
         rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
         while !is_stopped(sleeper.id()) {

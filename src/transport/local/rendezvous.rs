@@ -99,7 +99,10 @@ pub(super) struct Connected {
 ///
 /// # Errors
 /// Any [`RendezvousError`], the same on all ranks that had arrived.
-pub(super) fn connect(config: &RendezvousConfig, layout: &Layout) -> Result<Connected, RendezvousError> {
+pub(super) fn connect(
+    config: &RendezvousConfig,
+    layout: &Layout,
+) -> Result<Connected, RendezvousError> {
     let (rank, size) = (config.rank, config.size());
     if rank >= size {
         return Err(RendezvousError::InvalidRank {
@@ -157,8 +160,13 @@ pub(super) fn create_region(
 ) -> Result<(Area, rustix::fd::OwnedFd), RendezvousError> {
     let bytes = layout.bytes();
     memory::check_creation(config.own_job_rank(), bytes)?;
-    let (region, file) = Region::create("ronde", bytes)
-        .map_err(|error| system(config, &format!("create {bytes} bytes of shared memory"), error))?;
+    let (region, file) = Region::create("ronde", bytes).map_err(|error| {
+        system(
+            config,
+            &format!("create {bytes} bytes of shared memory"),
+            error,
+        )
+    })?;
     let region = Area::whole(Arc::new(region));
     layout.stamp(&region);
     Ok((region, file))
@@ -210,7 +218,9 @@ pub(super) fn check_holder(
 
 /// Error for ranks (job ranks with their processes) that have arrived and do not answer.
 pub(super) fn silent(config: &RendezvousConfig, ranks: &[(usize, u32)]) -> RendezvousError {
-    let stopped = ranks.iter().filter(|&&(_, pid)| pid != 0 && is_stopped(pid));
+    let stopped = ranks
+        .iter()
+        .filter(|&&(_, pid)| pid != 0 && is_stopped(pid));
     RendezvousError::Silent {
         ranks: ranks.iter().map(|&(rank, _)| rank).collect(),
         pids: ranks.iter().map(|&(_, pid)| pid).collect(),

@@ -111,7 +111,8 @@ impl<'a> Server<'a> {
         loop {
             self.read_clients(true)?;
             let clients = self.clients().filter(|(_, client)| !client.is_ready);
-            let waiting: Vec<(usize, u32)> = clients.map(|(rank, client)| (rank, client.pid)).collect();
+            let waiting: Vec<(usize, u32)> =
+                clients.map(|(rank, client)| (rank, client.pid)).collect();
             if waiting.is_empty() {
                 return Ok(());
             }
@@ -125,12 +126,20 @@ impl<'a> Server<'a> {
     }
 
     /// Sleeps until a connection is pending, data can be read, or it is time to call the alarm.
-    fn sleep(&self, listener: Option<&UnixListener>, timeout: Duration) -> Result<(), RendezvousError> {
+    fn sleep(
+        &self,
+        listener: Option<&UnixListener>,
+        timeout: Duration,
+    ) -> Result<(), RendezvousError> {
         let timeout = match self.config.alarm {
             Some(_) => timeout.min(ALARM_INTERVAL),
             None => timeout,
         };
-        let clients = self.clients.iter().flatten().map(|client| &client.connection);
+        let clients = self
+            .clients
+            .iter()
+            .flatten()
+            .map(|client| &client.connection);
         let unauthenticated = self
             .unauthenticated
             .iter()
@@ -230,8 +239,9 @@ impl<'a> Server<'a> {
                     // On an error the connection stays in the list, so that it receives the error
                     // with the others.
                     self.admit(&hello, pid)?;
-                    let UnauthenticatedConnection { connection, pid, .. } =
-                        self.unauthenticated.remove(index);
+                    let UnauthenticatedConnection {
+                        connection, pid, ..
+                    } = self.unauthenticated.remove(index);
                     // A client that has disconnected is noticed at the next read.
                     let _ = connection.send(Body::Admitted, &[], Instant::now());
                     self.clients[hello.rank - 1] = Some(Client {
@@ -251,8 +261,10 @@ impl<'a> Server<'a> {
     fn admit(&self, hello: &Hello, pid: u32) -> Result<(), RendezvousError> {
         let (config, rank, size) = (self.config, hello.rank, self.config.size());
         let job_rank = hello.members.get(rank).copied().unwrap_or(rank);
-        let agree = |what: &str, found: String, expected: String| match (shorten(&found), shorten(&expected))
-        {
+        let agree = |what: &str, found: String, expected: String| match (
+            shorten(&found),
+            shorten(&expected),
+        ) {
             (found, expected) if found == expected => Ok(()),
             (found, expected) => Err(RendezvousError::Disagreement {
                 what: what.to_owned(),
@@ -265,7 +277,11 @@ impl<'a> Server<'a> {
         // Two job sizes are easier to read than two lists.
         let whole = |members: &[usize]| members.iter().copied().eq(0..members.len());
         if whole(&hello.members) && whole(&config.members) {
-            agree("job size", hello.members.len().to_string(), size.to_string())?;
+            agree(
+                "job size",
+                hello.members.len().to_string(),
+                size.to_string(),
+            )?;
         }
         let list = |members: &[usize]| format!("{members:?}");
         agree(
@@ -288,7 +304,12 @@ impl<'a> Server<'a> {
                 pid,
             });
         }
-        let names = |terms: &JobContract| terms.iter().map(|(what, _)| what.clone()).collect::<Vec<_>>();
+        let names = |terms: &JobContract| {
+            terms
+                .iter()
+                .map(|(what, _)| what.clone())
+                .collect::<Vec<_>>()
+        };
         agree(
             "job contract",
             names(&hello.contract).join(", "),
@@ -316,17 +337,31 @@ impl<'a> Server<'a> {
         let config = self.config;
         for (&rank, client) in config.members[1..].iter().zip(&mut self.clients) {
             let Some(client) = client else { continue };
-            let malformed = |bytes, problem| RendezvousError::Malformed { rank, bytes, problem };
+            let malformed = |bytes, problem| RendezvousError::Malformed {
+                rank,
+                bytes,
+                problem,
+            };
             match client.connection.try_receive() {
                 Ok(None) => match client.connection.unread_bytes() {
                     0 => {}
-                    bytes if may_be_ready => tracing::trace!(rank, bytes, "the beginning of a message"),
-                    bytes => return Err(malformed(bytes, "sent a message before its turn".to_owned())),
+                    bytes if may_be_ready => {
+                        tracing::trace!(rank, bytes, "the beginning of a message")
+                    }
+                    bytes => {
+                        return Err(malformed(
+                            bytes,
+                            "sent a message before its turn".to_owned(),
+                        ));
+                    }
                 },
                 Ok(Some(Body::Ready)) if may_be_ready && !client.is_ready => client.is_ready = true,
                 Ok(Some(Body::Refused(error))) => return Err(error),
                 Ok(Some(body)) => {
-                    return Err(malformed(0, shorten(&format!("unexpected message {body:?}"))));
+                    return Err(malformed(
+                        0,
+                        shorten(&format!("unexpected message {body:?}")),
+                    ));
                 }
                 Err(ReceiveError::Gone) => {
                     return Err(RendezvousError::Vanished {
@@ -338,7 +373,12 @@ impl<'a> Server<'a> {
                     return Err(malformed(bytes, problem.to_string()));
                 }
                 Err(ReceiveError::System(error)) => {
-                    return Err(client.failed(config, rank, "receive a message from a rank", error));
+                    return Err(client.failed(
+                        config,
+                        rank,
+                        "receive a message from a rank",
+                        error,
+                    ));
                 }
             }
         }
@@ -356,7 +396,9 @@ impl<'a> Server<'a> {
     /// Returns all clients, once all are connected.
     pub(super) fn take_clients(&mut self) -> Vec<Client> {
         let clients = self.clients.drain(..);
-        clients.map(|client| client.expect("all are here")).collect()
+        clients
+            .map(|client| client.expect("all are here"))
+            .collect()
     }
 
     /// Sends the error to every connection, also to unauthenticated ones: one of them may be the
@@ -413,7 +455,10 @@ impl Client {
         error: Errno,
     ) -> RendezvousError {
         match error {
-            Errno::PIPE | Errno::CONNRESET => RendezvousError::Vanished { rank, pid: self.pid },
+            Errno::PIPE | Errno::CONNRESET => RendezvousError::Vanished {
+                rank,
+                pid: self.pid,
+            },
             Errno::TIMEDOUT => silent(config, &[(rank, self.pid)]),
             error => system(config, &format!("{what} (rank {rank})"), error),
         }

@@ -89,7 +89,10 @@ where
             block.head.len() <= BLOCK_HEAD_WORDS_MAX,
             "head longer than its slot"
         );
-        assert!(block.bits.len() <= self.bits_words, "block longer than its slot");
+        assert!(
+            block.bits.len() <= self.bits_words,
+            "block longer than its slot"
+        );
         let own = Prefix::new(cycle, block);
         self.cycle = cycle;
 
@@ -242,7 +245,11 @@ mod tests {
                 1,
                 "a block of cycle 3, version 1, 5 words, where this rank has a block of cycle 1, version 1, 5 words",
             ),
-            (spoiled(1, 2), 1, "a block of cycle 1, version 2, 5 words, where"),
+            (
+                spoiled(1, 2),
+                1,
+                "a block of cycle 1, version 2, 5 words, where",
+            ),
             (
                 spoiled(2, u64::MAX),
                 1,

@@ -16,8 +16,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::{Errno, IoSliceMut};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 use rustix::process::{Pid, PidfdFlags};
 
@@ -83,8 +83,11 @@ pub(super) fn open_pidfd(socket: &UnixStream) -> Option<OwnedFd> {
         return Some(unsafe { OwnedFd::from_raw_fd(fd) });
     }
     let pid = credentials(socket).ok()?.pid;
-    let pidfd =
-        rustix::process::pidfd_open(Pid::from_raw(i32::try_from(pid).ok()?)?, PidfdFlags::empty()).ok()?;
+    let pidfd = rustix::process::pidfd_open(
+        Pid::from_raw(i32::try_from(pid).ok()?)?,
+        PidfdFlags::empty(),
+    )
+    .ok()?;
     is_open(socket).then_some(pidfd)
 }
 
@@ -167,7 +170,10 @@ impl Connection {
 
     /// Takes the descriptors received so far; called for the one message that has some.
     pub(super) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
-        self.descriptors.as_mut().map(std::mem::take).unwrap_or_default()
+        self.descriptors
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     /// Sends a message with any number of descriptors, before `deadline`.
@@ -289,7 +295,9 @@ impl Connection {
 /// Converts a duration to the kernel's form, limited to a value far beyond any timeout.
 pub(super) fn timespec(duration: Duration) -> rustix::time::Timespec {
     rustix::time::Timespec {
-        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX).min(1 << 40),
+        tv_sec: i64::try_from(duration.as_secs())
+            .unwrap_or(i64::MAX)
+            .min(1 << 40),
         tv_nsec: i64::from(duration.subsec_nanos()),
     }
 }

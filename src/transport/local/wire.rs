@@ -237,7 +237,10 @@ mod tests {
             version: "9.0.0".to_owned(),
             layout: 1,
         };
-        assert_eq!(decode(&frame(&origin).unwrap()), Err(FrameError::Foreign(origin)));
+        assert_eq!(
+            decode(&frame(&origin).unwrap()),
+            Err(FrameError::Foreign(origin))
+        );
     }
 
     #[test]
@@ -272,7 +275,9 @@ mod tests {
             panic!("{} bytes", frame.len());
         };
         assert!(reason.starts_with("rank 3 sent 7 bytes"), "{reason}");
-        let Body::Hello(mut hello) = hello() else { panic!() };
+        let Body::Hello(mut hello) = hello() else {
+            panic!()
+        };
         hello.host_key = "x".repeat(BODY_BYTES_MAX);
         assert_eq!(encode(Body::Hello(hello)), Err(TooLong));
         let origin = Origin {

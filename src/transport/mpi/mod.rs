@@ -94,7 +94,8 @@ impl MpiTransport {
             .map(|distance| members[places.hosts[(places.own + distance) % count][0]])
             .collect();
         let bell = Arc::clone(&doorbell) as Arc<dyn Bell>;
-        job.heartbeat.listen(communicators.set, members, next_hosts, bell);
+        job.heartbeat
+            .listen(communicators.set, members, next_hosts, bell);
         Self {
             job: Arc::clone(job),
             rank,
@@ -136,7 +137,9 @@ impl MpiTransport {
                     return error;
                 }
                 (Err(verdict), _) => return verdict,
-                (Ok(()), Error::Peer(PeerError::Failed { .. })) if began.elapsed() < VERDICT_PATIENCE => {
+                (Ok(()), Error::Peer(PeerError::Failed { .. }))
+                    if began.elapsed() < VERDICT_PATIENCE =>
+                {
                     std::thread::sleep(VERDICT_INTERVAL);
                 }
                 (Ok(()), _) => return error,
@@ -162,7 +165,9 @@ impl MpiTransport {
     /// Brings the frame of the first rank of this host to the others.
     fn hand_out(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
         match &mut self.places.here {
-            Some(here) => here.broadcast(frame).map_err(|error| self.error_of_host(error)),
+            Some(here) => here
+                .broadcast(frame)
+                .map_err(|error| self.error_of_host(error)),
             None => Ok(()),
         }
     }
@@ -200,17 +205,17 @@ impl MpiTransport {
         if self.rank == 0 {
             all_times.resize(time_parts.bytes(), 0);
         }
-        let (blocks, times) = self
-            .job
-            .engine
-            .run(self.job.spin, &self.guard(), move |world| async move {
-                let comm = world.comm(leaders);
-                let blocks = comm.allgather_parts(here, all, parts)?;
-                let times = comm.gather_parts(own_times, all_times, time_parts, 0)?;
-                let (here, all, _) = blocks.await?;
-                let (own_times, all_times, _) = times.await?;
-                Ok(([here, all], [own_times, all_times]))
-            })?;
+        let (blocks, times) =
+            self.job
+                .engine
+                .run(self.job.spin, &self.guard(), move |world| async move {
+                    let comm = world.comm(leaders);
+                    let blocks = comm.allgather_parts(here, all, parts)?;
+                    let times = comm.gather_parts(own_times, all_times, time_parts, 0)?;
+                    let (here, all, _) = blocks.await?;
+                    let (own_times, all_times, _) = times.await?;
+                    Ok(([here, all], [own_times, all_times]))
+                })?;
         Ok(Memory {
             own,
             brought,
@@ -269,7 +274,9 @@ impl Transport for MpiTransport {
         combine.start(block.words());
         for (rank, &place) in self.order.iter().enumerate() {
             let words = all.get(record_range(place, bytes)).unwrap_or_default();
-            let details = all_times.get(record_range(place, time_bytes)).unwrap_or_default();
+            let details = all_times
+                .get(record_range(place, time_bytes))
+                .unwrap_or_default();
             let record = Record::new(words, details);
             record
                 .check(cycle, block)
@@ -292,7 +299,8 @@ impl Transport for MpiTransport {
             let hosts = match self.places.leaders {
                 None => vec![pack(&brought)],
                 Some(leaders) => {
-                    let (packed, count, is_root) = (pack(&brought), self.places.hosts.len(), self.rank == 0);
+                    let (packed, count, is_root) =
+                        (pack(&brought), self.places.hosts.len(), self.rank == 0);
                     let limits: Vec<usize> = self
                         .places
                         .sizes()
@@ -303,7 +311,11 @@ impl Transport for MpiTransport {
                         .run(self.job.spin, &self.guard(), move |world| async move {
                             let comm = world.comm(leaders);
                             let length = (packed.len() as u64).to_le_bytes().to_vec();
-                            let room = if is_root { vec![0; 8 * count] } else { Vec::new() };
+                            let room = if is_root {
+                                vec![0; 8 * count]
+                            } else {
+                                Vec::new()
+                            };
                             let (_, lengths) = comm.gather(length, room, 8, 0)?.await?;
                             let lengths = lengths.chunks_exact(8).map(length_of);
                             if let Some(host) = lengths
@@ -315,7 +327,8 @@ impl Transport for MpiTransport {
                             }
                             let parts = Parts::of(lengths);
                             let room = vec![0; parts.bytes()];
-                            let (_, room, parts) = comm.gather_parts(packed, room, parts, 0)?.await?;
+                            let (_, room, parts) =
+                                comm.gather_parts(packed, room, parts, 0)?.await?;
                             let of = |host| room[parts.range(host)].to_vec();
                             Ok(Ok(if is_root {
                                 (0..count).map(of).collect()
@@ -325,11 +338,19 @@ impl Transport for MpiTransport {
                         })?
                         .map_err(|host| PeerError::InvalidData {
                             rank: self.members[self.places.hosts[host][0]],
-                            problem: "requests longer than all ranks of its host may send".to_owned(),
+                            problem: "requests longer than all ranks of its host may send"
+                                .to_owned(),
                         })?
                 }
             };
-            frames.resize_with(if self.rank == 0 { self.members.len() } else { 0 }, Vec::new);
+            frames.resize_with(
+                if self.rank == 0 {
+                    self.members.len()
+                } else {
+                    0
+                },
+                Vec::new,
+            );
             for (ranks, packed) in self.places.hosts.iter().zip(&hosts).take(frames.len()) {
                 let unpacked = unpack(packed, ranks.len()).ok_or_else(|| {
                     let found = format!("a gather with {} bytes", packed.len());
@@ -380,7 +401,9 @@ impl Transport for MpiTransport {
     fn check_peers(&mut self) -> Result<(), Error> {
         self.job.heartbeat.check_set(self.set)?;
         match &mut self.places.here {
-            Some(here) => here.check_peers().map_err(|error| self.error_of_host(error)),
+            Some(here) => here
+                .check_peers()
+                .map_err(|error| self.error_of_host(error)),
             None => Ok(()),
         }
     }

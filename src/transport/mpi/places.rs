@@ -36,7 +36,9 @@ impl HostLayout {
 
 /// Frames of several ranks in one: their lengths, eight bytes each, and then themselves.
 pub(super) fn pack(frames: &[Vec<u8>]) -> Vec<u8> {
-    let lengths = frames.iter().flat_map(|frame| (frame.len() as u64).to_le_bytes());
+    let lengths = frames
+        .iter()
+        .flat_map(|frame| (frame.len() as u64).to_le_bytes());
     lengths.chain(frames.iter().flatten().copied()).collect()
 }
 

@@ -8,7 +8,11 @@ pub(super) fn write(cycle: u64, block: &Contribution<'_>, own: &mut Vec<u8>) -> 
     let prefix = Prefix::new(cycle, block).to_words();
     let words = prefix.iter().chain(&block.head).chain(block.bits);
     own.clear();
-    own.extend(words.chain(block.details).flat_map(|word| word.to_le_bytes()));
+    own.extend(
+        words
+            .chain(block.details)
+            .flat_map(|word| word.to_le_bytes()),
+    );
     8 * (PREFIX_WORDS + block.words())
 }
 

@@ -97,7 +97,9 @@ mod tests {
         };
         for own in 1_000_000..1_000_100 {
             let reached = losing.world(Nanos(own));
-            assert!(losing.own(reached) >= Nanos(own) && losing.own(Nanos(reached.0 - 2)) < Nanos(own));
+            assert!(
+                losing.own(reached) >= Nanos(own) && losing.own(Nanos(reached.0 - 2)) < Nanos(own)
+            );
         }
     }
 }

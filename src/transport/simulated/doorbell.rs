@@ -137,12 +137,17 @@ impl Doorbell for SimulatedDoorbell {
             }
             let sleeper = bell.sleeper(role);
             assert!(sleeper.is_none(), "at most one sleeper of each role");
-            *sleeper = Some(Sleeper { paced, roused: false });
+            *sleeper = Some(Sleeper {
+                paced,
+                roused: false,
+            });
         }
         let (set, rank) = (Arc::clone(&self.set), self.rank);
         self.set.world.wait("at the doorbell", deadline, move |_| {
             let bell = &mut lock(&set.state).seats[rank].bell;
-            bell.sleeper(role).as_ref().is_none_or(|sleeper| sleeper.roused)
+            bell.sleeper(role)
+                .as_ref()
+                .is_none_or(|sleeper| sleeper.roused)
         });
         *lock(&self.set.state).seats[self.rank].bell.sleeper(role) = None;
     }

@@ -88,7 +88,11 @@ impl Transport for SimulatedTransport {
     }
 
     fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
-        let own = if self.rank == 0 { frame.clone() } else { Vec::new() };
+        let own = if self.rank == 0 {
+            frame.clone()
+        } else {
+            Vec::new()
+        };
         *frame = self
             .set
             .share(self.rank, own, "broadcast", |all| all[0].to_vec())?;

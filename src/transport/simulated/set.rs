@@ -89,7 +89,8 @@ impl SimulatedSet {
 
     /// Returns the set of the devices of these members.
     pub(crate) fn devices(&self) -> &Arc<Self> {
-        self.devices.get_or_init(|| Self::new(&self.world, &self.members))
+        self.devices
+            .get_or_init(|| Self::new(&self.world, &self.members))
     }
 
     /// World of the set.
@@ -117,11 +118,16 @@ impl SimulatedSet {
             seat.blocks[cycle as usize % 2] = Frozen::new(cycle, block);
             seat.published = cycle;
         }
-        self.wait_for_all("for the others' blocks", move |seat| seat.published >= cycle)?;
+        self.wait_for_all("for the others' blocks", move |seat| {
+            seat.published >= cycle
+        })?;
         let state = lock(&self.state);
         combine.start(block.words());
         for (peer, &member) in state.seats.iter().zip(&self.members) {
-            assert!(peer.published <= cycle + 1, "no rank can be two cycles ahead");
+            assert!(
+                peer.published <= cycle + 1,
+                "no rank can be two cycles ahead"
+            );
             let block_of_peer = &peer.blocks[cycle as usize % 2];
             let checked = block_of_peer.prefix.check(Prefix::new(cycle, block));
             checked
@@ -162,12 +168,18 @@ impl SimulatedSet {
                     self.members
                 );
             }
-            let contributions: Vec<&[u8]> = state.seats.iter().map(|seat| &seat.contribution[..]).collect();
+            let contributions: Vec<&[u8]> = state
+                .seats
+                .iter()
+                .map(|seat| &seat.contribution[..])
+                .collect();
             let combined = combine(&contributions);
             state.seats[rank].calls_read = call;
             combined
         };
-        self.wait_for_all("for the others to have read", move |seat| seat.calls_read >= call)?;
+        self.wait_for_all("for the others to have read", move |seat| {
+            seat.calls_read >= call
+        })?;
         Ok(combined)
     }
 
@@ -179,8 +191,9 @@ impl SimulatedSet {
         has: impl Fn(&Seat) -> bool + Send + Clone + 'static,
     ) -> Result<(), Error> {
         let (set, condition) = (Arc::clone(self), has.clone());
-        self.world
-            .wait(what, None, move |lives| set.outcome(lives, &condition).is_some());
+        self.world.wait(what, None, move |lives| {
+            set.outcome(lives, &condition).is_some()
+        });
         self.world
             .lives(|lives| self.outcome(lives, &has))
             .expect("known, or the wait would last")
@@ -193,7 +206,9 @@ impl SimulatedSet {
             return Some(Ok(()));
         }
         let lagging = |seat: &Seat| !has(seat);
-        self.look_for_gone(lives, &mut state, lagging).err().map(Err)
+        self.look_for_gone(lives, &mut state, lagging)
+            .err()
+            .map(Err)
     }
 
     /// Returns an error if a member is dead, the set has ended, or one of the `missed` members has

@@ -130,7 +130,12 @@ impl World {
 
     /// Adds an agent to `rank`, which runs `life`. Called before [`run`](Self::run), or by an
     /// agent.
-    pub(crate) fn spawn(self: &Arc<Self>, rank: usize, name: String, life: impl FnOnce() + Send + 'static) {
+    pub(crate) fn spawn(
+        self: &Arc<Self>,
+        rank: usize,
+        name: String,
+        life: impl FnOnce() + Send + 'static,
+    ) {
         let agent = {
             let mut state = lock(&self.state);
             state.agents.push(Agent {
@@ -262,7 +267,11 @@ impl World {
         }
     }
 
-    fn await_turn<'a>(&'a self, mut state: MutexGuard<'a, State>, agent: usize) -> MutexGuard<'a, State> {
+    fn await_turn<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        agent: usize,
+    ) -> MutexGuard<'a, State> {
         let turn = Arc::clone(&state.agents[agent].turn);
         while state.running != Some(agent) {
             state = turn.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -271,7 +280,11 @@ impl World {
     }
 
     /// Ends the calling agent if its rank is to end, or if the world has failed.
-    fn go_on<'a>(&'a self, mut state: MutexGuard<'a, State>, agent: usize) -> MutexGuard<'a, State> {
+    fn go_on<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        agent: usize,
+    ) -> MutexGuard<'a, State> {
         let rank = state.agents[agent].rank;
         if state.lives.0[rank] != Life::Alive {
             state.lives.0[rank] = Life::Dead;
@@ -310,7 +323,10 @@ fn pass_on(state: &mut State) {
         if left.peek().is_none() {
             return;
         }
-        match left.filter_map(|agent| agent.waiting.as_ref()?.deadline).min() {
+        match left
+            .filter_map(|agent| agent.waiting.as_ref()?.deadline)
+            .min()
+        {
             Some(deadline) if deadline < Nanos(0) + LIFE_MAX => state.now = deadline,
             Some(_) => state.fail("the simulated ranks wait for ever"),
             None => state.fail("the simulated ranks are deadlocked"),
@@ -322,7 +338,10 @@ impl State {
     fn can_go_on(&self, agent: &Agent) -> bool {
         let ends = self.failure.is_some() || self.lives.0[agent.rank] != Life::Alive;
         let ready = |waiting: &Waiting| {
-            waiting.deadline.is_some_and(|deadline| self.now >= deadline) || (waiting.condition)(&self.lives)
+            waiting
+                .deadline
+                .is_some_and(|deadline| self.now >= deadline)
+                || (waiting.condition)(&self.lives)
         };
         !agent.gone && (ends || agent.waiting.as_ref().is_none_or(ready))
     }
@@ -330,7 +349,10 @@ impl State {
     fn fail(&mut self, headline: &str) {
         let waits = self.agents.iter().filter_map(|agent| {
             let what = agent.waiting.as_ref()?.what;
-            Some(format!("\n  rank {}: {} waits {what}", agent.rank, agent.name))
+            Some(format!(
+                "\n  rank {}: {} waits {what}",
+                agent.rank, agent.name
+            ))
         });
         let report = format!("{headline}:{}", waits.collect::<String>());
         self.failure = Some(Failure::Stuck(report));
@@ -412,7 +434,9 @@ mod tests {
             world.spawn(rank, agent.into(), move || {
                 me.sleep_until(Nanos(1_000));
                 me.kill(0);
-                me.wait("for rank 0 to die", Some(Nanos(2_000)), |lives| lives.is_dead(0));
+                me.wait("for rank 0 to die", Some(Nanos(2_000)), |lives| {
+                    lives.is_dead(0)
+                });
                 survived.fetch_add(10 + rank, Relaxed);
             });
         }

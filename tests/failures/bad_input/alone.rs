@@ -4,13 +4,19 @@
 #![allow(unsafe_code)] // submits the test's own buffers
 
 use ronde::{
-    ArgumentError, Context, Dtype, Error, Failed, Operation, ProcessSetError, RawOutput, RawTensor, Reduce,
-    ReduceOp,
+    ArgumentError, Context, Dtype, Error, Failed, Operation, ProcessSetError, RawOutput, RawTensor,
+    Reduce, ReduceOp,
 };
 
 use super::{Ask, SUM, goes_on, reduce, says, scatter, submit_group};
 
-fn refused(context: &Context, operation: Operation<'_>, dtype: Dtype, shape: &[usize], text: &str) -> Error {
+fn refused(
+    context: &Context,
+    operation: Operation<'_>,
+    dtype: Dtype,
+    shape: &[usize],
+    text: &str,
+) -> Error {
     let ask = Ask {
         operation,
         dtype,
@@ -23,8 +29,7 @@ fn refused(context: &Context, operation: Operation<'_>, dtype: Dtype, shape: &[u
 
 /// Averages and scale factors of booleans.
 pub(crate) fn dtypes(context: &Context) {
-    let average =
-        "average is not defined for bool (tensor t); convert the tensor first, or use another operation";
+    let average = "average is not defined for bool (tensor t); convert the tensor first, or use another operation";
     let factor = "a scale factor is not defined for bool (tensor t); convert the tensor first, or use another operation";
     for (op, prescale, postscale, text) in [
         (ReduceOp::Average, 1.0, 1.0, average),
@@ -32,7 +37,13 @@ pub(crate) fn dtypes(context: &Context) {
         (ReduceOp::Max, 1.0, 2.0, factor),
     ] {
         for with in [reduce, scatter] {
-            let error = refused(context, with(op, prescale, postscale), Dtype::Bool, &[3], text);
+            let error = refused(
+                context,
+                with(op, prescale, postscale),
+                Dtype::Bool,
+                &[3],
+                text,
+            );
             let invalid = matches!(
                 &error,
                 Error::Argument(ArgumentError::InvalidDtype { tensor, dtype: Dtype::Bool, .. }) if tensor == "t"
@@ -41,7 +52,11 @@ pub(crate) fn dtypes(context: &Context) {
         }
     }
     let failed = context.allreduce("t", vec![true; 3], ReduceOp::Average);
-    assert_eq!(failed.err().expect("refused").buffer, [true; 3], "it comes back");
+    assert_eq!(
+        failed.err().expect("refused").buffer,
+        [true; 3],
+        "it comes back"
+    );
     let failed = context.grouped_allreduce("t", vec![vec![true]; 2], ReduceOp::Average);
     assert_eq!(failed.err().expect("refused").buffer.len(), 2);
 }
@@ -53,7 +68,8 @@ pub(crate) fn scalars(context: &Context) {
         (Operation::Alltoall { splits: &[] }, "ALLTOALL"),
         (scatter(ReduceOp::Sum, 1.0, 1.0), "REDUCESCATTER"),
     ] {
-        let text = format!("{name} of tensor t, which is a rank-zero tensor: give it a first dimension");
+        let text =
+            format!("{name} of tensor t, which is a rank-zero tensor: give it a first dimension");
         let error = refused(context, operation, Dtype::F32, &[], &text);
         assert!(
             matches!(error, Error::Argument(ArgumentError::NoRows { operation, .. }) if operation == name)
@@ -66,7 +82,10 @@ pub(crate) fn scalars(context: &Context) {
             dtype: Dtype::F32,
             shape: &[],
         };
-        ask.submit(context, "t").expect("submitted").wait().expect("done");
+        ask.submit(context, "t")
+            .expect("submitted")
+            .wait()
+            .expect("done");
     }
 }
 
@@ -77,7 +96,10 @@ pub(crate) fn shapes(context: &Context) {
     };
     let check = |failed: Failed<Vec<u8>>, text: String| {
         assert!(
-            matches!(failed.error, Error::Argument(ArgumentError::ShapeMismatch { .. })),
+            matches!(
+                failed.error,
+                Error::Argument(ArgumentError::ShapeMismatch { .. })
+            ),
             "{failed:?}"
         );
         says(&failed.error, &text);
@@ -85,7 +107,10 @@ pub(crate) fn shapes(context: &Context) {
     let shaped = || Reduce::from(ReduceOp::Sum).shape(&[2, 3]);
     let five = || vec![0u8; 5];
     check(
-        context.allreduce("t", five(), shaped()).err().expect("refused"),
+        context
+            .allreduce("t", five(), shaped())
+            .err()
+            .expect("refused"),
         text("[2, 3]", 6, 5),
     );
     check(
@@ -100,13 +125,19 @@ pub(crate) fn shapes(context: &Context) {
         text("[4]", 4, 5),
     );
     check(
-        context.alltoall("t", five(), &[], &[]).err().expect("refused"),
+        context
+            .alltoall("t", five(), &[], &[])
+            .err()
+            .expect("refused"),
         text("[]", 1, 5),
     );
     let huge = [1 << 40, 1 << 40];
     let size = format!("[{0}, {0}]", 1u64 << 40);
     check(
-        context.allgather("t", five(), &huge).err().expect("refused"),
+        context
+            .allgather("t", five(), &huge)
+            .err()
+            .expect("refused"),
         text(&size, usize::MAX, 5),
     );
     let failed = context.grouped_allgather("g", vec![(five(), &[5]), (five(), &[6])]);
@@ -127,8 +158,9 @@ pub(crate) fn splits(context: &Context) {
         (&[usize::MAX, 7], "[18446744073709551615, 7]"),
     ];
     for (splits, shown) in cases {
-        let text =
-            format!("splits {shown} of tensor t must be 2 numbers, one per rank, that add up to its 6 rows");
+        let text = format!(
+            "splits {shown} of tensor t must be 2 numbers, one per rank, that add up to its 6 rows"
+        );
         let error = refused(
             context,
             Operation::Alltoall { splits },
@@ -138,7 +170,11 @@ pub(crate) fn splits(context: &Context) {
         );
         assert!(matches!(
             error,
-            Error::Argument(ArgumentError::InvalidSplits { size: 2, rows: 6, .. })
+            Error::Argument(ArgumentError::InvalidSplits {
+                size: 2,
+                rows: 6,
+                ..
+            })
         ));
     }
     let text = "the 7 rows of tensor t are not an even multiple of 2 ranks; give the splits of its alltoall";
@@ -151,10 +187,17 @@ pub(crate) fn splits(context: &Context) {
     );
     assert!(matches!(
         error,
-        Error::Argument(ArgumentError::UnevenRows { rows: 7, size: 2, .. })
+        Error::Argument(ArgumentError::UnevenRows {
+            rows: 7,
+            size: 2,
+            ..
+        })
     ));
     let (shape, good, bad): (&[usize], &[usize], &[usize]) = (&[2], &[1, 1], &[2]);
-    let failed = context.grouped_alltoall("g", vec![(vec![0u8; 2], shape, good), (vec![0u8; 2], shape, bad)]);
+    let failed = context.grouped_alltoall(
+        "g",
+        vec![(vec![0u8; 2], shape, good), (vec![0u8; 2], shape, bad)],
+    );
     let failed = failed.err().expect("refused");
     assert!(
         matches!(failed.error, Error::Argument(ArgumentError::InvalidSplits { ref tensor, .. }) if tensor == "g_2of2")
@@ -165,7 +208,13 @@ pub(crate) fn splits(context: &Context) {
 pub(crate) fn roots(context: &Context) {
     for root in [2, usize::MAX] {
         let text = format!("invalid root rank {root} for tensor t: ranks are 0..2");
-        let error = refused(context, Operation::Broadcast { root }, Dtype::F32, &[1], &text);
+        let error = refused(
+            context,
+            Operation::Broadcast { root },
+            Dtype::F32,
+            &[1],
+            &text,
+        );
         assert!(
             matches!(error, Error::Argument(ArgumentError::InvalidRoot { root: found, size: 2, .. }) if found == root)
         );
@@ -253,7 +302,9 @@ pub(crate) fn twice_in_a_group(context: &Context) {
     // None of them is in flight on rank 0: all can be submitted, and all ranks agree.
     let names = ["g_1of3", "g_2of3", "g_3of3", "p", "q"];
     let handles = names.map(submit);
-    handles.iter().for_each(|handle| handle.wait().expect("done"));
+    handles
+        .iter()
+        .for_each(|handle| handle.wait().expect("done"));
 }
 
 /// Output memory that is too small or too large: an error on this rank, while the others continue.
@@ -311,7 +362,10 @@ pub(crate) fn outputs(context: &Context) {
             }
             let handle = submit(right, &mut output).expect("submitted");
             handle.wait().expect("right");
-            assert!(output[right..].iter().all(|&byte| byte == 0), "nothing beyond");
+            assert!(
+                output[right..].iter().all(|&byte| byte == 0),
+                "nothing beyond"
+            );
             output.fill(0);
         }
     }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ronde::{
-    ArgumentError, Buffer, Context, Dtype, Error, NegotiationError, Operation, ProcessSetError, ReduceOp,
+    ArgumentError, Buffer, Context, Dtype, Error, NegotiationError, Operation, ProcessSetError,
+    ReduceOp,
 };
 
 use super::{Ask, SUM, goes_on, says};
@@ -30,7 +31,9 @@ pub(crate) fn waits_again(context: &Context) {
     // Also while its name is in use again.
     let odd = context.rank() == 1;
     let shape: &[usize] = if odd { &[4] } else { &[3] };
-    let refused = Ask { shape, ..ONE }.submit(context, "again").expect("submitted");
+    let refused = Ask { shape, ..ONE }
+        .submit(context, "again")
+        .expect("submitted");
     let errors = [(); 2].map(|()| refused.wait().expect_err("shapes differ"));
     let third = ONE.submit(context, "again").expect("submitted");
     third.wait().expect("done");
@@ -137,7 +140,10 @@ pub(crate) fn joined(context: &Context) {
                 })
                 .expect("an endless search");
             assert!(
-                matches!(error, Error::Argument(ArgumentError::HasJoined { rank: 0, .. })),
+                matches!(
+                    error,
+                    Error::Argument(ArgumentError::HasJoined { rank: 0, .. })
+                ),
                 "{error}"
             );
             let text = error.to_string();

@@ -40,7 +40,11 @@ fn check(error: &Error, name: &str, what: &str, odd: usize, values: [&str; 2]) {
     };
     assert_eq!(*odds.0, odd, "{error}");
     assert_ne!(*others.0, odd, "{error}");
-    assert_eq!([others.1, odds.1].map(ToString::to_string), values, "{error}");
+    assert_eq!(
+        [others.1, odds.1].map(ToString::to_string),
+        values,
+        "{error}"
+    );
     let text = error.to_string();
     assert_eq!(
         text,
@@ -52,9 +56,20 @@ fn check(error: &Error, name: &str, what: &str, odd: usize, values: [&str; 2]) {
 
 /// Submits the mismatch once uncached, and once after the ranks have agreed and cached the tensor;
 /// afterwards the tensor itself works again.
-fn disagree(context: &Context, name: &str, what: &str, most: Ask<'_>, odd: Ask<'_>, values: [&str; 2]) {
+fn disagree(
+    context: &Context,
+    name: &str,
+    what: &str,
+    most: Ask<'_>,
+    odd: Ask<'_>,
+    values: [&str; 2],
+) {
     for odd_rank in [0, 2] {
-        let mine = if context.rank() == odd_rank { odd } else { most };
+        let mine = if context.rank() == odd_rank {
+            odd
+        } else {
+            most
+        };
         let error = mine.submit(context, name).expect("submitted").wait();
         let error = error.expect_err(name);
         check(&error, name, what, odd_rank, values);
@@ -120,7 +135,10 @@ pub(crate) fn parameters(context: &Context) {
     );
     let (sum, factors) = (ReduceOp::Sum, "prescale and/or postscale factors");
     for (name, with) in [
-        ("reduce", reduce as fn(ReduceOp, f64, f64) -> Operation<'static>),
+        (
+            "reduce",
+            reduce as fn(ReduceOp, f64, f64) -> Operation<'static>,
+        ),
         ("scatter", scatter),
     ] {
         let ask = |op, prescale, postscale| ask(with(op, prescale, postscale), &[4]);
@@ -191,21 +209,25 @@ pub(crate) fn groups(context: &Context) {
     for name in ["cold", "warm"] {
         for round in 0..2 {
             let handles = match (odd, round) {
-                (false, _) => submit_group(context, "g", &[("a", one), ("b", one)]).expect("submitted"),
+                (false, _) => {
+                    submit_group(context, "g", &[("a", one), ("b", one)]).expect("submitted")
+                }
                 (true, 0) => {
-                    let alone = ["a", "b"].map(|name| one.submit(context, name).expect("submitted"));
+                    let alone =
+                        ["a", "b"].map(|name| one.submit(context, name).expect("submitted"));
                     alone.into()
                 }
-                (true, _) => {
-                    submit_group(context, "g", &[("a", one), ("b", one), ("c", one)]).expect("submitted")
-                }
+                (true, _) => submit_group(context, "g", &[("a", one), ("b", one), ("c", one)])
+                    .expect("submitted"),
             };
             for (handle, tensor) in handles.iter().zip(["a", "b"]) {
                 let error = handle.wait().expect_err(name);
                 let Error::Negotiation(NegotiationError::Mismatch(mismatch)) = &error else {
                     panic!("{error}");
                 };
-                let Mismatch { expected, found, .. } = &**mismatch;
+                let Mismatch {
+                    expected, found, ..
+                } = &**mismatch;
                 let has = |start: &str| {
                     [expected, found]
                         .iter()
@@ -236,7 +258,9 @@ pub(crate) fn groups(context: &Context) {
         // Agreed, in a group of its own name and of the same one; the second time the ranks have it
         // cached.
         let group = submit_group(context, "g", &[("a", one), ("b", one)]).expect("submitted");
-        group.iter().for_each(|handle| handle.wait().expect("agreed"));
+        group
+            .iter()
+            .for_each(|handle| handle.wait().expect("agreed"));
         goes_on(context);
     }
 }
@@ -265,7 +289,9 @@ pub(crate) fn rows_may_differ(context: &Context) {
     let shapes: [&'static [usize]; 3] = [&[0, 2], &[3, 2], &[6, 2]];
     let mine = shapes[context.rank()];
     for operation in [Operation::Allgather, ALLTOALL] {
-        let handle = ask(operation, mine).submit(context, "rows").expect("submitted");
+        let handle = ask(operation, mine)
+            .submit(context, "rows")
+            .expect("submitted");
         handle.wait().expect("rows may differ");
         let delivery = handle.take_delivery().expect("a result");
         let rows = if operation == ALLTOALL { 3 } else { 9 };

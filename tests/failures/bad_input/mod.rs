@@ -6,7 +6,9 @@ mod mismatch;
 mod process_sets;
 
 use crate::support::{job, job_with};
-use ronde::{Context, Dtype, Error, Operation, ProcessSet, RawHandle, RawOutput, RawTensor, ReduceOp};
+use ronde::{
+    Context, Dtype, Error, Operation, ProcessSet, RawHandle, RawOutput, RawTensor, ReduceOp,
+};
 
 fn context() -> Context {
     Context::from_env().expect("the job starts")
@@ -69,7 +71,11 @@ impl Ask<'_> {
 }
 
 #[allow(unsafe_code)] // submits the test's own buffers
-fn submit_group(set: &ProcessSet, name: &str, parts: &[(&str, Ask<'_>)]) -> Result<Vec<RawHandle>, Error> {
+fn submit_group(
+    set: &ProcessSet,
+    name: &str,
+    parts: &[(&str, Ask<'_>)],
+) -> Result<Vec<RawHandle>, Error> {
     let parts: Vec<_> = parts
         .iter()
         .map(|(name, ask)| (ask.operation, ask.raw(name)))
@@ -90,7 +96,9 @@ fn goes_on(set: &ProcessSet) {
 fn alike(set: &ProcessSet, error: &Error) {
     let text = error.to_string().into_bytes();
     let rows = [text.len()];
-    let all = set.allgather("errors", text.clone(), &rows).expect("submitted");
+    let all = set
+        .allgather("errors", text.clone(), &rows)
+        .expect("submitted");
     let all = all.wait().expect("the set goes on").tensor;
     assert_eq!(
         String::from_utf8_lossy(&all),
@@ -172,7 +180,9 @@ fn joined() {
 
 #[test]
 fn names() {
-    job("bad_input::names", 3, || endings::names_of_its_own(&context()));
+    job("bad_input::names", 3, || {
+        endings::names_of_its_own(&context())
+    });
 }
 
 #[test]

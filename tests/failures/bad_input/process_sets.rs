@@ -68,7 +68,10 @@ pub(crate) fn differ(context: &Context) {
 
     let first = context.add_process_set(&[0, 1]).expect("added");
     let second = context.add_process_set(&[2, 1]).expect("added"); // in any order
-    assert_eq!((first.id(), second.id(), second.ranks()), (1, 2, &[1, 2][..]));
+    assert_eq!(
+        (first.id(), second.id(), second.ranks()),
+        (1, 2, &[1, 2][..])
+    );
     let error = context.remove_process_set(if odd { &second } else { &first });
     let error = error.expect_err("they differ");
     mismatch(&error, "ronde.process_set.remove", ["[1]", "[2]"]);
@@ -108,7 +111,10 @@ fn mismatch(error: &Error, name: &str, values: [&str; 2]) {
 pub(crate) fn non_members(context: &Context) {
     let set = context.add_process_set(&[0, 2]).expect("added");
     let is_member = context.rank() != 1;
-    assert_eq!((set.included(), set.rank().is_some()), (is_member, is_member));
+    assert_eq!(
+        (set.included(), set.rank().is_some()),
+        (is_member, is_member)
+    );
     if is_member {
         let ask = Ask {
             operation: Operation::Broadcast { root: 1 },
@@ -118,7 +124,11 @@ pub(crate) fn non_members(context: &Context) {
         assert!(
             matches!(
                 error,
-                Error::Argument(ArgumentError::RootNotAMember { root: 1, set: 1, .. })
+                Error::Argument(ArgumentError::RootNotAMember {
+                    root: 1,
+                    set: 1,
+                    ..
+                })
             ),
             "{error:?}"
         );
@@ -132,7 +142,11 @@ pub(crate) fn non_members(context: &Context) {
             assert!(
                 matches!(
                     error,
-                    Error::ProcessSet(ProcessSetError::NotAMember { rank: 1, set: 1, .. })
+                    Error::ProcessSet(ProcessSetError::NotAMember {
+                        rank: 1,
+                        set: 1,
+                        ..
+                    })
                 ),
                 "{error:?}"
             );
@@ -148,7 +162,12 @@ pub(crate) fn non_members(context: &Context) {
             Operation::Alltoall { splits: &[3, 3] },
             scatter(ReduceOp::Sum, 1.0, 1.0),
         ] {
-            check(Ask { operation, ..ONE }.submit(&set, "t").err().expect("refused"));
+            check(
+                Ask { operation, ..ONE }
+                    .submit(&set, "t")
+                    .err()
+                    .expect("refused"),
+            );
         }
         check(set.barrier().expect_err("refused"));
         check(set.join().expect_err("refused"));
@@ -179,7 +198,8 @@ pub(crate) fn busy(context: &Context) {
         says(error, &text);
     };
     // Only on rank 2.
-    let early = (rank == 2).then(|| ["a", "b"].map(|name| ONE.submit(&set, name).expect("submitted")));
+    let early =
+        (rank == 2).then(|| ["a", "b"].map(|name| ONE.submit(&set, name).expect("submitted")));
     let error = context.remove_process_set(&set).expect_err("busy");
     is_busy(&error, &[2], 2);
     alike(context, &error);
@@ -199,9 +219,14 @@ pub(crate) fn busy(context: &Context) {
     is_busy(&error, &[0, 2], 1);
     if rank != 1 {
         let other = ["d", "c"][rank / 2];
-        ONE.submit(&set, other).expect("submitted").wait().expect("done");
+        ONE.submit(&set, other)
+            .expect("submitted")
+            .wait()
+            .expect("done");
     }
-    waiting.iter().for_each(|handle| handle.wait().expect("done"));
+    waiting
+        .iter()
+        .for_each(|handle| handle.wait().expect("done"));
     if rank != 1 {
         goes_on(&set);
     }
@@ -218,7 +243,9 @@ pub(crate) fn removed(context: &Context) {
     }
     context.remove_process_set(&set).expect("removed");
     let text = "process set 1 has been removed; use another one, or add it again";
-    let again = context.remove_process_set(&set).expect_err("removed already");
+    let again = context
+        .remove_process_set(&set)
+        .expect_err("removed already");
     assert!(matches!(
         again,
         Error::ProcessSet(ProcessSetError::Removed { set: 1 })
@@ -227,7 +254,10 @@ pub(crate) fn removed(context: &Context) {
     if held.included() {
         let error = ONE.submit(&held, "late").err().expect("refused");
         assert!(
-            matches!(error, Error::ProcessSet(ProcessSetError::Removed { set: 1 })),
+            matches!(
+                error,
+                Error::ProcessSet(ProcessSetError::Removed { set: 1 })
+            ),
             "{error:?}"
         );
         says(&error, text);

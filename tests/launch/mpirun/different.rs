@@ -27,7 +27,10 @@ fn knobs_that_must_be_the_same_are_compared() {
         };
         // Rank 0 may receive either of the other ranks first.
         let other = text.replace("512", "256");
-        assert!(err.contains(text) || err.contains(&other), "{backend}: {err}");
+        assert!(
+            err.contains(text) || err.contains(&other),
+            "{backend}: {err}"
+        );
     }
 }
 

@@ -24,7 +24,9 @@ fn ranks(test: &str, ranks: usize, body: impl FnOnce()) -> Option<Vec<Outcome>> 
 }
 
 fn universe(threading: Threading) -> Universe {
-    initialize_with_threading(threading).expect("nobody was first").0
+    initialize_with_threading(threading)
+        .expect("nobody was first")
+        .0
 }
 
 fn sum(context: &Context, value: i64) -> i64 {
@@ -47,7 +49,10 @@ fn for_many_threads_it_is_used_and_not_finalized() {
         world.process_at_rank(next).send_with_tag(&[7i32, rank], 3);
         for round in 0..2 {
             let context = Context::from_env().expect("the job starts");
-            assert_eq!((context.rank(), context.size()), (rank as usize, size as usize));
+            assert_eq!(
+                (context.rank(), context.size()),
+                (rank as usize, size as usize)
+            );
             assert_eq!(context.backend(), "mpi");
             assert_eq!(sum(&context, i64::from(rank) + round), 3 + 3 * round);
             drop(context);
@@ -68,9 +73,16 @@ fn for_many_threads_it_is_used_and_not_finalized() {
     let Some(outcomes) = outcomes else { return };
     let outcome = &outcomes[0];
     assert!(outcome.status.success(), "{}", outcome.output);
-    assert_eq!(outcome.output.matches("later: ").count(), 3, "{}", outcome.output);
+    assert_eq!(
+        outcome.output.matches("later: ").count(),
+        3,
+        "{}",
+        outcome.output
+    );
     assert!(
-        outcome.output.contains("MPI has been finalized in this process"),
+        outcome
+            .output
+            .contains("MPI has been finalized in this process"),
         "{}",
         outcome.output
     );
@@ -91,7 +103,12 @@ fn for_fewer_threads_it_is_refused_with_the_reason() {
     let outcome = &outcomes[0];
     assert!(outcome.status.success(), "{}", outcome.output);
     let text = "refused: MPI was initialized by another library of this process with thread support MPI_THREAD_SERIALIZED";
-    assert_eq!(outcome.output.matches(text).count(), 2, "{}", outcome.output);
+    assert_eq!(
+        outcome.output.matches(text).count(),
+        2,
+        "{}",
+        outcome.output
+    );
     assert!(
         outcome
             .output

@@ -35,7 +35,10 @@ fn horovod(rank: usize, apart: bool) -> Vec<(&'static str, String)> {
         ("HOROVOD_SIZE", "2".into()),
         ("HOROVOD_LOCAL_RANK", local_rank),
         ("HOROVOD_LOCAL_SIZE", local_size),
-        ("RONDE_JOB_ID", format!("fake-horovod-{}", std::process::id())),
+        (
+            "RONDE_JOB_ID",
+            format!("fake-horovod-{}", std::process::id()),
+        ),
     ]
 }
 
@@ -78,7 +81,10 @@ fn slurm(rank: usize, apart: bool) -> Vec<(&'static str, String)> {
 fn slurm_with_pmix(rank: usize, apart: bool) -> Vec<(&'static str, String)> {
     let mut tells = slurm(rank, apart);
     tells.push(("PMIX_RANK", rank.to_string()));
-    tells.push(("PMIX_NAMESPACE", format!("slurm.pmix.{}.3", std::process::id())));
+    tells.push((
+        "PMIX_NAMESPACE",
+        format!("slurm.pmix.{}.3", std::process::id()),
+    ));
     tells
 }
 
@@ -92,7 +98,10 @@ fn torchrun(rank: usize, apart: bool) -> Vec<(&'static str, String)> {
         ("LOCAL_WORLD_SIZE", local_size),
         ("GROUP_RANK", group.to_string()),
         ("GROUP_WORLD_SIZE", groups.into()),
-        ("TORCHELASTIC_RUN_ID", format!("fake-{}", std::process::id())),
+        (
+            "TORCHELASTIC_RUN_ID",
+            format!("fake-{}", std::process::id()),
+        ),
         ("MASTER_ADDR", "127.0.0.1".into()),
         ("MASTER_PORT", "29500".into()),
     ]
@@ -103,7 +112,15 @@ fn start(tells: Tells, apart: bool) -> [Output; 2] {
     let rank = |rank: usize| -> Child {
         let mut command: Command = ronde();
         command
-            .args(["bench", "--model", "many-small", "--steps", "2", "--warmup", "1"])
+            .args([
+                "bench",
+                "--model",
+                "many-small",
+                "--steps",
+                "2",
+                "--warmup",
+                "1",
+            ])
             .envs(tells(rank, apart))
             .env("HOROVOD_START_TIMEOUT", "20")
             .stdout(Stdio::piped())
@@ -118,7 +135,10 @@ fn ranks_of_one_host_meet_whoever_started_them() {
     for (launcher, tells) in LAUNCHERS {
         let [first, second] = start(tells, false);
         let text = stdout(&first);
-        assert!(text.contains("2 ranks, local backend"), "{launcher}: {text}");
+        assert!(
+            text.contains("2 ranks, local backend"),
+            "{launcher}: {text}"
+        );
         assert!(second.status.success(), "{launcher}: {:?}", texts(&second));
     }
 }
@@ -150,7 +170,8 @@ fn ranks_on_several_hosts_that_mpi_has_not_started_are_told_so() {
             let by_us = err.contains(&format!("this is rank {rank} of 2, MPI ("))
                 && err.contains("says rank 0 of 1: ");
             // Open MPI itself detects that it runs under srun, and ends the process.
-            let by_open_mpi = launcher.starts_with("srun") && err.contains("direct launched using \"srun\"");
+            let by_open_mpi =
+                launcher.starts_with("srun") && err.contains("direct launched using \"srun\"");
             assert!(by_us || by_open_mpi, "{launcher}: {err}");
         }
     }

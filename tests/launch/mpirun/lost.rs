@@ -27,7 +27,8 @@ fn a_killed_rank_ends_the_job_and_is_named() {
                 if step == 20 && context.rank() == 1 {
                     eprintln!("process {} goes", std::process::id());
                     let own = rustix::process::getpid();
-                    rustix::process::kill_process(own, rustix::process::Signal::KILL).expect("it may");
+                    rustix::process::kill_process(own, rustix::process::Signal::KILL)
+                        .expect("it may");
                 }
                 let reduced = context.allreduce("t", vec![1i32; 1000], ReduceOp::Sum);
                 if let Err(failed) = reduced.and_then(|handle| handle.wait()) {
@@ -44,7 +45,10 @@ fn a_killed_rank_ends_the_job_and_is_named() {
             "{backend}: {:?}: {text}",
             outcome.took
         );
-        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
         // A survivor may report it before mpirun does. Open MPI names the rank and its host, Hydra
         // its own host and a process, possibly a survivor that it has killed.
         let said = text
@@ -52,9 +56,14 @@ fn a_killed_rank_ends_the_job_and_is_named() {
             .and_then(|(before, _)| before.rsplit_once("process "));
         let (_, pid) = said.unwrap_or_else(|| panic!("{backend}: {text}"));
         let by_survivor = text.contains("rank 1 died") || text.contains("rank 1 on host");
-        let by_open_mpi = text.contains("process rank 1 ") && text.contains(&format!("on node {host}"));
-        let by_hydra = text.contains(&format!("RUNNING AT {host}")) && text.contains("Killed (signal 9)");
-        assert!(by_survivor || by_open_mpi || by_hydra, "{backend}, {pid}: {text}");
+        let by_open_mpi =
+            text.contains("process rank 1 ") && text.contains(&format!("on node {host}"));
+        let by_hydra =
+            text.contains(&format!("RUNNING AT {host}")) && text.contains("Killed (signal 9)");
+        assert!(
+            by_survivor || by_open_mpi || by_hydra,
+            "{backend}, {pid}: {text}"
+        );
     }
 }
 
@@ -69,7 +78,10 @@ fn survivors_that_mpirun_lets_live_have_an_error() {
         return;
     }
     let mut env = PERMISSIONS.to_vec();
-    env.extend([("RONDE_BACKEND", "mpi"), ("OMPI_MCA_orte_enable_recovery", "1")]);
+    env.extend([
+        ("RONDE_BACKEND", "mpi"),
+        ("OMPI_MCA_orte_enable_recovery", "1"),
+    ]);
     let job = start_by(Some(&launcher()), test, 3, &env, || {
         let context = Context::from_env().expect("the job starts");
         for step in 0.. {
@@ -82,14 +94,18 @@ fn survivors_that_mpirun_lets_live_have_an_error() {
                 // In one write: eprintln! makes several, and the other survivor's could come
                 // between them.
                 let line = format!("survivor: {}\n", failed.error);
-                return std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes()).expect("written");
+                return std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes())
+                    .expect("written");
             }
         }
     });
     let Some(job) = job else { return };
     let outcomes = job.finish();
     let text = &outcomes[0].output;
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
     // From its process on the same host, or from missing heartbeats.
     let errors = [
         "survivor: rank 1 died".to_owned(),

@@ -32,18 +32,27 @@ fn the_launcher_of_another_mpi_is_found_out() {
         return;
     }
     let mut command = clean(other);
-    command.args(["-np", "2"]).arg(ronde().get_program()).args(BENCH);
+    command
+        .args(["-np", "2"])
+        .arg(ronde().get_program())
+        .args(BENCH);
     let (out, err) = texts(&command.output().expect("starts"));
     assert!(!out.contains("mpi backend"), "{out}{err}");
     assert!(
         err.contains(variable) && err.contains("two MPIs are mixed"),
         "{err}"
     );
-    assert!(parts.iter().all(|part| err.contains(part)), "{parts:?} in {err}");
+    assert!(
+        parts.iter().all(|part| err.contains(part)),
+        "{parts:?} in {err}"
+    );
     // On one host, where MPI was not requested, it does not matter.
     let mut command = clean(other);
     let plain = &BENCH[..5];
-    command.args(["-np", "2"]).arg(ronde().get_program()).args(plain);
+    command
+        .args(["-np", "2"])
+        .arg(ronde().get_program())
+        .args(plain);
     let output = command.output().expect("starts");
     let (out, err) = texts(&output);
     assert!(
@@ -93,7 +102,8 @@ fn srun_on_several_hosts_uses_mpi_and_is_compared_with_it() {
         "{out}{err}"
     );
     // Slurm and MPI number the ranks differently.
-    let output = mpirun_after(&format!("task=$((1 - rank)); {STEP}"), 2, bench).expect("it was there before");
+    let output = mpirun_after(&format!("task=$((1 - rank)); {STEP}"), 2, bench)
+        .expect("it was there before");
     let (_, err) = texts(&output);
     assert!(
         !output.status.success() && err.contains("SLURM_PROCID=1"),

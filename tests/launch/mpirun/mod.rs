@@ -73,7 +73,12 @@ fn mpirun_after(line: &str, ranks: usize, arguments: &str) -> Option<Output> {
 }
 
 /// Runs [`mpirun`] with these words before `ronde`.
-fn said_by(ranks: usize, words: &[&str], arguments: &str, variables: &[(&str, &str)]) -> Option<Output> {
+fn said_by(
+    ranks: usize,
+    words: &[&str],
+    arguments: &str,
+    variables: &[(&str, &str)],
+) -> Option<Output> {
     let mut command = clean(launcher());
     command
         .args(["-np", &ranks.to_string()])
@@ -92,7 +97,10 @@ fn json(path: &Path) -> serde_json::Value {
 fn ranks_of_one_host_use_shared_memory() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("m.json");
-    let arguments = format!("bench --model many-small --steps 10 --json {}", path.display());
+    let arguments = format!(
+        "bench --model many-small --steps 10 --json {}",
+        path.display()
+    );
     let Some(output) = mpirun(3, &arguments, &[]) else {
         return;
     };
@@ -202,7 +210,8 @@ fn without_mpirun_in_the_path_it_is_said_what_to_install() {
 #[test]
 fn more_ranks_than_cores_are_explained_before_mpirun_refuses_them() {
     let version = Command::new("mpirun").arg("--version").output();
-    let is_open_mpi = version.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("Open MPI"));
+    let is_open_mpi =
+        version.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("Open MPI"));
     if !is_open_mpi {
         return eprintln!("left out: no mpirun of Open MPI's");
     }
@@ -230,7 +239,10 @@ fn more_ranks_than_cores_are_explained_before_mpirun_refuses_them() {
     ] {
         let output = run(&[&told]);
         let (_, err) = texts(&output);
-        assert!(output.status.success() && !err.contains("cores"), "{told}: {err}");
+        assert!(
+            output.status.success() && !err.contains("cores"),
+            "{told}: {err}"
+        );
     }
 }
 
@@ -249,15 +261,32 @@ fn run_has_the_mpirun_in_the_path_start_ranks_with_their_settings() {
     // First in the path, under any name; Hydra looks for its parts in its own folder.
     let folder = tempfile::tempdir().expect("a folder");
     let script = folder.path().join("mpirun");
-    std::fs::write(&script, format!("#!/bin/sh\nexec {} \"$@\"\n", found.display())).expect("written");
+    std::fs::write(
+        &script,
+        format!("#!/bin/sh\nexec {} \"$@\"\n", found.display()),
+    )
+    .expect("written");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("executable");
     let folders = std::env::split_paths(&path);
-    let path = std::env::join_paths([folder.path().to_owned()].into_iter().chain(folders)).expect("paths");
-    let backend = if cfg!(feature = "mpi") { "mpi" } else { "local" };
+    let path =
+        std::env::join_paths([folder.path().to_owned()].into_iter().chain(folders)).expect("paths");
+    let backend = if cfg!(feature = "mpi") {
+        "mpi"
+    } else {
+        "local"
+    };
     let mut command = clean(ronde().get_program());
     command
         .env("PATH", path)
-        .args(["run", "--mpi", "-np", "3", "--fusion-threshold-mb", "3", "--"])
+        .args([
+            "run",
+            "--mpi",
+            "-np",
+            "3",
+            "--fusion-threshold-mb",
+            "3",
+            "--",
+        ])
         .arg(ronde().get_program())
         .args([
             "bench",
@@ -270,6 +299,9 @@ fn run_has_the_mpirun_in_the_path_start_ranks_with_their_settings() {
         ]);
     let output = command.output().expect("runs");
     let text = stdout(&output);
-    assert!(text.contains(&format!("3 ranks, {backend} backend")), "{text}");
+    assert!(
+        text.contains(&format!("3 ranks, {backend} backend")),
+        "{text}"
+    );
     assert!(text.contains("fusion 3 MiB"), "{text}");
 }

@@ -24,7 +24,11 @@ fn ronde(arguments: &[&str]) -> Command {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    for name in ["HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD", "RONDE_JOB_ID"] {
+    for name in [
+        "HOROVOD_CYCLE_TIME",
+        "HOROVOD_FUSION_THRESHOLD",
+        "RONDE_JOB_ID",
+    ] {
         command.env_remove(name);
     }
     // Set, as by a user: the launcher then prints no note about it.

@@ -52,7 +52,11 @@ fn files_get_each_ranks_output() {
         "true",
     ]));
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("/dev/null/no"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("/dev/null/no"),
+        "{}",
+        refused.stderr
+    );
 }
 
 #[test]
@@ -88,7 +92,8 @@ fn prefixes_can_have_the_time_or_be_left_away() {
 
 #[test]
 fn lines_stay_whole_whatever_the_ranks_do() {
-    let script = "i=0; while [ $i -lt 300 ]; do printf 'begin-é-'; printf '%s-end\\n' $i; i=$((i+1)); done";
+    let script =
+        "i=0; while [ $i -lt 300 ]; do printf 'begin-é-'; printf '%s-end\\n' $i; i=$((i+1)); done";
     let outcome = outcome(run_script(4, script));
     let mut next = [0; 4];
     for line in outcome.stdout.lines() {
@@ -164,7 +169,8 @@ fn live_output_is_rank_0s_own() {
         "{stdout}"
     );
     assert!(
-        stderr.contains("[1]<stderr>:err 1\n") && stderr.contains("live: rank 1 exited with code 1"),
+        stderr.contains("[1]<stderr>:err 1\n")
+            && stderr.contains("live: rank 1 exited with code 1"),
         "{stderr}"
     );
     assert!(

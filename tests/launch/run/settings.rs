@@ -4,8 +4,7 @@ use super::*;
 
 #[test]
 fn flags_become_variables_and_unset_ones_do_not() {
-    let script =
-        "echo ${HOROVOD_FUSION_THRESHOLD-unset} ${HOROVOD_CYCLE_TIME-unset} ${HOROVOD_AUTOTUNE-unset}";
+    let script = "echo ${HOROVOD_FUSION_THRESHOLD-unset} ${HOROVOD_CYCLE_TIME-unset} ${HOROVOD_AUTOTUNE-unset}";
     let mut command = ronde(&[
         "run",
         "-np",
@@ -115,7 +114,15 @@ fn accepted_flags_of_horovodrun_change_nothing() {
 
 #[test]
 fn a_misspelt_variable_is_warned_of_once_by_rank_0() {
-    let bench = ["bench", "--model", "many-small", "--steps", "1", "--warmup", "1"];
+    let bench = [
+        "bench",
+        "--model",
+        "many-small",
+        "--steps",
+        "1",
+        "--warmup",
+        "1",
+    ];
     let program = env!("CARGO_BIN_EXE_ronde");
     // The benchmark reads its settings from flags and environment, other ranks from the environment
     // alone.
@@ -179,9 +186,20 @@ fn a_file_that_is_wrong_starts_nothing() {
             path.as_str(),
             "horovod.yaml:2: params.cycle_tme_ms is no setting; did you mean params.cycle_time_ms?",
         ),
-        ("/nowhere/horovod.yaml", "/nowhere/horovod.yaml: cannot read it"),
+        (
+            "/nowhere/horovod.yaml",
+            "/nowhere/horovod.yaml: cannot read it",
+        ),
     ] {
-        let outcome = outcome(ronde(&["run", "-np", "2", "--config-file", path, "echo", "on"]));
+        let outcome = outcome(ronde(&[
+            "run",
+            "-np",
+            "2",
+            "--config-file",
+            path,
+            "echo",
+            "on",
+        ]));
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""));
         assert!(outcome.stderr.contains(expected), "{}", outcome.stderr);
     }

@@ -8,8 +8,9 @@ use std::time::Duration;
 #[test]
 fn signals_reach_the_ranks() {
     for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
-        let script =
-            format!("trap 'echo got {signal}; exit 0' {signal}; echo $$; while :; do sleep 0.02; done");
+        let script = format!(
+            "trap 'echo got {signal}; exit 0' {signal}; echo $$; while :; do sleep 0.02; done"
+        );
         let mut child = by_default(signal, &run_script(2, &script)).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap())
             .lines()

@@ -46,15 +46,26 @@ fn the_command_passes_verbatim() {
     let command = ronde(&[
         "run", "-np", "1", "printf", "%s|", "-np", "--", "--help", "a b", "$HOME",
     ]);
-    assert_eq!(outcome(command).stdout, "[0]<stdout>:-np|--|--help|a b|$HOME|\n");
+    assert_eq!(
+        outcome(command).stdout,
+        "[0]<stdout>:-np|--|--help|a b|$HOME|\n"
+    );
 }
 
 #[test]
 fn a_command_that_cannot_start_is_said_before_anything_runs() {
-    let missing = outcome(ronde(&["run", "-np", "3", "--", "no-such-command-anywhere"]));
+    let missing = outcome(ronde(&[
+        "run",
+        "-np",
+        "3",
+        "--",
+        "no-such-command-anywhere",
+    ]));
     assert_eq!((missing.code, missing.stdout.as_str()), (Some(127), ""));
     assert!(
-        missing.stderr.contains("no-such-command-anywhere as rank 0"),
+        missing
+            .stderr
+            .contains("no-such-command-anywhere as rank 0"),
         "{}",
         missing.stderr
     );
@@ -99,7 +110,10 @@ fn numbers_of_ranks_that_cannot_be_are_errors() {
         .unwrap_err();
         assert_eq!(
             (error.exit_code(), error.to_string()),
-            (2, format!("{num_proc} ranks cannot be started: expected 1 to 64"))
+            (
+                2,
+                format!("{num_proc} ranks cannot be started: expected 1 to 64")
+            )
         );
     }
     let error = ronde_cli::run::launch(&LaunchSpec {

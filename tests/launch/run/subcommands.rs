@@ -62,13 +62,20 @@ fn manual_pages_are_printed_or_written() {
     let dir = folder.path().join("man/man1");
     let written = outcome(ronde(&["man", "--dir", dir.to_str().unwrap()]));
     assert_eq!((written.code, written.stdout.as_str()), (Some(0), ""));
-    assert_eq!(std::fs::read_to_string(dir.join("ronde.1")).unwrap(), page.stdout);
+    assert_eq!(
+        std::fs::read_to_string(dir.join("ronde.1")).unwrap(),
+        page.stdout
+    );
     let run = std::fs::read_to_string(dir.join("ronde-run.1")).unwrap();
     assert!(run.contains(".TH RONDE-RUN 1"), "{run}");
 
     let refused = outcome(ronde(&["man", "--dir", "/dev/null/no"]));
     assert_eq!(refused.code, Some(1));
-    assert!(refused.stderr.contains("/dev/null/no"), "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains("/dev/null/no"),
+        "{}",
+        refused.stderr
+    );
 }
 
 /// Completions of a shell after a flag: words if it takes one of a list, files if it takes a file.
@@ -76,7 +83,9 @@ fn manual_pages_are_printed_or_written() {
 fn completions_know_words_and_files() {
     let zsh = outcome(ronde(&["completions", "zsh"])).stdout;
     let line = |flag: &str| {
-        let found = zsh.lines().find(|line| line.contains(&format!("--{flag}=")));
+        let found = zsh
+            .lines()
+            .find(|line| line.contains(&format!("--{flag}=")));
         found.unwrap_or_else(|| panic!("no --{flag} in {zsh}"))
     };
     assert!(line("log-level").contains("(trace debug info warning error fatal)"));

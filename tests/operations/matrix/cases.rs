@@ -21,7 +21,9 @@ fn pools<T: Sample>(bench: &Bench<'_>) -> Vec<Vec<T>> {
 
 fn reduced<T: Sample>(pools: &[Vec<T>], how: &How) -> Vec<T> {
     let column = |index: usize| -> Vec<T> { pools.iter().map(|pool| pool[index]).collect() };
-    (0..PERIOD).map(|index| T::reduce(&column(index), how)).collect()
+    (0..PERIOD)
+        .map(|index| T::reduce(&column(index), how))
+        .collect()
 }
 
 /// Which NaN a sum, a product or a factor gives is unspecified; a minimum or maximum is one of its
@@ -79,7 +81,11 @@ pub(crate) fn reducescatter<T: Sample>(bench: &mut Bench<'_>, how: How, sizes: &
             operation: how.reducescatter(),
             input: window(&pools[bench.rank], offset(index), rows * inner),
             shape: vec![rows, inner],
-            expected: window(&reduced, offset(index) + share.start * inner, share.len() * inner),
+            expected: window(
+                &reduced,
+                offset(index) + share.start * inner,
+                share.len() * inner,
+            ),
             expected_shape: vec![share.len(), inner],
             expected_splits: Vec::new(),
             any_nan: any_nan::<T>(&how),
@@ -200,7 +206,9 @@ pub(crate) fn alltoall_small<T: Sample>(bench: &mut Bench<'_>) {
         implied(exchange(size, 2, |_, _| 0)),
         exchange(size, 1, |_, _| 251),
         exchange(size, 5, |_, _| draw.below(4) as usize),
-        exchange(size, 1, |from, to| 97 * usize::from(to == (from + 1) % size)),
+        exchange(size, 1, |from, to| {
+            97 * usize::from(to == (from + 1) % size)
+        }),
         exchange(size, 2, |_, to| 30 * usize::from(to == 0)),
         exchange(size, 0, |from, to| from + to),
     ];
@@ -211,13 +219,13 @@ pub(crate) fn alltoall_small<T: Sample>(bench: &mut Bench<'_>) {
 pub(crate) fn alltoall_large<T: Sample>(bench: &mut Bench<'_>, lengths: &[usize]) {
     let size = bench.size();
     let case = |&length: &usize| {
-        exchange(
-            size,
-            1,
-            |from, to| {
-                if to == (from + 1) % size { length } else { to % 3 }
-            },
-        )
+        exchange(size, 1, |from, to| {
+            if to == (from + 1) % size {
+                length
+            } else {
+                to % 3
+            }
+        })
     };
     let cases: Vec<_> = lengths.iter().map(case).collect();
     alltoall::<T>(bench, &cases);

@@ -5,8 +5,8 @@
 use std::hash::{DefaultHasher, Hasher};
 
 use ronde::{
-    Context, Error, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle, RawOutput, RawTensor,
-    Scope, ScopedHandle,
+    Context, Error, Gathered, GroupHandle, Handle, Operation, ProcessSet, RawHandle, RawOutput,
+    RawTensor, Scope, ScopedHandle,
 };
 
 use super::part::Part;
@@ -78,7 +78,11 @@ impl<'c> Bench<'c> {
             same(&what, "lent", &first, &lent);
         }
         for (index, (part, result)) in parts.iter().zip(&first).enumerate() {
-            check(&format!("{what}.{index} on rank {}", self.rank), part, result);
+            check(
+                &format!("{what}.{index} on rank {}", self.rank),
+                part,
+                result,
+            );
             self.digest.write(bytes(result));
         }
     }
@@ -110,17 +114,18 @@ impl<'c> Bench<'c> {
     fn lent_in_place<T: Sample>(&self, what: &str, parts: &[Part<'_, T>]) -> Vec<Vec<T>> {
         let mut tensors: Vec<Vec<T>> = parts.iter().map(|part| part.input.clone()).collect();
         self.set.scope(|scope| {
-            let handles = tensors
-                .iter_mut()
-                .zip(parts)
-                .enumerate()
-                .map(|(index, (tensor, part))| {
-                    let name = format!("{what}.{index}");
-                    match part.operation {
-                        Operation::Broadcast { root } => scope.broadcast(&name, tensor, root),
-                        _ => scope.allreduce(&name, tensor, part.reduce()),
-                    }
-                });
+            let handles =
+                tensors
+                    .iter_mut()
+                    .zip(parts)
+                    .enumerate()
+                    .map(|(index, (tensor, part))| {
+                        let name = format!("{what}.{index}");
+                        match part.operation {
+                            Operation::Broadcast { root } => scope.broadcast(&name, tensor, root),
+                            _ => scope.allreduce(&name, tensor, part.reduce()),
+                        }
+                    });
             wait_lent(handles.collect());
         });
         tensors
@@ -132,7 +137,9 @@ impl<'c> Bench<'c> {
             match part.operation {
                 Operation::Allgather => self.set.allgather(&name, input, shape),
                 Operation::Alltoall { splits } => self.set.alltoall(&name, input, shape, splits),
-                _ => self.set.reducescatter(&name, input, part.reduce().shape(shape)),
+                _ => self
+                    .set
+                    .reducescatter(&name, input, part.reduce().shape(shape)),
             }
             .expect("submitted")
         };
@@ -143,7 +150,11 @@ impl<'c> Bench<'c> {
     }
 
     fn gathered_group<T: Sample>(&self, what: &str, parts: &[Part<'_, T>]) -> Vec<Vec<T>> {
-        let with_shape = || parts.iter().map(|part| (part.input.clone(), &part.shape[..]));
+        let with_shape = || {
+            parts
+                .iter()
+                .map(|part| (part.input.clone(), &part.shape[..]))
+        };
         let group: GroupHandle<Vec<T>, Gathered<Vec<T>>> = match parts[0].operation {
             Operation::Allgather => self.set.grouped_allgather(what, with_shape().collect()),
             Operation::Alltoall { .. } => {
@@ -168,18 +179,27 @@ impl<'c> Bench<'c> {
     fn lent<T: Sample>(&self, what: &str, parts: &[Part<'_, T>]) -> Vec<Vec<T>> {
         let mut outputs: Vec<Vec<T>> = parts.iter().map(Part::room).collect();
         self.set.scope(|scope: &Scope<'_, '_>| {
-            let handles = outputs
-                .iter_mut()
-                .zip(parts)
-                .enumerate()
-                .map(|(index, (output, part))| {
-                    let (name, input, shape) = (format!("{what}.{index}"), &part.input, &part.shape);
-                    match part.operation {
-                        Operation::Allgather => scope.allgather(&name, input, shape, output),
-                        Operation::Alltoall { splits } => scope.alltoall(&name, input, shape, splits, output),
-                        _ => scope.reducescatter(&name, input, part.reduce().shape(shape), output),
-                    }
-                });
+            let handles =
+                outputs
+                    .iter_mut()
+                    .zip(parts)
+                    .enumerate()
+                    .map(|(index, (output, part))| {
+                        let (name, input, shape) =
+                            (format!("{what}.{index}"), &part.input, &part.shape);
+                        match part.operation {
+                            Operation::Allgather => scope.allgather(&name, input, shape, output),
+                            Operation::Alltoall { splits } => {
+                                scope.alltoall(&name, input, shape, splits, output)
+                            }
+                            _ => scope.reducescatter(
+                                &name,
+                                input,
+                                part.reduce().shape(shape),
+                                output,
+                            ),
+                        }
+                    });
             wait_lent(handles.collect());
         });
         outputs
@@ -205,9 +225,16 @@ impl<'c> Bench<'c> {
             // accessed; a failed submission ends the process's test.
             unsafe { self.set.submit(&part.operation, &tensor) }.expect("submitted")
         };
-        let handles: Vec<RawHandle> = parts.iter().zip(&mut outputs).enumerate().map(submit).collect();
+        let handles: Vec<RawHandle> = parts
+            .iter()
+            .zip(&mut outputs)
+            .enumerate()
+            .map(submit)
+            .collect();
         let outcomes: Vec<Result<(), Error>> = handles.iter().map(RawHandle::wait).collect();
-        outcomes.into_iter().for_each(|outcome| outcome.expect("done"));
+        outcomes
+            .into_iter()
+            .for_each(|outcome| outcome.expect("done"));
         outputs
     }
 }

@@ -68,7 +68,10 @@ fn table(ranks: usize, test: &str) {
 /// All operations on sizes below a chunk.
 fn small<T: Sample>(bench: &mut Bench<'_>) {
     let lengths = [0, 1, 1201];
-    for how in How::all().into_iter().filter(|how| how.is_defined_for(T::DTYPE)) {
+    for how in How::all()
+        .into_iter()
+        .filter(|how| how.is_defined_for(T::DTYPE))
+    {
         cases::allreduce::<T>(bench, how, &lengths);
         cases::reducescatter::<T>(bench, how, &[(0, 3), (1, 1), (13, 1), (667, 3), (4, 0)]);
     }
@@ -84,8 +87,8 @@ fn small<T: Sample>(bench: &mut Bench<'_>) {
 /// All operations on sizes of a chunk and more.
 fn large<T: Sample>(bench: &mut Bench<'_>) {
     bench.forms = Forms::Few;
-    let chunk =
-        ronde::internal::collective::local::LocalCollective::chunk_bytes(bench.size()) / size_of::<T>();
+    let chunk = ronde::internal::collective::local::LocalCollective::chunk_bytes(bench.size())
+        / size_of::<T>();
     let lengths = [chunk - 1, chunk, chunk + 1, 2 * chunk + 2003];
     cases::allreduce::<T>(bench, How::plain(ReduceOp::Average), &lengths);
     let rows = [(chunk - 1, 1), (chunk + 1, 1), (chunk / 2 + 677, 3)];

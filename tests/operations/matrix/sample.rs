@@ -179,7 +179,15 @@ macro_rules! float {
         }
     };
 }
-float!(f16, u16, f32, f16::from_f64, f16::to_f32, f16::from_f32, false);
+float!(
+    f16,
+    u16,
+    f32,
+    f16::from_f64,
+    f16::to_f32,
+    f16::from_f32,
+    false
+);
 float!(
     bf16,
     u16,
@@ -189,7 +197,15 @@ float!(
     bf16::from_f32,
     false
 );
-float!(f32, u32, f32, |x: f64| x as f32, |x: f32| x, |x: f32| x, true);
+float!(
+    f32,
+    u32,
+    f32,
+    |x: f64| x as f32,
+    |x: f32| x,
+    |x: f32| x,
+    true
+);
 float!(f64, u64, f64, |x: f64| x, |x: f64| x, |x: f64| x, true);
 
 macro_rules! integer {

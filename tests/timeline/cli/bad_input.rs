@@ -63,7 +63,11 @@ fn a_damaged_number_of_ranks_takes_no_memory() {
     let mut shell = Command::new("sh");
     shell.args(["-c", limited, env!("CARGO_BIN_EXE_ronde")]);
     let output = shell.current_dir(folder.path()).output().unwrap();
-    assert!(stdout(&output).contains("1,000 steps"), "{}", stdout(&output));
+    assert!(
+        stdout(&output).contains("1,000 steps"),
+        "{}",
+        stdout(&output)
+    );
 }
 
 #[test]
@@ -153,9 +157,14 @@ fn an_output_that_cannot_be_written_is_refused_before_the_work() {
 fn a_full_disk_is_reported_without_temporary_names() {
     let folder = tempfile::tempdir().unwrap();
     Job::default().record(folder.path());
-    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let full = fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
     let mut command = ronde(folder.path());
-    command.args(["timeline", "t.json", "--json", "-"]).stdout(full);
+    command
+        .args(["timeline", "t.json", "--json", "-"])
+        .stdout(full);
     assert_fails(
         &command.output().unwrap(),
         1,
@@ -214,7 +223,11 @@ fn a_profile_of_tensors_without_sizes_is_refused() {
     let sizeless = Job::default().ronde(0).replace(sizes, "");
     fs::write(folder.path().join("t.json"), sizeless).unwrap();
     let output = timeline(folder.path(), &["t.json", "--profile", "p.json"]);
-    assert_fails(&output, 1, &["no profile", "`grad.0`", "type is not in the file"]);
+    assert_fails(
+        &output,
+        1,
+        &["no profile", "`grad.0`", "type is not in the file"],
+    );
     // The report was printed before the error.
     assert!(!output.stdout.is_empty());
     assert!(!folder.path().join("p.json").exists());

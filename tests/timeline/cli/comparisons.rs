@@ -36,7 +36,10 @@ fn two_runs_are_compared_in_any_form() {
         .iter()
         .find(|change| change["group"] == "step" && change["unit"] == "ms")
         .unwrap();
-    assert_eq!((step["a"].as_f64(), step["b"].as_f64()), (Some(20.0), Some(30.0)));
+    assert_eq!(
+        (step["a"].as_f64(), step["b"].as_f64()),
+        (Some(20.0), Some(30.0))
+    );
 }
 
 #[test]
@@ -117,7 +120,11 @@ fn what_cannot_be_compared_is_said() {
     assert_fails(&run(&["--compare", "t.json", "no.json"]), 1, &["no.json"]);
     assert_fails(&run(&["--compare", "t.json", "a,b"]), 1, &["cannot open a"]);
     write("old.json", r#"{"ronde_timeline": 99}"#);
-    assert_fails(&run(&["--compare", "t.json", "old.json"]), 1, &["version 99"]);
+    assert_fails(
+        &run(&["--compare", "t.json", "old.json"]),
+        1,
+        &["version 99"],
+    );
     write("cut.json", "{\"ronde_timeline\": 1,\n \"sources\"");
     assert_fails(
         &run(&["--compare", "t.json", "cut.json"]),

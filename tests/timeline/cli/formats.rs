@@ -8,7 +8,13 @@ use crate::support::fixture::fixture;
 fn horovods_timeline_of_four_ranks() {
     let path = fixture("horovod-timeline.4-ranks.json");
     let folder = tempfile::tempdir().unwrap();
-    let arguments = [path.to_str().unwrap(), "--json", "r.json", "--merge", "m.json"];
+    let arguments = [
+        path.to_str().unwrap(),
+        "--json",
+        "r.json",
+        "--merge",
+        "m.json",
+    ];
     let text = stdout(&timeline(folder.path(), &arguments));
     for part in ["Parts of a step", "MPI_ALLREDUCE"] {
         assert!(text.contains(part), "{part} in: {text}");
@@ -43,7 +49,10 @@ fn byteps_and_the_profiler() {
         let arguments: Vec<&str> = [path].into_iter().chain(outputs).collect();
         stdout(&timeline(folder.path(), &arguments));
         let report = json(&folder.path().join("r.json"));
-        assert!(report["sources"][0]["operations"].as_u64().unwrap() > 0, "{name}");
+        assert!(
+            report["sources"][0]["operations"].as_u64().unwrap() > 0,
+            "{name}"
+        );
         let merged = json(&folder.path().join("m.json"));
         let events = merged["traceEvents"].as_array().unwrap();
         check_format(events);

@@ -15,7 +15,11 @@ use serde_json::Value;
 
 /// Runs `ronde timeline` with these arguments in `folder`.
 fn timeline(folder: &Path, arguments: &[&str]) -> Output {
-    ronde(folder).arg("timeline").args(arguments).output().unwrap()
+    ronde(folder)
+        .arg("timeline")
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 /// Returns a command of the program, in an environment without launchers and settings.

@@ -91,7 +91,10 @@ fn ranks_are_merged_on_one_clock() {
     assert_eq!(here.len(), 48);
     assert_eq!(here, there);
     assert_eq!(of("SHM_ALLREDUCE", 0), here);
-    assert_eq!(here[0], ("grad.0".to_owned(), (job.late_us + CYCLE_US) as f64));
+    assert_eq!(
+        here[0],
+        ("grad.0".to_owned(), (job.late_us + CYCLE_US) as f64)
+    );
     // Rank 1 has it ready later.
     let (here, there) = (of("NEGOTIATE_ALLREDUCE", 0), of("NEGOTIATE_ALLREDUCE", 1));
     assert!(
@@ -105,7 +108,8 @@ fn ranks_are_merged_on_one_clock() {
     assert_eq!(moved["args"]["elements"], ELEMENTS);
     // Ready times of both ranks on rank 0, its own on rank 1; step marks on both.
     let instants = |name: &str, pid: u64| {
-        let instant = |event: &&Value| event["ph"] == "i" && event["name"] == name && event["pid"] == pid;
+        let instant =
+            |event: &&Value| event["ph"] == "i" && event["name"] == name && event["pid"] == pid;
         events.iter().filter(instant).count()
     };
     assert_eq!(
@@ -137,8 +141,16 @@ pub(crate) fn check_format(events: &[Value]) {
     let (mut processes, mut threads) = (BTreeSet::new(), BTreeSet::new());
     let mut bars: BTreeMap<(u64, u64), Vec<(f64, f64)>> = BTreeMap::new();
     for event in events {
-        let number = |key: &str| event[key].as_u64().unwrap_or_else(|| panic!("{key} in {event}"));
-        let time = |key: &str| event[key].as_f64().unwrap_or_else(|| panic!("{key} in {event}"));
+        let number = |key: &str| {
+            event[key]
+                .as_u64()
+                .unwrap_or_else(|| panic!("{key} in {event}"))
+        };
+        let time = |key: &str| {
+            event[key]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{key} in {event}"))
+        };
         let (pid, tid) = (number("pid"), number("tid"));
         assert!(event["name"].is_string(), "{event}");
         match event["ph"].as_str().unwrap() {
@@ -150,11 +162,16 @@ pub(crate) fn check_format(events: &[Value]) {
                 assert!(began >= 0.0 && ended >= began, "{event}");
                 bars.entry((pid, tid)).or_default().push((began, ended));
             }
-            "i" => assert!(time("ts").is_finite() && ["t", "p"].contains(&event["s"].as_str().unwrap())),
+            "i" => assert!(
+                time("ts").is_finite() && ["t", "p"].contains(&event["s"].as_str().unwrap())
+            ),
             other => panic!("{other}: {event}"),
         }
         assert!(processes.contains(&pid), "{event}");
-        assert!(event["ph"] != "X" || threads.contains(&(pid, tid)), "{event}");
+        assert!(
+            event["ph"] != "X" || threads.contains(&(pid, tid)),
+            "{event}"
+        );
     }
     bars.into_iter()
         .for_each(|(thread, bars)| check_nesting(thread, bars));
@@ -196,7 +213,9 @@ fn ctrl_c_leaves_nothing_behind() {
         let entries = || std::fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(entries(), 3);
         let pid = child.id().to_string();
-        let sent = std::process::Command::new("kill").args([signal, &pid]).status();
+        let sent = std::process::Command::new("kill")
+            .args([signal, &pid])
+            .status();
         assert!(sent.unwrap().success());
         let ended = until(|| child.try_wait().unwrap());
         assert_eq!(ended.signal(), Some(number));

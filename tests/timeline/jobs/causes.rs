@@ -15,7 +15,11 @@ fn find(mut attempt: impl FnMut() -> Result<(), String>) {
 
 /// Returns `Ok` if `holds`; else an error that shows `found`.
 fn expect(holds: bool, found: impl std::fmt::Display) -> Result<(), String> {
-    if holds { Ok(()) } else { Err(found.to_string()) }
+    if holds {
+        Ok(())
+    } else {
+        Err(found.to_string())
+    }
 }
 
 fn first_advice(report: &Value) -> (String, String) {

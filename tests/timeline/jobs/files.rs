@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::*;
 
 fn json(path: &Path) -> Value {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let text =
+        std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -17,7 +18,10 @@ fn check_trace_events(events: &[Value]) {
         let phase = event["ph"].as_str().unwrap();
         let place = (event["pid"].to_string(), event["tid"].to_string());
         match phase {
-            "M" => assert!(event["args"].is_object() && event["name"].is_string(), "{event}"),
+            "M" => assert!(
+                event["args"].is_object() && event["name"].is_string(),
+                "{event}"
+            ),
             "B" => open.entry(place).or_default().push(number(&event["ts"])),
             "E" => {
                 let began = open.get_mut(&place).and_then(Vec::pop);
@@ -46,7 +50,10 @@ fn check_trace_events(events: &[Value]) {
 #[test]
 fn every_rank_records_and_the_files_make_one_view_and_a_profile() {
     let bench = Bench::new();
-    let variables = [("HOROVOD_TIMELINE", "t.json"), ("RONDE_TIMELINE_ALL_RANKS", "1")];
+    let variables = [
+        ("HOROVOD_TIMELINE", "t.json"),
+        ("RONDE_TIMELINE_ALL_RANKS", "1"),
+    ];
     bench.run("--steps 12 --compute-ms 10 --link 200,2.5", &variables);
     let files = [bench.path("t.json"), bench.path("t.rank1.json")];
     for file in &files {
@@ -54,7 +61,11 @@ fn every_rank_records_and_the_files_make_one_view_and_a_profile() {
     }
     let [merged, profile, page] = ["m.json", "p.json", "t.html"].map(|name| bench.path(name));
     let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-    let outputs = [("--merge", &merged), ("--profile", &profile), ("--html", &page)];
+    let outputs = [
+        ("--merge", &merged),
+        ("--profile", &profile),
+        ("--html", &page),
+    ];
     let arguments: Vec<&str> = outputs
         .iter()
         .flat_map(|(flag, path)| [*flag, path.to_str().unwrap()])
@@ -89,7 +100,10 @@ fn every_rank_records_and_the_files_make_one_view_and_a_profile() {
         .filter_map(|tensor| tensor["elements"].as_u64())
         .sum();
     assert_eq!(elements, 20 * 100_000);
-    let ready: Vec<f64> = tensors.iter().map(|tensor| number(&tensor["ready_us"])).collect();
+    let ready: Vec<f64> = tensors
+        .iter()
+        .map(|tensor| number(&tensor["ready_us"]))
+        .collect();
     assert!(ready.is_sorted(), "{ready:?}");
     // The last tensor is ready at the end of the simulated backward pass.
     assert!((9_000.0..20_000.0).contains(&ready[39]), "{ready:?}");
@@ -124,8 +138,16 @@ fn byteps_folders_of_every_rank() {
             assert!(row["pid"].as_str().unwrap().starts_with("Comm."));
             *count.entry(row["pid"].to_string()).or_default() += 1;
         }
-        let gradients: Vec<usize> = count.values().copied().filter(|&count| count == 6).collect();
-        assert_eq!(gradients.len(), 40, "steps 5 to 10 of each gradient: {count:?}");
+        let gradients: Vec<usize> = count
+            .values()
+            .copied()
+            .filter(|&count| count == 6)
+            .collect();
+        assert_eq!(
+            gradients.len(),
+            40,
+            "steps 5 to 10 of each gradient: {count:?}"
+        );
     }
     let report = analysis(&[&bench.path("tr")], &[]);
     assert_eq!(report["ranks"], 2);

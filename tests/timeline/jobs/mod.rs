@@ -34,7 +34,9 @@ impl Bench {
 
     /// Runs the benchmark on two ranks with additional `arguments`, under `variables`.
     fn run(&self, arguments: &str, variables: &[(&str, &str)]) {
-        let _alone = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _alone = ALONE
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut command = ronde();
         command
             .current_dir(self.folder.path())
@@ -82,5 +84,7 @@ fn success(output: &Output) -> String {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
 }

@@ -28,8 +28,8 @@ pub(crate) struct Timeline {
 
 impl Timeline {
     pub(crate) fn read(path: &Path) -> Self {
-        let text =
-            std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self::parse(&text)
     }
 
@@ -63,7 +63,8 @@ impl Timeline {
             if phase == "M" {
                 let args = &event["args"];
                 if name() == "process_name" && pid > 0 {
-                    let fresh = names.insert(pid, args["name"].as_str().expect("a name").to_owned());
+                    let fresh =
+                        names.insert(pid, args["name"].as_str().expect("a name").to_owned());
                     assert_eq!(fresh, None, "pid {pid} twice");
                 }
                 if args["ronde"].is_object() {
@@ -105,7 +106,8 @@ impl Timeline {
                     bar.ended = at;
                     bar.args = event["args"].clone();
                     if bars.is_empty() {
-                        let before: &mut Vec<Bar> = timeline.tensors.entry(tensor.clone()).or_default();
+                        let before: &mut Vec<Bar> =
+                            timeline.tensors.entry(tensor.clone()).or_default();
                         assert!(
                             before.last().is_none_or(|last| last.ended <= bar.began),
                             "{event}"
@@ -121,7 +123,10 @@ impl Timeline {
     }
 
     pub(crate) fn bars<'a>(&'a self, tensor: &str, name: &'a str) -> impl Iterator<Item = &'a Bar> {
-        let bars = self.tensors.get(tensor).unwrap_or_else(|| panic!("no {tensor}"));
+        let bars = self
+            .tensors
+            .get(tensor)
+            .unwrap_or_else(|| panic!("no {tensor}"));
         bars.iter().filter(move |bar| bar.name == name)
     }
 

@@ -35,7 +35,9 @@ fn a_full_disk_keeps_all_that_was_written_and_the_job_goes_on() {
             limit_files();
             for _ in 0..60 {
                 let sums: Vec<_> = (0..200)
-                    .map(|layer| context.allreduce(&format!("layer{layer}"), vec![1_i32; 4], ReduceOp::Sum))
+                    .map(|layer| {
+                        context.allreduce(&format!("layer{layer}"), vec![1_i32; 4], ReduceOp::Sum)
+                    })
                     .collect();
                 for sum in sums {
                     assert_eq!(sum.expect("in").wait().expect("out"), vec![2; 4]);
@@ -44,7 +46,11 @@ fn a_full_disk_keeps_all_that_was_written_and_the_job_goes_on() {
             println!("the job went on");
         });
         for outcome in &outcomes {
-            assert!(outcome.output.contains("the job went on"), "{}", outcome.output);
+            assert!(
+                outcome.output.contains("the job went on"),
+                "{}",
+                outcome.output
+            );
         }
 
         let length = path.metadata().expect("the file is there").len();
@@ -53,11 +59,17 @@ fn a_full_disk_keeps_all_that_was_written_and_the_job_goes_on() {
             "{name}: {length} bytes"
         );
         let told = &outcomes[0].output;
-        assert!(told.contains("recording ends here, the job goes on"), "{told}");
+        assert!(
+            told.contains("recording ends here, the job goes on"),
+            "{told}"
+        );
         let says = format!("{} holds", path.display());
-        let sentence = &told[told.find(&says).unwrap_or_else(|| panic!("{says:?} in {told}"))..];
+        let sentence = &told[told
+            .find(&says)
+            .unwrap_or_else(|| panic!("{says:?} in {told}"))..];
         if name == "t.json" {
-            let valid = format!("all events that were written before, {length} bytes of valid JSON");
+            let valid =
+                format!("all events that were written before, {length} bytes of valid JSON");
             assert!(sentence.contains(&valid), "{sentence}");
             Timeline::read(&path); // checks the format
         } else {
@@ -75,6 +87,10 @@ fn a_full_disk_keeps_all_that_was_written_and_the_job_goes_on() {
             .arg(&path)
             .output();
         let read = read.expect("the program runs");
-        assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+        assert!(
+            read.status.success(),
+            "{}",
+            String::from_utf8_lossy(&read.stderr)
+        );
     }
 }

@@ -34,7 +34,10 @@ fn train(context: &Context, steps: usize) {
             .map(|layer| context.allreduce(&format!("layer{layer}"), ones(), ReduceOp::Sum))
             .collect();
         for sum in sums {
-            assert_eq!(sum.expect("in").wait().expect("out"), vec![size as f32; 3 * size]);
+            assert_eq!(
+                sum.expect("in").wait().expect("out"),
+                vec![size as f32; 3 * size]
+            );
         }
         for set in sets.iter().filter(|set| set.id() != 0 && set.included()) {
             let sum = set.allreduce("layer0", ones(), ReduceOp::Sum).expect("in");
@@ -83,7 +86,8 @@ fn every_rank_tells_the_same_on_one_clock() {
         println!("done");
     });
     assert_eq!(outcomes.len(), 3);
-    let files = ["t.json", "t.rank1.json", "t.rank2.json"].map(|name| Timeline::read(&folder.file(name)));
+    let files =
+        ["t.json", "t.rank1.json", "t.rank2.json"].map(|name| Timeline::read(&folder.file(name)));
     for (rank, file) in files.iter().enumerate() {
         let ronde = &file.ronde;
         assert_eq!(
@@ -94,14 +98,23 @@ fn every_rank_tells_the_same_on_one_clock() {
             (&ronde["backend"], &ronde["offset_ns"]),
             (&"local".into(), &0.into())
         );
-        assert!(file.instants.iter().filter(|name| *name == "CYCLE_START").count() >= STEPS);
+        assert!(
+            file.instants
+                .iter()
+                .filter(|name| *name == "CYCLE_START")
+                .count()
+                >= STEPS
+        );
         for layer in ["layer0", "layer1", "layer2", "layer3"] {
             assert_eq!(file.bars(layer, "NEGOTIATE_ALLREDUCE").count(), STEPS);
             for bar in file.bars(layer, "ALLREDUCE") {
                 assert_eq!(bar.args["dtype"], "float32", "{bar:?}");
                 assert_eq!(bar.args["shape"], "[9]", "{bar:?}");
                 assert_eq!(
-                    bar.inner.iter().filter(|name| *name == "SHM_ALLREDUCE").count(),
+                    bar.inner
+                        .iter()
+                        .filter(|name| *name == "SHM_ALLREDUCE")
+                        .count(),
                     1,
                     "{bar:?}"
                 );
@@ -119,9 +132,19 @@ fn every_rank_tells_the_same_on_one_clock() {
             assert_eq!(file.bars(tensor, name).count(), 1);
         }
         // The set's tensors have bars of their own, on its members.
-        let of_set = file.tensors.keys().filter(|name| name.ends_with(" [set 1]"));
+        let of_set = file
+            .tensors
+            .keys()
+            .filter(|name| name.ends_with(" [set 1]"));
         let of_set: Vec<&String> = of_set.collect();
-        assert_eq!(of_set, if rank < 2 { vec!["layer0 [set 1]"] } else { vec![] });
+        assert_eq!(
+            of_set,
+            if rank < 2 {
+                vec!["layer0 [set 1]"]
+            } else {
+                vec![]
+            }
+        );
     }
     // Rank 0's file has the time at which each rank was ready, the others' files only their own:
     // these must be the same.
@@ -138,7 +161,10 @@ fn every_rank_tells_the_same_on_one_clock() {
                 .iter()
                 .find(|tick| tick.0 == name)
                 .expect("all ranks tick");
-            let (there, here) = (zero_us + tick.1 as i64, file.zero_us() + own.ticks[0].1 as i64);
+            let (there, here) = (
+                zero_us + tick.1 as i64,
+                file.zero_us() + own.ticks[0].1 as i64,
+            );
             // Ticks that would be before the end of the previous bar are moved to that end, in
             // either file; otherwise whole microseconds.
             let moved = tick.1 == bar.began || own.ticks[0].1 == own.began;
@@ -178,17 +204,29 @@ fn both_formats_at_once_on_every_rank() {
     let horovods = Timeline::parse(&text);
     let names: Vec<&String> = horovods.tensors.keys().collect();
     // Tensors that were executed once are in step 1.
-    assert_eq!(names, ["layer0", "layer0 [set 1]", "layer1", "layer2", "layer3"]);
+    assert_eq!(
+        names,
+        ["layer0", "layer0 [set 1]", "layer1", "layer2", "layer3"]
+    );
     assert_eq!(horovods.bars("layer0", "ALLREDUCE").count(), 3);
     for (rank, tensors) in [("0", 5), ("1", 4)] {
         let path = trace.join(rank).join("comm.json");
         let text = std::fs::read_to_string(path).expect("written");
         let whole: Value = serde_json::from_str(&text).expect("JSON");
         let rows = whole["traceEvents"].as_array().expect("rows");
-        assert_eq!(rows.len(), tensors * 5 * 4, "for each step a total and 3 stages");
+        assert_eq!(
+            rows.len(),
+            tensors * 5 * 4,
+            "for each step a total and 3 stages"
+        );
         let keys: BTreeSet<&str> = rows.iter().filter_map(|row| row["tid"].as_str()).collect();
         assert_eq!(keys.len(), 1 + tensors, "{keys:?}");
-        let micros = |row: &Value| (row["ts"].as_u64().expect("ts"), row["dur"].as_u64().expect("dur"));
+        let micros = |row: &Value| {
+            (
+                row["ts"].as_u64().expect("ts"),
+                row["dur"].as_u64().expect("dur"),
+            )
+        };
         let of = |tid: &str, end: &str| {
             let name = format!("Comm.layer1{end}");
             let rows = rows.iter().filter(move |row| row["name"] == name);
@@ -277,7 +315,9 @@ fn a_killed_job_leaves_what_can_be_read() {
         }
         // Between two writes, which are a second apart: a kill during a write leaves half an event.
         std::thread::sleep(Duration::from_millis(300));
-        job.ranks.iter_mut().for_each(|rank| rank.kill().expect("alive"));
+        job.ranks
+            .iter_mut()
+            .for_each(|rank| rank.kill().expect("alive"));
         job.finish();
         let mut bytes = std::fs::read(&path).expect("written");
         if path != plain {
@@ -333,10 +373,13 @@ fn started_and_stopped_timelines_record_the_same_cycles_on_all_ranks() {
     if outcomes.is_empty() {
         return;
     }
-    let files = ["t.json", "t.rank1.json", "t.rank2.json"].map(|name| Timeline::read(&folder.file(name)));
+    let files =
+        ["t.json", "t.rank1.json", "t.rank2.json"].map(|name| Timeline::read(&folder.file(name)));
     let shapes = files.each_ref().map(|file| {
         let world = file.tensors.iter().filter(|(name, _)| !name.ends_with(']'));
-        world.map(|(name, bars)| (name, bars.len())).collect::<Vec<_>>()
+        world
+            .map(|(name, bars)| (name, bars.len()))
+            .collect::<Vec<_>>()
     });
     assert_eq!(shapes[0], shapes[1]);
     assert_eq!(shapes[0], shapes[2]);
@@ -349,7 +392,11 @@ fn started_and_stopped_timelines_record_the_same_cycles_on_all_ranks() {
         // The last step was marked before rank 0 stopped the timeline; the others may be one mark
         // behind at both commands.
         let range = if rank == 0 { 10..=10 } else { 9..=11 };
-        assert!(range.contains(&marks("STEP")), "{} on rank {rank}", marks("STEP"));
+        assert!(
+            range.contains(&marks("STEP")),
+            "{} on rank {rank}",
+            marks("STEP")
+        );
     }
 }
 

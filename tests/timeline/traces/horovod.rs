@@ -102,7 +102,8 @@ fn counts_durations_steps_and_who_was_last() {
         steady["first_step"].as_u64().unwrap() as usize,
         steady["steps"].as_u64().unwrap() as usize,
     );
-    let whole = |step: &&Value| step["partial"] == false && step["index"].as_u64().unwrap() >= first as u64;
+    let whole =
+        |step: &&Value| step["partial"] == false && step["index"].as_u64().unwrap() >= first as u64;
     let mut steady_ms: Vec<f64> = steps
         .iter()
         .filter(whole)

@@ -19,7 +19,10 @@ fn collectives_are_told_from_computation() {
     let mut moving: Vec<(f64, f64)> = Vec::new();
     for event in events {
         let device = ["kernel", "gpu_memcpy", "gpu_memset"];
-        if !event["cat"].as_str().is_some_and(|cat| device.contains(&cat)) {
+        if !event["cat"]
+            .as_str()
+            .is_some_and(|cat| device.contains(&cat))
+        {
             continue;
         }
         let (name, began, us) = (

@@ -42,7 +42,10 @@ fn assert_activities(report: &Value, expected: &BTreeMap<String, Bars>) {
     let found: HashMap<&str, (u64, f64)> = rows
         .iter()
         .map(|row| {
-            let numbers = (row["count"].as_u64().unwrap(), row["total_ms"].as_f64().unwrap());
+            let numbers = (
+                row["count"].as_u64().unwrap(),
+                row["total_ms"].as_f64().unwrap(),
+            );
             (row["name"].as_str().unwrap(), numbers)
         })
         .collect();
@@ -69,5 +72,7 @@ fn median(values: &mut [f64]) -> f64 {
 }
 
 fn number(value: &Value) -> f64 {
-    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+    value
+        .as_f64()
+        .unwrap_or_else(|| panic!("{value} is no number"))
 }

@@ -7,7 +7,8 @@ use crate::support::{Folder, PATIENCE, job_with, start};
 
 #[test]
 fn a_job_that_is_killed_leaves_a_log_that_ends_with_the_best_so_far() {
-    let test = "autotune::endings::a_job_that_is_killed_leaves_a_log_that_ends_with_the_best_so_far";
+    let test =
+        "autotune::endings::a_job_that_is_killed_leaves_a_log_that_ends_with_the_best_so_far";
     let folder = Folder::new();
     let log = folder.file("a.csv");
     let env = [
@@ -38,9 +39,14 @@ fn a_job_that_is_killed_leaves_a_log_that_ends_with_the_best_so_far() {
     let phases = phases(&csv);
     assert!(csv.ends_with('\n'), "{csv:?}");
     assert_eq!(phases.last().map(String::as_str), Some("best"), "{csv}");
-    assert_eq!(phases.iter().filter(|phase| *phase == "best").count(), 1, "{csv}");
+    assert_eq!(
+        phases.iter().filter(|phase| *phase == "best").count(),
+        1,
+        "{csv}"
+    );
     let best: Vec<&str> = csv.lines().last().unwrap_or("").split(',').collect();
-    let [cycle_ms, fusion_mb, score, step_ms] = [4, 5, 6, 10].map(|index| best[index].parse::<f64>());
+    let [cycle_ms, fusion_mb, score, step_ms] =
+        [4, 5, 6, 10].map(|index| best[index].parse::<f64>());
     assert!(cycle_ms.is_ok() && fusion_mb.is_ok(), "{csv}");
     assert!(
         score.is_ok_and(|score| score > 0.0) && step_ms.is_ok_and(|ms| ms > 0.0),

@@ -43,14 +43,18 @@ fn the_second_run_begins_with_the_best_of_the_first() {
     let state = folder.file("s.json");
     let first = tuned(test, &state, &[]);
     let second = tuned(test, &state, &[("HOROVOD_LOG_LEVEL", "info")]);
-    let ((before, chosen), (steps, kept)) = (steps_and_settings(&first), steps_and_settings(&second));
+    let ((before, chosen), (steps, kept)) =
+        (steps_and_settings(&first), steps_and_settings(&second));
     assert!(
         second.contains("goes on from what a run of this job learnt"),
         "{second}"
     );
     assert_eq!(chosen, kept, "{first}\n{second}");
     // Thirty steps, in addition to those in which the tuner detects the step.
-    assert!(steps <= 45 && steps <= before, "{before}, then {steps}: {second}");
+    assert!(
+        steps <= 45 && steps <= before,
+        "{before}, then {steps}: {second}"
+    );
 }
 
 #[test]
@@ -90,7 +94,9 @@ fn another_models_state_is_one_warning_and_replaced() {
     }
     let output = tuned(test, &state, &[]);
     assert_eq!(
-        output.matches("is of another model (0123456789abcdef").count(),
+        output
+            .matches("is of another model (0123456789abcdef")
+            .count(),
         1,
         "{output}"
     );
@@ -173,7 +179,10 @@ fn another_set_of_tensors_is_tuned_anew() {
         train(&context, changed, |_| {
             // Many tensors, because other operations count as the job's own only after some
             // thousand tensors.
-            reduce(&context, (0..3 * TENSORS).map(|tensor| format!("other{tensor}")));
+            reduce(
+                &context,
+                (0..3 * TENSORS).map(|tensor| format!("other{tensor}")),
+            );
         });
     });
 }

@@ -40,7 +40,12 @@ fn steps() -> impl Iterator<Item = usize> {
 
 /// Combines [`SLOW_LINK`], [`FUSION`] and more.
 fn slow_link<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
-    SLOW_LINK.iter().chain(&FUSION).chain(more).copied().collect()
+    SLOW_LINK
+        .iter()
+        .chain(&FUSION)
+        .chain(more)
+        .copied()
+        .collect()
 }
 
 fn context() -> Context {
@@ -74,7 +79,11 @@ fn any_rank(context: &Context, name: &str, says: bool) -> bool {
 }
 
 /// Runs steps until `done` holds for rank 0's report; returns the number of steps.
-fn train(context: &Context, done: impl Fn(&AutotuneReport) -> bool, mut step: impl FnMut(usize)) -> usize {
+fn train(
+    context: &Context,
+    done: impl Fn(&AutotuneReport) -> bool,
+    mut step: impl FnMut(usize),
+) -> usize {
     for taken in steps() {
         step(taken);
         let report = context.autotune_report();

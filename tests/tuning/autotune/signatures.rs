@@ -9,7 +9,10 @@ use crate::support::job_with;
 
 /// Runs a step with other tensors, three times as many.
 fn other(context: &Context) {
-    reduce(context, (0..3 * TENSORS).map(|tensor| format!("other{tensor}")));
+    reduce(
+        context,
+        (0..3 * TENSORS).map(|tensor| format!("other{tensor}")),
+    );
 }
 
 /// Runs `count` steps, whatever the tuner reports.
@@ -28,8 +31,7 @@ fn take(context: &Context, count: usize, step: impl Fn(&Context)) {
 
 #[test]
 fn two_signatures_are_tuned_once_each_and_their_settings_come_back_with_them() {
-    let test =
-        "autotune::signatures::two_signatures_are_tuned_once_each_and_their_settings_come_back_with_them";
+    let test = "autotune::signatures::two_signatures_are_tuned_once_each_and_their_settings_come_back_with_them";
     job_with(test, 2, &slow_link(&[]), || {
         let context = context();
         let verdict = || context.autotune_report().and_then(|report| report.verdict);
@@ -88,7 +90,10 @@ fn steps_that_come_in_turns_are_tuned_as_one() {
             // Two optimizers, and a micro-batch without reductions.
             plain(&context);
             context.mark_step();
-            reduce(&context, (0..TENSORS / 2).map(|tensor| format!("other{tensor}")));
+            reduce(
+                &context,
+                (0..TENSORS / 2).map(|tensor| format!("other{tensor}")),
+            );
             context.mark_step();
             context.mark_step();
         });

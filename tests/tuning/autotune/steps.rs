@@ -5,7 +5,8 @@ use std::time::Duration;
 use ronde::{Context, ReduceOp};
 
 use super::{
-    ELEMENTS, TENSORS, any_rank, context, expect_fusion, has_verdict, plain, reduce, slow_link, steps, train,
+    ELEMENTS, TENSORS, any_rank, context, expect_fusion, has_verdict, plain, reduce, slow_link,
+    steps, train,
 };
 use crate::support::job_with;
 
@@ -18,7 +19,10 @@ fn names_that_never_repeat() {
         || {
             let context = context();
             for step in steps() {
-                reduce(&context, (0..TENSORS).map(|tensor| format!("{step}.{tensor}")));
+                reduce(
+                    &context,
+                    (0..TENSORS).map(|tensor| format!("{step}.{tensor}")),
+                );
                 let done = context
                     .autotune_report()
                     .is_some_and(|report| has_verdict(&report));
@@ -43,7 +47,10 @@ fn several_backward_passes_in_a_step() {
             let context = context();
             train(&context, has_verdict, |_| {
                 for pass in 0..3 {
-                    reduce(&context, (0..TENSORS / 3).map(|tensor| format!("t{tensor}")));
+                    reduce(
+                        &context,
+                        (0..TENSORS / 3).map(|tensor| format!("t{tensor}")),
+                    );
                     any_rank(&context, "loss", pass > 0);
                 }
                 context.mark_step();
@@ -118,7 +125,9 @@ fn without_any_allreduce() {
                         .expect("in")
                 });
                 let shares: Vec<_> = shares.collect();
-                let weights = context.broadcast("weights", vec![1.0f32; 10], 0).expect("in");
+                let weights = context
+                    .broadcast("weights", vec![1.0f32; 10], 0)
+                    .expect("in");
                 gathers
                     .into_iter()
                     .for_each(|handle| drop(handle.wait().expect("out")));
@@ -129,7 +138,9 @@ fn without_any_allreduce() {
                 let done = context
                     .autotune_report()
                     .is_some_and(|report| has_verdict(&report));
-                let told = context.allgather("done", vec![u8::from(done)], &[1]).expect("in");
+                let told = context
+                    .allgather("done", vec![u8::from(done)], &[1])
+                    .expect("in");
                 let told = told.wait().expect("out").tensor;
                 if told.iter().any(|&done| done > 0) {
                     break;

@@ -1,6 +1,8 @@
 //! Test of a job from its first step to the verdict.
 
-use super::{SLOW_LINK, column, context, expect_fusion, has_verdict, phases, plain, slow_link, train};
+use super::{
+    SLOW_LINK, column, context, expect_fusion, has_verdict, phases, plain, slow_link, train,
+};
 use crate::support::job_with;
 
 #[test]
@@ -27,7 +29,10 @@ fn a_job_that_marks_no_steps_is_tuned_and_all_ranks_follow() {
         return;
     }
     let told = &outcomes[0].output;
-    assert!(told.contains("ronde: autotune: "), "the verdict is told: {told}");
+    assert!(
+        told.contains("ronde: autotune: "),
+        "the verdict is told: {told}"
+    );
     let csv = std::fs::read_to_string(log).expect("written");
     let phases = phases(&csv);
     assert_eq!(phases[0], "default", "{csv}");
@@ -55,7 +60,8 @@ fn where_everything_is_fixed_there_is_nothing_to_tune() {
                 why.contains("fusion_mb (HOROVOD_FUSION_THRESHOLD is set)"),
                 "{why}"
             );
-            let one_host = "hierarchical_allreduce and hierarchical_allgather (all ranks are on one host)";
+            let one_host =
+                "hierarchical_allreduce and hierarchical_allgather (all ranks are on one host)";
             assert!(why.contains(one_host), "{why}");
         }
         assert_eq!(context.settings().cycle_time_ns, 2_000_000);
@@ -79,6 +85,9 @@ fn the_cache_is_tuned_on_demand_and_changes_on_all_ranks_at_once() {
     }
     let csv = std::fs::read_to_string(log).expect("written");
     let cached = column(&csv, 3);
-    assert!(cached.iter().all(|cell| cell == "0" || cell == "1"), "{csv}");
+    assert!(
+        cached.iter().all(|cell| cell == "0" || cell == "1"),
+        "{csv}"
+    );
     assert_eq!(cached[0], "1", "the default has it: {csv}");
 }

@@ -38,9 +38,10 @@ impl Gp<'_> {
             let mut row = Vec::with_capacity(candidates.blocks() * LANES);
             for block in 0..candidates.blocks() {
                 let from = &scene.observations.x[i];
-                let mut lanes = scene
-                    .kernel
-                    .covariances(&self.hyper, from, candidates.block(block));
+                let mut lanes =
+                    scene
+                        .kernel
+                        .covariances(&self.hyper, from, candidates.block(block));
                 hypothesis.add_candidates(&mut lanes, candidates, i, block);
                 row.extend_from_slice(&lanes);
             }

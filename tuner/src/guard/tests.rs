@@ -19,8 +19,14 @@ fn simulate(runs: u64, ratio: f64, noise: f64, drift: f64, settings: usize) -> O
             .iter()
             .min_by(|a, b| huber_center(a).total_cmp(&huber_center(b)))
             .unwrap();
-        let known = step_noise(samples.iter().map(Vec::as_slice).chain([default.as_slice()]));
-        let mut guard = Guard::new(known, 10 * (settings + 1)).with_search(&default, luckiest, settings);
+        let known = step_noise(
+            samples
+                .iter()
+                .map(Vec::as_slice)
+                .chain([default.as_slice()]),
+        );
+        let mut guard =
+            Guard::new(known, 10 * (settings + 1)).with_search(&default, luckiest, settings);
         let decision = loop {
             let center = if guard.next_arm() == Arm::Winner {
                 ratio.ln()
@@ -126,7 +132,11 @@ fn half_a_percent_that_was_proved_is_confirmed_in_two_rounds() {
         "noise may hide it"
     );
     assert_eq!(rounds(Some(recorded), 0.011), Decision::KeepDefault);
-    assert_eq!(rounds(None, -0.006), Decision::KeepDefault, "nothing is proved");
+    assert_eq!(
+        rounds(None, -0.006),
+        Decision::KeepDefault,
+        "nothing is proved"
+    );
 }
 
 #[test]
@@ -145,7 +155,9 @@ fn the_luckiest_of_many_is_not_taken_at_its_word() {
         apparent(20)
     );
     // Standard tables: the expected maximum of 2 is 0.564, of 10 it is 1.539.
-    assert!((expected_maximum(2) - 0.564).abs() < 0.03 && (expected_maximum(10) - 1.539).abs() < 0.02);
+    assert!(
+        (expected_maximum(2) - 0.564).abs() < 0.03 && (expected_maximum(10) - 1.539).abs() < 0.02
+    );
     assert_eq!(expected_maximum(0), 0.0);
 }
 
@@ -158,7 +170,11 @@ fn a_machine_that_moved_takes_the_search_samples_with_it() {
         guard.difference().unwrap()
     };
     assert!(with_default_at(0.0).mean < -0.04);
-    assert!(with_default_at(0.5).mean > -0.01, "{:?}", with_default_at(0.5));
+    assert!(
+        with_default_at(0.5).mean > -0.01,
+        "{:?}",
+        with_default_at(0.5)
+    );
 }
 
 #[test]

@@ -160,10 +160,13 @@ impl LogContents {
     /// The rows that are trials: all but those that say what is best.
     pub fn trials(&self) -> impl Iterator<Item = &LogRow> {
         let last = self.best.filter(|_| !self.is_ronde);
-        self.rows.iter().enumerate().filter_map(move |(index, row)| {
-            let sums_up = matches!(row.phase.as_deref(), Some("best" | "final"));
-            (Some(index) != last && !sums_up).then_some(row)
-        })
+        self.rows
+            .iter()
+            .enumerate()
+            .filter_map(move |(index, row)| {
+                let sums_up = matches!(row.phase.as_deref(), Some("best" | "final"));
+                (Some(index) != last && !sums_up).then_some(row)
+            })
     }
 
     fn warn(&mut self, warning: LogWarning) {
@@ -181,7 +184,10 @@ impl LogContents {
 /// An empty text, or one whose header is not that of an autotune log. Rows that cannot be read are warnings.
 pub fn read_log(text: &str) -> Result<LogContents, LogError> {
     let mut logs = read_logs(text)?;
-    let last = logs.iter().rposition(|log| !log.rows.is_empty()).unwrap_or(0);
+    let last = logs
+        .iter()
+        .rposition(|log| !log.rows.is_empty())
+        .unwrap_or(0);
     Ok(logs.swap_remove(last))
 }
 

@@ -60,8 +60,14 @@ impl Log {
     /// # Errors
     /// A wrong number of fields, or what the operating system says. The log is then restored to its
     /// state before the call, as far as the system allows, and the append can be repeated.
-    pub fn append<S: AsRef<str>, T: AsRef<str>>(&mut self, row: &[S], best: &[T]) -> io::Result<()> {
-        self.append_with(row, best, |file, text, offset| file.write_all_at(text, offset))
+    pub fn append<S: AsRef<str>, T: AsRef<str>>(
+        &mut self,
+        row: &[S],
+        best: &[T],
+    ) -> io::Result<()> {
+        self.append_with(row, best, |file, text, offset| {
+            file.write_all_at(text, offset)
+        })
     }
 
     fn append_with<S: AsRef<str>, T: AsRef<str>>(
@@ -78,7 +84,9 @@ impl Log {
         if let Err(error) = written.and_then(|()| self.cut(end)) {
             // A full disk may have taken a part of the text, over the best row. The blocks of that row
             // are still allocated, so writing it again needs no space.
-            let restored = self.file.write_all_at(self.best.as_bytes(), self.best_start);
+            let restored = self
+                .file
+                .write_all_at(self.best.as_bytes(), self.best_start);
             // Best effort: the error to report is the first.
             let _ = restored.and_then(|()| self.cut(self.best_start + self.best.len() as u64));
             return Err(error);
@@ -160,7 +168,11 @@ mod tests {
             log.append(&["x"], &["best", "1"]).unwrap_err().kind(),
             io::ErrorKind::InvalidInput
         );
-        assert!(std::fs::read_to_string(&path).unwrap().ends_with("best, 0\n"));
+        assert!(
+            std::fs::read_to_string(&path)
+                .unwrap()
+                .ends_with("best, 0\n")
+        );
         assert!(Log::create(dir.path(), &["a"]).is_err());
         assert!(Log::create::<&str>(&path, &[]).is_err());
     }

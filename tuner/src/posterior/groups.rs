@@ -14,7 +14,14 @@ use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 const GROUPS_MAX: usize = 120;
 /// Steps of the lattice, in coordinates, to which settings are rounded where they are too many, finest first. The first is far below
 /// what any log resolves.
-const STEPS: [f64; 6] = [1e-9, 1.0 / 64.0, 1.0 / 32.0, 1.0 / 16.0, 1.0 / 8.0, 1.0 / 4.0];
+const STEPS: [f64; 6] = [
+    1e-9,
+    1.0 / 64.0,
+    1.0 / 32.0,
+    1.0 / 16.0,
+    1.0 / 8.0,
+    1.0 / 4.0,
+];
 
 /// The measurements by setting, in the order in which settings were first seen.
 pub(super) struct Groups {
@@ -31,7 +38,10 @@ struct Group {
 impl Groups {
     /// The groups of `seen`, of whose values `level` is subtracted.
     pub(super) fn new(space: &Space, seen: &[Seen], level: f64) -> Self {
-        let places: Vec<Coordinates> = seen.iter().map(|seen| space.coordinates(&seen.point)).collect();
+        let places: Vec<Coordinates> = seen
+            .iter()
+            .map(|seen| space.coordinates(&seen.point))
+            .collect();
         let keys = STEPS.map(|step| keys(&places, step));
         let fine = keys.iter().find(|(_, count)| *count <= GROUPS_MAX);
         // The coarsest lattice has few places, unless there are many parameters: then the first groups have to do.
@@ -128,15 +138,23 @@ mod tests {
         // Own variances 1 and 3, noise 1: s² of 2 and 4; precision 3/4, mean (1/2 · 3 + 1/4 · 0) / (3/4) = 2.
         let groups = Groups::new(
             &space(),
-            &[seen(0.5, 4.0, 1.0), seen(0.2, 0.0, 1.0), seen(0.5, 1.0, 3.0)],
+            &[
+                seen(0.5, 4.0, 1.0),
+                seen(0.2, 0.0, 1.0),
+                seen(0.5, 1.0, 3.0),
+            ],
             1.0,
         );
         let (observations, scatter) = groups.observations(1.0);
         assert_eq!((observations.x[0][0], observations.x[1][0]), (0.5, 0.2));
         assert!(
-            (observations.y[0] - 2.0).abs() < 1e-12 && (observations.variance[0] - 4.0 / 3.0).abs() < 1e-12
+            (observations.y[0] - 2.0).abs() < 1e-12
+                && (observations.variance[0] - 4.0 / 3.0).abs() < 1e-12
         );
-        assert!((observations.y[1] + 1.0).abs() < 1e-12 && (observations.variance[1] - 2.0).abs() < 1e-12);
+        assert!(
+            (observations.y[1] + 1.0).abs() < 1e-12
+                && (observations.variance[1] - 2.0).abs() < 1e-12
+        );
         // −½ (ln 2 + 1/2 + ln 4 + 4/4) − ½ ln 3/4; alone: −½ ln 2 + ½ ln 2.
         let expected = -0.5 * (2f64.ln() + 0.5 + 4f64.ln() + 1.0) - 0.5 * 0.75f64.ln();
         assert!((scatter - expected).abs() < 1e-12, "{scatter} {expected}");
@@ -145,7 +163,9 @@ mod tests {
 
     #[test]
     fn many_settings_are_merged_with_their_neighbours() {
-        let many: Vec<Seen> = (0..10_000).map(|i| seen(f64::from(i) / 1e4, 1.0, 0.0)).collect();
+        let many: Vec<Seen> = (0..10_000)
+            .map(|i| seen(f64::from(i) / 1e4, 1.0, 0.0))
+            .collect();
         let groups = Groups::new(&space(), &many, 0.0);
         let (observations, _) = groups.observations(0.01);
         // The step of 1/64 is fine enough.

@@ -98,8 +98,12 @@ mod tests {
     #[test]
     fn levels_span_what_measurements_have() {
         let levels = levels(true);
-        assert!((levels[0].sd - 0.001).abs() < 1e-15 && (levels[LEVELS - 1].sd - 0.5).abs() < 1e-12);
-        let likeliest = levels.iter().max_by(|a, b| a.log_prior.total_cmp(&b.log_prior));
+        assert!(
+            (levels[0].sd - 0.001).abs() < 1e-15 && (levels[LEVELS - 1].sd - 0.5).abs() < 1e-12
+        );
+        let likeliest = levels
+            .iter()
+            .max_by(|a, b| a.log_prior.total_cmp(&b.log_prior));
         assert!((0.003..0.006).contains(&likeliest.unwrap().sd));
     }
 }

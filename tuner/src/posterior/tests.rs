@@ -44,8 +44,14 @@ fn the_noise_and_the_surface_are_found() {
         let drawn = (squares.sum::<f64>() / 80.0).sqrt();
         let posterior = Posterior::fit(space(), &seen).unwrap();
         let found = posterior.noise();
-        assert!(found.low < drawn && drawn < found.high, "{drawn}: {found:?}");
-        assert!((0.8..1.25).contains(&(found.sd / drawn)), "{drawn}: {found:?}");
+        assert!(
+            found.low < drawn && drawn < found.high,
+            "{drawn}: {found:?}"
+        );
+        assert!(
+            (0.8..1.25).contains(&(found.sd / drawn)),
+            "{drawn}: {found:?}"
+        );
         let bottom = at(&posterior, [0.6, 0.5, 1.0]);
         assert!(
             (bottom.mean - 2.95).abs() < 3.0 * bottom.sd.max(0.005),
@@ -67,7 +73,10 @@ fn draws_have_the_moments_of_the_posterior() {
     assert_eq!((draws.len(), draws[0].len()), (4000, 3));
     for (index, expected) in posterior.at(&points).into_iter().enumerate() {
         let mean = draws.iter().map(|draw| draw[index]).sum::<f64>() / 4000.0;
-        let square = draws.iter().map(|draw| (draw[index] - mean).powi(2)).sum::<f64>();
+        let square = draws
+            .iter()
+            .map(|draw| (draw[index] - mean).powi(2))
+            .sum::<f64>();
         let sd = (square / 4000.0).sqrt();
         assert!(
             (mean - expected.mean).abs() < 0.1 * expected.sd,

@@ -109,7 +109,10 @@ impl Session {
             .zip(self.default_log())
             .map_or(0.0, |(predicted, default)| predicted - default);
         if self.sample_cost(excess) > self.left() {
-            return self.conclude(&proposal, "default kept: the budget does not bear another sample");
+            return self.conclude(
+                &proposal,
+                "default kept: the budget does not bear another sample",
+            );
         }
         self.sample += 1;
         self.predicted = predicted;

@@ -128,7 +128,10 @@ impl Session {
 
     /// Steps over which a gain counts from here on.
     pub(super) fn remaining_steps(&self) -> f64 {
-        let end = self.config.horizon_steps.unwrap_or(self.began + HORIZON_STEPS);
+        let end = self
+            .config
+            .horizon_steps
+            .unwrap_or(self.began + HORIZON_STEPS);
         end.saturating_sub(self.steps) as f64
     }
 

@@ -185,7 +185,9 @@ impl Session {
     /// Steps of that sample if it was, its log step time, and that of the window.
     fn measured_startup(&self) -> Option<(usize, f64, f64)> {
         let guard = match &self.contest {
-            Some(contest) if !contest.recorded && self.retuned.is_none() && self.champion.is_none() => {
+            Some(contest)
+                if !contest.recorded && self.retuned.is_none() && self.champion.is_none() =>
+            {
                 &contest.guard
             }
             _ => return None,
@@ -216,7 +218,9 @@ impl Session {
             rounds => format!("{rounds} interleaved rounds"),
         };
         let reason = match (&self.champion, recorded) {
-            (Some(_), _) => format!("kept: faster, in {rounds}, than a setting that had beaten the default"),
+            (Some(_), _) => {
+                format!("kept: faster, in {rounds}, than a setting that had beaten the default")
+            }
             (None, true) => format!("kept: confirmed after a restart in {rounds}"),
             (None, false) => format!("kept: faster than the default in {rounds}"),
         };

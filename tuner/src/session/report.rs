@@ -70,7 +70,10 @@ impl Session {
         let start = self.tuner.start();
         let parameters = self.space().parameters().iter().zip(start.values());
         let dead = parameters.filter_map(|(parameter, &value)| {
-            let (parameter, reason) = (parameter.name().to_owned(), parameter.dead_reason()?.to_owned());
+            let (parameter, reason) = (
+                parameter.name().to_owned(),
+                parameter.dead_reason()?.to_owned(),
+            );
             Some(LeftOut {
                 parameter,
                 value,
@@ -143,7 +146,9 @@ impl Session {
 
     /// Complete rounds of the A/B windows.
     fn rounds(&self) -> u32 {
-        self.contest.as_ref().map_or(0, |contest| contest.guard.rounds())
+        self.contest
+            .as_ref()
+            .map_or(0, |contest| contest.guard.rounds())
     }
 
     fn steps_left(&self) -> u32 {
@@ -173,9 +178,11 @@ impl Session {
         } else {
             self.sample + 1
         };
-        let samples = samples.min(self.config.max_samples).saturating_sub(self.sample);
-        let sampling =
-            samples.saturating_mul(self.config.steps_per_sample + self.config.warmup_steps_per_change);
+        let samples = samples
+            .min(self.config.max_samples)
+            .saturating_sub(self.sample);
+        let sampling = samples
+            .saturating_mul(self.config.steps_per_sample + self.config.warmup_steps_per_change);
         warmup
             .saturating_add(sampling)
             .saturating_sub(done)

@@ -53,8 +53,14 @@ impl Session {
         let mut session = Self::new(space, config, start)?;
         let mut warnings = Vec::new();
         let memories = state.memories(session.space(), &mut warnings);
-        warnings.into_iter().for_each(|warning| session.warn(warning));
-        let doubt = if matching == Match::Same { SAME } else { SIBLING };
+        warnings
+            .into_iter()
+            .for_each(|warning| session.warn(warning));
+        let doubt = if matching == Match::Same {
+            SAME
+        } else {
+            SIBLING
+        };
         session.remember(&memories, doubt);
         if matching == Match::Same {
             session.inherited = state.samples.clone();

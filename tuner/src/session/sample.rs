@@ -73,15 +73,18 @@ impl Session {
         match *log_times.as_slice() {
             [first] => match self.discarded.last() {
                 Some(&(point, discarded)) if point == self.setting => {
-                    first.min(discarded) - center > (4.0 * (noise * noise + variance).sqrt()).max(CLIFF)
+                    first.min(discarded) - center
+                        > (4.0 * (noise * noise + variance).sqrt()).max(CLIFF)
                 }
                 _ => false,
             },
             [first, second] => {
-                first.min(second) - center > (4.0 * (0.75 * noise * noise + variance).sqrt()).max(0.10)
+                first.min(second) - center
+                    > (4.0 * (0.75 * noise * noise + variance).sqrt()).max(0.10)
             }
             [_, _, _, _, _] => {
-                huber_center(log_times) - center > (3.0 * (0.3 * noise * noise + variance).sqrt()).max(0.03)
+                huber_center(log_times) - center
+                    > (3.0 * (0.3 * noise * noise + variance).sqrt()).max(0.03)
             }
             _ => false,
         }
@@ -116,7 +119,11 @@ impl Session {
 
     /// Centre and variance of the lowest sample of another setting.
     fn best_other(&self) -> Option<(f64, f64)> {
-        let others = self.tuner.samples().iter().filter(|s| s.point != self.setting);
+        let others = self
+            .tuner
+            .samples()
+            .iter()
+            .filter(|s| s.point != self.setting);
         let estimates = others.map(|sample| self.tuner.estimate(sample));
         estimates.min_by(|a, b| a.0.total_cmp(&b.0))
     }

@@ -46,9 +46,12 @@ impl Session {
             return Action::Keep;
         };
         let Drift {
-            before_ms, after_ms, ..
+            before_ms,
+            after_ms,
+            ..
         } = drift;
-        let reason = format!("step time went from {before_ms:.2} to {after_ms:.2} ms at step {step}");
+        let reason =
+            format!("step time went from {before_ms:.2} to {after_ms:.2} ms at step {step}");
         if self.drifts.len() == DRIFTS_MAX {
             self.drifts.remove(0);
         }
@@ -75,7 +78,11 @@ impl Session {
             Stage::Finished { .. } => self.setting,
             _ => self.tuner.to_beat,
         };
-        let memories = if remembers { self.memories() } else { Vec::new() };
+        let memories = if remembers {
+            self.memories()
+        } else {
+            Vec::new()
+        };
         let mut config = self.config.tuner();
         config.level_variance = RETUNE_LEVEL_VARIANCE;
         let space = self.tuner.space().clone();

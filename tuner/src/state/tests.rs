@@ -15,8 +15,9 @@ fn space() -> Space {
 fn state() -> State {
     let space = space();
     let point = |values: &[f64]| space.point(values).unwrap();
-    let sample =
-        |values: &[f64], ms: f64| StateSample::new(&space, &point(values), ms.ln(), 0.0312345678, 20);
+    let sample = |values: &[f64], ms: f64| {
+        StateSample::new(&space, &point(values), ms.ln(), 0.0312345678, 20)
+    };
     State {
         ronde_tuner_state: STATE_VERSION,
         date: "2026-11-22".into(),
@@ -24,7 +25,10 @@ fn state() -> State {
             .map(|(k, v)| (k.into(), v.into()))
             .into(),
         start: setting(&space, &point(&[128.0, 0.0])),
-        samples: vec![sample(&[128.0, 0.0], 61.23456789), sample(&[4.0, 1.0], 50.0)],
+        samples: vec![
+            sample(&[128.0, 0.0], 61.23456789),
+            sample(&[4.0, 1.0], 50.0),
+        ],
         verdict: None,
     }
 }
@@ -126,7 +130,10 @@ fn the_key_tells_same_sibling_and_stranger() {
         state.matches(&key(&[("ranks", "4"), ("model", "9f3a")])),
         Some(Match::Sibling)
     );
-    assert_eq!(state.matches(&key(&[("ranks", "2"), ("model", "77")])), None);
+    assert_eq!(
+        state.matches(&key(&[("ranks", "2"), ("model", "77")])),
+        None
+    );
     assert_eq!(state.matches(&key(&[("ranks", "2")])), None);
 }
 

@@ -32,7 +32,11 @@ impl Model {
         });
         Self {
             ready_us: ready_us.collect(),
-            bytes: layers.iter().rev().map(|(elements, _)| 4 * elements).collect(),
+            bytes: layers
+                .iter()
+                .rev()
+                .map(|(elements, _)| 4 * elements)
+                .collect(),
             forward_us: forward_ms * 1e3,
         }
     }
@@ -142,7 +146,9 @@ impl Model {
         {
             let elements: u64 = line.trim().parse().map_err(|error| {
                 let place = format!("{}:{}", path.display(), index + 1);
-                std::io::Error::other(format!("{place}: not a number of elements: {line:?} ({error})"))
+                std::io::Error::other(format!(
+                    "{place}: not a number of elements: {line:?} ({error})"
+                ))
             })?;
             layers.push((elements, (elements as f64).sqrt()));
         }

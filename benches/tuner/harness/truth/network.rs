@@ -125,7 +125,8 @@ impl Network {
         if cache {
             (self.control_us * self.hops(), self.cached_us_per_tensor)
         } else {
-            let base_us = 2.0 * self.control_us * self.hops() + self.ranks * self.uncached_us_per_rank;
+            let base_us =
+                2.0 * self.control_us * self.hops() + self.ranks * self.uncached_us_per_rank;
             (base_us, self.uncached_us_per_tensor)
         }
     }
@@ -152,12 +153,26 @@ impl Network {
         };
         let hops = |ranks: f64| effects.tree.map_or(ranks - 1.0, |hops| hops * ranks.log2());
         if !hierarchical {
-            return self.launch_us + ring(self.ranks, hops(self.ranks), self.alpha_us, self.us_per_byte);
+            return self.launch_us
+                + ring(
+                    self.ranks,
+                    hops(self.ranks),
+                    self.alpha_us,
+                    self.us_per_byte,
+                );
         }
-        let (local, hosts) = (self.ranks_per_host, (self.ranks / self.ranks_per_host).max(1.0));
+        let (local, hosts) = (
+            self.ranks_per_host,
+            (self.ranks / self.ranks_per_host).max(1.0),
+        );
         let mut took_us = self.launch_us
             + self.hierarchical_us
-            + ring(local, local - 1.0, self.inner_alpha_us, self.inner_us_per_byte);
+            + ring(
+                local,
+                local - 1.0,
+                self.inner_alpha_us,
+                self.inner_us_per_byte,
+            );
         if hosts > 1.0 {
             took_us += ring(hosts, hops(hosts), self.alpha_us, self.us_per_byte);
         }

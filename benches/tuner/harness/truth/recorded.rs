@@ -113,7 +113,9 @@ impl Recorded {
         let mut modes: Vec<Mode> = Vec::new();
         for (
             Setting {
-                hierarchical, cache, ..
+                hierarchical,
+                cache,
+                ..
             },
             _,
         ) in step_times.iter().copied()
@@ -137,8 +139,8 @@ impl Recorded {
             .iter()
             .filter(|row| row.phase != Phase::Predicted && row.status == Status::Done);
         let scatter = whole.filter_map(|row| Some((row.times?, step_ms(row)?)));
-        let scatter =
-            scatter.flat_map(|(times, step_ms)| [times.p10, times.p50, times.p90].map(|ms| ms / step_ms));
+        let scatter = scatter
+            .flat_map(|(times, step_ms)| [times.p10, times.p50, times.p90].map(|ms| ms / step_ms));
         Ok(Self {
             scatter: scatter.collect(),
             fusion_mb,
@@ -163,8 +165,9 @@ impl Recorded {
         let (fusion, more_fusion, fusion_share) = between(&self.fusion_mb, setting.fusion_mb());
         let (cycle, more_cycle, cycle_share) = between(&self.cycle_ms, setting.cycle_ms);
         let at = |fusion: usize, cycle: usize| mode.log_us[fusion * self.cycle_ms.len() + cycle];
-        let across =
-            |fusion: usize| at(fusion, cycle) * (1.0 - cycle_share) + at(fusion, more_cycle) * cycle_share;
+        let across = |fusion: usize| {
+            at(fusion, cycle) * (1.0 - cycle_share) + at(fusion, more_cycle) * cycle_share
+        };
         (across(fusion) * (1.0 - fusion_share) + across(more_fusion) * fusion_share).exp()
     }
 
@@ -269,8 +272,11 @@ mod tests {
     #[test]
     fn between_recorded_settings_is_interpolated() {
         let recorded = recorded(&made_up()).unwrap();
-        let step_ms = |fusion_mb, cycle_ms| recorded.step_us(&Setting::of(fusion_mb, cycle_ms)) / 1e3;
-        let near = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+        let step_ms =
+            |fusion_mb, cycle_ms| recorded.step_us(&Setting::of(fusion_mb, cycle_ms)) / 1e3;
+        let near = |found: f64, expected: f64| {
+            assert!((found - expected).abs() < 1e-6, "{found} {expected}")
+        };
         near(step_ms(16.0, 1.0), 10.0);
         near(step_ms(256.0, 0.5), 10.0); // constant beyond the ends
         near(step_ms(4.0, 1.0), (20.0f64 * 10.0).sqrt()); // half way from 1 to 16 in logarithms
@@ -290,13 +296,17 @@ mod tests {
     #[test]
     fn a_boolean_that_was_swept_counts() {
         let of = |cache: bool, times: f64| {
-            [(1, 1.0, 20.0), (1, 4.0, 30.0), (16, 1.0, 10.0), (16, 4.0, 40.0)].map(
-                |(fusion_mb, cycle_ms, p50)| {
-                    let mut row = row(fusion_mb, cycle_ms, times * p50);
-                    row.point.cache = cache;
-                    row
-                },
-            )
+            [
+                (1, 1.0, 20.0),
+                (1, 4.0, 30.0),
+                (16, 1.0, 10.0),
+                (16, 4.0, 40.0),
+            ]
+            .map(|(fusion_mb, cycle_ms, p50)| {
+                let mut row = row(fusion_mb, cycle_ms, times * p50);
+                row.point.cache = cache;
+                row
+            })
         };
         let recorded = recorded(&[of(true, 1.0), of(false, 2.0)].concat()).unwrap();
         let setting = Setting {
@@ -330,7 +340,11 @@ mod tests {
         let recorded = recorded(&rows).unwrap();
         assert!((recorded.step_us(&Setting::of(0.0, 1.0)) / 40e3 - 1.0).abs() < 1e-6);
         assert!((recorded.step_us(&Setting::of(16.0, 1.0)) / 10e3 - 1.0).abs() < 1e-6);
-        assert_eq!(recorded.scatter.len(), 3 * 5, "three for each whole measurement");
+        assert_eq!(
+            recorded.scatter.len(),
+            3 * 5,
+            "three for each whole measurement"
+        );
     }
 
     #[test]
@@ -341,8 +355,7 @@ mod tests {
         };
         assert_eq!(message(&[]), ": no measurements");
         let missing = message(&made_up()[..5]);
-        let expected =
-            ": no measurement of fusion 16 MB, cycle 4 ms, hierarchical false, cache true; go on with";
+        let expected = ": no measurement of fusion 16 MB, cycle 4 ms, hierarchical false, cache true; go on with";
         assert!(missing.starts_with(expected), "{missing}");
         let mut rows = made_up();
         rows[0].point.np = 4;

@@ -93,7 +93,8 @@ impl Simulation {
         let cycle_us = setting.cycle_ms * 1e3;
         let (idle_us, tensor_us) = network.negotiation(setting.cache);
         let period_us = cycle_us.max(idle_us);
-        let slow = (1.0 + network.polling * idle_us / period_us) * (1.0 + effects.ready_late(setting));
+        let slow =
+            (1.0 + network.polling * idle_us / period_us) * (1.0 + effects.ready_late(setting));
         let forward_us = model.forward_us * slow;
 
         ready.clear();
@@ -215,7 +216,8 @@ mod tests {
     #[test]
     fn a_step_by_hand() {
         let (job, draws) = job();
-        let step_us = |setting: &Setting| job.step_us(setting, &draws, &mut Vec::new(), &mut Unwatched);
+        let step_us =
+            |setting: &Setting| job.step_us(setting, &draws, &mut Vec::new(), &mut Unwatched);
         // Cycles at 0, 1, ... ms: the first tensor goes at 1000 and is done at 1000 + 50 + 200 +
         // 1000 = 2250; the second at 2250 + 50 + 200 + 3000 = 5500, and the forward pass before it
         // all.

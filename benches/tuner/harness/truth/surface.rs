@@ -102,7 +102,8 @@ impl Surface {
         let mut ready = Vec::new();
         let chosen = draws[stride / 2..].iter().step_by(stride);
         let count = chosen.len();
-        let steps = chosen.map(|draws| simulation.step_us(setting, draws, &mut ready, &mut Unwatched));
+        let steps =
+            chosen.map(|draws| simulation.step_us(setting, draws, &mut ready, &mut Unwatched));
         steps.sum::<f64>() / count as f64
     }
 
@@ -132,7 +133,10 @@ impl Surface {
                 best = (step_us, *setting);
             }
         }
-        let near = coarse.iter().filter(|step_us| **step_us <= 1.03 * lowest).count();
+        let near = coarse
+            .iter()
+            .filter(|step_us| **step_us <= 1.03 * lowest)
+            .count();
         Optimum {
             setting: best.1,
             step_us: best.0,
@@ -163,7 +167,9 @@ fn grid() -> Vec<Setting> {
             level => 0.1 + 0.9 * spaced(level - 1, FUSION_LEVELS),
         };
         for cycle in 0..CYCLE_LEVELS {
-            for (hierarchical, cache) in [(false, false), (false, true), (true, false), (true, true)] {
+            for (hierarchical, cache) in
+                [(false, false), (false, true), (true, false), (true, true)]
+            {
                 settings.push(Setting {
                     hierarchical,
                     cache,

@@ -52,7 +52,9 @@ impl FromStr for Truth {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.into_iter().find(|truth| truth.to_string() == name);
+        let found = Self::ALL
+            .into_iter()
+            .find(|truth| truth.to_string() == name);
         found.ok_or_else(|| {
             let names: Vec<String> = Self::ALL.iter().map(Self::to_string).collect();
             format!("no truth {name:?}; there are {}", names.join(", "))
@@ -140,15 +142,87 @@ const LAB: [Row; 14] = [
         0.05,
         true,
     ),
-    row("vgg16/nv", Model::vgg16, Network::nv, 2, 2, 3.0, 0.02, false),
-    row("vgg16/g25", Model::vgg16, Network::g25, 16, 1, 1.0, 0.05, false),
-    row("vgg16/g1", Model::vgg16, Network::g1, 2, 1, 1.0, 0.035, true),
-    row("bert/nv", Model::bert, Network::nv, 128, 8, 2.0, 0.035, false),
-    row("bert/g25", Model::bert, Network::g25, 128, 8, 1.0, 0.02, true),
+    row(
+        "vgg16/nv",
+        Model::vgg16,
+        Network::nv,
+        2,
+        2,
+        3.0,
+        0.02,
+        false,
+    ),
+    row(
+        "vgg16/g25",
+        Model::vgg16,
+        Network::g25,
+        16,
+        1,
+        1.0,
+        0.05,
+        false,
+    ),
+    row(
+        "vgg16/g1",
+        Model::vgg16,
+        Network::g1,
+        2,
+        1,
+        1.0,
+        0.035,
+        true,
+    ),
+    row(
+        "bert/nv",
+        Model::bert,
+        Network::nv,
+        128,
+        8,
+        2.0,
+        0.035,
+        false,
+    ),
+    row(
+        "bert/g25",
+        Model::bert,
+        Network::g25,
+        128,
+        8,
+        1.0,
+        0.02,
+        true,
+    ),
     row("bert/g1", Model::bert, Network::g1, 16, 4, 1.0, 0.05, false),
-    row("small/g25", Model::small, Network::g25, 16, 1, 1.0, 0.035, false),
-    row("small/g1", Model::small, Network::g1, 128, 8, 1.0, 0.05, true),
-    row("small/nv", Model::small, Network::nv, 2, 2, 1.0, 0.02, false),
+    row(
+        "small/g25",
+        Model::small,
+        Network::g25,
+        16,
+        1,
+        1.0,
+        0.035,
+        false,
+    ),
+    row(
+        "small/g1",
+        Model::small,
+        Network::g1,
+        128,
+        8,
+        1.0,
+        0.05,
+        true,
+    ),
+    row(
+        "small/nv",
+        Model::small,
+        Network::nv,
+        2,
+        2,
+        1.0,
+        0.02,
+        false,
+    ),
     row(
         "resnet50/g1",
         Model::resnet50,
@@ -236,7 +310,11 @@ fn folder(name: &str) -> Result<PathBuf, String> {
 ///
 /// # Errors
 /// A file is missing or cannot be read.
-pub(crate) fn surfaces(truth: Truth, network: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {
+pub(crate) fn surfaces(
+    truth: Truth,
+    network: f64,
+    sigma: Option<f64>,
+) -> Result<Vec<Surface>, String> {
     match truth {
         Truth::Lab => Ok(lab(Effects::LAB, network, sigma)),
         Truth::Unmodelled => Ok(lab(Effects::UNMODELLED, network, sigma)),

@@ -60,7 +60,12 @@ impl Horovod {
 
 impl Tuner for Horovod {
     fn name(&self) -> String {
-        if self.booleans { "horovod" } else { "horovod2d" }.into()
+        if self.booleans {
+            "horovod"
+        } else {
+            "horovod2d"
+        }
+        .into()
     }
 
     fn tune(&self, job: &mut Job<'_>, seed: u64) -> Setting {
@@ -99,8 +104,8 @@ impl Tuner for Horovod {
 
 /// Score: steps per time, the median of five.
 fn score(job: &mut Job<'_>, setting: &Setting) -> f64 {
-    let parts =
-        (0..PARTS).map(|_| PART_STEPS as f64 * 1e6 / job.run_us(setting, PART_STEPS).iter().sum::<f64>());
+    let parts = (0..PARTS)
+        .map(|_| PART_STEPS as f64 * 1e6 / job.run_us(setting, PART_STEPS).iter().sum::<f64>());
     let score = median(parts.collect());
     job.step_us(setting);
     score
@@ -123,7 +128,8 @@ fn propose(points: &[[f64; 2]], scores: &[f64], rng: &mut Xoshiro256PlusPlus) ->
     };
     let mut best = ([0.0; 2], f64::INFINITY);
     for _ in 0..STARTS {
-        let start = [0, 1].map(|axis| LOWEST[axis] + rng.random::<f64>() * (HIGHEST[axis] - LOWEST[axis]));
+        let start =
+            [0, 1].map(|axis| LOWEST[axis] + rng.random::<f64>() * (HIGHEST[axis] - LOWEST[axis]));
         let (point, badness) = minimize(start, badness);
         if badness < best.1 {
             best = (point, badness);
@@ -151,9 +157,17 @@ fn standardised(scores: &[f64]) -> Vec<f64> {
     }
     let count = scores.len() as f64;
     let mean = scores.iter().sum::<f64>() / count;
-    let deviation = (scores.iter().map(|score| (score - mean).powi(2)).sum::<f64>() / count).sqrt();
+    let deviation = (scores
+        .iter()
+        .map(|score| (score - mean).powi(2))
+        .sum::<f64>()
+        / count)
+        .sqrt();
     let deviation = if deviation > 0.0 { deviation } else { 1.0 };
-    scores.iter().map(|score| (score - mean) / deviation).collect()
+    scores
+        .iter()
+        .map(|score| (score - mean) / deviation)
+        .collect()
 }
 
 /// A Gaussian process with a squared-exponential kernel in raw units.
@@ -274,6 +288,9 @@ mod tests {
         let setting = Horovod::numbers().tune(&mut job, 1);
         assert_eq!(job.steps(), 1224);
         assert!(setting.fusion_mb() <= 64.0 && setting.cycle_ms >= 1.0 && setting.cache);
-        assert_eq!(Horovod::chain().combinations().len() * SAMPLES * 51 + 153, 8721);
+        assert_eq!(
+            Horovod::chain().combinations().len() * SAMPLES * 51 + 153,
+            8721
+        );
     }
 }

@@ -55,7 +55,10 @@ pub(super) fn minimize(start: Pair, mut value: impl FnMut(Pair) -> f64) -> (Pair
 fn gradient(at: Pair, height: f64, value: &mut impl FnMut(Pair) -> f64) -> Pair {
     let first = value([at[0] + DIFFERENCE, at[1]]);
     let second = value([at[0], at[1] + DIFFERENCE]);
-    [(first - height) / DIFFERENCE, (second - height) / DIFFERENCE]
+    [
+        (first - height) / DIFFERENCE,
+        (second - height) / DIFFERENCE,
+    ]
 }
 
 /// BFGS update of an inverse Hessian (Nocedal and Wright 2006, eq. 6.17).
@@ -83,7 +86,10 @@ mod tests {
         let rosenbrock = |[x, y]: Pair| (1.0 - x).powi(2) + 100.0 * (y - x * x).powi(2);
         let (at, height) = minimize([-1.2, 1.0], rosenbrock);
         assert!(height < 1e-6, "{height}");
-        assert!((at[0] - 1.0).abs() < 1e-2 && (at[1] - 1.0).abs() < 1e-2, "{at:?}");
+        assert!(
+            (at[0] - 1.0).abs() < 1e-2 && (at[1] - 1.0).abs() < 1e-2,
+            "{at:?}"
+        );
     }
 
     #[test]

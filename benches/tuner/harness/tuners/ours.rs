@@ -178,7 +178,8 @@ impl Tuner for Ours {
     }
 
     fn tune(&self, job: &mut Job<'_>, seed: u64) -> Setting {
-        let mut driven = Driven::new(self, job, seed).expect("the space and its start are the harness's own");
+        let mut driven =
+            Driven::new(self, job, seed).expect("the space and its start are the harness's own");
         while job.steps() < STEPS_MOST {
             if driven.step(job) == Event::Finished {
                 return driven.setting();
@@ -213,7 +214,11 @@ pub(crate) struct Driven<'a> {
 
 impl<'a> Driven<'a> {
     /// Makes a session that begins with the job's setting.
-    pub(crate) fn new(ours: &'a Ours, job: &Job<'_>, seed: u64) -> Result<Self, ronde_tuner::Error> {
+    pub(crate) fn new(
+        ours: &'a Ours,
+        job: &Job<'_>,
+        seed: u64,
+    ) -> Result<Self, ronde_tuner::Error> {
         let space = ours.space()?;
         let setting = job.setting();
         let start = point(&space, &setting)?;

@@ -120,7 +120,9 @@ impl LoadArgs {
             return Err(LoadError::RankCount { np: ranks });
         }
         match self.slow_rank {
-            Some(SlowRank { rank, .. }) if rank >= ranks => Err(LoadError::SlowRank { rank, ranks }),
+            Some(SlowRank { rank, .. }) if rank >= ranks => {
+                Err(LoadError::SlowRank { rank, ranks })
+            }
             _ => Ok(()),
         }
     }
@@ -155,9 +157,9 @@ fn parse_slow_rank(text: &str) -> Result<SlowRank, String> {
             .contains(&ms)
             .then_some(SlowRank { rank, ms })
     };
-    text.split_once(',')
-        .and_then(parse)
-        .ok_or_else(|| format!("give a rank and a number from 0 to {COMPUTE_MS_MAX} (ms), such as 1,10"))
+    text.split_once(',').and_then(parse).ok_or_else(|| {
+        format!("give a rank and a number from 0 to {COMPUTE_MS_MAX} (ms), such as 1,10")
+    })
 }
 
 fn parse_compute_kind(text: &str) -> Result<ComputeKind, String> {
@@ -180,7 +182,9 @@ mod tests {
         assert_eq!(parse_compute_kind("spin"), Ok(ComputeKind::Spin));
         assert!(parse_compute_kind("burn").is_err());
         assert_eq!(parse_slow_rank("1,2.5"), Ok(SlowRank { rank: 1, ms: 2.5 }));
-        for bad in ["", "1", "1,", ",5", "-1,5", "1,-5", "1,nan", "1,60001", "one,5"] {
+        for bad in [
+            "", "1", "1,", ",5", "-1,5", "1,-5", "1,nan", "1,60001", "one,5",
+        ] {
             assert!(parse_slow_rank(bad).is_err(), "{bad}");
         }
     }
@@ -208,7 +212,10 @@ mod tests {
         };
         slow.check_ranks(3).unwrap();
         let message = slow.check_ranks(2).unwrap_err().to_string();
-        assert_eq!(message, "--slow-rank 2 is not one of the 2 ranks: give 0 to 1");
+        assert_eq!(
+            message,
+            "--slow-rank 2 is not one of the 2 ranks: give 0 to 1"
+        );
         assert_eq!(
             LoadArgs::default().check_ranks(0).unwrap_err().exit_code(),
             EXIT_USAGE

@@ -44,7 +44,9 @@ pub(crate) fn check(workload: &Workload, ranks: usize, copies: u64) -> Result<()
 /// `MemAvailable` of `/proc/meminfo`, in bytes; `None` if it cannot be read.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(kibibytes * 1024)
 }
@@ -90,7 +92,10 @@ mod tests {
             "{message}"
         );
         let message = compare(&workload, 2, 1, Some(0)).unwrap_err().to_string();
-        assert!(message.contains("needs 1.95 MiB on 2 ranks, but"), "{message}");
+        assert!(
+            message.contains("needs 1.95 MiB on 2 ranks, but"),
+            "{message}"
+        );
     }
 
     #[test]

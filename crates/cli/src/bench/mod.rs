@@ -85,7 +85,10 @@ enum SetupError {
     )]
     ShapedGpu,
     #[error("cannot write {}: {source}", path.display())]
-    Output { path: PathBuf, source: std::io::Error },
+    Output {
+        path: PathBuf,
+        source: std::io::Error,
+    },
 }
 
 impl SetupError {
@@ -152,7 +155,11 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
             return Ok(launch(args, ranks));
         }
     }
-    let plan = plan(args, args.load.load(workload, (identity.rank, ranks)), &knobs);
+    let plan = plan(
+        args,
+        args.load.load(workload, (identity.rank, ranks)),
+        &knobs,
+    );
     Ok(rank::main(args, &knobs, &plan))
 }
 

@@ -34,7 +34,9 @@ impl<'a> Display<'a> {
 
     /// The tuner's report: the one with its verdict if there is one, else the current one.
     pub(super) fn autotune(&self) -> Option<AutotuneReport> {
-        self.verdict.clone().or_else(|| self.context.autotune_report())
+        self.verdict
+            .clone()
+            .or_else(|| self.context.autotune_report())
     }
 
     /// Removes the bar, so that only the result remains on the terminal.

@@ -9,13 +9,19 @@ use ronde::AutotuneReport;
 use ronde::context::Context;
 use ronde::error::Error;
 use ronde::knobs::Knobs;
-use ronde_lab::bench::report::{AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s};
+use ronde_lab::bench::report::{
+    AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s,
+};
 use ronde_lab::bench::{self, Measurement, Plan};
 
 /// Runs `plan` as a rank of the job that the environment describes; `knobs` holds the settings of
 /// the environment and of the flags.
 pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
-    let context = match Context::builder().knobs(knobs.clone()).quiet_autotune().build() {
+    let context = match Context::builder()
+        .knobs(knobs.clone())
+        .quiet_autotune()
+        .build()
+    {
         Ok(context) => context,
         Err(error) => return fail(&format!("bench: {error}"), exit_code(&error)),
     };
@@ -25,7 +31,10 @@ pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
     match outcome {
         Ok(measurement) if context.rank() == 0 => {
             let autotune = display.autotune();
-            conclude(args, &report(args, knobs, plan, &measurement, &context, autotune))
+            conclude(
+                args,
+                &report(args, knobs, plan, &measurement, &context, autotune),
+            )
         }
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("bench: {error}"), 1),
@@ -80,7 +89,9 @@ fn report(
 /// Prints the result and writes the JSON file.
 fn conclude(args: &Args, report: &BenchReport) -> ExitCode {
     let printed = print(&format!("{report}\n"));
-    let Some(path) = &args.json else { return printed };
+    let Some(path) = &args.json else {
+        return printed;
+    };
     let written = Output::open(path).and_then(|output| {
         output.finish(|sink| {
             serde_json::to_writer_pretty(&mut *sink, report)?;

@@ -119,8 +119,16 @@ impl Axis {
 
     /// Returns a logarithmic axis; the range must be above zero, or it is replaced.
     pub(crate) fn log(label: &str, unit: Unit, from: f64, to: f64) -> Self {
-        let from = if (1e-100..FAR).contains(&from) { from } else { 1.0 };
-        let to = if to < FAR && to > from { to } else { from * 10.0 };
+        let from = if (1e-100..FAR).contains(&from) {
+            from
+        } else {
+            1.0
+        };
+        let to = if to < FAR && to > from {
+            to
+        } else {
+            from * 10.0
+        };
         Axis {
             log: true,
             ..Axis::linear(label, unit, from, to)
@@ -273,7 +281,10 @@ pub(crate) struct Rule {
 /// the maximum, or 1.5 times the 90th percentile if the maximum is more than three times that
 /// percentile. Callers mark the values above it.
 pub(crate) fn robust_top(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().filter(|v| v.is_finite() && *v < FAR).collect();
+    let mut values: Vec<f64> = values
+        .into_iter()
+        .filter(|v| v.is_finite() && *v < FAR)
+        .collect();
     values.sort_by(f64::total_cmp);
     let Some(most) = values.last().copied() else {
         return 1.0;

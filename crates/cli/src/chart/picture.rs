@@ -129,17 +129,25 @@ pub(crate) fn png(title: &str, charts: &[&Chart]) -> Result<Vec<u8>, PictureErro
         fontdb: Arc::clone(&FONTS),
         ..usvg::Options::default()
     };
-    let tree =
-        usvg::Tree::from_str(&svg(title, charts)?, &options).map_err(|error| failed(error.to_string()))?;
-    let (width, height) = (tree.size().width() as u32 * 2, tree.size().height() as u32 * 2);
-    let mut pixels = tiny_skia::Pixmap::new(width, height)
-        .ok_or_else(|| failed(format!("{width} × {height} pixels are not a size of an image")))?;
+    let tree = usvg::Tree::from_str(&svg(title, charts)?, &options)
+        .map_err(|error| failed(error.to_string()))?;
+    let (width, height) = (
+        tree.size().width() as u32 * 2,
+        tree.size().height() as u32 * 2,
+    );
+    let mut pixels = tiny_skia::Pixmap::new(width, height).ok_or_else(|| {
+        failed(format!(
+            "{width} × {height} pixels are not a size of an image"
+        ))
+    })?;
     resvg::render(
         &tree,
         tiny_skia::Transform::from_scale(2.0, 2.0),
         &mut pixels.as_mut(),
     );
-    pixels.encode_png().map_err(|error| failed(error.to_string()))
+    pixels
+        .encode_png()
+        .map_err(|error| failed(error.to_string()))
 }
 
 /// Font database with the font in the binary as the only sans-serif font. Fonts of the machine are
@@ -209,7 +217,9 @@ impl Places {
         Places {
             from: axis.place(axis.from),
             to: axis.place(axis.to),
-            ticks: ticks.map(|(value, name)| (axis.place(value), name)).collect(),
+            ticks: ticks
+                .map(|(value, name)| (axis.place(value), name))
+                .collect(),
         }
     }
 }
@@ -303,7 +313,8 @@ impl Chart {
     fn picture_height(&self) -> u32 {
         let heading: i32 = self.heading().iter().map(|(_, size)| size + 8).sum();
         let key = if self.scale.is_some() { 110 } else { 0 };
-        (heading + 2 * self.height_px as i32 + key + self.legend().len() as i32 * LINE + 3 * MARGIN) as u32
+        (heading + 2 * self.height_px as i32 + key + self.legend().len() as i32 * LINE + 3 * MARGIN)
+            as u32
     }
 
     fn draw(&self, area: &Area) -> Drawn {
@@ -390,9 +401,15 @@ impl Chart {
                     .filter(|point| point.iter().all(|v| v.is_finite()))
                     .collect();
                 let band = points.iter().map(|[x, _, low, _]| self.at(*x, *low));
-                let band = band.chain(points.iter().rev().map(|[x, _, _, high]| self.at(*x, *high)));
+                let band = band.chain(
+                    points
+                        .iter()
+                        .rev()
+                        .map(|[x, _, _, high]| self.at(*x, *high)),
+                );
                 plane.draw(&Polygon::new(band.collect::<Vec<_>>(), colour.mix(0.2)))?;
-                let line: Vec<(f64, f64)> = points.iter().map(|[x, y, ..]| self.at(*x, *y)).collect();
+                let line: Vec<(f64, f64)> =
+                    points.iter().map(|[x, y, ..]| self.at(*x, *y)).collect();
                 let style = colour.stroke_width(if *dashed { 2 } else { 4 });
                 plane.draw(&PathElement::new(line, style))
             }
@@ -402,13 +419,22 @@ impl Chart {
                 .try_for_each(|rect| self.draw_box(plane, rect, colour)),
             // Columns are not stacked here: only pages have stacks.
             Data::Columns { columns } => columns.iter().try_for_each(|column| {
-                let corners = [self.at(column.x[0], 0.0), self.at(column.x[1], column.height)];
+                let corners = [
+                    self.at(column.x[0], 0.0),
+                    self.at(column.x[1], column.height),
+                ];
                 plane.draw(&Rectangle::new(corners, colour.filled()))
             }),
         }
     }
 
-    fn draw_points(&self, plane: &Plane, shape: Shape, points: &[Point], colour: RGBAColor) -> PlaneDrawn {
+    fn draw_points(
+        &self,
+        plane: &Plane,
+        shape: Shape,
+        points: &[Point],
+        colour: RGBAColor,
+    ) -> PlaneDrawn {
         /// Above this number of points, error bars are left out and symbols are small.
         const CROWD: usize = 250;
         let points: Vec<&Point> = points
@@ -429,18 +455,27 @@ impl Chart {
             plane.draw(&(EmptyElement::at(at) + Polygon::new(symbol.clone(), WHITE.filled())))?;
             let edge = closed(&symbol);
             if shape == Shape::Hollow {
-                plane.draw(&(EmptyElement::at(at) + PathElement::new(edge, colour.stroke_width(3))))?;
+                plane.draw(
+                    &(EmptyElement::at(at) + PathElement::new(edge, colour.stroke_width(3))),
+                )?;
             } else {
                 plane.draw(&(EmptyElement::at(at) + Polygon::new(symbol, colour.filled())))?;
-                plane.draw(&(EmptyElement::at(at) + PathElement::new(edge, WHITE.stroke_width(2))))?;
+                plane.draw(
+                    &(EmptyElement::at(at) + PathElement::new(edge, WHITE.stroke_width(2))),
+                )?;
             }
             if !point.label.is_empty() {
                 let style = font(24, &INK).pos(Pos::new(HPos::Left, VPos::Center));
                 let wide = (point.label.chars().count() as f64 * CHARACTER * 0.9) as i32;
-                let back = Rectangle::new([(size + 4, -14), (size + 8 + wide, 14)], WHITE.mix(0.7).filled());
+                let back = Rectangle::new(
+                    [(size + 4, -14), (size + 8 + wide, 14)],
+                    WHITE.mix(0.7).filled(),
+                );
                 plane.draw(&(EmptyElement::at(at) + back))?;
-                plane
-                    .draw(&(EmptyElement::at(at) + Text::new(visible(&point.label), (size + 6, 0), style)))?;
+                plane.draw(
+                    &(EmptyElement::at(at)
+                        + Text::new(visible(&point.label), (size + 6, 0), style)),
+                )?;
             }
         }
         Ok(())
@@ -456,8 +491,8 @@ impl Chart {
         plane.draw(&Rectangle::new([low, high], colour.filled()))?;
         let [(left, bottom), (right, top)] = [low, high].map(|place| plane.map_coordinate(&place));
         let (width, height) = (right - left, bottom - top);
-        let room =
-            f64::from(width - 8) / (rect.label.chars().count().max(1) as f64 * CHARACTER / f64::from(TEXT));
+        let room = f64::from(width - 8)
+            / (rect.label.chars().count().max(1) as f64 * CHARACTER / f64::from(TEXT));
         let size = (room as i32).min(TEXT).min(height - 6);
         if rect.label.is_empty() || size < 17 {
             return Ok(());
@@ -474,7 +509,10 @@ impl Chart {
         } else {
             (self.at(self.x.from, rule.at), self.at(self.x.to, rule.at))
         };
-        plane.draw(&PathElement::new(vec![from, to], INK.mix(0.7).stroke_width(2)))?;
+        plane.draw(&PathElement::new(
+            vec![from, to],
+            INK.mix(0.7).stroke_width(2),
+        ))?;
         let style = font(TEXT, &INK).pos(Pos::new(HPos::Right, VPos::Bottom));
         plane.draw(&(EmptyElement::at(to) + Text::new(visible(&rule.name), (-8, -4), style)))
     }
@@ -509,7 +547,11 @@ fn symbol(shape: Shape, size: i32) -> Vec<(i32, i32)> {
 
 fn closed(corners: &[(i32, i32)]) -> Vec<(i32, i32)> {
     // Repeat the first edge, so that the last corner is as sharp as the others.
-    corners.iter().chain(corners.iter().take(2)).copied().collect()
+    corners
+        .iter()
+        .chain(corners.iter().take(2))
+        .copied()
+        .collect()
 }
 
 fn draw_symbol(area: &Area, series: &Series, at: (i32, i32)) -> Drawn {
@@ -518,7 +560,10 @@ fn draw_symbol(area: &Area, series: &Series, at: (i32, i32)) -> Drawn {
         Data::Points { shape, .. } => {
             let symbol = symbol(*shape, 9);
             if *shape == Shape::Hollow {
-                area.draw(&(EmptyElement::at(at) + PathElement::new(closed(&symbol), colour.stroke_width(3))))
+                area.draw(
+                    &(EmptyElement::at(at)
+                        + PathElement::new(closed(&symbol), colour.stroke_width(3))),
+                )
             } else {
                 area.draw(&(EmptyElement::at(at) + Polygon::new(symbol, colour.filled())))
             }
@@ -548,7 +593,10 @@ fn draw_key(area: &Area, key: &Key) -> Drawn {
             let colour = rgb(&scale::colour(share + 0.5 / f64::from(STEPS)));
             // Extend each step to the end, below the steps that follow, so that no seams are
             // visible.
-            area.draw(&Rectangle::new([(x(share), 40), (x(1.0), 60)], colour.filled()))?;
+            area.draw(&Rectangle::new(
+                [(x(share), 40), (x(1.0), 60)],
+                colour.filled(),
+            ))?;
         }
         let mut end = i32::MIN;
         for (share, name) in &key.ticks {
@@ -585,7 +633,10 @@ mod tests {
         };
         let values = [Some(40.0), Some(44.0), Some(80.0), None];
         let boxes = values.into_iter().enumerate().map(rect).collect();
-        let points = vec![Point::new(0.0, 0.0, "best"), Point::new(f64::NAN, 0.0, "nowhere")];
+        let points = vec![
+            Point::new(0.0, 0.0, "best"),
+            Point::new(f64::NAN, 0.0, "nowhere"),
+        ];
         let star = Data::Points {
             shape: Shape::Star,
             points,
@@ -610,7 +661,11 @@ mod tests {
             .map(|i| Point {
                 low: f64::from(i),
                 high: 3.0 * f64::from(i),
-                label: if i == 7 { "seven".into() } else { String::new() },
+                label: if i == 7 {
+                    "seven".into()
+                } else {
+                    String::new()
+                },
                 ..Point::new(f64::from(i), 2.0 * f64::from(i), "")
             })
             .collect();

@@ -88,7 +88,11 @@ impl Shades {
         Shades {
             measure: Measure::Difference {
                 best: if best.is_finite() { best } else { 0.0 },
-                most: if most.is_finite() && most > 0.0 { most } else { 1.0 },
+                most: if most.is_finite() && most > 0.0 {
+                    most
+                } else {
+                    1.0
+                },
             },
             better,
             beyond: false,
@@ -105,7 +109,11 @@ impl Shades {
             Measure::Ratio { best, most } => (value.max(f64::MIN_POSITIVE) / best).ln() / most,
             Measure::Difference { best, most } => (value / 2.0 - best / 2.0) / most,
         };
-        let far = if self.better == Better::Lower { far } else { -far };
+        let far = if self.better == Better::Lower {
+            far
+        } else {
+            -far
+        };
         match self.measure {
             Measure::Ratio { .. } => far.clamp(0.0, 1.0).powf(STRETCH),
             Measure::Difference { .. } => far.clamp(0.0, 1.0),
@@ -266,7 +274,10 @@ mod tests {
     #[test]
     fn values_below_zero_have_differences() {
         let shades = Shades::new([-1.0, 0.0, 3.0], Better::Lower, 0.0);
-        assert_eq!((shades.at(-1.0), shades.at(1.0), shades.at(3.0)), (0.0, 0.5, 1.0));
+        assert_eq!(
+            (shades.at(-1.0), shades.at(1.0), shades.at(3.0)),
+            (0.0, 0.5, 1.0)
+        );
         assert_eq!(names(&shades), ["−1", "0", "1", "2", "3"]);
     }
 
@@ -274,7 +285,9 @@ mod tests {
     fn ticks_are_written_as_people_do() {
         assert_eq!(
             [0.0, 0.5, 1.0, 2.5, 128.0, 1000.0, 1e-5, -0.25, 2.5e7].map(tick),
-            ["0", "0.5", "1", "2.5", "128", "1,000", "1e−5", "−0.25", "2.5e7"]
+            [
+                "0", "0.5", "1", "2.5", "128", "1,000", "1e−5", "−0.25", "2.5e7"
+            ]
         );
         let round = |from, to| round_values(from, to, 5).collect::<Vec<f64>>();
         assert_eq!(round(0.0, 73.0), [0.0, 20.0, 40.0, 60.0]);

@@ -22,11 +22,17 @@ const HOROVOD: &[(&str, &str)] = &[
     ("timeline.mark_cycles", "timeline_mark_cycles"),
     ("stall_check.enabled", "!stall_check_disable"),
     ("stall_check.warning_time_seconds", "stall_warning_seconds"),
-    ("stall_check.shutdown_time_seconds", "stall_shutdown_seconds"),
+    (
+        "stall_check.shutdown_time_seconds",
+        "stall_shutdown_seconds",
+    ),
     ("library_options.mpi_threads_disable", "mpi_threads_disable"),
     ("library_options.num_nccl_streams", "num_nccl_streams"),
     ("library_options.thread_affinity", "thread_affinity"),
-    ("library_options.gloo_timeout_seconds", "gloo_timeout_seconds"),
+    (
+        "library_options.gloo_timeout_seconds",
+        "gloo_timeout_seconds",
+    ),
     ("logging.level", "log_level"),
     ("logging.with_timestamp", "!log_hide_time"),
 ];
@@ -50,14 +56,19 @@ pub(super) fn is_section(key: &str) -> bool {
 
 /// Returns the target of the key `section.key`, or `None` if the key is unknown.
 pub(super) fn find(key: &str) -> Option<Target> {
-    if let Some(flag) = key.strip_prefix(RONDE).and_then(|key| key.strip_prefix('.')) {
+    if let Some(flag) = key
+        .strip_prefix(RONDE)
+        .and_then(|key| key.strip_prefix('.'))
+    {
         // The words of a flag are joined by dashes, those of the other sections' keys by
         // underscores.
         let flag = flag.replace('_', "-");
         return KNOBS.iter().find_map(|knob| by_flag(knob, &flag));
     }
     let (_, name) = HOROVOD.iter().find(|(horovods, _)| *horovods == key)?;
-    let (name, inverted) = name.strip_prefix('!').map_or((*name, false), |name| (name, true));
+    let (name, inverted) = name
+        .strip_prefix('!')
+        .map_or((*name, false), |name| (name, true));
     let knob = knobs::find(name)?;
     Some(Target { knob, inverted })
 }
@@ -100,7 +111,9 @@ fn by_flag(knob: &'static Knob, name: &str) -> Option<Target> {
         return target(false);
     }
     match flag.form {
-        FlagForm::Switch { off, off_aliases } if off == name || off_aliases.contains(&name) => target(true),
+        FlagForm::Switch { off, off_aliases } if off == name || off_aliases.contains(&name) => {
+            target(true)
+        }
         _ => None,
     }
 }
@@ -140,7 +153,10 @@ mod tests {
     #[test]
     fn the_nearest_key_prefers_its_section() {
         let table = [
-            ("params.fusion_treshold_mb", Some("params.fusion_threshold_mb")),
+            (
+                "params.fusion_treshold_mb",
+                Some("params.fusion_threshold_mb"),
+            ),
             ("params.cycle_time", Some("params.cycle_time_ms")),
             ("params.log_file", Some("autotune.log_file")),
             ("stall_check.enable", Some("stall_check.enabled")),

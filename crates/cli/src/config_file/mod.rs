@@ -88,7 +88,11 @@ impl ConfigFile {
         }
         match entry.node {
             Node::Mapping(entries) => entries.into_iter().try_for_each(|inner| {
-                self.set(format!("{}.{}", entry.key, inner.key), inner.line, &inner.node)
+                self.set(
+                    format!("{}.{}", entry.key, inner.key),
+                    inner.line,
+                    &inner.node,
+                )
             }),
             node if node.is_null() => Ok(()),
             node => {
@@ -124,7 +128,14 @@ impl ConfigFile {
         }
         let value = value::written(target, node).map_err(|expected| {
             let (key, found) = (key.clone(), node.to_string());
-            (line, Problem::Value { key, found, expected })
+            (
+                line,
+                Problem::Value {
+                    key,
+                    found,
+                    expected,
+                },
+            )
         })?;
         let knob = target.knob;
         self.settings.push(Setting {
@@ -142,7 +153,9 @@ fn text(path: &Path) -> Result<String, Problem> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text));
     match read {
-        Ok(_) if text.len() as u64 > BYTES_MAX => Err(Problem::TooLarge { bytes_max: BYTES_MAX }),
+        Ok(_) if text.len() as u64 > BYTES_MAX => Err(Problem::TooLarge {
+            bytes_max: BYTES_MAX,
+        }),
         Ok(_) => Ok(text),
         Err(source) => Err(Problem::Read { source }),
     }

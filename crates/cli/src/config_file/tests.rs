@@ -47,7 +47,10 @@ fn keys_write_horovods_variables_in_horovods_units() {
             "stall_check:\n  enabled: false\n  warning_time_seconds: 5\n",
             "HOROVOD_STALL_CHECK_DISABLE=1 HOROVOD_STALL_CHECK_TIME_SECONDS=5",
         ),
-        ("stall_check: {enabled: true}", "HOROVOD_STALL_CHECK_DISABLE=0"),
+        (
+            "stall_check: {enabled: true}",
+            "HOROVOD_STALL_CHECK_DISABLE=0",
+        ),
         (
             "library_options: {thread_affinity: 3}",
             "HOROVOD_THREAD_AFFINITY=3",
@@ -176,7 +179,11 @@ fn what_is_no_yaml_is_said_with_its_place() {
             "{text}: {error}"
         );
     }
-    assert!(read(&"[".repeat(30)).unwrap_err().contains("nested too deeply"));
+    assert!(
+        read(&"[".repeat(30))
+            .unwrap_err()
+            .contains("nested too deeply")
+    );
     assert!(read(&"[".repeat(30_000)).is_err()); // the parser's own limit
 }
 

@@ -21,14 +21,19 @@ pub(super) fn written(target: Target, node: &Node) -> Result<OsString, String> {
         }
         (Some(FlagForm::Megabytes), _) => {
             let mib = scalar.number().ok_or_else(unfit)?;
-            knob_flags::bytes(OsStr::new(mib)).ok_or_else(unfit)?.to_string()
+            knob_flags::bytes(OsStr::new(mib))
+                .ok_or_else(unfit)?
+                .to_string()
         }
-        (_, Kind::Count { .. } | Kind::Real { .. }) => scalar.number().ok_or_else(unfit)?.to_owned(),
+        (_, Kind::Count { .. } | Kind::Real { .. }) => {
+            scalar.number().ok_or_else(unfit)?.to_owned()
+        }
         _ => scalar.word().ok_or_else(unfit)?.to_owned(),
     };
     let value = OsString::from(text);
     // An empty variable counts as unset, but an empty text in the file does not mean "unset".
-    let reads = !value.is_empty() && Knobs::from_lookup(|env| (env == knob.env).then_some(&value)).is_ok();
+    let reads =
+        !value.is_empty() && Knobs::from_lookup(|env| (env == knob.env).then_some(&value)).is_ok();
     if reads { Ok(value) } else { Err(unfit()) }
 }
 
@@ -36,7 +41,10 @@ fn expected(knob: &Knob, form: Option<FlagForm>) -> String {
     match (form, knob.kind) {
         (Some(FlagForm::Switch { .. }), _) => "true or false".into(),
         (Some(FlagForm::Megabytes), _) => {
-            format!("a number from 0 to {} (MiB)", FUSION_THRESHOLD_BYTES_MAX >> 20)
+            format!(
+                "a number from 0 to {} (MiB)",
+                FUSION_THRESHOLD_BYTES_MAX >> 20
+            )
         }
         (_, Kind::Foreign) => "a number or a word".into(),
         (_, kind) => kind.expected(),
@@ -46,7 +54,11 @@ fn expected(knob: &Knob, form: Option<FlagForm>) -> String {
 impl Scalar {
     /// The value as a boolean of YAML 1.1, which horovodrun reads, or as 1 or 0.
     fn boolean(&self) -> Option<bool> {
-        let words = |words: &[&str]| words.iter().any(|word| self.text.eq_ignore_ascii_case(word));
+        let words = |words: &[&str]| {
+            words
+                .iter()
+                .any(|word| self.text.eq_ignore_ascii_case(word))
+        };
         match self.plain {
             true if words(&["true", "yes", "on", "1"]) => Some(true),
             true if words(&["false", "no", "off", "0"]) => Some(false),

@@ -98,7 +98,9 @@ pub(super) fn read(text: &str) -> Located<Vec<Entry>> {
         root if root.is_null() => Ok(Vec::new()),
         root => Err((
             line,
-            yaml(format!("{root} stands where sections such as `params:` should")),
+            yaml(format!(
+                "{root} stands where sections such as `params:` should"
+            )),
         )),
     }
 }

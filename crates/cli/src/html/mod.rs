@@ -149,14 +149,19 @@ mod tests {
         assert!(!STYLE.contains("</"));
         for text in SCRIPTS.into_iter().chain([ECHARTS]) {
             let text = text.to_ascii_lowercase();
-            assert!(!text.contains("</script") && !text.contains("<script") && !text.contains("<!--"));
+            assert!(
+                !text.contains("</script") && !text.contains("<script") && !text.contains("<!--")
+            );
         }
     }
 
     #[test]
     fn a_page_has_the_licences_of_its_charts() {
         assert!(ECHARTS_LICENCES.contains("The Apache Software Foundation"));
-        assert!(ECHARTS_LICENCES.contains("Apache License") && ECHARTS_LICENCES.contains("BSD 3-Clause"));
+        assert!(
+            ECHARTS_LICENCES.contains("Apache License")
+                && ECHARTS_LICENCES.contains("BSD 3-Clause")
+        );
         assert!(ECHARTS.len() <= 600_000);
     }
 

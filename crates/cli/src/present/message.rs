@@ -8,7 +8,9 @@ use super::harmless;
 /// Prints to standard output. A closed pipe, as with `head`, is not a failure.
 pub(crate) fn print(text: &str) -> ExitCode {
     match io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => fail(&format!("cannot print: {error}"), 1),
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            fail(&format!("cannot print: {error}"), 1)
+        }
         _ => ExitCode::SUCCESS,
     }
 }

@@ -170,7 +170,10 @@ pub(crate) fn check_distinct(outputs: &[&Path], inputs: &[PathBuf]) -> Result<()
                 path: output.to_path_buf(),
             });
         }
-        if outputs[..index].iter().any(|other| same_file(output, other)) {
+        if outputs[..index]
+            .iter()
+            .any(|other| same_file(output, other))
+        {
             return Err(OutputError::Twice {
                 path: output.to_path_buf(),
             });
@@ -186,7 +189,9 @@ fn same_file(left: &Path, right: &Path) -> bool {
         return left == right;
     }
     match (fs::metadata(left), fs::metadata(right)) {
-        (Ok(left), Ok(right)) => left.is_file() && (left.dev(), left.ino()) == (right.dev(), right.ino()),
+        (Ok(left), Ok(right)) => {
+            left.is_file() && (left.dev(), left.ino()) == (right.dev(), right.ino())
+        }
         (Err(_), Err(_)) => place(left) == place(right),
         _ => false,
     }

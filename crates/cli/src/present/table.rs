@@ -86,7 +86,11 @@ impl Table {
             return Vec::new();
         }
         let widths = self.widths(width);
-        let headings: Vec<String> = self.headings.iter().map(|heading| heading.text.clone()).collect();
+        let headings: Vec<String> = self
+            .headings
+            .iter()
+            .map(|heading| heading.text.clone())
+            .collect();
         let headings = Some(&headings).filter(|row| row.iter().any(|text| !text.is_empty()));
         let block = |columns: &Vec<usize>| {
             let rows = headings.into_iter().chain(&self.rows);
@@ -101,8 +105,13 @@ impl Table {
     fn blocks(&self, widths: &[usize], width: usize) -> Vec<Vec<usize>> {
         let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
         let taken = |columns: &[usize]| {
-            let shown = columns.iter().filter(|column| !self.is_gone(**column, widths));
-            shown.map(|column| widths[*column] + GAP.len()).sum::<usize>() + self.indent
+            let shown = columns
+                .iter()
+                .filter(|column| !self.is_gone(**column, widths));
+            shown
+                .map(|column| widths[*column] + GAP.len())
+                .sum::<usize>()
+                + self.indent
         };
         let mut blocks = vec![keys.clone()];
         for (column, own) in widths.iter().enumerate().skip(keys.len()) {
@@ -135,14 +144,19 @@ impl Table {
             let cells: Vec<String> = shown.map(|(_, cell)| plain(cell)).collect();
             format!("| {} |\n", cells.join(" | "))
         };
-        let rules = self.headings.iter().filter_map(|heading| match heading.align {
-            Align::Left | Align::Whole => Some("---"),
-            Align::Right => Some("---:"),
-            Align::Bar => None,
-        });
+        let rules = self
+            .headings
+            .iter()
+            .filter_map(|heading| match heading.align {
+                Align::Left | Align::Whole => Some("---"),
+                Align::Right => Some("---:"),
+                Align::Bar => None,
+            });
         let mut text = line(&mut self.headings.iter().map(|heading| &heading.text));
         text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
-        self.rows.iter().for_each(|row| text += &line(&mut row.iter()));
+        self.rows
+            .iter()
+            .for_each(|row| text += &line(&mut row.iter()));
         text
     }
 
@@ -164,7 +178,8 @@ impl Table {
             }
         }
         while excess > 0 {
-            let names = (0..widths.len()).filter(|column| self.headings[*column].align == Align::Left);
+            let names =
+                (0..widths.len()).filter(|column| self.headings[*column].align == Align::Left);
             let Some(widest) = names.max_by_key(|column| widths[*column]) else {
                 break;
             };
@@ -241,7 +256,10 @@ pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
         }
         empty = false;
     }
-    lines.iter().map(|line| line.replace('\u{a0}', " ")).collect()
+    lines
+        .iter()
+        .map(|line| line.replace('\u{a0}', " "))
+        .collect()
 }
 
 /// Escapes Markdown in the text and joins its lines, because names of models and reasons come from
@@ -265,7 +283,11 @@ mod tests {
     #[test]
     fn columns_stand_in_line_and_names_give_way() {
         let mut table = Table::new(&["<tensor", "ms", "<rank"]);
-        table.row(["layer1.weight".to_owned(), "1.25".to_owned(), "0".to_owned()]);
+        table.row([
+            "layer1.weight".to_owned(),
+            "1.25".to_owned(),
+            "0".to_owned(),
+        ]);
         table.row(["µ".to_owned(), "10.00".to_owned(), "12".to_owned()]);
         assert_eq!(
             table.lines(80),
@@ -288,7 +310,11 @@ mod tests {
         );
         assert_eq!(
             table.lines(20)[4..],
-            ["  tensor        rank", "  laye….weight  0", "  µ             12"]
+            [
+                "  tensor        rank",
+                "  laye….weight  0",
+                "  µ             12"
+            ]
         );
     }
 

@@ -152,7 +152,10 @@ fn lengths(shares: Vec<f64>, width: usize) -> Vec<usize> {
     if !sum.is_finite() || sum <= 0.0 {
         return vec![0; shares.len()];
     }
-    let exact: Vec<f64> = shares.iter().map(|share| share / sum * width as f64).collect();
+    let exact: Vec<f64> = shares
+        .iter()
+        .map(|share| share / sum * width as f64)
+        .collect();
     let least = |share: f64| usize::from(share > 0.0);
     let mut lengths: Vec<usize> = exact
         .iter()
@@ -160,8 +163,9 @@ fn lengths(shares: Vec<f64>, width: usize) -> Vec<usize> {
         .collect();
     let remainder = |lengths: &[usize], index: usize| exact[index] - lengths[index] as f64;
     while lengths.iter().sum::<usize>() < width {
-        let most = (0..lengths.len())
-            .max_by(|left, right| remainder(&lengths, *left).total_cmp(&remainder(&lengths, *right)));
+        let most = (0..lengths.len()).max_by(|left, right| {
+            remainder(&lengths, *left).total_cmp(&remainder(&lengths, *right))
+        });
         lengths[most.expect("a sum above 0 has terms")] += 1;
     }
     while lengths.iter().sum::<usize>() > width {
@@ -214,7 +218,10 @@ fn colours_wanted(variable: impl Fn(&str) -> Option<OsString>) -> bool {
 fn unicode(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set);
-    let locale = locale.unwrap_or_default().to_string_lossy().to_ascii_lowercase();
+    let locale = locale
+        .unwrap_or_default()
+        .to_string_lossy()
+        .to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
@@ -249,7 +256,10 @@ mod tests {
     fn parts_differ_without_colours_and_without_unicode() {
         let cells: HashSet<char> = PartKind::ALL.map(|part| appearance(part).cell).into();
         let plain: HashSet<char> = cells.iter().map(|cell| ascii(*cell)).collect();
-        assert_eq!((cells.len(), plain.len()), (PartKind::COUNT, PartKind::COUNT));
+        assert_eq!(
+            (cells.len(), plain.len()),
+            (PartKind::COUNT, PartKind::COUNT)
+        );
         assert!(plain.iter().all(char::is_ascii) && !plain.contains(&'?'));
     }
 
@@ -277,7 +287,10 @@ mod tests {
         assert!(unicode(env(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8")])));
         assert!(!unicode(env(&[])));
         assert!(colours_wanted(env(&[("TERM", "xterm"), ("NO_COLOR", "")])));
-        assert!(!colours_wanted(env(&[("TERM", "xterm"), ("NO_COLOR", "1")])));
+        assert!(!colours_wanted(env(&[
+            ("TERM", "xterm"),
+            ("NO_COLOR", "1")
+        ])));
         assert!(!colours_wanted(env(&[("TERM", "dumb")])));
     }
 

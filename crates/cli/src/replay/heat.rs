@@ -18,7 +18,10 @@ pub(super) fn legend() -> String {
         .enumerate()
         .map(|(i, from)| format!("{} > {:.0} %", i + 1, from * 100.0))
         .collect();
-    format!("Above the best of the grid: 0 at most 1 %, {}", steps.join(", "))
+    format!(
+        "Above the best of the grid: 0 at most 1 %, {}",
+        steps.join(", ")
+    )
 }
 
 #[cfg(test)]

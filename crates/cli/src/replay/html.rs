@@ -45,16 +45,28 @@ fn sections(job: &Job, outlook: &Outlook) -> Vec<(String, String, Markup)> {
     let mut sections = Vec::new();
     if !job.warnings.is_empty() {
         let list = html! { ul { @for warning in &job.warnings { li { (Foreign(warning)) } } } };
-        sections.push(("warnings".to_owned(), "Before you believe this".to_owned(), list));
+        sections.push((
+            "warnings".to_owned(),
+            "Before you believe this".to_owned(),
+            list,
+        ));
     }
     if let Some(curves) = curves(outlook) {
-        sections.push(("ranks".to_owned(), "Step time over ranks".to_owned(), curves));
+        sections.push((
+            "ranks".to_owned(),
+            "Step time over ranks".to_owned(),
+            curves,
+        ));
     }
     for (index, at) in outlook.targets.iter().enumerate() {
         let body = place(job, at, index, outlook.targets.len() > 1);
         sections.push((format!("at-{index}"), heading(at), body));
     }
-    sections.push(("guide".to_owned(), "How to read this page".to_owned(), guide()));
+    sections.push((
+        "guide".to_owned(),
+        "How to read this page".to_owned(),
+        guide(),
+    ));
     sections
 }
 
@@ -153,8 +165,12 @@ fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
     let fusion = levels(&cells, Cell::fusion_mb);
     let cycle = levels(&cells, |cell| cell.cycle_time_ms);
     let place = |cell: &Cell| {
-        let find = |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted) as f64;
-        (find(&fusion, cell.fusion_mb()), find(&cycle, cell.cycle_time_ms))
+        let find =
+            |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted) as f64;
+        (
+            find(&fusion, cell.fusion_mb()),
+            find(&cycle, cell.cycle_time_ms),
+        )
     };
     let words = |cell: &Cell| {
         format!(
@@ -179,7 +195,11 @@ fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
     let mark = |name: &str, shape, colour, of: &Cell, side: f64| {
         let cell = cells.iter().find(|cell| cell.is_setting_of(of))?;
         let (x, y) = place(cell);
-        let points = vec![Point::new(x + side, y + 0.3, format!("{name}\n{}", words(cell)))];
+        let points = vec![Point::new(
+            x + side,
+            y + 0.3,
+            format!("{name}\n{}", words(cell)),
+        )];
         Some(Series::new(name, colour, Data::Points { shape, points }))
     };
     let title = match several {
@@ -194,7 +214,13 @@ fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
         },
     );
     let marks = [
-        mark("as recorded", Shape::Diamond, "--series-1", &at.current, 0.36),
+        mark(
+            "as recorded",
+            Shape::Diamond,
+            "--series-1",
+            &at.current,
+            0.36,
+        ),
         mark("best", Shape::Star, "--ink", &at.best, -0.36),
     ];
     let names = |values: &[f64]| values.iter().map(|value| tick(*value)).collect::<Vec<_>>();
@@ -304,12 +330,17 @@ fn curve(index: usize, network: &str, ats: &[&At]) -> Markup {
             shape,
             points: ats.iter().map(point).collect(),
         };
-        [Series::new(name, colour, line), Series::new(name, colour, points)]
+        [
+            Series::new(name, colour, line),
+            Series::new(name, colour, points),
+        ]
     };
     let now = series("the setting in force", "--series-0", Shape::Circle, &|at| {
         at.current
     });
-    let best = series("the best setting", "--series-1", Shape::Square, &|at| at.best);
+    let best = series("the best setting", "--series-1", Shape::Square, &|at| {
+        at.best
+    });
     let chart = Chart {
         description: "Predicted step times with the setting in force and with the best one; error bars are from the 10th to the \
                       90th percentile."

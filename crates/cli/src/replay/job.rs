@@ -60,7 +60,9 @@ pub(crate) struct Job {
 impl Job {
     /// Reason to recommend no setting, if there is one.
     pub(crate) fn withheld(&self) -> Option<Withheld> {
-        self.withheld.clone().or_else(|| self.evidence.check().err())
+        self.withheld
+            .clone()
+            .or_else(|| self.evidence.check().err())
     }
 
     /// Whether the recording states the setting with this name.
@@ -113,7 +115,8 @@ fn is_profile(path: &Path) -> bool {
 
 fn of_profile(path: &Path) -> Result<Job, Error> {
     let mut bytes = Vec::new();
-    let file = File::open(path).and_then(|file| file.take(PROFILE_BYTES_MOST + 1).read_to_end(&mut bytes));
+    let file =
+        File::open(path).and_then(|file| file.take(PROFILE_BYTES_MOST + 1).read_to_end(&mut bytes));
     file.map_err(|source| Error::Open {
         path: path.to_owned(),
         source,
@@ -149,7 +152,10 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
 fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job, Error> {
     let path = inputs.files().first().cloned().unwrap_or_default();
     if let Inputs::Report(_) = inputs {
-        return Err(TimelineError::NeedsTraces { flag: "ronde replay" }.into());
+        return Err(TimelineError::NeedsTraces {
+            flag: "ronde replay",
+        }
+        .into());
     }
     let Run {
         report, replayable, ..
@@ -187,7 +193,8 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
     let (fit, assumed) = profile.fit().map_err(wrong)?;
     warnings.extend(said);
     warnings.push(
-        "the files say nothing of cycles and batches: the job is replayed from its tensors alone".into(),
+        "the files say nothing of cycles and batches: the job is replayed from its tensors alone"
+            .into(),
     );
     warnings.extend(assumed);
     Ok(Job {

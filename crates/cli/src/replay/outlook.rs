@@ -131,7 +131,8 @@ impl Cell {
     /// Distance of two settings: by the number of changed knobs, then by the size of the changes.
     fn distance(&self, other: &Self) -> f64 {
         let ratio = |a: f64, b: f64| (a.max(1e-2) / b.max(1e-2)).ln().abs();
-        let flags = u32::from(self.hierarchical != other.hierarchical) + u32::from(self.cache != other.cache);
+        let flags = u32::from(self.hierarchical != other.hierarchical)
+            + u32::from(self.cache != other.cache);
         let (fusion, cycle) = (
             ratio(self.fusion_mb(), other.fusion_mb()),
             ratio(self.cycle_time_ms, other.cycle_time_ms),
@@ -268,13 +269,18 @@ fn at(job: &Job, target: &Target, rules: Rules, settings: &[Setting]) -> Result<
             .copied()
     };
     let best = best_of(&|_| true).unwrap_or(current);
-    let both = cells.iter().any(|cell| cell.hierarchical) && cells.iter().any(|cell| !cell.hierarchical);
-    let kind = |hierarchical: bool| best_of(&|cell| cell.hierarchical == hierarchical).filter(|_| both);
+    let both =
+        cells.iter().any(|cell| cell.hierarchical) && cells.iter().any(|cell| !cell.hierarchical);
+    let kind =
+        |hierarchical: bool| best_of(&|cell| cell.hierarchical == hierarchical).filter(|_| both);
     let alone = Target {
         topology: Topology::new(1, 1),
         ..target.clone()
     };
-    let alone_ms = Forecast::new(fit, &alone, rules)?.predict(&fit.reference).step_us / 1e3;
+    let alone_ms = Forecast::new(fit, &alone, rules)?
+        .predict(&fit.reference)
+        .step_us
+        / 1e3;
     Ok(At {
         ranks: target.topology.ranks,
         hosts: target.topology.hosts(),

@@ -102,12 +102,13 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
 /// Table with a row for each network and number of ranks.
 fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
     let mut table = Table::new(&[
-        "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.", "with",
-        "flat", "hier.",
+        "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.",
+        "with", "flat", "hier.",
     ])
     .with_keys(3);
     for at in &outlook.targets {
-        let optional = |cell: &Option<Cell>| cell.map_or(String::new(), |cell| number(cell.step_ms));
+        let optional =
+            |cell: &Option<Cell>| cell.map_or(String::new(), |cell| number(cell.step_ms));
         table.row([
             at.ranks.to_string(),
             at.hosts.to_string(),
@@ -169,7 +170,10 @@ fn grid(cells: &[&Cell], at: &At, fastest: f64, look: &Look) -> Vec<String> {
     let mut cycles: Vec<f64> = cells.iter().map(|cell| cell.cycle_time_ms).collect();
     cycles.sort_by(f64::total_cmp);
     cycles.dedup();
-    let names: Vec<String> = cycles.iter().map(|ms| format!("{} ms ", short(*ms))).collect();
+    let names: Vec<String> = cycles
+        .iter()
+        .map(|ms| format!("{} ms ", short(*ms)))
+        .collect();
     let mut headings = vec!["fusion MiB"];
     headings.extend(names.iter().map(String::as_str));
     headings.push("<heat");

@@ -38,7 +38,11 @@ pub(super) fn run(paths: [&std::path::Path; 2], args: &Args) -> Result<ExitCode,
     let comparison = compare(&a, &b);
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
-        code = print(&text::comparison(&comparison, [&a, &b], &Look::of_stdout(0)));
+        code = print(&text::comparison(
+            &comparison,
+            [&a, &b],
+            &Look::of_stdout(0),
+        ));
     }
     if let Some(output) = json {
         output.finish(|sink| {
@@ -69,10 +73,12 @@ pub(super) fn common(comparison: &Comparison) -> Vec<String> {
     let overlap = &comparison.overlap;
     let (Some(fusion), Some(cycle)) = (overlap.fusion_mb, overlap.cycle_ms) else {
         return vec![
-            "The ranges that were tried do not meet; each log says something only of its own.".to_owned(),
+            "The ranges that were tried do not meet; each log says something only of its own."
+                .to_owned(),
         ];
     };
-    let range = |[low, high]: [f64; 2], unit: &str| format!("{} to {} {unit}", knob(low), knob(high));
+    let range =
+        |[low, high]: [f64; 2], unit: &str| format!("{} to {} {unit}", knob(low), knob(high));
     let mut lines = vec![format!(
         "Both tried thresholds from {} and cycle times from {}; {} in both, within 1 %.",
         range(fusion, "MiB"),
@@ -83,7 +89,8 @@ pub(super) fn common(comparison: &Comparison) -> Vec<String> {
         Some(correlation) => {
             format!("There the surfaces have a correlation of {correlation:.2}.").replace('-', "−")
         }
-        None => "There at least one of the surfaces is flat, so there is nothing to agree on.".to_owned(),
+        None => "There at least one of the surfaces is flat, so there is nothing to agree on."
+            .to_owned(),
     });
     if let Some(slower) = &overlap.slower {
         let saved = Saved {

@@ -43,7 +43,11 @@ pub(super) fn read(paths: &[PathBuf], known: &Known) -> Result<Vec<Review>, Erro
 
 /// The input files that are not standard input. No output may overwrite them.
 pub(super) fn files(paths: &[PathBuf]) -> Vec<PathBuf> {
-    paths.iter().filter(|path| !is_stdout(path)).cloned().collect()
+    paths
+        .iter()
+        .filter(|path| !is_stdout(path))
+        .cloned()
+        .collect()
 }
 
 /// Returns the search of a log for the comparison: the last one that has a trial.
@@ -52,7 +56,9 @@ pub(super) fn files(paths: &[PathBuf]) -> Vec<PathBuf> {
 /// As [`read`], or a log without a trial.
 pub(super) fn read_one(path: &Path, known: &Known) -> Result<Review, Error> {
     let reviews = read(&[path.to_owned()], known)?;
-    let last = reviews.into_iter().rfind(|review| !review.trials.is_empty());
+    let last = reviews
+        .into_iter()
+        .rfind(|review| !review.trials.is_empty());
     last.ok_or_else(|| Error::NothingToCompare {
         path: path.to_owned(),
         why: "no trial is in it",
@@ -129,13 +135,20 @@ mod tests {
         std::fs::write(&packed, &bytes).unwrap();
         let reviews = read(&[plain, packed.clone()], &Known::default()).unwrap();
         assert_eq!(
-            (reviews.len(), reviews[0].trials.len(), reviews[1].trials.len()),
+            (
+                reviews.len(),
+                reviews[0].trials.len(),
+                reviews[1].trials.len()
+            ),
             (2, 1, 1)
         );
         assert_eq!(reviews[1].source, "a.csv.gz");
         // Without the checksum and length at its end.
         std::fs::write(&packed, &bytes[..bytes.len() - 8]).unwrap();
-        assert_eq!(read_one(&packed, &Known::default()).unwrap().trials.len(), 1);
+        assert_eq!(
+            read_one(&packed, &Known::default()).unwrap().trials.len(),
+            1
+        );
     }
 
     #[test]
@@ -146,7 +159,10 @@ mod tests {
                 .unwrap_err()
                 .to_string()
         };
-        assert!(message(folder.path()).ends_with("is a folder; give a log that HOROVOD_AUTOTUNE_LOG named"));
+        assert!(
+            message(folder.path())
+                .ends_with("is a folder; give a log that HOROVOD_AUTOTUNE_LOG named")
+        );
         assert_eq!(
             message(Path::new("/dev/zero")),
             "/dev/zero is a device; give a log that HOROVOD_AUTOTUNE_LOG named"

@@ -17,7 +17,8 @@ pub(super) fn reviews(reviews: &[Review], look: &Look) -> String {
 }
 
 fn sections(review: &Review, look: &Look) -> Vec<Vec<String>> {
-    let section = |title: &str, sentences: Vec<String>| titled(title, prose(&sentences, look), look);
+    let section =
+        |title: &str, sentences: Vec<String>| titled(title, prose(&sentences, look), look);
     let mut head = wrapped("", &harmless(&say::headline(review)), look.width);
     head.extend(prose(&say::answer(review), look));
     let mut sections = vec![head, warnings(&review.warnings, look)];
@@ -132,7 +133,11 @@ fn effects(effects: &[Effect], look: &Look) -> Vec<String> {
             say::level(effect, effect.best),
             say::level(effect, effect.worst),
             signed(effect.reach.mean),
-            format!("{} to {}", signed(effect.reach.low), signed(effect.reach.high)),
+            format!(
+                "{} to {}",
+                signed(effect.reach.low),
+                signed(effect.reach.high)
+            ),
             percent(effect.share),
             say::importance(effect).to_owned(),
         ]);

@@ -70,7 +70,12 @@ fn orphans(input: impl BufRead) -> Vec<Pid> {
         match line {
             Ok(line) if line == DISMISSED => return Vec::new(),
             // kill(2) would take 1 as a group for "every process".
-            Ok(line) => groups.extend(line.parse().ok().filter(|pid| *pid > 1).and_then(Pid::from_raw)),
+            Ok(line) => groups.extend(
+                line.parse()
+                    .ok()
+                    .filter(|pid| *pid > 1)
+                    .and_then(Pid::from_raw),
+            ),
             Err(_) => break,
         }
     }

@@ -9,13 +9,17 @@ use std::path::{Path, PathBuf};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HostsError {
-    #[error("{origin}: cannot read {entry:?} as a host and its slots; write for example {example:?}")]
+    #[error(
+        "{origin}: cannot read {entry:?} as a host and its slots; write for example {example:?}"
+    )]
     Entry {
         origin: Origin,
         entry: String,
         example: &'static str,
     },
-    #[error("{origin}: the host name {host:?} {reason}; write a host name, user@host or an address")]
+    #[error(
+        "{origin}: the host name {host:?} {reason}; write a host name, user@host or an address"
+    )]
     Name {
         origin: Origin,
         host: String,
@@ -94,7 +98,10 @@ pub(super) fn place(
     if num_proc > slots {
         return Err(HostsError::Slots { num_proc, slots });
     }
-    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
     Ok(if entries.iter().all(|(host, _)| is_local(host, &name)) {
         RankPlacement::Here(entries)
     } else {
@@ -161,7 +168,8 @@ fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsErro
 fn checked(host: &str, origin: impl Fn() -> Origin) -> Result<String, HostsError> {
     // Includes the characters of addresses (`fe80::1%eth0`, `[::1]`) and of Open MPI's relative
     // names (`+n1`).
-    let is_allowed = |character: &char| character.is_alphanumeric() || ".-_:[]%@+".contains(*character);
+    let is_allowed =
+        |character: &char| character.is_alphanumeric() || ".-_:[]%@+".contains(*character);
     let mut parts = host.split('@');
     let reason = if parts.clone().any(|part| part.starts_with('-')) {
         Some(NameReason::Option)
@@ -205,7 +213,9 @@ mod tests {
         }
         let error = parse_file("\nlocalhost 4", Path::new("h")).unwrap_err();
         assert!(
-            error.to_string().starts_with("h:2: cannot read \"localhost 4\""),
+            error
+                .to_string()
+                .starts_with("h:2: cannot read \"localhost 4\""),
             "{error}"
         );
     }
@@ -241,7 +251,8 @@ mod tests {
         let accepted = "node-1.example.org:2,me@node_2:1,192.168.0.1,[fe80::1%eth0]:2,+n1,größe";
         assert!(of(accepted).is_ok());
 
-        let file = |text| parse_file(text, Path::new("my hosts")).map_err(|error| error.to_string());
+        let file =
+            |text| parse_file(text, Path::new("my hosts")).map_err(|error| error.to_string());
         let error = file("# first\n\nnode1 slots=2\n -oProxyCommand=x slots=2\n").unwrap_err();
         assert!(
             error.starts_with("my hosts:4: the host name \"-oProxyCommand=x\" begins with '-'"),
@@ -256,11 +267,18 @@ mod tests {
 
     #[test]
     fn hosts_are_this_machine_or_not_and_too_few_slots_are_refused() {
-        let of = |hosts, num_proc| place(Some(hosts), None, num_proc).map_err(|error| error.to_string());
+        let of =
+            |hosts, num_proc| place(Some(hosts), None, num_proc).map_err(|error| error.to_string());
         let here = vec![("localhost".to_owned(), 2), ("127.0.0.1".to_owned(), 2)];
-        assert_eq!(of("localhost:2,127.0.0.1:2", 4), Ok(RankPlacement::Here(here)));
+        assert_eq!(
+            of("localhost:2,127.0.0.1:2", 4),
+            Ok(RankPlacement::Here(here))
+        );
         let both = vec![("localhost".to_owned(), 2), ("far-away".to_owned(), 2)];
-        assert_eq!(of("localhost:2,far-away:2", 4), Ok(RankPlacement::Hosts(both)));
+        assert_eq!(
+            of("localhost:2,far-away:2", 4),
+            Ok(RankPlacement::Hosts(both))
+        );
         assert!(
             of("localhost:2", 3)
                 .unwrap_err()

@@ -149,11 +149,17 @@ impl<'a> Job<'a> {
             job.ranks.push(Rank::start(spec, &job_id, rank)?);
             let group = job.ranks[rank].group();
             if let Some(guard) = &mut job.guard {
-                guard.watch(group).map_err(system("talk to the guard process"))?;
+                guard
+                    .watch(group)
+                    .map_err(system("talk to the guard process"))?;
             }
         }
         if spec.verbose {
-            let command: Vec<_> = spec.command.iter().map(|part| part.to_string_lossy()).collect();
+            let command: Vec<_> = spec
+                .command
+                .iter()
+                .map(|part| part.to_string_lossy())
+                .collect();
             job.say(&format!(
                 "started {} ranks of: {}",
                 spec.num_proc,
@@ -341,7 +347,9 @@ impl<'a> Job<'a> {
             Phase::Ending { kill_at } if now >= kill_at => {
                 self.say("not all ranks have ended; killing them");
                 self.kill();
-                self.phase = Phase::Ending { kill_at: now + GRACE };
+                self.phase = Phase::Ending {
+                    kill_at: now + GRACE,
+                };
             }
             Phase::Draining { until } if now >= until || self.silent() => {
                 self.kill();

@@ -51,7 +51,11 @@ fn character_start(bytes: &[u8]) -> usize {
     let tail = bytes.len().saturating_sub(3);
     let start = (tail..bytes.len()).rev().find(|i| bytes[*i] & 0xc0 != 0x80);
     match start {
-        Some(start) if std::str::from_utf8(&bytes[start..]).is_err() && bytes[start] >= 0xc0 && start > 0 => {
+        Some(start)
+            if std::str::from_utf8(&bytes[start..]).is_err()
+                && bytes[start] >= 0xc0
+                && start > 0 =>
+        {
             start
         }
         _ => bytes.len(),
@@ -93,7 +97,11 @@ mod tests {
         let text = format!("x{line}\n"); // odd length, so that a limit falls inside of a character
         let pieces = split(&[text.as_bytes()]);
         assert!(pieces.len() > 1);
-        assert!(pieces.iter().all(|piece| std::str::from_utf8(piece).is_ok()));
+        assert!(
+            pieces
+                .iter()
+                .all(|piece| std::str::from_utf8(piece).is_ok())
+        );
         assert_eq!(pieces.concat(), text.trim_end().as_bytes());
     }
 

@@ -139,7 +139,8 @@ pub(super) fn main(args: Args) -> ExitCode {
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
     let is_elsewhere = args.mpi.wanted() || matches!(place, RankPlacement::Hosts(_));
     // Without a list of hosts, mpirun uses those of a batch system.
-    let are_here = !is_elsewhere || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
+    let are_here =
+        !is_elsewhere || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
     let threads = Threads::new(!args.no_thread_limit, are_here, num_proc, threads::cores());
     environment.extend(threads.variable());
     if let Some(note) = threads.note() {

@@ -46,7 +46,11 @@ impl MpiFlags {
 
     /// Whether the flags require `mpirun`, whatever the hosts.
     pub(super) fn wanted(&self) -> bool {
-        self.mpi || self.print_command || self.tcp || self.mpi_args.is_some() || self.binding_args.is_some()
+        self.mpi
+            || self.print_command
+            || self.tcp
+            || self.mpi_args.is_some()
+            || self.binding_args.is_some()
     }
 
     /// Whether the command line is only printed.

@@ -94,13 +94,18 @@ impl Launch {
     fn check(&self) -> Result<(), MpirunError> {
         let refuse = |flag, value: &OsStr, reason| {
             let value = value.to_owned();
-            Err(MpirunError::Value { flag, value, reason })
+            Err(MpirunError::Value {
+                flag,
+                value,
+                reason,
+            })
         };
         let is_option = |value: &OsStr| value.as_encoded_bytes().starts_with(b"-");
         for name in self.interfaces.iter().flat_map(|names| names.split(',')) {
             let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:/@".contains(&byte);
             if name.is_empty() || name.starts_with('-') || !name.bytes().all(is_allowed) {
-                let reason = "is not the name of a network interface; write for example eth0, or 10.0.0.0/8";
+                let reason =
+                    "is not the name of a network interface; write for example eth0, or 10.0.0.0/8";
                 return refuse("--network-interfaces", name.as_ref(), reason);
             }
         }
@@ -117,7 +122,8 @@ impl Launch {
         }
         match self.command.first() {
             Some(program) if is_option(program) => {
-                let reason = "begins with '-', so mpirun would read it as an option; write ./ before it";
+                let reason =
+                    "begins with '-', so mpirun would read it as an option; write ./ before it";
                 refuse("the command", program, reason)
             }
             _ => Ok(()),
@@ -148,7 +154,15 @@ fn kind_of(said: &str) -> Result<Kind, MpirunError> {
 /// exported.
 pub(super) fn is_exported(name: &OsStr) -> bool {
     let name = name.to_string_lossy();
-    let own = ["BASH_FUNC_", "OMPI_", "PMIX_", "PMI_", "HYDRA_", "SSH_", "XDG_"];
+    let own = [
+        "BASH_FUNC_",
+        "OMPI_",
+        "PMIX_",
+        "PMI_",
+        "HYDRA_",
+        "SSH_",
+        "XDG_",
+    ];
     let here = ["OLDPWD", "PWD", "SHLVL", "HOSTNAME", "DISPLAY", "TERM", "_"];
     !own.iter().any(|prefix| name.starts_with(prefix))
         && !here.contains(&&*name)
@@ -319,8 +333,9 @@ fn split(text: &str) -> Result<Vec<String>, MpirunError> {
 /// Quotes the command line so that it can be pasted into a shell.
 pub(super) fn quoted(line: &[OsString]) -> String {
     let words = line.iter().map(|word| word.to_string_lossy());
-    let quoted =
-        words.map(|word| shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into_owned()));
+    let quoted = words.map(|word| {
+        shlex::try_quote(&word).map_or_else(|_| word.to_string(), |word| word.into_owned())
+    });
     quoted.collect::<Vec<_>>().join(" ")
 }
 
@@ -392,7 +407,9 @@ mod tests {
             too_many_for_cores(kind, launch, cores, |name| name == variable)
         };
         let text = of(Kind::OpenMpi, &here, 2, "").unwrap();
-        assert!(text.starts_with("4 ranks on a machine of 2 cores") && text.contains("-H localhost:4"));
+        assert!(
+            text.starts_with("4 ranks on a machine of 2 cores") && text.contains("-H localhost:4")
+        );
         let more = Launch {
             mpi_args: Some("--oversubscribe".into()),
             ..here.clone()
@@ -459,8 +476,14 @@ mod tests {
         let of = |launch: &Launch| command_line(Kind::OpenMpi, launch).unwrap_err();
         for names in ["-x", "eth0,-x", "eth0,", "eth0;x", "eth 0"] {
             let interfaces = Some(names.into());
-            let error = of(&Launch { interfaces, ..base() });
-            assert!(error.to_string().starts_with("--network-interfaces: "), "{error}");
+            let error = of(&Launch {
+                interfaces,
+                ..base()
+            });
+            assert!(
+                error.to_string().starts_with("--network-interfaces: "),
+                "{error}"
+            );
             assert_eq!(error.exit_code(), super::super::EXIT_USAGE);
         }
         for file in ["", "-oProxyCommand=x", "key -oProxyCommand=x", "a\nb"] {
@@ -469,7 +492,10 @@ mod tests {
                 ssh_identity_file,
                 ..base()
             });
-            assert!(error.to_string().starts_with("--ssh-identity-file: "), "{error}");
+            assert!(
+                error.to_string().starts_with("--ssh-identity-file: "),
+                "{error}"
+            );
         }
         let command = vec!["--hostfile".into(), "x".into()];
         let error = of(&Launch { command, ..base() }).to_string();

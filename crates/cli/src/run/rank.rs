@@ -73,7 +73,10 @@ impl Rank {
             ("LOCAL_RANK", rank),
             ("LOCAL_SIZE", spec.num_proc),
         ];
-        for (name, value) in place.into_iter().chain([("CROSS_RANK", 0), ("CROSS_SIZE", 1)]) {
+        for (name, value) in place
+            .into_iter()
+            .chain([("CROSS_RANK", 0), ("CROSS_SIZE", 1)])
+        {
             command.env(format!("HOROVOD_{name}"), value.to_string());
         }
         command
@@ -81,7 +84,11 @@ impl Rank {
             .envs(spec.environment.iter().map(|(name, value)| (name, value)));
         // A process group in the background is stopped when it reads from a terminal.
         let inherits = rank == 0 && !io::stdin().is_terminal();
-        command.stdin(if inherits { Stdio::inherit() } else { Stdio::null() });
+        command.stdin(if inherits {
+            Stdio::inherit()
+        } else {
+            Stdio::null()
+        });
         command.stdout(match (live, rank) {
             (false, _) => Stdio::piped(),
             (true, 0) => Stdio::inherit(),
@@ -98,7 +105,9 @@ impl Rank {
             rank,
             source,
         })?;
-        match Rank::streams(spec, rank, &mut child).and_then(|streams| Ok((streams, process_of(&child)?))) {
+        match Rank::streams(spec, rank, &mut child)
+            .and_then(|streams| Ok((streams, process_of(&child)?)))
+        {
             Ok((streams, (group, process))) => Ok(Rank {
                 child,
                 group,
@@ -115,7 +124,11 @@ impl Rank {
         }
     }
 
-    fn streams(spec: &LaunchSpec, rank: usize, child: &mut Child) -> Result<Vec<Stream>, LaunchError> {
+    fn streams(
+        spec: &LaunchSpec,
+        rank: usize,
+        child: &mut Child,
+    ) -> Result<Vec<Stream>, LaunchError> {
         let mut streams = Vec::new();
         if let Some(pipe) = child.stdout.take() {
             streams.push(Stream::new(spec, rank, Target::Stdout, pipe.into())?);
@@ -175,8 +188,8 @@ impl Rank {
 /// Process group and descriptor of a child that has not been reaped.
 fn process_of(child: &Child) -> Result<(Pid, OwnedFd), LaunchError> {
     let pid = Pid::from_child(child);
-    let process =
-        rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(LaunchError::system("watch a rank"))?;
+    let process = rustix::process::pidfd_open(pid, PidfdFlags::empty())
+        .map_err(LaunchError::system("watch a rank"))?;
     Ok((pid, process)) // the child leads its group: same number
 }
 

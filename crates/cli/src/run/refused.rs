@@ -53,7 +53,8 @@ impl clap::Args for Refused {
 
 impl clap::FromArgMatches for Refused {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Refused, clap::Error> {
-        let given = |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
+        let given =
+            |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
         match REFUSED.iter().find(|(name, _, _)| given(name)) {
             None => Ok(Refused),
             Some((name, _, reason)) => Err(clap::Error::raw(

@@ -30,7 +30,8 @@ impl Stream {
         target: Target,
         pipe: OwnedFd,
     ) -> Result<Stream, LaunchError> {
-        rustix::io::ioctl_fionbio(&pipe, true).map_err(LaunchError::system("read a rank's output"))?;
+        rustix::io::ioctl_fionbio(&pipe, true)
+            .map_err(LaunchError::system("read a rank's output"))?;
         let name = match target {
             Target::Stdout => "stdout",
             Target::Stderr => "stderr",
@@ -84,7 +85,11 @@ impl Stream {
     }
 
     fn emit(&mut self, line: &[u8], queue: &mut Queue) {
-        let time = if self.timestamp { asctime() } else { String::new() };
+        let time = if self.timestamp {
+            asctime()
+        } else {
+            String::new()
+        };
         let line = [time.as_bytes(), self.prefix.as_bytes(), line].concat();
         queue.push(self.target, &line);
         let Some(file) = &mut self.file else { return };
@@ -100,7 +105,9 @@ impl Stream {
 
 /// Local time in the format of C's asctime, which horovodrun prints before the prefix.
 fn asctime() -> String {
-    jiff::Zoned::now().strftime("%a %b %e %H:%M:%S %Y").to_string()
+    jiff::Zoned::now()
+        .strftime("%a %b %e %H:%M:%S %Y")
+        .to_string()
 }
 
 /// Creates `DIR/rank.<rank>/<name>` if a directory is given; rank numbers are zero-padded to equal

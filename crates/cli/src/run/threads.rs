@@ -25,7 +25,12 @@ pub(super) enum Threads {
 impl Threads {
     /// Limit for a job of `ranks` ranks; `are_here` tells whether all of them are on this machine.
     /// `cores` is the number of cores that this process may use, if known.
-    pub(super) fn new(is_limited: bool, are_here: bool, ranks: usize, cores: Option<usize>) -> Self {
+    pub(super) fn new(
+        is_limited: bool,
+        are_here: bool,
+        ranks: usize,
+        cores: Option<usize>,
+    ) -> Self {
         match cores {
             _ if !is_limited || std::env::var_os(VARIABLE).is_some() => Self::Unchanged,
             _ if !are_here => Self::Unknown,
@@ -36,7 +41,8 @@ impl Threads {
 
     /// Variable for the ranks, if there is a limit.
     pub(super) fn variable(self) -> Option<(OsString, OsString)> {
-        self.each().map(|each| (VARIABLE.into(), each.to_string().into()))
+        self.each()
+            .map(|each| (VARIABLE.into(), each.to_string().into()))
     }
 
     /// Message for the user, if there is one.
@@ -75,7 +81,14 @@ mod tests {
 
     #[test]
     fn ranks_share_the_cores_and_each_has_one_at_least() {
-        for (cores, ranks, each) in [(2, 1, 2), (2, 2, 1), (2, 3, 1), (64, 8, 8), (64, 7, 9), (1, 1, 1)] {
+        for (cores, ranks, each) in [
+            (2, 1, 2),
+            (2, 2, 1),
+            (2, 3, 1),
+            (64, 8, 8),
+            (64, 7, 9),
+            (1, 1, 1),
+        ] {
             let threads = Threads::Shared { cores, ranks };
             assert_eq!(
                 threads.variable(),

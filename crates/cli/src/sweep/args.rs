@@ -127,7 +127,9 @@ fn budget(text: &str) -> Result<Duration, String> {
     duration
         .and_then(|duration| Duration::try_from(duration).ok())
         .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| format!("`{text}` is no time; give a number with its unit, such as 90s, 10m or 1.5h"))
+        .ok_or_else(|| {
+            format!("`{text}` is no time; give a number with its unit, such as 90s, 10m or 1.5h")
+        })
 }
 
 #[cfg(test)]

@@ -76,7 +76,10 @@ impl Listener {
             tv_nsec: i64::from(LOOK_EVERY.subsec_nanos()),
         };
         while !over.load(Ordering::Relaxed) {
-            match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+            match poll(
+                &mut [PollFd::new(&self.socket, PollFlags::IN)],
+                Some(&timeout),
+            ) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -175,7 +178,9 @@ mod tests {
             }),
             Message::Failed("a \"reason\"\nof two lines".to_owned()),
         ];
-        messages.iter().for_each(|message| send(&rank, message).unwrap());
+        messages
+            .iter()
+            .for_each(|message| send(&rank, message).unwrap());
         (&rank).write_all(b"{\"cut").unwrap();
         drop((rank, orders));
         let mut lines = Lines::new(supervisor);

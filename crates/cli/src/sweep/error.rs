@@ -33,7 +33,9 @@ pub(super) enum Error {
     Report(#[from] ReportError),
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    #[error("a sweep starts its own ranks: start it by itself, not inside `ronde run`, mpirun or srun")]
+    #[error(
+        "a sweep starts its own ranks: start it by itself, not inside `ronde run`, mpirun or srun"
+    )]
     InsideJob,
     #[error(
         "a sweep changes the settings itself, which the tuner would do too: leave --autotune out (HOROVOD_AUTOTUNE)"
@@ -53,7 +55,10 @@ pub(super) enum Error {
     #[error(
         "{} holds {found} already: give another --out, or --resume to go on with the sweep that is there", folder.display()
     )]
-    Taken { folder: PathBuf, found: &'static str },
+    Taken {
+        folder: PathBuf,
+        found: &'static str,
+    },
     #[error("there is no sweep in {} to go on with: {source}; leave --resume out to begin one", path.display())]
     NoPlan { path: PathBuf, source: io::Error },
     #[error("{}, line {}: not a plan that `ronde sweep` wrote: {source}", path.display(), source.line())]
@@ -72,7 +77,10 @@ pub(super) enum Error {
         "the sweep in {} began on another machine ({}): step times cannot be compared; go on there, or give --other-machine",
         folder.display(), changes.join("; ")
     )]
-    OtherMachine { folder: PathBuf, changes: Vec<String> },
+    OtherMachine {
+        folder: PathBuf,
+        changes: Vec<String>,
+    },
     #[error("{profile} is not what it was when the sweep began: {then} then, {now} now")]
     OtherProfile {
         profile: String,
@@ -80,7 +88,10 @@ pub(super) enum Error {
         now: String,
     },
     #[error("cannot {action}: {source}")]
-    System { action: &'static str, source: io::Error },
+    System {
+        action: &'static str,
+        source: io::Error,
+    },
     #[error(
         "the job of {np} ranks does not start: {reason}; what was measured is safe, go on with --resume when that is settled"
     )]

@@ -37,7 +37,11 @@ struct Kept {
 ///
 /// # Errors
 /// [`ReportError`] if one cannot be drawn or written.
-pub(super) fn write(about: &About, verdict: &Verdict, folder: &Path) -> Result<Vec<Picture>, ReportError> {
+pub(super) fn write(
+    about: &About,
+    verdict: &Verdict,
+    folder: &Path,
+) -> Result<Vec<Picture>, ReportError> {
     let mut kept: Vec<Kept> = Vec::new();
     for outcome in verdict.findings.iter().flat_map(|finding| &finding.points) {
         let own = Kept::of(&outcome.point);
@@ -98,7 +102,10 @@ impl Kept {
         if all.iter().any(|other| other.cache != self.cache) {
             name += &format!("-cache-{}", words::on(self.cache));
         }
-        if all.iter().any(|other| other.hierarchical != self.hierarchical) {
+        if all
+            .iter()
+            .any(|other| other.hierarchical != self.hierarchical)
+        {
             name += if self.hierarchical {
                 "-hierarchical"
             } else {
@@ -114,7 +121,10 @@ impl Kept {
         if all.iter().any(|other| other.cache != self.cache) {
             words += &format!(", cache {}", words::on(self.cache));
         }
-        if all.iter().any(|other| other.hierarchical != self.hierarchical) {
+        if all
+            .iter()
+            .any(|other| other.hierarchical != self.hierarchical)
+        {
             words += if self.hierarchical {
                 ", hierarchical"
             } else {
@@ -141,10 +151,18 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart
     let fusion = axis(Point::fusion_mb);
     let cycle = axis(|point| point.cycle_time_ms);
     let place = |point: &Point| {
-        let at = |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted) as f64;
-        (at(&fusion, point.fusion_mb()), at(&cycle, point.cycle_time_ms))
+        let at =
+            |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted) as f64;
+        (
+            at(&fusion, point.fusion_mb()),
+            at(&cycle, point.cycle_time_ms),
+        )
     };
-    let values = || shown.iter().filter_map(|outcome| cell(outcome, predicted).0);
+    let values = || {
+        shown
+            .iter()
+            .filter_map(|outcome| cell(outcome, predicted).0)
+    };
     let noise = match (predicted, &finding.noise) {
         (false, Some(noise)) => noise.sd,
         _ => 0.0,
@@ -161,7 +179,12 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart
             text: format!("{}: {label}", setting(&outcome.point)),
             label,
         };
-        if value.is_some() { &mut cells } else { &mut failed }.push(rect);
+        if value.is_some() {
+            &mut cells
+        } else {
+            &mut failed
+        }
+        .push(rect);
     }
     let mark = |outcomes: Vec<&Outcome>, shape: Shape, colour: &'static str, name: String| {
         // The best and the default may be the same cell.
@@ -199,7 +222,8 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart
     let least = values().fold(f64::INFINITY, f64::min);
     let series = [
         Some(Series::new("", "--series-5", Data::Boxes { boxes: cells })),
-        (!failed.is_empty()).then(|| Series::new("no result", "--line", Data::Boxes { boxes: failed })),
+        (!failed.is_empty())
+            .then(|| Series::new("no result", "--line", Data::Boxes { boxes: failed })),
         mark(
             tied,
             Shape::Triangle,
@@ -217,7 +241,10 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart
         y: Axis::places("cycle time, ms", names(&cycle)),
         series: series.into_iter().flatten().collect(),
         scale: Some(shades.key(format!("step time above the lowest, {}", number::ms(least)))),
-        ..Chart::new(kept.name(all), format!("{} on {}", about.job, kept.words(all)))
+        ..Chart::new(
+            kept.name(all),
+            format!("{} on {}", about.job, kept.words(all)),
+        )
     }
 }
 
@@ -244,7 +271,13 @@ fn cell(outcome: &Outcome, predicted: bool) -> (Option<f64>, String) {
 }
 
 /// Subtitle of a picture; `unmarked` is the number of tied settings without a mark.
-fn subtitle(how: &str, finding: &Finding, shown: &[&Outcome], predicted: bool, unmarked: usize) -> String {
+fn subtitle(
+    how: &str,
+    finding: &Finding,
+    shown: &[&Outcome],
+    predicted: bool,
+    unmarked: usize,
+) -> String {
     let mut parts: Vec<String> = [how]
         .into_iter()
         .filter(|how| !how.is_empty())

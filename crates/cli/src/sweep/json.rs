@@ -54,8 +54,8 @@ use serde_json::{Map, Value};
 use super::report::About;
 use super::words;
 use ronde_lab::sweep::{
-    Basis, Conclusion, Ending, Estimate, Finding, KnobEffect, LEVEL, LEVEL_PREDICTED, Noise, Outcome, Point,
-    Tally, Verdict,
+    Basis, Conclusion, Ending, Estimate, Finding, KnobEffect, LEVEL, LEVEL_PREDICTED, Noise,
+    Outcome, Point, Tally, Verdict,
 };
 
 /// Version of the format.
@@ -263,6 +263,8 @@ impl<'a> Came<'a> {
 fn percent(estimate: Estimate) -> Estimate {
     Estimate {
         value: estimate.value * 100.0,
-        interval: estimate.interval.map(|bounds| bounds.map(|bound| bound * 100.0)),
+        interval: estimate
+            .interval
+            .map(|bounds| bounds.map(|bound| bound * 100.0)),
     }
 }

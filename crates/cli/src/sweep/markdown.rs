@@ -55,10 +55,14 @@ fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     }
     text += &titled("Best settings", &table::best(finding).markdown());
     text += &match finding.knobs.is_empty() || words::knobs_tell(finding) {
-        true => titled("Effect of each knob", &table::knobs(finding, None).markdown()),
+        true => titled(
+            "Effect of each knob",
+            &table::knobs(finding, None).markdown(),
+        ),
         false => titled("Effect of each knob", &format!("{}\n", words::NO_KNOB)),
     };
-    text + &list("Noise", &words::noise(finding)) + &list("Cut short or failed", &words::incomplete(finding))
+    text + &list("Noise", &words::noise(finding))
+        + &list("Cut short or failed", &words::incomplete(finding))
 }
 
 /// Section with a heading; empty if `content` is empty.

@@ -142,7 +142,12 @@ fn check(plan: &Plan, workload: &Workload) -> Result<(), Error> {
 }
 
 /// Makes the remaining measurements of the grid and of its confirmation, and reports.
-fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Result<ExitCode, Error> {
+fn measured(
+    args: &Args,
+    plan: &Plan,
+    mut folder: Folder,
+    rows: Vec<Row>,
+) -> Result<ExitCode, Error> {
     let order = SweepOrder::new(&plan.design);
     say(&format!(
         "{} settings, {}, about {} measurements to make; they go to {}",
@@ -153,7 +158,8 @@ fn measured(args: &Args, plan: &Plan, mut folder: Folder, rows: Vec<Row>) -> Res
     ));
     let interrupt = Interrupt::watch()?;
     let (outcome, rows) = {
-        let mut supervisor = Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
+        let mut supervisor =
+            Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
         let outcome = supervisor.run(|rows| order.next(rows), |rows| order.left(rows));
         (outcome, std::mem::take(&mut supervisor.rows))
     };
@@ -209,7 +215,10 @@ fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Optio
 
 /// Context of the report for its reader; `job` and `how` describe the workload.
 fn about(plan: &Plan, (job, how): (String, String), unfinished: Option<String>) -> About {
-    let facts = plan.machine.facts().map(|(name, value)| (name.to_owned(), value));
+    let facts = plan
+        .machine
+        .facts()
+        .map(|(name, value)| (name.to_owned(), value));
     let others = [
         ("ronde".to_owned(), plan.ronde.clone()),
         ("started".to_owned(), plan.started.clone()),
@@ -257,7 +266,9 @@ fn conclude(
     if !json.is_some_and(is_stdout) {
         printed = print(&text);
     }
-    let is_empty = rows.iter().all(|row| matches!(row.status, Status::Failed(_)));
+    let is_empty = rows
+        .iter()
+        .all(|row| matches!(row.status, Status::Failed(_)));
     Ok(match (code, is_empty) {
         (0, true) => ExitCode::FAILURE, // nothing could be measured
         (0, false) => printed,

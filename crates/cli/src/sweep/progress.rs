@@ -42,7 +42,13 @@ impl Display {
 
     /// Shows that `task` is measured, after `rows`. `left` is the number of remaining measurements,
     /// including this one; `within` is the rest of the budget.
-    pub(super) fn measuring(&mut self, task: &Task, rows: &[Row], left: usize, within: Option<Duration>) {
+    pub(super) fn measuring(
+        &mut self,
+        task: &Task,
+        rows: &[Row],
+        left: usize,
+        within: Option<Duration>,
+    ) {
         let time_left = self.time_left(rows.len(), left, within);
         if let Some(bar) = &self.bar {
             bar.set_length((rows.len() + left) as u64);
@@ -155,9 +161,18 @@ mod tests {
     #[test]
     fn the_time_left_is_no_longer_than_the_budget() {
         let display = Display::new(&[2], 10);
-        assert_eq!(display.time_left(10, 50, None), None, "nothing is known yet");
+        assert_eq!(
+            display.time_left(10, 50, None),
+            None,
+            "nothing is known yet"
+        );
         let within = Some(Duration::from_secs(5));
         assert_eq!(display.time_left(10, 50, within), within);
-        assert!(display.time_left(11, 50, Some(Duration::ZERO)).unwrap().is_zero());
+        assert!(
+            display
+                .time_left(11, 50, Some(Duration::ZERO))
+                .unwrap()
+                .is_zero()
+        );
     }
 }

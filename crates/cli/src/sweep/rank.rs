@@ -81,7 +81,9 @@ pub(crate) fn main(args: &Args) -> ExitCode {
 /// Connection to the supervisor, on rank 0 only.
 fn supervisor(args: &Args) -> Result<Option<Supervisor>, Error> {
     let is_first = Identity::from_env()?.rank == 0;
-    Ok(is_first.then(|| Supervisor::connect(&args.channel)).transpose()?)
+    Ok(is_first
+        .then(|| Supervisor::connect(&args.channel))
+        .transpose()?)
 }
 
 fn join() -> Result<Context, Error> {
@@ -92,7 +94,11 @@ fn join() -> Result<Context, Error> {
 }
 
 /// Measures until there are no more requests.
-fn serve(context: &Context, args: &Args, mut supervisor: Option<&mut Supervisor>) -> Result<(), Error> {
+fn serve(
+    context: &Context,
+    args: &Args,
+    mut supervisor: Option<&mut Supervisor>,
+) -> Result<(), Error> {
     let load = args
         .load
         .load(args.load.workload()?, (context.rank(), context.size()));
@@ -146,7 +152,9 @@ fn tell(context: &Context, series: Option<Series>) -> Result<Option<Series>, Err
 /// Encodes a series as five numbers: untimed steps, timed steps (0 for no series), shortest
 /// duration, whether there is an upper bound, and the bound.
 fn encode(series: Option<Series>) -> Vec<f64> {
-    let Some(series) = series else { return vec![0.0; 5] };
+    let Some(series) = series else {
+        return vec![0.0; 5];
+    };
     let bound_ms = series.stop_above_ms;
     vec![
         series.warmup_steps as f64,

@@ -144,7 +144,11 @@ impl Ranks {
     }
 
     /// Returns the next message that is not a sign of life.
-    fn receive(&mut self, patience: Duration, go_on: &mut dyn FnMut() -> bool) -> Result<Message, Failure> {
+    fn receive(
+        &mut self,
+        patience: Duration,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Message, Failure> {
         let mut heard = Instant::now();
         loop {
             match self.events.recv_timeout(LOOK_EVERY) {
@@ -224,7 +228,8 @@ fn read(listener: &Listener, over: &AtomicBool, events: &Sender<Event>) {
         };
         Ok(Some((stream.try_clone()?, Lines::new(stream))))
     };
-    let failed = |error: io::Error| Event::Said(Message::Failed(format!("cannot hear rank 0: {error}")));
+    let failed =
+        |error: io::Error| Event::Said(Message::Failed(format!("cannot hear rank 0: {error}")));
     let mut lines = match connected() {
         Ok(None) => return,
         Ok(Some((stream, lines))) => {

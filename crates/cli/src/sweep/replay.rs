@@ -96,7 +96,8 @@ impl Paper {
         ranks.sort_unstable();
         ranks.dedup();
         for np in ranks {
-            let mut forecast = Forecast::new(&paper.job.fit, &target(&paper.job, np), paper.job.fit.rules)?;
+            let mut forecast =
+                Forecast::new(&paper.job.fit, &target(&paper.job, np), paper.job.fit.rules)?;
             for (index, point) in paper
                 .points
                 .iter()
@@ -108,7 +109,9 @@ impl Paper {
                     .iter()
                     .map(|us| us / 1e3)
                     .collect();
-                paper.rows.push(row(*point, &jobs, began.elapsed().as_secs_f64()));
+                paper
+                    .rows
+                    .push(row(*point, &jobs, began.elapsed().as_secs_f64()));
                 paper.jobs[index] = jobs;
             }
         }
@@ -185,10 +188,12 @@ impl Paper {
         let ready = profile.tensors.iter().filter_map(|tensor| tensor.ready_us);
         let compute_ms = ready.fold(0.0, f64::max) / 1e3;
         let collective = self.job.fit.costs.flat.first();
-        let link = collective.filter(|cost| cost.us_per_byte > 0.0).map(|cost| Link {
-            alpha_us: cost.alpha_us.max(0.0),
-            gb_per_s: 1e-3 / cost.us_per_byte,
-        });
+        let link = collective
+            .filter(|cost| cost.us_per_byte > 0.0)
+            .map(|cost| Link {
+                alpha_us: cost.alpha_us.max(0.0),
+                gb_per_s: 1e-3 / cost.us_per_byte,
+            });
         let mut words = format!(
             "the tensors of {}, ready over {} as recorded",
             self.name(),

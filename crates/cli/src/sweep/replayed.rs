@@ -106,7 +106,8 @@ fn verify(
         how += &format!("; measured with {with}");
         let blocks = 0..design.confirm.max(1);
         let interrupt = Interrupt::watch()?;
-        let mut supervisor = Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
+        let mut supervisor =
+            Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
         halt = supervisor.run(
             |rows| next_in_turns(Phase::Verify, blocks.clone(), &points, design.seed, rows),
             |rows| left_in_turns(Phase::Verify, blocks.clone(), &points, design.seed, rows),
@@ -120,9 +121,11 @@ fn verify(
         unfinished(plan, &folder, halt, missing),
     );
     about.warnings.extend_from_slice(paper.warnings());
-    about
-        .warnings
-        .extend(reenacted.into_iter().flat_map(|reenacted| reenacted.warnings));
+    about.warnings.extend(
+        reenacted
+            .into_iter()
+            .flat_map(|reenacted| reenacted.warnings),
+    );
     conclude(
         args.json.as_deref(),
         &about,

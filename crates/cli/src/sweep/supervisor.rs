@@ -66,7 +66,10 @@ impl<'a> Supervisor<'a> {
         hang_seconds: Option<u32>,
     ) -> Self {
         let before = rows.iter().map(|row| row.at_s).fold(0.0, f64::max);
-        let slowest = rows.iter().filter_map(|row| row.times).map(|times| times.p90);
+        let slowest = rows
+            .iter()
+            .filter_map(|row| row.times)
+            .map(|times| times.p90);
         Self {
             plan,
             store,
@@ -207,7 +210,11 @@ impl<'a> Supervisor<'a> {
         let Some(summary) = StepTimes::of(&times.step_ms, times.step_ms.len()) else {
             return self.write(task, Status::Failed("no step was timed".to_owned()), None);
         };
-        self.longest_step_ms = times.step_ms.iter().copied().fold(self.longest_step_ms, f64::max);
+        self.longest_step_ms = times
+            .step_ms
+            .iter()
+            .copied()
+            .fold(self.longest_step_ms, f64::max);
         let status = match times.end {
             SeriesEnd::Above => Status::Cut,
             SeriesEnd::Complete | SeriesEnd::Time => Status::Done,
@@ -215,7 +222,12 @@ impl<'a> Supervisor<'a> {
         self.write(task, status, Some(summary))
     }
 
-    fn write(&mut self, task: &Task, status: Status, times: Option<StepTimes>) -> Result<(), Error> {
+    fn write(
+        &mut self,
+        task: &Task,
+        status: Status,
+        times: Option<StepTimes>,
+    ) -> Result<(), Error> {
         let row = Row {
             point: task.point,
             phase: task.phase,

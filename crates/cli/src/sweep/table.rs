@@ -17,7 +17,9 @@ pub(super) fn best(finding: &Finding) -> Table {
     let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
     let mut shown: Vec<&Outcome> = finding.points.iter().filter(timed).take(ROWS).collect();
     let default = finding.default().filter(timed);
-    shown.extend(default.filter(|default| !shown.iter().any(|outcome| outcome.point == default.point)));
+    shown.extend(
+        default.filter(|default| !shown.iter().any(|outcome| outcome.point == default.point)),
+    );
     let measured = finding.basis != Basis::Predicted;
     let predicted = shown.iter().any(|outcome| outcome.predicted_ms.is_some());
     let against = format!("against default ({} %)", words::level(finding));
@@ -49,7 +51,9 @@ pub(super) fn best(finding: &Finding) -> Table {
                     .map(|[low, high]| format!(" ({} to {})", digits(low), digits(high)));
                 digits(predicted.value) + &interval.unwrap_or_default()
             }),
-            both.map_or_else(dash, |(ms, predicted)| words::signed(predicted.value / ms - 1.0)),
+            both.map_or_else(dash, |(ms, predicted)| {
+                words::signed(predicted.value / ms - 1.0)
+            }),
             outcome.above_best.map_or_else(dash, words::signed),
             words::change(outcome.against_default),
             outcome.measurements.to_string(),
@@ -80,7 +84,11 @@ pub(super) fn knobs(finding: &Finding, look: Option<&Look>) -> Table {
         row(effect.knob.name(), effect.share, words::effect(effect));
     }
     if finding.knobs.len() > 1 {
-        row("together", finding.interaction, "only in combination".to_owned());
+        row(
+            "together",
+            finding.interaction,
+            "only in combination".to_owned(),
+        );
     }
     table
 }

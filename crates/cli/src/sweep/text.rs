@@ -28,7 +28,11 @@ pub(super) fn page(about: &About, verdict: &Verdict, folder: &Path, look: &Look)
         parts.push(titled(&format!("Effect of each knob{on}"), knobs, look));
         parts.push(bullets(&format!("Noise{on}"), &words::noise(finding), look));
         let incomplete = words::incomplete(finding);
-        parts.push(bullets(&format!("Cut short or failed{on}"), &incomplete, look));
+        parts.push(bullets(
+            &format!("Cut short or failed{on}"),
+            &incomplete,
+            look,
+        ));
     }
     let files = format!(
         "Everything is in {}: sweep.csv, summary.md, summary.json, heat*.svg, heat*.png",

@@ -96,7 +96,13 @@ impl Args {
 
     /// All output files.
     pub(super) fn outputs(&self) -> Vec<&Path> {
-        given([&self.json, &self.csv, &self.html, &self.profile, &self.merge])
+        given([
+            &self.json,
+            &self.csv,
+            &self.html,
+            &self.profile,
+            &self.merge,
+        ])
     }
 
     /// Whether the text goes to standard output, because no other output does.

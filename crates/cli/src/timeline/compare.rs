@@ -52,7 +52,11 @@ fn text(comparison: &Comparison, look: &Look) -> String {
         look,
     ));
     for (group, title) in GROUPS {
-        sections.push(present::titled(title, changes(comparison, group, look), look));
+        sections.push(present::titled(
+            title,
+            changes(comparison, group, look),
+            look,
+        ));
     }
     sections.push(present::warnings(&comparison.warnings, look));
     present::page(sections, look)
@@ -81,7 +85,10 @@ fn settings(comparison: &Comparison, look: &Look) -> Vec<String> {
 fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Vec<String> {
     let mut table = Table::new(&["<", "A", "B", "<", "change", "", "<"]);
     let nothing = |change: &&Change| change.a == Some(0.0) && change.b == Some(0.0);
-    let of_group = comparison.changes.iter().filter(|change| change.group == group);
+    let of_group = comparison
+        .changes
+        .iter()
+        .filter(|change| change.group == group);
     for change in of_group.filter(|change| !nothing(change)) {
         let decimals = decimals(change.a.into_iter().chain(change.b));
         let value = |value: Option<f64>| match value {
@@ -129,7 +136,13 @@ mod tests {
     use super::*;
     use ronde_trace::analysis::compare::SettingChange;
 
-    fn change(group: ChangeGroup, name: &str, unit: &str, a: Option<f64>, b: Option<f64>) -> Change {
+    fn change(
+        group: ChangeGroup,
+        name: &str,
+        unit: &str,
+        a: Option<f64>,
+        b: Option<f64>,
+    ) -> Change {
         let difference = a.zip(b).map(|(a, b)| b - a);
         Change {
             group,
@@ -152,7 +165,13 @@ mod tests {
             changes: vec![
                 change(ChangeGroup::Step, "step", "ms", Some(40.0), Some(30.0)),
                 change(ChangeGroup::Step, "start-up", "ms", Some(80.0), None),
-                change(ChangeGroup::Part, "collective", "ms", Some(10.0), Some(10.5)),
+                change(
+                    ChangeGroup::Part,
+                    "collective",
+                    "ms",
+                    Some(10.0),
+                    Some(10.5),
+                ),
                 change(ChangeGroup::Part, "copying in", "ms", Some(0.0), Some(0.0)),
                 change(ChangeGroup::Fusion, "batch", "bytes", Some(4e6), Some(8e6)),
             ],

@@ -77,7 +77,11 @@ impl Inputs {
     /// readers of traces, which report their errors.
     fn result(path: &Path) -> Option<Self> {
         // Skip pipes: a pipe can be opened only once, and the reader of traces opens it.
-        let length = path.metadata().ok().filter(|metadata| metadata.is_file())?.len();
+        let length = path
+            .metadata()
+            .ok()
+            .filter(|metadata| metadata.is_file())?
+            .len();
         let file = File::open(path).ok()?;
         let mut head = Vec::new();
         file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
@@ -147,7 +151,10 @@ fn read_traces(files: &[PathBuf], steps: RangeInclusive<u64>) -> Result<Run, Err
     };
     let records: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
     drop(progress);
-    let sources = records.iter().map(|record| record.source().clone()).collect();
+    let sources = records
+        .iter()
+        .map(|record| record.source().clone())
+        .collect();
     let (report, replayable) = analyze_for_replay(records, steps)?;
     Ok(Run {
         report,

@@ -93,7 +93,9 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     }
     if let Some(output) = profile {
         let (profile, warnings) = profile::extract(&report, replayable.as_ref().and_then(fitted))?;
-        warnings.iter().for_each(|warning| warn("timeline", warning));
+        warnings
+            .iter()
+            .for_each(|warning| warn("timeline", warning));
         output.finish(|sink| write_json(sink, &profile))?;
     }
     if let Some(output) = merge {
@@ -106,7 +108,11 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
 
 /// Fits the replay to a recording.
 pub(super) fn fitted(replayable: &Replayable) -> Option<Fit> {
-    let Replayable { trace, rules, place } = replayable;
+    let Replayable {
+        trace,
+        rules,
+        place,
+    } = replayable;
     replay::fit(std::slice::from_ref(trace), *rules, *place)
 }
 

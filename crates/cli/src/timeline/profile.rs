@@ -15,8 +15,14 @@ use ronde_trace::analysis::report::{Bandwidth, PartKind, Summary, TensorRow};
 pub(crate) enum ProfileError {
     #[error("no profile: no tensor travelled in a steady step")]
     NoTensors,
-    #[error("no profile: none of the {count} tensors of a step can be replayed; the first, `{name}`: {why}")]
-    NoneUsable { count: usize, name: String, why: String },
+    #[error(
+        "no profile: none of the {count} tensors of a step can be replayed; the first, `{name}`: {why}"
+    )]
+    NoneUsable {
+        count: usize,
+        name: String,
+        why: String,
+    },
     #[error("no profile: a step has {count} tensors; at most {TENSORS_MAX} can be replayed")]
     TooMany { count: usize },
 }
@@ -25,7 +31,10 @@ pub(crate) enum ProfileError {
 ///
 /// # Errors
 /// [`ProfileError`] if no tensor can be replayed, or if there are too many.
-pub(crate) fn extract(report: &Report, fit: Option<Fit>) -> Result<(Profile, Vec<String>), ProfileError> {
+pub(crate) fn extract(
+    report: &Report,
+    fit: Option<Fit>,
+) -> Result<(Profile, Vec<String>), ProfileError> {
     let (mut tensors, mut left_out) = (Vec::new(), Vec::new());
     let mut names = HashSet::new();
     for row in &report.tensors {
@@ -85,7 +94,9 @@ fn tensor(
         .into_iter()
         .find(|known| known.name() == dtype)
         .ok_or("its type is one that the benchmark does not reduce")?;
-    let elements = row.elements.ok_or("its number of elements is not in the file")?;
+    let elements = row
+        .elements
+        .ok_or("its number of elements is not in the file")?;
     if !(1..=ELEMENTS_MAX).contains(&elements) {
         return Err("it is empty or too large");
     }
@@ -149,8 +160,12 @@ fn costs(report: &Report) -> ProfileCosts {
         alpha_us: fit.map(|fit| fit.alpha_us),
         us_per_mib: fit.map(|fit| fit.us_per_mib),
         copy: report.steady.as_ref().and_then(copy_us_per_mib),
-        negotiate_cached: report.negotiate_cached_ms.map(|quantiles| us(quantiles.p50)),
-        negotiate_uncached: report.negotiate_uncached_ms.map(|quantiles| us(quantiles.p50)),
+        negotiate_cached: report
+            .negotiate_cached_ms
+            .map(|quantiles| us(quantiles.p50)),
+        negotiate_uncached: report
+            .negotiate_uncached_ms
+            .map(|quantiles| us(quantiles.p50)),
     }
 }
 
@@ -158,7 +173,10 @@ fn costs(report: &Report) -> ProfileCosts {
 /// activity has that name.
 fn line(bandwidth: &[Bandwidth]) -> Option<&Bandwidth> {
     let allreduce = |bandwidth: &Bandwidth| {
-        let letters = bandwidth.activity.chars().filter(|c| c.is_ascii_alphanumeric());
+        let letters = bandwidth
+            .activity
+            .chars()
+            .filter(|c| c.is_ascii_alphanumeric());
         let name: String = letters.map(|c| c.to_ascii_lowercase()).collect();
         name.contains("allreduce")
     };
@@ -195,7 +213,10 @@ mod tests {
         let report = sample::report();
         let (profile, warnings) = extract(&report, None).unwrap();
         // The third tensor of the sample is an allgather.
-        assert_eq!(warnings, ["the profile is without `metrics`: not an allreduce"]);
+        assert_eq!(
+            warnings,
+            ["the profile is without `metrics`: not an allreduce"]
+        );
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p.json");
         std::fs::write(&path, serde_json::to_string(&profile).unwrap()).unwrap();
@@ -203,7 +224,13 @@ mod tests {
         let tensors: Vec<_> = workload
             .tensors
             .iter()
-            .map(|tensor| (tensor.name.as_str(), tensor.elements(), tensor.ready_fraction))
+            .map(|tensor| {
+                (
+                    tensor.name.as_str(),
+                    tensor.elements(),
+                    tensor.ready_fraction,
+                )
+            })
             .collect();
         // Ready after 5 and 20 ms, as in the sample.
         assert_eq!(
@@ -240,16 +267,24 @@ mod tests {
         assert_eq!(profile.tensors.len(), 1);
         assert_eq!(
             warnings,
-            ["the profile is without `conv1.weight` and 1 more: its number of elements is not in the file"]
+            [
+                "the profile is without `conv1.weight` and 1 more: its number of elements is not in the file"
+            ]
         );
-        report.tensors.iter_mut().for_each(|tensor| tensor.dtype = None);
+        report
+            .tensors
+            .iter_mut()
+            .for_each(|tensor| tensor.dtype = None);
         let message = extract(&report, None).unwrap_err().to_string();
         assert!(
             message.contains("`conv1.weight`: its type is not in the file"),
             "{message}"
         );
         report.tensors.clear();
-        assert!(matches!(extract(&report, None), Err(ProfileError::NoTensors)));
+        assert!(matches!(
+            extract(&report, None),
+            Err(ProfileError::NoTensors)
+        ));
     }
 
     #[test]
@@ -258,11 +293,23 @@ mod tests {
         report.tensors[0].ready_us[0] = Some(-3.0);
         report.tensors[1].ready_us[0] = None; // rank 1 still has one
         let (profile, _) = extract(&report, None).unwrap();
-        let ready: Vec<_> = profile.tensors.iter().map(|tensor| tensor.ready_us).collect();
+        let ready: Vec<_> = profile
+            .tensors
+            .iter()
+            .map(|tensor| tensor.ready_us)
+            .collect();
         assert_eq!(ready, [Some(0.0), Some(6000.0)]);
         report.tensors[1].ready_us.clear();
         let (profile, warnings) = extract(&report, None).unwrap();
-        assert!(profile.tensors.iter().all(|tensor| tensor.ready_us.is_none()));
-        assert!(warnings[1].contains("when `fc.weight` was ready"), "{warnings:?}");
+        assert!(
+            profile
+                .tensors
+                .iter()
+                .all(|tensor| tensor.ready_us.is_none())
+        );
+        assert!(
+            warnings[1].contains("when `fc.weight` was ready"),
+            "{warnings:?}"
+        );
     }
 }

@@ -7,7 +7,8 @@ use indicatif::ProgressBar;
 
 use crate::present::{bar, harmless};
 
-const TEMPLATE: &str = "{prefix} {bar:24} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left {wide_msg}";
+const TEMPLATE: &str =
+    "{prefix} {bar:24} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left {wide_msg}";
 
 /// Progress of reading several files.
 pub(super) struct Progress {
@@ -25,7 +26,11 @@ impl Progress {
     }
 
     /// Calls `read` for `file`; `read` reports the number of bytes that it has read.
-    pub(super) fn during<T>(&mut self, file: &Path, read: impl FnOnce(&mut dyn FnMut(u64)) -> T) -> T {
+    pub(super) fn during<T>(
+        &mut self,
+        file: &Path,
+        read: impl FnOnce(&mut dyn FnMut(u64)) -> T,
+    ) -> T {
         let Some(bar) = &self.bar else {
             return read(&mut |_| {});
         };

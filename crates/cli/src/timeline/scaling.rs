@@ -35,7 +35,11 @@ pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
             inputs => Ok(ScalingRun::from_report(&label, &inputs.read()?.report)?),
         }
     };
-    let series: Vec<ScalingRun> = runs.iter().zip(inputs).map(read).collect::<Result<_, Error>>()?;
+    let series: Vec<ScalingRun> = runs
+        .iter()
+        .zip(inputs)
+        .map(read)
+        .collect::<Result<_, Error>>()?;
     let scaling = scaling(series);
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
@@ -114,7 +118,11 @@ fn losses(scaling: &Scaling, look: &Look) -> Vec<String> {
         return Vec::new();
     }
     let labels = grown.iter().map(|part| PartKind::ALL[*part].name());
-    let headings: Vec<&str> = ["ranks"].into_iter().chain(labels).chain(["in all ms"]).collect();
+    let headings: Vec<&str> = ["ranks"]
+        .into_iter()
+        .chain(labels)
+        .chain(["in all ms"])
+        .collect();
     let mut table = Table::new(&headings);
     for (row, parts) in rows {
         let number = |ms: f64| format!("{ms:+.decimals$}");
@@ -161,7 +169,11 @@ mod tests {
             base_ranks: 1,
             rows: vec![
                 row(1, 40.0, None),
-                row(2, 50.0, Some([0.0, 2.0, 0.0001, 0.0, 0.0, 8.0, 0.0, 0.0, 0.0])),
+                row(
+                    2,
+                    50.0,
+                    Some([0.0, 2.0, 0.0001, 0.0, 0.0, 8.0, 0.0, 0.0, 0.0]),
+                ),
             ],
             sentences: vec!["On 2 ranks the collective eats 8 ms.".to_owned()],
             warnings: vec!["The runs are short.".to_owned()],

@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use ronde_tuner::{
-    Match, Observation, Point, STATE_VERSION, Session, SessionConfig, Space, State, StateError, StateSample,
-    Tuner,
+    Match, Observation, Point, STATE_VERSION, Session, SessionConfig, Space, State, StateError,
+    StateSample, Tuner,
 };
 
 use super::request::Problem;
@@ -34,9 +34,14 @@ impl Memory {
                     )),
                 ),
             },
-            Err(StateError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => (None, None),
+            Err(StateError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                (None, None)
+            }
             Err(error @ StateError::Io { .. }) => (None, Some(error.to_string())),
-            Err(error) => (None, Some(format!("state file {}: {error}", path.display()))),
+            Err(error) => (
+                None,
+                Some(format!("state file {}: {error}", path.display())),
+            ),
         };
         Self {
             path: path.to_owned(),

@@ -60,13 +60,19 @@ pub(super) fn main(args: &Args) -> ExitCode {
     if let Some(path) = &args.space {
         let text = match ronde_tuner::read_text(path) {
             Ok(text) => text,
-            Err(error) => return fail(&format!("tune: cannot read {}: {error}", path.display()), 1),
+            Err(error) => {
+                return fail(&format!("tune: cannot read {}: {error}", path.display()), 1);
+            }
         };
         if let Err(error) = service.set_space(&text) {
             return fail(&format!("tune: {}: {error}", path.display()), 1);
         }
     }
-    let served = serve(&mut service, &mut io::stdin().lock(), &mut io::stdout().lock());
+    let served = serve(
+        &mut service,
+        &mut io::stdin().lock(),
+        &mut io::stdout().lock(),
+    );
     // The measurements are saved even if a stream failed.
     if let Err(error) = service.save() {
         return fail(&format!("tune: {error}"), 1);
@@ -84,7 +90,11 @@ pub(super) fn main(args: &Args) -> ExitCode {
 }
 
 /// Answers every line of `input` until its end.
-fn serve(service: &mut Service, input: &mut dyn io::BufRead, output: &mut dyn Write) -> io::Result<()> {
+fn serve(
+    service: &mut Service,
+    input: &mut dyn io::BufRead,
+    output: &mut dyn Write,
+) -> io::Result<()> {
     let mut number = 0;
     while let Some(line) = input::next_line(input)? {
         number += 1;

@@ -175,8 +175,12 @@ pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<T, Problem> {
 }
 
 fn typed<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, Problem> {
-    serde_json::from_value(value)
-        .map_err(|error| Problem::new(format!("{name}: {error}"), "see docs/TUNE.md for the fields"))
+    serde_json::from_value(value).map_err(|error| {
+        Problem::new(
+            format!("{name}: {error}"),
+            "see docs/TUNE.md for the fields",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -195,9 +199,14 @@ mod tests {
         ));
         assert!(matches!(Request::parse(r#"{"ask":{}}"#), Ok(Request::Ask)));
         let tell = Request::parse(r#"{"tell":{"setting":{"a":1.5,"b":true},"value":3}}"#);
-        let Ok(Request::Tell(tell)) = tell else { panic!() };
+        let Ok(Request::Tell(tell)) = tell else {
+            panic!()
+        };
         assert_eq!(tell.observation(), Observation::of(3.0));
-        assert_eq!((tell.setting["a"].value(), tell.setting["b"].value()), (1.5, 1.0));
+        assert_eq!(
+            (tell.setting["a"].value(), tell.setting["b"].value()),
+            (1.5, 1.0)
+        );
     }
 
     #[test]
@@ -217,14 +226,20 @@ mod tests {
             problem(r#"{"step_ms": 1e999}"#)
         );
         for none in ["[]", "null", "3", r#"["ask"]"#] {
-            assert!(problem(none).starts_with("a request is a JSON object"), "{none}");
+            assert!(
+                problem(none).starts_with("a request is a JSON object"),
+                "{none}"
+            );
         }
         for broken in [r#"{"ask""#, "ask"] {
             let text = problem(broken);
             assert!(text.contains("one JSON object on a line"), "{text}");
         }
         assert!(problem(r#"{"tell":{"value":3}}"#).contains("tell: missing field `setting`"));
-        assert!(problem(r#"{"tell":{"setting":{"a":"x"},"value":3}}"#).contains("a number, true or false"));
+        assert!(
+            problem(r#"{"tell":{"setting":{"a":"x"},"value":3}}"#)
+                .contains("a number, true or false")
+        );
         assert!(problem(r#"{"ask":{"n":2}}"#).contains("ask: unknown field `n`"));
     }
 }

@@ -106,8 +106,9 @@ impl Service {
             }
             (Stage::AskTell { tuner }, Request::Ask) => Ok(ask(tuner)),
             (Stage::AskTell { tuner }, Request::Tell(tell_of)) => tell(tuner, &tell_of),
-            (Stage::Steps { session }, Request::Report) => verdict(session)
-                .ok_or_else(|| Problem::new("no step has been measured yet", "report step_ms first")),
+            (Stage::Steps { session }, Request::Report) => verdict(session).ok_or_else(|| {
+                Problem::new("no step has been measured yet", "report step_ms first")
+            }),
             (Stage::AskTell { tuner } | Stage::Ready { tuner, .. }, Request::Report) => {
                 standing(tuner).map(Answer::Report).ok_or_else(|| {
                     Problem::new(
@@ -137,7 +138,9 @@ impl Service {
             return;
         }
         self.stage = match std::mem::replace(&mut self.stage, Stage::Nothing) {
-            Stage::Ready { session, .. } if matches!(request, Request::Step(_)) => Stage::Steps { session },
+            Stage::Ready { session, .. } if matches!(request, Request::Step(_)) => {
+                Stage::Steps { session }
+            }
             Stage::Ready { tuner, .. } => Stage::AskTell { tuner },
             decided => decided,
         };
@@ -170,8 +173,13 @@ fn step(session: &mut Session, step_ms: f64, memory: Option<&Memory>) -> Action 
         action = session.propose(proposal);
     }
     let space = session.space().clone();
-    let mut warnings =
-        || -> Vec<String> { session.take_warnings().iter().map(ToString::to_string).collect() };
+    let mut warnings = || -> Vec<String> {
+        session
+            .take_warnings()
+            .iter()
+            .map(ToString::to_string)
+            .collect()
+    };
     match action {
         ronde_tuner::Action::Keep | ronde_tuner::Action::Ask => Action::Keep,
         ronde_tuner::Action::Switch(point) => Action::Switch {
@@ -233,7 +241,10 @@ fn standing_of(tuner: &Tuner, proposal: &Proposal) -> Standing {
     let percent = |gain: f64| 100.0 * (1.0 - (-gain).exp());
     Standing {
         setting: setting(tuner.space(), &proposal.incumbent),
-        gain_pct: [percent(mean - INTERVAL_95 * sd), percent(mean + INTERVAL_95 * sd)],
+        gain_pct: [
+            percent(mean - INTERVAL_95 * sd),
+            percent(mean + INTERVAL_95 * sd),
+        ],
         settings: tuner.samples().len(),
         warnings: texts(proposal),
     }

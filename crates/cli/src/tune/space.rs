@@ -60,8 +60,11 @@ impl SpaceLine {
 
     /// Returns the space and the start setting.
     pub(super) fn space(&self) -> Result<(Space, Point), Problem> {
-        let parameters: Result<Vec<Parameter>, Problem> =
-            self.parameters.iter().map(ParameterLine::parameter).collect();
+        let parameters: Result<Vec<Parameter>, Problem> = self
+            .parameters
+            .iter()
+            .map(ParameterLine::parameter)
+            .collect();
         let space = Space::new(parameters?)?;
         let start = point(&space, &self.start)?;
         Ok((space, start))
@@ -71,12 +74,18 @@ impl SpaceLine {
 impl ParameterLine {
     fn parameter(&self) -> Result<Parameter, Problem> {
         let name = self.name.clone();
-        let problem = |what: &str, hint: &str| Problem::new(format!("parameter {name:?} {what}"), hint);
+        let problem =
+            |what: &str, hint: &str| Problem::new(format!("parameter {name:?} {what}"), hint);
         let parameter = match (self.scale, self.low, self.high) {
             (ScaleName::Boolean, None, None) => Parameter::boolean(&name),
-            (ScaleName::Boolean, ..) => return Err(problem("is off or on", "leave low and high out")),
+            (ScaleName::Boolean, ..) => {
+                return Err(problem("is off or on", "leave low and high out"));
+            }
             (_, None, _) | (_, _, None) => {
-                return Err(problem("needs low and high", "give the bounds of its values"));
+                return Err(problem(
+                    "needs low and high",
+                    "give the bounds of its values",
+                ));
             }
             (ScaleName::Log, Some(low), Some(high)) => {
                 let parameter = Parameter::log(&name, low, high, self.levels.unwrap_or(LEVELS));
@@ -91,14 +100,20 @@ impl ParameterLine {
             }
             (ScaleName::Integer, Some(low), Some(high)) => {
                 if low.fract() != 0.0 || high.fract() != 0.0 {
-                    return Err(problem("has bounds that are not whole", "use the scale linear"));
+                    return Err(problem(
+                        "has bounds that are not whole",
+                        "use the scale linear",
+                    ));
                 }
                 // Values beyond 64 bits saturate, and are then rejected as too large.
                 Parameter::integer(&name, low as i64, high as i64)
             }
         };
         if self.zero && self.scale != ScaleName::Log {
-            return Err(problem("cannot have \"zero\"", "only a log scale lacks a 0"));
+            return Err(problem(
+                "cannot have \"zero\"",
+                "only a log scale lacks a 0",
+            ));
         }
         if self.levels.is_some() && matches!(self.scale, ScaleName::Integer | ScaleName::Boolean) {
             return Err(problem(
@@ -112,7 +127,11 @@ impl ParameterLine {
                 "off and on are no neighbours on a curve",
             ));
         }
-        let parameter = if self.rough { parameter.rough() } else { parameter };
+        let parameter = if self.rough {
+            parameter.rough()
+        } else {
+            parameter
+        };
         Ok(match self.fixed {
             Some(value) => parameter.fixed(value.value()),
             None => parameter,
@@ -189,13 +208,23 @@ mod tests {
             let space = SpaceLine::parse(line).and_then(|line| line.space());
             space.unwrap_err().to_string()
         };
-        let of = |parameter: &str| problem(&format!(r#"{{"parameters":[{parameter}],"start":{{"x":2}}}}"#));
+        let of = |parameter: &str| {
+            problem(&format!(
+                r#"{{"parameters":[{parameter}],"start":{{"x":2}}}}"#
+            ))
+        };
         assert!(problem(r#"{"start":{}}"#).contains("missing field `parameters`"));
-        assert!(problem(r#"{"parameters":[],"start":{}}"#).contains("no parameters; add at least one"));
         assert!(
-            of(r#"{"name":"x","scale":"log","low":4,"high":1}"#).contains("4..1 are reversed; swap them")
+            problem(r#"{"parameters":[],"start":{}}"#).contains("no parameters; add at least one")
         );
-        assert!(of(r#"{"name":"x","scale":"log","low":4}"#).contains("needs low and high; give the bounds"));
+        assert!(
+            of(r#"{"name":"x","scale":"log","low":4,"high":1}"#)
+                .contains("4..1 are reversed; swap them")
+        );
+        assert!(
+            of(r#"{"name":"x","scale":"log","low":4}"#)
+                .contains("needs low and high; give the bounds")
+        );
         assert!(
             of(r#"{"name":"x","scale":"lin","low":4,"high":1}"#)
                 .contains("unknown variant `lin`, expected one of")
@@ -204,12 +233,24 @@ mod tests {
             of(r#"{"name":"x","scale":"integer","low":0.5,"high":4}"#)
                 .contains("not whole; use the scale linear")
         );
-        assert!(of(r#"{"name":"x","scale":"integer","low":-1e300,"high":4}"#).contains("within +-2^53"));
-        assert!(of(r#"{"name":"x","scale":"boolean","low":0,"high":1}"#).contains("leave low and high out"));
+        assert!(
+            of(r#"{"name":"x","scale":"integer","low":-1e300,"high":4}"#).contains("within +-2^53")
+        );
+        assert!(
+            of(r#"{"name":"x","scale":"boolean","low":0,"high":1}"#)
+                .contains("leave low and high out")
+        );
         assert!(of(r#"{"name":"x","scale":"boolean"}"#).contains("cannot be 2, expected 0 or 1"));
         assert!(of(r#"{"name":"y","scale":"boolean"}"#).contains("no parameter \"x\"; it has y"));
-        assert!(of(r#"{"name":"x","scale":"boolean","levels":3}"#).contains("cannot have \"levels\""));
-        assert!(of(r#"{"name":"x","scale":"boolean","rough":true}"#).contains("cannot have \"rough\""));
-        assert!(of(r#"{"name":"x","scale":"linear","low":1,"high":4,"fixed":3}"#).contains("fixed at 3"));
+        assert!(
+            of(r#"{"name":"x","scale":"boolean","levels":3}"#).contains("cannot have \"levels\"")
+        );
+        assert!(
+            of(r#"{"name":"x","scale":"boolean","rough":true}"#).contains("cannot have \"rough\"")
+        );
+        assert!(
+            of(r#"{"name":"x","scale":"linear","low":1,"high":4,"fixed":3}"#)
+                .contains("fixed at 3")
+        );
     }
 }

@@ -79,7 +79,11 @@ impl Copying {
 impl Costs {
     /// Returns the cost of a collective of a class of tensors under `setting`.
     pub fn collective(&self, class: u32, setting: &Setting) -> Collective {
-        let operation = self.operations.get(class as usize).copied().unwrap_or_default();
+        let operation = self
+            .operations
+            .get(class as usize)
+            .copied()
+            .unwrap_or_default();
         let all = if setting.is_hierarchical(operation) {
             &self.hierarchical
         } else {

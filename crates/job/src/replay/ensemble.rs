@@ -101,10 +101,16 @@ impl Ensemble {
     /// Returns the expected slow-downs at `settings`, given the step times `measured`. The first of
     /// these is the reference (the fit's own if `measured` is empty), at which the mean and every
     /// feature are zero. `None` if a prediction is not finite.
-    pub fn slowdowns(&self, settings: &[Setting], measured: &[MeasuredSetting]) -> Option<Slowdowns> {
+    pub fn slowdowns(
+        &self,
+        settings: &[Setting],
+        measured: &[MeasuredSetting],
+    ) -> Option<Slowdowns> {
         let mut simulator = Simulator::new(&self.fit.workload, self.fit.rules);
         let members = self.members(&mut simulator, measured);
-        let reference = measured.first().map_or(self.fit.reference, |first| first.setting);
+        let reference = measured
+            .first()
+            .map_or(self.fit.reference, |first| first.setting);
         let mut slower = vec![Vec::with_capacity(members.len()); settings.len()];
         for member in &members {
             let mut log_step = |setting: &Setting| {
@@ -126,8 +132,9 @@ impl Ensemble {
                 .zip(&members)
                 .map(|(slower, member)| slower * member.weight)
                 .sum();
-            let feature =
-                |(slower, member): (&f64, &Member)| (slower - mean) * (member.weight * unbiased).sqrt();
+            let feature = |(slower, member): (&f64, &Member)| {
+                (slower - mean) * (member.weight * unbiased).sqrt()
+            };
             expected
                 .features
                 .push(slower.iter().zip(&members).map(feature).collect());

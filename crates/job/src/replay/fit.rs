@@ -116,9 +116,10 @@ pub fn fit(traces: &[Trace], rules: Rules, place: JobTopology) -> Option<Fit> {
         .cloned()
         .unwrap_or_default();
     for class in 0..classes {
-        spread
-            .flat
-            .push(collective(traces, class, false, &COLLECTIVE).unwrap_or_else(|| Linear::of(&COLLECTIVE)));
+        spread.flat.push(
+            collective(traces, class, false, &COLLECTIVE)
+                .unwrap_or_else(|| Linear::of(&COLLECTIVE)),
+        );
     }
     for class in 0..classes {
         let [alpha_us, us_per_byte] = spread.flat[class].parts();
@@ -133,9 +134,12 @@ pub fn fit(traces: &[Trace], rules: Rules, place: JobTopology) -> Option<Fit> {
             median: [guess.alpha_us, guess.us_per_byte],
             sd: [GUESS_SD; 2],
         };
-        spread.hierarchical.push(collective(traces, class, true, &prior));
+        spread
+            .hierarchical
+            .push(collective(traces, class, true, &prior));
     }
-    spread.cached = negotiation(traces, true, &NEGOTIATION).unwrap_or_else(|| Linear::of(&NEGOTIATION));
+    spread.cached =
+        negotiation(traces, true, &NEGOTIATION).unwrap_or_else(|| Linear::of(&NEGOTIATION));
     spread.uncached = negotiation(traces, false, &uncached_prior(&spread.cached));
     spread.copying = copying(traces);
     spread.overlaps = overlaps(traces);
@@ -173,14 +177,20 @@ pub(super) fn likeliest(spread: &Spread, place: &JobTopology) -> Costs {
     let flat: Vec<_> = spread.flat.iter().map(of).collect();
     let seen = spread.hierarchical.iter().zip(&flat);
     let hierarchical = seen
-        .map(|(seen, &flat)| seen.as_ref().map_or_else(|| place.hierarchical(flat, false), of))
+        .map(|(seen, &flat)| {
+            seen.as_ref()
+                .map_or_else(|| place.hierarchical(flat, false), of)
+        })
         .collect();
     let cached = negotiation(&spread.cached);
     let uncached = spread
         .uncached
         .as_ref()
         .map_or_else(|| uncached_guess(cached), negotiation);
-    let best = spread.copying.iter().min_by(|a, b| a.1.loss.total_cmp(&b.1.loss));
+    let best = spread
+        .copying
+        .iter()
+        .min_by(|a, b| a.1.loss.total_cmp(&b.1.loss));
     let copying = best.map_or_else(Copying::default, |&(shape, _)| Copying {
         overlaps: spread.overlaps.unwrap_or(false),
         ..shape

@@ -77,7 +77,8 @@ impl Forecast {
         let jobs = (0..JOBS).map(|index| {
             let (costs, stretch) = ensemble.job(index);
             let at_home = home.stretched_step_us(&costs, &fit.reference, stretch);
-            let scale = Some(fit.measured_us / at_home).filter(|scale| scale.is_finite() && *scale > 0.0);
+            let scale =
+                Some(fit.measured_us / at_home).filter(|scale| scale.is_finite() && *scale > 0.0);
             let mut dice = Xoshiro256PlusPlus::seed_from_u64(SEED ^ (index as u64) << 32);
             let measured = Measured {
                 place: fit.place,
@@ -91,11 +92,15 @@ impl Forecast {
             let there = target.project(&measured, &fit.workload, &costs)?;
             let wider = target.widening(&fit.place);
             let mut factor = |sd: f64| {
-                let score = Normal::standard().inverse_cdf(dice.random::<f64>().clamp(1e-9, 1.0 - 1e-9));
+                let score =
+                    Normal::standard().inverse_cdf(dice.random::<f64>().clamp(1e-9, 1.0 - 1e-9));
                 (sd * score).exp()
             };
-            let (alpha, beta, negotiation) =
-                (factor(wider.alpha), factor(wider.beta), factor(wider.negotiation));
+            let (alpha, beta, negotiation) = (
+                factor(wider.alpha),
+                factor(wider.beta),
+                factor(wider.negotiation),
+            );
             let mut costs = there.costs;
             for collective in costs.flat.iter_mut().chain(&mut costs.hierarchical) {
                 collective.alpha_us *= alpha;
@@ -134,7 +139,11 @@ impl Forecast {
     /// both, so their common errors cancel.
     pub fn ratio(&mut self, setting: &Setting, other: &Setting) -> Ratio {
         let (own, others) = (self.steps_us(setting), self.steps_us(other));
-        let ratios: Vec<f64> = own.iter().zip(&others).map(|(own, other)| own / other).collect();
+        let ratios: Vec<f64> = own
+            .iter()
+            .zip(&others)
+            .map(|(own, other)| own / other)
+            .collect();
         let median = percentile_of(ratios.clone(), 0.5).unwrap_or(f64::NAN);
         let [low, high] = interval(ratios);
         Ratio { median, low, high }
@@ -217,7 +226,10 @@ mod tests {
             fusion_threshold_bytes: 1 << 26,
             ..fit.reference
         };
-        let (then, ratio) = (forecast.predict(&fused), forecast.ratio(&fused, &fit.reference));
+        let (then, ratio) = (
+            forecast.predict(&fused),
+            forecast.ratio(&fused, &fit.reference),
+        );
         fit.measured_error = 0.0;
         let mut exact = Forecast::new(&fit, &Target::same(&fit.place), fit.rules).unwrap();
         let (sure, same) = (exact.predict(&fused), exact.ratio(&fused, &fit.reference));
@@ -232,6 +244,9 @@ mod tests {
         assert_eq!(ratio, same);
         assert!(ratio.low < ratio.high && ratio.high < 1.0, "{ratio:?}");
         let point = exact.predict(&fit.reference);
-        assert!((point.high_us / point.low_us - 1.0).abs() < 1e-9, "{point:?}");
+        assert!(
+            (point.high_us / point.low_us - 1.0).abs() < 1e-9,
+            "{point:?}"
+        );
     }
 }

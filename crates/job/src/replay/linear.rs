@@ -83,7 +83,9 @@ impl Linear {
 
 /// Combines observations with equal x.
 pub(super) fn gather(mut seen: Vec<([f64; 2], f64)>) -> Vec<Point> {
-    seen.retain(|(x, us)| *us > 0.0 && us.is_finite() && x.iter().all(|x| x.is_finite() && *x >= 0.0));
+    seen.retain(|(x, us)| {
+        *us > 0.0 && us.is_finite() && x.iter().all(|x| x.is_finite() && *x >= 0.0)
+    });
     seen.sort_by(|a, b| {
         a.0[1]
             .total_cmp(&b.0[1])
@@ -140,7 +142,8 @@ impl Objective<'_> {
             .iter()
             .map(|point| point.weight * huber(self.residual(point, parts)))
             .sum();
-        let of_prior = (0..2).map(|i| 0.5 * ((ln[i] - self.prior.median[i].ln()) / self.prior.sd[i]).powi(2));
+        let of_prior =
+            (0..2).map(|i| 0.5 * ((ln[i] - self.prior.median[i].ln()) / self.prior.sd[i]).powi(2));
         of_points + of_prior.sum::<f64>()
     }
 
@@ -153,7 +156,12 @@ impl Objective<'_> {
     /// Spread: 1.4826 times the weighted median of the absolute residuals of ln y.
     fn spread_seen(&self, ln: [f64; 2]) -> f64 {
         let parts = ln.map(f64::exp);
-        let size = |point: &Point| (self.residual(point, parts).abs() * self.spread, point.weight);
+        let size = |point: &Point| {
+            (
+                self.residual(point, parts).abs() * self.spread,
+                point.weight,
+            )
+        };
         let mut sizes: Vec<(f64, f64)> = self.points.iter().map(size).collect();
         sizes.sort_by(|a, b| a.0.total_cmp(&b.0));
         let half = 0.5 * sizes.iter().map(|size| size.1).sum::<f64>();
@@ -173,7 +181,8 @@ impl Objective<'_> {
         }
         for point in self.points {
             let terms = [parts[0] * point.x[0], parts[1] * point.x[1]];
-            let slope = terms.map(|term| term / (terms[0] + terms[1]).max(f64::MIN_POSITIVE) / self.spread);
+            let slope =
+                terms.map(|term| term / (terms[0] + terms[1]).max(f64::MIN_POSITIVE) / self.spread);
             for i in 0..2 {
                 for j in 0..2 {
                     curvature[i][j] += point.weight * slope[i] * slope[j];
@@ -209,8 +218,8 @@ fn minimise(objective: &Objective<'_>, from: [f64; 2]) -> [f64; 2] {
         .with_sd_tolerance(1e-6)
         .ok()
         .and_then(|solver| {
-            let executor =
-                Executor::new(*objective, solver).configure(|state| state.max_iters(ITERATIONS_MAX));
+            let executor = Executor::new(*objective, solver)
+                .configure(|state| state.max_iters(ITERATIONS_MAX));
             executor.timer(false).run().ok()
         });
     // A failed fit returns the prior.
@@ -288,7 +297,10 @@ mod tests {
         let fitted = fit(&gather(vec![([1.0, 1e6], 100.0); 40]), &WIDE);
         let [alpha, beta] = fitted.parts();
         assert!((alpha + 1e6 * beta - 100.0).abs() < 1.0, "{alpha} {beta}");
-        let sds = [fitted.covariance[0][0].sqrt(), fitted.covariance[1][1].sqrt()];
+        let sds = [
+            fitted.covariance[0][0].sqrt(),
+            fitted.covariance[1][1].sqrt(),
+        ];
         assert!(sds.iter().any(|sd| *sd > 0.5), "{sds:?}");
         assert!(fitted.covariance[0][1] < 0.0);
     }

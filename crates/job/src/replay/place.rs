@@ -64,13 +64,16 @@ impl JobTopology {
 
     /// Formats ranks and hosts in a few words, and states if they are only assumed.
     pub fn words(&self) -> String {
-        let count = |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let count =
+            |count: u32, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let ranks = count(self.ranks, "rank");
         let hosts = count(self.ranks.div_ceil(self.ranks_per_host.max(1)), "host");
         match self.hosts {
             Hosts::Known => format!("{ranks} on {hosts}"),
             Hosts::Assumed => format!("{ranks}, hosts unknown (predicted as on {hosts})"),
-            Hosts::Shaped => format!("{ranks} on 1 host, taken for {hosts} since their link was shaped"),
+            Hosts::Shaped => {
+                format!("{ranks} on 1 host, taken for {hosts} since their link was shaped")
+            }
         }
     }
 

@@ -194,7 +194,9 @@ impl Profile {
             ronde_profile: u32,
         }
         // First, so that fields of a later version do not cause a less helpful error.
-        let Version { ronde_profile: found } = serde_json::from_slice(bytes)?;
+        let Version {
+            ronde_profile: found,
+        } = serde_json::from_slice(bytes)?;
         if found != PROFILE_VERSION {
             return Err(ProfileError::Version { found });
         }

@@ -102,7 +102,12 @@ impl Simulator {
     }
 
     /// Like [`step_us`](Self::step_us), with a computation that takes `stretch` times as long.
-    pub(super) fn stretched_step_us(&mut self, costs: &Costs, setting: &Setting, stretch: f64) -> f64 {
+    pub(super) fn stretched_step_us(
+        &mut self,
+        costs: &Costs,
+        setting: &Setting,
+        stretch: f64,
+    ) -> f64 {
         let idle_us = if setting.cache {
             costs.cached
         } else {
@@ -134,7 +139,10 @@ impl Simulator {
             free: 0.0,
         };
         let mut ended = self.step(&mut run, 0.0, &mut clock);
-        let first_us = self.pending_us.first().map_or(0.0, |pending| pending * stretch);
+        let first_us = self
+            .pending_us
+            .first()
+            .map_or(0.0, |pending| pending * stretch);
         if clock.began + setting.cycle_us <= ended + first_us {
             return ended; // cycles sleep when the next step begins, as in this one
         }
@@ -166,7 +174,8 @@ impl Simulator {
                 began = began.max(zero + self.pending_us[done] * stretch);
             }
             if began < next_ready {
-                began = (began + ((next_ready - began) / period_us).ceil() * period_us).max(next_ready);
+                began =
+                    (began + ((next_ready - began) / period_us).ceil() * period_us).max(next_ready);
             }
             if self.rules.early {
                 began = began.min(clock.free.max(all_ready));
@@ -175,7 +184,10 @@ impl Simulator {
             let ready = open
                 .partition_point(|&ready| zero + ready * stretch <= began)
                 .max(1);
-            let (taken, threshold_bytes) = (&self.items[done..done + ready], setting.fusion_threshold_bytes);
+            let (taken, threshold_bytes) = (
+                &self.items[done..done + ready],
+                setting.fusion_threshold_bytes,
+            );
             if self.rules.in_order {
                 self.plan.make_in_order(taken, threshold_bytes);
             } else {
@@ -292,7 +304,10 @@ mod tests {
     fn each_tensor_by_itself_when_cycles_are_short() {
         // The last tensor is ready at 13 ms, and then takes 20 + 5 + 200 µs; the tail follows.
         let mut simulator = Simulator::new(&workload(4), LATE);
-        assert!((simulator.step_us(&costs(), &setting(1 << 20, 100.0)) - (13_225.0 + 500.0)).abs() < 1e-9);
+        assert!(
+            (simulator.step_us(&costs(), &setting(1 << 20, 100.0)) - (13_225.0 + 500.0)).abs()
+                < 1e-9
+        );
         assert_eq!(simulator.batches_per_step(), 4.0);
     }
 
@@ -306,7 +321,8 @@ mod tests {
             (late - (15_000.0 + 20.0 + 5.0 + 200.0 + 500.0)).abs() < 1e-9,
             "{late}"
         );
-        let early = Simulator::new(&workload(4), Rules::RONDE).step_us(&costs(), &setting(1 << 20, 2_500.0));
+        let early = Simulator::new(&workload(4), Rules::RONDE)
+            .step_us(&costs(), &setting(1 << 20, 2_500.0));
         assert!((early - (13_000.0 + 225.0 + 500.0)).abs() < 1e-9, "{early}");
     }
 
@@ -319,7 +335,8 @@ mod tests {
             .iter_mut()
             .for_each(|t| (t.pending_us, t.ready_us) = (20_000.0, 20_000.0));
         let step = |costs: &Costs, threshold| {
-            Simulator::new(&workload, Rules::RONDE).step_us(costs, &setting(threshold, 1_000.0)) - 20_500.0
+            Simulator::new(&workload, Rules::RONDE).step_us(costs, &setting(threshold, 1_000.0))
+                - 20_500.0
         };
         assert!((step(&costs(), 1 << 20) - (40.0 + 500.0)).abs() < 1e-9);
         assert!((step(&costs(), 0) - (40.0 + 800.0)).abs() < 1e-9);
@@ -353,7 +370,8 @@ mod tests {
             phases: 4,
             ..Rules::HOROVOD
         };
-        let step = Simulator::new(&workload(1), rules).step_us(&costs(), &setting(1 << 20, 4_000.0));
+        let step =
+            Simulator::new(&workload(1), rules).step_us(&costs(), &setting(1 << 20, 4_000.0));
         assert!(
             (step - (10_000.0 + 2_000.0 + 225.0 + 500.0)).abs() < 1e-9,
             "{step}"
@@ -363,7 +381,8 @@ mod tests {
     #[test]
     fn a_cycle_time_longer_than_the_step_sets_the_pace() {
         // Late cycles of 50 ms: one per step, from the second on.
-        let step = Simulator::new(&workload(1), LATE).step_us(&costs(), &setting(1 << 20, 50_000.0));
+        let step =
+            Simulator::new(&workload(1), LATE).step_us(&costs(), &setting(1 << 20, 50_000.0));
         assert!((step - 50_000.0).abs() < 1.0, "{step}");
     }
 
@@ -412,7 +431,8 @@ mod tests {
             contention: 0.5,
             ..costs()
         };
-        let simulated = |costs: &Costs| Simulator::new(&workload(2), LATE).step_us(costs, &setting(0, 100.0));
+        let simulated =
+            |costs: &Costs| Simulator::new(&workload(2), LATE).step_us(costs, &setting(0, 100.0));
         // The 225 µs of the first tensor end before the second is ready.
         assert!((simulated(&slowed) - simulated(&costs()) - 0.5 * 225.0).abs() < 1e-9);
     }

@@ -64,7 +64,8 @@ impl Search {
     /// Number of entries in memory.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        let runs = |runs: &Runs| runs.symbols.len() + runs.ends.iter().map(KeyMap::len).sum::<usize>();
+        let runs =
+            |runs: &Runs| runs.symbols.len() + runs.ends.iter().map(KeyMap::len).sum::<usize>();
         self.history.len()
             + self.known.len()
             + self.pieces.len()
@@ -227,7 +228,10 @@ impl Runs {
 
     /// The symbol `distance` before the next one.
     fn back(&self, distance: u64) -> Option<u64> {
-        let at = self.symbols.len().checked_sub(usize::try_from(distance).ok()?)?;
+        let at = self
+            .symbols
+            .len()
+            .checked_sub(usize::try_from(distance).ok()?)?;
         self.symbols.get(at).copied()
     }
 

@@ -25,7 +25,10 @@ fn resnet_like() -> Vec<Item> {
 
 /// Submits items; returns the positions at which steps were complete.
 fn complete_at(finder: &mut PeriodFinder, items: impl IntoIterator<Item = Item>) -> Vec<usize> {
-    let observed = items.into_iter().map(|item| finder.observe(item)).enumerate();
+    let observed = items
+        .into_iter()
+        .map(|item| finder.observe(item))
+        .enumerate();
     observed
         .filter(|(_, seen)| seen.step_complete)
         .map(|(at, _)| at)
@@ -42,7 +45,10 @@ fn a_models_step_is_learnt_after_three_repeats_of_the_first() {
     // The first tensor of the fifth step shows that the fourth has ended.
     assert_eq!(complete_at(&mut finder, repeated(&step, 4)), [0usize; 0]);
     assert_eq!(finder.period(), None);
-    assert_eq!(complete_at(&mut finder, repeated(&step, 3)), [160, 321, 482]);
+    assert_eq!(
+        complete_at(&mut finder, repeated(&step, 3)),
+        [160, 321, 482]
+    );
     let bytes = step.iter().map(Item::bytes).sum();
     // The signature covers operations, types and sizes, in any order.
     let unnamed = step
@@ -88,8 +94,8 @@ fn a_thousand_equal_tensors_with_names_of_their_own_are_one_step() {
 #[test]
 fn broadcasts_before_the_first_step_are_no_part_of_it() {
     let (mut finder, step) = (PeriodFinder::new(), resnet_like());
-    let start =
-        (0..161).map(|tensor| Item::new(&format!("layer{tensor}"), OpKind::Broadcast, Dtype::F32, 64));
+    let start = (0..161)
+        .map(|tensor| Item::new(&format!("layer{tensor}"), OpKind::Broadcast, Dtype::F32, 64));
     assert_eq!(complete_at(&mut finder, start), [0usize; 0]);
     complete_at(&mut finder, repeated(&step, 4));
     assert_eq!(complete_at(&mut finder, repeated(&step, 1)), [160]);
@@ -109,7 +115,11 @@ fn validation_passes_by_and_the_step_goes_on() {
 #[test]
 fn names_with_counters_come_along_without_being_waited_for() {
     let (mut finder, step) = (PeriodFinder::new(), resnet_like());
-    let job = (0..20).flat_map(|k| step.iter().copied().chain([allreduce(&format!("loss.{k}"), 1)]));
+    let job = (0..20).flat_map(|k| {
+        step.iter()
+            .copied()
+            .chain([allreduce(&format!("loss.{k}"), 1)])
+    });
     let complete = complete_at(&mut finder, job);
     assert_eq!(complete, (4..20).map(|k| k * 162 + 160).collect::<Vec<_>>());
     assert_eq!(

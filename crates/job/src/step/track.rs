@@ -178,7 +178,8 @@ impl Track {
     fn foreign(&mut self) -> Result<Observation, Lost> {
         self.foreign_in_step += 1;
         self.foreign_balance += 1;
-        if self.foreign_balance > FOREIGN_ITEMS_MIN.max(FOREIGN_PERIODS * self.period.items as u64) {
+        if self.foreign_balance > FOREIGN_ITEMS_MIN.max(FOREIGN_PERIODS * self.period.items as u64)
+        {
             // Steps were completed in the meantime: it was only a part of the step.
             let went_on = self.steps > self.steps_at_zero + 1;
             let repeats_wanted = if went_on { u64::MAX } else { 0 };

@@ -50,7 +50,10 @@ pub(super) fn difference<R: Runtime>(
         }))
     };
     // One hash of everything: if it is equal on all ranks, no further comparison is needed.
-    let hash = hash_of(&(tensors.iter().map(fingerprint).collect::<Vec<u64>>(), numbers));
+    let hash = hash_of(&(
+        tensors.iter().map(fingerprint).collect::<Vec<u64>>(),
+        numbers,
+    ));
     if first_unequal(job, "bench.plan", vec![hash])?.is_none() {
         return Ok(None);
     }
@@ -115,7 +118,10 @@ fn first_unequal<R: Runtime>(
 }
 
 /// First rank whose `value` differs from rank 0's, and both values.
-fn first_other<R: Runtime>(job: &Job<'_, R>, value: f64) -> Result<Option<(usize, [f64; 2])>, RunError> {
+fn first_other<R: Runtime>(
+    job: &Job<'_, R>,
+    value: f64,
+) -> Result<Option<(usize, [f64; 2])>, RunError> {
     let mut own = vec![0.0; job.runtime.size()];
     own[job.runtime.rank()] = value;
     let all = job.slowest("bench.plan.ranks", own)?;

@@ -42,8 +42,9 @@ impl Baseline {
                     both.for_each(|(source, target)| source.copy_to(target, method));
                 }),
                 Some(stopwatch) => {
-                    let copied = stopwatch
-                        .time(|stream| both.try_for_each(|(source, target)| source.copy_on(target, stream)));
+                    let copied = stopwatch.time(|stream| {
+                        both.try_for_each(|(source, target)| source.copy_on(target, stream))
+                    });
                     self.times
                         .keep(method, copied.map_err(|error| job.gpu_error(error))?);
                 }

@@ -112,7 +112,9 @@ impl<T: PatternElement> Buffer<T> {
         extent: Extent,
         shuttle: Option<&mut Shuttle>,
     ) {
-        let (Self::Gpu { values, there }, Extent::Sentinels, Some(shuttle)) = (self, extent, shuttle) else {
+        let (Self::Gpu { values, there }, Extent::Sentinels, Some(shuttle)) =
+            (self, extent, shuttle)
+        else {
             return;
         };
         for index in verifier.sentinels::<T>(place.step, values.len()) {
@@ -128,7 +130,8 @@ impl<T: PatternElement> Buffer<T> {
         extent: Extent,
         shuttle: Option<&mut Shuttle>,
     ) {
-        let (Self::Gpu { values, .. }, Extent::Sentinels, Some(shuttle)) = (self, extent, shuttle) else {
+        let (Self::Gpu { values, .. }, Extent::Sentinels, Some(shuttle)) = (self, extent, shuttle)
+        else {
             return;
         };
         for index in verifier.sentinels::<T>(place.step, values.len()) {
@@ -157,7 +160,9 @@ impl<T: PatternElement> Buffer<T> {
     /// Submits the buffer.
     pub(super) fn submit<R: Runtime>(self, runtime: &R, name: &str) -> Result<Flight<R, T>, Error> {
         Ok(match self {
-            Self::Host(values) => Flight::Host(runtime.allreduce(name, values, ReduceOp::Average)?),
+            Self::Host(values) => {
+                Flight::Host(runtime.allreduce(name, values, ReduceOp::Average)?)
+            }
             Self::Gpu { values, there } => Flight::Gpu {
                 values,
                 there: runtime.allreduce(name, there, ReduceOp::Average)?,

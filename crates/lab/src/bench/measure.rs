@@ -77,7 +77,10 @@ impl<R: Runtime> Job<'_, R> {
         time: Option<Duration>,
         mut alive: impl FnMut(),
     ) -> Result<SeriesTimes, RunError> {
-        assert!(series.warmup_steps > 0 && series.steps > 0, "nothing to measure");
+        assert!(
+            series.warmup_steps > 0 && series.steps > 0,
+            "nothing to measure"
+        );
         let began = Instant::now();
         for step in 0..series.warmup_steps {
             let extent = if step == 0 {
@@ -102,7 +105,10 @@ impl<R: Runtime> Job<'_, R> {
             // the second time on.
             let combined = self.slowest(
                 "bench.series",
-                own_ms.into_iter().chain([f64::from(u8::from(is_late))]).collect(),
+                own_ms
+                    .into_iter()
+                    .chain([f64::from(u8::from(is_late))])
+                    .collect(),
             )?;
             step_ms.extend_from_slice(&combined[..count]);
             if step_ms.len() >= steps_of(series, &step_ms) {
@@ -138,7 +144,8 @@ fn batch_steps(step_ms: &[f64]) -> usize {
 }
 
 fn is_above(step_ms: &[f64], bound_ms: Option<f64>) -> bool {
-    let (Some(bound_ms), Some(quarter_ms)) = (bound_ms, percentile_of(step_ms.to_vec(), 0.25)) else {
+    let (Some(bound_ms), Some(quarter_ms)) = (bound_ms, percentile_of(step_ms.to_vec(), 0.25))
+    else {
         return false;
     };
     step_ms.len() >= STEPS_BEFORE_CUT && quarter_ms > bound_ms

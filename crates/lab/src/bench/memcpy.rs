@@ -112,7 +112,10 @@ mod stream {
     pub(super) fn copy<T: Copy>(source: &[T], target: &mut [T]) {
         debug_assert_eq!(source.len(), target.len());
         let bytes = size_of_val(source);
-        let (from, to) = (source.as_ptr().cast::<u8>(), target.as_mut_ptr().cast::<u8>());
+        let (from, to) = (
+            source.as_ptr().cast::<u8>(),
+            target.as_mut_ptr().cast::<u8>(),
+        );
         if is_x86_feature_detected!("avx2") {
             // SAFETY: the CPU has AVX2. `from` and `to` are the starts of a shared and a unique
             // slice, so `bytes` bytes can be read and written and the regions do not overlap; the
@@ -158,7 +161,11 @@ mod stream {
                         }
                         offset += WIDTH * UNROLL;
                     }
-                    ptr::copy_nonoverlapping(from.add(body_end), to.add(body_end), bytes - body_end);
+                    ptr::copy_nonoverlapping(
+                        from.add(body_end),
+                        to.add(body_end),
+                        bytes - body_end,
+                    );
                 }
                 // Streaming stores are weakly ordered: without the fence the copy might not be
                 // complete on return.
@@ -174,7 +181,13 @@ mod stream {
         _mm256_loadu_si256,
         _mm256_stream_si256
     );
-    streaming_copy!(copy_sse2, "sse2", __m128i, _mm_loadu_si128, _mm_stream_si128);
+    streaming_copy!(
+        copy_sse2,
+        "sse2",
+        __m128i,
+        _mm_loadu_si128,
+        _mm_stream_si128
+    );
 
     #[cfg(test)]
     pub(super) fn copy_by_sse2(source: &[u8], target: &mut [u8]) {
@@ -216,8 +229,16 @@ mod tests {
             for (from, to) in [(0, 0), (1, 0), (0, 1), (3, 31), (17, 5)] {
                 for method in [CopyMethod::Libc, CopyMethod::NonTemporal] {
                     let mut target = vec![255; length + 100];
-                    copy(&source[from..from + length], &mut target[to..to + length], method);
-                    assert_eq!(target[to..to + length], source[from..from + length], "{method:?}");
+                    copy(
+                        &source[from..from + length],
+                        &mut target[to..to + length],
+                        method,
+                    );
+                    assert_eq!(
+                        target[to..to + length],
+                        source[from..from + length],
+                        "{method:?}"
+                    );
                     let outside = target[..to].iter().chain(&target[to + length..]);
                     assert!(
                         outside.into_iter().all(|&byte| byte == 255),

@@ -70,10 +70,17 @@ impl Runtime for Context {
 
     fn ordinal(&self) -> Result<Option<u32>, GpuError> {
         let on_gpu = self.backend() == "nccl";
-        on_gpu.then(|| gpu::ordinal_of(self.local_rank())).transpose()
+        on_gpu
+            .then(|| gpu::ordinal_of(self.local_rank()))
+            .transpose()
     }
 
-    fn allreduce<B: context::Buffer>(&self, name: &str, data: B, op: ReduceOp) -> Result<Handle<B>, Error> {
+    fn allreduce<B: context::Buffer>(
+        &self,
+        name: &str,
+        data: B,
+        op: ReduceOp,
+    ) -> Result<Handle<B>, Error> {
         Ok(ProcessSet::allreduce(self, name, data, op)?)
     }
 

@@ -272,7 +272,9 @@ impl TryFrom<ProfileTensorFields> for ProfileTensor {
         let elements = elements
             .as_u64()
             .and_then(checked_elements)
-            .ok_or_else(|| format!("tensor `{name}` has {elements} elements; give 1 to {ELEMENTS_MAX}"))?;
+            .ok_or_else(|| {
+                format!("tensor `{name}` has {elements} elements; give 1 to {ELEMENTS_MAX}")
+            })?;
         if let Some(ready) = ready_us.filter(|ready| *ready < 0.0) {
             return Err(format!(
                 "tensor `{name}` has ready_us {ready}; give microseconds from 0"
@@ -322,7 +324,10 @@ fn build(path: &Path, mut records: Vec<Record>) -> Result<Workload, ProfileError
         });
     }
     let mut names = HashSet::with_capacity(records.len());
-    if let Some(twice) = records.iter().find(|record| !names.insert(record.name.as_str())) {
+    if let Some(twice) = records
+        .iter()
+        .find(|record| !names.insert(record.name.as_str()))
+    {
         return Err(ProfileError::DuplicateName {
             path: path.to_owned(),
             name: twice.name.clone(),

@@ -115,7 +115,10 @@ pub fn run<R: Runtime>(
     plan: &Plan,
     observer: &mut impl Observer,
 ) -> Result<Measurement, RunError> {
-    assert!(plan.warmup_steps > 0 && plan.steps > 0, "nothing to measure");
+    assert!(
+        plan.warmup_steps > 0 && plan.steps > 0,
+        "nothing to measure"
+    );
     let mut job = Job::new(runtime, &plan.load)?;
     job.agree(&[
         ("warm-up steps", plan.warmup_steps),
@@ -170,7 +173,8 @@ fn mpi_per_step<R: Runtime>(
     sent: MpiTraffic,
     steps: usize,
 ) -> Result<MpiPerStep, RunError> {
-    let own = [sent.messages, sent.bytes, sent.collectives].map(|count| count as f64 / steps as f64);
+    let own =
+        [sent.messages, sent.bytes, sent.collectives].map(|count| count as f64 / steps as f64);
     let most = job.slowest("bench.mpi", own.to_vec())?;
     Ok(MpiPerStep {
         messages: most[0],

@@ -129,14 +129,19 @@ impl Verifier {
     ///
     /// # Errors
     /// [`VerifyError`] for the first wrong element.
-    pub fn check<T: PatternElement>(&self, place: TensorInstance<'_>, data: &[T]) -> Result<(), VerifyError> {
+    pub fn check<T: PatternElement>(
+        &self,
+        place: TensorInstance<'_>,
+        data: &[T],
+    ) -> Result<(), VerifyError> {
         let period: [T; PERIOD] = std::array::from_fn(|index| T::from_small(average(place, index)));
         for (number, piece) in data.chunks(PERIOD).enumerate() {
             // Complete pieces are compared at once, which is fast; elements are compared only in a
             // piece that differs.
             if piece != &period[..piece.len()] {
                 let first = number * PERIOD;
-                (0..piece.len()).try_for_each(|index| self.check_element(place, first + index, data))?;
+                (0..piece.len())
+                    .try_for_each(|index| self.check_element(place, first + index, data))?;
             }
         }
         Ok(())
@@ -267,7 +272,9 @@ mod tests {
         assert_eq!(inputs[1][..3], [4.0, 5.0, 6.0]);
         assert_eq!(
             averaged(&inputs)[..12],
-            [3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 1.0]
+            [
+                3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 1.0
+            ]
         );
     }
 
@@ -298,7 +305,10 @@ mod tests {
         let mut result = averaged(&filled::<f32>(2, 1000));
         result[777] += 1.0;
         let error = verifier.check(PLACE, &result).unwrap_err();
-        assert_eq!((error.index, error.expected, error.found), (777, 13.0, 14.0)); // 777 = 59·13 + 10: 3 + 10
+        assert_eq!(
+            (error.index, error.expected, error.found),
+            (777, 13.0, 14.0)
+        ); // 777 = 59·13 + 10: 3 + 10
         let message = error.to_string();
         assert!(
             message.contains("rank 1 in step 5") && message.contains("`w`"),
@@ -332,7 +342,10 @@ mod tests {
         let edges = (1..10).flat_map(|edge| [edge * 16 - 1, edge * 16]);
         assert_eq!(
             seen,
-            [0].into_iter().chain(edges).chain([159]).collect::<Vec<_>>()
+            [0].into_iter()
+                .chain(edges)
+                .chain([159])
+                .collect::<Vec<_>>()
         );
         assert!(verifier.sentinels::<f32>(0, 0).is_empty());
         assert_eq!(verifier.sentinels::<f32>(7, 1).as_slice(), [0]);

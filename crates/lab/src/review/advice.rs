@@ -40,9 +40,13 @@ impl Advice {
         let advice = Self::unchecked(search, best, gain);
         let at_default = |default: &Setting| {
             let trials = search.trials.iter();
-            trials.filter(|trial| trial.setting.is_near(default)).count() as u64
+            trials
+                .filter(|trial| trial.setting.is_near(default))
+                .count() as u64
         };
-        let against = gain.default.filter(|default| !default.is_near(&advice.setting));
+        let against = gain
+            .default
+            .filter(|default| !default.is_near(&advice.setting));
         let evidence = Evidence {
             baseline_measurements: against.as_ref().map(at_default),
             ..Evidence::default()
@@ -59,7 +63,9 @@ impl Advice {
             (_, Some(default)) if gain.by_trials.is_some_and(|gain| gain.low <= 0.0) => {
                 advice(*default, Reason::Default)
             }
-            _ if best.choice.slower.mean > MATTERS => advice(best.favourite.setting, Reason::Favourite),
+            _ if best.choice.slower.mean > MATTERS => {
+                advice(best.favourite.setting, Reason::Favourite)
+            }
             _ => advice(choice, Reason::Choice),
         }
     }
@@ -83,7 +89,10 @@ mod tests {
         assert_eq!(advice(RONDE, &near), (128.0, Reason::Default));
         let faster = format!("{default}0,0,0,1,1,4,500,sample,1,8,50,0.5,,\n");
         let once = reviewed(RONDE, &faster);
-        assert_eq!(once.withheld, Some(Withheld::BaselineOnce { measurements: 1 }));
+        assert_eq!(
+            once.withheld,
+            Some(Withheld::BaselineOnce { measurements: 1 })
+        );
         assert!(once.advice.is_none());
         let again = "0,0,0,1,1,128,500,sample,2,8,100,2,,\n";
         let faster = format!("{faster}{again}");

@@ -110,7 +110,10 @@ impl Best {
     pub(super) fn of(search: &Search, groups: &[Vec<usize>], surface: &Surface) -> Option<Self> {
         let trials = &search.trials;
         let chosen = choice(search)?;
-        let firsts: Vec<Setting> = groups.iter().map(|group| trials[group[0]].setting).collect();
+        let firsts: Vec<Setting> = groups
+            .iter()
+            .map(|group| trials[group[0]].setting)
+            .collect();
         let chosen_group = firsts.iter().position(|first| first.is_near(&chosen));
         let mut order = promising(trials, groups);
         if let Some(group) = chosen_group.filter(|group| !order.contains(group)) {
@@ -154,7 +157,8 @@ impl Best {
         };
         // Candidates are ordered by expected value, so the favourite is the first.
         let favourite = candidate(0);
-        let chosen_place = chosen_group.and_then(|group| order.iter().position(|&other| other == group));
+        let chosen_place =
+            chosen_group.and_then(|group| order.iter().position(|&other| other == group));
         let choice = chosen_place.map_or_else(|| favourite.clone(), &candidate);
         let luck = luck(search, &choice);
         let mut ties: Vec<Candidate> = (1..order.len())
@@ -193,7 +197,11 @@ fn promising(trials: &[Trial], groups: &[Vec<usize>]) -> Vec<usize> {
 /// Returns the best setting according to the log: the verdict, otherwise Ronde's best so far,
 /// otherwise the best trial.
 fn choice(search: &Search) -> Option<Setting> {
-    let said = search.end.as_ref().or(search.best.as_ref()).and_then(Setting::of);
+    let said = search
+        .end
+        .as_ref()
+        .or(search.best.as_ref())
+        .and_then(Setting::of);
     let best = || {
         let logs: Vec<f64> = search.trials.iter().map(|trial| trial.log).collect();
         (!logs.is_empty()).then(|| search.trials[lowest(&logs)].setting)
@@ -211,7 +219,9 @@ fn luck(search: &Search, choice: &Candidate) -> f64 {
             .filter(|trial| trial.setting.is_near(&choice.setting))
     };
     let measured = match search.writer {
-        Writer::Horovod => at_choice().map(|trial| trial.log).fold(f64::INFINITY, f64::min),
+        Writer::Horovod => at_choice()
+            .map(|trial| trial.log)
+            .fold(f64::INFINITY, f64::min),
         Writer::Ronde => {
             let logs: Vec<f64> = at_choice().map(|trial| trial.log).collect();
             logs.iter().sum::<f64>() / logs.len().max(1) as f64
@@ -279,7 +289,10 @@ mod tests {
             "{:?}",
             best.choice
         );
-        assert!(best.luck > 0.1 && best.choice.probability_best < 0.7, "{best:?}");
+        assert!(
+            best.luck > 0.1 && best.choice.probability_best < 0.7,
+            "{best:?}"
+        );
         assert!(best.ties.len() > 10, "{}", best.ties.len());
     }
 
@@ -320,8 +333,14 @@ mod tests {
 
     #[test]
     fn records_by_hand() {
-        let search = &read(HOROVOD, "0,0,0, 1,5,4,10\n0,0,0, 1,6,4,9\n0,0,0, 1,7,4,12\n")[0];
-        let lines: Vec<u64> = records(&search.trials).iter().map(|trial| trial.line).collect();
+        let search = &read(
+            HOROVOD,
+            "0,0,0, 1,5,4,10\n0,0,0, 1,6,4,9\n0,0,0, 1,7,4,12\n",
+        )[0];
+        let lines: Vec<u64> = records(&search.trials)
+            .iter()
+            .map(|trial| trial.line)
+            .collect();
         assert_eq!(lines, [2, 4]);
     }
 }

@@ -129,7 +129,10 @@ fn overlap(a: &Review, b: &Review) -> Option<Overlap> {
 
 fn preference(a: &Review, b: &Review) -> Option<Preference> {
     let (chosen_a, chosen_b) = (chosen(a)?, chosen(b)?);
-    let (by_a, by_b) = (answer(a, chosen_a, chosen_b)?, answer(b, chosen_a, chosen_b)?);
+    let (by_a, by_b) = (
+        answer(a, chosen_a, chosen_b)?,
+        answer(b, chosen_a, chosen_b)?,
+    );
     let weights = [by_a, by_b].map(|(_, sd)| 1.0 / (sd * sd).max(1e-12));
     let mean = (weights[0] * by_a.0 + weights[1] * by_b.0) / (weights[0] + weights[1]);
     let sd = (weights[0] + weights[1]).powf(-0.5);
@@ -159,7 +162,10 @@ fn answer(review: &Review, first: Setting, second: Setting) -> Option<(f64, f64)
         .collect();
     let count = logs.len() as f64;
     let mean = logs.iter().sum::<f64>() / count;
-    let square = logs.iter().map(|log| (log - mean) * (log - mean)).sum::<f64>();
+    let square = logs
+        .iter()
+        .map(|log| (log - mean) * (log - mean))
+        .sum::<f64>();
     Some((mean, (square / count).sqrt())).filter(|_| count > 0.0)
 }
 
@@ -170,7 +176,9 @@ fn chosen(review: &Review) -> Option<Setting> {
 /// Distinct settings that were tried, at most the first thousand.
 fn settings(review: &Review) -> Vec<Setting> {
     let firsts = review.groups.iter().take(SETTINGS_MOST);
-    firsts.map(|group| review.trials[group[0]].setting).collect()
+    firsts
+        .map(|group| review.trials[group[0]].setting)
+        .collect()
 }
 
 /// Whether the numbers are near; the logs may have different columns for switches.
@@ -264,7 +272,10 @@ mod tests {
         let comparison = compare(&a, &b);
         assert!(comparison.overlap.correlation.unwrap() < -0.9);
         let preference = comparison.preference.unwrap();
-        assert!(preference.contradiction && !preference.same, "{preference:?}");
+        assert!(
+            preference.contradiction && !preference.same,
+            "{preference:?}"
+        );
         assert!(
             preference.by_a.low > 0.0 && preference.by_b.high < 0.0,
             "{preference:?}"

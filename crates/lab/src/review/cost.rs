@@ -131,7 +131,10 @@ mod tests {
             (cost.steps_lost - 5.4).abs() < 1e-9 && cost.steps == 40,
             "{cost:?}"
         );
-        assert_eq!((cost.against, cost.steps_assumed), (Against::Default, false));
+        assert_eq!(
+            (cost.against, cost.steps_assumed),
+            (Against::Default, false)
+        );
         // 5.4 steps at a gain of 20 % each.
         assert_eq!(cost.payback_step, Some(67));
     }

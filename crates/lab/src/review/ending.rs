@@ -60,7 +60,10 @@ impl Ending {
 fn of_ronde(search: &Search) -> Ending {
     let finished = search.end.is_some();
     let (evidence, steps_left) = match search.trials.last() {
-        _ if finished => ("its verdict is there, in the row \"final\"".to_owned(), None),
+        _ if finished => (
+            "its verdict is there, in the row \"final\"".to_owned(),
+            None,
+        ),
         None => (
             "the job ended while the first sample was under way".to_owned(),
             None,
@@ -271,11 +274,17 @@ mod tests {
             Some([21, 315])
         );
         let nothing = ending("", Known::default());
-        assert_eq!((nothing.finished, nothing.samples_left), (false, Some([21, 336])));
+        assert_eq!(
+            (nothing.finished, nothing.samples_left),
+            (false, Some([21, 336]))
+        );
     }
 
     fn of_text_followed(default: &str) -> Ending {
-        Ending::of(&read(RONDE, &format!("{default}{default}"))[0], &Known::default())
+        Ending::of(
+            &read(RONDE, &format!("{default}{default}"))[0],
+            &Known::default(),
+        )
     }
 
     #[test]
@@ -284,11 +293,18 @@ mod tests {
         let default = "0,0,0,1,1,128,500,default,0,10,61.2,1.2,,0.02\n";
         assert!(of(default).evidence[0].contains("after sample 0"));
         assert!(of_text_followed(default).evidence[0].contains("began anew"));
-        let ab = of(&format!("{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"));
+        let ab = of(&format!(
+            "{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"
+        ));
         assert!(ab.evidence[0].contains("in round 3") && !ab.finished);
         // Windows of 5 steps in the fourth round, of 20 in the other eight; one change in each.
         assert_eq!(ab.steps_left, Some([0, 11 + 8 * 41]));
-        assert!(of(&format!("{default}0,0,0,1,1,128,500,final,,10,61.2,,,0.02\n")).finished);
+        assert!(
+            of(&format!(
+                "{default}0,0,0,1,1,128,500,final,,10,61.2,,,0.02\n"
+            ))
+            .finished
+        );
         assert!(of("").evidence[0].contains("first sample was under way"));
     }
 }

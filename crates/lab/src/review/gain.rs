@@ -82,7 +82,10 @@ impl Gain {
 /// Returns the default of a search if it was measured: the one that Ronde's log names, or Horovod's
 /// own.
 pub(super) fn default(search: &Search) -> Option<Setting> {
-    let said = search.trials.iter().find(|trial| trial.phase == Phase::Default);
+    let said = search
+        .trials
+        .iter()
+        .find(|trial| trial.phase == Phase::Default);
     let known = || {
         let is_default =
             |trial: &&Trial| DEFAULTS.contains(&(trial.setting.fusion_mb, trial.setting.cycle_ms));
@@ -90,11 +93,16 @@ pub(super) fn default(search: &Search) -> Option<Setting> {
     };
     // A resumed search begins with the windows: first the remembered winner's, then the default's.
     let second = || {
-        let mut windows = search.trials.iter().filter(|trial| trial.phase == Phase::Ab);
+        let mut windows = search
+            .trials
+            .iter()
+            .filter(|trial| trial.phase == Phase::Ab);
         let first = windows.next()?;
         windows.find(|trial| !trial.setting.is_near(&first.setting))
     };
-    said.or_else(known).or_else(second).map(|trial| trial.setting)
+    said.or_else(known)
+        .or_else(second)
+        .map(|trial| trial.setting)
 }
 
 fn contests(search: &Search, default: &Setting) -> Vec<Contest> {
@@ -170,7 +178,8 @@ fn contest(windows: &[&Trial], default: &Setting, before: &[Contest]) -> Option<
         .map(|(base, winner)| base.variance + winner.variance)
         .sum();
     let half = (INTERVAL_95 * stated.sqrt() / count).max(scattered(&logs, mean));
-    let center = |of: &dyn Fn(&(&Trial, &Trial)) -> f64| (rounds.iter().map(of).sum::<f64>() / count).exp();
+    let center =
+        |of: &dyn Fn(&(&Trial, &Trial)) -> f64| (rounds.iter().map(of).sum::<f64>() / count).exp();
     let gain = |log: f64| -log.exp_m1();
     let by_round = logs.iter().copied().map(gain).collect();
     // The sum of two differences: that of the earlier winner, and that of the challenger relative
@@ -239,9 +248,12 @@ mod tests {
     fn rounds_by_hand() {
         // Windows without an interval of their own: 10, 20 and 30 % faster, so only the scatter of
         // the rounds is known.
-        let mut rows = "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,4,600,sample,1,8,80,,,\n".to_owned();
+        let mut rows =
+            "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,4,600,sample,1,8,80,,,\n".to_owned();
         for (round, ms) in [90.0, 80.0, 70.0].into_iter().enumerate() {
-            rows += &format!("0,0,0,1,1,128,500,ab,{round},5,100,,,\n0,0,0,1,1,4,600,ab,{round},5,{ms},,,\n");
+            rows += &format!(
+                "0,0,0,1,1,128,500,ab,{round},5,100,,,\n0,0,0,1,1,4,600,ab,{round},5,{ms},,,\n"
+            );
         }
         let gain = gain(RONDE, &rows);
         let contest = &gain.contests[0];
@@ -286,9 +298,14 @@ mod tests {
         let [first, second, third] = gain.contests.as_slice() else {
             panic!("{gain:?}");
         };
-        assert_eq!((first.against, second.against), (None, Some(first.challenger)));
+        assert_eq!(
+            (first.against, second.against),
+            (None, Some(first.challenger))
+        );
         assert!((second.gain.mean - 0.19).abs() < 1e-9 && (second.by_round[0] - 0.1).abs() < 1e-9);
-        assert!((second.default_ms - 100.0).abs() < 1e-9 && (second.challenger_ms - 81.0).abs() < 1e-9);
+        assert!(
+            (second.default_ms - 100.0).abs() < 1e-9 && (second.challenger_ms - 81.0).abs() < 1e-9
+        );
         // Four windows, each with an interval of ±2 %.
         let half = ((1.0 - second.gain.low) / (1.0 - second.gain.mean)).ln();
         assert!((half - 0.04).abs() < 1e-9, "{half}");
@@ -299,9 +316,14 @@ mod tests {
 
     #[test]
     fn the_default_is_what_ronde_says_or_horovods_own() {
-        let of = |header: &str, rows: &str| default(&read(header, rows)[0]).map(|setting| setting.fusion_mb);
+        let of = |header: &str, rows: &str| {
+            default(&read(header, rows)[0]).map(|setting| setting.fusion_mb)
+        };
         assert_eq!(of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,50,32,100\n"), None);
-        assert_eq!(of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,5,64,100\n"), Some(64.0));
+        assert_eq!(
+            of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,5,64,100\n"),
+            Some(64.0)
+        );
         let windows = "0,0,0,1,1,4,600,ab,0,5,80,2,,\n0,0,0,1,1,64,500,ab,0,5,100,2,,\n";
         assert_eq!(of(RONDE, windows), Some(64.0));
         assert_eq!(gain(HOROVOD, "0,0,0, 1,5,4,100\n"), Gain::default());

@@ -63,10 +63,13 @@ impl Noise {
     /// Estimates the noise of the trials in `groups` of near settings.
     pub(super) fn of(search: &Search, groups: &[Vec<usize>], surface: Option<&Surface>) -> Self {
         let trials = &search.trials;
-        let most = groups.iter().filter(|group| group.len() > 1).max_by(|a, b| {
-            // Among equals, the first.
-            a.len().cmp(&b.len()).then(b[0].cmp(&a[0]))
-        });
+        let most = groups
+            .iter()
+            .filter(|group| group.len() > 1)
+            .max_by(|a, b| {
+                // Among equals, the first.
+                a.len().cmp(&b.len()).then(b[0].cmp(&a[0]))
+            });
         let fitted = surface.map(Surface::noise).map(|noise| Scatter {
             sd: noise.sd,
             low: noise.low,
@@ -147,7 +150,10 @@ fn neighbours(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
         .collect();
     let apart = |a: &Setting, b: &Setting| {
         let ratio = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln();
-        let (fusion, cycle) = (ratio(a.fusion_mb, b.fusion_mb), ratio(a.cycle_ms, b.cycle_ms));
+        let (fusion, cycle) = (
+            ratio(a.fusion_mb, b.fusion_mb),
+            ratio(a.cycle_ms, b.cycle_ms),
+        );
         if a.switches == b.switches {
             fusion.hypot(cycle)
         } else {
@@ -171,7 +177,9 @@ fn neighbours(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
 
 /// Standard deviation of normal deviations with this sum of squares.
 fn scatter(squares: f64, freedom: u64) -> Option<Scatter> {
-    let distribution = ChiSquared::new(freedom as f64).ok().filter(|_| freedom > 0)?;
+    let distribution = ChiSquared::new(freedom as f64)
+        .ok()
+        .filter(|_| freedom > 0)?;
     let end = |share: f64| (squares / distribution.inverse_cdf(share)).sqrt();
     Some(Scatter {
         sd: (squares / freedom as f64).sqrt(),
@@ -210,7 +218,13 @@ mod tests {
     #[test]
     fn neighbours_are_near_but_not_the_same() {
         let rows: String = (0..5)
-            .map(|i| format!("0,0,0, 1,5,{},{}\n", 10.0 * 1.2f64.powi(i), 100 + 10 * (i % 2)))
+            .map(|i| {
+                format!(
+                    "0,0,0, 1,5,{},{}\n",
+                    10.0 * 1.2f64.powi(i),
+                    100 + 10 * (i % 2)
+                )
+            })
             .collect();
         let search = &read(HOROVOD, &rows)[0];
         let neighbours = Noise::of(search, &groups(&search.trials), None)
@@ -229,6 +243,10 @@ mod tests {
         let trials = &read(HOROVOD, &rows)[0].trials;
         let groups = groups(trials);
         assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), 100_000);
-        assert!(groups.len() <= 10_000 && groups.len() > 5_000, "{}", groups.len());
+        assert!(
+            groups.len() <= 10_000 && groups.len() > 5_000,
+            "{}",
+            groups.len()
+        );
     }
 }

@@ -184,7 +184,8 @@ pub(super) mod tests {
         assert!(setting(17.5125, 19.66).is_near(&setting(17.5163, 19.67)));
         assert!(!setting(17.5, 19.0).is_near(&setting(17.5, 19.5)));
         assert!(
-            setting(0.0, 1.0).is_near(&setting(0.0, 1.0)) && !setting(0.0, 1.0).is_near(&setting(0.1, 1.0))
+            setting(0.0, 1.0).is_near(&setting(0.0, 1.0))
+                && !setting(0.0, 1.0).is_near(&setting(0.1, 1.0))
         );
         let mut other = setting(4.0, 5.0);
         other.switches[3] = Some(false);

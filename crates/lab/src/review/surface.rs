@@ -89,7 +89,10 @@ impl Surface {
     pub(super) fn distance(&self, a: &Setting, b: &Setting) -> f64 {
         let space = self.posterior.space();
         let points = self.points(&[*a, *b]);
-        let coordinates: Vec<_> = points.iter().map(|point| space.coordinates(point)).collect();
+        let coordinates: Vec<_> = points
+            .iter()
+            .map(|point| space.coordinates(point))
+            .collect();
         match &coordinates[..] {
             [a, b] => a
                 .iter()
@@ -117,24 +120,38 @@ fn space(trials: &[Trial], varied: &[Switch]) -> Option<Space> {
     let numbers = |name: &str, bounds: (f64, f64), levels: usize, of: &dyn Fn(&Setting) -> f64| {
         let values = trials.iter().map(|trial| of(&trial.setting));
         let above = values.filter(|value| *value > 0.0);
-        let (low, high) = above.fold(bounds, |(low, high), value| (low.min(value), high.max(value)));
+        let (low, high) = above.fold(bounds, |(low, high), value| {
+            (low.min(value), high.max(value))
+        });
         Parameter::log(name, low.max(LEAST), high, levels)
     };
     let fusion = numbers("fusion_mb", FUSION_MB, FUSION_LEVELS, &|setting| {
         setting.fusion_mb
     });
-    let cycle = numbers("cycle_ms", CYCLE_MS, CYCLE_LEVELS, &|setting| setting.cycle_ms);
+    let cycle = numbers("cycle_ms", CYCLE_MS, CYCLE_LEVELS, &|setting| {
+        setting.cycle_ms
+    });
     // A threshold of 0 is a separate regime; a cycle time of 0 is one only if the log contains it.
     let stops = trials.iter().any(|trial| trial.setting.cycle_ms <= 0.0);
-    let mut parameters = vec![fusion.with_zero(), if stops { cycle.with_zero() } else { cycle }];
-    parameters.extend(varied.iter().map(|switch| Parameter::boolean(switch.column())));
+    let mut parameters = vec![
+        fusion.with_zero(),
+        if stops { cycle.with_zero() } else { cycle },
+    ];
+    parameters.extend(
+        varied
+            .iter()
+            .map(|switch| Parameter::boolean(switch.column())),
+    );
     Space::new(parameters).ok()
 }
 
 fn point(space: &Space, varied: &[Switch], setting: &Setting) -> Option<Point> {
     let switch = |switch: &Switch| f64::from(u8::from(setting.switch(*switch).unwrap_or(false)));
     let numbers = [setting.fusion_mb, setting.cycle_ms];
-    let values: Vec<f64> = numbers.into_iter().chain(varied.iter().map(switch)).collect();
+    let values: Vec<f64> = numbers
+        .into_iter()
+        .chain(varied.iter().map(switch))
+        .collect();
     space.point(&values).ok()
 }
 

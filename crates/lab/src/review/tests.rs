@@ -54,7 +54,10 @@ fn rondes_search_after_a_drift_is_a_second_one() {
                 0,0,0,1,1,128,400,default,0,10,75,1,,\n0,0,0,1,1,128,400,best,0,10,75,1,,\n";
     let log = read_log(&format!("{RONDE}{rows}")).unwrap();
     let reviews = review(&log, "a.csv", &Known::default());
-    let sources: Vec<&str> = reviews.iter().map(|review| review.source.as_str()).collect();
+    let sources: Vec<&str> = reviews
+        .iter()
+        .map(|review| review.source.as_str())
+        .collect();
     assert_eq!(sources, ["a.csv, search 1", "a.csv, search 2"]);
     assert_eq!(
         [reviews[0].ending.finished, reviews[1].ending.finished],

@@ -134,9 +134,9 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
 }
 
 fn measured(search: &Search, trial: &Trial) -> String {
-    let steps = trial
-        .steps
-        .map_or(String::new(), |steps| format!(" in {}", counted(steps, "step")));
+    let steps = trial.steps.map_or(String::new(), |steps| {
+        format!(" in {}", counted(steps, "step"))
+    });
     format!("{}{steps}", search.measure.words(trial.value))
 }
 
@@ -162,7 +162,9 @@ fn sample(search: &Search, trial: &Trial, default: Option<&Trial>) -> String {
     if let Some(predicted) = trial.predicted_step_ms {
         sentence += &format!(" ({} was expected)", search.measure.words(predicted));
     }
-    if trial.steps.is_some_and(|steps| steps < STEPS_FULL) && slower.is_some_and(|slower| slower > 0.0) {
+    if trial.steps.is_some_and(|steps| steps < STEPS_FULL)
+        && slower.is_some_and(|slower| slower > 0.0)
+    {
         sentence += "; cut short, as clearly worse";
     }
     sentence + "."
@@ -197,7 +199,11 @@ pub(super) fn never_varied(search: &Search) -> Vec<String> {
             .last()
             .and_then(|trial| trial.setting.switch(switch))
         {
-            alike.push(format!("{} {}", switch.name(), if on { "on" } else { "off" }));
+            alike.push(format!(
+                "{} {}",
+                switch.name(),
+                if on { "on" } else { "off" }
+            ));
         }
     }
     alike
@@ -244,7 +250,10 @@ mod tests {
                 "None of the 2 trials after it was better.",
             ]
         );
-        let finished = trail_of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,6,4,90\n0,0,0, 1,5,4,100\n");
+        let finished = trail_of(
+            HOROVOD,
+            "0,0,0, 1,5,4,100\n0,0,0, 1,6,4,90\n0,0,0, 1,5,4,100\n",
+        );
         assert_eq!(
             finished[1],
             "The best single trial was taken, 4 MiB, 5 ms, without trying it again."

@@ -143,7 +143,11 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
         Writer::Horovod
     };
     let timed = log.rows.iter().any(|row| row.step_ms_p50.is_some());
-    let measure = if timed { Measure::StepMs } else { Measure::Score };
+    let measure = if timed {
+        Measure::StepMs
+    } else {
+        Measure::Score
+    };
     let new = || Search {
         writer,
         measure,
@@ -257,11 +261,18 @@ pub(super) mod tests {
              0,0,0,1,1,4,400,default,0,10,75,1.2,,0.02\n0,0,0,1,1,4,400,best,0,10,75,,,0.02\n",
         );
         assert_eq!(
-            (searches.len(), searches[0].trials.len(), searches[1].trials.len()),
+            (
+                searches.len(),
+                searches[0].trials.len(),
+                searches[1].trials.len()
+            ),
             (2, 4, 1)
         );
         let first = &searches[0];
-        assert_eq!((first.measure, first.writer), (Measure::StepMs, Writer::Ronde));
+        assert_eq!(
+            (first.measure, first.writer),
+            (Measure::StepMs, Writer::Ronde)
+        );
         assert!(first.end.is_some() && first.best.is_none() && searches[1].best.is_some());
         let sample = first.trials[1];
         assert_eq!(

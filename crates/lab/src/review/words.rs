@@ -61,14 +61,20 @@ mod tests {
             [14.5041, 37.2728, 0.0625, 128.0, 0.0].map(knob),
             ["14.5", "37.27", "0.0625", "128", "0"]
         );
-        assert_eq!([0.0213, -0.213, 0.0].map(percent), ["2.1 %", "21 %", "0.0 %"]);
+        assert_eq!(
+            [0.0213, -0.213, 0.0].map(percent),
+            ["2.1 %", "21 %", "0.0 %"]
+        );
         assert_eq!(knob(f64::NAN), "–");
     }
 
     #[test]
     fn a_gain_below_nothing_is_slower() {
         let of = |mean, low, high| faster(&Difference { mean, low, high }, Some("the default"));
-        assert_eq!(of(0.2, 0.19, 0.21), "20 % faster than the default (19 to 21 %)");
+        assert_eq!(
+            of(0.2, 0.19, 0.21),
+            "20 % faster than the default (19 to 21 %)"
+        );
         assert_eq!(
             of(-0.02, -0.045, 0.006),
             "2.0 % slower than the default (between 4.5 % slower and 0.6 % faster)"

@@ -25,7 +25,8 @@ impl Machine {
         let system = rustix::system::uname();
         let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let cpu = field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| text(system.machine()));
+        let cpu =
+            field(&read("/proc/cpuinfo"), "model name").unwrap_or_else(|| text(system.machine()));
         let memory = field(&read("/proc/meminfo"), "MemTotal").unwrap_or_default();
         let kibibytes: u64 = memory.trim_end_matches("kB").trim().parse().unwrap_or(0);
         Self {
@@ -98,7 +99,10 @@ mod tests {
     #[test]
     fn fields_are_found_by_their_whole_name() {
         let text = "model\t\t: 79\nmodel name\t: A CPU @ 2.10GHz\nmodel name\t: B\n";
-        assert_eq!(field(text, "model name").as_deref(), Some("A CPU @ 2.10GHz"));
+        assert_eq!(
+            field(text, "model name").as_deref(),
+            Some("A CPU @ 2.10GHz")
+        );
         assert_eq!(field(text, "name"), None);
     }
 }

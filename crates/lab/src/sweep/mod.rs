@@ -109,7 +109,12 @@ pub struct StepTimes {
 impl StepTimes {
     /// Summarises the times of `steps` steps, or the predictions of several jobs; `None` if empty.
     pub fn of(step_ms: &[f64], steps: usize) -> Option<Self> {
-        let StepSummary { p10, p50, p90, mean } = StepSummary::new(step_ms)?;
+        let StepSummary {
+            p10,
+            p50,
+            p90,
+            mean,
+        } = StepSummary::new(step_ms)?;
         let steps = steps as u32; // at most the requested number
         Some(Self {
             steps,

@@ -155,7 +155,10 @@ fn candidates(of_grid: &[Row]) -> Vec<Point> {
     let Some(finding) = verdict.findings.first() else {
         return Vec::new();
     };
-    let chosen = finding.ties().chain(finding.best()).map(|outcome| outcome.point);
+    let chosen = finding
+        .ties()
+        .chain(finding.best())
+        .map(|outcome| outcome.point);
     let mut points: Vec<Point> = Vec::new();
     for point in chosen.filter(|point| !point.is_default()) {
         if points.len() < CONFIRMED_MOST && !points.contains(&point) {
@@ -183,9 +186,19 @@ pub fn next_in_turns(
 }
 
 /// Returns the number of remaining measurements in these turns.
-pub fn left_in_turns(phase: Phase, blocks: Range<u32>, points: &[Point], seed: u64, rows: &[Row]) -> usize {
+pub fn left_in_turns(
+    phase: Phase,
+    blocks: Range<u32>,
+    points: &[Point],
+    seed: u64,
+    rows: &[Row],
+) -> usize {
     blocks
-        .map(|block| Agenda::of_turns(phase, block, points, seed, rows).left.len())
+        .map(|block| {
+            Agenda::of_turns(phase, block, points, seed, rows)
+                .left
+                .len()
+        })
         .sum()
 }
 
@@ -225,7 +238,10 @@ impl Agenda {
     /// Removes the measurements in `rows` from `sequence`, each as often as it occurs.
     fn new(phase: Phase, block: u32, sequence: Vec<Point>, rows: &[Row]) -> Self {
         let mut have: HashMap<Key, usize> = HashMap::new();
-        for row in rows.iter().filter(|row| row.phase == phase && row.block == block) {
+        for row in rows
+            .iter()
+            .filter(|row| row.phase == phase && row.block == block)
+        {
             *have.entry(row.point.key()).or_default() += 1;
         }
         let is_left = |point: &Point| {

@@ -139,11 +139,19 @@ mod tests {
     fn the_bound_is_half_above_the_slower_steps_of_the_best() {
         assert_eq!(stop_above_ms([].iter(), 2), None);
         // In `row` the 10th percentile is 10 % below the median, the 90th 20 % above.
-        let rows = [row(point(1), 10.0), row(point(2), 20.0), row(point(1), 12.0)];
+        let rows = [
+            row(point(1), 10.0),
+            row(point(2), 20.0),
+            row(point(1), 12.0),
+        ];
         // Best: 10 and 12, so 11; 90th percentiles 12 and 14.4, so 13.2.
         let bound_ms = stop_above_ms(rows.iter(), 2).unwrap();
         assert!((bound_ms - 1.5 * 13.2).abs() < 1e-9, "{bound_ms}");
-        assert_eq!(stop_above_ms(rows.iter(), 4), None, "other ranks, other steps");
+        assert_eq!(
+            stop_above_ms(rows.iter(), 4),
+            None,
+            "other ranks, other steps"
+        );
     }
 
     #[test]

@@ -89,14 +89,23 @@ fn by_size(points: &[(u64, f64)]) -> Vec<BandwidthPoint> {
     }
     let rows = sizes.into_values().map(|of_size| {
         let us = Quantiles::of(of_size.iter().map(|&(_, us)| us));
-        let bytes = median(&mut of_size.iter().map(|&(bytes, _)| bytes as f64).collect::<Vec<_>>());
+        let bytes = median(
+            &mut of_size
+                .iter()
+                .map(|&(bytes, _)| bytes as f64)
+                .collect::<Vec<_>>(),
+        );
         BandwidthPoint {
             bytes: bytes as u64,
             n: us.n,
             us_p10: us.p10,
             us_p50: us.p50,
             us_p90: us.p90,
-            gb_per_s: if us.p50 > 0.0 { bytes / us.p50 / 1e3 } else { 0.0 },
+            gb_per_s: if us.p50 > 0.0 {
+                bytes / us.p50 / 1e3
+            } else {
+                0.0
+            },
         }
     });
     rows.collect()
@@ -117,12 +126,19 @@ pub(super) fn fit(points: &[(u64, f64)]) -> Option<Fit> {
     }
     let largest = points.iter().map(|&(bytes, _)| bytes).fold(1.0, f64::max);
     let error = |alpha: f64, beta: f64| {
-        let relative = points.iter().map(|&(x, y)| (y - alpha - beta * x).abs() / y);
+        let relative = points
+            .iter()
+            .map(|&(x, y)| (y - alpha - beta * x).abs() / y);
         relative.sum::<f64>()
     };
     // Neither coefficient may be negative: the best of three lines is used, through the origin,
     // flat, or unconstrained.
-    let through_origin = weighted_median(points.iter().filter(|p| p.0 > 0.0).map(|&(x, y)| (y / x, x / y)));
+    let through_origin = weighted_median(
+        points
+            .iter()
+            .filter(|p| p.0 > 0.0)
+            .map(|&(x, y)| (y / x, x / y)),
+    );
     let flat = weighted_median(points.iter().map(|&(_, y)| (y, 1.0 / y)));
     let candidates = [
         Some((0.0, through_origin)),
@@ -132,7 +148,9 @@ pub(super) fn fit(points: &[(u64, f64)]) -> Option<Fit> {
     let (alpha, beta) = candidates
         .into_iter()
         .flatten()
-        .filter(|&(alpha, beta)| alpha >= 0.0 && beta >= 0.0 && alpha.is_finite() && beta.is_finite())
+        .filter(|&(alpha, beta)| {
+            alpha >= 0.0 && beta >= 0.0 && alpha.is_finite() && beta.is_finite()
+        })
         .min_by(|a, b| error(a.0, a.1).total_cmp(&error(b.0, b.1)))?;
     let mut errors: Vec<f64> = points
         .iter()
@@ -221,6 +239,10 @@ mod tests {
         assert_eq!(fit(&[(5, 1.0), (5, 2.0)]), None);
         assert_eq!(fit(&[]), None);
         let odd = fit(&[(0, 0.0), (u64::MAX, 0.0), (1, f64::NAN)]).unwrap();
-        assert!(odd.alpha_us.is_finite() && odd.us_per_mib.is_finite() && odd.relative_error.is_finite());
+        assert!(
+            odd.alpha_us.is_finite()
+                && odd.us_per_mib.is_finite()
+                && odd.relative_error.is_finite()
+        );
     }
 }

@@ -22,7 +22,10 @@ const NOISE_LEAST: f64 = 0.01;
 
 /// Number of start-up steps at the beginning.
 pub(super) fn startup_steps(lengths: &[f64]) -> usize {
-    let logs: Vec<f64> = lengths.iter().map(|&length| length.max(1e-9).ln()).collect();
+    let logs: Vec<f64> = lengths
+        .iter()
+        .map(|&length| length.max(1e-9).ln())
+        .collect();
     let n = logs.len();
     let most = ((n as f64 * SHARE_MOST) as usize).min(n.saturating_sub(STEADY_LEAST));
     if most == 0 {
@@ -78,7 +81,8 @@ fn costs(values: impl Iterator<Item = f64>) -> Vec<(f64, f64)> {
                 low.push(Ordered(moved));
             }
             let median = low.peek().map_or(value, |top| top.0);
-            let cost = (median * low.len() as f64 - sum_low) + (sum_high - median * high.len() as f64);
+            let cost =
+                (median * low.len() as f64 - sum_low) + (sum_high - median * high.len() as f64);
             (cost.max(0.0), median)
         })
         .collect()
@@ -130,7 +134,9 @@ mod tests {
         let mut late = noise.clone();
         late[7] = 500.0;
         assert_eq!(startup_steps(&late), 0);
-        let slows: Vec<f64> = (0..60).map(|i| if i < 15 { 100.0 } else { 150.0 }).collect();
+        let slows: Vec<f64> = (0..60)
+            .map(|i| if i < 15 { 100.0 } else { 150.0 })
+            .collect();
         assert_eq!(startup_steps(&slows), 0);
     }
 

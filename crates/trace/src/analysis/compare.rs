@@ -87,8 +87,9 @@ pub struct SettingChange {
 
 /// Compares the steady steps of run `b` with those of run `a`.
 pub fn compare(a: &Report, b: &Report) -> Comparison {
-    let label =
-        |report: &Report| (report.sources.first()).map_or(String::new(), |source| source.path.clone());
+    let label = |report: &Report| {
+        (report.sources.first()).map_or(String::new(), |source| source.path.clone())
+    };
     let changes = changes(a, b);
     let settings = settings(a, b);
     Comparison {
@@ -121,7 +122,13 @@ fn distribution(
 }
 
 /// Compares a single number.
-fn number(group: ChangeGroup, name: impl Into<String>, unit: &str, a: Option<f64>, b: Option<f64>) -> Change {
+fn number(
+    group: ChangeGroup,
+    name: impl Into<String>,
+    unit: &str,
+    a: Option<f64>,
+    b: Option<f64>,
+) -> Change {
     change(group, name.into(), unit, a, b, None)
 }
 
@@ -134,7 +141,10 @@ fn change(
     spread: Option<f64>,
 ) -> Change {
     let difference = a.zip(b).map(|(a, b)| b - a);
-    let relative = a.zip(b).filter(|&(a, _)| a != 0.0).map(|(a, b)| b / a - 1.0);
+    let relative = a
+        .zip(b)
+        .filter(|&(a, _)| a != 0.0)
+        .map(|(a, b)| b / a - 1.0);
     let larger = a.unwrap_or(0.0).abs().max(b.unwrap_or(0.0).abs());
     let least = spread.unwrap_or(0.0).max(LEAST * larger);
     Change {
@@ -152,7 +162,8 @@ fn change(
 
 fn changes(a: &Report, b: &Report) -> Vec<Change> {
     use ChangeGroup::{Bandwidth, Fusion, Part, Step, Stragglers};
-    let steady = |of: &dyn Fn(&Summary) -> f64| (a.steady.as_ref().map(of), b.steady.as_ref().map(of));
+    let steady =
+        |of: &dyn Fn(&Summary) -> f64| (a.steady.as_ref().map(of), b.steady.as_ref().map(of));
     let steady_of =
         |of: &dyn Fn(&Summary) -> Quantiles| (a.steady.as_ref().map(of), b.steady.as_ref().map(of));
     let mut changes = Vec::new();
@@ -236,7 +247,13 @@ fn changes(a: &Report, b: &Report) -> Vec<Change> {
     activities.sort_unstable();
     activities.dedup();
     for activity in activities {
-        let fit = |report: &Report| report.bandwidth.iter().find(|row| row.activity == activity)?.fit;
+        let fit = |report: &Report| {
+            report
+                .bandwidth
+                .iter()
+                .find(|row| row.activity == activity)?
+                .fit
+        };
         let (x, y) = (fit(a), fit(b));
         let alpha = |fit: super::report::Fit| fit.alpha_us;
         changes.push(number(
@@ -282,10 +299,15 @@ fn settings(a: &Report, b: &Report) -> Vec<SettingChange> {
     let cycle = |report: &Report| Some(format!("{:.3} ms", report.fusion.as_ref()?.cycle_time_ms?));
     setting("cycle time", cycle(a), cycle(b));
     setting(RANKS, Some(a.ranks.to_string()), Some(b.ranks.to_string()));
-    let format = |report: &Report| Some(format!("{:?}", report.sources.first()?.format).to_lowercase());
+    let format =
+        |report: &Report| Some(format!("{:?}", report.sources.first()?.format).to_lowercase());
     setting(RECORDED_BY, format(a), format(b));
     let collectives = |report: &Report| {
-        let mut names: Vec<&str> = report.bandwidth.iter().map(|row| row.activity.as_str()).collect();
+        let mut names: Vec<&str> = report
+            .bandwidth
+            .iter()
+            .map(|row| row.activity.as_str())
+            .collect();
         names.sort_unstable();
         (!names.is_empty()).then(|| names.join(", "))
     };

@@ -26,7 +26,11 @@ pub(super) fn of(records: &[RankRecord], whatif: Option<&WhatIf>, tuning: bool) 
 fn mixed(records: &[RankRecord]) -> Option<String> {
     let (first, others) = records.split_first()?;
     let payload = |record: &RankRecord| {
-        let mut bytes: Vec<f64> = record.steps.iter().map(|facts| facts.bytes as f64).collect();
+        let mut bytes: Vec<f64> = record
+            .steps
+            .iter()
+            .map(|facts| facts.bytes as f64)
+            .collect();
         super::quantiles::median(&mut bytes)
     };
     let here = payload(first);

@@ -9,8 +9,8 @@ use super::quantiles::median;
 use super::report::{PartKind, Quantiles, REPORT_VERSION, Report, StepsFoundBy};
 use super::steady::SteadyStep;
 use super::{
-    advice, bandwidth, changepoint, evidence, fusion, lanes, sources, stages, steady, stragglers, summary,
-    tensors, whatif,
+    advice, bandwidth, changepoint, evidence, fusion, lanes, sources, stages, steady, stragglers,
+    summary, tensors, whatif,
 };
 use crate::Format;
 
@@ -80,8 +80,9 @@ pub(super) fn examine<'a>(
     let negotiate_uncached_ms = ms(&reference.negotiated_uncached);
     let negotiate = negotiate_cached_ms.or(negotiate_uncached_ms);
     let whatif = fusion.as_ref().zip(negotiate);
-    let whatif = whatif
-        .and_then(|(fusion, negotiate)| whatif::model(&steps, fusion, reference.source.format, negotiate));
+    let whatif = whatif.and_then(|(fusion, negotiate)| {
+        whatif::model(&steps, fusion, reference.source.format, negotiate)
+    });
     let clock_error_ns = records
         .iter()
         .filter_map(|record| Some(record.source.clock?.error_ns))
@@ -149,7 +150,10 @@ fn ranks(records: &[RankRecord]) -> u32 {
 /// Returns for each step whether it is excluded from summaries.
 fn partial(record: &RankRecord) -> Vec<bool> {
     let steps = &record.steps;
-    let inner: Vec<&Facts> = steps.iter().filter(|facts| facts.cut == Cut::Whole).collect();
+    let inner: Vec<&Facts> = steps
+        .iter()
+        .filter(|facts| facts.cut == Cut::Whole)
+        .collect();
     let mut times: HashMap<u64, usize> = HashMap::new();
     inner
         .iter()
@@ -158,7 +162,12 @@ fn partial(record: &RankRecord) -> Vec<bool> {
         .into_iter()
         .max_by_key(|&(signature, times)| (times, signature));
     let usual = usual.filter(|&(_, times)| times as f64 >= USUAL_SHARE * inner.len() as f64);
-    let bytes = median(&mut inner.iter().map(|facts| facts.bytes as f64).collect::<Vec<_>>());
+    let bytes = median(
+        &mut inner
+            .iter()
+            .map(|facts| facts.bytes as f64)
+            .collect::<Vec<_>>(),
+    );
     let ms = median(
         &mut inner
             .iter()
@@ -200,7 +209,8 @@ fn warn(
 ) {
     let reference = &records[0];
     if reference.counters.operations == 0 {
-        warnings.push("no tensor has travelled in this file, so there is nothing to analyse".into());
+        warnings
+            .push("no tensor has travelled in this file, so there is nothing to analyse".into());
         return;
     }
     if reference.found_by == StepsFoundBy::Nothing {
@@ -222,7 +232,8 @@ fn warn(
         .all(|&index| reference.steps[index].cut != Cut::Whole)
     {
         warnings.push(
-            "no whole step was recorded; what is shown is cut off by the file's beginning or end".into(),
+            "no whole step was recorded; what is shown is cut off by the file's beginning or end"
+                .into(),
         );
     } else if whole.len() < 10 {
         warnings.push(format!(
@@ -248,7 +259,9 @@ fn warn(
     };
     let all = ops().count();
     if matches!(reference.source.format, Format::Horovod | Format::Ronde) && all > 0 {
-        let unknown = ops().filter(|op| ready_here(reference, op).is_none()).count();
+        let unknown = ops()
+            .filter(|op| ready_here(reference, op).is_none())
+            .count();
         if unknown * 20 > all {
             warnings.push(format!(
                 "{} % of the steady operations do not say when this rank had them ready (Horovod writes that only the \
@@ -285,9 +298,13 @@ fn warn(
         );
     } else if reference.source.format == Format::Byteps {
         let pushes = |name: &str| name.rsplit('.').next() == Some("PUSH");
-        let mut stages = records
-            .iter()
-            .flat_map(|record| record.counters.activities.keys().map(|&name| record.name(name)));
+        let mut stages = records.iter().flat_map(|record| {
+            record
+                .counters
+                .activities
+                .keys()
+                .map(|&name| record.name(name))
+        });
         if waits_for_data && !stages.any(pushes) {
             warnings.push(
                 "this worker pushes nothing over the network itself (its machine's root does): the time that takes shows here \

@@ -37,7 +37,11 @@ pub(super) fn in_force(record: &RankRecord, began: i64, ended: i64) -> InForce {
 }
 
 /// Analyses the batches of `steps`. None without batches.
-pub(super) fn fusion(record: &RankRecord, steps: &[SteadyStep<'_>], in_force: InForce) -> Option<Fusion> {
+pub(super) fn fusion(
+    record: &RankRecord,
+    steps: &[SteadyStep<'_>],
+    in_force: InForce,
+) -> Option<Fusion> {
     if !record.batcher.fuses {
         // Each tensor is a batch of its own: nothing is fused.
         return None;
@@ -50,7 +54,12 @@ pub(super) fn fusion(record: &RankRecord, steps: &[SteadyStep<'_>], in_force: In
         .filter_map(|batch| batch.bytes)
         .max();
     let of_gpus = record.source.gpu_fusion_threshold_bytes;
-    let bound = |of_gpus: Option<u64>| [in_force.threshold_bytes, of_gpus].into_iter().flatten().min();
+    let bound = |of_gpus: Option<u64>| {
+        [in_force.threshold_bytes, of_gpus]
+            .into_iter()
+            .flatten()
+            .min()
+    };
     let on_gpus = batches().filter(|batch| is_on_gpu(record, batch)).count();
     let in_file = bound(of_gpus.filter(|_| 2 * on_gpus > batches().count()));
     let threshold_bytes = in_file.or(largest_fused);
@@ -115,7 +124,9 @@ fn cut_reason(batch: &Batch<'_>, later: &[Batch<'_>], threshold_bytes: Option<u6
             }
             if !first.may_share(op) {
                 another = true;
-            } else if threshold_bytes.is_some_and(|most| bytes.saturating_add(op.bytes.unwrap_or(0)) > most) {
+            } else if threshold_bytes
+                .is_some_and(|most| bytes.saturating_add(op.bytes.unwrap_or(0)) > most)
+            {
                 return CutReason::Threshold;
             }
         }
@@ -138,7 +149,8 @@ fn histogram<'a>(batches: impl Iterator<Item = &'a Batch<'a>>) -> Vec<Bin> {
         bin.1 += batch.members.len() as u64;
     }
     let used = |bin: &(u64, u64)| bin.0 > 0;
-    let (Some(first), Some(last)) = (bins.iter().position(used), bins.iter().rposition(used)) else {
+    let (Some(first), Some(last)) = (bins.iter().position(used), bins.iter().rposition(used))
+    else {
         return Vec::new();
     };
     (first..=last)

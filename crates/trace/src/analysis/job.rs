@@ -22,7 +22,9 @@ pub(super) fn put_together(records: Vec<RankRecord>) -> Result<Vec<RankRecord>, 
     for record in records {
         match joined.last_mut() {
             Some(last) if last.rank() == record.rank() => {
-                if !is_old(&last.source.path) || base(&last.source.path) != base(&record.source.path) {
+                if !is_old(&last.source.path)
+                    || base(&last.source.path) != base(&record.source.path)
+                {
                     return Err(AnalysisError::RankTwice {
                         rank: record.rank(),
                         first: last.source.path.clone(),
@@ -209,7 +211,8 @@ fn base(path: &Path) -> PathBuf {
 fn append(first: &mut RankRecord, later: RankRecord) {
     let shift = match (first.source.clock, later.source.clock) {
         (Some(a), Some(b)) => b.zero_ns.saturating_sub(a.zero_ns),
-        _ => (first.source.epoch_ns.zip(later.source.epoch_ns)).map_or(0, |(a, b)| b.saturating_sub(a)),
+        _ => (first.source.epoch_ns.zip(later.source.epoch_ns))
+            .map_or(0, |(a, b)| b.saturating_sub(a)),
     };
     let mut names: Vec<NameId> = Vec::with_capacity(later.names.len());
     let mut ids: std::collections::HashMap<Box<str>, NameId> = (first.names.iter().enumerate())

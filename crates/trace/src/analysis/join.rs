@@ -77,7 +77,8 @@ impl Readiness {
             let shift = shift_ns(reference, record)?;
             let mut times: HashMap<NameId, Vec<_>> = HashMap::new();
             for op in record.kept.iter().flat_map(|step| &step.ops) {
-                let (Some(ready), Some(&id)) = (ready_here(record, op), ids.get(record.name(op.tensor)))
+                let (Some(ready), Some(&id)) =
+                    (ready_here(record, op), ids.get(record.name(op.tensor)))
                 else {
                     continue;
                 };
@@ -124,7 +125,8 @@ impl Readiness {
             let after = times.partition_point(|&(at, ..)| at < middle);
             let near = times[after.saturating_sub(1)..].iter().take(2);
             let nearest = near.min_by_key(|&&(at, ..)| at.abs_diff(middle));
-            let nearest = nearest.filter(|&&(at, ..)| at.abs_diff(middle) <= self.near_ns.unsigned_abs());
+            let nearest =
+                nearest.filter(|&&(at, ..)| at.abs_diff(middle) <= self.near_ns.unsigned_abs());
             if let Some(&(_, at, _)) = nearest {
                 ready.set(other.rank, at);
             }

@@ -21,12 +21,20 @@ const SAME_NS: u64 = 1_000_000;
 
 /// Lanes of `records`, of a job of `ranks` ranks. The first record is the reference, `whole` are
 /// its complete steady steps, and `step_ms` is their median length.
-pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms: f64) -> Vec<RankBars> {
+pub(super) fn lanes(
+    records: &[RankRecord],
+    ranks: u32,
+    whole: &[usize],
+    step_ms: f64,
+) -> Vec<RankBars> {
     let reference = &records[0];
     let Some(steps) = typical(reference, whole, step_ms) else {
         return Vec::new();
     };
-    let spans: Vec<Span> = steps.iter().map(|&index| reference.steps[index].span).collect();
+    let spans: Vec<Span> = steps
+        .iter()
+        .map(|&index| reference.steps[index].span)
+        .collect();
     let (began, ended) = (spans[0].began, spans[spans.len() - 1].ended);
     let all_ready = AllReady::new(reference, ranks);
     let lanes = records.iter().enumerate().filter_map(|(index, record)| {
@@ -39,10 +47,17 @@ pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms
         let (mut ready, mut cycles) = (Vec::new(), Vec::new());
         for kept in &record.kept {
             let span = record.steps.get(kept.index)?.span;
-            if span.began.saturating_add(shift) < ended && span.ended.saturating_add(shift) > began {
+            if span.began.saturating_add(shift) < ended && span.ended.saturating_add(shift) > began
+            {
                 for op in &kept.ops {
                     let all_ready = all_ready.of(record, op, shift);
-                    add(&mut bars, record, op, all_ready, (began - shift, ended - shift));
+                    add(
+                        &mut bars,
+                        record,
+                        op,
+                        all_ready,
+                        (began - shift, ended - shift),
+                    );
                     ready.extend(op.tick(record.rank()).map(|at| (at + shift, op.tensor)));
                     cycles.extend(op.cycle.map(|at| at + shift));
                 }
@@ -68,7 +83,9 @@ pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms
         return lanes;
     }
     // Horovod writes one file, rank 0's, with the ready ticks of every rank.
-    for rank in (0..ranks.min(TICKED_RANKS_MOST)).filter(|rank| records.iter().all(|r| r.rank() != *rank)) {
+    for rank in
+        (0..ranks.min(TICKED_RANKS_MOST)).filter(|rank| records.iter().all(|r| r.rank() != *rank))
+    {
         let ops = reference.kept.iter().flat_map(|step| &step.ops);
         let told = ops.filter_map(|op| Some((op.tick(rank)?, op.tensor)));
         let ready = ticks(reference, told.collect(), (began, ended));
@@ -86,7 +103,11 @@ pub(super) fn lanes(records: &[RankRecord], ranks: u32, whole: &[usize], step_ms
 }
 
 /// Ready times within the drawn steps, on the reference rank's clock.
-fn ticks(record: &RankRecord, mut told: Vec<(i64, NameId)>, (began, ended): (i64, i64)) -> Vec<LaneTick> {
+fn ticks(
+    record: &RankRecord,
+    mut told: Vec<(i64, NameId)>,
+    (began, ended): (i64, i64),
+) -> Vec<LaneTick> {
     told.retain(|(at, _)| (began..=ended).contains(at));
     told.sort_unstable();
     told.truncate(BARS_MOST);
@@ -103,7 +124,10 @@ fn cycle_starts(mut starts: Vec<i64>, (began, ended): (i64, i64)) -> Vec<f64> {
     starts.sort_unstable();
     starts.dedup();
     starts.truncate(BARS_MOST);
-    starts.into_iter().map(|at| (at - began) as f64 / 1e6).collect()
+    starts
+        .into_iter()
+        .map(|at| (at - began) as f64 / 1e6)
+        .collect()
 }
 
 /// Successive steps of typical length whose operations are kept; one step if no successive ones are
@@ -175,7 +199,9 @@ impl<'a> AllReady<'a> {
         let nearest = near.min_by_key(|&&(at, _)| at.abs_diff(middle));
         // Executions of the same operation overlap in time.
         let same = nearest.filter(|&&(at, _)| at.abs_diff(middle) <= op.span.ns().max(SAME_NS));
-        same.map_or(own, |&(_, ready)| ready.saturating_sub(shift).min(op.span.began))
+        same.map_or(own, |&(_, ready)| {
+            ready.saturating_sub(shift).min(op.span.began)
+        })
     }
 }
 

@@ -107,7 +107,10 @@ pub fn analyze(records: Vec<RankRecord>) -> Result<Report, AnalysisError> {
 ///
 /// # Errors
 /// [`AnalysisError`] as for [`analyze`], or if none of the steps is in the files.
-pub fn analyze_steps(records: Vec<RankRecord>, steps: RangeInclusive<u64>) -> Result<Report, AnalysisError> {
+pub fn analyze_steps(
+    records: Vec<RankRecord>,
+    steps: RangeInclusive<u64>,
+) -> Result<Report, AnalysisError> {
     let records = put_together(records, &steps)?;
     Ok(examine::examine(&records, &steps).0)
 }

@@ -48,7 +48,11 @@ pub(super) struct Op {
 impl Op {
     /// Converts `operation`, if it was executed. The flag is whether any of its times had to be
     /// corrected.
-    pub(super) fn new(operation: &Operation, occurrence: u32, cycle: Option<i64>) -> Option<(Self, bool)> {
+    pub(super) fn new(
+        operation: &Operation,
+        occurrence: u32,
+        cycle: Option<i64>,
+    ) -> Option<(Self, bool)> {
         let raw = operation.execution?;
         let span = sane_span(raw);
         let mut odd = span != raw;
@@ -154,7 +158,11 @@ impl Op {
 
     /// Start of the first activity; the operation's end if there is none.
     fn first_activity(&self) -> i64 {
-        let began = self.activities.iter().map(|activity| activity.span.began).min();
+        let began = self
+            .activities
+            .iter()
+            .map(|activity| activity.span.began)
+            .min();
         began.unwrap_or(self.span.ended)
     }
 }

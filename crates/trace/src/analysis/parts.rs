@@ -27,7 +27,10 @@ pub(super) enum Computing<'a> {
     Known(&'a [Span]),
     /// Kernels and other work of the GPU, each disjoint and in order; the rank computes while a
     /// kernel runs.
-    Gpu { kernels: &'a [Span], other: &'a [Span] },
+    Gpu {
+        kernels: &'a [Span],
+        other: &'a [Span],
+    },
     /// Until this rank's last tensor is ready.
     UntilLastReady,
     /// While no operation of this rank is in progress.
@@ -71,7 +74,13 @@ const OTHER_GPU: usize = MOVING + 4;
 const COUNTERS: usize = MOVING + 5;
 
 /// Sweeps over `step`, in which `ops` were executed; `rank` of `ranks` is the rank of the file.
-pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Computing<'_>) -> Parts {
+pub(super) fn sweep(
+    step: Span,
+    ops: &[Op],
+    rank: u32,
+    ranks: u32,
+    computing: Computing<'_>,
+) -> Parts {
     let mut edges: Vec<(i64, usize, i32)> = Vec::with_capacity(ops.len() * 12);
     let mut add = |counter: usize, began: i64, ended: i64| {
         let (began, ended) = (began.max(step.began), ended.min(step.ended));
@@ -103,7 +112,9 @@ pub(super) fn sweep(step: Span, ops: &[Op], rank: u32, ranks: u32, computing: Co
     }
     let mut add_all = |counter: usize, spans: &[Span]| {
         let first = spans.partition_point(|span| span.ended <= step.began);
-        let within = spans[first..].iter().take_while(|span| span.began < step.ended);
+        let within = spans[first..]
+            .iter()
+            .take_while(|span| span.began < step.ended);
         within.for_each(|span| add(counter, span.began, span.ended));
     };
     match computing {

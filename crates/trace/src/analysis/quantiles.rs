@@ -7,7 +7,10 @@ impl Quantiles {
     /// Quantiles of `values`, by linear interpolation between neighbours. NaN and infinity are
     /// ignored; without finite values all fields are zero.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Self {
-        let mut sorted: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
+        let mut sorted: Vec<f64> = values
+            .into_iter()
+            .filter(|value| value.is_finite())
+            .collect();
         if sorted.is_empty() {
             return Self::default();
         }
@@ -104,7 +107,10 @@ mod tests {
     #[test]
     fn quantiles_interpolate() {
         let q = Quantiles::of([30.0, 10.0, 20.0, f64::NAN, 40.0, 50.0]);
-        assert_eq!((q.n, q.min, q.p50, q.max, q.mean), (5, 10.0, 30.0, 50.0, 30.0));
+        assert_eq!(
+            (q.n, q.min, q.p50, q.max, q.mean),
+            (5, 10.0, 30.0, 50.0, 30.0)
+        );
         assert!(
             (q.p10 - 14.0).abs() < 1e-12 && (q.p90 - 46.0).abs() < 1e-12,
             "{q:?}"

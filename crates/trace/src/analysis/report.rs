@@ -218,7 +218,10 @@ pub struct Summary {
 impl Summary {
     /// Exposed communication of a mean step, milliseconds.
     pub fn exposed_ms(&self) -> f64 {
-        let exposed = self.parts.iter().filter(|part| part.kind.is_communication());
+        let exposed = self
+            .parts
+            .iter()
+            .filter(|part| part.kind.is_communication());
         exposed.map(|part| part.exposed_ms.mean).sum()
     }
 }

@@ -38,7 +38,9 @@ pub struct ScalingRun {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScalingError {
     /// No step was found in the timeline.
-    #[error("{label}: no step was found, so there is no step time to compare; record at least three steps")]
+    #[error(
+        "{label}: no step was found, so there is no step time to compare; record at least three steps"
+    )]
     NoSteps {
         /// Label of the run.
         label: String,
@@ -93,7 +95,10 @@ impl ScalingRun {
     /// # Errors
     /// [`ScalingError::NoSteps`].
     pub fn from_report(label: &str, report: &Report) -> Result<Self, ScalingError> {
-        let steady = report.steady.as_ref().filter(|steady| steady.step_ms.p50 > 0.0);
+        let steady = report
+            .steady
+            .as_ref()
+            .filter(|steady| steady.step_ms.p50 > 0.0);
         let steady = steady.ok_or_else(|| ScalingError::NoSteps {
             label: label.to_owned(),
         })?;
@@ -149,7 +154,10 @@ impl ScalingRun {
             },
             // The benchmark excludes its first steps itself.
             startup: None,
-            bytes: json.get("bytes_per_step").and_then(Value::as_u64).unwrap_or(0),
+            bytes: json
+                .get("bytes_per_step")
+                .and_then(Value::as_u64)
+                .unwrap_or(0),
             parts_ms: None,
             what: json.get("model").and_then(Value::as_str).map(str::to_owned),
         })
@@ -185,7 +193,9 @@ fn row(base: &ScalingRun, run: ScalingRun) -> ScalingRow {
     };
     let parts_lost_ms = base.parts_ms.zip(run.parts_ms).map(|(base, parts)| {
         let mut lost = parts;
-        lost.iter_mut().zip(base).for_each(|(lost, base)| *lost -= base);
+        lost.iter_mut()
+            .zip(base)
+            .for_each(|(lost, base)| *lost -= base);
         lost
     });
     let grown = parts_lost_ms
@@ -248,8 +258,9 @@ fn sentences(base: &ScalingRun, rows: &[ScalingRow]) -> Vec<String> {
 fn warnings(runs: &[ScalingRun]) -> Vec<String> {
     let mut warnings = Vec::new();
     if runs.len() == 1 {
-        warnings
-            .push("one run alone says nothing of scaling; give runs at other numbers of ranks".to_owned());
+        warnings.push(
+            "one run alone says nothing of scaling; give runs at other numbers of ranks".to_owned(),
+        );
     }
     for pair in runs.windows(2) {
         let (a, b) = (&pair[0], &pair[1]);
@@ -278,7 +289,9 @@ fn warnings(runs: &[ScalingRun]) -> Vec<String> {
             ));
         }
     }
-    if runs.iter().any(|run| run.parts_ms.is_none()) && runs.iter().any(|run| run.parts_ms.is_some()) {
+    if runs.iter().any(|run| run.parts_ms.is_none())
+        && runs.iter().any(|run| run.parts_ms.is_some())
+    {
         warnings.push(
             "benchmarks say how long a step takes, not what it consists of: parts are compared among timelines only".into(),
         );
@@ -319,7 +332,8 @@ mod tests {
         assert_eq!(rows, [(1, 1.0, 1.0), (2, 1.6, 0.8), (4, 2.0, 0.5)]);
         assert_eq!(scaling.rows[2].lost_ms, 40.0);
         assert!(
-            scaling.sentences[0].contains("2.00 times the work of one") && scaling.warnings.is_empty(),
+            scaling.sentences[0].contains("2.00 times the work of one")
+                && scaling.warnings.is_empty(),
             "{scaling:?}"
         );
     }
@@ -350,8 +364,11 @@ mod tests {
         let scaling = scaling(vec![bench(1, 4.0), other]);
         assert_eq!(scaling.warnings.len(), 2, "{:?}", scaling.warnings);
         assert_eq!(super::scaling(Vec::new()).rows, []);
-        let error = ScalingRun::from_bench("x.json", &serde_json::json!({"np": 2, "step_ms": {"p10": 1.0}}))
-            .unwrap_err();
+        let error = ScalingRun::from_bench(
+            "x.json",
+            &serde_json::json!({"np": 2, "step_ms": {"p10": 1.0}}),
+        )
+        .unwrap_err();
         assert!(
             error.to_string().contains("x.json") && error.to_string().contains("step_ms.p50"),
             "{error}"

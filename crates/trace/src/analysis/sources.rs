@@ -21,7 +21,11 @@ pub(super) fn source(record: &RankRecord) -> SourceReport {
         recorded_at: source.epoch_ns.and_then(recorded_at),
         events: source.events,
         operations: record.counters.operations,
-        tensors: record.travelled.iter().filter(|&&travelled| travelled).count() as u64,
+        tensors: record
+            .travelled
+            .iter()
+            .filter(|&&travelled| travelled)
+            .count() as u64,
         cycles: record.marks.cycles,
         span_ms: record.counters.span_ns() as f64 / 1e6,
         dropped_cycles: source.dropped_cycles,
@@ -57,14 +61,15 @@ fn activities(record: &RankRecord, counters: &Counters) -> Vec<ActivityRow> {
         .map(|(&kind, &bars)| row(format!("NEGOTIATE_{}", kind.name()), bars));
     // Horovod's format has a bar for the whole operation, BytePS's a row; a profiler's trace has
     // only kernels.
-    let executions = counters
-        .executions
-        .iter()
-        .filter_map(|(&kind, &bars)| match record.source.format {
-            Format::Horovod | Format::Ronde => Some(row(kind.name().to_owned(), bars)),
-            Format::Byteps => Some(row("total".to_owned(), bars)),
-            Format::Kineto => None,
-        });
+    let executions =
+        counters
+            .executions
+            .iter()
+            .filter_map(|(&kind, &bars)| match record.source.format {
+                Format::Horovod | Format::Ronde => Some(row(kind.name().to_owned(), bars)),
+                Format::Byteps => Some(row("total".to_owned(), bars)),
+                Format::Kineto => None,
+            });
     let named = counters
         .activities
         .iter()

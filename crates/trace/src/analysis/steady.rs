@@ -45,7 +45,11 @@ impl Batch<'_> {
         let mut last = None;
         for (op, ready) in self.members.iter().zip(&self.ready) {
             let known = ready.all().is_some();
-            let at = if known { ready.last_without(rank) } else { None };
+            let at = if known {
+                ready.last_without(rank)
+            } else {
+                None
+            };
             last = last.max(Some(at.unwrap_or(self.all_ready).min(op.span.ended)));
         }
         last.unwrap_or(self.all_ready).min(self.all_ready)
@@ -70,7 +74,12 @@ pub(super) fn steps<'a>(
     kept.collect()
 }
 
-fn batches<'a>(record: &RankRecord, ops: &'a [Op], readiness: &Readiness, ranks: u32) -> Vec<Batch<'a>> {
+fn batches<'a>(
+    record: &RankRecord,
+    ops: &'a [Op],
+    readiness: &Readiness,
+    ranks: u32,
+) -> Vec<Batch<'a>> {
     let ranges = record.batcher.batches(ops).into_iter();
     let batches = ranges.map(|range| {
         let members = &ops[range];
@@ -85,7 +94,9 @@ fn batches<'a>(record: &RankRecord, ops: &'a [Op], readiness: &Readiness, ranks:
             } else {
                 None
             };
-            known.unwrap_or_else(|| op.all_ready(ranks)).min(op.span.ended)
+            known
+                .unwrap_or_else(|| op.all_ready(ranks))
+                .min(op.span.ended)
         });
         let all_ready = all_ready.max().unwrap_or(span.began);
         let bytes = members

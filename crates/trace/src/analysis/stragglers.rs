@@ -75,10 +75,13 @@ pub(super) fn stragglers(
         .zip(by_rank)
         .map(|(rank, late)| {
             let lengths = steps.iter().map(|step| ms(without(step, rank)));
-            let without = match whatif.filter(|_| late.lag_ms.len() as u64 * RERUN_SHARE >= operations) {
-                Some(whatif) => step_ms - (whatif.modelled_ns - whatif.without(steps, rank)).max(0.0) / 1e6,
-                None => median(&mut lengths.collect::<Vec<_>>()),
-            };
+            let without =
+                match whatif.filter(|_| late.lag_ms.len() as u64 * RERUN_SHARE >= operations) {
+                    Some(whatif) => {
+                        step_ms - (whatif.modelled_ns - whatif.without(steps, rank)).max(0.0) / 1e6
+                    }
+                    None => median(&mut lengths.collect::<Vec<_>>()),
+                };
             StragglerRank {
                 rank,
                 last: late.lag_ms.len() as u64,
@@ -136,7 +139,11 @@ fn without(step: &SteadyStep<'_>, rank: u32) -> i64 {
         }
     }
     // The time after the last result (in marked steps) is unchanged.
-    let end_without = ends.iter().map(|&(_, end)| end).max().unwrap_or(step.span.began);
+    let end_without = ends
+        .iter()
+        .map(|&(_, end)| end)
+        .max()
+        .unwrap_or(step.span.began);
     (end_without - step.span.began) + (step.span.ended - last.0).max(0)
 }
 
@@ -158,7 +165,10 @@ fn slowest(rows: &[StragglerRank], step_ms: f64, steps: usize, clock_error_ms: f
     stands_out.then_some(most.rank)
 }
 
-fn tensors(record: &RankRecord, by_tensor: HashMap<NameId, TensorLateness>) -> Vec<StragglerTensor> {
+fn tensors(
+    record: &RankRecord,
+    by_tensor: HashMap<NameId, TensorLateness>,
+) -> Vec<StragglerTensor> {
     let rows = by_tensor.into_iter().map(|(tensor, late)| {
         let spread_ms = Quantiles::of(late.spread_ms);
         // The lowest of the ranks that were last equally often.
@@ -177,7 +187,12 @@ fn tensors(record: &RankRecord, by_tensor: HashMap<NameId, TensorLateness>) -> V
         (tensor, row)
     });
     let mut rows: Vec<_> = rows.collect();
-    rows.sort_by(|(id_a, a), (id_b, b)| b.spread_ms.p50.total_cmp(&a.spread_ms.p50).then(id_a.cmp(id_b)));
+    rows.sort_by(|(id_a, a), (id_b, b)| {
+        b.spread_ms
+            .p50
+            .total_cmp(&a.spread_ms.p50)
+            .then(id_a.cmp(id_b))
+    });
     rows.truncate(TENSORS_MOST);
     rows.into_iter().map(|(_, row)| row).collect()
 }

@@ -78,6 +78,11 @@ pub(super) fn summarize(first: usize, steps: &[&Facts], compute_known: bool) -> 
         compute_known,
         phases_ms,
         streamed_ms: (!measured.is_empty()).then_some(streamed),
-        bytes: median(&mut steps.iter().map(|step| step.bytes as f64).collect::<Vec<_>>()) as u64,
+        bytes: median(
+            &mut steps
+                .iter()
+                .map(|step| step.bytes as f64)
+                .collect::<Vec<_>>(),
+        ) as u64,
     })
 }

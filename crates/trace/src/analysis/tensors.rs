@@ -54,7 +54,11 @@ pub(super) fn tensors(record: &RankRecord, steps: &[SteadyStep<'_>], ranks: u32)
                 }
                 times.steps += 1;
                 times.own_us.push(us(here));
-                let own_too = ready.of(own).is_none().then(|| ready_here(record, op)).flatten();
+                let own_too = ready
+                    .of(own)
+                    .is_none()
+                    .then(|| ready_here(record, op))
+                    .flatten();
                 for (rank, at) in ready.known().chain(own_too.map(|at| (own, at))) {
                     let rank = rank as usize;
                     if times.ready_us.len() <= rank {

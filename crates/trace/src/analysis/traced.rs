@@ -12,7 +12,8 @@ use crate::{Format, NameId, Phase};
 use ronde_job::fusion::Item;
 use ronde_job::fusion_class::FusionClasses;
 use ronde_job::replay::{
-    Hosts, JobTopology, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor, WorkTensor,
+    Hosts, JobTopology, Rules, Setting, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor,
+    WorkTensor,
 };
 
 /// Maximum number of operations in a trace; steps beyond are thinned evenly.
@@ -61,7 +62,9 @@ pub(super) fn tensors(
                     bytes: op.bytes?,
                     group: None,
                 },
-                pending_us: pending.map_or(ready_us, |at| since_us(step, at)).min(ready_us),
+                pending_us: pending
+                    .map_or(ready_us, |at| since_us(step, at))
+                    .min(ready_us),
                 ready_us,
             };
             tensors.push((op.tensor, work));
@@ -193,7 +196,11 @@ fn names_repeat(trace: &Trace) -> bool {
 }
 
 /// Batches of `step`, by the cycles that executed them.
-fn cycles(step: &SteadyStep<'_>, negotiate_us: f64, classes: &mut Classes) -> Option<Vec<TracedCycle>> {
+fn cycles(
+    step: &SteadyStep<'_>,
+    negotiate_us: f64,
+    classes: &mut Classes,
+) -> Option<Vec<TracedCycle>> {
     let mut cycles: Vec<TracedCycle> = Vec::new();
     let mut first: Option<&Batch<'_>> = None;
     for batch in &step.batches {
@@ -203,7 +210,8 @@ fn cycles(step: &SteadyStep<'_>, negotiate_us: f64, classes: &mut Classes) -> Op
             let marked = batch.members.first().and_then(|op| op.cycle);
             let marked = marked.filter(|&at| at >= step.span.began && at <= batch.span.began);
             // A marker gives the start of the cycle; waiting for a late rank is not negotiation.
-            let took_us = marked.map(|at| (batch.span.began - at.max(batch.all_ready)).max(0) as f64 / 1e3);
+            let took_us =
+                marked.map(|at| (batch.span.began - at.max(batch.all_ready)).max(0) as f64 / 1e3);
             let took_us = took_us.unwrap_or(negotiate_us);
             cycles.push(TracedCycle {
                 began_us: since_us(step, batch.span.began) - took_us,

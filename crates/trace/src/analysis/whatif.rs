@@ -14,7 +14,9 @@ use super::steady::SteadyStep;
 use super::traced::{Classes, starts_early, tail_us, tensors};
 use crate::Format;
 use ronde_job::gate;
-use ronde_job::replay::{Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload};
+use ronde_job::replay::{
+    Collective, Costs, Negotiation, Rules, Setting, Simulator, WorkTensor, Workload,
+};
 
 /// Maximum number of operations simulated for each combination of settings.
 const OPS_MOST: usize = 1 << 17;
@@ -88,8 +90,12 @@ impl WhatIf {
             }
         }
         // The operation that moves most bytes determines the cost.
-        let bytes =
-            |points: &&Vec<(u64, f64)>| points.iter().map(|&(bytes, _)| u128::from(bytes)).sum::<u128>();
+        let bytes = |points: &&Vec<(u64, f64)>| {
+            points
+                .iter()
+                .map(|&(bytes, _)| u128::from(bytes))
+                .sum::<u128>()
+        };
         let costs_known = points
             .iter()
             .max_by_key(bytes)
@@ -201,11 +207,20 @@ pub(super) fn model(
         early: format == Format::Ronde && starts_early(steps, cycle_ms.unwrap_or(0.0) * 1e6),
         bytes: 1.0,
     };
-    WhatIf::new(steps, current, negotiate_ms * 1e6, format == Format::Horovod)
+    WhatIf::new(
+        steps,
+        current,
+        negotiate_ms * 1e6,
+        format == Format::Horovod,
+    )
 }
 
 /// Workload of `step` as recorded, or with `without` ready no later than the others.
-fn workload(step: &SteadyStep<'_>, without: Option<u32>, classes: &mut Classes) -> Option<Workload> {
+fn workload(
+    step: &SteadyStep<'_>,
+    without: Option<u32>,
+    classes: &mut Classes,
+) -> Option<Workload> {
     let mut work: Vec<WorkTensor> = tensors(step, without, classes)?
         .into_iter()
         .map(|(_, work)| work)

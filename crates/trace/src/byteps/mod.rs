@@ -117,7 +117,12 @@ impl Byteps {
 
     /// Ends the file: sorts the rows and passes the operations to the visitor.
     pub(super) fn finish(mut self, out: &mut Out<'_>) {
-        let zero = self.rows.iter().map(|row| row.span.began).min().unwrap_or(0);
+        let zero = self
+            .rows
+            .iter()
+            .map(|row| row.span.began)
+            .min()
+            .unwrap_or(0);
         for row in &mut self.rows {
             // Relative to a wall clock before 1970, the time would overflow.
             row.span.began = row.span.began.saturating_sub(zero).min(NS_MAX);
@@ -155,7 +160,14 @@ impl Byteps {
     /// by time.
     fn group(&mut self, out: &mut Out<'_>) -> Vec<Group> {
         let rows = &mut self.rows;
-        rows.sort_unstable_by_key(|row| (row.tensor, row.span.began, row.stage != WHOLE, row.span.ended));
+        rows.sort_unstable_by_key(|row| {
+            (
+                row.tensor,
+                row.span.began,
+                row.stage != WHOLE,
+                row.span.ended,
+            )
+        });
         let mut groups: Vec<Group> = Vec::new();
         for rows in rows.chunk_by_mut(|one, other| one.tensor == other.tensor) {
             let tensor = rows[0].tensor;
@@ -199,7 +211,15 @@ impl Byteps {
                 }
             }
         }
-        rows.sort_unstable_by_key(|row| (row.group, row.span.began, row.span.ended, row.stage, row.key));
+        rows.sort_unstable_by_key(|row| {
+            (
+                row.group,
+                row.span.began,
+                row.span.ended,
+                row.stage,
+                row.key,
+            )
+        });
         let mut first = 0;
         for rows in rows.chunk_by(|one, other| one.group == other.group) {
             groups[rows[0].group as usize].rows = (first, first + rows.len() as u32);
@@ -246,9 +266,18 @@ fn operation(
     Operation {
         tensor: NameId(0),
         kind: Kind::Allreduce,
-        negotiation: coordinated.then_some(Span { began, ended: start }),
-        ticks: rank.map(|rank| Tick { rank, at: began }).into_iter().collect(),
-        execution: Some(Span { began: start, ended }),
+        negotiation: coordinated.then_some(Span {
+            began,
+            ended: start,
+        }),
+        ticks: rank
+            .map(|rank| Tick { rank, at: began })
+            .into_iter()
+            .collect(),
+        execution: Some(Span {
+            began: start,
+            ended,
+        }),
         activities,
         sums: None,
         dtype: None,
@@ -284,7 +313,11 @@ impl Numbers {
     fn names<T>(&self, each: impl FnMut(&[u8]) -> T) -> Vec<T> {
         let mut sorted: Vec<_> = self.known.iter().collect();
         sorted.sort_unstable_by_key(|&(_, &number)| number);
-        sorted.into_iter().map(|(name, _)| &**name).map(each).collect()
+        sorted
+            .into_iter()
+            .map(|(name, _)| &**name)
+            .map(each)
+            .collect()
     }
 }
 

@@ -13,7 +13,8 @@ pub(super) fn rank(name: &[u8]) -> Option<u32> {
         return None;
     }
     name.iter().try_fold(0, |rank: u32, &byte| {
-        byte.is_ascii_digit().then(|| 10 * rank + u32::from(byte - b'0'))
+        byte.is_ascii_digit()
+            .then(|| 10 * rank + u32::from(byte - b'0'))
     })
 }
 
@@ -71,8 +72,13 @@ impl Open {
 
     /// Opens an activity.
     pub(super) fn push(&mut self, name: NameId, phase: Phase, at: i64) {
-        let span = Span { began: at, ended: at };
+        let span = Span {
+            began: at,
+            ended: at,
+        };
         self.stack.push(self.operation.activities.len());
-        self.operation.activities.push(Activity { name, phase, span });
+        self.operation
+            .activities
+            .push(Activity { name, phase, span });
     }
 }

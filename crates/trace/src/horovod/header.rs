@@ -8,7 +8,12 @@ use super::super::reader::Out;
 use super::tracks::Tracks;
 
 /// Reads a metadata event.
-pub(super) fn metadata(event: &Event<'_>, place: FilePosition<'_>, tracks: &mut Tracks, out: &mut Out<'_>) {
+pub(super) fn metadata(
+    event: &Event<'_>,
+    place: FilePosition<'_>,
+    tracks: &mut Tracks,
+    out: &mut Out<'_>,
+) {
     match event.name.raw {
         b"process_name" => {
             let epoch_us = event.argument("start_time_since_epoch_in_micros");
@@ -46,7 +51,8 @@ pub(crate) fn of_ronde(ronde: &[u8], out: &mut Out<'_>) {
     }
     source.rank = small("rank").or(source.rank);
     source.size = small("size").or(source.size);
-    source.fusion_threshold_bytes = count("fusion_threshold_bytes").or(source.fusion_threshold_bytes);
+    source.fusion_threshold_bytes =
+        count("fusion_threshold_bytes").or(source.fusion_threshold_bytes);
     source.gpu_fusion_threshold_bytes =
         count("gpu_fusion_threshold_bytes").or(source.gpu_fusion_threshold_bytes);
     let cycle_time_ms = member(ronde, "cycle_time_ms").and_then(Value::number);
@@ -60,7 +66,10 @@ pub(crate) fn of_ronde(ronde: &[u8], out: &mut Out<'_>) {
             zero_ns,
             offset_ns: integer("offset_ns").unwrap_or(0),
             error_ns: count("error_ns").unwrap_or(0),
-            drift_ppm: member(ronde, "drift_ppb").and_then(Value::number).unwrap_or(0.0) / 1e3,
+            drift_ppm: member(ronde, "drift_ppb")
+                .and_then(Value::number)
+                .unwrap_or(0.0)
+                / 1e3,
         });
     }
 }

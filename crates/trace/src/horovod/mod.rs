@@ -171,7 +171,10 @@ impl Horovod {
                 self.executed(scene, out);
             }
             Stage::Negotiated if matches!(open.operation.kind, Kind::Barrier | Kind::Join) => {
-                open.began = open.operation.negotiation.map_or(scene.at, |span| span.ended);
+                open.began = open
+                    .operation
+                    .negotiation
+                    .map_or(scene.at, |span| span.ended);
                 self.executed(scene, out);
             }
             Stage::Negotiated | Stage::Idle => scene.complain(Complaint::NoBegin, out),
@@ -241,7 +244,9 @@ impl Horovod {
             open.operation.kind = kind;
         } else if vocabulary::phase(name).is_some() {
             let (name, phase) = self.activities.look_up(scene.event.name, out);
-            open.operation.activities.push(Activity { name, phase, span });
+            open.operation
+                .activities
+                .push(Activity { name, phase, span });
         }
         open.output(scene.event);
         open.operation.sums = sums(scene.event).or(open.operation.sums);
@@ -252,7 +257,10 @@ impl Horovod {
     /// Ends the tensor's current operation, because the next event belongs to another one. Its
     /// negotiation is kept.
     fn abandon(&mut self, scene: Scene<'_>, out: &mut Out<'_>) {
-        if !matches!(self.tracks.stage(scene.track), Stage::Negotiated | Stage::Idle) {
+        if !matches!(
+            self.tracks.stage(scene.track),
+            Stage::Negotiated | Stage::Idle
+        ) {
             scene.complain(Complaint::NoEnd, out);
         }
         self.tracks.settle(scene.track, scene.place, out);

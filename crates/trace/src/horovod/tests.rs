@@ -27,7 +27,8 @@ fn tick(rank: u32, us: i64, pid: i64) -> String {
 }
 
 fn tensor(name: &str, pid: i64) -> String {
-    format!(r#"{{"name": "process_name", "ph": "M", "pid": {pid}, "args": {{"name": "{name}"}}}},"#) + "\n"
+    format!(r#"{{"name": "process_name", "ph": "M", "pid": {pid}, "args": {{"name": "{name}"}}}},"#)
+        + "\n"
 }
 
 fn read(events: &[String]) -> (Told, Source) {
@@ -77,7 +78,11 @@ fn a_negotiation_and_its_execution_are_one_operation() {
     };
     assert_eq!(told.name(operation.tensor), "grad");
     assert_eq!(operation.negotiation, Some(us(10, 13)));
-    let ticks: Vec<_> = operation.ticks.iter().map(|tick| (tick.rank, tick.at)).collect();
+    let ticks: Vec<_> = operation
+        .ticks
+        .iter()
+        .map(|tick| (tick.rank, tick.at))
+        .collect();
     assert_eq!(ticks, [(0, 11_000), (1, 12_000)], "in order of time");
     assert_eq!(executed(operation), (Kind::Allreduce, Some((15, 21))));
     let activities: Vec<_> = operation
@@ -229,7 +234,10 @@ fn ends_without_beginnings_and_beginnings_without_ends() {
         warnings.contains("2 ends without a beginning left out"),
         "{warnings}"
     );
-    assert!(warnings.contains("2 beginnings without an end"), "{warnings}");
+    assert!(
+        warnings.contains("2 beginnings without an end"),
+        "{warnings}"
+    );
     assert!(warnings.contains("line 3"), "{warnings}");
 }
 
@@ -253,7 +261,10 @@ fn clocks_that_go_back_and_times_that_are_none() {
         .collect();
     assert_eq!(found, [Some((10, 10)), Some((-20, -20)), Some((30, 30))]);
     let warnings = source.warnings.join("\n");
-    assert!(warnings.contains("2 bars end before they begin"), "{warnings}");
+    assert!(
+        warnings.contains("2 bars end before they begin"),
+        "{warnings}"
+    );
     assert!(warnings.contains("2 times are missing"), "{warnings}");
 }
 
@@ -341,7 +352,10 @@ fn pids_of_all_kinds() {
         .iter()
         .map(|operation| told.name(operation.tensor))
         .collect();
-    assert_eq!(names, ["of 12", "of layer", "of -4", "of 99999999999", "of 12.0"]);
+    assert_eq!(
+        names,
+        ["of 12", "of layer", "of -4", "of 99999999999", "of 12.0"]
+    );
     assert!(
         source.warnings[0].contains("1 pid was given to another tensor"),
         "12 and 12.0 are one"

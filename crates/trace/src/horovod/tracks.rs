@@ -215,7 +215,13 @@ impl Tracks {
     }
 
     /// Sets the tensor's name.
-    pub(super) fn name(&mut self, track: TrackId, name: NameId, place: FilePosition<'_>, out: &mut Out<'_>) {
+    pub(super) fn name(
+        &mut self,
+        track: TrackId,
+        name: NameId,
+        place: FilePosition<'_>,
+        out: &mut Out<'_>,
+    ) {
         let entry = &mut self.tracks[track.0 as usize];
         let known = entry.name.filter(|_| !entry.made_up);
         if known.is_some_and(|known| known != name) {
@@ -278,7 +284,11 @@ impl Tracks {
         let held = std::mem::take(&mut self.held);
         let mut held: Vec<(u32, Operation)> = held
             .into_iter()
-            .flat_map(|(track, operations)| operations.into_iter().map(move |operation| (track, operation)))
+            .flat_map(|(track, operations)| {
+                operations
+                    .into_iter()
+                    .map(move |operation| (track, operation))
+            })
             .collect();
         held.sort_by_key(|(track, operation)| (operation.execution.map(|span| span.ended), *track));
         for (track, mut operation) in held {
@@ -287,7 +297,12 @@ impl Tracks {
         }
     }
 
-    fn name_or_pid(&mut self, track: TrackId, place: FilePosition<'_>, out: &mut Out<'_>) -> NameId {
+    fn name_or_pid(
+        &mut self,
+        track: TrackId,
+        place: FilePosition<'_>,
+        out: &mut Out<'_>,
+    ) -> NameId {
         let entry = &self.tracks[track.0 as usize];
         if let Some(name) = entry.name {
             return name;
@@ -315,7 +330,12 @@ impl Tracks {
                 continue;
             }
             let name = self.name_or_pid(track, place, out);
-            let ranks = self.open(track).operation.ticks.iter().map(|tick| tick.rank);
+            let ranks = self
+                .open(track)
+                .operation
+                .ticks
+                .iter()
+                .map(|tick| tick.rank);
             match stage {
                 Stage::Negotiating => {
                     let ranks: Vec<String> = ranks.take(16).map(|rank| rank.to_string()).collect();

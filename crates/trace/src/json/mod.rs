@@ -58,14 +58,22 @@ impl<'a> Value<'a> {
     /// A non-negative whole number, written as a number or a string, with or without a fraction.
     pub(super) fn count(self) -> Option<u64> {
         let number = self.number()?;
-        let exact = std::str::from_utf8(self.characters()).ok()?.trim().parse().ok();
+        let exact = std::str::from_utf8(self.characters())
+            .ok()?
+            .trim()
+            .parse()
+            .ok();
         // Up to 2^64; above, `as` would saturate.
         exact.or_else(|| (0.0..1.8e19).contains(&number).then_some(number as u64))
     }
 
     /// An integer.
     pub(super) fn integer(self) -> Option<i64> {
-        let exact = std::str::from_utf8(self.characters()).ok()?.trim().parse().ok();
+        let exact = std::str::from_utf8(self.characters())
+            .ok()?
+            .trim()
+            .parse()
+            .ok();
         exact.or_else(|| {
             let number = self.number()?;
             (-9e18..9e18).contains(&number).then_some(number as i64)
@@ -151,9 +159,9 @@ impl<'a> Cursor<'a> {
     fn word(&mut self) -> Result<&'a [u8], Stop> {
         let start = self.at;
         let rest = &self.text[start..];
-        let length = rest
-            .iter()
-            .position(|byte| !matches!(byte, b'0'..=b'9' | b'.' | b'-' | b'+' | b'a'..=b'z' | b'A'..=b'Z'));
+        let length = rest.iter().position(
+            |byte| !matches!(byte, b'0'..=b'9' | b'.' | b'-' | b'+' | b'a'..=b'z' | b'A'..=b'Z'),
+        );
         match length {
             Some(0) => Err(Stop::Broken),
             Some(length) => {
@@ -260,8 +268,16 @@ mod tests {
 
     #[test]
     fn strings_of_real_files() {
-        assert_eq!(string("\"a\"b\"}").unwrap(), "a\"b", "Horovod escapes nothing");
-        assert_eq!(string("\"a\nb\t\",").unwrap(), "a\nb\t", "raw control characters");
+        assert_eq!(
+            string("\"a\"b\"}").unwrap(),
+            "a\"b",
+            "Horovod escapes nothing"
+        );
+        assert_eq!(
+            string("\"a\nb\t\",").unwrap(),
+            "a\nb\t",
+            "raw control characters"
+        );
         assert_eq!(
             string(r#""\u00e9\ud83d\ude00\ud83d\q\/":"#).unwrap(),
             "é😀\u{fffd}\\q/"
@@ -287,7 +303,12 @@ mod tests {
             ("c", r#"{"d":[1,{"e":"}"}]}"#),
             ("f", "NaN"),
         ];
-        assert!(found.iter().map(|(key, value)| (&**key, &**value)).eq(expected));
+        assert!(
+            found
+                .iter()
+                .map(|(key, value)| (&**key, &**value))
+                .eq(expected)
+        );
         assert_eq!(member(object, "a").and_then(Value::count), Some(1));
         assert_eq!(member(object, "f").and_then(Value::number), None);
     }

@@ -55,10 +55,18 @@ fn around(spans: &[Annotation], thread: u32, at: i64) -> Option<&Annotation> {
 /// occurrence within the step, `nccl:all_reduce #2`, counted in order of submission: within the
 /// marked `steps`, or else within the repeating sequence of operations.
 pub(super) fn operations(mut trace: Kineto, steps: &[Span], out: &mut Out<'_>) -> Vec<Operation> {
-    let by_thread = |span: &Annotation| (span.thread, span.span.began, std::cmp::Reverse(span.span.ended));
+    let by_thread = |span: &Annotation| {
+        (
+            span.thread,
+            span.span.began,
+            std::cmp::Reverse(span.span.ended),
+        )
+    };
     trace.annotations.sort_by_key(by_thread);
     trace.parameters.sort_by_key(by_thread);
-    trace.launches.sort_unstable_by_key(|launch| launch.correlation);
+    trace
+        .launches
+        .sort_unstable_by_key(|launch| launch.correlation);
     let mut calls = Vec::with_capacity(trace.kernels.len());
     for kernel in &trace.kernels {
         calls.push(of_kernel(kernel, &trace, out));

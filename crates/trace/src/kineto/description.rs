@@ -83,7 +83,12 @@ fn first_dimensions(value: Value<'_>) -> Option<u64> {
     let inner = text.strip_prefix('[')?.trim_start();
     let end = inner.find(']')?;
     let first = inner[..=end].trim();
-    if first.strip_prefix('[')?.strip_suffix(']')?.trim().is_empty() {
+    if first
+        .strip_prefix('[')?
+        .strip_suffix(']')?
+        .trim()
+        .is_empty()
+    {
         return None;
     }
     vocabulary::elements(first)
@@ -107,11 +112,17 @@ mod tests {
         let old =
             br#"{"External id": 1, "Input Dims": [[384, 2], [], []], "Input type": ["long", "Scalar", ""]}"#;
         let found = Description::of(old).unwrap();
-        assert_eq!((found.elements_in, found.dtype), (Some(768), Some(Dtype::I64)));
+        assert_eq!(
+            (found.elements_in, found.dtype),
+            (Some(768), Some(Dtype::I64))
+        );
         let new = br#"{"Collective name": "_allgather_base", "In msg nelems": 5, "Out msg nelems": 20, "dtype": "BFloat16"}"#;
         let found = Description::of(new).unwrap();
         assert_eq!((found.elements_in, found.elements_out), (Some(5), Some(20)));
-        assert_eq!((found.dtype, found.element_bytes), (Some(Dtype::Bf16), Some(2)));
+        assert_eq!(
+            (found.dtype, found.element_bytes),
+            (Some(Dtype::Bf16), Some(2))
+        );
         assert_eq!(found.output(Kind::Allgather), Some(20));
         assert_eq!(Description::of(br#"{"stream": 7}"#), None);
         let list = br#"{"Input Dims": [[], []], "Input type": ["TensorList", ""]}"#;

@@ -118,7 +118,13 @@ impl Kineto {
     }
 
     /// Adds a kernel.
-    fn kernel(&mut self, event: &Event<'_>, span: Span, place: FilePosition<'_>, out: &mut Out<'_>) {
+    fn kernel(
+        &mut self,
+        event: &Event<'_>,
+        span: Span,
+        place: FilePosition<'_>,
+        out: &mut Out<'_>,
+    ) {
         let name = event.name.decode();
         if !is_nccl(&name) {
             if !is_unknown_collective(&name) {
@@ -199,9 +205,12 @@ impl Kineto {
         let steps = marked(std::mem::take(&mut self.steps));
         let mut operations = collectives::operations(self, &steps, out);
         operations.sort_by_key(ended);
-        let marks = steps
-            .iter()
-            .flat_map(|step| [(step.began, MarkKind::StepBegin), (step.ended, MarkKind::Step)]);
+        let marks = steps.iter().flat_map(|step| {
+            [
+                (step.began, MarkKind::StepBegin),
+                (step.ended, MarkKind::Step),
+            ]
+        });
         let shift = |span: Span| Span {
             began: span.began.saturating_sub(zero).min(NS_MAX),
             ended: span.ended.saturating_sub(zero).min(NS_MAX),
@@ -212,7 +221,10 @@ impl Kineto {
         let mut until = |limit: Option<i64>, out: &mut Out<'_>| {
             let within = |at: i64| limit.is_none_or(|limit| at <= limit);
             loop {
-                let span = compute.peek().copied().filter(|(span, _)| within(span.began));
+                let span = compute
+                    .peek()
+                    .copied()
+                    .filter(|(span, _)| within(span.began));
                 let mark = marks.peek().copied().filter(|&(at, _)| within(at));
                 match (span, mark) {
                     (Some((span, work)), mark) if mark.is_none_or(|(at, _)| span.began <= at) => {
@@ -245,7 +257,10 @@ impl Kineto {
     /// Earliest time of everything that is passed to the visitor.
     fn zero(&self) -> i64 {
         let kernels = self.kernels.iter().map(|kernel| kernel.span.began);
-        let annotations = self.annotations.iter().map(|annotation| annotation.span.began);
+        let annotations = self
+            .annotations
+            .iter()
+            .map(|annotation| annotation.span.began);
         let gpu = self.gpu.iter().map(|(span, _)| span);
         let spans = gpu
             .chain(self.cpu.iter().map(|(_, span)| span))
@@ -282,8 +297,12 @@ impl Class {
             b"kernel" | b"Kernel" | b"concurrent_kernel" => Self::Kernel,
             b"gpu_memcpy" | b"Memcpy" | b"gpu_memset" | b"Memset" => Self::Copy,
             b"cuda_runtime" | b"cuda_driver" | b"Runtime" => Self::Launch,
-            b"cpu_op" | b"user_annotation" | b"Operator" if name.starts_with(b"ProfilerStep#") => Self::Step,
-            b"cpu_op" | b"user_annotation" | b"Operator" if name == b"record_param_comms" => Self::Parameters,
+            b"cpu_op" | b"user_annotation" | b"Operator" if name.starts_with(b"ProfilerStep#") => {
+                Self::Step
+            }
+            b"cpu_op" | b"user_annotation" | b"Operator" if name == b"record_param_comms" => {
+                Self::Parameters
+            }
             b"cpu_op" | b"user_annotation" | b"Operator"
                 if BACKENDS
                     .iter()
@@ -293,7 +312,9 @@ impl Class {
             }
             // Calls into the process group wait for other ranks: not computation.
             b"cpu_op" | b"Operator" if !name.starts_with(b"c10d::") => Self::Operator,
-            b"gpu_user_annotation" | b"cuda_sync" | b"cuda_event" | b"overhead" | b"Trace" => Self::Other,
+            b"gpu_user_annotation" | b"cuda_sync" | b"cuda_event" | b"overhead" | b"Trace" => {
+                Self::Other
+            }
             // Only GPU work has a device and a stream.
             category if !category.starts_with(b"cpu_") && on_gpu_stream(event) => Self::UnknownGpu,
             _ => Self::Other,
@@ -351,7 +372,9 @@ fn marked(mut steps: Vec<Span>) -> Vec<Span> {
 
 /// Spans that are not within another span of their thread.
 fn outermost(mut spans: Vec<(u32, Span)>) -> Vec<Span> {
-    spans.sort_unstable_by_key(|&(thread, span)| (thread, span.began, std::cmp::Reverse(span.ended)));
+    spans.sort_unstable_by_key(|&(thread, span)| {
+        (thread, span.began, std::cmp::Reverse(span.ended))
+    });
     let mut outer: Vec<Span> = Vec::new();
     let mut last: Option<(u32, i64)> = None;
     for (thread, span) in spans {

@@ -51,7 +51,10 @@ fn of_period(calls: &[Call]) -> Vec<usize> {
         )
     };
     let keys: Vec<_> = calls.iter().rev().map(key).collect();
-    let same: Vec<Key<'_>> = keys.iter().map(|key| (&*key.0, key.1, key.2, key.3)).collect();
+    let same: Vec<Key<'_>> = keys
+        .iter()
+        .map(|key| (&*key.0, key.1, key.2, key.3))
+        .collect();
     let count = same.len();
     let matches = z_function(&same);
     let period = (1..=count / 2).find(|&period| {

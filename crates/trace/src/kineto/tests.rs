@@ -78,7 +78,10 @@ fn a_kernel_is_described_where_it_was_launched() {
         "what was called, not what the kernel is named after"
     );
     assert_eq!(operation.execution, Some(us(100, 150)));
-    assert_eq!((operation.ticks[0].rank, operation.ticks[0].at), (2, 51_000));
+    assert_eq!(
+        (operation.ticks[0].rank, operation.ticks[0].at),
+        (2, 51_000)
+    );
     assert_eq!(
         (operation.dtype, operation.elements, operation.bytes),
         (Some(Dtype::F32), Some(10), Some(40))
@@ -129,7 +132,8 @@ fn without_a_gpu_the_annotations_are_the_collectives() {
 fn durations_and_times_that_are_missing() {
     let (told, source) = told(&file(&[
         r#"{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 5}"#.to_owned(),
-        r#"{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 8, "dur": -3}"#.to_owned(),
+        r#"{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "ts": 8, "dur": -3}"#
+            .to_owned(),
         r#"{"ph": "X", "cat": "kernel", "name": "gemm", "pid": 0, "tid": 7, "dur": 3}"#.to_owned(),
     ]));
     assert_eq!(told.compute, [us(0, 0), us(3, 3)]);

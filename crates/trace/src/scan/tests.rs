@@ -60,8 +60,9 @@ fn bytes_that_no_standard_allows() {
 #[test]
 fn damage_is_passed_over_and_located() {
     // An event cut off by the next one.
-    let warnings =
-        one_operation(format!("[\n{NAME},\n{{\"ph\": \"B\", \"name\": \"NEGO\n{BEGIN},{END}]").as_bytes());
+    let warnings = one_operation(
+        format!("[\n{NAME},\n{{\"ph\": \"B\", \"name\": \"NEGO\n{BEGIN},{END}]").as_bytes(),
+    );
     let offset = 2 + NAME.len() + 2;
     assert_eq!(
         warnings,
@@ -103,7 +104,10 @@ fn the_last_event_is_cut() {
 
 #[test]
 fn an_endless_event_is_passed_over() {
-    let endless = format!("{{\"ph\": \"X\", \"args\": {{\"x\": \"{}", "x".repeat(20 << 20));
+    let endless = format!(
+        "{{\"ph\": \"X\", \"args\": {{\"x\": \"{}",
+        "x".repeat(20 << 20)
+    );
     let warnings = one_operation(format!("[{NAME},{BEGIN},{endless}\"}}}},{END}]").as_bytes());
     assert!(warnings.contains("1 event is too long"), "{warnings}");
 }
@@ -139,7 +143,10 @@ fn compressed_whole_in_parts_cut_and_broken() {
         .collect();
     let long = gzip(format!("[{NAME},{BEGIN},{END},\n{lines}]").as_bytes());
     let warnings = one_operation(&long[..long.len() / 2]);
-    assert!(warnings.contains("compressed file is cut short"), "{warnings}");
+    assert!(
+        warnings.contains("compressed file is cut short"),
+        "{warnings}"
+    );
     let mut broken = long.clone();
     let middle = broken.len() / 2;
     broken[middle..middle + 64].fill(0xff);
@@ -180,7 +187,8 @@ fn other_files_are_called_by_name() {
         assert!(error.contains(expected), "{expected}: {error}");
         assert!(error.contains("/x/3/comm.json"), "{error}");
     }
-    let chrome = br#"[{"ph": "X", "cat": "blink", "name": "paint", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]"#;
+    let chrome =
+        br#"[{"ph": "X", "cat": "blink", "name": "paint", "ts": 1, "dur": 1, "pid": 1, "tid": 1}]"#;
     let error = told_by(chrome, None).unwrap_err().to_string();
     assert!(
         error.contains("1 events of another program's trace (paint"),

@@ -124,7 +124,11 @@ struct OutputLayout {
 /// Runs `run` on `inputs`, with outputs as in `places`; returns the outputs. Checks that the bytes
 /// around them are unchanged.
 #[allow(unsafe_code)] // spans over the test's own buffers
-fn run_placed(inputs: &[Vec<u8>], places: &[OutputLayout], run: impl FnOnce(&[Span])) -> Vec<Vec<u8>> {
+fn run_placed(
+    inputs: &[Vec<u8>],
+    places: &[OutputLayout],
+    run: impl FnOnce(&[Span]),
+) -> Vec<Vec<u8>> {
     const GUARD: [u8; 8] = [0xaa; 8];
     let mut inputs: Vec<Vec<u8>> = inputs.to_vec();
     let mut outputs: Vec<Vec<u8>> = places
@@ -151,7 +155,10 @@ fn run_placed(inputs: &[Vec<u8>], places: &[OutputLayout], run: impl FnOnce(&[Sp
         .map(|output| {
             let (head, rest) = output.split_at(GUARD.len());
             let (output, tail) = rest.split_at(rest.len() - GUARD.len());
-            assert!(head == GUARD && tail == GUARD, "written outside of the output");
+            assert!(
+                head == GUARD && tail == GUARD,
+                "written outside of the output"
+            );
             output.to_vec()
         })
         .collect()
@@ -166,14 +173,22 @@ fn check(collectives: &mut [LocalCollective], reduction: &Reduction, split: &Spl
         .collect();
     let expected = reference::canonical(&reference::reduce(&inputs, reduction), reduction.dtype);
     let results = on_threads(collectives, |rank, collective| {
-        split_run(&inputs[rank], reduction.dtype.size_bytes(), split, |spans| {
-            collective
-                .allreduce(spans, reduction, &[])
-                .expect("no rank leaves");
-        })
+        split_run(
+            &inputs[rank],
+            reduction.dtype.size_bytes(),
+            split,
+            |spans| {
+                collective
+                    .allreduce(spans, reduction, &[])
+                    .expect("no rank leaves");
+            },
+        )
     });
     for (rank, result) in results.iter().enumerate() {
-        assert!(*result == results[0], "rank {rank} has other bits than rank 0");
+        assert!(
+            *result == results[0],
+            "rank {rank} has other bits than rank 0"
+        );
     }
     assert!(
         reference::canonical(&results[0], reduction.dtype) == expected,
@@ -276,7 +291,10 @@ fn every_operation(
     let values = |rank: usize| (rank + step) as f32;
     let mut input = vec![values(rank); 3 * elements];
     let mut output = vec![0.0_f32; 3 * elements];
-    let (source, target) = (input.as_mut_ptr().cast::<u8>(), output.as_mut_ptr().cast::<u8>());
+    let (source, target) = (
+        input.as_mut_ptr().cast::<u8>(),
+        output.as_mut_ptr().cast::<u8>(),
+    );
     // SAFETY: the vectors outlive the operation and are not used meanwhile.
     let span = |bytes: usize| unsafe { Span::new(source, target, bytes) };
     let sum = 3 * step + 3;
@@ -320,7 +338,10 @@ fn every_operation(
         .into_iter()
         .flat_map(|(value, count)| std::iter::repeat_n(value, count))
         .collect();
-    assert!(output[..expected.len()] == expected, "step {step}, rank {rank}");
+    assert!(
+        output[..expected.len()] == expected,
+        "step {step}, rank {rank}"
+    );
     assert!(
         output[expected.len()..].iter().all(|x| *x == 0.0),
         "step {step}, rank {rank}: nothing beyond"
@@ -373,7 +394,10 @@ fn a_watch_that_gives_up_ends_every_wait() {
                     continue;
                 }
                 assert!(
-                    matches!(outcome, Err(Error::Peer(PeerError::Stalled { rank: 0..=2, .. }))),
+                    matches!(
+                        outcome,
+                        Err(Error::Peer(PeerError::Stalled { rank: 0..=2, .. }))
+                    ),
                     "step {step}: {outcome:?}"
                 );
             }
@@ -389,7 +413,11 @@ fn nothing_to_do_touches_no_peer() {
     assert!(collectives[0].broadcast(&[], 1).is_ok());
     assert!(collectives[0].allgather(&[], &[]).is_ok());
     assert!(collectives[0].alltoall(&[], &[]).is_ok());
-    assert!(collectives[0].reducescatter(&[], &[], &SUM_F32, &[]).is_ok());
+    assert!(
+        collectives[0]
+            .reducescatter(&[], &[], &SUM_F32, &[])
+            .is_ok()
+    );
     let nothing = [Span::absent(0), Span::absent(0)];
     assert!(collectives[0].allreduce(&nothing, &SUM_F32, &[]).is_ok());
     assert!(collectives[0].allgather(&nothing, &[0; 4]).is_ok());

@@ -85,11 +85,14 @@ fn many_chunks_lead_in_with_the_first_and_tail_out_with_the_last() {
         );
     }
     // A root copies nothing out, except the bytes for itself along with each chunk.
-    let broadcast = run(MANY_CHUNKS, |collective, spans| collective.broadcast(spans, 1));
+    let broadcast = run(MANY_CHUNKS, |collective, spans| {
+        collective.broadcast(spans, 1)
+    });
     assert_eq!((broadcast[0].lead_in_ns, broadcast[0].copy_in_ns), (0, 0));
     assert!(broadcast[0].tail_out_ns > 0 && broadcast[1].lead_in_ns > 0);
-    let allgather =
-        |collective: &mut LocalCollective, spans: &[Span]| collective.allgather(spans, &[MANY_CHUNKS; 2]);
+    let allgather = |collective: &mut LocalCollective, spans: &[Span]| {
+        collective.allgather(spans, &[MANY_CHUNKS; 2])
+    };
     assert!(
         run(MANY_CHUNKS, allgather)
             .iter()

@@ -37,7 +37,9 @@ fn check_shares(
         .collect();
     on_threads(collectives, |rank, collective| {
         if absent.contains(&rank) {
-            let spans: Vec<Span> = (0..tensors).map(|t| Span::absent(row(t).iter().sum())).collect();
+            let spans: Vec<Span> = (0..tensors)
+                .map(|t| Span::absent(row(t).iter().sum()))
+                .collect();
             collective
                 .allreduce(&spans, reduction, absent)
                 .expect("no rank leaves");
@@ -73,11 +75,15 @@ fn check_shares(
             reduced == whole,
             "rank {rank}, {reduction:?}, {elements:?}, absent {absent:?}"
         );
-        let share = canonical(run_placed(&inputs[rank], &places(&|t| row(t)[rank]), |spans| {
-            collective
-                .reducescatter(spans, &bytes, reduction, absent)
-                .expect("no rank leaves");
-        }));
+        let share = canonical(run_placed(
+            &inputs[rank],
+            &places(&|t| row(t)[rank]),
+            |spans| {
+                collective
+                    .reducescatter(spans, &bytes, reduction, absent)
+                    .expect("no rank leaves");
+            },
+        ));
         for t in 0..tensors {
             let start: usize = row(t)[..rank].iter().sum();
             assert!(
@@ -133,8 +139,8 @@ fn every_type_and_operation_with_and_without_absent_ranks() {
 fn shares_around_the_parts_edges() {
     for size in [2, 3] {
         let mut collectives = patient_ranks(size);
-        let (region, _file) =
-            Region::create("ronde-test", LocalCollective::required_bytes(size)).expect("shared memory");
+        let (region, _file) = Region::create("ronde-test", LocalCollective::required_bytes(size))
+            .expect("shared memory");
         let part = Layout::new(&Area::whole(Arc::new(region)), size).part_bytes();
         let part = part / 8; // in elements of 8 bytes
         for elements in [part - 1, part, part + 1, 3 * part + 5] {

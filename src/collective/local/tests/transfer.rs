@@ -13,7 +13,12 @@ fn contribution(rank: usize, tensor: usize, bytes: usize) -> Vec<u8> {
 
 /// Runs an allgather with `bytes[t * size + rank]` bytes from each rank and checks every output;
 /// `absent` ranks contribute nothing.
-fn check_allgather(collectives: &mut [LocalCollective], bytes: &[usize], absent: &[usize], in_place: bool) {
+fn check_allgather(
+    collectives: &mut [LocalCollective],
+    bytes: &[usize],
+    absent: &[usize],
+    in_place: bool,
+) {
     let size = collectives.len();
     let tensors = bytes.len() / size;
     let inputs: Vec<Vec<Vec<u8>>> = (0..size)
@@ -107,7 +112,9 @@ fn spans_of_an_alltoall_land_in_rank_order() {
         for equal in [0, 1, 509] {
             check_alltoall(&mut collectives, &vec![equal; size * size], &[]);
         }
-        let uneven: Vec<usize> = (0..3 * size * size).map(|entry| entry * entry % 7 * 37).collect();
+        let uneven: Vec<usize> = (0..3 * size * size)
+            .map(|entry| entry * entry % 7 * 37)
+            .collect();
         check_alltoall(&mut collectives, &uneven, &[]);
     }
 }
@@ -175,7 +182,12 @@ fn absent_ranks_give_and_keep_nothing() {
     let chunk = chunk_bytes(3);
     let mut collectives = patient_ranks(3);
     for (first, last) in [(5, 3), (chunk + 5, 70_000)] {
-        check_allgather(&mut collectives, &[first, 0, last, last, 0, first], &[1], false);
+        check_allgather(
+            &mut collectives,
+            &[first, 0, last, last, 0, first],
+            &[1],
+            false,
+        );
         // Rank 1 sends nothing; bytes sent to it are dropped.
         let bytes = [first, 100_000, last, 0, 0, 0, last, 9, first];
         check_alltoall(&mut collectives, &bytes, &[1]);
@@ -191,7 +203,11 @@ fn absent_ranks_give_and_keep_nothing() {
                 collective.broadcast(spans, 2).expect("no rank leaves");
             })
         });
-        assert!(results.iter().all(|result| *result == contribution(2, 0, first)));
+        assert!(
+            results
+                .iter()
+                .all(|result| *result == contribution(2, 0, first))
+        );
     }
 }
 

@@ -97,7 +97,8 @@ impl Plan {
     /// be included.
     fn tensors(&self, window: &Range<usize>) -> Range<usize> {
         let tensors = (self.begins.len() - 1) / self.ranks;
-        let after = |bound: usize| self.begins[1..].partition_point(|&end| end <= bound) / self.ranks;
+        let after =
+            |bound: usize| self.begins[1..].partition_point(|&end| end <= bound) / self.ranks;
         after(window.start)..(after(window.end) + 1).min(tensors)
     }
 }
@@ -193,7 +194,13 @@ impl HierarchicalCollective {
 
     /// Returns the bytes that the ranks of this host send to its lanes of `window`, tensor by
     /// tensor; the part of this rank's lane is at `part`.
-    fn contributions(&self, spans: &[Span], plan: &Plan, window: &Range<usize>, part: *mut u8) -> Pieces {
+    fn contributions(
+        &self,
+        spans: &[Span],
+        plan: &Plan,
+        window: &Range<usize>,
+        part: *mut u8,
+    ) -> Pieces {
         let (rank, size) = (self.intra_node.rank, self.intra_node.size);
         let lanes = self.lane_ranges(window);
         let mut pieces = Pieces::default();
@@ -211,13 +218,14 @@ impl HierarchicalCollective {
             };
             let output = match lanes.get(rank) {
                 None => std::ptr::null_mut(),
-                Some(lane) => {
-                    part.wrapping_add(overlap(lane, &plan.range(tensor, 0..size)).start - lane.start)
-                }
+                Some(lane) => part
+                    .wrapping_add(overlap(lane, &plan.range(tensor, 0..size)).start - lane.start),
             };
             // SAFETY: the input is a part of the caller's span; the output is as long as the bytes
             // that all ranks send to it, and lies in a part that is not aliased.
-            pieces.spans.push(unsafe { Span::new(input, output, sent.len()) });
+            pieces
+                .spans
+                .push(unsafe { Span::new(input, output, sent.len()) });
         }
         pieces
     }
@@ -254,7 +262,10 @@ impl HierarchicalCollective {
             all.spans.extend(pieces.spans);
             all.table.extend(pieces.table);
         }
-        let done = self.intra_node.collective.allgather(&all.spans, &all.table)?;
+        let done = self
+            .intra_node
+            .collective
+            .allgather(&all.spans, &all.table)?;
         add(phases, &done);
         if round + 1 == rounds {
             phases.tail_out_ns = began.elapsed().as_nanos() as u64;
@@ -280,7 +291,13 @@ mod tests {
     /// Returns a span with an output at `output` and no input.
     fn span(output: usize) -> Span {
         // SAFETY: nothing is read or written in these tests.
-        unsafe { Span::new(std::ptr::null(), std::ptr::without_provenance_mut(output), 0) }
+        unsafe {
+            Span::new(
+                std::ptr::null(),
+                std::ptr::without_provenance_mut(output),
+                0,
+            )
+        }
     }
 
     #[test]
@@ -290,8 +307,9 @@ mod tests {
         let plan = Plan::new(&map(), &[span(1_000), span(2_000)], &[3, 10, 2, 0, 0, 5]);
         let places = |host: usize| {
             let pieces = plan.results[host].pieces(0..usize::MAX);
-            let place =
-                |piece: crate::collective::stream::Piece| (piece.output.addr(), piece.at, piece.bytes);
+            let place = |piece: crate::collective::stream::Piece| {
+                (piece.output.addr(), piece.at, piece.bytes)
+            };
             pieces.map(place).collect::<Vec<_>>()
         };
         assert_eq!(places(0), [(1_000, 0, 3), (1_013, 3, 2), (2_000, 5, 5)]);
@@ -300,7 +318,10 @@ mod tests {
         assert_eq!((plan.range(0, 1..2), plan.range(1, 0..2)), (3..5, 5..10));
         assert_eq!(plan.longest, 10);
         // Windows of 4 bytes: the first host's are 0..4, 4..8, 8..10.
-        assert_eq!((plan.window(0, 2, 4), plan.window(0, 3, 4)), (8..10, 10..10));
+        assert_eq!(
+            (plan.window(0, 2, 4), plan.window(0, 3, 4)),
+            (8..10, 10..10)
+        );
         assert_eq!(plan.tensors(&(0..4)), 0..1);
         assert_eq!(plan.tensors(&(4..8)), 0..2);
         assert_eq!(plan.tensors(&(8..10)), 1..2);

@@ -112,10 +112,12 @@ impl HierarchicalCollective {
             unsafe { Span::new(piece.input, place, piece.bytes) }
         });
         let intra_node = &reductions.intra_node;
-        let done = self
-            .intra_node
-            .collective
-            .reducescatter(&pieces.spans, &pieces.table, intra_node, &[])?;
+        let done = self.intra_node.collective.reducescatter(
+            &pieces.spans,
+            &pieces.table,
+            intra_node,
+            &[],
+        )?;
         add(phases, &done);
         if range.start == 0 {
             phases.lead_in_ns = began.elapsed().as_nanos() as u64;
@@ -128,7 +130,11 @@ impl HierarchicalCollective {
             lane.collective
                 .begin_allreduce(own, &reductions.inter_node, self.size)
         });
-        Ok(Flight { promise, part, range })
+        Ok(Flight {
+            promise,
+            part,
+            range,
+        })
     }
 
     /// Waits for the part of a chunk and gathers all parts of the host.

@@ -100,7 +100,12 @@ static HIERARCHICAL: Activities = Activities {
 impl HierarchicalCollective {
     /// Creates the collective; operations are flat until [`Collective::set_hierarchy`] changes
     /// that.
-    pub(crate) fn new(flat: MpiCollective, map: Map, intra_node: IntraNode, lane: Option<Lane>) -> Self {
+    pub(crate) fn new(
+        flat: MpiCollective,
+        map: Map,
+        intra_node: IntraNode,
+        lane: Option<Lane>,
+    ) -> Self {
         assert_eq!(lane.is_some(), intra_node.rank < map.lanes);
         assert_eq!(map.hosts[map.own].len(), intra_node.size);
         Self {
@@ -130,7 +135,10 @@ impl HierarchicalCollective {
     /// Returns the part of the chunk `range` that this rank carries between hosts; empty if it has
     /// no lane.
     fn own_range(&self, range: &Range<usize>) -> Range<usize> {
-        let own = self.lane_ranges(range).into_iter().nth(self.intra_node.rank);
+        let own = self
+            .lane_ranges(range)
+            .into_iter()
+            .nth(self.intra_node.rank);
         own.unwrap_or(range.end..range.end)
     }
 
@@ -217,7 +225,9 @@ impl Collective for HierarchicalCollective {
     }
 
     fn inter_node(&mut self) -> Option<&mut dyn InterNode> {
-        self.hierarchy.allreduce.then_some(self as &mut dyn InterNode)
+        self.hierarchy
+            .allreduce
+            .then_some(self as &mut dyn InterNode)
     }
 
     fn allreduce(
@@ -226,7 +236,8 @@ impl Collective for HierarchicalCollective {
         reduction: &Reduction,
         absent: &[usize],
     ) -> Result<Phases, Error> {
-        self.was_hierarchical = self.hierarchy.allreduce && absent.is_empty() && allreduce::splits(reduction);
+        self.was_hierarchical =
+            self.hierarchy.allreduce && absent.is_empty() && allreduce::splits(reduction);
         if self.was_hierarchical {
             self.allreduce_hierarchical(spans, reduction)
         } else {

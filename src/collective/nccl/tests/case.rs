@@ -64,7 +64,8 @@ const MARGIN: u8 = 0xee;
 impl Case {
     fn wire_dtype(&self) -> Option<Dtype> {
         let is_wide = matches!(self.reduction.dtype, Dtype::F32 | Dtype::F64);
-        self.wire_dtype.filter(|_| is_wide && self.kind.is_reduction())
+        self.wire_dtype
+            .filter(|_| is_wide && self.kind.is_reduction())
     }
 
     fn is_absent(&self, rank: usize) -> bool {
@@ -74,7 +75,9 @@ impl Case {
     }
 
     fn present(&self) -> Vec<usize> {
-        (0..self.size).filter(|&rank| !self.is_absent(rank)).collect()
+        (0..self.size)
+            .filter(|&rank| !self.is_absent(rank))
+            .collect()
     }
 
     /// Rows from rank `from` to rank `to`; those of an allgather are for all.
@@ -108,14 +111,17 @@ impl Case {
     /// The table of lengths; see [`crate::collective::Collective`].
     fn table(&self) -> Vec<usize> {
         let lengths = self.tensors.iter().flat_map(|tensor| {
-            let rows = move |from: usize, to: usize| self.rows(tensor, from, to) * self.row_bytes(tensor);
+            let rows =
+                move |from: usize, to: usize| self.rows(tensor, from, to) * self.row_bytes(tensor);
             let all = 0..self.size;
             match self.kind {
                 OpKind::Alltoall => all
                     .clone()
                     .flat_map(|from| all.clone().map(move |to| rows(from, to)))
                     .collect(),
-                OpKind::Allgather | OpKind::Reducescatter => all.map(|rank| rows(rank, rank)).collect(),
+                OpKind::Allgather | OpKind::Reducescatter => {
+                    all.map(|rank| rows(rank, rank)).collect()
+                }
                 _ => Vec::new(),
             }
         });
@@ -136,13 +142,17 @@ impl Case {
             OpKind::Allgather => inputs.concat(),
             OpKind::Alltoall => {
                 let from_each = (0..self.size).map(|from| {
-                    let before: usize = (0..rank).map(|to| self.rows(tensor, from, to) * row_bytes).sum();
+                    let before: usize = (0..rank)
+                        .map(|to| self.rows(tensor, from, to) * row_bytes)
+                        .sum();
                     inputs[from][before..][..self.rows(tensor, from, rank) * row_bytes].to_vec()
                 });
                 from_each.collect::<Vec<_>>().concat()
             }
             OpKind::Reducescatter => {
-                let before: usize = (0..rank).map(|to| self.rows(tensor, to, to) * row_bytes).sum();
+                let before: usize = (0..rank)
+                    .map(|to| self.rows(tensor, to, to) * row_bytes)
+                    .sum();
                 reduced()[before..][..self.rows(tensor, rank, rank) * row_bytes].to_vec()
             }
             _ => reduced(),
@@ -186,7 +196,8 @@ impl Case {
             }
             _ => (place(&input), place(&vec![0x77; result.len()])),
         };
-        let is_apart = to == 0 || from + input.len() as u64 <= to || to + result.len() as u64 <= from;
+        let is_apart =
+            to == 0 || from + input.len() as u64 <= to || to + result.len() as u64 <= from;
         lying.kept = is_apart.then_some(from);
         let pointer = |address: u64| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
         // SAFETY: these addresses are never dereferenced: they are the simulated GPU's, and looked
@@ -270,7 +281,9 @@ impl Case {
             }
         }
         let launches = ranks.gpus[0].notes().into_iter();
-        launches.filter(|did| matches!(did, Did::Launched(..))).count()
+        launches
+            .filter(|did| matches!(did, Did::Launched(..)))
+            .count()
     }
 
     /// Returns the batch's parts, and the bytes of the fusion buffer that they need.
@@ -286,7 +299,8 @@ impl Case {
         let wanted = |part: Range<usize>| (part.clone(), batch.part(part).buffer_bytes(set_rank));
         let parts: Vec<(Range<usize>, usize)> = parts.into_iter().map(wanted).collect();
         let fits = |(part, wanted): &(Range<usize>, usize)| {
-            self.limit.is_none_or(|limit| part.len() == 1 || *wanted <= limit)
+            self.limit
+                .is_none_or(|limit| part.len() == 1 || *wanted <= limit)
         };
         assert!(parts.iter().all(fits), "{parts:?}");
         parts
@@ -352,7 +366,12 @@ impl Ranks {
     }
 
     /// Allocates exactly the memory that the parts of a batch need.
-    fn scratch(&self, batch: &Batch<'_>, set_rank: SetRank, parts: &[(Range<usize>, usize)]) -> Scratch {
+    fn scratch(
+        &self,
+        batch: &Batch<'_>,
+        set_rank: SetRank,
+        parts: &[(Range<usize>, usize)],
+    ) -> Scratch {
         let allocated = |bytes: Option<usize>| match bytes {
             None | Some(0) => 0, // no memory
             Some(bytes) => self.devices[set_rank.rank]

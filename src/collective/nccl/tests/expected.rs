@@ -17,7 +17,8 @@ pub(super) fn elements(reduction: &Reduction, bytes: usize, seed: u64) -> Vec<u8
     let dtype = reduction.dtype;
     let count = bytes / dtype.size_bytes();
     let raw = reference::input(Dtype::I64, 2 * count, seed);
-    let whole = |at: usize| i64::from_ne_bytes(raw[at * 16..][..8].try_into().expect("eight bytes"));
+    let whole =
+        |at: usize| i64::from_ne_bytes(raw[at * 16..][..8].try_into().expect("eight bytes"));
     let quarters = |at: usize| (whole(at) % 17) as f64 / 4.0;
     match dtype {
         Dtype::I64 if reduction.op == ReduceOp::Average => (0..count)
@@ -33,7 +34,9 @@ pub(super) fn elements(reduction: &Reduction, bytes: usize, seed: u64) -> Vec<u8
         Dtype::F32 => (0..count)
             .flat_map(|at| (quarters(at) as f32).to_ne_bytes())
             .collect(),
-        Dtype::F64 => (0..count).flat_map(|at| quarters(at).to_ne_bytes()).collect(),
+        Dtype::F64 => (0..count)
+            .flat_map(|at| quarters(at).to_ne_bytes())
+            .collect(),
         _ => reference::input(dtype, count, seed),
     }
 }
@@ -76,7 +79,8 @@ pub(super) fn differs(
         .enumerate();
     let is_off = |found: f64, expected: f64| {
         found != expected
-            && (found.is_nan() || (found - expected).abs() > 8.0 * epsilon * expected.abs().max(1e-2))
+            && (found.is_nan()
+                || (found - expected).abs() > 8.0 * epsilon * expected.abs().max(1e-2))
     };
     pairs.find_map(|(at, (found, expected))| {
         is_off(found, expected).then(|| format!("element {at}: {found} where {expected}"))

@@ -54,7 +54,8 @@ fn every_operation_is_right_for_every_type_and_number_of_ranks() {
                             postscale,
                             ..plain(dtype, op)
                         };
-                        let is_one_of_many = !kind.is_reduction() && reduction != plain(dtype, ReduceOp::Sum);
+                        let is_one_of_many =
+                            !kind.is_reduction() && reduction != plain(dtype, ReduceOp::Sum);
                         if is_one_of_many || (kind.is_reduction() && !is_sensible(&reduction)) {
                             continue;
                         }

@@ -91,7 +91,12 @@ impl Observer for Inspector {
 }
 
 /// Runs the part of rank `rank` in `program`.
-fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, house: &House) -> Played {
+fn play_rank(
+    program: &Program,
+    rank: usize,
+    hostility: Option<&Hostility>,
+    house: &House,
+) -> Played {
     let (engine_group, reference) = (Arc::<EngineGroup>::default(), Arc::<Reference>::default());
     let mut engines = Vec::new();
     let mut sets = BTreeMap::new();
@@ -115,9 +120,11 @@ fn play_rank(program: &Program, rank: usize, hostility: Option<&Hostility>, hous
             give_up_after: Some(LIMIT),
         };
         let data_bytes = LocalCollective::required_bytes(members.len());
-        let opened = LocalTransport::open(&config, CACHE_SLOTS / 64, data_bytes, patience).expect("all come");
+        let opened = LocalTransport::open(&config, CACHE_SLOTS / 64, data_bytes, patience)
+            .expect("all come");
         let size = members.len();
-        let collective = LocalCollective::new(opened.data, set_rank, size, Duration::ZERO, opened.watch);
+        let collective =
+            LocalCollective::new(opened.data, set_rank, size, Duration::ZERO, opened.watch);
         let transport: Box<dyn Transport> = match hostility {
             Some(hostility) => Box::new(Hostile::new(opened.transport, hostility.of_set(place))),
             None => Box::new(opened.transport),

@@ -87,8 +87,12 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
     let blames = |error: &Error| error.is_peer_gone() && names(error, hostile);
     let blames_hostile = |rank: usize| {
         let outcomes = all[rank].iter().flatten().flatten().flatten();
-        let mut errors =
-            outcomes.flat_map(|outcome| outcome.outputs.iter().filter_map(|output| output.as_ref().err()));
+        let mut errors = outcomes.flat_map(|outcome| {
+            outcome
+                .outputs
+                .iter()
+                .filter_map(|output| output.as_ref().err())
+        });
         errors.any(blames)
     };
     let mut honest = (0..all.len()).filter(|rank| *rank != hostile);
@@ -113,14 +117,17 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
             // A refusal that the hostile rank invented does not end the job on ranks that cannot
             // detect it.
             Some(
-                Error::Negotiation(NegotiationError::Mismatch(_) | NegotiationError::RankJoined { .. })
+                Error::Negotiation(
+                    NegotiationError::Mismatch(_) | NegotiationError::RankJoined { .. },
+                )
                 | Error::Limit(LimitError::Memory { .. }),
             ) => is_blamed,
             // A block without the bit of a tensor looks like that of a rank that joined before it
             // submitted the tensor. The coordinator may claim the same of another rank, whose error
             // names it.
             None => {
-                let joins = |other: &usize| *other == hostile || *other != rank && blames_hostile(*other);
+                let joins =
+                    |other: &usize| *other == hostile || *other != rank && blames_hostile(*other);
                 let joined: Vec<usize> = (0..all.len()).filter(joins).collect();
                 is_right_without(&joined, program, (step, action, tensor), rank, played)
             }
@@ -136,7 +143,10 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
 
 /// Runs the program of `seed` with a hostile rank by `run` and checks the others; returns the
 /// number of modifications.
-fn check_hostile(seed: u64, run: impl FnOnce(&Program, usize, &Hostility) -> Vec<Option<Played>>) -> u64 {
+fn check_hostile(
+    seed: u64,
+    run: impl FnOnce(&Program, usize, &Hostility) -> Vec<Option<Played>>,
+) -> u64 {
     let mut draw = Draw::new(seed ^ 0x4057);
     let program = Program::new(seed, 2 + draw.below(4));
     let _naming = Naming(&program);
@@ -165,9 +175,15 @@ fn beside_a_hostile_rank_results_are_right_or_errors_name_it() {
         if made >= mutations(MUTATIONS) {
             break;
         }
-        let now = check_hostile(seed, |program, rank, how| run_hostile(program, rank, how).played);
+        let now = check_hostile(seed, |program, rank, how| {
+            run_hostile(program, rank, how).played
+        });
         if (made + now) / 100_000 > made / 100_000 {
-            eprintln!("{} changes in {} programs", made + now, seed - 0x40_0000 + 1);
+            eprintln!(
+                "{} changes in {} programs",
+                made + now,
+                seed - 0x40_0000 + 1
+            );
         }
         made += now;
     }

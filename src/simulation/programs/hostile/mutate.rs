@@ -12,7 +12,8 @@ use super::Draw;
 use crate::command::TimelineCommand;
 use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{
-    Agreed, Block, Group, JOIN, OpKind, Params, Refusal, Request, RequestList, Response, ResponseList, Status,
+    Agreed, Block, Group, JOIN, OpKind, Params, Refusal, Request, RequestList, Response,
+    ResponseList, Status,
 };
 use crate::tensor::{Dtype, ReduceOp};
 
@@ -91,17 +92,19 @@ pub(super) fn requests(draw: &mut Draw, frame: &mut Vec<u8>) {
 
 /// Modifies one field of a frame of responses.
 pub(super) fn responses(draw: &mut Draw, frame: &mut Vec<u8>) {
-    message(draw, frame, |draw, list: &mut ResponseList| match draw.below(8) {
-        0 => list.evict.push(edge(draw) as u32),
-        1 => {
-            list.evict.pop();
-        }
-        2 => list.commands.push(TimelineCommand::Stop),
-        _ => {
-            if !change_list(draw, &mut list.responses)
-                && let Some(given) = pick_mut(draw, &mut list.responses)
-            {
-                response(draw, given);
+    message(draw, frame, |draw, list: &mut ResponseList| {
+        match draw.below(8) {
+            0 => list.evict.push(edge(draw) as u32),
+            1 => {
+                list.evict.pop();
+            }
+            2 => list.commands.push(TimelineCommand::Stop),
+            _ => {
+                if !change_list(draw, &mut list.responses)
+                    && let Some(given) = pick_mut(draw, &mut list.responses)
+                {
+                    response(draw, given);
+                }
             }
         }
     });

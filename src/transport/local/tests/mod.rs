@@ -281,7 +281,10 @@ fn a_failure_is_reported_with_its_reason_on_every_rank() {
                 panic!("{error}");
             };
             assert_eq!(rank, 2);
-            assert!(reason.starts_with("internal error on rank 2: é"), "{reason}");
+            assert!(
+                reason.starts_with("internal error on rank 2: é"),
+                "{reason}"
+            );
             assert!(
                 !reason.contains('\u{fffd}') && reason.len() <= 256,
                 "cut inside a character"
@@ -439,7 +442,10 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
         } else {
             let deadline = began + Duration::from_millis(300);
             bell.park(Role::Background, bell.wakes(), Park::Pace(deadline));
-            assert!(MonotonicClock.now() >= deadline, "a ring woke a paced sleeper");
+            assert!(
+                MonotonicClock.now() >= deadline,
+                "a ring woke a paced sleeper"
+            );
         }
         transport
             .exchange(2, &Block::new(1).contribution(), &mut agreed)
@@ -473,7 +479,11 @@ fn a_park_ends_at_its_deadline() {
             assert!(MonotonicClock.now() >= deadline, "{role:?} woke early");
         }
         bell.wake_self();
-        bell.park(Role::Background, bell.wakes().wrapping_sub(1), Park::Idle(None)); // returns: there was one since
+        bell.park(
+            Role::Background,
+            bell.wakes().wrapping_sub(1),
+            Park::Idle(None),
+        ); // returns: there was one since
     });
 }
 

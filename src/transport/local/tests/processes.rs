@@ -264,7 +264,11 @@ fn limits(config: &RendezvousConfig) {
     let pages: u64 = statm.split(' ').next().unwrap().parse().unwrap();
     let taken = pages * rustix::param::page_size() as u64;
     for (resource, limit, word) in [
-        (Resource::As, taken + (64 << 20), "address space (ulimit -v)"),
+        (
+            Resource::As,
+            taken + (64 << 20),
+            "address space (ulimit -v)",
+        ),
         (Resource::Fsize, 1 << 20, "file size (ulimit -f)"),
     ] {
         let before = getrlimit(resource);
@@ -299,7 +303,10 @@ fn holdings() -> (usize, usize) {
 fn again(base: &RendezvousConfig) {
     let mut before = None;
     for init in 0..200 {
-        let config = RendezvousConfig { init, ..base.clone() };
+        let config = RendezvousConfig {
+            init,
+            ..base.clone()
+        };
         std::thread::scope(|scope| {
             for rank in 0..config.size() {
                 let config = &config;

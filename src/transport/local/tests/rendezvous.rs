@@ -42,7 +42,9 @@ fn rank(rank: usize, config: &RendezvousConfig) -> RendezvousConfig {
 }
 
 /// Runs the rendezvous of all `ranks`; returns the outcome of each.
-fn try_to_connect(ranks: Vec<(RendezvousConfig, Layout)>) -> Vec<Result<Connected, RendezvousError>> {
+fn try_to_connect(
+    ranks: Vec<(RendezvousConfig, Layout)>,
+) -> Vec<Result<Connected, RendezvousError>> {
     let ranks: Vec<_> = ranks
         .into_iter()
         .map(|(config, layout)| thread::spawn(move || connect(&config, &layout)))
@@ -188,7 +190,12 @@ fn two_processes_with_one_rank_are_an_error_on_all_ranks() {
     let own = std::process::id();
     for (doubled, ranks) in [(0, vec![0, 0]), (1, vec![0, 1, 1])] {
         let zero = config("duplicate", 3);
-        let error = same_error(ranks.into_iter().map(|r| (rank(r, &zero), layout(3))).collect());
+        let error = same_error(
+            ranks
+                .into_iter()
+                .map(|r| (rank(r, &zero), layout(3)))
+                .collect(),
+        );
         let expected = RendezvousError::DuplicateRank {
             rank: doubled,
             first_pid: own,
@@ -248,7 +255,14 @@ fn ranks_and_sizes_out_of_range_are_refused_at_once() {
     let zero = config("range", 2);
     let error = connect(&rank(2, &zero), &LAYOUT).unwrap_err();
     assert!(
-        matches!(error, RendezvousError::InvalidRank { rank: 2, size: 2, .. }),
+        matches!(
+            error,
+            RendezvousError::InvalidRank {
+                rank: 2,
+                size: 2,
+                ..
+            }
+        ),
         "{error}"
     );
     let many = RendezvousConfig {
@@ -276,7 +290,14 @@ fn ranks_and_sizes_out_of_range_are_refused_at_once() {
     stream.write_all(&encode(hello(2, 2))).unwrap();
     let error = server.join().unwrap().unwrap_err();
     assert!(
-        matches!(error, RendezvousError::InvalidRank { rank: 2, size: 2, .. }),
+        matches!(
+            error,
+            RendezvousError::InvalidRank {
+                rank: 2,
+                size: 2,
+                ..
+            }
+        ),
         "{error}"
     );
 }
@@ -544,7 +565,9 @@ fn soon() -> Instant {
 /// Set rank `rank` of `size`, run by the test until it is admitted.
 fn admitted(zero: &RendezvousConfig, rank: usize) -> Connection {
     let mut connection = Connection::connected(connect_socket(zero));
-    connection.send(hello(rank, zero.size()), &[], soon()).unwrap();
+    connection
+        .send(hello(rank, zero.size()), &[], soon())
+        .unwrap();
     assert_eq!(next(&mut connection).unwrap(), Body::Admitted);
     connection
 }
@@ -725,7 +748,11 @@ fn a_rank_that_dies_before_the_start_is_named_by_all() {
             dying.join().unwrap();
             let pid = std::process::id();
             let expected = RendezvousError::Vanished { rank: 1, pid };
-            assert_eq!(answer.unwrap(), Body::Refused(expected.clone()), "phase {phase}");
+            assert_eq!(
+                answer.unwrap(),
+                Body::Refused(expected.clone()),
+                "phase {phase}"
+            );
             for error in ranks.into_iter().map(|rank| rank.join().unwrap()) {
                 assert_eq!(error, expected, "phase {phase}");
             }
@@ -779,7 +806,8 @@ fn a_rank_that_dies_during_the_start_does_not_stop_the_others() {
 #[test]
 fn files_that_are_not_the_memory_of_the_job_are_refused() {
     let bytes = LAYOUT.bytes();
-    let unsealed: OwnedFd = rustix::fs::memfd_create("ronde-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let unsealed: OwnedFd =
+        rustix::fs::memfd_create("ronde-test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&unsealed, bytes as u64).unwrap();
     let sealed = |bytes| Region::create("ronde-test", bytes).unwrap().1;
     let shorter = format!("{} bytes instead of {bytes}", bytes - 4096);
@@ -840,7 +868,9 @@ fn a_welcome_that_does_not_fit_is_refused() {
         let connection = welcoming(&zero, &listener);
         let (_region, file) = Region::create("ronde-test", LAYOUT.bytes()).unwrap();
         let files: Vec<_> = (0..files).map(|_| file.as_fd()).collect();
-        connection.send(Body::Welcome(welcome), &files, soon()).unwrap();
+        connection
+            .send(Body::Welcome(welcome), &files, soon())
+            .unwrap();
         let error = client.join().unwrap().unwrap_err();
         assert!(
             matches!(error, RendezvousError::Malformed { rank: 0, .. }),
@@ -875,7 +905,9 @@ fn introductions_with_impossible_values_are_errors() {
             move || connect(&zero, &LAYOUT)
         });
         let mut connection = Connection::connected(connect_socket(&zero));
-        connection.send(Body::Hello(hello.clone()), &[], soon()).unwrap();
+        connection
+            .send(Body::Hello(hello.clone()), &[], soon())
+            .unwrap();
         let error = server.join().unwrap().unwrap_err();
         assert_eq!(
             next(&mut connection).unwrap(),

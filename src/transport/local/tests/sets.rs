@@ -13,7 +13,12 @@ use super::*;
 
 /// Configuration of the set `members` of `job` for job rank `job_rank`; `None` if it is not a
 /// member.
-fn set_of(job: &RendezvousConfig, job_rank: usize, id: usize, members: &[usize]) -> Option<RendezvousConfig> {
+fn set_of(
+    job: &RendezvousConfig,
+    job_rank: usize,
+    id: usize,
+    members: &[usize],
+) -> Option<RendezvousConfig> {
     Some(RendezvousConfig {
         job_key: format!("{}/set{id}.0", job.job_key),
         rank: members.iter().position(|&member| member == job_rank)?,
@@ -78,7 +83,10 @@ pub(super) fn member(job: &RendezvousConfig, rank: usize) {
         transport.leave(Some(&error));
         error
     };
-    let world = RendezvousConfig { rank, ..job.clone() };
+    let world = RendezvousConfig {
+        rank,
+        ..job.clone()
+    };
     let set = |id, members: &[usize]| set_of(job, rank, id, members);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -110,7 +118,9 @@ pub(super) fn member(job: &RendezvousConfig, rank: usize) {
 /// Reads what `rank` prints until `lines` of it end like `end`.
 fn read_until(rank: &mut Child, end: &str, lines: usize) {
     let out = BufReader::new(rank.stdout.take().unwrap());
-    let found = out.lines().filter(|line| line.as_ref().unwrap().ends_with(end));
+    let found = out
+        .lines()
+        .filter(|line| line.as_ref().unwrap().ends_with(end));
     assert_eq!(found.take(lines).count(), lines, "{end}");
 }
 
@@ -128,9 +138,17 @@ fn a_killed_rank_ends_the_sets_it_is_in_and_no_other() {
         let output = survivor.wait_with_output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(output.status.success(), "rank {rank}: {text}");
-        let died = |name: &str| text.contains(&format!("{name} failed: rank {VICTIM} died (process {pid})"));
+        let died = |name: &str| {
+            text.contains(&format!(
+                "{name} failed: rank {VICTIM} died (process {pid})"
+            ))
+        };
         assert!(died("world"), "rank {rank}: {text}");
-        assert_eq!(died("set 1"), WITH_VICTIM.contains(&rank), "rank {rank}: {text}");
+        assert_eq!(
+            died("set 1"),
+            WITH_VICTIM.contains(&rank),
+            "rank {rank}: {text}"
+        );
         assert!(text.contains("set 2 went on"), "rank {rank}: {text}");
     }
     assert!(killed.elapsed() < 2 * DEADLINE);
@@ -144,7 +162,10 @@ fn a_set_that_ends_disturbs_neither_the_job_nor_its_successor() {
         for rank in 0..3 {
             let (job, done) = (&job, &done);
             scope.spawn(move || {
-                let world = RendezvousConfig { rank, ..job.clone() };
+                let world = RendezvousConfig {
+                    rank,
+                    ..job.clone()
+                };
                 let mut world = open(&world);
                 for round in 1..=3 {
                     let set = set_of(job, rank, 1, &[2, 1]);
@@ -240,7 +261,10 @@ fn a_set_of_one_rank_needs_no_other() {
         .broadcast(&mut vec![0; FRAME_BYTES_MAX + 1])
         .unwrap_err();
     assert!(
-        matches!(error, Error::Limit(LimitError::ControlFrame { rank: 5, .. })),
+        matches!(
+            error,
+            Error::Limit(LimitError::ControlFrame { rank: 5, .. })
+        ),
         "{error}"
     );
 }

@@ -89,7 +89,10 @@ impl LogContents {
                 _ => row.other.push((column.clone(), value.to_owned())),
             }
         }
-        fields.warnings.into_iter().for_each(|warning| self.warn(warning));
+        fields
+            .warnings
+            .into_iter()
+            .for_each(|warning| self.warn(warning));
         self.rows.push(row);
     }
 }

@@ -41,7 +41,11 @@ pub(super) fn sections(text: &str) -> Result<Vec<Section<'_>>, LogError> {
             starts.push((offset, number as u64, separator));
         }
     }
-    let ends = starts.iter().skip(1).map(|start| start.0).chain([text.len()]);
+    let ends = starts
+        .iter()
+        .skip(1)
+        .map(|start| start.0)
+        .chain([text.len()]);
     let section = |(&(offset, lines_before, separator), end): (&(usize, u64, u8), usize)| Section {
         text: &text[offset..end],
         lines_before,
@@ -56,7 +60,11 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     std::iter::from_fn(move || {
         let rest = text.get(offset..).filter(|rest| !rest.is_empty())?;
         let end = rest.find(['\n', '\r']).map_or(rest.len(), |end| {
-            end + if rest[end..].starts_with("\r\n") { 2 } else { 1 }
+            end + if rest[end..].starts_with("\r\n") {
+                2
+            } else {
+                1
+            }
         });
         let line = (offset, &rest[..end]);
         offset += end;
@@ -89,7 +97,10 @@ fn missing(line: &str) -> Vec<&'static str> {
         REQUIRED.into_iter().filter(|name| !has(name)).collect()
     };
     let by_separator = SEPARATORS.map(of);
-    by_separator.into_iter().min_by_key(Vec::len).unwrap_or_default()
+    by_separator
+        .into_iter()
+        .min_by_key(Vec::len)
+        .unwrap_or_default()
 }
 
 fn fields(line: &str, separator: u8) -> impl Iterator<Item = &str> {
@@ -105,11 +116,18 @@ mod tests {
 
     #[test]
     fn a_header_in_the_middle_begins_another_log() {
-        let text = format!("\n{HEADER}\r\n1,2,3\r\n{}\n1;2;3\n", HEADER.replace(',', " ; "));
+        let text = format!(
+            "\n{HEADER}\r\n1,2,3\r\n{}\n1;2;3\n",
+            HEADER.replace(',', " ; ")
+        );
         let sections = sections(&text).unwrap();
         assert_eq!(sections.len(), 2);
         assert_eq!(
-            (sections[0].lines_before, sections[0].separator, sections[0].text),
+            (
+                sections[0].lines_before,
+                sections[0].separator,
+                sections[0].text
+            ),
             (1, b',', format!("{HEADER}\r\n1,2,3\r\n").as_str())
         );
         assert_eq!((sections[1].lines_before, sections[1].separator), (3, b';'));

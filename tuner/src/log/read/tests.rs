@@ -35,8 +35,12 @@ fn older_columns_and_other_orders() {
         (oldest.rows[0].cache_enabled, oldest.rows[0].torus_allreduce),
         (None, None)
     );
-    let foreign = read_log("host,cycle_time_ms,tensor_fusion_threshold,score\r\na b,5,64,100\r\n").unwrap();
-    assert_eq!(foreign.rows[0].other, [("host".to_owned(), "a b".to_owned())]);
+    let foreign =
+        read_log("host,cycle_time_ms,tensor_fusion_threshold,score\r\na b,5,64,100\r\n").unwrap();
+    assert_eq!(
+        foreign.rows[0].other,
+        [("host".to_owned(), "a b".to_owned())]
+    );
 }
 
 #[test]
@@ -57,7 +61,11 @@ fn our_log_ends_with_best() {
     );
     let rows = "0,0,0,1,1,128,500,default,0,10,61.2,0.5,,0.02\n0,0,0,1,1,4,600,sample,1,10,51,0.5,50.4,0.02\n0,0,0,1,1,4,600,best,1,,51,0.5,,0.02\n";
     let log = read_log(&(header + rows)).unwrap();
-    assert!(log.is_ronde && log.warnings.is_empty(), "{:?}", log.warnings);
+    assert!(
+        log.is_ronde && log.warnings.is_empty(),
+        "{:?}",
+        log.warnings
+    );
     assert_eq!((log.best, log.trials().count()), (Some(2), 2));
     let sample = &log.rows[1];
     assert_eq!(
@@ -87,11 +95,18 @@ fn what_a_spreadsheet_saves() {
     );
     assert!(log.warnings.is_empty(), "{:?}", log.warnings);
     let tabs =
-        read_log("cycle_time_ms\ttensor_fusion_threshold\tscore\t\t\n1.5\t64\t100\t\t\n\t\t\t\t\n").unwrap();
-    assert_eq!((tabs.rows.len(), tabs.rows[0].cycle_time_ms), (1, Some(1.5)));
+        read_log("cycle_time_ms\ttensor_fusion_threshold\tscore\t\t\n1.5\t64\t100\t\t\n\t\t\t\t\n")
+            .unwrap();
+    assert_eq!(
+        (tabs.rows.len(), tabs.rows[0].cycle_time_ms),
+        (1, Some(1.5))
+    );
     // Between commas, a comma is none of a number's.
     let commas = read_log(&format!("{FULL}0,1,0,1,\"5,5\",4,100\n")).unwrap();
-    assert_eq!((commas.rows[0].cycle_time_ms, commas.warnings.len()), (None, 1));
+    assert_eq!(
+        (commas.rows[0].cycle_time_ms, commas.warnings.len()),
+        (None, 1)
+    );
 }
 
 #[test]
@@ -118,12 +133,17 @@ fn warnings_beyond_the_hundredth_are_counted() {
 
 #[test]
 fn what_is_left_out_is_named_by_line() {
-    let text =
-        format!("{FULL}0,0,0, 1,5,4,100\n0,0,0\n0,0,yes, 1,-5,4,nan\n0,0,0, 1,5,4,100,7\n\n0,0,0, 1,5,4,20");
+    let text = format!(
+        "{FULL}0,0,0, 1,5,4,100\n0,0,0\n0,0,yes, 1,-5,4,nan\n0,0,0, 1,5,4,100,7\n\n0,0,0, 1,5,4,20"
+    );
     let log = read_log(&text).unwrap();
     assert_eq!(log.rows.len(), 2);
     assert_eq!(
-        (log.rows[1].line, log.rows[1].torus_allreduce, log.rows[1].score),
+        (
+            log.rows[1].line,
+            log.rows[1].torus_allreduce,
+            log.rows[1].score
+        ),
         (4, None, None)
     );
     let warnings: Vec<String> = log.warnings.iter().map(ToString::to_string).collect();

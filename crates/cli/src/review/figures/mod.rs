@@ -36,15 +36,16 @@ impl Pictures {
             },
             ..chart
         };
-        let surfaces = combinations(review)
-            .into_iter()
-            .enumerate()
-            .filter_map(|(number, switches)| {
-                Some(named(
-                    surface(review, switches)?,
-                    format!("surface-{index}-{number}"),
-                ))
-            });
+        let surfaces =
+            combinations(review)
+                .into_iter()
+                .enumerate()
+                .filter_map(|(number, switches)| {
+                    Some(named(
+                        surface(review, switches)?,
+                        format!("surface-{index}-{number}"),
+                    ))
+                });
         Some(Self {
             surfaces: surfaces.collect(),
             trail: named(trail(review), format!("trail-{index}")),
@@ -89,7 +90,10 @@ fn pictures(reviews: &[Review], format: &'static str) -> Result<Vec<Pictures>, E
 }
 
 fn title(reviews: &[Review]) -> String {
-    let names: Vec<&str> = reviews.iter().map(|review| review.source.as_str()).collect();
+    let names: Vec<&str> = reviews
+        .iter()
+        .map(|review| review.source.as_str())
+        .collect();
     format!("Review of {}", names.join(", "))
 }
 
@@ -178,7 +182,13 @@ mod tests {
             "{HEADER}0,5,0,100\n0,50,32,120\n1,5,4,150\n0,20,10,110\n"
         ));
         let pictures = Pictures::of(&reviews[0], "", 0).unwrap();
-        let trials: usize = pictures.trail.series.iter().map(points).map(<[_]>::len).sum();
+        let trials: usize = pictures
+            .trail
+            .series
+            .iter()
+            .map(points)
+            .map(<[_]>::len)
+            .sum();
         assert_eq!((trials, pictures.surfaces.len()), (4, 2));
         // The choice's combination comes first, although the other was tried more often.
         let [first, second] = &pictures.surfaces[..] else {
@@ -200,7 +210,10 @@ mod tests {
             .iter()
             .find(|series| series.name.starts_with("default"))
             .unwrap();
-        assert_eq!(points(default)[0].text, "default: 128 MB, 1 ms (never tried)");
+        assert_eq!(
+            points(default)[0].text,
+            "default: 128 MB, 1 ms (never tried)"
+        );
         let best = first
             .series
             .iter()
@@ -208,7 +221,9 @@ mod tests {
             .unwrap();
         assert_eq!(points(best)[0].label, "150");
         let picture = svg(&reviews).unwrap();
-        assert!(picture.contains("Review of a.csv") && picture.matches("fusion threshold").count() >= 2);
+        assert!(
+            picture.contains("Review of a.csv") && picture.matches("fusion threshold").count() >= 2
+        );
     }
 
     #[test]
@@ -222,7 +237,13 @@ mod tests {
             panic!()
         };
         assert!(line.len() <= LINE_MOST && line.iter().all(|[_, mean, low, _]| low <= mean));
-        let drawn: usize = pictures.trail.series.iter().map(points).map(<[_]>::len).sum();
+        let drawn: usize = pictures
+            .trail
+            .series
+            .iter()
+            .map(points)
+            .map(<[_]>::len)
+            .sum();
         assert!((200..3000).contains(&drawn), "{drawn}");
     }
 

@@ -20,14 +20,24 @@ const SAMPLES_MOST: usize = 600;
 pub(super) fn combinations(review: &Review) -> Vec<[Option<bool>; 4]> {
     let mut counted: Vec<([Option<bool>; 4], usize)> = Vec::new();
     for trial in &review.trials {
-        match counted.iter_mut().find(|known| known.0 == trial.setting.switches) {
+        match counted
+            .iter_mut()
+            .find(|known| known.0 == trial.setting.switches)
+        {
             Some(known) => known.1 += 1,
             None => counted.push((trial.setting.switches, 1)),
         }
     }
-    let choice = review.best.as_ref().map(|best| best.choice.setting.switches);
+    let choice = review
+        .best
+        .as_ref()
+        .map(|best| best.choice.setting.switches);
     counted.sort_by_key(|(switches, count)| (Some(*switches) != choice, usize::MAX - count));
-    counted.into_iter().map(|known| known.0).take(SURFACES).collect()
+    counted
+        .into_iter()
+        .map(|known| known.0)
+        .take(SURFACES)
+        .collect()
 }
 
 /// Draws the expected values over threshold and cycle time under one combination of switches.
@@ -46,7 +56,10 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
     };
     let settings: Vec<Setting> = fusion.iter().flat_map(place).collect();
     let expected = review.surface.as_ref()?.at(&settings);
-    let mean: Vec<f64> = expected.iter().map(|e| review.measure.value(e.mean)).collect();
+    let mean: Vec<f64> = expected
+        .iter()
+        .map(|e| review.measure.value(e.mean))
+        .collect();
     let shades = Shades::new(mean.iter().copied(), better, 0.0);
     let spread = spread(&mean);
     let rect = |(index, (mean, expected)): (usize, (&f64, &ronde_tuner::Expectation))| {
@@ -89,13 +102,20 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
         y: axis("fusion threshold, MB", &fusion, 2.0),
         series,
         scale: Some(shades.key(key)),
-        ..Chart::new("", format!("expected {label} over threshold and cycle time{of}"))
+        ..Chart::new(
+            "",
+            format!("expected {label} over threshold and cycle time{of}"),
+        )
     })
 }
 
 /// Spread of the means: the 95th minus the 5th percentile, but at least 5 % of the median.
 fn spread(mean: &[f64]) -> f64 {
-    let mut means: Vec<f64> = mean.iter().copied().filter(|mean| mean.is_finite()).collect();
+    let mut means: Vec<f64> = mean
+        .iter()
+        .copied()
+        .filter(|mean| mean.is_finite())
+        .collect();
     means.sort_by(f64::total_cmp);
     let at = |share: f64| {
         means
@@ -115,10 +135,18 @@ fn axis(label: &str, values: &[f64], base: f64) -> Axis {
         .first()
         .filter(|value| **value == 0.0)
         .map(|_| (0.0, "0".to_owned()));
-    let (low, high) = (values[usize::from(zero.is_some())], values[values.len() - 1]);
+    let (low, high) = (
+        values[usize::from(zero.is_some())],
+        values[values.len() - 1],
+    );
     let (first, last) = (low.log(base).ceil() as i32, high.log(base).floor() as i32);
-    let multiples: &[f64] = if base == 10.0 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-    let round = (first - 1..=last).flat_map(|power| multiples.iter().map(move |m| m * base.powi(power)));
+    let multiples: &[f64] = if base == 10.0 {
+        &[1.0, 2.0, 5.0]
+    } else {
+        &[1.0]
+    };
+    let round =
+        (first - 1..=last).flat_map(|power| multiples.iter().map(move |m| m * base.powi(power)));
     let ticks = round
         .filter(|value| (low..=high).contains(value))
         .map(|value| (position(values, value), scale::tick(value)));
@@ -142,7 +170,11 @@ fn position(values: &[f64], value: f64) -> f64 {
 fn switches_in_words(review: &Review, switches: [Option<bool>; 4]) -> Vec<String> {
     let word = |switch: &Switch| {
         let on = switches[*switch as usize]?;
-        Some(format!("{} {}", switch.name(), if on { "on" } else { "off" }))
+        Some(format!(
+            "{} {}",
+            switch.name(),
+            if on { "on" } else { "off" }
+        ))
     };
     review.varied.iter().filter_map(word).collect()
 }
@@ -150,7 +182,11 @@ fn switches_in_words(review: &Review, switches: [Option<bool>; 4]) -> Vec<String
 /// Points of the grid, spaced by a constant factor, from the smallest to the largest value that was
 /// tried, including the default, with a small margin. The first point is 0 if 0 was tried.
 fn grid(review: &Review, of: impl Fn(&Setting) -> f64, default: f64) -> Vec<f64> {
-    let values: Vec<f64> = review.trials.iter().map(|trial| of(&trial.setting)).collect();
+    let values: Vec<f64> = review
+        .trials
+        .iter()
+        .map(|trial| of(&trial.setting))
+        .collect();
     let above = values
         .iter()
         .copied()
@@ -169,17 +205,24 @@ fn grid(review: &Review, of: impl Fn(&Setting) -> f64, default: f64) -> Vec<f64>
 }
 
 /// Returns the tried settings as points, one series for each kind.
-fn samples(review: &Review, switches: [Option<bool>; 4], cycle: &[f64], fusion: &[f64]) -> Vec<Series> {
+fn samples(
+    review: &Review,
+    switches: [Option<bool>; 4],
+    cycle: &[f64],
+    fusion: &[f64],
+) -> Vec<Series> {
     let default = review.gain.default;
     let choice = review.best.as_ref().map(|best| best.choice.setting);
-    let is =
-        |wanted: Option<Setting>, setting: &Setting| wanted.is_some_and(|wanted| wanted.is_near(setting));
+    let is = |wanted: Option<Setting>, setting: &Setting| {
+        wanted.is_some_and(|wanted| wanted.is_near(setting))
+    };
     let of = review
         .groups
         .iter()
         .map(|group| (review.trials[group[0]].setting, group));
-    let mut settings: Vec<(Setting, &Vec<usize>)> =
-        of.filter(|(setting, _)| setting.switches == switches).collect();
+    let mut settings: Vec<(Setting, &Vec<usize>)> = of
+        .filter(|(setting, _)| setting.switches == switches)
+        .collect();
     let every = settings.len().div_ceil(SAMPLES_MOST).max(1);
     let mut index = 0;
     settings.retain(|(setting, _)| {
@@ -239,7 +282,10 @@ fn samples(review: &Review, switches: [Option<bool>; 4], cycle: &[f64], fusion: 
         })
     {
         sample.0 = Kind::Other;
-        sample.1 = format!("expected best of those tried: {}", setting.words(&review.varied));
+        sample.1 = format!(
+            "expected best of those tried: {}",
+            setting.words(&review.varied)
+        );
     }
     let of_kind = Kind::ALL.map(|kind| {
         let own: Vec<_> = samples.iter().filter(|sample| sample.0 == kind).collect();

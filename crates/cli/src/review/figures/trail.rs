@@ -26,7 +26,11 @@ pub(super) fn trail(review: &Review) -> Chart {
         // If the log has no confidence interval, use the noise of all trials.
         let half = trial.ci95.unwrap_or(1.96 * noise * trial.value);
         let setting = trial.setting.words(&review.varied);
-        let text = format!("trial {}: {} {y_unit}\n{setting}", index + 1, number(trial.value));
+        let text = format!(
+            "trial {}: {} {y_unit}\n{setting}",
+            index + 1,
+            number(trial.value)
+        );
         let point = Point {
             low: (trial.value - half).max(0.0),
             high: trial.value + half,
@@ -80,7 +84,8 @@ pub(super) fn trail(review: &Review) -> Chart {
 }
 
 fn kind(review: &Review, trial: &Trial) -> Kind {
-    let is = |setting: Option<&Setting>| setting.is_some_and(|setting| setting.is_near(&trial.setting));
+    let is =
+        |setting: Option<&Setting>| setting.is_some_and(|setting| setting.is_near(&trial.setting));
     let is_default = is(review.gain.default.as_ref());
     match trial.phase {
         Phase::Ab if is_default => Kind::AbDefault,
@@ -109,7 +114,10 @@ fn heights(
             .chain(line.iter().map(|l| l[1]))
             .chain(rules.iter().map(|r| r.at))
     };
-    let (low, high) = (values().fold(f64::INFINITY, least), values().fold(0.0, most));
+    let (low, high) = (
+        values().fold(f64::INFINITY, least),
+        values().fold(0.0, most),
+    );
     let ends = || {
         points()
             .map(|p| (p.low, p.high))
@@ -164,7 +172,8 @@ fn line(review: &Review) -> Option<Vec<[f64; 4]>> {
     let settings: Vec<Setting> = chosen.iter().map(|(_, trial)| trial.setting).collect();
     let expected = review.surface.as_ref()?.at(&settings);
     let place = |((index, _), expected): (&(usize, &Trial), ronde_tuner::Expectation)| {
-        let ends = [-1.96, 1.96].map(|scores| review.measure.value(expected.mean + scores * expected.sd));
+        let ends =
+            [-1.96, 1.96].map(|scores| review.measure.value(expected.mean + scores * expected.sd));
         let mean = review.measure.value(expected.mean);
         [
             (index + 1) as f64,

@@ -19,7 +19,10 @@ const STYLE: &str = include_str!("review.css");
 pub(super) fn page(reviews: &[Review]) -> String {
     let title = match reviews {
         [only] => format!("Review of {}", only.source),
-        _ => format!("Review of {}", counted(reviews.len() as u64, "autotune log")),
+        _ => format!(
+            "Review of {}",
+            counted(reviews.len() as u64, "autotune log")
+        ),
     };
     let mut body = Vec::new();
     for (index, review) in reviews.iter().enumerate() {
@@ -55,7 +58,11 @@ fn one(review: &Review, index: usize, several: bool) -> Markup {
             sections.push((name, heading, body));
         }
     };
-    push("warnings", "Before you believe this", list(&review.warnings));
+    push(
+        "warnings",
+        "Before you believe this",
+        list(&review.warnings),
+    );
     if let Some(pictures) = &pictures {
         push(
             "trials",
@@ -81,7 +88,11 @@ fn one(review: &Review, index: usize, several: bool) -> Markup {
         "Which knobs mattered",
         (!review.knobs.is_empty()).then(|| knobs(review)),
     );
-    push("finished", "Was it finished?", paragraphs(&say::finished(review)));
+    push(
+        "finished",
+        "Was it finished?",
+        paragraphs(&say::finished(review)),
+    );
     push(
         "tried",
         "What was tried",
@@ -117,7 +128,8 @@ fn one(review: &Review, index: usize, several: bool) -> Markup {
 }
 
 fn paragraphs(sentences: &[String]) -> Option<Markup> {
-    (!sentences.is_empty()).then(|| html! { @for sentence in sentences { p { (Foreign(sentence)) } } })
+    (!sentences.is_empty())
+        .then(|| html! { @for sentence in sentences { p { (Foreign(sentence)) } } })
 }
 
 fn list(sentences: &[String]) -> Option<Markup> {

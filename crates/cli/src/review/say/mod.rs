@@ -70,7 +70,9 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
             "Use {setting} rather than what scored best: by all trials together it is {} faster.",
             percent(best.choice.slower.mean)
         ),
-        Reason::Default => format!("Keep the default, {setting}: nothing that was tried is surely faster."),
+        Reason::Default => {
+            format!("Keep the default, {setting}: nothing that was tried is surely faster.")
+        }
     }];
     if best.luck > LUCKY && advice.reason == Reason::Choice {
         lines.push(format!(
@@ -116,7 +118,10 @@ fn no_trials(review: &Review) -> String {
 /// Recommended setting to copy: environment variables, and flags of horovodrun and `ronde run`.
 pub(super) fn paste(review: &Review) -> Option<[String; 2]> {
     let setting: Setting = review.advice.as_ref()?.setting;
-    Some([setting.environment(&review.varied), setting.flags(&review.varied)])
+    Some([
+        setting.environment(&review.varied),
+        setting.flags(&review.varied),
+    ])
 }
 
 /// Sentence on the search's verdict, which its alternating windows may confirm or contradict.
@@ -199,10 +204,17 @@ mod tests {
     #[test]
     fn rows_that_cannot_be_used_are_no_job_that_ended() {
         let of = |rows: &str| {
-            let log = read_log(&format!("cycle_time_ms,tensor_fusion_threshold,score\n{rows}")).unwrap();
+            let log = read_log(&format!(
+                "cycle_time_ms,tensor_fusion_threshold,score\n{rows}"
+            ))
+            .unwrap();
             answer(&review(&log, "a.csv", &Known::default())[0]).join(" ")
         };
-        assert!(of("").contains("the job ended during its warm-up"), "{}", of(""));
+        assert!(
+            of("").contains("the job ended during its warm-up"),
+            "{}",
+            of("")
+        );
         let said = of("5,4,nan\n5,8,-1\n");
         assert!(said.starts_with("No row of the log can be used"), "{said}");
     }

@@ -102,7 +102,12 @@ pub(in crate::review) fn noise(review: &Review) -> Vec<String> {
     };
     if let Some(replicates) = &noise.replicates {
         let example = noise.most_often.as_ref().map_or(String::new(), |most| {
-            let values: Vec<String> = most.values.iter().take(8).map(|value| number(*value)).collect();
+            let values: Vec<String> = most
+                .values
+                .iter()
+                .take(8)
+                .map(|value| number(*value))
+                .collect();
             let more = if most.values.len() > 8 { " …" } else { "" };
             format!(
                 ": {} was measured {} times, {}{more}",
@@ -163,7 +168,9 @@ pub(in crate::review) fn cost(review: &Review) -> Vec<String> {
                     "The trials cost nothing: they took less than with the default, by the time of {}",
                     steps(-lost)
                 ),
-                lost if lost < LEAST_STEPS => "The trials took no longer than with the default".to_owned(),
+                lost if lost < LEAST_STEPS => {
+                    "The trials took no longer than with the default".to_owned()
+                }
                 lost => format!(
                     "The trials cost the time of about {} with the default",
                     steps(lost)
@@ -186,9 +193,12 @@ pub(in crate::review) fn cost(review: &Review) -> Vec<String> {
     }];
     if let Some(step) = cost.payback_step {
         lines.push(if cost.steps_lost < LEAST_STEPS {
-            "So there was nothing to pay back: the gain counts from the end of the search on.".to_owned()
+            "So there was nothing to pay back: the gain counts from the end of the search on."
+                .to_owned()
         } else {
-            format!("The gain has paid for that at step {step}, counted from the first of the search.")
+            format!(
+                "The gain has paid for that at step {step}, counted from the first of the search."
+            )
         });
     }
     lines

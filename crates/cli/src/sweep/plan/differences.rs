@@ -25,7 +25,9 @@ impl Plan {
         let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "not given".to_owned());
         let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
         let paths = |paths: &[PathBuf]| {
-            let paths = paths.iter().filter_map(|path| std::path::absolute(path).ok());
+            let paths = paths
+                .iter()
+                .filter_map(|path| std::path::absolute(path).ok());
             let texts: Vec<String> = paths.map(|path| path.display().to_string()).collect();
             (!texts.is_empty()).then(|| texts.join(" "))
         };
@@ -41,13 +43,24 @@ impl Plan {
             was.compute_ms().to_string(),
         );
         let kind = args.load.compute_kind.map(|kind| kind.as_str().to_owned());
-        compare("--compute-kind", kind, was.compute_kind().as_str().to_owned());
-        let slow = |load: &LoadArgs| load.slow_rank.map(|slow| format!("{},{}", slow.rank, slow.ms));
+        compare(
+            "--compute-kind",
+            kind,
+            was.compute_kind().as_str().to_owned(),
+        );
+        let slow = |load: &LoadArgs| {
+            load.slow_rank
+                .map(|slow| format!("{},{}", slow.rank, slow.ms))
+        };
         compare("--slow-rank", slow(&args.load), text(&slow(was)));
 
         let (was, now) = (&self.design, design(args, NP_DEFAULT));
         let given = |is_given: bool, list: String| is_given.then_some(list);
-        compare("-np", given(!args.np.is_empty(), list(&now.np)), list(&was.np));
+        compare(
+            "-np",
+            given(!args.np.is_empty(), list(&now.np)),
+            list(&was.np),
+        );
         compare(
             "--fusion-mb",
             given(args.fusion_mb.is_some(), list_mb(&now)),
@@ -84,7 +97,11 @@ impl Plan {
         );
         for (variable, now) in settings(args)? {
             let was = self.settings.get(&variable).cloned();
-            compare(&variable, Some(now), was.unwrap_or_else(|| "unset".to_owned()));
+            compare(
+                &variable,
+                Some(now),
+                was.unwrap_or_else(|| "unset".to_owned()),
+            );
         }
         Ok(differences)
     }
@@ -96,10 +113,20 @@ fn switches(values: &[bool]) -> String {
 }
 
 fn list<T: ToString>(values: &[T]) -> String {
-    values.iter().map(T::to_string).collect::<Vec<_>>().join(",")
+    values
+        .iter()
+        .map(T::to_string)
+        .collect::<Vec<_>>()
+        .join(",")
 }
 
 fn list_mb(design: &Design) -> String {
     let mb = |&bytes: &u64| bytes as f64 / f64::from(1 << 20);
-    list(&design.fusion_threshold_bytes.iter().map(mb).collect::<Vec<_>>())
+    list(
+        &design
+            .fusion_threshold_bytes
+            .iter()
+            .map(mb)
+            .collect::<Vec<_>>(),
+    )
 }

@@ -56,8 +56,15 @@ pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
             .map(str::to_owned)
             .collect(),
     );
-    for (variable, flag) in NotSwept::VARIABLES.into_iter().zip(["--fusion-mb", "--cycle-ms"]) {
-        if args.flags.lookup(variable).is_some_and(|value| !value.is_empty()) {
+    for (variable, flag) in NotSwept::VARIABLES
+        .into_iter()
+        .zip(["--fusion-mb", "--cycle-ms"])
+    {
+        if args
+            .flags
+            .lookup(variable)
+            .is_some_and(|value| !value.is_empty())
+        {
             notes.push(format!(
                 "{variable} is set, but has no effect here: a sweep sets it itself, see {flag}"
             ));
@@ -95,12 +102,21 @@ pub(super) fn design(args: &Args, np_default: u32) -> Design {
             .collect(),
         cycle_time_ms,
         cache: on_off(&args.cache, default.cache),
-        hierarchical_allreduce: on_off(&args.hierarchical_allreduce, default.hierarchical_allreduce),
+        hierarchical_allreduce: on_off(
+            &args.hierarchical_allreduce,
+            default.hierarchical_allreduce,
+        ),
         repeats,
-        confirm: args.confirm.unwrap_or(if repeats == 1 { 0 } else { 2 * repeats }),
+        confirm: args
+            .confirm
+            .unwrap_or(if repeats == 1 { 0 } else { 2 * repeats }),
         warmup: args.warmup.unwrap_or(WARMUP_DEFAULT),
         steps: args.steps.unwrap_or(STEPS_DEFAULT),
-        at_least_ms: if args.steps.is_none() { AT_LEAST_MS } else { 0.0 },
+        at_least_ms: if args.steps.is_none() {
+            AT_LEAST_MS
+        } else {
+            0.0
+        },
         budget_s: args.budget.map(|budget| budget.as_secs_f64()),
         // Numbers in JSON readers have 53 bits.
         seed: args.seed.unwrap_or_else(|| rand::random::<u64>() >> 11),
@@ -132,7 +148,11 @@ fn on_off(switches: &[Switch], default: bool) -> Vec<bool> {
         .filter(|(switch, _)| switches.contains(switch))
         .map(|(_, value)| value)
         .collect();
-    if values.is_empty() { vec![default] } else { values }
+    if values.is_empty() {
+        vec![default]
+    } else {
+        values
+    }
 }
 
 fn word(switch: Switch) -> &'static str {

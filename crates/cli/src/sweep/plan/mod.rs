@@ -96,7 +96,9 @@ impl Plan {
             machine: Machine::here(),
             replay: args.replay.iter().map(absolute).collect(),
             verify: args.verify,
-            reenacted: args.verify.is_some() && args.load.model.is_none() && args.load.profile.is_none(),
+            reenacted: args.verify.is_some()
+                && args.load.model.is_none()
+                && args.load.profile.is_none(),
             hosts: args.hosts.clone(),
             mpi_args: args.mpi_args.clone(),
             load: args.load.resolved(),
@@ -129,7 +131,11 @@ impl Plan {
         if then == now {
             return Ok(());
         }
-        let profile = self.load.profile.as_ref().map(|path| path.display().to_string());
+        let profile = self
+            .load
+            .profile
+            .as_ref()
+            .map(|path| path.display().to_string());
         Err(Error::OtherProfile {
             profile: profile.unwrap_or_else(|| workload.name.clone()),
             then,
@@ -208,7 +214,9 @@ impl Plan {
             || design.at_least_ms < 0.0
             || !times_are_numbers
         {
-            return wrong("its design is none: lists must have values, counts must be above 0".to_owned());
+            return wrong(
+                "its design is none: lists must have values, counts must be above 0".to_owned(),
+            );
         }
         let points = plan.points.clone();
         let plan = plan.checked().map_err(serde_json::Error::custom)?;

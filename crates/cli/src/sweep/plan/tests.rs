@@ -93,7 +93,8 @@ fn arguments_that_differ_are_named() {
     let differences = |text| plan.differences(&args(text)).unwrap();
     assert!(differences("--resume").is_empty());
     assert!(
-        differences("--model vgg16 -n 2 --fusion-mb 4,1 --link 1000,2.5 --repeats 3 --resume").is_empty()
+        differences("--model vgg16 -n 2 --fusion-mb 4,1 --link 1000,2.5 --repeats 3 --resume")
+            .is_empty()
     );
     let given = "--model resnet50 -n 2,4 --fusion-mb 1 --cycle-ms 5 --compute-ms 20 --link 10,1 --steps 9 --seed 4 --verify 2 --replay t";
     let expected = [
@@ -122,7 +123,10 @@ fn what_cannot_be_swept_is_refused() {
     assert!(matches!(refused("--autotune"), Error::Autotune));
     assert!(matches!(refused("--slow-rank 2,5"), Error::Load(_)));
     let many = refused("--fusion-mb 0.001..1000:64 --cycle-ms 0.001..1000:64 -n 1,2,4");
-    assert!(many.to_string().contains("12288 points are too many"), "{many}");
+    assert!(
+        many.to_string().contains("12288 points are too many"),
+        "{many}"
+    );
 }
 
 #[test]
@@ -148,9 +152,16 @@ fn hierarchical_operations_take_several_hosts() {
     // The default fusion threshold and cycle time: the default point, and the hierarchical one.
     assert_eq!(several.points.len(), 2);
     assert!(several.points[1].hierarchical_allreduce && several.points[0].is_default());
-    assert!(several.job().contains("on node1:2,node2:2"), "{}", several.job());
+    assert!(
+        several.job().contains("on node1:2,node2:2"),
+        "{}",
+        several.job()
+    );
     let crowded = plan("-n 5 -H node1:2,node2:2").unwrap_err().to_string();
-    assert!(crowded.contains("(5)") && crowded.contains("(4)"), "{crowded}");
+    assert!(
+        crowded.contains("(5)") && crowded.contains("(4)"),
+        "{crowded}"
+    );
 }
 
 #[test]

@@ -64,7 +64,10 @@ fn about() -> About {
         job: "resnet50".into(),
         how: "link shaped to 1000 µs and 2.5 GB/s".into(),
         command: "ronde sweep --model resnet50".into(),
-        machine: vec![("cpu".into(), "Some | CPU".into()), ("cores".into(), "2".into())],
+        machine: vec![
+            ("cpu".into(), "Some | CPU".into()),
+            ("cores".into(), "2".into()),
+        ],
         unfinished: Some("Interrupted: 4 of 25 measurements are missing; --resume goes on.".into()),
         warnings: vec!["the machine was busy".into()],
     }
@@ -117,7 +120,10 @@ fn where_nothing_gains_there_is_nothing_to_paste() {
         })
         .collect();
     let text = text::page(&About::default(), &verdict(&same), Path::new("o"), &LOOK);
-    assert!(text.contains("Keep the default: no setting is faster"), "{text}");
+    assert!(
+        text.contains("Keep the default: no setting is faster"),
+        "{text}"
+    );
     assert!(!text.contains("HOROVOD_"), "{text}");
 }
 
@@ -131,7 +137,10 @@ fn one_repeat_is_called_no_proof() {
 
 #[test]
 fn nothing_at_all_is_said_to_be_nothing() {
-    let failed: Vec<Row> = rows().into_iter().filter(|row| row.times.is_none()).collect();
+    let failed: Vec<Row> = rows()
+        .into_iter()
+        .filter(|row| row.times.is_none())
+        .collect();
     let text = text::page(&about(), &verdict(&failed), Path::new("o"), &LOOK);
     assert!(text.contains("No setting has a result."), "{text}");
     text::page(&about(), &verdict(&[]), Path::new("o"), &LOOK);
@@ -160,7 +169,10 @@ fn the_json_holds_what_is_promised() {
     );
     assert_eq!(finding["points"].as_array().unwrap().len(), 7);
     assert_eq!(finding["points"][5]["ending"], "cut");
-    assert_eq!(finding["points"][6]["reason"], "rank 1 was killed by signal 9");
+    assert_eq!(
+        finding["points"][6]["reason"],
+        "rank 1 was killed by signal 9"
+    );
     assert_eq!(finding["knobs"][0]["knob"], "fusion_threshold");
 }
 

@@ -3,7 +3,9 @@
 
 use super::naming::Naming;
 use crate::present::units::{self, capitalized, changes, counted, ms, percent};
-use ronde_lab::sweep::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, LEVEL_PREDICTED, Outcome};
+use ronde_lab::sweep::{
+    Basis, Conclusion, Ending, Estimate, Finding, LEVEL, LEVEL_PREDICTED, Outcome,
+};
 
 /// Upper end of a gain's interval above which a faster setting is still possible.
 const OPEN: f64 = 0.03;
@@ -57,7 +59,10 @@ fn compared(finding: &Finding, best: &Outcome) -> String {
             .interval
             .map(|[low, high]| format!(" ({} %: {})", level(finding), changes(-high, -low)));
         let change = units::change(-gain.value);
-        format!(", {change} against the default{}", interval.unwrap_or_default())
+        format!(
+            ", {change} against the default{}",
+            interval.unwrap_or_default()
+        )
     });
     let setting = capitalized(&Naming::of(finding).setting(&best.point));
     format!("{setting}: {prefix}{time}{}", gain.unwrap_or_default())
@@ -84,14 +89,20 @@ fn keep_default(finding: &Finding, compared: &str) -> String {
     let is_default = finding.best == finding.default;
     let most = match is_default {
         true => gain_most(finding),
-        false => finding.gain.and_then(|gain| gain.interval).map(|[_, high]| high),
+        false => finding
+            .gain
+            .and_then(|gain| gain.interval)
+            .map(|[_, high]| high),
     };
     let mut text = "Keep the default: no setting is faster beyond chance.".to_owned();
     match most {
         _ if !is_default => text += &format!(" {compared}."),
         Some(most) => {
             let level = level(finding);
-            text += &format!(" No other setting gains more than {} ({level} %).", percent(most));
+            text += &format!(
+                " No other setting gains more than {} ({level} %).",
+                percent(most)
+            );
         }
         None if finding.basis == Basis::Predicted => {}
         None => text += " No setting was measured twice: use --repeats 3.",
@@ -115,13 +126,21 @@ fn gain_most(finding: &Finding) -> Option<f64> {
 }
 
 fn ties(finding: &Finding) -> Option<String> {
-    let tied = finding.ties().filter(|tie| Some(*tie) != finding.best()).count() as u64;
+    let tied = finding
+        .ties()
+        .filter(|tie| Some(*tie) != finding.best())
+        .count() as u64;
     if tied == 0 {
         let known = finding.ties_known && finding.conclusion == Conclusion::Faster;
         return known.then(|| "No other setting ties with it.".to_owned());
     }
     let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
-    let others = finding.points.iter().filter(timed).count().saturating_sub(1);
+    let others = finding
+        .points
+        .iter()
+        .filter(timed)
+        .count()
+        .saturating_sub(1);
     Some(format!(
         "Of the {}, {tied} cannot be told from the best (`ties` in the table).",
         counted(others as u64, "other setting")
@@ -156,7 +175,8 @@ pub(in crate::sweep) fn change(estimate: Option<Estimate>) -> String {
     let Some(Estimate { value, interval }) = estimate else {
         return units::NONE.to_owned();
     };
-    let interval = interval.map(|[low, high]| format!(" ({})", changes(low, high).trim_end_matches(" %")));
+    let interval =
+        interval.map(|[low, high]| format!(" ({})", changes(low, high).trim_end_matches(" %")));
     units::change(value) + &interval.unwrap_or_default()
 }
 
@@ -190,7 +210,12 @@ mod tests {
 
     /// Finding with 50 ms at 16 MiB and 2.5 ms, and 50.4 ms at the default; `gain` is the share
     /// that the first saves.
-    fn finding(conclusion: Conclusion, basis: Basis, gain: f64, interval: Option<[f64; 2]>) -> Finding {
+    fn finding(
+        conclusion: Conclusion,
+        basis: Basis,
+        gain: f64,
+        interval: Option<[f64; 2]>,
+    ) -> Finding {
         let best = Point {
             fusion_threshold_bytes: 16 << 20,
             cycle_time_ms: 2.5,
@@ -214,14 +239,24 @@ mod tests {
         }
     }
 
-    fn first(conclusion: Conclusion, basis: Basis, gain: f64, interval: Option<[f64; 2]>) -> String {
+    fn first(
+        conclusion: Conclusion,
+        basis: Basis,
+        gain: f64,
+        interval: Option<[f64; 2]>,
+    ) -> String {
         super::conclusion(&finding(conclusion, basis, gain, interval))[0].clone()
     }
 
     #[test]
     fn a_gain_is_a_change_of_the_step_time_with_its_interval() {
         assert_eq!(
-            first(Conclusion::Faster, Basis::Confirmed, 0.02, Some([0.012, 0.028])),
+            first(
+                Conclusion::Faster,
+                Basis::Confirmed,
+                0.02,
+                Some([0.012, 0.028])
+            ),
             "Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −2.0 % against the default (95 %: −2.8 to −1.2 %). Measured again after \
              the grid, in turns with the default."
         );
@@ -249,13 +284,28 @@ mod tests {
             "Keep the default: no setting is faster beyond chance. Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −1.0 % against the \
              default (95 %: −2.5 to +0.5 %)."
         );
-        for basis in [Basis::Grid, Basis::Confirmed, Basis::Verified, Basis::Predicted] {
-            let said = first(Conclusion::DefaultAsGood, basis, -0.02, Some([-0.045, 0.006]));
+        for basis in [
+            Basis::Grid,
+            Basis::Confirmed,
+            Basis::Verified,
+            Basis::Predicted,
+        ] {
+            let said = first(
+                Conclusion::DefaultAsGood,
+                basis,
+                -0.02,
+                Some([-0.045, 0.006]),
+            );
             assert!(said.starts_with("Keep the default: "), "{said}");
             assert!(said.contains("+2.0 % against the default"), "{said}");
             assert!(said.contains(" %: −0.6 to +4.5 %)"), "{said}");
         }
-        let noisy = first(Conclusion::DefaultAsGood, Basis::Grid, 0.01, Some([-0.05, 0.07]));
+        let noisy = first(
+            Conclusion::DefaultAsGood,
+            Basis::Grid,
+            0.01,
+            Some([-0.05, 0.07]),
+        );
         assert!(
             noisy.ends_with("more --repeats or --steps narrow the interval."),
             "{noisy}"
@@ -270,7 +320,12 @@ mod tests {
             "{once}"
         );
         assert!(once.contains("--repeats 3"), "{once}");
-        let predicted = first(Conclusion::Unproven, Basis::Predicted, 0.1, Some([-0.01, 0.2]));
+        let predicted = first(
+            Conclusion::Unproven,
+            Basis::Predicted,
+            0.1,
+            Some([-0.01, 0.2]),
+        );
         assert!(
             predicted.contains(": predicted 50.0 ms") && predicted.contains("--verify 3"),
             "{predicted}"
@@ -296,9 +351,15 @@ mod tests {
         };
         finding.points[0].tied = false;
         finding.points[0].against_default = against(-0.011);
-        assert!(super::conclusion(&finding)[0].ends_with("No other setting gains more than 1.1 % (95 %)."));
+        assert!(
+            super::conclusion(&finding)[0]
+                .ends_with("No other setting gains more than 1.1 % (95 %).")
+        );
         finding.points[0].against_default = against(0.01);
-        assert!(super::conclusion(&finding)[0].ends_with("No other setting gains more than 0.0 % (95 %)."));
+        assert!(
+            super::conclusion(&finding)[0]
+                .ends_with("No other setting gains more than 0.0 % (95 %).")
+        );
     }
 
     #[test]
@@ -322,7 +383,12 @@ mod tests {
 
     #[test]
     fn predictions_are_compared_with_the_measurements() {
-        let mut finding = finding(Conclusion::Faster, Basis::Verified, 0.02, Some([0.01, 0.03]));
+        let mut finding = finding(
+            Conclusion::Faster,
+            Basis::Verified,
+            0.02,
+            Some([0.01, 0.03]),
+        );
         finding.points[0].predicted_ms = Some(Estimate {
             value: 40.0,
             interval: None,

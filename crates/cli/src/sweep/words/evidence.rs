@@ -14,7 +14,8 @@ const NAMED_MOST: usize = 12;
 /// Number of measurements and their outcomes, in one sentence.
 pub(in crate::sweep) fn effort(verdict: &Verdict) -> String {
     let outcomes = || verdict.findings.iter().flat_map(|finding| &finding.points);
-    let count_of = |wanted: fn(&Outcome) -> bool| outcomes().filter(|outcome| wanted(outcome)).count() as u64;
+    let count_of =
+        |wanted: fn(&Outcome) -> bool| outcomes().filter(|outcome| wanted(outcome)).count() as u64;
     let predicted = count_of(|outcome| outcome.predicted_ms.is_some());
     let tried = count_of(|outcome| outcome.ending != Ending::Predicted);
     let settings = |count| number::counted(count, "setting");
@@ -36,7 +37,9 @@ pub(in crate::sweep) fn effort(verdict: &Verdict) -> String {
         (tally.failed, "failed"),
     ];
     let parts = parts.into_iter().filter(|(count, _)| *count > 0);
-    let parts: Vec<String> = parts.map(|(count, what)| format!("{count} {what}")).collect();
+    let parts: Vec<String> = parts
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
     let of = match tally.done == count {
         true => String::new(),
         false => format!(" ({})", parts.join(", ")),

@@ -13,7 +13,8 @@ pub(in crate::sweep) struct Naming {
 
 impl Naming {
     pub(in crate::sweep) fn of(finding: &Finding) -> Self {
-        let varied = |of: fn(&Point) -> bool| finding.points.iter().any(|outcome| of(&outcome.point));
+        let varied =
+            |of: fn(&Point) -> bool| finding.points.iter().any(|outcome| of(&outcome.point));
         Self {
             cache: varied(|point| !point.cache),
             hierarchical: varied(|point| point.hierarchical_allreduce),
@@ -47,7 +48,10 @@ impl Naming {
             .into_iter()
             .filter(|(there, _)| *there)
             .map(|(_, heading)| heading);
-        ["fusion MiB", "cycle ms"].into_iter().chain(optional).collect()
+        ["fusion MiB", "cycle ms"]
+            .into_iter()
+            .chain(optional)
+            .collect()
     }
 
     /// Cells of a setting's columns.

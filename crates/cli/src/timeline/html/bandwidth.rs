@@ -63,7 +63,12 @@ const COLOURS: [&str; MOST_CLOUDS] = [
     "--series-4",
     "--series-5",
 ];
-const SHAPES: [Shape; 4] = [Shape::Circle, Shape::Square, Shape::Triangle, Shape::Diamond];
+const SHAPES: [Shape; 4] = [
+    Shape::Circle,
+    Shape::Square,
+    Shape::Triangle,
+    Shape::Diamond,
+];
 
 fn chart(drawn: &[&Bandwidth]) -> Chart {
     let clouds: Vec<Vec<Point>> = drawn.iter().map(|one| cloud(one)).collect();
@@ -110,36 +115,42 @@ fn chart(drawn: &[&Bandwidth]) -> Chart {
 }
 
 fn cloud(one: &Bandwidth) -> Vec<Point> {
-    let points = one.points.iter().filter(|point| drawable(point)).map(|point| {
-        let size = point.bytes as f64;
-        let speed = gb_per_s(size, point.us_p50);
-        let end = |us: f64| {
-            if us > 0.0 && us.is_finite() {
-                gb_per_s(size, us)
-            } else {
-                speed
+    let points = one
+        .points
+        .iter()
+        .filter(|point| drawable(point))
+        .map(|point| {
+            let size = point.bytes as f64;
+            let speed = gb_per_s(size, point.us_p50);
+            let end = |us: f64| {
+                if us > 0.0 && us.is_finite() {
+                    gb_per_s(size, us)
+                } else {
+                    speed
+                }
+            };
+            let text = format!(
+                "{}, {}: {} GB/s, {} µs in the median of {}",
+                visible(&one.activity),
+                bytes(point.bytes),
+                digits(speed),
+                digits(point.us_p50),
+                count(point.n)
+            );
+            Point {
+                low: end(point.us_p90),
+                high: end(point.us_p10),
+                ..Point::new(size, speed, text)
             }
-        };
-        let text = format!(
-            "{}, {}: {} GB/s, {} µs in the median of {}",
-            visible(&one.activity),
-            bytes(point.bytes),
-            digits(speed),
-            digits(point.us_p50),
-            count(point.n)
-        );
-        Point {
-            low: end(point.us_p90),
-            high: end(point.us_p10),
-            ..Point::new(size, speed, text)
-        }
-    });
+        });
     points.collect()
 }
 
 /// Points of the fitted line over the measured sizes, as far as they are inside the chart.
 fn line(one: &Bandwidth, points: &[Point], y: &Axis) -> Vec<[f64; 4]> {
-    let Some(fit) = &one.fit else { return Vec::new() };
+    let Some(fit) = &one.fit else {
+        return Vec::new();
+    };
     let from = points.iter().map(|p| p.x).fold(f64::INFINITY, f64::min);
     let to = points.iter().map(|p| p.x).fold(0.0, f64::max);
     (0..=LINE_PLACES)
@@ -147,7 +158,10 @@ fn line(one: &Bandwidth, points: &[Point], y: &Axis) -> Vec<[f64; 4]> {
         .map(|size| {
             (
                 size,
-                gb_per_s(size, fit.alpha_us + fit.us_per_mib * size / (1 << 20) as f64),
+                gb_per_s(
+                    size,
+                    fit.alpha_us + fit.us_per_mib * size / (1 << 20) as f64,
+                ),
             )
         })
         .filter(|(_, speed)| (y.from..=y.to).contains(speed))

@@ -34,7 +34,13 @@ pub(super) fn show(report: &Report) -> Markup {
 
 /// Draws a horizontal bar for each summary, with its parts side by side.
 fn chart(summaries: &[(&str, &Summary)]) -> Markup {
-    let whole = |summary: &Summary| summary.parts.iter().map(|part| part.exposed_ms.mean).sum::<f64>();
+    let whole = |summary: &Summary| {
+        summary
+            .parts
+            .iter()
+            .map(|part| part.exposed_ms.mean)
+            .sum::<f64>()
+    };
     let mut ends = vec![0.0; summaries.len()];
     let parts = PartKind::ALL.map(|kind| {
         let rect = |(row, (name, summary)): (usize, &(&str, &Summary))| {
@@ -70,7 +76,8 @@ fn chart(summaries: &[(&str, &Summary)]) -> Markup {
         )
     });
     let chart = Chart {
-        description: "Stacked bars of mean exposed time by part; the table below has the numbers.".into(),
+        description: "Stacked bars of mean exposed time by part; the table below has the numbers."
+            .into(),
         height_px: 60 + 60 * summaries.len() as u32,
         x: Axis::linear(
             "time a step",

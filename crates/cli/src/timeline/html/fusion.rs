@@ -91,7 +91,10 @@ fn chart(fusion: &Fusion) -> Markup {
             label: count(bin.batches),
         })
         .collect();
-    let from = bins.iter().map(|bin| place(bin.from)).fold(f64::MAX, f64::min);
+    let from = bins
+        .iter()
+        .map(|bin| place(bin.from))
+        .fold(f64::MAX, f64::min);
     let end = bins.iter().map(|bin| place(bin.to)).fold(1.0, f64::max);
     // Show the threshold even if all batches are smaller, unless it is far away.
     let threshold = fusion
@@ -106,8 +109,9 @@ fn chart(fusion: &Fusion) -> Markup {
         name: format!("threshold {}", bytes(at as u64)),
     });
     let chart = Chart {
-        description: "A column for each power of two; its height is the number of batches in steady steps."
-            .into(),
+        description:
+            "A column for each power of two; its height is the number of batches in steady steps."
+                .into(),
         height_px: 260,
         x: Axis::log("size of a batch", Unit::Bytes, from, to),
         y: Axis::linear("batches", Unit::Count, 0.0, most as f64 * 1.1),

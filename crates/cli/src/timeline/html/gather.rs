@@ -86,11 +86,15 @@ fn batches(bars: &[LaneBar]) -> Vec<LaneBar> {
 fn together(a: &LaneBar, b: &LaneBar) -> bool {
     let near = NEAR_MS.max(NEAR_SHARE * (b.ended_ms - b.began_ms));
     let same = |x: f64, y: f64| (x - y).abs() <= near;
-    a.part == b.part && same(a.ended_ms, b.ended_ms) && (band(a.part) >= 2 || same(a.began_ms, b.began_ms))
+    a.part == b.part
+        && same(a.ended_ms, b.ended_ms)
+        && (band(a.part) >= 2 || same(a.began_ms, b.began_ms))
 }
 
 fn merged(bars: &[&LaneBar]) -> Option<LaneBar> {
-    let first = bars.iter().min_by(|a, b| a.began_ms.total_cmp(&b.began_ms))?;
+    let first = bars
+        .iter()
+        .min_by(|a, b| a.began_ms.total_cmp(&b.began_ms))?;
     let began_ms = first.began_ms;
     let ended_ms = bars.iter().map(|bar| bar.ended_ms).fold(began_ms, f64::max);
     let label = match bars.iter().find(|bar| bar.label != first.label) {

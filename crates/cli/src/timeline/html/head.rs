@@ -29,7 +29,12 @@ pub(super) fn title(report: &Report) -> String {
 
 /// Sentence on the files, ranks and steps that were read.
 pub(super) fn summary(report: &Report) -> Markup {
-    let warnings = report.warnings.len() + report.sources.iter().map(|s| s.warnings.len()).sum::<usize>();
+    let warnings = report.warnings.len()
+        + report
+            .sources
+            .iter()
+            .map(|s| s.warnings.len())
+            .sum::<usize>();
     let recorded_at = report
         .sources
         .iter()
@@ -62,10 +67,13 @@ pub(super) fn advice(report: &Report) -> Markup {
 }
 
 fn sentence(advice: &Advice) -> Markup {
-    let setting = advice.variable.as_ref().map(|variable| match &advice.value {
-        Some(value) => format!("{variable}={value}"),
-        None => variable.clone(),
-    });
+    let setting = advice
+        .variable
+        .as_ref()
+        .map(|variable| match &advice.value {
+            Some(value) => format!("{variable}={value}"),
+            None => variable.clone(),
+        });
     html! {
         (Foreign(&advice.sentence))
         // Do not repeat a setting that the sentence contains.

@@ -69,7 +69,9 @@ pub(super) fn show(lanes: &[RankBars]) -> Markup {
     }
     let until_ms = until_ms(shown);
     let crowded = bars(shown).filter(|(_, bar)| bar.row >= MOST_ROWS).count() as u64;
-    let left_out = bars(shown).filter(|(_, bar)| bar.began_ms >= until_ms).count() as u64;
+    let left_out = bars(shown)
+        .filter(|(_, bar)| bar.began_ms >= until_ms)
+        .count() as u64;
     html! {
         p.screen-only {
             "Zoom with the buttons, the slider, two fingers or the wheel with " kbd { "Ctrl" } "; drag to move. "

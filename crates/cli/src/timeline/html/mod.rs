@@ -48,7 +48,11 @@ fn body(report: &Report) -> Markup {
         (
             "steps",
             "Steps over time",
-            steps::show(&report.steps, report.steady.as_ref(), report.startup.is_some()),
+            steps::show(
+                &report.steps,
+                report.steady.as_ref(),
+                report.startup.is_some(),
+            ),
         ),
         (
             "stragglers",
@@ -65,7 +69,11 @@ fn body(report: &Report) -> Markup {
             "Bandwidth against size",
             bandwidth::show(&report.bandwidth),
         ),
-        ("lanes", "A few steps in full", Some(lanes::show(&report.lanes))),
+        (
+            "lanes",
+            "A few steps in full",
+            Some(lanes::show(&report.lanes)),
+        ),
         ("sources", "Files and warnings", Some(sources::show(report))),
         ("guide", "How to read this page", Some(guide::show())),
     ];

@@ -173,7 +173,10 @@ mod tests {
             for other in &PartKind::ALL[i + 1..] {
                 let b = look(*other);
                 assert!(
-                    kind.name() != other.name() && a.key != b.key && a.light != b.light && a.dark != b.dark
+                    kind.name() != other.name()
+                        && a.key != b.key
+                        && a.light != b.light
+                        && a.dark != b.dark
                 );
             }
         }

@@ -3,9 +3,9 @@
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{
-    ActivityRow, Advice, Bandwidth, BandwidthPoint, Bin, Cut, CutReason, Fit, Fusion, LaneBar, LaneTick,
-    Part, PartKind, Quantiles, RankBars, SourceReport, Step, StepsFoundBy, StragglerRank, StragglerTensor,
-    Stragglers, Summary, TensorRow,
+    ActivityRow, Advice, Bandwidth, BandwidthPoint, Bin, Cut, CutReason, Fit, Fusion, LaneBar,
+    LaneTick, Part, PartKind, Quantiles, RankBars, SourceReport, Step, StepsFoundBy, StragglerRank,
+    StragglerTensor, Stragglers, Summary, TensorRow,
 };
 use ronde_trace::{Clock, Format, Kind, Phase};
 
@@ -66,7 +66,10 @@ fn summary(first_step: u64, steps: u64, times: f64, share: f64) -> Summary {
     let part = |kind: PartKind| Part {
         kind,
         exposed_ms: spread(EXPOSED[kind as usize] * times, share),
-        total_ms: spread(EXPOSED[kind as usize] * times + BEHIND[kind as usize], share),
+        total_ms: spread(
+            EXPOSED[kind as usize] * times + BEHIND[kind as usize],
+            share,
+        ),
         share: EXPOSED[kind as usize] / whole,
     };
     Summary {
@@ -110,7 +113,10 @@ fn source(rank: u32) -> SourceReport {
             drift_ppm: 0.8,
         }),
         warnings: if rank == 1 {
-            vec!["t.rank1.json, byte 8,123,001: the file ends inside an event; one event lost".into()]
+            vec![
+                "t.rank1.json, byte 8,123,001: the file ends inside an event; one event lost"
+                    .into(),
+            ]
         } else {
             vec![]
         },
@@ -159,7 +165,11 @@ fn lane(rank: u32, noise: &mut Noise) -> RankBars {
         for batch in 0..9 {
             let ready = 3.0 + 4.7 * f64::from(batch) + noise.next();
             let late = if rank == 2 { 0.4 } else { 4.0 + noise.next() };
-            let name = format!("{} and {} more", tensor_name(batch as usize * 17), 12 + batch);
+            let name = format!(
+                "{} and {} more",
+                tensor_name(batch as usize * 17),
+                12 + batch
+            );
             let row = 1 + batch as u32 % 2;
             for tensor in 0..12 {
                 ready_ticks.push(LaneTick {

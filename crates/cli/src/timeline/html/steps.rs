@@ -12,7 +12,11 @@ use ronde_trace::analysis::report::{PartKind, Step, Summary};
 /// file.
 const MOST_COLUMNS: usize = 240;
 
-pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: bool) -> Option<Markup> {
+pub(super) fn show(
+    steps: &[Step],
+    steady: Option<&Summary>,
+    started_slowly: bool,
+) -> Option<Markup> {
     let (first, last) = (steps.first()?, steps.last()?);
     let per_column = steps.len().div_ceil(MOST_COLUMNS);
     let groups: Vec<&[Step]> = steps.chunks(per_column).collect();
@@ -32,7 +36,11 @@ pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: boo
         .filter(|group| mean_ms(group) > top)
         .map(|group| {
             let middle = (group[0].index as f64 + group[group.len() - 1].index as f64 + 1.0) / 2.0;
-            Point::new(middle, top, format!("{}: {}", range(group), ms(mean_ms(group))))
+            Point::new(
+                middle,
+                top,
+                format!("{}: {}", range(group), ms(mean_ms(group))),
+            )
         })
         .collect();
     let outliers = (!beyond.is_empty()).then(|| {
@@ -48,8 +56,14 @@ pub(super) fn show(steps: &[Step], steady: Option<&Summary>, started_slowly: boo
         name: format!("steady from step {}", count(steady.first_step)),
     });
     let chart = Chart {
-        description: "A column for each step, stacked by part as in the bars above, in order of time.".into(),
-        x: Axis::linear("step", Unit::Count, first.index as f64, last.index as f64 + 1.0),
+        description:
+            "A column for each step, stacked by part as in the bars above, in order of time.".into(),
+        x: Axis::linear(
+            "step",
+            Unit::Count,
+            first.index as f64,
+            last.index as f64 + 1.0,
+        ),
         y: Axis::linear("time a step", Unit::Ms, 0.0, top),
         series: parts.into_iter().chain(outliers).collect(),
         rules: rule.into_iter().collect(),

@@ -30,10 +30,15 @@ fn parsed(page: &str) -> (Vec<Element>, String) {
                 }
                 elements.push((
                     name,
-                    tag.attributes.iter().map(|(k, v)| (text(k), text(v))).collect(),
+                    tag.attributes
+                        .iter()
+                        .map(|(k, v)| (text(k), text(v)))
+                        .collect(),
                 ));
             }
-            Token::EndTag(tag) => assert_eq!(open.pop(), Some(text(&tag.name)), "not closed in order"),
+            Token::EndTag(tag) => {
+                assert_eq!(open.pop(), Some(text(&tag.name)), "not closed in order")
+            }
             Token::String(string) => words.push_str(&text(&string)),
             Token::Error(error) => panic!("the page is not well formed: {error:?}"),
             Token::Doctype(_) | Token::Comment(_) => {}
@@ -73,7 +78,9 @@ fn check(page: &str) {
                     "{value}"
                 ),
                 "aria-labelledby" | "aria-describedby" => assert!(ids.contains(value), "{value}"),
-                "src" | "srcset" | "data" | "action" | "poster" => panic!("<{name} {key}={value}> loads"),
+                "src" | "srcset" | "data" | "action" | "poster" => {
+                    panic!("<{name} {key}={value}> loads")
+                }
                 key => assert!(!key.starts_with("on"), "<{name} {key}>"),
             }
             assert!(
@@ -93,11 +100,10 @@ fn check(page: &str) {
     ] {
         assert!(!page.contains(elsewhere), "{elsewhere}");
     }
-    assert!(
-        !elements
-            .iter()
-            .any(|(name, _)| matches!(name.as_str(), "link" | "img" | "iframe" | "object" | "embed"))
-    );
+    assert!(!elements.iter().any(|(name, _)| matches!(
+        name.as_str(),
+        "link" | "img" | "iframe" | "object" | "embed"
+    )));
     assert!(!page.contains("NaN"));
 }
 
@@ -202,7 +208,10 @@ fn no_name_breaks_out_of_the_page() {
         let page = page(&saying(evil));
         check(&page);
         let elements: Vec<String> = parsed(&page).0.into_iter().map(|(name, _)| name).collect();
-        assert!(elements == plain, "{evil:?} changes what the page is made of");
+        assert!(
+            elements == plain,
+            "{evil:?} changes what the page is made of"
+        );
         assert!(
             !page.contains(evil) || !evil.contains(['<', '"', '\0', '\u{202e}']),
             "{evil:?} stands there as it was"
@@ -223,7 +232,10 @@ fn the_lanes_data_is_json_that_holds_every_bar() {
     let lanes = data["lanes"].as_array().expect("lanes");
     assert_eq!(lanes.len(), 4);
     for (lane, told) in super::gather::gathered(&report.lanes).iter().zip(lanes) {
-        assert_eq!(told["bars"].as_array().expect("bars").len(), 5 * lane.bars.len());
+        assert_eq!(
+            told["bars"].as_array().expect("bars").len(),
+            5 * lane.bars.len()
+        );
         assert_eq!(
             told["rows"],
             lane.bars.iter().map(|bar| bar.row).max().expect("bars") + 1
@@ -310,7 +322,9 @@ fn one_tensor_in_one_step_is_a_page() {
     fusion.histogram.truncate(1);
     let page = page(&report);
     check(&page);
-    assert!(parsed(&page).1.contains("too few sizes for a line") && !page.contains("steady from step"));
+    assert!(
+        parsed(&page).1.contains("too few sizes for a line") && !page.contains("steady from step")
+    );
 }
 
 #[test]
@@ -334,6 +348,14 @@ fn a_long_run_stays_small() {
         .collect();
     let page = page(&report);
     check(&page);
-    assert!(own_part(&page).len() < 1_500_000, "{}", own_part(&page).len());
-    assert!(parsed(&page).1.contains("Each column is the mean of 417 steps."));
+    assert!(
+        own_part(&page).len() < 1_500_000,
+        "{}",
+        own_part(&page).len()
+    );
+    assert!(
+        parsed(&page)
+            .1
+            .contains("Each column is the mean of 417 steps.")
+    );
 }

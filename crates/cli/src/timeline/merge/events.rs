@@ -159,7 +159,14 @@ impl<'a> Events<'a> {
     }
 
     /// Writes a bar: a complete event with its beginning and duration.
-    pub(super) fn bar(&mut self, name: &str, pid: u32, tid: u64, span: Span, args: Option<Details>) {
+    pub(super) fn bar(
+        &mut self,
+        name: &str,
+        pid: u32,
+        tid: u64,
+        span: Span,
+        args: Option<Details>,
+    ) {
         self.write(&Event {
             ph: "X",
             name,

@@ -28,12 +28,18 @@ impl Lanes {
     pub(super) fn place(&mut self, span: Span, next_tid: u64) -> BarThread {
         if let Some((tid, end)) = self.lanes.iter_mut().find(|(_, end)| *end <= span.began) {
             *end = span.ended;
-            return BarThread { tid: *tid, new: None };
+            return BarThread {
+                tid: *tid,
+                new: None,
+            };
         }
         if self.lanes.len() == LANES_MAX {
             let (tid, end) = &mut self.lanes[LANES_MAX - 1];
             *end = span.ended.max(*end);
-            return BarThread { tid: *tid, new: None };
+            return BarThread {
+                tid: *tid,
+                new: None,
+            };
         }
         self.lanes.push((next_tid, span.ended));
         BarThread {
@@ -56,9 +62,21 @@ mod tests {
     fn what_overlaps_gets_another_lane() {
         let mut lanes = Lanes::default();
         let mut place = |began, ended, next| lanes.place(Span { began, ended }, next);
-        assert_eq!(place(0, 10, 5), BarThread { tid: 5, new: Some(0) });
+        assert_eq!(
+            place(0, 10, 5),
+            BarThread {
+                tid: 5,
+                new: Some(0)
+            }
+        );
         assert_eq!(place(10, 20, 6), BarThread { tid: 5, new: None });
-        assert_eq!(place(15, 30, 6), BarThread { tid: 6, new: Some(1) });
+        assert_eq!(
+            place(15, 30, 6),
+            BarThread {
+                tid: 6,
+                new: Some(1)
+            }
+        );
         assert_eq!(place(20, 25, 7), BarThread { tid: 5, new: None });
         for next in 7..200 {
             place(0, 1, next);

@@ -37,7 +37,12 @@ impl Process {
     /// Creates a process with only the thread of its marks.
     pub(super) fn new(pid: u32, name: &str, events: &mut Events<'_>) -> Self {
         events.metadata("process_name", pid, MARKS_TID, json!({ "name": name }));
-        events.metadata("process_sort_index", pid, MARKS_TID, json!({ "sort_index": pid }));
+        events.metadata(
+            "process_sort_index",
+            pid,
+            MARKS_TID,
+            json!({ "sort_index": pid }),
+        );
         events.metadata("thread_name", pid, MARKS_TID, json!({ "name": "marks" }));
         Self {
             pid,
@@ -228,13 +233,18 @@ impl Visitor for Merger<'_, '_> {
                 fusion_threshold_bytes,
                 cycle_time_ns,
             } => {
-                let args =
-                    json!({"fusion_threshold_bytes": fusion_threshold_bytes, "cycle_time_ns": cycle_time_ns});
+                let args = json!({"fusion_threshold_bytes": fusion_threshold_bytes, "cycle_time_ns": cycle_time_ns});
                 ("SETTINGS", "p", Some(args))
             }
         };
-        self.events
-            .instant(name, self.process.pid, MARKS_TID, self.at(mark.at), scope, args);
+        self.events.instant(
+            name,
+            self.process.pid,
+            MARKS_TID,
+            self.at(mark.at),
+            scope,
+            args,
+        );
     }
 
     fn compute(&mut self, span: Span, work: Work) {

@@ -35,7 +35,9 @@ pub(super) fn check_inputs(files: &[PathBuf]) -> Result<(), Error> {
         file.metadata()
             .is_ok_and(|metadata| metadata.file_type().is_fifo())
     });
-    pipe.map_or(Ok(()), |path| Err(Error::MergeOfPipe { path: path.clone() }))
+    pipe.map_or(Ok(()), |path| {
+        Err(Error::MergeOfPipe { path: path.clone() })
+    })
 }
 
 /// Writes the merged trace of `sources` and returns warnings.
@@ -52,14 +54,26 @@ pub(super) fn write(output: Output, sources: &[Source]) -> Result<Vec<String>, E
         // Segments of one rank's recording share its process.
         let mut processes: Vec<Process> = Vec::new();
         for (source, place) in sources.iter().zip(&places) {
-            let index = match processes.iter().position(|process| process.pid() == place.pid) {
+            let index = match processes
+                .iter()
+                .position(|process| process.pid() == place.pid)
+            {
                 Some(index) => index,
                 None => {
-                    processes.push(Process::new(place.pid, &name(source, place.pid), &mut events));
+                    processes.push(Process::new(
+                        place.pid,
+                        &name(source, place.pid),
+                        &mut events,
+                    ));
                     processes.len() - 1
                 }
             };
-            let mut merger = Merger::new(&mut events, &mut processes[index], source.rank, place.shift_ns);
+            let mut merger = Merger::new(
+                &mut events,
+                &mut processes[index],
+                source.rank,
+                place.shift_ns,
+            );
             let read = progress.during(&source.path, |told| {
                 ronde_trace::read(&source.path, &mut merger, told)
             });

@@ -7,7 +7,8 @@ use super::events::{Events, Micros};
 use super::merger::{Merger, Process};
 use super::{TrackOffset, place};
 use ronde_trace::{
-    Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor,
+    Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick,
+    Visitor,
 };
 
 const TENSOR: NameId = NameId(0);
@@ -92,7 +93,10 @@ fn bars_of_one_operation_share_a_thread() {
 
 #[test]
 fn what_overlaps_is_drawn_apart() {
-    let (bars, others) = merged(&[(0, &[operation(0, 4, &[(2, 4), (3, 5)]), operation(2, 6, &[])])]);
+    let (bars, others) = merged(&[(
+        0,
+        &[operation(0, 4, &[(2, 4), (3, 5)]), operation(2, 6, &[])],
+    )]);
     let threads: Vec<u64> = bars.iter().map(|event| bar(event).1).collect();
     // The second activity of the first operation outlasts it and moves to thread 2. The other
     // operation begins meanwhile: threads 1 (until 4 ms) and 2 (until 5 ms) are occupied.
@@ -102,7 +106,10 @@ fn what_overlaps_is_drawn_apart() {
         .filter(|event| event["name"] == "thread_name")
         .map(|event| &event["args"]["name"])
         .collect();
-    assert_eq!(names, ["marks", "w \"1\"\n", "w \"1\"\n (2)", "w \"1\"\n (3)"]);
+    assert_eq!(
+        names,
+        ["marks", "w \"1\"\n", "w \"1\"\n (2)", "w \"1\"\n (3)"]
+    );
 }
 
 #[test]
@@ -153,7 +160,10 @@ fn source(name: &str, rank: Option<u32>, zero_ns: Option<i64>, epoch_ns: Option<
 }
 
 fn shifts(places: &[TrackOffset]) -> Vec<(u32, i64)> {
-    places.iter().map(|place| (place.pid, place.shift_ns)).collect()
+    places
+        .iter()
+        .map(|place| (place.pid, place.shift_ns))
+        .collect()
 }
 
 #[test]

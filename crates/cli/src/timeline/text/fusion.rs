@@ -49,7 +49,12 @@ fn summary(fusion: &Fusion) -> String {
 }
 
 fn histogram(fusion: &Fusion, look: &Look) -> Vec<String> {
-    let most = fusion.histogram.iter().map(|bin| bin.batches).max().unwrap_or(0);
+    let most = fusion
+        .histogram
+        .iter()
+        .map(|bin| bin.batches)
+        .max()
+        .unwrap_or(0);
     let mut table = Table::new(&["bytes from", "to", "batches", "tensors", "|"]);
     for bin in fusion.histogram.iter().filter(|bin| bin.batches > 0) {
         table.row([

@@ -10,7 +10,9 @@ use crate::present::{Look, Table, harmless, wrapped};
 /// A line for each file, followed by its warnings.
 pub(super) fn files(report: &Report, look: &Look) -> Vec<String> {
     let sources = report.sources.iter();
-    sources.flat_map(|source| self::source(source, look)).collect()
+    sources
+        .flat_map(|source| self::source(source, look))
+        .collect()
 }
 
 /// Number of steps, and their lengths.
@@ -21,7 +23,9 @@ pub(super) fn steps(report: &Report, look: &Look) -> Vec<String> {
 }
 
 fn source(source: &SourceReport, look: &Look) -> Vec<String> {
-    let rank = source.rank.map_or(String::new(), |rank| format!(", rank {rank}"));
+    let rank = source
+        .rank
+        .map_or(String::new(), |rank| format!(", rank {rank}"));
     let recorded_at = source
         .recorded_at
         .as_ref()
@@ -120,7 +124,11 @@ fn summaries(report: &Report, look: &Look) -> Vec<String> {
     for (name, summary) in named {
         let ms = &summary.step_ms;
         let figures = [ms.p50, ms.p10, ms.p90, ms.p99].map(|ms| format!("{ms:.decimals$}"));
-        let cells = [name.to_owned(), count(summary.first_step), count(summary.steps)];
+        let cells = [
+            name.to_owned(),
+            count(summary.first_step),
+            count(summary.steps),
+        ];
         table.row(cells.into_iter().chain(figures));
     }
     table.lines(look.width)

@@ -26,7 +26,13 @@ pub(super) fn stages(report: &Report, look: &Look) -> Vec<String> {
         return Vec::new();
     }
     let decimals = decimals(report.stages.iter().map(|row| row.total_ms));
-    let mut table = Table::new(&["<stage", "rows a step", "total ms", "under way ms", "overlap"]);
+    let mut table = Table::new(&[
+        "<stage",
+        "rows a step",
+        "total ms",
+        "under way ms",
+        "overlap",
+    ]);
     for row in &report.stages {
         table.row([
             harmless(&row.name),
@@ -55,7 +61,11 @@ fn bars(startup: Option<&Summary>, steady: &Summary, look: &Look) -> Vec<String>
     let bar = |(name, summary): &(&str, &Summary)| {
         let room = (look.width - 2 - name.len()).min(BAR_WIDTH_MAX);
         let width = (room as f64 * summary.step_ms.p50 / longest).round() as usize;
-        let shares: Vec<(PartKind, f64)> = summary.parts.iter().map(|part| (part.kind, part.share)).collect();
+        let shares: Vec<(PartKind, f64)> = summary
+            .parts
+            .iter()
+            .map(|part| (part.kind, part.share))
+            .collect();
         format!("  {name}{}", look.bar(&shares, width.clamp(1, room)))
     };
     named.iter().map(bar).collect()

@@ -5,8 +5,8 @@ use std::iter;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{
     Advice, Bandwidth, BandwidthPoint, Bin, Cut, CutReason, Fit, Fusion, Part, PartKind, Quantiles,
-    REPORT_VERSION, SourceReport, Step, StepsFoundBy, StragglerRank, StragglerTensor, Stragglers, Summary,
-    TensorRow,
+    REPORT_VERSION, SourceReport, Step, StepsFoundBy, StragglerRank, StragglerTensor, Stragglers,
+    Summary, TensorRow,
 };
 use ronde_trace::{Clock, Format, Kind};
 
@@ -166,7 +166,10 @@ fn fusion() -> Fusion {
         tensors_per_batch: quantiles(2.0),
         bytes_per_batch: quantiles(4e6),
         histogram: vec![bin(16, 4, 4), bin(32, 0, 0), bin(8 << 20, 4, 8)],
-        cuts: vec![cut(CutReason::NotReady, 0.5), cut(CutReason::EndOfStep, 0.5)],
+        cuts: vec![
+            cut(CutReason::NotReady, 0.5),
+            cut(CutReason::EndOfStep, 0.5),
+        ],
         threshold_bytes: Some(128 << 20),
         threshold_from_file: true,
         cycle_time_ms: Some(1.0),

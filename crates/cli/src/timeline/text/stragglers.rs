@@ -29,7 +29,15 @@ fn ranks(stragglers: &Stragglers, look: &Look) -> Vec<String> {
         shown.sort_by_key(|rank| rank.rank);
     }
     let decimals = decimals(shown.iter().map(|rank| rank.step_ms_without));
-    let headings = ["rank", "last", "|", "lag ms", "p90", "step without it", "cost ms"];
+    let headings = [
+        "rank",
+        "last",
+        "|",
+        "lag ms",
+        "p90",
+        "step without it",
+        "cost ms",
+    ];
     let mut table = Table::new(&headings);
     for rank in shown {
         let number = |ms: f64| format!("{ms:.decimals$}");

@@ -13,7 +13,9 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
         .iter()
         .filter(|tensor| tensor.latency_ms.n > 0)
         .collect();
-    let slower = |left: &&TensorRow, right: &&TensorRow| right.latency_ms.p50.total_cmp(&left.latency_ms.p50);
+    let slower = |left: &&TensorRow, right: &&TensorRow| {
+        right.latency_ms.p50.total_cmp(&left.latency_ms.p50)
+    };
     rows.sort_by(slower);
     rows.truncate(look.tensors);
     let decimals = decimals(rows.iter().map(|tensor| tensor.latency_ms.p90));
@@ -31,7 +33,10 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
         table.row([
             harmless(&tensor.name),
             format!("{:?}", tensor.kind).to_ascii_lowercase(),
-            tensor.dtype.as_deref().map_or_else(|| "?".to_owned(), harmless),
+            tensor
+                .dtype
+                .as_deref()
+                .map_or_else(|| "?".to_owned(), harmless),
             tensor.elements.map_or_else(|| "?".to_owned(), count),
             ready.map_or_else(|| "?".to_owned(), |us| format!("{:.decimals$}", us / 1e3)),
             format!("{:.decimals$}", tensor.latency_ms.p50),
@@ -39,7 +44,11 @@ pub(super) fn section(report: &Report, look: &Look) -> Vec<String> {
         ]);
     }
     let lines = table.lines(look.width);
-    titled("Tensors that take longest from ready to result", lines, look)
+    titled(
+        "Tensors that take longest from ready to result",
+        lines,
+        look,
+    )
 }
 
 /// Time in µs at which the tensor was ready on a rank, if known.

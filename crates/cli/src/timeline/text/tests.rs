@@ -127,7 +127,10 @@ fn a_name_cannot_command_the_terminal() {
     evil.warnings[0].push('\r');
     evil.bandwidth[0].activity.push('\x08');
     let text = report(&evil, &LOOK);
-    assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");
+    assert!(
+        !text.chars().any(|c| c.is_control() && c != '\n'),
+        "{text:?}"
+    );
 }
 
 #[test]

@@ -98,7 +98,11 @@ impl Ensemble {
             .map(|(_, fitted)| fitted.loss)
             .fold(f64::INFINITY, f64::min);
         let likelihood = |fitted: &Linear| (best - fitted.loss).exp();
-        let sum: f64 = spread.copying.iter().map(|(_, fitted)| likelihood(fitted)).sum();
+        let sum: f64 = spread
+            .copying
+            .iter()
+            .map(|(_, fitted)| likelihood(fitted))
+            .sum();
         let mut left = dice.uniform() * sum;
         let chosen = spread.copying.iter().find(|(_, fitted)| {
             left -= likelihood(fitted);

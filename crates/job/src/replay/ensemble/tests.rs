@@ -61,7 +61,10 @@ fn unfused() -> Trace {
 }
 
 fn ensemble(traces: &[Trace]) -> Ensemble {
-    Ensemble::new(fit(traces, Rules::RONDE, JobTopology::new(16, 4)).unwrap(), 7)
+    Ensemble::new(
+        fit(traces, Rules::RONDE, JobTopology::new(16, 4)).unwrap(),
+        7,
+    )
 }
 
 fn measured(setting: Setting, ms: f64) -> MeasuredSetting {
@@ -80,12 +83,19 @@ fn the_reference_is_certain_and_a_measurement_moves_what_resembles_it() {
     let alike = setting(64 << 20, 100.0, false);
     let settings = [start, fused, alike];
     let level = ensemble.fit.measured_us / 1e3;
-    let before = ensemble.slowdowns(&settings, &[measured(start, level)]).unwrap();
+    let before = ensemble
+        .slowdowns(&settings, &[measured(start, level)])
+        .unwrap();
     assert_eq!(before.mean[0], 0.0);
     assert!(before.features[0].iter().all(|feature| *feature == 0.0));
     assert!(before.mean[1] < -0.05, "{before:?}"); // one size: the gain of fusion is not known
-    let sd =
-        |slowdowns: &Slowdowns, i: usize| slowdowns.features[i].iter().map(|f| f * f).sum::<f64>().sqrt();
+    let sd = |slowdowns: &Slowdowns, i: usize| {
+        slowdowns.features[i]
+            .iter()
+            .map(|f| f * f)
+            .sum::<f64>()
+            .sqrt()
+    };
     assert!(sd(&before, 1) > 0.05, "{}", sd(&before, 1));
     // The gain was found to be large: the prediction for similar settings follows it, and is more
     // certain.
@@ -111,6 +121,8 @@ fn a_fit_of_nothing_but_priors_still_draws_finite_costs() {
     fitted.spread = Spread::default();
     let ensemble = Ensemble::new(fitted, 1);
     let setting = setting(1 << 20, 1_000.0, true);
-    let expected = ensemble.slowdowns(&[setting], &[measured(setting, 1.0)]).unwrap();
+    let expected = ensemble
+        .slowdowns(&[setting], &[measured(setting, 1.0)])
+        .unwrap();
     assert_eq!(expected.mean, [0.0]);
 }

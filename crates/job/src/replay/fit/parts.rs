@@ -95,8 +95,9 @@ pub(super) fn copying(traces: &[Trace]) -> Vec<(Copying, Linear)> {
             us_per_byte: 1.0,
             ..shape
         };
-        let seen = copied()
-            .map(|(_, _, bytes, tensors, _, us)| ([2.0 * tensors, 2.0 * of_bytes.way_us(0, bytes)], us));
+        let seen = copied().map(|(_, _, bytes, tensors, _, us)| {
+            ([2.0 * tensors, 2.0 * of_bytes.way_us(0, bytes)], us)
+        });
         let fitted = linear::fit(&linear::gather(seen.collect()), &COPYING);
         let [per_tensor_us, us_per_byte] = fitted.parts();
         (
@@ -117,8 +118,14 @@ pub(super) fn overlaps(traces: &[Trace]) -> Option<bool> {
         .iter()
         .flat_map(|trace| &trace.steps)
         .flat_map(|step| &step.cycles);
-    let several =
-        cycles.filter(|cycle| cycle.batches.iter().filter(|batch| batch.copy_us > 0.0).count() >= 2);
+    let several = cycles.filter(|cycle| {
+        cycle
+            .batches
+            .iter()
+            .filter(|batch| batch.copy_us > 0.0)
+            .count()
+            >= 2
+    });
     let mut shares: Vec<f64> = several
         .map(|cycle| {
             let parts: f64 = cycle

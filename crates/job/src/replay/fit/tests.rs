@@ -17,7 +17,11 @@ fn setting(hierarchical: bool) -> Setting {
 
 /// A step of cycles with one batch each, of these tensors of 1 MB, 10 ms apart; `batch_us` is the
 /// batch's time for its bytes.
-fn step(cycles: &[u32], batch_us: impl Fn(f64) -> f64, copy_us: impl Fn(f64, f64) -> f64) -> TracedStep {
+fn step(
+    cycles: &[u32],
+    batch_us: impl Fn(f64) -> f64,
+    copy_us: impl Fn(f64, f64) -> f64,
+) -> TracedStep {
     let mut step = TracedStep::default();
     for (index, &tensors) in cycles.iter().enumerate() {
         let began_us = 10_000.0 * (index + 1) as f64;
@@ -186,8 +190,11 @@ fn predictions_are_no_surer_than_the_recording_nor_than_the_model() {
     )
     .unwrap();
     let mut level = |measured_us, modelled_us, measured_error| {
-        (fitted.measured_us, fitted.modelled_us, fitted.measured_error) =
-            (measured_us, modelled_us, measured_error);
+        (
+            fitted.measured_us,
+            fitted.modelled_us,
+            fitted.measured_error,
+        ) = (measured_us, modelled_us, measured_error);
         fitted.level_error()
     };
     assert_eq!(level(50.0, 50.5, 0.03), 0.03);

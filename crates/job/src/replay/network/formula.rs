@@ -83,7 +83,10 @@ pub struct Terms {
 
 /// Returns the terms of an allreduce on `topology`.
 pub fn terms(algorithm: Algorithm, topology: Topology) -> Terms {
-    let (ranks, inside) = (f64::from(topology.ranks), f64::from(topology.ranks_per_host));
+    let (ranks, inside) = (
+        f64::from(topology.ranks),
+        f64::from(topology.ranks_per_host),
+    );
     let hosts = f64::from(topology.hosts());
     let both_ways = |count: f64| 2.0 * (count - 1.0) / count;
     match algorithm {
@@ -123,7 +126,10 @@ fn halving(count: u32) -> (f64, f64) {
     let steps = count.max(1).ilog2();
     let power = f64::from(1u32 << steps);
     let odd = if count.is_power_of_two() { 0.0 } else { 2.0 };
-    (2.0 * f64::from(steps) + odd, 2.0 * (power - 1.0) / power + odd)
+    (
+        2.0 * f64::from(steps) + odd,
+        2.0 * (power - 1.0) / power + odd,
+    )
 }
 
 #[cfg(test)]
@@ -133,7 +139,12 @@ mod tests {
 
     fn all(algorithm: Algorithm, ranks: u32, per_host: u32) -> [f64; 4] {
         let t = terms(algorithm, Topology::new(ranks, per_host));
-        [t.hops_inside, t.volume_inside, t.hops_across, t.volume_across]
+        [
+            t.hops_inside,
+            t.volume_inside,
+            t.hops_across,
+            t.volume_across,
+        ]
     }
 
     #[test]

@@ -88,8 +88,9 @@ impl Network {
     /// [`NetworkError`] for anything else.
     pub fn parse(text: &str) -> Result<Self, NetworkError> {
         let text = text.trim();
-        if let Some(&(name, alpha_us, gb_per_s, source)) =
-            PRESETS.iter().find(|preset| preset.0.eq_ignore_ascii_case(text))
+        if let Some(&(name, alpha_us, gb_per_s, source)) = PRESETS
+            .iter()
+            .find(|preset| preset.0.eq_ignore_ascii_case(text))
         {
             return Ok(Self {
                 name: name.to_owned(),
@@ -100,7 +101,12 @@ impl Network {
         let wrong = || NetworkError {
             text: text.to_owned(),
         };
-        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|value| *value <= MOST);
+        let number = |text: &str| {
+            text.trim()
+                .parse::<f64>()
+                .ok()
+                .filter(|value| *value <= MOST)
+        };
         let (alpha, speed) = text.split_once(',').ok_or_else(wrong)?;
         let alpha_us = number(alpha).filter(|us| *us >= 0.0).ok_or_else(wrong)?;
         let gb_per_s = number(speed).filter(|gb| *gb >= 1e-6).ok_or_else(wrong)?;

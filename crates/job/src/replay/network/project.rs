@@ -180,7 +180,10 @@ impl Target {
             return Vec::new();
         }
         let mut sentences = vec![format!("The recording is of {}.", place.words())];
-        for (network, between) in [(&self.network, "between hosts"), (&self.local, "inside hosts")] {
+        for (network, between) in [
+            (&self.network, "between hosts"),
+            (&self.local, "inside hosts"),
+        ] {
             if let Some(network) = network {
                 let between = if self.topology.hosts() == 1 {
                     "between ranks"
@@ -268,7 +271,11 @@ impl Target {
     fn negotiation(&self, measured: &Measured, costs: &mut Costs, hop_us: f64) {
         let rounds = |ranks: u32| f64::from(ranks.max(2)).log2();
         let (from, to) = (measured.place.ranks, self.topology.ranks);
-        let more = if to <= 1 { 1.0 } else { rounds(to) / rounds(from) };
+        let more = if to <= 1 {
+            1.0
+        } else {
+            rounds(to) / rounds(from)
+        };
         let per_rank = f64::from(to) / f64::from(from.max(1));
         let hops_us = if self.network.is_some() && to > 1 {
             rounds(to) * hop_us
@@ -284,8 +291,9 @@ impl Target {
             per_tensor_us,
         };
         // Rank 0 needs one more µs for each additional rank.
-        costs.uncached.base_us =
-            costs.uncached.base_us * more + 2.0 * hops_us + (f64::from(to) - f64::from(from)).max(0.0);
+        costs.uncached.base_us = costs.uncached.base_us * more
+            + 2.0 * hops_us
+            + (f64::from(to) - f64::from(from)).max(0.0);
         costs.uncached.per_tensor_us *= per_rank.max(1.0);
     }
 
@@ -304,9 +312,12 @@ impl Target {
                 JITTER * tensor.ready_us
             };
             tensor.ready_us = (tensor.ready_us + spread_us * (to - from)).max(0.0);
-            tensor.pending_us = (tensor.pending_us - spread_us * (to - from)).clamp(0.0, tensor.ready_us);
+            tensor.pending_us =
+                (tensor.pending_us - spread_us * (to - from)).clamp(0.0, tensor.ready_us);
         }
-        there.tensors.sort_by(|a, b| a.ready_us.total_cmp(&b.ready_us));
+        there
+            .tensors
+            .sort_by(|a, b| a.ready_us.total_cmp(&b.ready_us));
         there
     }
 }
@@ -332,7 +343,8 @@ impl Links {
             alpha_us: self.launch_us
                 + terms.hops_inside * self.inside.alpha_us
                 + terms.hops_across * self.across.alpha_us,
-            us_per_byte: terms.volume_inside * self.inside.us_per_byte + terms.volume_across * across,
+            us_per_byte: terms.volume_inside * self.inside.us_per_byte
+                + terms.volume_across * across,
         }
     }
 }

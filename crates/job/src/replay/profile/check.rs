@@ -31,7 +31,10 @@ impl Profile {
         if let Some(np) = self.np
             && !(1..=RANKS_MOST).contains(&np)
         {
-            return Err(ProfileError::Ranks { np, most: RANKS_MOST });
+            return Err(ProfileError::Ranks {
+                np,
+                most: RANKS_MOST,
+            });
         }
         let costs = &self.costs;
         let ms_most = TIME_MOST_US / 1e3;
@@ -41,8 +44,16 @@ impl Profile {
             ("costs.alpha_us", costs.alpha_us, TIME_MOST_US),
             ("costs.us_per_mib", costs.us_per_mib, TIME_MOST_US),
             ("costs.copy", costs.copy, TIME_MOST_US),
-            ("costs.negotiate_cached", costs.negotiate_cached, TIME_MOST_US),
-            ("costs.negotiate_uncached", costs.negotiate_uncached, TIME_MOST_US),
+            (
+                "costs.negotiate_cached",
+                costs.negotiate_cached,
+                TIME_MOST_US,
+            ),
+            (
+                "costs.negotiate_uncached",
+                costs.negotiate_uncached,
+                TIME_MOST_US,
+            ),
         ];
         for (field, value, most) in numbers {
             check(field, value.unwrap_or(0.0), most)?;
@@ -66,9 +77,15 @@ fn check(field: &'static str, value: f64, most: f64) -> Result<(), ProfileError>
 fn check_fit(fit: &Fit) -> Result<(), ProfileError> {
     /// Limit of logarithms and of their covariances.
     const LN_MOST: f64 = 40.0;
-    let Fit { workload, spread, .. } = fit;
+    let Fit {
+        workload, spread, ..
+    } = fit;
     for tensor in &workload.tensors {
-        check("replay.workload.tensors.ready_us", tensor.ready_us, TIME_MOST_US)?;
+        check(
+            "replay.workload.tensors.ready_us",
+            tensor.ready_us,
+            TIME_MOST_US,
+        )?;
         check(
             "replay.workload.tensors.pending_us",
             tensor.pending_us,
@@ -84,7 +101,11 @@ fn check_fit(fit: &Fit) -> Result<(), ProfileError> {
     check("replay.measured_us", fit.measured_us, TIME_MOST_US)?;
     check("replay.modelled_us", fit.modelled_us, TIME_MOST_US)?;
     check("replay.measured_error", fit.measured_error, 1.0)?;
-    check("replay.reference.cycle_us", fit.reference.cycle_us, TIME_MOST_US)?;
+    check(
+        "replay.reference.cycle_us",
+        fit.reference.cycle_us,
+        TIME_MOST_US,
+    )?;
     check("replay.rules.phases", f64::from(fit.rules.phases), 64.0)?;
     check("replay.place.ranks", f64::from(fit.place.ranks), 1e6)?;
     check(
@@ -112,16 +133,27 @@ fn check_fit(fit: &Fit) -> Result<(), ProfileError> {
         check("replay.spread.copying.slowdown", shape.slowdown, 1e3)?;
         check("replay.spread.copying.knee_bytes", shape.knee_bytes, 1e18)?;
     }
-    let linears = spread.flat.iter().chain(spread.hierarchical.iter().flatten());
+    let linears = spread
+        .flat
+        .iter()
+        .chain(spread.hierarchical.iter().flatten());
     let linears = linears
         .chain([&spread.cached])
         .chain(&spread.uncached)
         .chain(copying.map(|(_, linear)| linear));
     for linear in linears {
         for value in linear.ln.iter().chain(linear.covariance.iter().flatten()) {
-            check("replay.spread: the size of a logarithm", value.abs(), LN_MOST)?;
+            check(
+                "replay.spread: the size of a logarithm",
+                value.abs(),
+                LN_MOST,
+            )?;
         }
-        check("replay.spread: the size of a loss", linear.loss.abs(), f64::MAX)?;
+        check(
+            "replay.spread: the size of a loss",
+            linear.loss.abs(),
+            f64::MAX,
+        )?;
     }
     Ok(())
 }

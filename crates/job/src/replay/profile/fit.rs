@@ -7,7 +7,8 @@ use crate::Dtype;
 use crate::fusion::Item;
 use crate::replay::fit::{likeliest, unsaid_error};
 use crate::replay::{
-    Copying, Fit, Hosts, JobTopology, Linear, Rules, Setting, Simulator, Spread, WorkTensor, Workload,
+    Copying, Fit, Hosts, JobTopology, Linear, Rules, Setting, Simulator, Spread, WorkTensor,
+    Workload,
 };
 
 /// Uncertainty, in ln, of the costs of a profile without `replay`: about a fifth; and of assumed
@@ -49,7 +50,8 @@ impl Profile {
                 place.ranks
             )),
             Some(_) => assumed.push(
-                "the profile does not say where its ranks are: they are taken to be on one host".into(),
+                "the profile does not say where its ranks are: they are taken to be on one host"
+                    .into(),
             ),
         }
         let spread = self.spread(classes(&workload), &mut assumed);
@@ -72,7 +74,8 @@ impl Profile {
             modelled_us: 0.0,
             measured_error: GIVEN_SD,
         };
-        fit.modelled_us = Simulator::new(&fit.workload, fit.rules).step_us(&fit.costs, &fit.reference);
+        fit.modelled_us =
+            Simulator::new(&fit.workload, fit.rules).step_us(&fit.costs, &fit.reference);
         fit.measured_us = fit.modelled_us;
         if let Some(step_ms) = self.step_ms.filter(|ms| *ms > 0.0) {
             fit.measured_us = step_ms * 1e3;
@@ -84,7 +87,8 @@ impl Profile {
             fit.modelled_us += tail_us;
         } else {
             assumed.push(
-                "the profile does not say how long a step took: the model's own step stands for it".into(),
+                "the profile does not say how long a step took: the model's own step stands for it"
+                    .into(),
             );
         }
         Ok((fit, assumed))
@@ -93,7 +97,11 @@ impl Profile {
     fn workload(&self, assumed: &mut Vec<String>) -> Result<Workload, ProfileError> {
         let mut dtypes: Vec<Dtype> = Vec::new();
         let mut tensors = Vec::with_capacity(self.tensors.len());
-        let known = self.tensors.iter().filter(|tensor| tensor.is_timed()).count();
+        let known = self
+            .tensors
+            .iter()
+            .filter(|tensor| tensor.is_timed())
+            .count();
         let timed = known == self.tensors.len();
         if !timed {
             assumed.push(format!(
@@ -168,7 +176,9 @@ impl Profile {
             hierarchical: vec![None; classes],
             operations: Vec::new(),
             cached: linear(cached, nothing),
-            uncached: costs.negotiate_uncached.map(|us| linear((us, GIVEN_SD), nothing)),
+            uncached: costs
+                .negotiate_uncached
+                .map(|us| linear((us, GIVEN_SD), nothing)),
             copying: copying.into_iter().collect(),
             overlaps: None,
         }
@@ -192,7 +202,10 @@ impl ProfileTensor {
                 self.wrong(format!("dtype `{}` is not one of {known}", self.dtype))
             })?;
         if !(1..=ELEMENTS_MAX).contains(&self.elements) {
-            return Err(self.wrong(format!("{} elements; give 1 to {ELEMENTS_MAX}", self.elements)));
+            return Err(self.wrong(format!(
+                "{} elements; give 1 to {ELEMENTS_MAX}",
+                self.elements
+            )));
         }
         Ok((dtype, self.elements * dtype.size_bytes() as u64))
     }

@@ -25,7 +25,9 @@ fn a_profile_by_hand_is_enough() {
         "{assumed:?}"
     );
     assert!(
-        assumed.iter().any(|text| text.contains("how long a step took")),
+        assumed
+            .iter()
+            .any(|text| text.contains("how long a step took")),
         "{assumed:?}"
     );
 }

@@ -39,7 +39,14 @@ impl NetworkBuilder {
 
     /// Adds the weight of a 2-D convolution: shape `(outputs, inputs, height, width)`,
     /// 2·kh·kw·inputs·outputs·H·W operations, where H × W is the *output* image.
-    pub(super) fn conv(&mut self, name: &str, inputs: usize, outputs: usize, kernel: Extent, image: Extent) {
+    pub(super) fn conv(
+        &mut self,
+        name: &str,
+        inputs: usize,
+        outputs: usize,
+        kernel: Extent,
+        image: Extent,
+    ) {
         let flops = 2 * kernel.0 * kernel.1 * inputs * outputs * image.0 * image.1;
         self.push(
             format!("{name}.weight"),
@@ -58,7 +65,11 @@ impl NetworkBuilder {
     /// value for each of them.
     pub(super) fn norm(&mut self, name: &str, features: usize, positions: usize) {
         for part in ["weight", "bias"] {
-            self.push(format!("{name}.{part}"), &[features], 2 * features * positions);
+            self.push(
+                format!("{name}.{part}"),
+                &[features],
+                2 * features * positions,
+            );
         }
     }
 
@@ -74,7 +85,13 @@ impl NetworkBuilder {
 
     /// Adds a transposed fully connected layer of GPT-2 (`Conv1D` in its code): weight `(inputs,
     /// outputs)`, then bias.
-    pub(super) fn linear_transposed(&mut self, name: &str, inputs: usize, outputs: usize, positions: usize) {
+    pub(super) fn linear_transposed(
+        &mut self,
+        name: &str,
+        inputs: usize,
+        outputs: usize,
+        positions: usize,
+    ) {
         self.push(
             format!("{name}.weight"),
             &[inputs, outputs],
@@ -84,7 +101,13 @@ impl NetworkBuilder {
     }
 
     /// Adds an embedding table `(entries, features)`: one addition per value looked up.
-    pub(super) fn embedding(&mut self, name: &str, entries: usize, features: usize, positions: usize) {
+    pub(super) fn embedding(
+        &mut self,
+        name: &str,
+        entries: usize,
+        features: usize,
+        positions: usize,
+    ) {
         self.push(
             format!("{name}.weight"),
             &[entries, features],
@@ -113,12 +136,14 @@ impl NetworkBuilder {
         let tensors = backward
             .into_iter()
             .zip(ready_fractions(&costs))
-            .map(|(Parameter { name, shape, .. }, ready_fraction)| TensorSpec {
-                name,
-                dtype: Dtype::F32,
-                shape,
-                ready_fraction,
-            })
+            .map(
+                |(Parameter { name, shape, .. }, ready_fraction)| TensorSpec {
+                    name,
+                    dtype: Dtype::F32,
+                    shape,
+                    ready_fraction,
+                },
+            )
             .collect();
         Workload {
             name: name.to_owned(),

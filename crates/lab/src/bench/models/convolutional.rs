@@ -25,9 +25,33 @@ pub(super) fn resnet(name: &str, blocks: [usize; 4]) -> Workload {
         for block in 0..count {
             let prefix = format!("layer{}.{block}", stage + 1);
             let part = |part: &str| format!("{prefix}.{part}");
-            conv_norm(&mut net, &part("conv1"), &part("bn1"), inputs, width, 1, side_in);
-            conv_norm(&mut net, &part("conv2"), &part("bn2"), width, width, 3, side);
-            conv_norm(&mut net, &part("conv3"), &part("bn3"), width, outputs, 1, side);
+            conv_norm(
+                &mut net,
+                &part("conv1"),
+                &part("bn1"),
+                inputs,
+                width,
+                1,
+                side_in,
+            );
+            conv_norm(
+                &mut net,
+                &part("conv2"),
+                &part("bn2"),
+                width,
+                width,
+                3,
+                side,
+            );
+            conv_norm(
+                &mut net,
+                &part("conv3"),
+                &part("bn3"),
+                width,
+                outputs,
+                1,
+                side,
+            );
             if block == 0 {
                 conv_norm(
                     &mut net,
@@ -115,8 +139,21 @@ pub(super) fn inception3(name: &str) -> Workload {
 
 /// Adds Inception's basic unit: a convolution without bias and its batch normalisation, on a `side`
 /// × `side` output.
-fn basic(net: &mut NetworkBuilder, name: &str, inputs: usize, outputs: usize, kernel: Extent, side: usize) {
-    net.conv(&format!("{name}.conv"), inputs, outputs, kernel, (side, side));
+fn basic(
+    net: &mut NetworkBuilder,
+    name: &str,
+    inputs: usize,
+    outputs: usize,
+    kernel: Extent,
+    side: usize,
+) {
+    net.conv(
+        &format!("{name}.conv"),
+        inputs,
+        outputs,
+        kernel,
+        (side, side),
+    );
     net.norm(&format!("{name}.bn"), outputs, side * side);
 }
 
@@ -125,7 +162,14 @@ type Branch = (&'static str, usize, usize, Extent, usize);
 
 fn branches(net: &mut NetworkBuilder, block: &str, list: &[Branch]) {
     for &(branch, inputs, outputs, kernel, side) in list {
-        basic(net, &format!("{block}.{branch}"), inputs, outputs, kernel, side);
+        basic(
+            net,
+            &format!("{block}.{branch}"),
+            inputs,
+            outputs,
+            kernel,
+            side,
+        );
     }
 }
 

@@ -161,7 +161,11 @@ mod tests {
             .rfind(|tensor| tensor.name.starts_with("classifier"))
             .unwrap();
         assert_eq!(classifier.name, "classifier.0.weight");
-        assert!(classifier.ready_fraction < 0.01, "{}", classifier.ready_fraction);
+        assert!(
+            classifier.ready_fraction < 0.01,
+            "{}",
+            classifier.ready_fraction
+        );
     }
 
     #[test]
@@ -179,7 +183,9 @@ mod tests {
         let mut paths = package.ancestors().map(|folder| folder.join(&file));
         let path = paths.find(|path| path.exists()).expect(&file);
         let text = fs::read_to_string(path).unwrap();
-        text.lines().map(|line| line.trim().parse().unwrap()).collect()
+        text.lines()
+            .map(|line| line.trim().parse().unwrap())
+            .collect()
     }
 
     fn elements(model: &str) -> Vec<usize> {

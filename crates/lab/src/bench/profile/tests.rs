@@ -25,7 +25,15 @@ fn list_skips_blank_lines_and_comments() {
 
 #[test]
 fn list_errors_name_file_and_line() {
-    for bad in ["0", "-5", "1.5", "99999999999999999999", "2147483649", "x", "1 2"] {
+    for bad in [
+        "0",
+        "-5",
+        "1.5",
+        "99999999999999999999",
+        "2147483649",
+        "x",
+        "1 2",
+    ] {
         let message = parsed(&format!("10\n{bad}\n")).unwrap_err().to_string();
         assert!(
             message.contains("dir/p.txt, line 2") && message.contains(bad),
@@ -43,7 +51,12 @@ fn list_errors_name_file_and_line() {
 
 #[test]
 fn empty_files_are_refused() {
-    for text in ["", "\n\n", "# nothing\n", r#"{"ronde_profile":1,"tensors":[]}"#] {
+    for text in [
+        "",
+        "\n\n",
+        "# nothing\n",
+        r#"{"ronde_profile":1,"tensors":[]}"#,
+    ] {
         assert!(
             matches!(parsed(text), Err(ProfileError::Empty { .. })),
             "{text:?}"
@@ -62,7 +75,9 @@ fn files_that_are_no_text_are_refused() {
         parse(path, b"1\xff"),
         Err(ProfileError::Binary { offset: 1, .. })
     ));
-    let missing = load(Path::new("/nonexistent/p.json")).unwrap_err().to_string();
+    let missing = load(Path::new("/nonexistent/p.json"))
+        .unwrap_err()
+        .to_string();
     assert!(missing.contains("/nonexistent/p.json"), "{missing}");
     assert!(matches!(
         load(&std::env::temp_dir()),
@@ -72,7 +87,12 @@ fn files_that_are_no_text_are_refused() {
         load(Path::new("/dev/zero")),
         Err(ProfileError::TooLarge { .. })
     ));
-    assert!(parsed("[{}]").unwrap_err().to_string().contains("ronde timeline"));
+    assert!(
+        parsed("[{}]")
+            .unwrap_err()
+            .to_string()
+            .contains("ronde timeline")
+    );
 }
 
 #[test]
@@ -141,8 +161,14 @@ fn profile_errors_name_what_is_wrong_and_where() {
             r#"{"name":"a","dtype":"float32","elements":1,"ready_us":-1}"#,
             "ready_us -1",
         ),
-        (r#"{"name":"","dtype":"float32","elements":1}"#, "empty name"),
-        (r#"{"dtype":"float32","elements":1}"#, "missing field `name`"),
+        (
+            r#"{"name":"","dtype":"float32","elements":1}"#,
+            "empty name",
+        ),
+        (
+            r#"{"dtype":"float32","elements":1}"#,
+            "missing field `name`",
+        ),
         (r#"{"name":"a""#, "dir/p.txt"),
     ] {
         let message = parsed(&with(tensor)).unwrap_err().to_string();
@@ -177,7 +203,9 @@ fn profile_errors_name_what_is_wrong_and_where() {
 
 #[test]
 fn too_many_tensors_are_refused() {
-    let message = parsed(&"1\n".repeat(TENSORS_MAX + 1)).unwrap_err().to_string();
+    let message = parsed(&"1\n".repeat(TENSORS_MAX + 1))
+        .unwrap_err()
+        .to_string();
     assert!(message.contains("100001 tensors"), "{message}");
 }
 

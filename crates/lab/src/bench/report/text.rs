@@ -20,7 +20,11 @@ impl fmt::Display for SettingsReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.fusion_threshold_bytes {
             0 => write!(f, "no fusion")?,
-            bytes => write!(f, "fusion {} MiB", setting(bytes as f64 / f64::from(1 << 20)))?,
+            bytes => write!(
+                f,
+                "fusion {} MiB",
+                setting(bytes as f64 / f64::from(1 << 20))
+            )?,
         }
         write!(f, ", cycle {} ms", setting(self.cycle_time_ms))?;
         let switches = [
@@ -46,7 +50,10 @@ impl fmt::Display for BenchReport {
             ..
         } = self;
         let size = bytes(self.bytes_per_step as u64);
-        let (tensors, ranks) = (counted(*tensors as u64, "tensor"), counted(*np as u64, "rank"));
+        let (tensors, ranks) = (
+            counted(*tensors as u64, "tensor"),
+            counted(*np as u64, "rank"),
+        );
         writeln!(
             f,
             "{model}: {tensors}, {size} per step, {ranks}, {backend} backend"
@@ -65,7 +72,12 @@ impl fmt::Display for BenchReport {
             writeln!(f, "  slow rank  {rank}, by {ms} ms per step")?;
         }
         writeln!(f, "  settings   {}", self.settings)?;
-        let StepSummary { p10, p50, p90, mean } = step_ms;
+        let StepSummary {
+            p10,
+            p50,
+            p90,
+            mean,
+        } = step_ms;
         write!(
             f,
             "  step       p50 {p50:.3} ms (p10 {p10:.3}, p90 {p90:.3}, mean {mean:.3}; {steps} steps, slowest rank)"

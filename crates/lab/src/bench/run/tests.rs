@@ -92,7 +92,12 @@ impl Runtime for ThreadRank {
         self.size
     }
 
-    fn allreduce<B: Buffer>(&self, name: &str, data: B, op: ReduceOp) -> Result<Submitted<B>, Error> {
+    fn allreduce<B: Buffer>(
+        &self,
+        name: &str,
+        data: B,
+        op: ReduceOp,
+    ) -> Result<Submitted<B>, Error> {
         Ok(Submitted {
             name: name.to_owned(),
             data,
@@ -233,7 +238,11 @@ fn run_plans(
 
 /// Runs `body` on each of `size` ranks and returns the results; rank 0 corrupts average number
 /// `spoil`.
-fn on_ranks<T: Send>(size: usize, spoil: Option<usize>, body: impl Fn(&ThreadRank) -> T + Sync) -> Vec<T> {
+fn on_ranks<T: Send>(
+    size: usize,
+    spoil: Option<usize>,
+    body: impl Fn(&ThreadRank) -> T + Sync,
+) -> Vec<T> {
     let table = Arc::new(Table {
         barrier: Barrier::new(size),
         contributions: Mutex::default(),
@@ -269,7 +278,13 @@ fn every_rank_measures_the_same() {
             assert_eq!(result.as_ref().unwrap(), first);
             assert_eq!(*marks, 3 + 12 + 1); // warm-up, timed, closing
             assert_eq!(progress.len(), 3 + 12);
-            assert_eq!(progress.last(), Some(&Progress::Timed { done: 12, total: 12 }));
+            assert_eq!(
+                progress.last(),
+                Some(&Progress::Timed {
+                    done: 12,
+                    total: 12
+                })
+            );
         }
     }
 }
@@ -300,10 +315,14 @@ fn ranks_with_different_plans_stop_at_once() {
         (more, "rank 0 has 7 tensors, rank 2 has 8;"),
         (longer, "tensor 4 of 7 (here "),
         (plan(3, 0), "rank 0 has 2 timed steps, rank 2 has 3;"),
-        (plan(2, 10), "rank 0 has 0 tuning steps at most, rank 2 has 10;"),
+        (
+            plan(2, 10),
+            "rank 0 has 0 tuning steps at most, rank 2 has 10;",
+        ),
     ];
     for (other, text) in table {
-        for (result, progress, _) in run_plans(&[plan(2, 0), plan(2, 0), other.clone()], None, None) {
+        for (result, progress, _) in run_plans(&[plan(2, 0), plan(2, 0), other.clone()], None, None)
+        {
             let error = result.expect_err("they differ").to_string();
             assert!(
                 error.contains(text) && progress.is_empty(),
@@ -330,7 +349,11 @@ fn tuning_ends_at_its_limit_without_a_verdict() {
 #[test]
 fn a_pretended_pass_lengthens_every_step() {
     let mut plan = plan(3, 0);
-    plan.load.schedule = Schedule::new(&plan.load.workload, Duration::from_millis(5), ComputeKind::Sleep);
+    plan.load.schedule = Schedule::new(
+        &plan.load.workload,
+        Duration::from_millis(5),
+        ComputeKind::Sleep,
+    );
     let outcomes = run_ranks(1, &plan, None, None);
     assert!(
         outcomes[0]
@@ -369,7 +392,11 @@ fn a_real_model_runs() {
 fn measured(series: &[Series], times: &[Option<Duration>]) -> Vec<Vec<SeriesTimes>> {
     let mut plan = plan(1, 0);
     // Every step takes slightly more than 4 ms.
-    plan.load.schedule = Schedule::new(&plan.load.workload, Duration::from_millis(4), ComputeKind::Sleep);
+    plan.load.schedule = Schedule::new(
+        &plan.load.workload,
+        Duration::from_millis(4),
+        ComputeKind::Sleep,
+    );
     on_ranks(times.len(), None, |runtime| {
         let mut job = Job::new(runtime, &plan.load).unwrap();
         job.agree(&[]).unwrap();
@@ -382,7 +409,9 @@ fn measured(series: &[Series], times: &[Option<Duration>]) -> Vec<Vec<SeriesTime
         let counted: usize = results
             .iter()
             .zip(series)
-            .map(|(result, one)| one.warmup_steps + result.as_ref().map_or(0, |times| times.step_ms.len()))
+            .map(|(result, one)| {
+                one.warmup_steps + result.as_ref().map_or(0, |times| times.step_ms.len())
+            })
             .sum();
         assert_eq!(steps, counted);
         results.into_iter().collect::<Result<Vec<_>, _>>().unwrap()
@@ -401,7 +430,10 @@ fn a_job_is_measured_again_and_again() {
     let all = measured(&[SERIES, Series { steps: 5, ..SERIES }], &[None; 3]);
     for of_rank in &all {
         assert_eq!(of_rank, &all[0]);
-        assert_eq!((of_rank[0].step_ms.len(), of_rank[1].step_ms.len()), (14, 5));
+        assert_eq!(
+            (of_rank[0].step_ms.len(), of_rank[1].step_ms.len()),
+            (14, 5)
+        );
         assert!(of_rank.iter().all(|times| times.end == SeriesEnd::Complete));
         assert!(
             of_rank
@@ -435,7 +467,10 @@ fn short_steps_are_measured_until_they_have_taken_long_enough() {
 fn a_measurement_ends_when_any_ranks_time_is_up() {
     let all = measured(&[SERIES], &[None, Some(Duration::ZERO)]);
     assert_eq!(all[0], all[1]);
-    assert_eq!((all[0][0].step_ms.len(), all[0][0].end), (3, SeriesEnd::Time));
+    assert_eq!(
+        (all[0][0].step_ms.len(), all[0][0].end),
+        (3, SeriesEnd::Time)
+    );
 }
 
 #[test]
@@ -446,7 +481,10 @@ fn a_measurement_of_what_is_clearly_worse_ends_early() {
     };
     let all = measured(&[bound(Some(0.5)), bound(Some(60_000.0))], &[None; 2]);
     assert_eq!(all[0], all[1]);
-    assert_eq!((all[0][0].step_ms.len(), all[0][0].end), (3, SeriesEnd::Above));
+    assert_eq!(
+        (all[0][0].step_ms.len(), all[0][0].end),
+        (3, SeriesEnd::Above)
+    );
     assert_eq!(
         (all[0][1].step_ms.len(), all[0][1].end),
         (14, SeriesEnd::Complete)

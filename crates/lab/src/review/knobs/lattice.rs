@@ -32,7 +32,11 @@ impl Lattice {
         let levels = (LATTICE_MOST / combinations.len() as f64).sqrt() as usize;
         let levels = levels.clamp(2, LEVELS_MOST);
         let values = |of: &dyn Fn(&Setting) -> f64| -> Vec<f64> {
-            search.trials.iter().map(|trial| of(&trial.setting)).collect()
+            search
+                .trials
+                .iter()
+                .map(|trial| of(&trial.setting))
+                .collect()
         };
         let tried = [
             values(&|setting| setting.fusion_mb),

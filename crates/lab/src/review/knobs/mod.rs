@@ -102,7 +102,14 @@ pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
         if surface.varied().contains(&switch) {
             let place: &dyn Fn(&Setting) -> usize =
                 &|setting| usize::from(setting.switch(switch).unwrap_or(false));
-            return effect(knob, &[0.0, 1.0], [0.0, 1.0], &lattice.settings, &draws, place);
+            return effect(
+                knob,
+                &[0.0, 1.0],
+                [0.0, 1.0],
+                &lattice.settings,
+                &draws,
+                place,
+            );
         }
         let on = search
             .trials
@@ -131,11 +138,18 @@ fn effect(
         .collect();
     let mut mean = vec![0.0; levels.len()];
     for main in &of_draws {
-        mean.iter_mut().zip(main).for_each(|(sum, value)| *sum += value);
+        mean.iter_mut()
+            .zip(main)
+            .for_each(|(sum, value)| *sum += value);
     }
     let best = lowest(&mean);
     let worst = lowest(&mean.iter().map(|value| -value).collect::<Vec<_>>());
-    let reach = Difference::of(of_draws.iter().map(|main| main[worst] - main[best]).collect());
+    let reach = Difference::of(
+        of_draws
+            .iter()
+            .map(|main| main[worst] - main[best])
+            .collect(),
+    );
     let shares = draws.iter().zip(&of_draws).map(|(draw, main)| {
         let whole = variance(draw);
         if whole > 0.0 {
@@ -242,7 +256,10 @@ mod tests {
             (fusion.best - 32.0).abs() < 1e-6 && fusion.range == [1.0, 32.0],
             "{fusion:?}"
         );
-        assert_eq!([cycle.importance, hierarchical.importance], [Importance::Dead; 2]);
+        assert_eq!(
+            [cycle.importance, hierarchical.importance],
+            [Importance::Dead; 2]
+        );
         assert_eq!(effects[5].importance, Importance::Fixed);
         assert_eq!(
             (effects[5].knob, effects[5].best),
@@ -274,7 +291,10 @@ mod tests {
 
     #[test]
     fn ranges_from_zero_and_of_one_point() {
-        let search = &read(HOROVOD, "0,0,0, 1,5,0,10\n0,0,0, 1,5,2,10\n0,0,0, 1,5,8,10\n")[0];
+        let search = &read(
+            HOROVOD,
+            "0,0,0, 1,5,0,10\n0,0,0, 1,5,2,10\n0,0,0, 1,5,8,10\n",
+        )[0];
         let effects = effects(search, &Surface::fit(search).unwrap());
         assert_eq!(effects[0].range, [0.0, 8.0]);
         assert_eq!(effects[1].importance, Importance::Fixed);

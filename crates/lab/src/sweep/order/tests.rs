@@ -7,7 +7,11 @@ use crate::sweep::testing::{design, failed, row};
 use crate::sweep::{Status, StepTimes};
 
 /// Measures until the end; `step_ms` returns the step time of a task, or `None` if it fails.
-fn measured(design: &Design, mut rows: Vec<Row>, step_ms: impl Fn(&Task) -> Option<f64>) -> Vec<Row> {
+fn measured(
+    design: &Design,
+    mut rows: Vec<Row>,
+    step_ms: impl Fn(&Task) -> Option<f64>,
+) -> Vec<Row> {
     let order = SweepOrder::new(design);
     while let Some(task) = order.next(&rows) {
         assert!(rows.len() < 10_000, "there is no end");
@@ -30,12 +34,15 @@ fn of_point(task: &Task) -> Option<f64> {
         cycle_time_ms,
         ..
     } = task.point;
-    let mixed = (fusion_threshold_bytes >> 18) as f64 * 0.618 + cycle_time_ms * 0.377 + f64::from(np) * 0.1;
+    let mixed =
+        (fusion_threshold_bytes >> 18) as f64 * 0.618 + cycle_time_ms * 0.377 + f64::from(np) * 0.1;
     Some(10.0 + 3.0 * mixed.fract())
 }
 
 fn of_block(rows: &[Row], phase: Phase, block: u32) -> Vec<Point> {
-    let rows = rows.iter().filter(|row| row.phase == phase && row.block == block);
+    let rows = rows
+        .iter()
+        .filter(|row| row.phase == phase && row.block == block);
     rows.map(|row| row.point).collect()
 }
 
@@ -90,9 +97,20 @@ fn the_best_and_the_default_take_turns_after_the_grid() {
         turn.sort_by_key(|point| point.fusion_threshold_bytes);
         assert_eq!(turn, [best, Point::default_of(2)], "round {block}");
     }
-    assert_eq!(rows.iter().filter(|row| row.phase == Phase::Confirm).count(), 12);
-    let without = Design { confirm: 0, ..design };
-    let grid: Vec<Row> = rows.into_iter().filter(|row| row.phase == Phase::Grid).collect();
+    assert_eq!(
+        rows.iter()
+            .filter(|row| row.phase == Phase::Confirm)
+            .count(),
+        12
+    );
+    let without = Design {
+        confirm: 0,
+        ..design
+    };
+    let grid: Vec<Row> = rows
+        .into_iter()
+        .filter(|row| row.phase == Phase::Grid)
+        .collect();
     assert_eq!(SweepOrder::new(&without).next(&grid), None);
 }
 
@@ -108,7 +126,11 @@ fn where_the_default_is_best_there_is_nothing_to_confirm() {
 fn what_is_clearly_worse_is_measured_once() {
     let slow = |point: &Point| point.fusion_threshold_bytes == 0;
     let rows = measured(&design(), Vec::new(), |task| {
-        Some(if slow(&task.point) { 30.0 } else { of_point(task)? })
+        Some(if slow(&task.point) {
+            30.0
+        } else {
+            of_point(task)?
+        })
     });
     for block in 0..3 {
         let count = of_block(&rows, Phase::Grid, block)
@@ -172,16 +194,18 @@ fn designs() -> impl Strategy<Value = Design> {
         proptest::sample::subsequence(vec![true, false], 1..=2),
     );
     let numbers = (1u32..=3, 0u32..=3, any::<u64>());
-    (lists, numbers).prop_map(|((np, fusion, cycle, cache), (repeats, confirm, seed))| Design {
-        np,
-        fusion_threshold_bytes: fusion,
-        cycle_time_ms: cycle,
-        cache,
-        repeats,
-        confirm,
-        seed,
-        ..design()
-    })
+    (lists, numbers).prop_map(
+        |((np, fusion, cycle, cache), (repeats, confirm, seed))| Design {
+            np,
+            fusion_threshold_bytes: fusion,
+            cycle_time_ms: cycle,
+            cache,
+            repeats,
+            confirm,
+            seed,
+            ..design()
+        },
+    )
 }
 
 proptest! {

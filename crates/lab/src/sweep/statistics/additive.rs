@@ -78,7 +78,12 @@ impl Additive {
         }
         for _ in 0..TURNS {
             let mut moved = shift(&mut fit.points, &of_point, &mut fit.residuals, center);
-            moved = moved.max(shift(&mut fit.blocks, &of_block, &mut fit.residuals, center));
+            moved = moved.max(shift(
+                &mut fit.blocks,
+                &of_block,
+                &mut fit.residuals,
+                center,
+            ));
             for (trend, members) in fit.trends.iter_mut().zip(&of_block) {
                 let Some(trend) = trend else { continue };
                 let at = |index: usize| trend.at(observations[index].at_s);
@@ -110,7 +115,11 @@ impl Additive {
 }
 
 /// Groups the indices of the observations by point or block, of which there are `count`.
-fn members(count: usize, observations: &[Observation], of: fn(&Observation) -> usize) -> Vec<Vec<usize>> {
+fn members(
+    count: usize,
+    observations: &[Observation],
+    of: fn(&Observation) -> usize,
+) -> Vec<Vec<usize>> {
     let mut members = vec![Vec::new(); count];
     observations
         .iter()
@@ -199,7 +208,10 @@ mod tests {
         assert_eq!((fit.trends.iter().flatten().count(), fit.freedom), (3, 35));
         for (points, blocks, freedom) in [(6, 5, 20), (20, 2, 19), (5, 1, 0), (1, 4, 0)] {
             let fit = Additive::new(points, &observations(points, blocks), Center::Mean);
-            assert_eq!((fit.trends.iter().flatten().count(), fit.freedom), (0, freedom));
+            assert_eq!(
+                (fit.trends.iter().flatten().count(), fit.freedom),
+                (0, freedom)
+            );
         }
     }
 
@@ -218,7 +230,11 @@ mod tests {
         observations[9].ln_ms = 1.0;
         let [mean, median] =
             [Center::Mean, Center::Median].map(|center| Additive::new(4, &observations, center));
-        assert!((mean.residuals[9] - 0.6).abs() < 1e-9, "{}", mean.residuals[9]); // (1 − ¼)(1 − ⅕)
+        assert!(
+            (mean.residuals[9] - 0.6).abs() < 1e-9,
+            "{}",
+            mean.residuals[9]
+        ); // (1 − ¼)(1 − ⅕)
         assert!(
             (median.residuals[9] - 1.0).abs() < 1e-9,
             "{}",

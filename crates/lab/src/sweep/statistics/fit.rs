@@ -64,14 +64,21 @@ impl Fit {
     }
 
     /// Fits the observations whose index is not in `strays`.
-    pub(in crate::sweep) fn without(points: usize, observations: &[Observation], strays: Vec<usize>) -> Self {
+    pub(in crate::sweep) fn without(
+        points: usize,
+        observations: &[Observation],
+        strays: Vec<usize>,
+    ) -> Self {
         let kept = observations
             .iter()
             .enumerate()
             .filter(|(index, _)| !strays.contains(index));
         let kept: Vec<Observation> = kept.map(|(_, observation)| *observation).collect();
         let model = Additive::new(points, &kept, Center::Mean);
-        let states: Vec<f64> = kept.iter().map(|observation| model.state(observation)).collect();
+        let states: Vec<f64> = kept
+            .iter()
+            .map(|observation| model.state(observation))
+            .collect();
         let cells = cells(points, &kept);
         let count = |cells: &[Cell]| cells.iter().map(|cell| cell.count).sum::<f64>();
         Self {
@@ -114,7 +121,10 @@ impl Fit {
         let value = self.mean(point)? - self.mean(other)?;
         let through = || Some(self.paired(point, self.hub)? + self.paired(self.hub, other)?);
         let apart = || 1.0 / self.count(point) as f64 + 1.0 / self.count(other) as f64;
-        let variance = self.paired(point, other).or_else(through).unwrap_or_else(apart);
+        let variance = self
+            .paired(point, other)
+            .or_else(through)
+            .unwrap_or_else(apart);
         Some(Difference { value, variance })
     }
 
@@ -137,7 +147,12 @@ impl Fit {
 
     /// Returns the variance of one observation; `None` without a degree of freedom.
     pub(in crate::sweep) fn variance(&self) -> Option<f64> {
-        let squares: f64 = self.model.residuals.iter().map(|residual| residual.powi(2)).sum();
+        let squares: f64 = self
+            .model
+            .residuals
+            .iter()
+            .map(|residual| residual.powi(2))
+            .sum();
         (self.freedom() > 0).then(|| squares / self.freedom() as f64)
     }
 
@@ -179,7 +194,10 @@ fn cells(points: usize, observations: &[Observation]) -> Vec<Vec<Cell>> {
 fn strays(points: usize, observations: &[Observation]) -> Vec<usize> {
     let residuals = Additive::new(points, observations, Center::Median).residuals;
     let distances = residuals.iter().map(|residual| residual.abs());
-    let scale = percentile_of(distances.filter(|distance| *distance > ROUNDING).collect(), 0.5);
+    let scale = percentile_of(
+        distances.filter(|distance| *distance > ROUNDING).collect(),
+        0.5,
+    );
     let limit = scale.map_or(f64::INFINITY, |median| STRAY * median / MEDIAN_OF_ABS);
     let mut counts = vec![0; points];
     observations

@@ -117,7 +117,9 @@ pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
     }
     let field = |name: &str| {
         let index = COLUMNS.iter().position(|column| *column == name);
-        index.and_then(|index| record.get(index)).unwrap_or_default()
+        index
+            .and_then(|index| record.get(index))
+            .unwrap_or_default()
     };
     let phase = PHASES.iter().find(|(_, word)| *word == field("phase"));
     let (phase, _) = phase.ok_or_else(|| format!("`{}` is no phase", field("phase")))?;
@@ -143,10 +145,16 @@ pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
     Ok(Row {
         point: Point {
             np: whole("np", field("np"))?,
-            fusion_threshold_bytes: whole("fusion_threshold_bytes", field("fusion_threshold_bytes"))?,
+            fusion_threshold_bytes: whole(
+                "fusion_threshold_bytes",
+                field("fusion_threshold_bytes"),
+            )?,
             cycle_time_ms: number("cycle_time_ms", field("cycle_time_ms"))?,
             cache: switch("cache", field("cache"))?,
-            hierarchical_allreduce: switch("hierarchical_allreduce", field("hierarchical_allreduce"))?,
+            hierarchical_allreduce: switch(
+                "hierarchical_allreduce",
+                field("hierarchical_allreduce"),
+            )?,
         },
         phase: *phase,
         block: whole("block", field("block"))?,

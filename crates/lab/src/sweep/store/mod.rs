@@ -108,7 +108,11 @@ impl Store {
             path: path.to_owned(),
             source,
         };
-        let file = OpenOptions::new().create(true).read(true).append(true).open(path);
+        let file = OpenOptions::new()
+            .create(true)
+            .read(true)
+            .append(true)
+            .open(path);
         let file = file.map_err(open)?;
         match file.try_lock() {
             Ok(()) => {}
@@ -168,7 +172,10 @@ impl Store {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let written = self.file.write_all(bytes).and_then(|()| self.file.sync_data());
+        let written = self
+            .file
+            .write_all(bytes)
+            .and_then(|()| self.file.sync_data());
         if let Err(source) = written {
             // A remaining part of a line is ignored by readers, so an error here has no
             // consequences.

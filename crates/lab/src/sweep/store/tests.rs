@@ -51,10 +51,16 @@ fn what_is_written_is_read() {
 fn a_cut_line_is_left_out_and_taken_away() {
     let (_folder, path) = written(&rows());
     let whole = fs::read(&path).unwrap();
-    let lines: Vec<usize> = memchr::memchr_iter(b'\n', &whole).map(|end| end + 1).collect();
+    let lines: Vec<usize> = memchr::memchr_iter(b'\n', &whole)
+        .map(|end| end + 1)
+        .collect();
     for cut in 0..whole.len() {
         fs::write(&path, &whole[..cut]).unwrap();
-        let is_whole = lines.iter().filter(|&&end| end <= cut).count().saturating_sub(1);
+        let is_whole = lines
+            .iter()
+            .filter(|&&end| end <= cut)
+            .count()
+            .saturating_sub(1);
         assert_eq!(read(&path).unwrap(), rows()[..is_whole], "cut at {cut}");
         let mut store = Store::open(&path).unwrap();
         let kept = store.go_on().unwrap();
@@ -131,7 +137,10 @@ fn wrong_lines_are_named() {
         (&good.replace(",9,", ",0,"), "step_ms_p10 is `0`"),
         (&good.replace(",9,", ",inf,"), "step_ms_p10 is `inf`"),
         (&good.replace(",20,", ",,"), "step times are missing"),
-        (&good.replace(",2,", ",two,"), "np is `two`, not a whole number"),
+        (
+            &good.replace(",2,", ",two,"),
+            "np is `two`, not a whole number",
+        ),
         (
             &good.replace("true", "yes"),
             "cache is `yes`, neither true nor false",

@@ -31,10 +31,13 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
     let rows: Vec<&Row> = rows.iter().filter(|row| row.point.np == np).collect();
     let mut points: Vec<Point> = Vec::new();
     let mut index_of = |point: &Point| {
-        points.iter().position(|known| known == point).unwrap_or_else(|| {
-            points.push(*point);
-            points.len() - 1
-        })
+        points
+            .iter()
+            .position(|known| known == point)
+            .unwrap_or_else(|| {
+                points.push(*point);
+                points.len() - 1
+            })
     };
     let indices: Vec<usize> = rows.iter().map(|row| index_of(&row.point)).collect();
     let count = points.len();
@@ -51,7 +54,8 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
     // its fast measurements would count, which would bias its mean.
     let mut whole = vec![false; count];
     for (row, &point) in rows.iter().zip(&indices) {
-        whole[point] |= row.phase != Phase::Predicted && row.status == Status::Done && time_of(row).is_some();
+        whole[point] |=
+            row.phase != Phase::Predicted && row.status == Status::Done && time_of(row).is_some();
     }
     let mut cut: Vec<Vec<f64>> = vec![Vec::new(); count];
     let mut blocks: Vec<(Phase, u32)> = Vec::new();
@@ -70,10 +74,13 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
             cut[point].push(times.p50);
         } else {
             let key = (row.phase, row.block);
-            let block = blocks.iter().position(|known| *known == key).unwrap_or_else(|| {
-                blocks.push(key);
-                blocks.len() - 1
-            });
+            let block = blocks
+                .iter()
+                .position(|known| *known == key)
+                .unwrap_or_else(|| {
+                    blocks.push(key);
+                    blocks.len() - 1
+                });
             gathered.observations.push(Observation {
                 point,
                 block,

@@ -1,7 +1,9 @@
 //! Computes the finding for one number of ranks from its rows.
 
 use super::gather::{Gathered, gather};
-use super::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, Noise, Outcome, Stray, knobs, predicted};
+use super::{
+    Basis, Conclusion, Ending, Estimate, Finding, LEVEL, Noise, Outcome, Stray, knobs, predicted,
+};
 use crate::sweep::Row;
 use crate::sweep::statistics::{Fit, Observation, critical, rejected};
 
@@ -119,7 +121,11 @@ impl<'a> Measured<'a> {
     /// Returns the best point, among the confirmed ones if there are any, and its gain over the
     /// default.
     fn best_and_gain(&self) -> (usize, Option<Estimate>) {
-        let confirmed = |point: usize| self.narrow.as_ref().is_none_or(|narrow| narrow.count(point) > 0);
+        let confirmed = |point: usize| {
+            self.narrow
+                .as_ref()
+                .is_none_or(|narrow| narrow.count(point) > 0)
+        };
         let candidates = self.points().filter(|&point| confirmed(point));
         let best = candidates.min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)));
         // If all rows of the confirmation are strays, the grid decides.
@@ -154,11 +160,15 @@ impl<'a> Measured<'a> {
             _ => &self.fit,
         };
         let difference = fit.difference(best, default)?;
-        let interval = self.repeated.then(|| noise.variance()).flatten().map(|variance| {
-            let reach =
-                against_default(fit, default, noise.freedom()) * (variance * difference.variance).sqrt();
-            [difference.value - reach, difference.value + reach]
-        });
+        let interval = self
+            .repeated
+            .then(|| noise.variance())
+            .flatten()
+            .map(|variance| {
+                let reach = against_default(fit, default, noise.freedom())
+                    * (variance * difference.variance).sqrt();
+                [difference.value - reach, difference.value + reach]
+            });
         let saved = |difference: f64| -difference.exp_m1();
         Some(Estimate {
             value: saved(difference.value),
@@ -224,7 +234,8 @@ impl<'a> Measured<'a> {
                 .and_then(|default| self.fit.mean(default))
                 .map(f64::exp);
             let seen = gathered.cut_ms[point].zip(default_ms);
-            let estimate = estimate.or_else(|| seen.map(|(ms, default)| Estimate::bare(ms / default - 1.0)));
+            let estimate =
+                estimate.or_else(|| seen.map(|(ms, default)| Estimate::bare(ms / default - 1.0)));
             Outcome {
                 point: gathered.points[point],
                 ending: ending(gathered, point, self.fit.count(point) > 0),
@@ -317,10 +328,14 @@ pub(super) fn sorted(mut finding: Finding) -> Finding {
         let times = time(&finding.points[a]).total_cmp(&time(&finding.points[b]));
         key(a).cmp(&key(b)).then(times)
     });
-    let place =
-        |wanted: Option<usize>| wanted.and_then(|wanted| order.iter().position(|&index| index == wanted));
+    let place = |wanted: Option<usize>| {
+        wanted.and_then(|wanted| order.iter().position(|&index| index == wanted))
+    };
     (finding.best, finding.default) = (place(finding.best), place(finding.default));
-    finding.points = order.iter().map(|&index| finding.points[index].clone()).collect();
+    finding.points = order
+        .iter()
+        .map(|&index| finding.points[index].clone())
+        .collect();
     finding
 }
 

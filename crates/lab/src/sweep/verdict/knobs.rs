@@ -117,8 +117,9 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
             break;
         }
     }
-    let mean_square =
-        |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>() / count;
+    let mean_square = |values: &mut dyn Iterator<Item = f64>| {
+        values.map(|value| value * value).sum::<f64>() / count
+    };
     let free: usize = factors.iter().map(|factor| factor.values.len() - 1).sum();
     let noise = |freedom: usize| uncertainty * freedom as f64 / count;
     let variances: Vec<f64> = factors
@@ -128,9 +129,17 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
             (mean_square(effects) - noise(factor.values.len() - 1)).max(0.0)
         })
         .collect();
-    let rest = (mean_square(&mut left.iter().copied()) - noise(grid.len().saturating_sub(free + 1))).max(0.0);
+    let rest = (mean_square(&mut left.iter().copied())
+        - noise(grid.len().saturating_sub(free + 1)))
+    .max(0.0);
     let total = variances.iter().sum::<f64>() + rest;
-    let share = |variance: f64| if total > NOTHING { variance / total } else { 0.0 };
+    let share = |variance: f64| {
+        if total > NOTHING {
+            variance / total
+        } else {
+            0.0
+        }
+    };
     let mut effects: Vec<KnobEffect> = factors
         .iter()
         .zip(&variances)
@@ -175,7 +184,11 @@ fn on_grid(timed: &[Timed]) -> Vec<Timed> {
         timed.len() > 2 && (with(Knob::FusionThreshold) == 1 || with(Knob::CycleTime) == 1)
     };
     let outside = |timed: &&Timed| timed.point.is_default() && alone(&timed.point);
-    timed.iter().filter(|timed| !outside(timed)).copied().collect()
+    timed
+        .iter()
+        .filter(|timed| !outside(timed))
+        .copied()
+        .collect()
 }
 
 /// A knob that was varied.
@@ -222,7 +235,9 @@ impl Factor {
         for (effect, mean) in self.effects.iter_mut().zip(&means) {
             *effect += mean;
         }
-        means.iter().fold(0.0, |most: f64, mean| most.max(mean.abs()))
+        means
+            .iter()
+            .fold(0.0, |most: f64, mean| most.max(mean.abs()))
     }
 
     fn effect(&self, share: f64, grid: &[Timed]) -> KnobEffect {

@@ -195,7 +195,10 @@ pub fn verdict(rows: &[Row]) -> Verdict {
     ranks.sort_unstable();
     ranks.dedup();
     Verdict {
-        findings: ranks.into_iter().map(|np| judge::finding(np, rows)).collect(),
+        findings: ranks
+            .into_iter()
+            .map(|np| judge::finding(np, rows))
+            .collect(),
         measurements: gather::tally(rows),
         took_s: rows
             .iter()

@@ -104,7 +104,9 @@ fn compare(finding: &mut Finding, points: &[Point], jobs: &[Vec<f64>]) {
         jobs.get(index).filter(|jobs| !jobs.is_empty())
     };
     let best = finding.best().and_then(|best| jobs_of(&best.point));
-    let default = finding.default().and_then(|default| jobs_of(&default.point));
+    let default = finding
+        .default()
+        .and_then(|default| jobs_of(&default.point));
     let default_index = finding.default;
     for (index, outcome) in finding.points.iter_mut().enumerate() {
         let own = jobs_of(&outcome.point);
@@ -113,7 +115,9 @@ fn compare(finding: &mut Finding, points: &[Point], jobs: &[Vec<f64>]) {
             outcome.tied |= nearly && outcome.ending == Ending::Predicted;
         }
         if Some(index) != default_index
-            && let Some(estimate) = own.zip(default).and_then(|(own, default)| ratio(own, default))
+            && let Some(estimate) = own
+                .zip(default)
+                .and_then(|(own, default)| ratio(own, default))
         {
             outcome.against_default = Some(estimate);
         }

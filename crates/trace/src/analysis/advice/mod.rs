@@ -70,7 +70,11 @@ fn supported(report: &Report, steady: &Summary, whatif: Option<&WhatIf>) -> Vec<
         best
     });
     advice.retain(gains);
-    advice.sort_by(|a, b| b.gain_ms.unwrap_or(0.0).total_cmp(&a.gain_ms.unwrap_or(0.0)));
+    advice.sort_by(|a, b| {
+        b.gain_ms
+            .unwrap_or(0.0)
+            .total_cmp(&a.gain_ms.unwrap_or(0.0))
+    });
     // Sending fewer bytes costs accuracy or a new network: considered after the settings.
     if let (Some(whatif), Some(best), true) = (whatif, best, costs_known) {
         advice.extend(settings::fewer_bytes(report, steady, whatif, best).filter(gains));
@@ -132,10 +136,18 @@ fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
 }
 
 /// Sentence for a job in which no change gains enough.
-fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, one_size: bool) -> Advice {
+fn nothing_to_gain(
+    report: &Report,
+    steady: &Summary,
+    whatif: Option<&WhatIf>,
+    one_size: bool,
+) -> Advice {
     let exposed = steady.exposed_ms();
     let share = exposed / steady.step_ms.mean.max(f64::MIN_POSITIVE);
-    let parts = steady.parts.iter().filter(|part| part.kind.is_communication());
+    let parts = steady
+        .parts
+        .iter()
+        .filter(|part| part.kind.is_communication());
     let largest = parts.max_by(|a, b| a.exposed_ms.mean.total_cmp(&b.exposed_ms.mean));
     let largest = largest.map_or("waiting", |part| part.kind.name());
     let format = report.sources.first().map(|source| source.format);
@@ -163,7 +175,11 @@ fn nothing_to_gain(report: &Report, steady: &Summary, whatif: Option<&WhatIf>, o
             percent(share),
             largest,
             percent(GAIN_LEAST),
-            percent((whatif.modelled_ns / whatif.measured_ns - 1.0).abs().max(0.01)),
+            percent(
+                (whatif.modelled_ns / whatif.measured_ns - 1.0)
+                    .abs()
+                    .max(0.01)
+            ),
         )
     } else {
         return Advice {

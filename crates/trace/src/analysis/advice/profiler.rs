@@ -28,7 +28,10 @@ pub(super) fn advice(report: &Report, steady: &Summary) -> Vec<Advice> {
 }
 
 fn idle(steady: &Summary) -> Option<String> {
-    let part = steady.parts.iter().find(|part| part.kind == PartKind::GpuIdle)?;
+    let part = steady
+        .parts
+        .iter()
+        .find(|part| part.kind == PartKind::GpuIdle)?;
     (part.share >= IDLE).then(|| {
         format!(
             "The GPU is idle for {} of a step ({}): no kernel and no copy runs. Look at the input pipeline and at the host's \

@@ -32,7 +32,9 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settin
             .ln()
             .abs()
     });
-    let cycle = choose(whatif, cycles, |to| (to.cycle_ns / current.cycle_ns).ln().abs());
+    let cycle = choose(whatif, cycles, |to| {
+        (to.cycle_ns / current.cycle_ns).ln().abs()
+    });
     let mut advice = Vec::new();
     let mut best = (current, 0.0);
     let mut better = |settings: Settings, gain: f64| {
@@ -114,13 +116,21 @@ pub(super) fn fewer_bytes(
             .as_deref()
             .is_none_or(|dtype| dtype == "float32" || dtype == "float64")
     };
-    let mostly_wide =
-        report.tensors.iter().filter(|tensor| wide(&tensor.dtype)).count() * 2 > report.tensors.len();
+    let mostly_wide = report
+        .tensors
+        .iter()
+        .filter(|tensor| wide(&tensor.dtype))
+        .count()
+        * 2
+        > report.tensors.len();
     let gain = whatif.gain_ns(Settings { bytes: 0.5, ..best }) - whatif.gain_ns(best);
     if !mostly_wide || collective.share < 0.05 {
         return None;
     }
-    let speed = report.bandwidth.iter().filter_map(|row| Some((row, row.fit?)));
+    let speed = report
+        .bandwidth
+        .iter()
+        .filter_map(|row| Some((row, row.fit?)));
     let speed = speed.max_by_key(|(row, _)| row.points.iter().map(|point| point.n).sum::<u64>());
     let speed = speed.map_or(String::new(), |(row, fit)| {
         format!(" at {:.2} GB/s of {}", fit.gb_per_s, row.activity)
@@ -172,7 +182,12 @@ fn is_ronde(report: &Report) -> bool {
 fn threshold_sentence(report: &Report, whatif: &WhatIf, to: Settings, gain_ns: f64) -> Advice {
     let (now, then) = (whatif.predict(whatif.current), whatif.predict(to));
     let fusion = report.fusion.as_ref();
-    let cut = fusion.and_then(|fusion| fusion.cuts.iter().find(|cut| cut.reason == CutReason::Threshold));
+    let cut = fusion.and_then(|fusion| {
+        fusion
+            .cuts
+            .iter()
+            .find(|cut| cut.reason == CutReason::Threshold)
+    });
     let whose = if fusion.is_some_and(|fusion| fusion.threshold_from_file) {
         ""
     } else {

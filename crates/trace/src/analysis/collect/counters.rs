@@ -46,7 +46,10 @@ const RANKS_MOST: u32 = 1 << 20;
 impl Counters {
     pub(super) fn operation(&mut self, operation: &Operation) {
         if let Some(span) = operation.negotiation {
-            self.negotiations.entry(operation.kind).or_default().add(span);
+            self.negotiations
+                .entry(operation.kind)
+                .or_default()
+                .add(span);
             self.negotiated += 1;
             self.seen(span);
         }

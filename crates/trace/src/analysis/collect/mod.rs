@@ -324,7 +324,10 @@ impl Visitor for Collector {
 
     fn mark(&mut self, mark: Mark) {
         let at = sane(mark.at);
-        self.counters.seen(Span { began: at, ended: at });
+        self.counters.seen(Span {
+            began: at,
+            ended: at,
+        });
         match mark.kind {
             MarkKind::Cycle => self.marks.cycle(at),
             MarkKind::StepBegin => self.marks.step(at, true),
@@ -334,7 +337,8 @@ impl Visitor for Collector {
                 fusion_threshold_bytes,
                 cycle_time_ns,
             } => {
-                self.marks.settings(at, fusion_threshold_bytes, cycle_time_ns);
+                self.marks
+                    .settings(at, fusion_threshold_bytes, cycle_time_ns);
             }
         }
     }

@@ -131,13 +131,17 @@ impl Stepper {
         // An operation that ends at a mark belongs to the step before it, even if it began in the
         // same microsecond.
         self.close_at_marks(op.span.began.min(op.span.ended.saturating_sub(1)), marks);
-        let joins = (self.current.get(self.batch)).is_some_and(|first| self.batcher.joins(first, &op));
+        let joins =
+            (self.current.get(self.batch)).is_some_and(|first| self.batcher.joins(first, &op));
         if !joins {
             self.batch = self.current.len();
         }
         let mut complete = false;
         match &mut self.method {
-            Method::Names { running_along, seen } => {
+            Method::Names {
+                running_along,
+                seen,
+            } => {
                 if !running_along.contains(&op.tensor) && !seen.insert(op.tensor) {
                     // The whole batch belongs to the next step.
                     let next = self.current.split_off(self.batch.min(self.current.len()));
@@ -152,8 +156,8 @@ impl Stepper {
             Method::Period { finder, fed, ends } => {
                 let found = finder.observe(item(&op, names)).step_complete;
                 // Steps before the detection of the period were found by comparison (`ends`).
-                complete =
-                    ends.binary_search(fed).is_ok() || (found && ends.last().is_none_or(|last| last < fed));
+                complete = ends.binary_search(fed).is_ok()
+                    || (found && ends.last().is_none_or(|last| last < fed));
                 *fed += 1;
             }
             Method::Marks { .. } | Method::Nothing => {}
@@ -243,7 +247,13 @@ impl Stepper {
 fn key(op: &Op, named: bool) -> u64 {
     use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
     let name = named.then_some(op.tensor);
-    BuildHasherDefault::<DefaultHasher>::default().hash_one((name, op.kind, op.dtype, op.elements, op.bytes))
+    BuildHasherDefault::<DefaultHasher>::default().hash_one((
+        name,
+        op.kind,
+        op.dtype,
+        op.elements,
+        op.bytes,
+    ))
 }
 
 /// Chooses between names and period.

@@ -122,7 +122,10 @@ impl Store {
         });
         if index.is_multiple_of(self.stride) && !step.ops.is_empty() {
             self.kept_bytes += step.ops.iter().map(Op::weight).sum::<usize>();
-            self.kept.push(KeptStep { index, ops: step.ops });
+            self.kept.push(KeptStep {
+                index,
+                ops: step.ops,
+            });
             while self.kept_bytes > self.kept_bytes_most && self.kept.len() > 1 {
                 self.stride *= 2;
                 let stride = self.stride;

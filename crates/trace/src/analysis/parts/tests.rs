@@ -25,7 +25,10 @@ fn op(ready: i64, all: i64, copied: i64, collective: i64, ended: i64) -> Op {
             ended: all,
         }),
         ticks: SmallVec::from_slice(&[Tick { rank: 0, at: ready }, Tick { rank: 1, at: all }]),
-        span: Span { began: copied, ended },
+        span: Span {
+            began: copied,
+            ended,
+        },
         activities: SmallVec::from_slice(&[
             activity(Phase::CopyIn, copied, collective),
             activity(Phase::Collective, collective, ended),
@@ -36,7 +39,16 @@ fn op(ready: i64, all: i64, copied: i64, collective: i64, ended: i64) -> Op {
 }
 
 fn step(ops: &[Op], computing: Computing<'_>) -> Parts {
-    sweep(Span { began: 0, ended: 100 }, ops, 0, 2, computing)
+    sweep(
+        Span {
+            began: 0,
+            ended: 100,
+        },
+        ops,
+        0,
+        2,
+        computing,
+    )
 }
 
 #[test]
@@ -90,7 +102,10 @@ fn kernels_say_what_is_computed() {
             began: -50,
             ended: 30,
         },
-        Span { began: 75, ended: 90 },
+        Span {
+            began: 75,
+            ended: 90,
+        },
     ];
     let parts = step(&[op(40, 50, 60, 70, 100)], Computing::Known(&kernels));
     // Launched at 40, on the device from 60; the rank is idle from 30 to 40.

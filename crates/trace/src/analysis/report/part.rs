@@ -73,7 +73,9 @@ impl PartKind {
 }
 
 /// Reads times by part. Earlier versions wrote fewer parts; missing ones are 0.
-pub(super) fn times<'de, D: Deserializer<'de>>(source: D) -> Result<[f64; PartKind::COUNT], D::Error> {
+pub(super) fn times<'de, D: Deserializer<'de>>(
+    source: D,
+) -> Result<[f64; PartKind::COUNT], D::Error> {
     let read = Vec::<f64>::deserialize(source)?;
     if read.len() > PartKind::COUNT {
         return Err(serde::de::Error::invalid_length(

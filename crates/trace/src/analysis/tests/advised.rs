@@ -106,7 +106,10 @@ fn nothing_is_wrong() {
         advice[0].sentence.starts_with("Communication is hidden"),
         "{advice:?}"
     );
-    assert_eq!((advice[0].gain_ms, advice[0].variable.as_deref()), (None, None));
+    assert_eq!(
+        (advice[0].gain_ms, advice[0].variable.as_deref()),
+        (None, None)
+    );
 }
 
 #[test]

@@ -46,7 +46,12 @@ fn what_a_file_does_not_say_has_not_changed() {
         ..Job::default()
     });
     let comparison = compare(&told, &silent);
-    assert!(comparison.settings.iter().any(|setting| setting.b == "unknown"));
+    assert!(
+        comparison
+            .settings
+            .iter()
+            .any(|setting| setting.b == "unknown")
+    );
     assert_eq!(comparison.sentences.len(), 1, "{comparison:?}");
     let more = report(&Job {
         ranks: 4,
@@ -75,13 +80,19 @@ fn a_slower_link_is_seen_where_it_acts() {
         found.unwrap_or_else(|| panic!("{name} in {:?}", comparison.changes))
     };
     let step = change(ChangeGroup::Step, "step");
-    assert!(step.beyond_spread && step.difference.unwrap() > 40.0, "{step:?}");
+    assert!(
+        step.beyond_spread && step.difference.unwrap() > 40.0,
+        "{step:?}"
+    );
     let speed = change(ChangeGroup::Bandwidth, "MPI_ALLREDUCE, 1/β");
     assert!(
         (speed.b.unwrap() / speed.a.unwrap() - 0.25).abs() < 0.02,
         "{speed:?}"
     );
-    assert!(comparison.sentences[0].contains("longer") && comparison.sentences[1].contains("“collective”"));
+    assert!(
+        comparison.sentences[0].contains("longer")
+            && comparison.sentences[1].contains("“collective”")
+    );
     let said: Vec<&str> = comparison
         .settings
         .iter()

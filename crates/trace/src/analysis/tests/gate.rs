@@ -9,9 +9,13 @@ use ronde_job::gate::Withheld;
 
 fn record(path: &str, text: &str) -> RankRecord {
     let mut collector = Collector::new();
-    let input = Input::from_reader(std::io::Cursor::new(text.as_bytes().to_vec()), path.as_ref()).unwrap();
-    let source =
-        read_input(input, None, &mut collector, &mut |_| {}).unwrap_or_else(|error| panic!("{error}"));
+    let input = Input::from_reader(
+        std::io::Cursor::new(text.as_bytes().to_vec()),
+        path.as_ref(),
+    )
+    .unwrap();
+    let source = read_input(input, None, &mut collector, &mut |_| {})
+        .unwrap_or_else(|error| panic!("{error}"));
     collector.finish(source)
 }
 
@@ -124,7 +128,11 @@ fn idle_time_of_the_gpu_is_no_computation() {
             [10.0, 10.0, 4.0, 76.0],
             "{kernel}"
         );
-        let advice: Vec<&str> = report.advice.iter().map(|advice| &*advice.sentence).collect();
+        let advice: Vec<&str> = report
+            .advice
+            .iter()
+            .map(|advice| &*advice.sentence)
+            .collect();
         assert!(
             advice[0].contains("The GPU is idle for 76.0 ms of a step (76 %)"),
             "{advice:?}"
@@ -155,7 +163,11 @@ fn each_allreduce_of_a_step_is_a_tensor() {
             .map(|(name, elements)| (&**name, *elements))
             .collect();
         assert_eq!(tensors, expected, "marked: {marked}");
-        assert!((4..=5).contains(&report.steps.len()), "{}", report.steps.len());
+        assert!(
+            (4..=5).contains(&report.steps.len()),
+            "{}",
+            report.steps.len()
+        );
     }
 }
 
@@ -178,7 +190,10 @@ fn unknown_kernels_are_reported() {
     ));
     let report = report(&kineto(&events, 2, 0));
     let said = report.sources[0].warnings.join("\n");
-    assert!(said.contains("2 events of unknown type on the GPU"), "{said}");
+    assert!(
+        said.contains("2 events of unknown type on the GPU"),
+        "{said}"
+    );
     assert_eq!(report.steps[0].exposed_ms[PartKind::GpuOther as usize], 6.0);
     assert_eq!(report.steps[0].exposed_ms[PartKind::Compute as usize], 10.0);
 }
@@ -232,7 +247,10 @@ fn truncated_files_support_nothing() {
         let [advice] = &report.advice[..] else {
             panic!("{:?}", report.advice);
         };
-        assert!(advice.sentence.contains("rank0.json is truncated"), "{advice:?}");
+        assert!(
+            advice.sentence.contains("rank0.json is truncated"),
+            "{advice:?}"
+        );
         assert_eq!((&advice.variable, &advice.value), (&None, &None));
     }
 }
@@ -243,7 +261,8 @@ fn files_of_different_jobs_are_refused() {
     let joined = |other: &str| {
         let records = vec![record("a.json", &here), record("b.json", other)];
         let swapped = vec![record("b.json", other), record("a.json", &here)];
-        let results = [analyze(records), analyze(swapped)].map(|result| result.map(|report| report.ranks));
+        let results =
+            [analyze(records), analyze(swapped)].map(|result| result.map(|report| report.ranks));
         assert_eq!(results[0], results[1], "whatever the order of arguments");
         results[0].clone()
     };
@@ -275,6 +294,9 @@ fn reports_of_earlier_versions_are_read() {
         }
     }
     let read: Report = serde_json::from_value(json).unwrap();
-    assert_eq!(read.steps[0].exposed_ms[..7], report.steps[0].exposed_ms[..7]);
+    assert_eq!(
+        read.steps[0].exposed_ms[..7],
+        report.steps[0].exposed_ms[..7]
+    );
     assert_eq!(read.steps[0].exposed_ms[7..], [0.0, 0.0]);
 }

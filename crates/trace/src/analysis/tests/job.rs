@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 
 use crate::analysis::{Collector, RankRecord};
 use crate::{
-    Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor,
+    Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick,
+    Visitor,
 };
 use ronde_job::Dtype;
 use ronde_job::fusion::{Item, Plan};
@@ -163,7 +164,8 @@ impl Job {
                             let late = self
                                 .slow
                                 .map_or(0.0, |(slow, us)| if slow == r { us } else { 0.0 });
-                            let own = self.forward_us * factor + (self.backward_us * factor + late) * share;
+                            let own = self.forward_us * factor
+                                + (self.backward_us * factor + late) * share;
                             zero + own + self.jitter_us * noise()
                         })
                         .collect()
@@ -206,11 +208,14 @@ impl Job {
                     .collect();
                 plan.make(
                     &items,
-                    self.gpu_threshold.unwrap_or(self.threshold).min(self.threshold),
+                    self.gpu_threshold
+                        .unwrap_or(self.threshold)
+                        .min(self.threshold),
                 );
                 let mut at = began + self.negotiate_us;
                 for batch in plan.batches() {
-                    let members: Vec<usize> = batch.iter().map(|&index| now[index as usize]).collect();
+                    let members: Vec<usize> =
+                        batch.iter().map(|&index| now[index as usize]).collect();
                     let bytes: u64 = members.iter().map(|&tensor| self.tensors[tensor]).sum();
                     let ended = at + self.alpha_us + bytes as f64 / (self.gb_per_s * 1e3);
                     for &tensor in &members {

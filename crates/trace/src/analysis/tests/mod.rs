@@ -125,7 +125,10 @@ fn a_slow_start_is_told_apart() {
         ..Job::default()
     });
     let (startup, steady) = (report.startup.unwrap(), report.steady.unwrap());
-    assert_eq!((startup.first_step, startup.steps, steady.first_step), (0, 6, 6));
+    assert_eq!(
+        (startup.first_step, startup.steps, steady.first_step),
+        (0, 6, 6)
+    );
     assert!(near(startup.step_ms.p50, 126.0, 0.02), "{startup:?}");
     assert!(near(steady.step_ms.p50, 51.0, 0.03), "{steady:?}");
 }
@@ -221,7 +224,10 @@ fn files_of_all_ranks_make_up_for_ticks_that_each_has_only_of_itself() {
     assert_eq!(report.reference_rank, 0);
     let stragglers = report.stragglers.unwrap();
     assert_eq!(stragglers.slowest, Some(1));
-    assert!(near(stragglers.ranks[1].cost_ms, 12.0, 0.1), "{stragglers:?}");
+    assert!(
+        near(stragglers.ranks[1].cost_ms, 12.0, 0.1),
+        "{stragglers:?}"
+    );
     assert_eq!(report.lanes.len(), 2);
     assert_eq!(report.lanes[0].step_ends_ms, report.lanes[1].step_ends_ms);
     // The collective is drawn at the same time on both ranks.
@@ -237,11 +243,23 @@ fn files_of_all_ranks_make_up_for_ticks_that_each_has_only_of_itself() {
     let waits = |lane: usize| {
         let bars = report.lanes[lane].bars.iter();
         let waits = bars.filter(|bar| bar.part == PartKind::WaitForRanks);
-        waits.map(|bar| bar.ended_ms - bar.began_ms).fold(0.0, f64::max)
+        waits
+            .map(|bar| bar.ended_ms - bar.began_ms)
+            .fold(0.0, f64::max)
     };
-    assert!(waits(0) > 5.0 && waits(1) < 0.01, "{} {}", waits(0), waits(1));
+    assert!(
+        waits(0) > 5.0 && waits(1) < 0.01,
+        "{} {}",
+        waits(0),
+        waits(1)
+    );
     // A single file has only its own rank's times.
-    assert!(analyze(vec![job.record(0, 0.0)]).unwrap().stragglers.is_none());
+    assert!(
+        analyze(vec![job.record(0, 0.0)])
+            .unwrap()
+            .stragglers
+            .is_none()
+    );
 }
 
 #[test]
@@ -262,7 +280,11 @@ fn what_cut_batches_short() {
         cycle_us: 25_000.0,
         ..Job::default()
     });
-    assert_eq!(threshold.cuts[0].reason, CutReason::Threshold, "{threshold:?}");
+    assert_eq!(
+        threshold.cuts[0].reason,
+        CutReason::Threshold,
+        "{threshold:?}"
+    );
     let on_gpus = cuts(Job {
         threshold: 64 << 20,
         gpu_threshold: Some(4 << 20),
@@ -326,11 +348,16 @@ fn tensors_come_with_the_ready_times_of_a_profile() {
         ("g39", Some(100 << 10), Some("float32"))
     );
     assert!(
-        near(last.ready_us[0].unwrap(), 50_000.0, 1e-3) && near(last.ready_us[1].unwrap(), 60_000.0, 1e-3),
+        near(last.ready_us[0].unwrap(), 50_000.0, 1e-3)
+            && near(last.ready_us[1].unwrap(), 60_000.0, 1e-3),
         "{last:?}"
     );
     assert!(last.ready_jitter_us < 1.0);
-    assert!(report.tensors.is_sorted_by(|a, b| a.ready_us[0] <= b.ready_us[0]));
+    assert!(
+        report
+            .tensors
+            .is_sorted_by(|a, b| a.ready_us[0] <= b.ready_us[0])
+    );
 }
 
 #[test]
@@ -339,7 +366,12 @@ fn two_files_of_one_rank_are_an_error_and_segments_are_not() {
         format: Format::Ronde,
         ..Job::default()
     };
-    let error = analyze(vec![job.record(1, 0.0), job.record(0, 0.0), job.record(1, 0.0)]).unwrap_err();
+    let error = analyze(vec![
+        job.record(1, 0.0),
+        job.record(0, 0.0),
+        job.record(1, 0.0),
+    ])
+    .unwrap_err();
     assert!(
         matches!(error, AnalysisError::RankTwice { rank: 1, .. }),
         "{error}"

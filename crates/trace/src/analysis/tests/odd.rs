@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 use super::job::Job;
 use crate::analysis::{Collector, analyze};
 use crate::{
-    Activity, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor, Work,
+    Activity, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick, Visitor,
+    Work,
 };
 use ronde_job::Dtype;
 
@@ -211,7 +212,9 @@ fn a_loss_for_each_micro_batch_does_not_end_a_step() {
     let whole: Vec<_> = report.steps.iter().filter(|step| !step.partial).collect();
     assert!(whole.len() >= 8, "{:?}", report.steps);
     assert!(
-        whole.iter().all(|step| step.tensors == 8 && step.ms == 16.0),
+        whole
+            .iter()
+            .all(|step| step.tensors == 8 && step.ms == 16.0),
         "{whole:?}"
     );
 }
@@ -287,7 +290,11 @@ fn any_time() -> impl Strategy<Value = i64> {
 }
 
 fn any_operation() -> impl Strategy<Value = Operation> {
-    let kind = prop_oneof![Just(Kind::Allreduce), Just(Kind::Broadcast), Just(Kind::Join)];
+    let kind = prop_oneof![
+        Just(Kind::Allreduce),
+        Just(Kind::Broadcast),
+        Just(Kind::Join)
+    ];
     let span = || (any_time(), any_time()).prop_map(|(began, ended)| Span { began, ended });
     let ticks = proptest::collection::vec((0u32..5, any_time()), 0..4);
     let dtype = proptest::option::of(prop_oneof![Just(Dtype::F32), Just(Dtype::U8)]);
@@ -307,25 +314,30 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         sizes,
     )
         .prop_map(
-            |(tensor, kind, negotiation, ticks, execution, phases, (dtype, elements, bytes))| Operation {
-                tensor: NameId(tensor),
-                kind,
-                negotiation,
-                ticks: ticks.into_iter().map(|(rank, at)| Tick { rank, at }).collect(),
-                execution,
-                activities: phases
-                    .into_iter()
-                    .map(|(name, span)| Activity {
-                        name: NameId(name),
-                        phase: Phase::Collective,
-                        span,
-                    })
-                    .collect(),
-                sums: None,
-                dtype,
-                elements,
-                bytes,
-                refused: execution.is_none(),
+            |(tensor, kind, negotiation, ticks, execution, phases, (dtype, elements, bytes))| {
+                Operation {
+                    tensor: NameId(tensor),
+                    kind,
+                    negotiation,
+                    ticks: ticks
+                        .into_iter()
+                        .map(|(rank, at)| Tick { rank, at })
+                        .collect(),
+                    execution,
+                    activities: phases
+                        .into_iter()
+                        .map(|(name, span)| Activity {
+                            name: NameId(name),
+                            phase: Phase::Collective,
+                            span,
+                        })
+                        .collect(),
+                    sums: None,
+                    dtype,
+                    elements,
+                    bytes,
+                    refused: execution.is_none(),
+                }
             },
         )
 }

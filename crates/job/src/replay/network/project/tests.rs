@@ -85,7 +85,10 @@ fn another_network_has_its_own_numbers() {
     assert!((there.costs.flat[0].alpha_us - 2_000.0).abs() < 1e-9);
     assert!((there.costs.flat[0].us_per_byte - 4e-4).abs() < 1e-12);
     // At most 10 µs count as launch.
-    let launched = Measured { launch: 1.0, ..from };
+    let launched = Measured {
+        launch: 1.0,
+        ..from
+    };
     let there = target(2, 1, Some("1000,2.5"))
         .project(&launched, &workload(), &costs(20.0, 1e-4))
         .unwrap();
@@ -119,7 +122,8 @@ fn what_was_not_measured_has_to_be_named() {
     };
     let error = project(JobTopology::one_host(2), target(16, 2, None)).unwrap_err();
     assert!(
-        error.to_string().contains("8 hosts of 16 ranks") && error.to_string().contains("--network 25gbe")
+        error.to_string().contains("8 hosts of 16 ranks")
+            && error.to_string().contains("--network 25gbe")
     );
     assert_eq!(
         project(JobTopology::one_host(1), target(16, 1, None)),
@@ -129,7 +133,10 @@ fn what_was_not_measured_has_to_be_named() {
         project(JobTopology::one_host(1), target(16, 1, Some("10gbe"))),
         Ok(())
     );
-    assert_eq!(project(JobTopology::one_host(2), target(16, 16, None)), Ok(()));
+    assert_eq!(
+        project(JobTopology::one_host(2), target(16, 16, None)),
+        Ok(())
+    );
 }
 
 #[test]
@@ -139,7 +146,10 @@ fn the_same_place_changes_nothing_and_farther_is_less_sure() {
     let there = same
         .project(&measured(place), &workload(), &costs(20.0, 1e-4))
         .unwrap();
-    assert_eq!((there.costs, there.workload), (costs(20.0, 1e-4), workload()));
+    assert_eq!(
+        (there.costs, there.workload),
+        (costs(20.0, 1e-4), workload())
+    );
     assert_eq!(same.widening(&place), Widening::default());
     let sd = |ranks| target(ranks, 2, None).widening(&place).alpha;
     assert!(sd(8) > 0.0 && sd(1024) > sd(8) && sd(2) > 0.0);

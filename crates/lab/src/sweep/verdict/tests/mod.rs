@@ -64,8 +64,20 @@ fn grid() -> Vec<Row> {
     blocks(
         Phase::Grid,
         &[
-            &[(128, 100.0), (16, 80.2), (64, 80.4), (1, 150.0), (128, 99.8)],
-            &[(128, 101.0), (16, 80.4), (64, 81.4), (1, 151.0), (128, 101.4)],
+            &[
+                (128, 100.0),
+                (16, 80.2),
+                (64, 80.4),
+                (1, 150.0),
+                (128, 99.8),
+            ],
+            &[
+                (128, 101.0),
+                (16, 80.4),
+                (64, 81.4),
+                (1, 151.0),
+                (128, 101.4),
+            ],
             &[(128, 99.0), (16, 79.4), (64, 79.2), (1, 149.0), (128, 98.6)],
         ],
     )
@@ -233,7 +245,10 @@ fn failed_and_cut_short_points_are_shown_as_what_they_are() {
 
 #[test]
 fn a_default_without_a_result_leaves_nothing_to_gain() {
-    let rows: Vec<Row> = grid().into_iter().filter(|row| !row.point.is_default()).collect();
+    let rows: Vec<Row> = grid()
+        .into_iter()
+        .filter(|row| !row.point.is_default())
+        .collect();
     let finding = only(verdict(&rows));
     assert_eq!(
         (finding.conclusion, finding.gain, finding.default),
@@ -310,7 +325,9 @@ fn knobs_share_the_variance() {
     let [(Knob::FusionThreshold, fusion), (Knob::CycleTime, cycle)] = shares[..] else {
         panic!("{shares:?}")
     };
-    assert!((fusion - 0.8).abs() < 1e-9 && (cycle - 0.2).abs() < 1e-9 && finding.interaction < 1e-9);
+    assert!(
+        (fusion - 0.8).abs() < 1e-9 && (cycle - 0.2).abs() < 1e-9 && finding.interaction < 1e-9
+    );
     let level = finding.knobs[0].levels[0];
     assert_eq!(level.value, 0.0);
     assert!((level.effect - 1f64.exp_m1()).abs() < 1e-9);
@@ -319,13 +336,18 @@ fn knobs_share_the_variance() {
 
 #[test]
 fn of_half_a_grid_no_knob_is_told_from_the_others() {
-    let rows: Vec<Row> = [(0, 1.0, 90.0), (16, 2.5, 40.0), (64, 5.0, 50.0), (128, 1.0, 60.0)]
-        .map(|(fusion_mb, cycle_time_ms, ms)| {
-            let mut row = row(Phase::Grid, 0, fusion_mb, ms);
-            row.point.cycle_time_ms = cycle_time_ms;
-            row
-        })
-        .into();
+    let rows: Vec<Row> = [
+        (0, 1.0, 90.0),
+        (16, 2.5, 40.0),
+        (64, 5.0, 50.0),
+        (128, 1.0, 60.0),
+    ]
+    .map(|(fusion_mb, cycle_time_ms, ms)| {
+        let mut row = row(Phase::Grid, 0, fusion_mb, ms);
+        row.point.cycle_time_ms = cycle_time_ms;
+        row
+    })
+    .into();
     assert!(only(verdict(&rows)).knobs.is_empty());
 }
 
@@ -413,7 +435,10 @@ fn verified_predictions_are_judged_by_what_was_measured() {
         (Basis::Verified, Conclusion::Faster)
     );
     let best = finding.best().unwrap();
-    assert_eq!((best.point, best.predicted_ms.unwrap().value), (point(64), 61.0));
+    assert_eq!(
+        (best.point, best.predicted_ms.unwrap().value),
+        (point(64), 61.0)
+    );
     assert_eq!(thresholds(finding.points.iter()), [64.0, 16.0, 128.0, 1.0]);
     assert_eq!(finding.points[3].ending, Ending::Predicted);
 }

@@ -28,21 +28,29 @@ fn any_row() -> impl Strategy<Value = Row> {
         any::<bool>(),
         1u32..3,
     );
-    (knobs, phase, 0u32..4, status, prop::option::weighted(0.9, ms), at).prop_map(
-        |((fusion_mb, cache, slow, np), phase, block, status, ms, at_s)| Row {
-            point: Point {
-                np,
-                cache,
-                cycle_time_ms: if slow { 5.0 } else { 1.0 },
-                ..point(fusion_mb)
-            },
-            phase,
-            block,
-            status,
-            times: ms.map(times),
-            at_s,
-        },
+    (
+        knobs,
+        phase,
+        0u32..4,
+        status,
+        prop::option::weighted(0.9, ms),
+        at,
     )
+        .prop_map(
+            |((fusion_mb, cache, slow, np), phase, block, status, ms, at_s)| Row {
+                point: Point {
+                    np,
+                    cache,
+                    cycle_time_ms: if slow { 5.0 } else { 1.0 },
+                    ..point(fusion_mb)
+                },
+                phase,
+                block,
+                status,
+                times: ms.map(times),
+                at_s,
+            },
+        )
 }
 
 fn check(finding: &Finding) {
@@ -71,8 +79,12 @@ fn check(finding: &Finding) {
         Conclusion::NoDefault => assert_eq!(finding.gain, None),
         Conclusion::Unproven => assert!(finding.best != finding.default),
     }
-    let shares: f64 = finding.knobs.iter().map(|effect| effect.share).sum::<f64>() + finding.interaction;
-    assert!(shares.abs() < 1e-6 || (shares - 1.0).abs() < 1e-6, "{shares}");
+    let shares: f64 =
+        finding.knobs.iter().map(|effect| effect.share).sum::<f64>() + finding.interaction;
+    assert!(
+        shares.abs() < 1e-6 || (shares - 1.0).abs() < 1e-6,
+        "{shares}"
+    );
     for outcome in &finding.points {
         assert!(outcome.step_ms.is_none_or(|ms| ms > 0.0));
         if let Some(Estimate {

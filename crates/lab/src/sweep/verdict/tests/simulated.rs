@@ -132,7 +132,10 @@ fn all_intervals_of_a_grid_hold_together_in_95_of_100_sweeps() {
                     .iter()
                     .position(|&fusion_mb| point(fusion_mb) == outcome.point)
                     .unwrap();
-                holds(outcome.against_default.unwrap(), plateau(index) / 110.0 - 1.0)
+                holds(
+                    outcome.against_default.unwrap(),
+                    plateau(index) / 110.0 - 1.0,
+                )
             })
     });
     assert!((92.0..=98.0).contains(&percent), "{percent} %");
@@ -142,7 +145,8 @@ fn all_intervals_of_a_grid_hold_together_in_95_of_100_sweeps() {
 fn the_gain_of_a_lone_candidate_holds_in_95_of_100_sweeps() {
     let percent = percent_of(|seed| {
         let mut machine = Machine::new(seed, 0.0);
-        let rounds = (0..8).flat_map(|round| machine.block(Phase::Confirm, round, &[5, 9], plateau));
+        let rounds =
+            (0..8).flat_map(|round| machine.block(Phase::Confirm, round, &[5, 9], plateau));
         let rows: Vec<Row> = rounds.collect();
         holds(only(verdict(&rows)).gain.unwrap(), 1.0 - 100.0 / 110.0)
     });
@@ -187,7 +191,10 @@ fn the_true_best_is_among_the_ties_and_what_is_clearly_worse_is_not() {
     let truth = |index: usize| if index == 5 { 98.0 } else { plateau(index) };
     let found = |seed: usize| {
         let finding = only(verdict(&Machine::new(seed, 0.0).sweep(truth)));
-        finding.ties().map(|outcome| outcome.point).collect::<Vec<_>>()
+        finding
+            .ties()
+            .map(|outcome| outcome.point)
+            .collect::<Vec<_>>()
     };
     assert!(percent_of(|seed| found(seed).contains(&point(16))) >= 95.0);
     assert!(percent_of(|seed| !found(seed).contains(&point(0))) >= 99.0);
@@ -205,7 +212,13 @@ fn strays_spoil_little() {
 
 /// Percentage of sweeps in which the default is replaced, if the best gains this share.
 fn detected(gain: f64, strays: f64, confirmed: bool) -> f64 {
-    let truth = move |index: usize| if index == 5 { 100.0 * (1.0 - gain) } else { 100.0 };
+    let truth = move |index: usize| {
+        if index == 5 {
+            100.0 * (1.0 - gain)
+        } else {
+            100.0
+        }
+    };
     percent_of(|seed| {
         let mut machine = Machine::new(seed, strays);
         let rows = if confirmed {
