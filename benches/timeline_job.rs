@@ -52,9 +52,10 @@ fn options() -> Result<Options, Failure> {
             "--bench" => bench = true,
             "--child" => options.child = Some(value()?.into()),
             _ => {
-                return Err(
-                    format!("unknown argument {argument}; try --ranks, --windows, --steps").into(),
-                );
+                return Err(format!(
+                    "unknown argument {argument}; try --ranks, --windows, --steps"
+                )
+                .into());
             }
         }
     }

@@ -79,6 +79,35 @@ fn is_right_without(
     })
 }
 
+/// Whether the first operation that failed on `rank` waited for the rank `hostile`: its process set
+/// contains that rank, or a rank that waited for it.
+fn waits_for(
+    program: &Program,
+    all: &[Option<Played>],
+    rank: usize,
+    hostile: usize,
+    visited: &mut Vec<usize>,
+) -> bool {
+    if rank == hostile {
+        return true;
+    }
+    if visited.contains(&rank) {
+        return false;
+    }
+    visited.push(rank);
+    let played = all[rank].as_ref().expect("no rank dies");
+    let deviations = deviations(program, rank, played);
+    let first = deviations
+        .iter()
+        .find(|deviation| deviation.error.is_some());
+    first.is_some_and(|first| {
+        let members = &program.sets[program.steps[first.step][first.action].set];
+        members
+            .iter()
+            .any(|member| waits_for(program, all, *member, hostile, visited))
+    })
+}
+
 /// Fails unless every output of `rank`, which is not hostile, is correct or an error that names the
 /// hostile rank.
 fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile: usize) {
@@ -109,10 +138,14 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
             // A rank whose program had ended has left, and the hostile rank has caused cycles that
             // need it.
             Some(Error::Peer(PeerError::Left { rank: left })) => *left != rank,
-            // The hostile rank delays the missing ranks in another process set; their errors name
-            // it.
+            // The hostile rank delays the missing ranks in another process set: their errors name
+            // it, or they still waited for it when their sets were aborted.
             Some(Error::Negotiation(NegotiationError::Stalled { missing, .. })) => {
-                missing.iter().all(|missing| blames_hostile(*missing))
+                let waits = |&missing: &usize| {
+                    blames_hostile(missing)
+                        || waits_for(program, all, missing, hostile, &mut vec![])
+                };
+                missing.iter().all(waits)
             }
             // A refusal that the hostile rank invented does not end the job on ranks that cannot
             // detect it.
