@@ -154,10 +154,8 @@ impl NoMoreFiles {
             rlim_max: 0,
         };
         // SAFETY: `limit` is a valid location for the result.
-        assert_eq!(
-            unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) },
-            0
-        );
+        let code = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
+        assert_eq!(code, 0);
         let lower = libc::rlimit {
             rlim_cur: 3,
             ..limit

@@ -272,11 +272,8 @@ impl Nccl {
             return self.one(communicator, call, stream);
         }
         // SAFETY: affects this thread alone.
-        self.check(
-            "ncclGroupStart",
-            unsafe { (self.group_start)() },
-            communicator,
-        )?;
+        let started = unsafe { (self.group_start)() };
+        self.check("ncclGroupStart", started, communicator)?;
         let outcome = calls
             .iter()
             .try_for_each(|call| self.one(communicator, call, stream));
