@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::{Hostile, Hostility, check_hostile, mutations};
+use super::{Hostile, Hostility, check_hostile, first_seed, mutations};
 use crate::clock::{Clock, MonotonicClock, Nanos, Reference};
 use crate::collective::asynchronous::NoDevice;
 use crate::collective::local::LocalCollective;
@@ -189,7 +189,7 @@ fn run(program: &Program, hostile: usize, hostility: &Hostility) -> Vec<Option<P
 #[test]
 fn beside_a_hostile_rank_on_shared_memory_results_are_right_or_errors_name_it() {
     let mut made = 0;
-    for seed in 0x50_0000u64.. {
+    for seed in first_seed(0x50_0000).. {
         if made >= mutations(MUTATIONS) {
             break;
         }

@@ -5,7 +5,8 @@
 //! never wait beyond the stall limit, and never access memory out of bounds; the last is checked on
 //! shared memory, under valgrind ([`local`]).
 //!
-//! `TEST_RONDE_MUTATIONS=1000000` makes that many modifications instead of a few thousand.
+//! `TEST_RONDE_MUTATIONS=1000000` makes that many modifications instead of a few thousand;
+//! `TEST_RONDE_HOSTILE_SEED=4214411` begins with the program of that seed.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -201,10 +202,16 @@ fn mutations(count: u64) -> u64 {
     std::env::var("TEST_RONDE_MUTATIONS").map_or(count, |count| count.parse().expect("a number"))
 }
 
+/// Seed of the first program: from `TEST_RONDE_HOSTILE_SEED`, otherwise `seed`.
+fn first_seed(seed: u64) -> u64 {
+    std::env::var("TEST_RONDE_HOSTILE_SEED").map_or(seed, |seed| seed.parse().expect("a number"))
+}
+
 #[test]
 fn beside_a_hostile_rank_results_are_right_or_errors_name_it() {
     let mut made = 0;
-    for seed in 0x40_0000u64.. {
+    let first = first_seed(0x40_0000);
+    for seed in first.. {
         if made >= mutations(MUTATIONS) {
             break;
         }
@@ -212,11 +219,7 @@ fn beside_a_hostile_rank_results_are_right_or_errors_name_it() {
             run_hostile(program, rank, how).played
         });
         if (made + now) / 100_000 > made / 100_000 {
-            eprintln!(
-                "{} changes in {} programs",
-                made + now,
-                seed - 0x40_0000 + 1
-            );
+            eprintln!("{} changes in {} programs", made + now, seed - first + 1);
         }
         made += now;
     }
