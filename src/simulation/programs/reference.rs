@@ -47,13 +47,25 @@ pub(super) fn expected(
     tensor: usize,
     rank: usize,
 ) -> Result<Output, Refused> {
-    expected_without(&[], program, step, action, tensor, rank)
+    let submitted = |member| submitted(program, step, action, tensor, member);
+    expected_of(&submitted, program, step, action, tensor, rank)
 }
 
-/// Returns the result as [`expected`] does, if the ranks `joined` join before they submit the
-/// tensor.
-pub(super) fn expected_without(
-    joined: &[usize],
+/// Input of `member` for the tensor `tensor` of an action; `None` if it takes no part.
+pub(super) fn submitted(
+    program: &Program,
+    step: usize,
+    action: usize,
+    tensor: usize,
+    member: usize,
+) -> Option<Vec<u8>> {
+    let acts = program.steps[step][action].ranks.contains(&member);
+    acts.then(|| program.input(step, action, tensor, member))
+}
+
+/// Returns the result as [`expected`] does, if the members' inputs are those of `input`.
+pub(super) fn expected_of(
+    input: &dyn Fn(usize) -> Option<Vec<u8>>,
     program: &Program,
     step: usize,
     action: usize,
@@ -70,12 +82,7 @@ pub(super) fn expected_without(
     {
         return Err(Refused::Odd(odd.rank));
     }
-    // Input of each member; none if it is absent.
-    let inputs = members.iter().map(|member| {
-        let acts = acting.ranks.contains(member) && !joined.contains(member);
-        acts.then(|| program.input(step, action, tensor, *member))
-    });
-    let inputs: Vec<Option<Vec<u8>>> = inputs.collect();
+    let inputs: Vec<Option<Vec<u8>>> = members.iter().map(|member| input(*member)).collect();
     let own_place = place(members, rank);
     Ok(match &work.task {
         Task::Allreduce(combine) => Output {

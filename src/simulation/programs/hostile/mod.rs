@@ -14,8 +14,9 @@ use std::sync::atomic::Ordering;
 use super::draw::Draw;
 use super::play::Played;
 use super::program::{Deed, Program};
-use super::reference::expected_without;
+use super::reference::{Output, Refused, expected_of, submitted};
 use super::simulated::run_hostile;
+use super::work::{Task, Work};
 use super::{Deviation, Naming, deviations, is_right};
 use crate::error::{Error, LimitError, NegotiationError, PeerError};
 
@@ -55,9 +56,11 @@ fn names(error: &Error, hostile: usize) -> bool {
     }
 }
 
-/// Whether `rank`'s output for a tensor equals that of the other ranks if some of `joined` join
-/// before they submit the tensor.
-fn is_right_without(
+/// Whether `rank`'s output for a tensor is correct for inputs that the hostile rank can cause: some
+/// of `joined` join before they submit the tensor, or the hostile rank submits other elements, such
+/// as those of an earlier step in which it hid the tensor.
+fn is_right_for_other_inputs(
+    hostile: usize,
     joined: &[usize],
     program: &Program,
     (step, action, tensor): (usize, usize, usize),
@@ -69,15 +72,44 @@ fn is_right_without(
     else {
         return false;
     };
-    (1..1usize << joined.len()).any(|subset| {
-        let is_in = |index: &usize| subset >> index & 1 == 1;
-        let joined: Vec<usize> = (0..joined.len())
-            .filter(is_in)
-            .map(|index| joined[index])
-            .collect();
-        let wanted = expected_without(&joined, program, step, action, tensor, rank);
-        is_right(&tensors[tensor], &outcome.outputs[tensor], &wanted)
+    let (work, got) = (&tensors[tensor], &outcome.outputs[tensor]);
+    let submitted = |member| submitted(program, step, action, tensor, member);
+    (0..1usize << joined.len()).any(|subset| {
+        let has_joined = |member| {
+            let place = joined.iter().position(|joined| *joined == member);
+            place.is_some_and(|place| subset >> place & 1 == 1)
+        };
+        let input = |member| submitted(member).filter(|_| !has_joined(member));
+        let flipped = |member| {
+            let bytes = input(member)?;
+            let mask = if member == hostile { 0xff } else { 0 };
+            Some(bytes.into_iter().map(|byte| byte ^ mask).collect())
+        };
+        let wanted = expected_of(&input, program, step, action, tensor, rank);
+        let other = expected_of(&flipped, program, step, action, tensor, rank);
+        is_right(work, got, &wanted) || differs_like(work, got, &wanted, &other)
     })
+}
+
+/// Whether an output differs from `wanted` only in elements that depend on the hostile rank's: all
+/// elements of a reduction, otherwise those that differ in `other`.
+fn differs_like(
+    work: &Work,
+    got: &Result<Output, Error>,
+    wanted: &Result<Output, Refused>,
+    other: &Result<Output, Refused>,
+) -> bool {
+    let (Ok(got), Ok(wanted), Ok(other)) = (got, wanted, other) else {
+        return false;
+    };
+    let is_reduction = matches!(work.task, Task::Allreduce(_) | Task::Reducescatter(_));
+    let bytes = got.bytes.iter().zip(&wanted.bytes).zip(&other.bytes);
+    (&got.shape, &got.splits, got.bytes.len())
+        == (&wanted.shape, &wanted.splits, wanted.bytes.len())
+        && wanted.bytes != other.bytes
+        && bytes
+            .into_iter()
+            .all(|((got, wanted), other)| is_reduction || got == wanted || wanted != other)
 }
 
 /// Whether the first operation that failed on `rank` waited for the rank `hostile`: its process set
@@ -163,7 +195,14 @@ fn check_beside(program: &Program, all: &[Option<Played>], rank: usize, hostile:
                 let joins =
                     |other: &usize| *other == hostile || *other != rank && blames_hostile(*other);
                 let joined: Vec<usize> = (0..all.len()).filter(joins).collect();
-                is_right_without(&joined, program, (step, action, tensor), rank, played)
+                is_right_for_other_inputs(
+                    hostile,
+                    &joined,
+                    program,
+                    (step, action, tensor),
+                    rank,
+                    played,
+                )
             }
             _ => false,
         };
