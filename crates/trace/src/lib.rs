@@ -1,4 +1,4 @@
-//! Trace reader and [analysis](analysis): reads timelines of Horovod and Ronde, BytePS's
+//! Trace reader and [`analysis`]: reads timelines of Horovod and Ronde, BytePS's
 //! `comm.json` and PyTorch's profiler traces into one [model].
 //!
 //! A file is read once from front to back, and its content is passed to a [`Visitor`], so that
