@@ -660,7 +660,7 @@ pub(crate) fn allreduce_batch(
     }))
 }
 
-/// The same exception with the name of the tensor in its message.
+/// Adds the name of the tensor to the message of an exception.
 fn of_tensor(py: Python<'_>, error: PyErr, name: &str) -> PyErr {
     let message = format!("{name}: {}", error.value(py));
     match error.get_type(py).call1((message,)) {

@@ -85,7 +85,7 @@ fn one_batch(context: &Context, epoch: usize, batch: usize, active: &[usize]) {
     let group = context
         .grouped_allreduce("group", group, ReduceOp::Min)
         .expect("in");
-    // The same rows each time, and rows that change from batch to batch.
+    // Equal rows in each batch, and rows that change from batch to batch.
     let steady = context
         .allgather("steady", vec![rank as i64; 2 * (rank + 1)], &[rank + 1, 2])
         .expect("in");

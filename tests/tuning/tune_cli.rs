@@ -265,7 +265,7 @@ fn a_bad_line_is_answered_and_changes_nothing() {
             json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": value}});
         error(tune.say(tell), line, "value = ", "");
     }
-    // The same measurement twice: constant values are valid.
+    // Two equal measurements: constant values are valid.
     for _ in 0..2 {
         let tell =
             json!({"tell": {"setting": {"bucket_cap_mb": 25, "view": false}, "value": 41.0}});

@@ -16,7 +16,7 @@ pub(crate) struct SimulatedSet {
     /// Job rank of each set rank.
     members: Vec<usize>,
     pub(super) state: Mutex<SetState>,
-    /// What the members' devices have in common.
+    /// State that the members' devices share.
     devices: OnceLock<Arc<Self>>,
 }
 

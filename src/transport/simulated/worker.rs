@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use super::World;
 use crate::sync::lock;
 
-/// See the module. Dropped, it still does all that it was given, and then ends.
+/// Worker thread of a simulated rank. When dropped, it completes its pending work and ends.
 pub(crate) struct SimulatedWorker {
     world: Arc<World>,
     queue: Arc<Mutex<Queue>>,

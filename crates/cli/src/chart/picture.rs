@@ -14,8 +14,8 @@ use std::sync::{Arc, LazyLock};
 
 use super::scale::{self, Key, round_values, tick};
 use super::{Axis, Chart, Data, Point, Rect, Rule, Series, Shape, Unit};
-use crate::html::number;
 use crate::html::text::{Foreign, shortened, visible};
+use crate::present::units as number;
 
 /// Error of drawing a picture.
 #[derive(Debug, thiserror::Error)]

@@ -9,7 +9,7 @@
 use plotters::style::colors::colormaps::ViridisRGB;
 use plotters::style::{RGBAColor, RGBColor};
 
-use crate::html::number;
+use crate::present::units as number;
 
 /// Legend of a colour scale.
 #[derive(Clone, Debug)]

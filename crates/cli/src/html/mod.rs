@@ -4,7 +4,6 @@
 //! Text from files and users is written through [`Foreign`](text::Foreign) into markup and through
 //! [`embedded_json`](text::embedded_json) into scripts, without exception.
 
-pub(crate) mod number;
 pub(crate) mod text;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};

@@ -7,8 +7,8 @@ use super::report::{About, ReportError};
 use super::words;
 use crate::chart::scale::{self, Better, Shades, tick};
 use crate::chart::{Axis, Chart, Data, Point as Place, Rect, Series, Shape, picture};
-use crate::html::number;
 use crate::present::output::Output;
+use crate::present::units as number;
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
 
 /// Most settings tied with the best that are marked; if there are more, only their number is given.

@@ -6,7 +6,7 @@ mod trail;
 use super::error::Error;
 use crate::chart::scale::Better;
 use crate::chart::{Chart, Shape, picture};
-use crate::timeline::text::capitalized;
+use crate::present::units::capitalized;
 use ronde_lab::review::{Measure, Review};
 
 use surface::{combinations, surface};

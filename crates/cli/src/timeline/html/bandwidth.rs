@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use crate::chart::{Axis, Chart, Data, Point, Series, Shape, Unit};
-use crate::html::number::{bytes, count, digits, percent};
 use crate::html::text::{Foreign, visible};
 use crate::html::{folded, wide};
+use crate::present::units::{bytes, count, digits, percent};
 use ronde_trace::analysis::report::{Bandwidth, BandwidthPoint, Fit};
 
 /// Largest number of collectives drawn: the number of colours.

@@ -5,8 +5,8 @@ use maud::{Markup, html};
 
 use super::parts::{look, title};
 use crate::chart::{Axis, Chart, Data, Rect, Series, Unit};
-use crate::html::number::{counted, decimals, fixed, ms, percent};
 use crate::html::{folded, swatch, wide};
+use crate::present::units::{counted, decimals, fixed, ms, percent};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{PartKind, Summary};
 

@@ -3,8 +3,8 @@
 use maud::{Markup, html};
 
 use crate::chart::{Axis, Chart, Data, Rect, Rule, Series, Unit};
-use crate::html::number::{bytes, count, counted, digits, ms, percent, short};
 use crate::html::{cell_bar, folded, wide};
+use crate::present::units::{bytes, count, counted, digits, ms, percent, short};
 use ronde_trace::analysis::report::{Bin, CutReason, Fusion, Quantiles};
 
 pub(super) fn show(fusion: Option<&Fusion>) -> Markup {

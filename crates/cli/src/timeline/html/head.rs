@@ -2,8 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::html::number::{self, count, counted, ms, percent};
 use crate::html::text::{Foreign, shortened};
+use crate::present::units::{self as number, count, counted, ms, percent};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Advice, StepsFoundBy};
 

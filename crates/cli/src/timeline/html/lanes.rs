@@ -12,9 +12,9 @@ use serde::Serialize;
 use super::gather::{BAND_ROWS, MOST_ROWS, gathered};
 use super::parts::{look, title};
 use crate::chart::{Axis, Unit, page};
-use crate::html::number::{count, counted, digits, ms};
 use crate::html::text::{Foreign, shortened, visible};
 use crate::html::{folded, swatch, wide};
+use crate::present::units::{count, counted, digits, ms};
 use ronde_trace::analysis::report::{LaneBar, PartKind, RankBars};
 
 /// Largest number of ranks drawn.

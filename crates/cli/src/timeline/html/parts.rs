@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use maud::{Markup, PreEscaped, html};
 
-use crate::timeline::text::capitalized;
+use crate::present::units::capitalized;
 use ronde_trace::analysis::report::PartKind;
 
 /// Appearance and meaning of a part.

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 use serde::Serialize;
 
-use crate::html::number::{count, counted, digits, ms};
 use crate::html::text::Foreign;
 use crate::html::{folded, wide};
+use crate::present::units::{count, counted, digits, ms};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::SourceReport;
 

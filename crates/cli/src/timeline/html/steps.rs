@@ -4,8 +4,8 @@ use maud::{Markup, html};
 
 use super::parts::{look, title};
 use crate::chart::{Axis, Chart, Column, Data, Point, Rule, Series, Shape, Unit, robust_top};
-use crate::html::number::{bytes, count, counted, ms};
 use crate::html::{folded, wide};
+use crate::present::units::{bytes, count, counted, ms};
 use ronde_trace::analysis::report::{PartKind, Step, Summary};
 
 /// Largest number of columns. More could not be distinguished on a screen and would enlarge the

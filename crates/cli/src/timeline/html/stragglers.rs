@@ -2,9 +2,9 @@
 
 use maud::{Markup, html};
 
-use crate::html::number::{count, counted, decimals, fixed, ms, percent};
 use crate::html::text::Foreign;
 use crate::html::{cell_bar, folded, wide};
+use crate::present::units::{count, counted, decimals, fixed, ms, percent};
 use ronde_trace::analysis::report::{StragglerRank, StragglerTensor, Stragglers};
 
 /// Largest number of ranks shown; a job may have thousands.

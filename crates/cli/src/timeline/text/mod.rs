@@ -12,7 +12,6 @@ pub(super) mod sample;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use crate::present::units::capitalized;
 use crate::present::{Look, harmless, page, titled, warnings, wrapped};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::Advice;
