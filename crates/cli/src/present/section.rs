@@ -25,6 +25,9 @@ pub(crate) struct Section<'a> {
     blocks: Vec<Block<'a>>,
 }
 
+/// Makes the lines of a block for a terminal.
+type Lines<'a> = Box<dyn Fn(&Look) -> Vec<String> + 'a>;
+
 /// Part of a section.
 enum Block<'a> {
     /// Paragraph; the text may contain names from files.
@@ -34,7 +37,7 @@ enum Block<'a> {
     /// Table for the page only, below a summary that opens it, if there is one.
     PageTable(Option<String>, Table),
     /// Lines for the terminal only.
-    Terminal(Box<dyn Fn(&Look) -> Vec<String> + 'a>),
+    Terminal(Lines<'a>),
     /// Markup for the page only, such as a chart.
     Page(Markup),
 }

@@ -274,7 +274,7 @@ fn odd_numbers_leave_no_trace() {
     }];
     fusion.threshold_bytes = Some(0);
     fusion.bytes_per_batch = odd;
-    let point = report.bandwidth[0].points[0].clone();
+    let point = report.bandwidth[0].points[0];
     report.bandwidth[0].points.push(point);
     report.bandwidth[0].points[0].us_p50 = 0.0;
     report.bandwidth[0].points[1].us_p10 = 0.0;
