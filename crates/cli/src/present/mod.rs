@@ -5,6 +5,7 @@ mod message;
 pub(crate) mod output;
 mod page;
 mod progress;
+mod section;
 mod table;
 mod terminal;
 
@@ -12,5 +13,6 @@ pub(crate) use message::{fail, print, warn};
 pub(crate) use page::{page, titled, warnings};
 pub(crate) use progress::bar;
 pub(crate) use ronde_job::units;
-pub(crate) use table::{Table, plain, wrapped};
+pub(crate) use section::{Section, prose};
+pub(crate) use table::{Align, Table, plain, wrapped};
 pub(crate) use terminal::{Look, harmless, key};

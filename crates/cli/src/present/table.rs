@@ -26,7 +26,7 @@ struct Heading {
 }
 
 /// Alignment of a column's cells, which also decides how they are shortened.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
     /// Names, left-aligned.
     Left,
@@ -70,6 +70,21 @@ impl Table {
         let cells: Vec<String> = cells.into_iter().collect();
         debug_assert_eq!(cells.len(), self.headings.len());
         self.rows.push(cells);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Returns the headings with their columns' types.
+    pub(crate) fn headings(&self) -> impl Iterator<Item = (&str, Align)> {
+        let headings = self.headings.iter();
+        headings.map(|heading| (heading.text.as_str(), heading.align))
+    }
+
+    /// Returns the cells of each row.
+    pub(crate) fn rows(&self) -> &[Vec<String>] {
+        &self.rows
     }
 
     /// Sets the number of leading columns that are repeated if the table is split; the default is

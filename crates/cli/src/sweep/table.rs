@@ -1,9 +1,9 @@
-//! Tables of a finding, for the terminal and for Markdown: the best settings, and the effect of
-//! each knob.
+//! Sections of a finding, for the terminal and for Markdown: the best settings, the effect of each
+//! knob, and the accuracy of the measurements.
 
 use super::words::{self, Naming};
 use crate::present::units::{NONE, digits};
-use crate::present::{Look, Table};
+use crate::present::{Look, Section, Table};
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome};
 
 /// Number of rows, not counting the default if it is not among the best.
@@ -11,8 +11,29 @@ const ROWS: usize = 10;
 /// Width of a full bar in characters.
 const BAR: usize = 20;
 
+/// Sections besides the conclusion; the best settings come first.
+pub(super) fn sections(finding: &Finding, look: &Look) -> [Section; 4] {
+    let effects = Section::new("knobs", "Effect of each knob", Vec::new());
+    [
+        Section::new("best", "Best settings", Vec::new()).with(best(finding)),
+        match finding.knobs.is_empty() || words::knobs_tell(finding) {
+            true => effects.with(knobs(finding, look)),
+            false => Section {
+                sentences: vec!["No difference beyond chance.".to_owned()],
+                ..effects
+            },
+        },
+        Section::new("noise", "Noise", words::noise(finding)),
+        Section::new(
+            "incomplete",
+            "Cut short or failed",
+            words::incomplete(finding),
+        ),
+    ]
+}
+
 /// Table of the best settings of `finding` and the default.
-pub(super) fn best(finding: &Finding) -> Table {
+fn best(finding: &Finding) -> Table {
     let naming = Naming::of(finding);
     let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
     let mut shown: Vec<&Outcome> = finding.points.iter().filter(timed).take(ROWS).collect();
@@ -74,10 +95,10 @@ pub(super) fn best(finding: &Finding) -> Table {
 }
 
 /// Table of each knob's share of the differences.
-pub(super) fn knobs(finding: &Finding, look: Option<&Look>) -> Table {
+fn knobs(finding: &Finding, look: &Look) -> Table {
     let mut table = Table::new(&["<knob", "share", "|", "<effect"]);
     let mut row = |name: &str, share: f64, effect: String| {
-        let bar = look.map_or_else(String::new, |look| look.gauge(share, BAR));
+        let bar = look.gauge(share, BAR);
         table.row([name.to_owned(), words::percent(share), bar, effect]);
     };
     for effect in &finding.knobs {

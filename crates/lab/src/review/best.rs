@@ -63,6 +63,15 @@ impl Difference {
         let (mean, [low, high]) = interval(logs.into_iter().map(f64::exp_m1).collect());
         Self { mean, low, high }
     }
+
+    /// Converts a gain to a change of the step time, or back.
+    pub fn reversed(&self) -> Self {
+        Self {
+            mean: -self.mean,
+            low: -self.high,
+            high: -self.low,
+        }
+    }
 }
 
 /// A setting that was tried, with its estimates from the surface.

@@ -54,7 +54,7 @@ impl Gain {
         let by_trials = best.zip(surface).map(|(best, surface)| {
             let draws = surface.draws(&[best.choice.setting, default]);
             let logs: Vec<f64> = draws.iter().map(|draw| draw[0] - draw[1]).collect();
-            reversed(Difference::of(logs))
+            Difference::of(logs).reversed()
         });
         Self {
             contests: contests(search, &default),
@@ -224,15 +224,6 @@ fn scattered(logs: &[f64], mean: f64) -> f64 {
     let quantile = StudentsT::new(0.0, 1.0, count - 1.0).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
     let half = quantile * (squares / (count - 1.0) / count).sqrt();
     if half.is_finite() { half } else { 0.0 }
-}
-
-/// Converts a slow-down to a gain.
-fn reversed(slower: Difference) -> Difference {
-    Difference {
-        mean: -slower.mean,
-        low: -slower.high,
-        high: -slower.low,
-    }
 }
 
 #[cfg(test)]
