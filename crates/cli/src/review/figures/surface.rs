@@ -5,7 +5,7 @@ use super::{DEFAULT, Kind, measured};
 use crate::chart::scale::{self, Better, Shades};
 use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Unit};
 use ronde_lab::review::words::number;
-use ronde_lab::review::{Review, Setting, Switch, Writer};
+use ronde_lab::review::{Review, Setting, Switch, Writer, geometric, range};
 
 /// Points of a surface's grid in either direction, without the point at 0.
 pub(super) const GRID: usize = 36;
@@ -47,14 +47,7 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
         grid(review, |setting| setting.fusion_mb, DEFAULT.0),
         grid(review, |setting| setting.cycle_ms, DEFAULT.1),
     );
-    let place = |&fusion_mb: &f64| {
-        cycle.iter().map(move |&cycle_ms| Setting {
-            fusion_mb,
-            cycle_ms,
-            switches,
-        })
-    };
-    let settings: Vec<Setting> = fusion.iter().flat_map(place).collect();
+    let settings = Setting::grid(&fusion, &cycle, switches);
     let expected = review.surface.as_ref()?.at(&settings);
     let mean: Vec<f64> = expected
         .iter()
@@ -182,26 +175,13 @@ fn switches_in_words(review: &Review, switches: [Option<bool>; 4]) -> Vec<String
 /// Points of the grid, spaced by a constant factor, from the smallest to the largest value that was
 /// tried, including the default, with a small margin. The first point is 0 if 0 was tried.
 fn grid(review: &Review, of: impl Fn(&Setting) -> f64, default: f64) -> Vec<f64> {
-    let values: Vec<f64> = review
-        .trials
-        .iter()
-        .map(|trial| of(&trial.setting))
-        .collect();
-    let above = values
-        .iter()
-        .copied()
-        .filter(|value| *value > 0.0)
-        .chain([default]);
-    let (low, high) = above.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| {
-        (low.min(value), high.max(value))
-    });
+    let values = || review.trials.iter().map(|trial| of(&trial.setting));
+    let above = values().filter(|value| *value > 0.0);
+    let [low, high] = range(above.chain([default]));
     let room = (high / low).powf(0.04).max(1.1);
-    let (low, high) = (low / room, high * room);
-    let ratio = (high / low).ln() / (GRID - 1) as f64;
-    let zero = values.iter().any(|value| *value <= 0.0).then_some(0.0);
-    zero.into_iter()
-        .chain((0..GRID).map(|place| low * (ratio * place as f64).exp()))
-        .collect()
+    let zero = values().any(|value| value <= 0.0).then_some(0.0);
+    let above = geometric([low / room, high * room], GRID);
+    zero.into_iter().chain(above).collect()
 }
 
 /// Returns the tried settings as points, one series for each kind.

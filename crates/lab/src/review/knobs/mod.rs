@@ -9,10 +9,11 @@
 mod lattice;
 
 use serde::Serialize;
+use statrs::statistics::Statistics;
 
 use super::best::{Difference, MATTERS, lowest};
 use super::setting::{Setting, Switch};
-use super::surface::{Surface, interval};
+use super::surface::Surface;
 use super::trial::Search;
 use lattice::Lattice;
 
@@ -151,14 +152,13 @@ fn effect(
             .collect(),
     );
     let shares = draws.iter().zip(&of_draws).map(|(draw, main)| {
-        let whole = variance(draw);
-        if whole > 0.0 {
-            (variance(main) / whole).min(1.0)
+        let share = main.population_variance() / draw.population_variance();
+        if share.is_finite() {
+            share.min(1.0)
         } else {
             0.0
         }
     });
-    let (share, _) = interval(shares.collect());
     Effect {
         knob,
         importance: if reach.low > MATTERS {
@@ -172,7 +172,7 @@ fn effect(
         best: levels[best],
         worst: levels[worst],
         reach,
-        share,
+        share: shares.mean(),
     }
 }
 
@@ -202,16 +202,6 @@ fn main_effect(draw: &[f64], places: &[usize], levels: usize) -> Vec<f64> {
     sums.into_iter()
         .map(|(sum, count)| sum / f64::max(count, 1.0))
         .collect()
-}
-
-fn variance(values: &[f64]) -> f64 {
-    let count = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    values
-        .iter()
-        .map(|value| (value - mean) * (value - mean))
-        .sum::<f64>()
-        / count
 }
 
 #[cfg(test)]
@@ -286,7 +276,6 @@ mod tests {
             main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2),
             [2.0, 15.0]
         );
-        assert_eq!(variance(&[1.0, 3.0]), 1.0);
     }
 
     #[test]
