@@ -275,7 +275,7 @@ impl Finding {
 
 impl Estimate {
     /// Estimate without an interval.
-    pub(super) fn bare(value: f64) -> Self {
+    pub fn bare(value: f64) -> Self {
         Self {
             value,
             interval: None,
