@@ -48,7 +48,7 @@ impl Estimate {
 }
 
 /// Relative difference of two step times with its 95 % interval; above 0 is slower.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Difference {
     /// Mean.
     pub mean: f64,

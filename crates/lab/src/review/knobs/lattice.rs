@@ -13,8 +13,6 @@ const LEVELS_MOST: usize = 13;
 pub(super) struct Lattice {
     pub(super) fusion: Vec<f64>,
     pub(super) cycle: Vec<f64>,
-    /// Ranges of the two numbers that were tried.
-    pub(super) tried: [[f64; 2]; 2],
     pub(super) settings: Vec<Setting>,
 }
 
@@ -27,23 +25,21 @@ impl Lattice {
         let levels = (LATTICE_MOST / combinations.len() as f64).sqrt() as usize;
         let levels = levels.clamp(2, LEVELS_MOST);
         let settings = || search.trials.iter().map(|trial| trial.setting);
-        let fusion_mb: Vec<f64> = settings().map(|setting| setting.fusion_mb).collect();
-        let cycle_ms: Vec<f64> = settings().map(|setting| setting.cycle_ms).collect();
-        let (fusion, cycle) = (spaced(&fusion_mb, levels), spaced(&cycle_ms, levels));
+        let fusion = spaced(settings().map(|setting| setting.fusion_mb), levels);
+        let cycle = spaced(settings().map(|setting| setting.cycle_ms), levels);
         let grid = |switches: [Option<bool>; 4]| Setting::grid(&fusion, &cycle, switches);
         Self {
             settings: combinations.into_iter().flat_map(grid).collect(),
             fusion,
             cycle,
-            tried: [range(fusion_mb), range(cycle_ms)],
         }
     }
 }
 
 /// Geometrically spaced levels over the values tried; one level if all values are equal. A value of
 /// 0 is a separate regime and has no place on a logarithmic scale.
-fn spaced(tried: &[f64], levels: usize) -> Vec<f64> {
-    let [low, high] = range(tried.iter().copied().filter(|value| *value > 0.0));
+fn spaced(tried: impl Iterator<Item = f64>, levels: usize) -> Vec<f64> {
+    let [low, high] = range(tried.filter(|value| *value > 0.0));
     match low {
         low if !low.is_finite() => vec![0.0],
         low if high <= low * 1.0001 => vec![high],
