@@ -8,7 +8,6 @@ pub(crate) mod text;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use crate::present::{Align, Section, Table};
 use text::Foreign;
 
 const STYLE: &str = include_str!("page.css");
@@ -78,47 +77,17 @@ pub(crate) fn section(id: &str, heading: &str, body: &Markup) -> Markup {
     }
 }
 
-/// Sentences of a report's section and its table.
-pub(crate) fn section_body(section: &Section) -> Markup {
-    html! {
-        @for sentence in &section.sentences { p { (Foreign(sentence)) } }
-        @if let Some(rows) = &section.table { (wide(&section.title, &table(rows))) }
-    }
-}
-
-/// Table without its columns of bars. The cells of the first column are the headings of the rows.
-pub(crate) fn table(table: &Table) -> Markup {
-    let aligns: Vec<Align> = table.headings().map(|(_, align)| align).collect();
-    let shown = |column: &usize| aligns[*column] != Align::Bar;
-    let number = |align: Align| (align == Align::Right).then_some("n");
-    html! {
-        table {
-            thead { tr {
-                @for (text, align) in table.headings().filter(|(_, align)| *align != Align::Bar) {
-                    th class=[number(align)] scope="col" { (Foreign(text)) }
-                }
-            } }
-            tbody {
-                @for row in table.rows() {
-                    tr {
-                        @for column in (0..row.len()).filter(shown) {
-                            @if column == 0 {
-                                th class=[number(aligns[0])] scope="row" { (Foreign(&row[0])) }
-                            } @else {
-                                td class=[number(aligns[column])] { (Foreign(&row[column])) }
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
 /// Table that scrolls horizontally within its own box if the page is too narrow.
 pub(crate) fn wide(label: &str, table: &Markup) -> Markup {
     html! {
-        div.wide role="region" aria-label=(label) tabindex="0" { (table) }
+        div.wide role="region" aria-label=(Foreign(label)) tabindex="0" { (table) }
+    }
+}
+
+/// Tile with a key figure, for a `dl.tiles`.
+pub(crate) fn tile(name: &str, value: &str, detail: &str) -> Markup {
+    html! {
+        div { dt { (name) } dd { (value) } @if !detail.is_empty() { dd.detail { (Foreign(detail)) } } }
     }
 }
 
@@ -207,19 +176,6 @@ mod tests {
         for (share, width) in [(0.5, "50.00%"), (7.0, "100.00%"), (f64::NAN, "0.00%")] {
             assert!(cell_bar(share, "a").into_string().contains(width));
         }
-    }
-
-    #[test]
-    fn a_section_has_its_sentences_and_its_table() {
-        let mut table = Table::new(&["<tensor", "ms", "|"]);
-        table.row(["<i>".to_owned(), "1".to_owned(), "██".to_owned()]);
-        let section = Section::new("a", "A", vec!["x".to_owned()]).with(table);
-        assert_eq!(
-            section_body(&section).into_string(),
-            "<p>x</p><div class=\"wide\" role=\"region\" aria-label=\"A\" tabindex=\"0\"><table><thead><tr>\
-             <th scope=\"col\">tensor</th><th class=\"n\" scope=\"col\">ms</th></tr></thead><tbody><tr>\
-             <th scope=\"row\">&lt;i&gt;</th><td class=\"n\">1</td></tr></tbody></table></div>"
-        );
     }
 
     #[test]

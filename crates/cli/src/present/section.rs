@@ -1,65 +1,221 @@
-//! Sections of a report: a heading with sentences and a table, the same for every format.
+//! Reports as data: sections of paragraphs, lists, tables and charts, from which the text for the
+//! terminal and the HTML page are rendered.
 //!
-//! This module renders them as text and as Markdown, [`crate::html`] as parts of a page.
+//! ```text
+//! let section = Section::new("stragglers", "Stragglers")
+//!     .page(html! { (chart) })
+//!     .table(table)
+//!     .text("No rank stands out.");
+//! println!("{}", text(&[section], &look));
+//! ```
 
-use super::{Look, Table, harmless, plain, titled, wrapped};
+use std::borrow::Cow;
 
-/// Part of a report. Without sentences and rows it is left out.
-#[derive(Default)]
-pub(crate) struct Section {
-    /// Identifier in a page.
-    pub(crate) id: &'static str,
-    pub(crate) title: String,
-    pub(crate) sentences: Vec<String>,
-    /// Below the sentences.
-    pub(crate) table: Option<Table>,
+use maud::{Markup, html};
+
+use super::{Look, Table, harmless, page, plain, titled, wrapped};
+use crate::html::text::Foreign;
+use crate::html::{folded, section};
+
+/// Section of a report.
+pub(crate) struct Section<'a> {
+    /// Identifier on the page, the target of links.
+    id: Cow<'a, str>,
+    title: Cow<'a, str>,
+    /// Whether the terminal shows the title, and the paragraphs indented below it.
+    titled: bool,
+    blocks: Vec<Block<'a>>,
 }
 
-impl Section {
-    /// Creates a section of sentences.
-    pub(crate) fn new(id: &'static str, title: impl Into<String>, sentences: Vec<String>) -> Self {
-        Self {
-            id,
+/// Makes the lines of a block for a terminal.
+type Lines<'a> = Box<dyn Fn(&Look) -> Vec<String> + 'a>;
+
+/// Part of a section.
+enum Block<'a> {
+    /// Paragraph; the text may contain names from files.
+    Text(String),
+    List(List, Vec<String>),
+    Table(Table),
+    /// Table for the page only, below a summary that opens it, if there is one.
+    PageTable(Option<String>, Table),
+    /// Lines for the terminal only.
+    Terminal(Lines<'a>),
+    /// Markup for the page only, such as a chart.
+    Page(Markup),
+}
+
+/// List of the items of a list on the terminal; on a page, only numbers are distinguished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    Dashes,
+    Numbered,
+    /// Items that need attention.
+    Warnings,
+}
+
+impl<'a> Section<'a> {
+    /// Returns a section without blocks.
+    pub(crate) fn new(id: impl Into<Cow<'a, str>>, title: impl Into<Cow<'a, str>>) -> Self {
+        Section {
+            id: id.into(),
             title: title.into(),
-            sentences,
-            table: None,
+            titled: true,
+            blocks: Vec::new(),
         }
     }
 
-    /// Adds a table; one without rows is left out.
-    pub(crate) fn with(self, table: Table) -> Self {
-        Self {
-            table: Some(table).filter(|table| !table.is_empty()),
+    /// Adds a number to the identifier, for a page with several reports.
+    pub(crate) fn numbered(mut self, number: usize) -> Self {
+        self.id = format!("{}-{number}", self.id).into();
+        self
+    }
+
+    /// Omits the title on the terminal.
+    pub(crate) fn untitled(self) -> Self {
+        Section {
+            titled: false,
             ..self
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.sentences.is_empty() && self.table.is_none()
+    fn with(mut self, block: Block<'a>) -> Self {
+        self.blocks.push(block);
+        self
     }
 
-    /// Returns the lines of the section for a terminal.
-    pub(crate) fn lines(&self, look: &Look) -> Vec<String> {
-        let mut lines = prose("  ", &self.sentences, look);
-        if let Some(table) = &self.table {
-            lines.extend(table.lines(look.width));
-        }
-        titled(&self.title, lines, look)
+    /// Adds a paragraph.
+    pub(crate) fn text(self, text: impl Into<String>) -> Self {
+        self.with(Block::Text(text.into()))
     }
 
-    /// Returns the section as Markdown, with a heading of the third level.
+    /// Adds a table; one without rows is not shown.
+    pub(crate) fn table(self, table: Table) -> Self {
+        self.with(Block::Table(table))
+    }
+
+    /// Adds a table for the page only.
+    pub(crate) fn page_table(self, table: Table) -> Self {
+        self.with(Block::PageTable(None, table))
+    }
+
+    /// Adds a table for the page only, below a summary that opens it.
+    pub(crate) fn folded(self, summary: impl Into<String>, table: Table) -> Self {
+        self.with(Block::PageTable(Some(summary.into()), table))
+    }
+
+    /// Adds a list.
+    pub(crate) fn list(self, list: List, items: Vec<String>) -> Self {
+        self.with(Block::List(list, items))
+    }
+
+    /// Adds lines for the terminal only.
+    pub(crate) fn terminal(self, lines: impl Fn(&Look) -> Vec<String> + 'a) -> Self {
+        self.with(Block::Terminal(Box::new(lines)))
+    }
+
+    /// Adds markup for the page only.
+    pub(crate) fn page(self, markup: Markup) -> Self {
+        self.with(Block::Page(markup))
+    }
+
+    /// Section in Markdown, with a heading of the third level, without the blocks for the terminal
+    /// or the page only; empty if all other blocks are empty.
     pub(crate) fn markdown(&self) -> String {
-        if self.is_empty() {
-            return String::new();
+        let blocks = self.blocks.iter().map(|block| match block {
+            Block::Text(text) => format!("\n{}\n", plain(text)),
+            Block::List(_, items) if !items.is_empty() => {
+                let items = items.iter().map(|item| format!("\n- {}", plain(item)));
+                format!("{}\n", items.collect::<String>())
+            }
+            Block::Table(table) if !table.is_empty() => format!("\n{}", table.markdown()),
+            _ => String::new(),
+        });
+        match blocks.collect::<String>() {
+            blocks if blocks.is_empty() => blocks,
+            blocks => format!("\n### {}\n{blocks}", plain(&self.title)),
         }
-        let mut text = format!("\n### {}\n", plain(&self.title));
-        for sentence in &self.sentences {
-            text += &format!("\n{}\n", plain(sentence));
+    }
+
+    /// Lines of the section on the terminal; none if all blocks are empty.
+    fn lines(&self, look: &Look) -> Vec<String> {
+        let indent = if self.titled { "  " } else { "" };
+        let lines = self.blocks.iter().flat_map(|block| match block {
+            Block::Text(text) => wrapped(indent, &harmless(text), look.width),
+            Block::List(marker, items) => marker.lines(items, look),
+            Block::Table(table) => table.lines(look.width),
+            Block::Terminal(lines) => lines(look),
+            Block::PageTable(..) | Block::Page(_) => Vec::new(),
+        });
+        let lines = lines.collect();
+        if self.titled {
+            titled(&self.title, lines, look)
+        } else {
+            lines
         }
-        if let Some(table) = &self.table {
-            text += &format!("\n{}", table.markdown());
+    }
+
+    /// Content of the section on a page; `None` if there is nothing to show.
+    fn markup(&self) -> Option<Markup> {
+        let label = self.title.as_ref();
+        let parts = self.blocks.iter().filter_map(|block| match block {
+            Block::Text(text) => Some(html! { p { (Foreign(text)) } }),
+            Block::List(_, items) if items.is_empty() => None,
+            Block::List(List::Numbered, items) => {
+                Some(html! { ol.advice { @for item in items { li { (Foreign(item)) } } } })
+            }
+            Block::List(_, items) => {
+                Some(html! { ul { @for item in items { li { (Foreign(item)) } } } })
+            }
+            Block::Table(table) => table.html(label),
+            Block::PageTable(None, table) => table.html(label),
+            Block::PageTable(Some(summary), table) => {
+                table.html(summary).map(|table| folded(summary, &table))
+            }
+            Block::Page(markup) => Some(markup.clone()),
+            Block::Terminal(_) => None,
+        });
+        let parts: Vec<Markup> = parts.collect();
+        (!parts.is_empty()).then(|| html! { @for part in parts { (part) } })
+    }
+}
+
+impl List {
+    fn lines(self, items: &[String], look: &Look) -> Vec<String> {
+        let lines = items.iter().zip(1..).flat_map(|(item, number)| {
+            let marker = match self {
+                List::Dashes => "  - ".to_owned(),
+                List::Numbered => format!("  {number}. "),
+                List::Warnings => "  ! ".to_owned(),
+            };
+            wrapped(&marker, &harmless(item), look.width)
+        });
+        match self {
+            List::Warnings => lines.map(|line| look.warn(&line)).collect(),
+            List::Dashes | List::Numbered => lines.collect(),
         }
-        text
+    }
+}
+
+/// Renders the sections as text that ends with a newline. Sections without lines are omitted.
+pub(crate) fn text<'a>(sections: impl IntoIterator<Item = &'a Section<'a>>, look: &Look) -> String {
+    page(
+        sections.into_iter().map(|section| section.lines(look)),
+        look,
+    )
+}
+
+/// Renders the sections for a page, with links to them before the first. Sections without content
+/// are omitted.
+pub(crate) fn markup(sections: &[Section]) -> Markup {
+    let shown = sections
+        .iter()
+        .filter_map(|section| Some((&*section.id, &*section.title, section.markup()?)));
+    let shown: Vec<(&str, &str, Markup)> = shown.collect();
+    html! {
+        nav aria-label="Sections" {
+            @for (id, title, _) in &shown { a href={ "#" (id) } { (Foreign(title)) } " " }
+        }
+        @for (id, title, body) in &shown { (section(id, title, body)) }
     }
 }
 
@@ -76,22 +232,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_section_is_the_same_in_text_and_markdown() {
-        let look = Look {
-            width: 60,
-            colours: false,
-            unicode: true,
-            tensors: 0,
-        };
+    fn a_section_is_the_same_in_every_format() {
         let mut table = Table::new(&["<from", "n"]);
-        table.row(["trials".to_owned(), "3".to_owned()]);
-        let section = Section::new("a", "Noise", vec!["It is <b>.".to_owned()]).with(table);
-        let expected = ["Noise", "  It is <b>.", "  from    n", "  trials  3"];
-        assert_eq!(section.lines(&look), expected);
-        let expected =
-            "\n### Noise\n\nIt is \\<b\\>.\n\n| from | n |\n|---|---:|\n| trials | 3 |\n";
-        assert_eq!(section.markdown(), expected);
-        let empty = Section::new("a", "Noise", Vec::new()).with(Table::new(&["n"]));
-        assert!(empty.is_empty() && empty.lines(&look).is_empty() && empty.markdown().is_empty());
+        table.row(["trials", "3"]);
+        let items = vec!["one".to_owned(), "two".to_owned()];
+        let section = Section::new("a", "Noise").text("It is <b>.");
+        let section = section.list(List::Dashes, items).table(table).numbered(1);
+        let expected = [
+            "Noise",
+            "  It is <b>.",
+            "  - one",
+            "  - two",
+            "  from    n",
+            "  trials  3",
+        ];
+        assert_eq!(section.lines(&Look::PLAIN), expected);
+        assert_eq!(
+            section.markdown(),
+            "\n### Noise\n\nIt is \\<b\\>.\n\n- one\n- two\n\n| from | n |\n|---|---:|\n| trials | 3 |\n"
+        );
+        let page = markup(&[section]).into_string();
+        assert!(
+            page.contains("<section id=\"a-1\"")
+                && page.contains("<p>It is &lt;b&gt;.</p><ul><li>one</li>")
+        );
+        let empty = Section::new("a", "Noise").table(Table::new(&["n"]));
+        assert!(empty.lines(&Look::PLAIN).is_empty() && empty.markdown().is_empty());
     }
 }

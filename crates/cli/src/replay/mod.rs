@@ -6,13 +6,13 @@
 //! or one HTML page.
 
 mod args;
+mod charts;
 mod csv;
 pub(super) mod error;
 mod heat;
-mod html;
 pub(super) mod job;
 mod outlook;
-mod text;
+mod report;
 
 use std::process::ExitCode;
 
@@ -53,7 +53,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
 
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
-        code = print(&text::page(&job, &outlook, &Look::of_stdout(0)));
+        code = print(&report::text(&job, &outlook, &Look::of_stdout(0)));
     } else {
         for warning in &job.warnings {
             warn("replay", warning);
@@ -69,7 +69,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
         output.finish(|sink| csv::write(sink, &outlook))?;
     }
     if let Some(output) = html {
-        output.finish(|sink| sink.write_all(html::page(&job, &outlook).as_bytes()))?;
+        output.finish(|sink| sink.write_all(report::page(&job, &outlook).as_bytes()))?;
     }
     Ok(code)
 }

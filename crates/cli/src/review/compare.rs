@@ -69,9 +69,9 @@ struct Document<'a> {
 }
 
 /// The settings that both logs tried.
-pub(super) fn common(comparison: &Comparison) -> Section {
+pub(super) fn common(comparison: &Comparison) -> Section<'static> {
     let overlap = &comparison.overlap;
-    let section = |sentence: &str| Section::new("common", "In common", vec![sentence.to_owned()]);
+    let section = |sentence: &str| Section::new("common", "In common").text(sentence);
     let (Some(fusion), Some(cycle)) = (overlap.fusion_mb, overlap.cycle_ms) else {
         return section("The ranges that were tried do not overlap.");
     };
@@ -100,12 +100,12 @@ pub(super) fn common(comparison: &Comparison) -> Section {
         true => "At least one of the surfaces is flat over the common range.",
         false => "Surfaces over the common range, if both jobs reduce the same bytes:",
     })
-    .with(table)
+    .table(table)
 }
 
 /// The better of the two choices.
-pub(super) fn preferred(comparison: &Comparison) -> Section {
-    let section = |sentence: String| Section::new("preferred", "Whose choice", vec![sentence]);
+pub(super) fn preferred(comparison: &Comparison) -> Section<'static> {
+    let section = |sentence: String| Section::new("preferred", "Whose choice").text(sentence);
     let Some(preference) = &comparison.preference else {
         return section("One of the logs has no choice.".to_owned());
     };
@@ -137,5 +137,5 @@ pub(super) fn preferred(comparison: &Comparison) -> Section {
         "{} chose {first}, {} chose {second}; {better}.",
         comparison.a, comparison.b
     ))
-    .with(table)
+    .table(table)
 }

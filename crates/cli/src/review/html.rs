@@ -6,16 +6,13 @@ use maud::{Markup, html};
 use super::figures::Pictures;
 use super::report;
 use crate::html::text::Foreign;
-use crate::html::{Document, folded, section, section_body, wide};
-use crate::present::Table;
+use crate::html::{Document, tile};
 use crate::present::units::{changes, fixed};
-use ronde_lab::review::words::{counted, number, percent, signed};
-use ronde_lab::review::{Measure, Phase, Review};
+use crate::present::{Section, markup};
+use ronde_lab::review::words::{counted, percent, signed};
+use ronde_lab::review::{Measure, Review};
 
 const STYLE: &str = include_str!("review.css");
-
-/// Largest number of rows in the table of trials; the log itself has all of them.
-const TRIALS: usize = 1000;
 
 /// Renders the page of all reviews.
 pub(super) fn page(reviews: &[Review]) -> String {
@@ -42,29 +39,13 @@ pub(super) fn page(reviews: &[Review]) -> String {
 }
 
 fn one(review: &Review, index: usize, several: bool) -> Markup {
-    let id = |name: &str| match several {
-        true => format!("{name}-{index}"),
-        false => name.to_owned(),
-    };
-    let mut sections: Vec<(&str, String, Markup)> = Vec::new();
-    let mut push = |id, heading: &str, body| sections.push((id, heading.to_owned(), body));
-    if !review.warnings.is_empty() {
-        let warnings = &review.warnings;
-        let list = html! { ul { @for warning in warnings { li { (Foreign(warning)) } } } };
-        push("warnings", "Warnings", list);
+    let pictures = Pictures::of(review, "", index);
+    let mut sections = report::sections(review, pictures.as_ref());
+    sections.push(Section::new("guide", "How to read this page").page(guide(review)));
+    if several {
+        let numbered = sections.into_iter();
+        sections = numbered.map(|section| section.numbered(index)).collect();
     }
-    if let Some(pictures) = Pictures::of(review, "", index) {
-        push("trials", "Trials", html! { (pictures.trail) });
-        let surfaces = html! { @for surface in &pictures.surfaces { (surface) } };
-        push("surface", "Expected value of every setting", surfaces);
-    }
-    for section in report::sections(review) {
-        push(section.id, &section.title, section_body(&section));
-    }
-    if !review.trials.is_empty() {
-        push("table", "All trials", trials(review));
-    }
-    push("guide", "How to read this page", guide(review));
     html! {
         div id={ "log-" (index) } {
             @if several { h2 { (Foreign(&review.source)) } }
@@ -74,10 +55,7 @@ fn one(review: &Review, index: usize, several: bool) -> Markup {
                 pre.paste { (Foreign(&environment)) "\n" (Foreign(&flags)) }
             }
             (tiles(review))
-            nav aria-label="Sections" {
-                @for (name, heading, _) in &sections { a href={ "#" (id(name)) } { (heading) } " " }
-            }
-            @for (name, heading, body) in &sections { (section(&id(name), heading, body)) }
+            (markup(&sections))
         }
     }
 }
@@ -126,45 +104,9 @@ fn tiles(review: &Review) -> Markup {
     }
     html! {
         dl.tiles {
-            @for (name, value, detail) in &tiles {
-                div { dt { (name) } dd { (value) } @if !detail.is_empty() { dd.detail { (detail) } } }
-            }
+            @for (name, value, detail) in &tiles { (tile(name, value, detail)) }
         }
     }
-}
-
-/// Renders the table of all trials, folded.
-fn trials(review: &Review) -> Markup {
-    let mut table = Table::new(&[
-        "line", "<for", "=setting", "value", "±", "expected", "steps",
-    ]);
-    let optional = |value: Option<f64>| value.map_or_else(String::new, number);
-    for trial in review.trials.iter().take(TRIALS) {
-        let phase = match trial.phase {
-            Phase::Default => "default",
-            Phase::Sample => "sample",
-            Phase::Ab => "A/B",
-        };
-        table.row([
-            trial.line.to_string(),
-            format!("{phase} {}", trial.number),
-            trial.setting.words(&review.varied),
-            review.measure.words(trial.value),
-            optional(trial.ci95),
-            optional(trial.predicted_step_ms),
-            trial
-                .steps
-                .map_or_else(String::new, |steps| steps.to_string()),
-        ]);
-    }
-    let more = review.trials.len().saturating_sub(TRIALS);
-    folded(
-        &counted(review.trials.len() as u64, "trial"),
-        &html! {
-            (wide("All trials", &crate::html::table(&table)))
-            @if more > 0 { p.note { "And " (more) " more." } }
-        },
-    )
 }
 
 fn guide(review: &Review) -> Markup {

@@ -3,16 +3,8 @@
 use super::heat::Picture;
 use super::report::About;
 use super::{table, words};
-use crate::present::{Look, plain, units::capitalized};
+use crate::present::{plain, units::capitalized};
 use ronde_lab::sweep::{Finding, Verdict};
-
-/// Markdown has no bars, colours or width.
-const PLAIN: Look = Look {
-    width: usize::MAX,
-    colours: false,
-    unicode: true,
-    tensors: 0,
-};
 
 /// Renders the page.
 pub(super) fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> String {
@@ -60,8 +52,7 @@ fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     for picture in pictures.iter().filter(|picture| picture.np == finding.np) {
         text += &format!("\n![{}]({})\n", plain(&picture.title), picture.svg);
     }
-    for section in table::sections(finding, &PLAIN) {
-        text += &section.markdown();
-    }
-    text
+    text += &table::best_settings(finding, "").markdown();
+    let evidence = table::evidence(finding, "");
+    text + &evidence.map(|section| section.markdown()).concat()
 }

@@ -3,7 +3,7 @@
 
 use super::words::{self, Naming};
 use crate::present::units::{NONE, digits};
-use crate::present::{Look, Section, Table};
+use crate::present::{Cell, List, Section, Table};
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome};
 
 /// Number of rows, not counting the default if it is not among the best.
@@ -11,24 +11,23 @@ const ROWS: usize = 10;
 /// Width of a full bar in characters.
 const BAR: usize = 20;
 
-/// Sections besides the conclusion; the best settings come first.
-pub(super) fn sections(finding: &Finding, look: &Look) -> [Section; 4] {
-    let effects = Section::new("knobs", "Effect of each knob", Vec::new());
+/// Section of the best settings; titles end with `on`.
+pub(super) fn best_settings(finding: &Finding, on: &str) -> Section<'static> {
+    Section::new("best", format!("Best settings{on}")).table(best(finding))
+}
+
+/// Sections below the conclusion.
+pub(super) fn evidence(finding: &Finding, on: &str) -> [Section<'static>; 3] {
+    let effects = Section::new("knobs", format!("Effect of each knob{on}"));
+    let noise = Section::new("noise", format!("Noise{on}"));
+    let incomplete = Section::new("incomplete", format!("Cut short or failed{on}"));
     [
-        Section::new("best", "Best settings", Vec::new()).with(best(finding)),
         match finding.knobs.is_empty() || words::knobs_tell(finding) {
-            true => effects.with(knobs(finding, look)),
-            false => Section {
-                sentences: vec!["No difference beyond chance.".to_owned()],
-                ..effects
-            },
+            true => effects.table(knobs(finding)),
+            false => effects.text("No difference beyond chance."),
         },
-        Section::new("noise", "Noise", words::noise(finding)),
-        Section::new(
-            "incomplete",
-            "Cut short or failed",
-            words::incomplete(finding),
-        ),
+        noise.list(List::Dashes, words::noise(finding)),
+        incomplete.list(List::Dashes, words::incomplete(finding)),
     ]
 }
 
@@ -95,11 +94,11 @@ fn best(finding: &Finding) -> Table {
 }
 
 /// Table of each knob's share of the differences.
-fn knobs(finding: &Finding, look: &Look) -> Table {
-    let mut table = Table::new(&["<knob", "share", "|", "<effect"]);
+fn knobs(finding: &Finding) -> Table {
+    let mut table = Table::new(&["<knob", "share", "|", "<effect"]).with_bars(BAR);
     let mut row = |name: &str, share: f64, effect: String| {
-        let bar = look.gauge(share, BAR);
-        table.row([name.to_owned(), words::percent(share), bar, effect]);
+        let percent = words::percent(share);
+        table.row([name.into(), percent.into(), Cell::Bar(share), effect.into()]);
     };
     for effect in &finding.knobs {
         row(effect.knob.name(), effect.share, words::effect(effect));

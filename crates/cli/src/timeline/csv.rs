@@ -56,7 +56,7 @@ fn column(part: PartKind) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::text::sample;
+    use crate::timeline::report::sample;
 
     #[test]
     fn a_row_for_each_step_adds_up() {

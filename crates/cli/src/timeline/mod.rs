@@ -10,13 +10,12 @@ mod args;
 mod compare;
 mod csv;
 pub(super) mod error;
-mod html;
 pub(super) mod input;
 mod merge;
 pub(super) mod profile;
 mod progress;
+mod report;
 mod scaling;
-pub(super) mod text;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -71,7 +70,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     // Print the text first, so that a later output error does not suppress it.
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
-        code = print(&text::report(&report, &Look::of_stdout(args.tensors())));
+        code = print(&report::text(&report, &Look::of_stdout(args.tensors())));
     } else {
         for warning in report
             .sources
@@ -89,7 +88,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
         output.finish(|sink| csv::write(sink, &report))?;
     }
     if let Some(output) = html {
-        output.finish(|sink| sink.write_all(html::page(&report).as_bytes()))?;
+        output.finish(|sink| sink.write_all(report::page(&report).as_bytes()))?;
     }
     if let Some(output) = profile {
         let (profile, warnings) = profile::extract(&report, replayable.as_ref().and_then(fitted))?;

@@ -10,9 +10,10 @@ use ronde_lab::review::{Best, Candidate, Measure, Review, Setting, TRIALS_FEW, W
 const CANDIDATES: usize = 6;
 
 /// The choice with its expected value, and the settings that may be better.
-pub(super) fn choice(review: &Review) -> Section {
+pub(super) fn choice(review: &Review) -> Section<'static> {
+    let section = Section::new("choice", "Choice");
     let Some(best) = &review.best else {
-        return Section::default();
+        return section;
     };
     let measure = review.measure;
     let chosen = match review.ending.finished {
@@ -62,7 +63,7 @@ pub(super) fn choice(review: &Review) -> Section {
             slower,
         ]);
     }
-    Section::new("choice", "Choice", vec![choice]).with(table)
+    section.text(choice).table(table)
 }
 
 /// Candidates for the table: the favourite, the choice, and those that cannot be distinguished from
@@ -81,22 +82,16 @@ fn shown(best: &Best) -> Vec<&Candidate> {
 }
 
 /// Comparisons with the default: in alternating windows, otherwise by all trials.
-pub(super) fn gain(review: &Review) -> Section {
-    let section = |sentence: Option<String>| {
-        Section::new(
-            "gain",
-            "Against the default",
-            sentence.into_iter().collect(),
-        )
-    };
+pub(super) fn gain(review: &Review) -> Section<'static> {
+    let section = Section::new("gain", "Against the default");
     let Some(default) = &review.gain.default else {
-        let horovods = review.writer == Writer::Horovod && review.tried.is_some();
-        return section(horovods.then(|| {
-            format!(
-                "Never tried: Horovod's default of {DEFAULT} (64 MiB and 5 ms in old releases). Its search goes up to 64 MiB and down \
-                 to 1 ms, so none of its logs shows what tuning gained."
-            )
-        }));
+        return match (review.writer, &review.tried) {
+            (Writer::Horovod, Some(_)) => section.text(format!(
+                "Never tried: Horovod's default of {DEFAULT} (64 MiB and 5 ms in old releases). Its search goes up to 64 MiB and \
+                 down to 1 ms, so none of its logs shows what tuning gained."
+            )),
+            _ => section,
+        };
     };
     let mut table = Table::new(&[
         "=setting",
@@ -129,20 +124,22 @@ pub(super) fn gain(review: &Review) -> Section {
             counted(review.trials.len() as u64, "trial"),
         ]);
     }
-    let rows = !table.is_empty();
-    section(rows.then(|| {
-        format!(
-            "The default is {}; changes of the step time are against it.",
-            words(review, default)
-        )
-    }))
-    .with(table)
+    if table.is_empty() {
+        return section;
+    }
+    let default = words(review, default);
+    section
+        .text(format!(
+            "The default is {default}; changes of the step time are against it."
+        ))
+        .table(table)
 }
 
 /// The next trial, and the number of trials that a comparison takes.
-pub(super) fn next(review: &Review) -> Section {
+pub(super) fn next(review: &Review) -> Section<'static> {
+    let section = Section::new("next", "What to try next");
     let (Some(next), Some(best)) = (&review.next, &review.best) else {
-        return Section::default();
+        return section;
     };
     let mut lines = Vec::new();
     let verdict = review.writer == Writer::Ronde && review.ending.finished;
@@ -184,7 +181,7 @@ pub(super) fn next(review: &Review) -> Section {
     if review.gain.default.is_none() {
         lines.push(format!("Measure the default, {DEFAULT}, as well."));
     }
-    Section::new("next", "What to try next", lines)
+    lines.into_iter().fold(section, Section::text)
 }
 
 /// States an extrapolation, if a setting lies outside of the measured range.

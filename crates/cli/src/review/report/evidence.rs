@@ -3,14 +3,16 @@
 use super::finished;
 use crate::present::units::{NONE, capitalized, count, fixed};
 use crate::present::{Section, Table};
-use ronde_lab::review::words::{counted, knob, list, percent, signed, within};
-use ronde_lab::review::{Against, Effect, Importance, Knob, Measure, Review, Scatter};
+use ronde_lab::review::words::{counted, knob, list, number, percent, signed, within};
+use ronde_lab::review::{Against, Effect, Importance, Knob, Measure, Phase, Review, Scatter};
 
 /// Relative standard deviation of equal settings above which single trials are not conclusive.
-pub(in crate::review) const NOISY: f64 = 0.03;
+const NOISY: f64 = 0.03;
+/// Largest number of rows in the table of trials; the log itself has all of them.
+const TRIALS: usize = 1000;
 
 /// Estimates of the noise, and what follows for a single trial.
-pub(super) fn noise(review: &Review) -> Section {
+pub(super) fn noise(review: &Review) -> Section<'static> {
     let noise = &review.noise;
     let mut table = Table::new(&["=from", "standard deviation", "95 %", "n"]);
     let scatters = [
@@ -46,18 +48,18 @@ pub(super) fn noise(review: &Review) -> Section {
         Measure::Score => "score",
         Measure::StepMs => "step time",
     };
-    let noisy = noise.sd().is_some_and(|sd| sd > NOISY);
-    let conclusion = format!("A single {value} says little about differences of a few percent.");
-    Section::new(
-        "noise",
-        "Noise",
-        noisy.then_some(conclusion).into_iter().collect(),
-    )
-    .with(table)
+    let section = Section::new("noise", "Noise");
+    let section = match noise.sd() {
+        Some(sd) if sd > NOISY => section.text(format!(
+            "A single {value} says little about differences of a few percent."
+        )),
+        _ => section,
+    };
+    section.table(table)
 }
 
 /// Effects of the knobs over the range that was tried.
-pub(super) fn knobs(review: &Review) -> Section {
+pub(super) fn knobs(review: &Review) -> Section<'static> {
     let mut table = Table::new(&[
         "=knob",
         "=",
@@ -94,8 +96,12 @@ pub(super) fn knobs(review: &Review) -> Section {
             percent(effect.share),
         ]);
     }
-    let fixed = (!fixed.is_empty()).then(|| format!("The same in all trials: {}.", list(&fixed)));
-    Section::new("knobs", "Knobs", fixed.into_iter().collect()).with(table)
+    let section = Section::new("knobs", "Knobs");
+    let section = match &fixed[..] {
+        [] => section,
+        fixed => section.text(format!("The same in all trials: {}.", list(fixed))),
+    };
+    section.table(table)
 }
 
 /// Formats a level of a knob.
@@ -107,7 +113,7 @@ fn level(effect: &Effect, value: f64) -> String {
 }
 
 /// The end of the search, the evidence for it, and the trials that were missing.
-pub(super) fn search(review: &Review) -> Section {
+pub(super) fn search(review: &Review) -> Section<'static> {
     let ending = &review.ending;
     let mut evidence = ending.evidence.iter();
     let first = evidence.next().map_or("", String::as_str);
@@ -133,13 +139,15 @@ pub(super) fn search(review: &Review) -> Section {
         )),
         (_, None) => None,
     });
-    Section::new("search", "Search", lines)
+    let section = Section::new("search", "Search");
+    lines.into_iter().fold(section, Section::text)
 }
 
 /// Cost of the search, and the time until the gain has paid for it.
-pub(super) fn cost(review: &Review) -> Section {
+pub(super) fn cost(review: &Review) -> Section<'static> {
+    let section = Section::new("cost", "Cost of the search");
     let Some(cost) = &review.cost else {
-        return Section::default();
+        return section;
     };
     let mut table = Table::new(&[
         "=against",
@@ -160,13 +168,45 @@ pub(super) fn cost(review: &Review) -> Section {
         cost.payback_step
             .map_or_else(|| NONE.to_owned(), |step| step.to_string()),
     ]);
-    let assumed = "Assumes 10 steps per sample; --steps-per-sample states another number.";
-    let lines = match (cost.steps_assumed, cost.against) {
-        (true, _) => vec![assumed.to_owned()],
-        (false, Against::Default) => {
-            vec!["Without the steps right after a change, which no log contains.".to_owned()]
+    let section = match (cost.steps_assumed, cost.against) {
+        (true, _) => {
+            section.text("Assumes 10 steps per sample; --steps-per-sample states another number.")
         }
-        (false, Against::Favourite) => Vec::new(),
+        (false, Against::Default) => {
+            section.text("Without the steps right after a change, which no log contains.")
+        }
+        (false, Against::Favourite) => section,
     };
-    Section::new("cost", "Cost of the search", lines).with(table)
+    section.table(table)
+}
+
+/// All trials, for the page.
+pub(super) fn trials(review: &Review) -> Section<'static> {
+    let mut table = Table::new(&[
+        "line", "<for", "=setting", "value", "±", "expected", "steps",
+    ]);
+    let optional = |value: Option<f64>| value.map_or_else(String::new, number);
+    for trial in review.trials.iter().take(TRIALS) {
+        let phase = match trial.phase {
+            Phase::Default => "default",
+            Phase::Sample => "sample",
+            Phase::Ab => "A/B",
+        };
+        table.row([
+            trial.line.to_string(),
+            format!("{phase} {}", trial.number),
+            trial.setting.words(&review.varied),
+            review.measure.words(trial.value),
+            optional(trial.ci95),
+            optional(trial.predicted_step_ms),
+            trial
+                .steps
+                .map_or_else(String::new, |steps| steps.to_string()),
+        ]);
+    }
+    let shown = match review.trials.len() {
+        count if count > TRIALS => format!("the first {TRIALS} of {count} trials"),
+        count => counted(count as u64, "trial"),
+    };
+    Section::new("table", "All trials").folded(shown, table)
 }

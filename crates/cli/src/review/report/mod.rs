@@ -4,7 +4,11 @@
 mod choice;
 mod evidence;
 
-use crate::present::Section;
+use maud::html;
+
+use super::figures::Pictures;
+use crate::html::text::Foreign;
+use crate::present::{List, Section, prose};
 use ronde_lab::review::words::{counted, number, percent, within};
 use ronde_lab::review::{Best, CANDIDATES_MOST, Contest, Reason, Review, Setting, Writer};
 
@@ -13,9 +17,19 @@ const LUCKY: f64 = 0.01;
 /// Default of Horovod and Ronde, which Horovod's search never tries.
 const DEFAULT: &str = "128 MiB and 1 ms";
 
-/// Returns the sections, without empty ones.
-pub(super) fn sections(review: &Review) -> Vec<Section> {
-    let sections = [
+/// Largest number of sentences of the trail on the terminal; the page has all of them.
+const SENTENCES: usize = 30;
+
+/// Returns the sections; some are empty. `charts` are for the page.
+pub(super) fn sections<'a>(review: &'a Review, charts: Option<&Pictures>) -> Vec<Section<'a>> {
+    let mut sections =
+        vec![Section::new("warnings", "Warnings").list(List::Warnings, review.warnings.clone())];
+    if let Some(Pictures { trail, surfaces }) = charts {
+        let surfaces = html! { @for surface in surfaces { (surface) } };
+        sections.push(Section::new("trials", "Trials").page(html! { (trail) }));
+        sections.push(Section::new("surface", "Expected value of every setting").page(surfaces));
+    }
+    sections.extend([
         choice::choice(review),
         choice::gain(review),
         evidence::noise(review),
@@ -23,10 +37,28 @@ pub(super) fn sections(review: &Review) -> Vec<Section> {
         evidence::search(review),
         choice::next(review),
         evidence::cost(review),
-        Section::new("trail", "How it went", review.trail.clone()),
-    ];
-    let full = |section: &Section| !section.is_empty();
-    sections.into_iter().filter(full).collect()
+        trail(review),
+        evidence::trials(review),
+    ]);
+    sections
+}
+
+/// What the search did, in sentences.
+fn trail(review: &Review) -> Section<'_> {
+    let more = review.trail.len().saturating_sub(SENTENCES);
+    let section = Section::new("trail", "How it went").terminal(move |look| {
+        let mut shown: Vec<String> = review.trail.iter().take(SENTENCES).cloned().collect();
+        if more > 0 {
+            shown.push(format!("… and {more} more; --html writes all."));
+        }
+        prose("  ", &shown, look)
+    });
+    match review.trail.is_empty() {
+        true => section,
+        false => {
+            section.page(html! { @for sentence in &review.trail { p { (Foreign(sentence)) } } })
+        }
+    }
 }
 
 /// Writer of the log, number of trials, and whether the search finished.
@@ -216,15 +248,9 @@ mod tests {
         ] {
             let review = search(ms);
             assert_eq!(answer(&review)[0], expected);
-            let table = choice::gain(&review).table.unwrap();
-            let cells = ["4 MiB, 1 ms", "default", "100 ms", ms, change, "1 round"];
-            assert_eq!(
-                table.rows()[0],
-                cells.map(|cell| match cell {
-                    cell if cell == ms => format!("{ms} ms"),
-                    cell => cell.to_owned(),
-                })
-            );
+            let table = choice::gain(&review).markdown();
+            let row = format!("| 4 MiB, 1 ms | default | 100 ms | {ms} ms | {change} | 1 round |");
+            assert!(table.contains(&row), "{table}");
         }
     }
 
