@@ -19,11 +19,8 @@ const GRIDS_MOST: usize = 1;
 
 /// Renders the text, which ends with a newline.
 pub(super) fn text(job: &Job, outlook: &Outlook, look: &Look) -> String {
-    let mut sections = vec![head(job), warnings(job)];
+    let mut sections = vec![head(job), warnings(job), table(outlook)];
     let several = outlook.targets.len() > GRIDS_MOST;
-    if several || outlook.targets.iter().any(|at| !at.assumptions.is_empty()) {
-        sections.push(table(outlook));
-    }
     if let Some(at) = outlook.targets.last() {
         if !several {
             sections.extend(grids(at));
@@ -36,12 +33,11 @@ pub(super) fn text(job: &Job, outlook: &Outlook, look: &Look) -> String {
 
 /// Renders the page.
 pub(super) fn page(job: &Job, outlook: &Outlook) -> String {
-    let titles: Vec<(String, String)> = outlook.targets.iter().map(heading).collect();
-    let mut sections = vec![
-        head(job),
-        warnings(job),
-        table(outlook).page(curves(outlook)),
-    ];
+    let titles = outlook.targets.iter().enumerate();
+    let titles: Vec<(String, String)> = titles
+        .map(|(index, at)| (format!("at-{index}"), heading(at)))
+        .collect();
+    let mut sections = vec![head(job), warnings(job), table(outlook)];
     for (index, (at, (id, title))) in outlook.targets.iter().zip(&titles).enumerate() {
         let mut section = best(job, at, Section::new(id, title));
         let kinds = at.kinds();
@@ -82,15 +78,12 @@ fn guide() -> Markup {
     }
 }
 
-/// Identifier and title of the section on one network and number of ranks.
-fn heading(at: &At) -> (String, String) {
+/// Title of the section on one network and number of ranks.
+fn heading(at: &At) -> String {
     let ranks = counted(at.ranks.into(), "rank");
     match &at.network {
-        Some(network) => (
-            format!("at-{}-{}-{network}", at.ranks, at.hosts).replace([' ', ','], "-"),
-            format!("{ranks} on {}, {network}", counted(at.hosts.into(), "host")),
-        ),
-        None => (format!("at-{}", at.ranks), format!("{ranks}, as recorded")),
+        Some(network) => format!("{ranks} on {}, {network}", counted(at.hosts.into(), "host")),
+        None => format!("{ranks}, as recorded"),
     }
 }
 
@@ -160,8 +153,12 @@ fn head(job: &Job) -> Section<'_> {
     section.text(what).terminal(lines).page(markup)
 }
 
-/// Table with a row for each network and number of ranks.
+/// Table with a row for each network and number of ranks, unless there is only the recorded one.
 fn table(outlook: &Outlook) -> Section<'_> {
+    let section = Section::new("ranks", "Elsewhere");
+    if outlook.targets.len() == 1 && outlook.targets[0].assumptions.is_empty() {
+        return section;
+    }
     let mut table = Table::new(&[
         "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.",
         "with", "flat", "hier.",
@@ -189,7 +186,7 @@ fn table(outlook: &Outlook) -> Section<'_> {
             optional(&at.hierarchical),
         ]);
     }
-    Section::new("ranks", "Elsewhere").table(table).text(
+    section.table(table).page(curves(outlook)).text(
         "now: the setting that was recorded; best: of the grid, with this fusion threshold and cycle time. 80 %: from the 10th to the 90th \
          percentile. Efficiency: one rank's step over that of all. flat, hier.: the best of either kind, ms.",
     )

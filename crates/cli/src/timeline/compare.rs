@@ -10,7 +10,7 @@ use super::args::Args;
 use super::error::Error;
 use super::input::Inputs;
 use super::write_json;
-use crate::present::output::{self, Output};
+use crate::present::output;
 use crate::present::units::{bytes, change as relative, decimals};
 use crate::present::{self, Cell, List, Look, Section, Table, harmless};
 
@@ -22,15 +22,13 @@ pub(super) fn run(a: &Path, b: &Path, args: &Args) -> Result<ExitCode, Error> {
     let (a, b) = (Inputs::find_joined(a)?, Inputs::find_joined(b)?);
     let files: Vec<_> = a.files().iter().chain(b.files()).cloned().collect();
     output::check_distinct(&args.outputs(), &files)?;
-    let json = args.json.as_deref().map(Output::open).transpose()?;
+    let json = output::open(&args.json)?;
     let comparison = compare(&a.read()?.report, &b.read()?.report);
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
         code = super::print(&text(&comparison, &Look::of_stdout(args.tensors())));
     }
-    if let Some(output) = json {
-        output.finish(|sink| write_json(sink, &comparison))?;
-    }
+    output::write(json, |sink| write_json(sink, &comparison))?;
     Ok(code)
 }
 

@@ -12,7 +12,7 @@ use super::args::Args;
 use super::error::Error;
 use super::input::Inputs;
 use super::write_json;
-use crate::present::output::{self, Output};
+use crate::present::output;
 use crate::present::units::{decimals, fixed, percent};
 use crate::present::{self, Cell, List, Look, Section, Table};
 
@@ -27,7 +27,7 @@ pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
         .collect::<Result<_, _>>()?;
     let files: Vec<PathBuf> = inputs.iter().flat_map(Inputs::files).cloned().collect();
     output::check_distinct(&args.outputs(), &files)?;
-    let json = args.json.as_deref().map(Output::open).transpose()?;
+    let json = output::open(&args.json)?;
     let read = |(path, inputs): (&PathBuf, Inputs)| {
         let label = path.display().to_string();
         match inputs {
@@ -45,9 +45,7 @@ pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
     if args.stdout_is_free() {
         code = super::print(&text(&scaling, &Look::of_stdout(args.tensors())));
     }
-    if let Some(output) = json {
-        output.finish(|sink| write_json(sink, &scaling))?;
-    }
+    output::write(json, |sink| write_json(sink, &scaling))?;
     Ok(code)
 }
 

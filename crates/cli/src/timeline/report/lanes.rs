@@ -166,44 +166,36 @@ fn data(lanes: &[RankBars], until_ms: f64) -> Data<'_> {
     let from = bars(lanes).map(|(_, bar)| bar.began_ms).fold(0.0, f64::min);
     let mut labels = Vec::new();
     let mut numbers = HashMap::new();
+    let mut number = |label| {
+        *numbers.entry(label).or_insert_with(|| {
+            labels.push(visible(&shortened(label, LABEL_CHARS)));
+            labels.len() as i64 - 1
+        })
+    };
+    let ticks = |ms: f64| (ms * TICKS).round() as i64;
     let lanes = lanes
         .iter()
         .map(|lane| {
-            let mut last = 0;
-            let mut flat = Vec::new();
-            for (_, bar) in bars(std::slice::from_ref(lane))
-                .filter(|(_, bar)| bar.began_ms < until_ms && bar.row < MOST_ROWS)
-            {
-                let label = *numbers.entry(bar.label.as_str()).or_insert_with(|| {
-                    labels.push(visible(&shortened(&bar.label, LABEL_CHARS)));
-                    labels.len() - 1
-                });
-                let began = (bar.began_ms * TICKS).round() as i64;
-                let length = ((bar.ended_ms - bar.began_ms) * TICKS).round().max(0.0) as i64;
-                flat.extend([
-                    label as i64,
-                    bar.part as i64,
-                    i64::from(bar.row),
-                    began - last,
-                    length,
-                ]);
+            let (mut drawn, mut last) = (Vec::new(), 0);
+            let shown = lane.bars.iter().filter(|bar| bar.began_ms < until_ms);
+            for bar in shown.filter(|bar| bar.row < MOST_ROWS) {
+                let (label, row) = (number(bar.label.as_str()), i64::from(bar.row));
+                let began = ticks(bar.began_ms);
+                let length = ticks(bar.ended_ms - bar.began_ms).max(0);
+                drawn.extend([label, bar.part as i64, row, began - last, length]);
                 last = began;
             }
             let (mut ready, mut last) = (Vec::new(), 0);
             for tick in lane.ready.iter().filter(|tick| tick.at_ms < until_ms) {
-                let label = *numbers.entry(tick.tensor.as_str()).or_insert_with(|| {
-                    labels.push(visible(&shortened(&tick.tensor, LABEL_CHARS)));
-                    labels.len() - 1
-                });
-                let at = (tick.at_ms * TICKS).round() as i64;
-                ready.extend([label as i64, at - last]);
+                let at = ticks(tick.at_ms);
+                ready.extend([number(tick.tensor.as_str()), at - last]);
                 last = at;
             }
             LaneData {
                 rank: lane.rank,
                 rows: rows(lane),
                 ends_ms: &lane.step_ends_ms,
-                bars: flat,
+                bars: drawn,
                 ready,
                 cycles_ms: &lane.cycles_ms,
             }
