@@ -138,7 +138,7 @@ fn sink(path: &Path) -> io::Result<Sink> {
     };
     let create = || {
         tempfile::Builder::new()
-            .prefix(".ronde-timeline-")
+            .prefix(".ronde-output-")
             .permissions(Permissions::from_mode(MODE))
             .tempfile_in(folder)
     };
@@ -223,7 +223,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("o.json");
         let failing = |_: &mut dyn Write| {
-            let text = "No space left on device at path \"/x/.ronde-timeline-1\"";
+            let text = "No space left on device at path \"/x/.ronde-output-1\"";
             Err(io::Error::new(io::ErrorKind::StorageFull, text))
         };
         let error = Output::open(&path).unwrap().finish(failing).unwrap_err();
@@ -274,7 +274,7 @@ mod tests {
         for path in [folder.path().to_owned(), folder.path().join("no/o.json")] {
             let message = Output::open(&path).err().unwrap().to_string();
             assert!(message.contains(path.to_str().unwrap()), "{message}");
-            assert!(!message.contains(".ronde-timeline-"), "{message}");
+            assert!(!message.contains(".ronde-output-"), "{message}");
         }
         Output::open(Path::new("/dev/null"))
             .unwrap()

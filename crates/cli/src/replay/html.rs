@@ -5,7 +5,9 @@ use maud::{Markup, html};
 
 use super::job::Job;
 use super::outlook::{At, Cell, NEARLY, Outlook};
-use super::text::{changed, environment, interval, number, setting, short};
+use super::text::{
+    changed, environment, interval, number, setting, short, stated_cycle, stated_threshold,
+};
 use crate::chart::scale::{Better, Shades, colour, tick};
 use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Shape, Unit};
 use crate::html::text::Foreign;
@@ -30,8 +32,7 @@ fn body(job: &Job, outlook: &Outlook) -> Markup {
         p {
             (fit.workload.tensors.len()) " tensors, " (format!("{:.1}", fit.workload.bytes() as f64 / 1e6)) " MB a step, "
             (fit.place.words()) ". A step took " (number(fit.measured_us / 1e3)) " ms with fusion "
-            (short(fit.reference.fusion_threshold_bytes as f64 / 1048576.0)) " MiB and a cycle of "
-            (short(fit.reference.cycle_us / 1e3)) " ms; the model makes it " (number(fit.modelled_us / 1e3)) " ms."
+            (stated_threshold(job)) ", cycle " (stated_cycle(job)) "; the model makes it " (number(fit.modelled_us / 1e3)) " ms."
         }
         nav aria-label="Sections" {
             @for (id, heading, _) in &sections { a href={ "#" (id) } { (Foreign(heading)) } " " }

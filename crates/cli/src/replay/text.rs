@@ -4,7 +4,7 @@
 use super::heat::{self, grade};
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use super::outlook::{At, Cell, Change, NEARLY, Outlook};
-use crate::present::units::{bytes, change, changes, counted, ms, percent};
+use crate::present::units::{NONE, bytes, change, changes, counted, ms, percent};
 pub(super) use crate::present::units::{digits as number, setting as short};
 use crate::present::{Look, Table, harmless, page as sections, titled, warnings, wrapped};
 use ronde_lab::paste::Paste;
@@ -17,7 +17,7 @@ pub(super) fn page(job: &Job, outlook: &Outlook, look: &Look) -> String {
     let mut parts = vec![head(job, look), warnings(&job.warnings, look)];
     let several = outlook.targets.len() > GRIDS_MOST;
     if several || outlook.targets.iter().any(|at| !at.assumptions.is_empty()) {
-        parts.push(table(outlook, look));
+        parts.push(table(job, outlook, look));
     }
     if !several {
         for at in &outlook.targets {
@@ -62,19 +62,8 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
             Some(_) => format!(" ± {:.1} %", fit.measured_error * 100.0),
             None => String::new(),
         },
-        if job.states(THRESHOLD) {
-            format!(
-                "{} MiB",
-                short(fit.reference.fusion_threshold_bytes as f64 / 1048576.0)
-            )
-        } else {
-            "unknown".to_owned()
-        },
-        if job.states(CYCLE_TIME) {
-            format!("{} ms", short(fit.reference.cycle_us / 1e3))
-        } else {
-            "unknown".to_owned()
-        },
+        stated_threshold(job),
+        stated_cycle(job),
     );
     let line = if !ronde_job::gate::reproduces(fit.measured_us, fit.modelled_us) {
         look.warn(&line)
@@ -99,16 +88,38 @@ fn head(job: &Job, look: &Look) -> Vec<String> {
     .concat()
 }
 
+/// Fusion threshold that the recording states.
+pub(super) fn stated_threshold(job: &Job) -> String {
+    match job.states(THRESHOLD) {
+        true => format!(
+            "{} MiB",
+            short(job.fit.reference.fusion_threshold_bytes as f64 / 1048576.0)
+        ),
+        false => "unknown".to_owned(),
+    }
+}
+
+/// Cycle time that the recording states.
+pub(super) fn stated_cycle(job: &Job) -> String {
+    match job.states(CYCLE_TIME) {
+        true => format!("{} ms", short(job.fit.reference.cycle_us / 1e3)),
+        false => "unknown".to_owned(),
+    }
+}
+
 /// Table with a row for each network and number of ranks.
-fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
+fn table(job: &Job, outlook: &Outlook, look: &Look) -> Vec<String> {
     let mut table = Table::new(&[
         "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.",
         "with", "flat", "hier.",
     ])
     .with_keys(3);
+    let withheld = job.withheld().is_some();
+    let recommended = |text: String| if withheld { NONE.to_owned() } else { text };
     for at in &outlook.targets {
-        let optional =
-            |cell: &Option<Cell>| cell.map_or(String::new(), |cell| number(cell.step_ms));
+        let optional = |cell: &Option<Cell>| {
+            cell.map_or(String::new(), |cell| recommended(number(cell.step_ms)))
+        };
         table.row([
             at.ranks.to_string(),
             at.hosts.to_string(),
@@ -116,14 +127,14 @@ fn table(outlook: &Outlook, look: &Look) -> Vec<String> {
             number(at.current.step_ms),
             interval(&at.current),
             percent(at.efficiency),
-            number(at.best.step_ms),
-            interval(&at.best),
-            percent(at.efficiency_best),
-            format!(
+            recommended(number(at.best.step_ms)),
+            recommended(interval(&at.best)),
+            recommended(percent(at.efficiency_best)),
+            recommended(format!(
                 "{} MiB, {} ms",
                 short(at.best.fusion_mb()),
                 short(at.best.cycle_time_ms)
-            ),
+            )),
             optional(&at.flat),
             optional(&at.hierarchical),
         ]);
