@@ -105,6 +105,34 @@ impl Output {
     }
 }
 
+/// Opens the output at `path`, if the user gave one.
+///
+/// # Errors
+/// As [`Output::open`].
+pub(crate) fn open(path: &Option<PathBuf>) -> Result<Option<Output>, OutputError> {
+    path.as_deref().map(Output::open).transpose()
+}
+
+/// Writes an output with `write`, if there is one.
+///
+/// # Errors
+/// As [`Output::finish`].
+pub(crate) fn write(
+    output: Option<Output>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), OutputError> {
+    output.map_or(Ok(()), |output| output.finish(write))
+}
+
+/// Writes `value` as indented JSON with a newline at the end.
+pub(crate) fn write_json(
+    mut sink: &mut dyn Write,
+    value: &impl serde::Serialize,
+) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut sink, value)?;
+    sink.write_all(b"\n")
+}
+
 /// Output paths that the user gave.
 pub(crate) fn given<const N: usize>(paths: [&Option<PathBuf>; N]) -> Vec<&Path> {
     paths.into_iter().flatten().map(PathBuf::as_path).collect()
