@@ -166,9 +166,13 @@ impl Fit {
         &self.strays
     }
 
-    /// Returns the expected value of `observation`, ln; `None` if its point has no other
-    /// observation.
+    /// Returns the expected value of `observation`, ln; `None` if its point or its block has no
+    /// other observation.
     pub(in crate::sweep) fn expected(&self, observation: &Observation) -> Option<f64> {
+        let mut cells = self.cells.iter().flatten();
+        if !cells.any(|cell| cell.block == observation.block) {
+            return None;
+        }
         self.mean(observation.point)
             .map(|mean| mean - self.level + self.model.state(observation))
     }
