@@ -126,7 +126,11 @@ fn elements_are_printed_in_submission_order() {
 #[test]
 fn bad_arguments_are_usage_errors() {
     assert_failed(&bench("--model resnet5", &[]), 2, &["resnet5", "resnet50"]);
-    assert_failed(&bench("-np 0", &[]), 2, &["-np 0", "1 to 64"]);
+    assert_failed(
+        &bench("-np 0", &[]),
+        2,
+        &["invalid value '0' for '--num-proc", "from 1 to 1048576"],
+    );
     assert_failed(&bench("-np 65", &[]), 2, &["-np 65", "1 to 64"]);
     assert_failed(&bench("--steps 0", &[]), 2, &["--steps"]);
     assert_failed(&bench("--compute-ms -1", &[]), 2, &["--compute-ms"]);

@@ -237,7 +237,7 @@ fn what_cannot_be_done_is_said() {
     for (arguments, part) in [
         (["p.json", "--network", "25gbee"], "`25gbee` is no network"),
         (["p.json", "--fusion-mb", "4..1"], "in order"),
-        (["p.json", "--ranks", "0"], "1..=10000"),
+        (["p.json", "--ranks", "0"], "from 1 to 10000"),
         (["p.json", "--cycle-ms", "1,x"], "`x` is no number"),
     ] {
         let output = run(&arguments);

@@ -463,7 +463,7 @@ fn bad_input_is_named() {
         ),
         ("--cycle-ms 1..5:100", &["from 2 to 64 values"]),
         ("--cycle-ms nan", &["`nan` is no number"]),
-        ("-np 0", &["0 is not in 1.."]),
+        ("-np 0", &["from 1 to 64"]),
         ("-np two", &["two"]),
         ("--cache maybe", &["on, off"]),
         ("--budget 10", &["with its unit, such as 90s"]),

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use crate::error::{Error, LimitError, NegotiationError, PeerError};
+use crate::error::{ArgumentError, Error, LimitError, NegotiationError, PeerError};
 use crate::negotiation::JOIN;
 use crate::simulation::programs::play::{Begun, Outcome, Played};
 use crate::simulation::programs::program::{Action, Deed, Program};
-use crate::simulation::programs::reference::{expected_of, submitted};
+use crate::simulation::programs::reference::{Output, Refused, expected_of, submitted};
 use crate::simulation::programs::{Deviation, deviations, is_right};
 
 /// Tolerance of a comparison with the stall limit.
@@ -55,6 +55,17 @@ fn names(error: &Error, hostile: usize) -> bool {
     }
 }
 
+/// Whether the output is an error because the result `wanted` has another size than the caller's
+/// memory.
+fn does_not_fit(got: &Result<Output, Error>, wanted: &Result<Output, Refused>) -> bool {
+    match (got, wanted) {
+        (Err(Error::Argument(ArgumentError::OutputSize { expected_bytes, .. })), Ok(wanted)) => {
+            *expected_bytes == wanted.bytes.len()
+        }
+        _ => false,
+    }
+}
+
 impl<'a> Judge<'a> {
     pub(super) fn new(program: &'a Program, hostile: usize, run: &'a Beside) -> Self {
         Self {
@@ -94,10 +105,10 @@ impl<'a> Judge<'a> {
                 tensor,
                 error,
             } = deviation;
-            let is_allowed = match &error {
-                Some(error) => self.is_allowed(error, rank),
-                None => self.is_right_for_other_inputs((step, action, tensor), rank),
-            };
+            let is_allowed = error
+                .as_ref()
+                .is_some_and(|error| self.is_allowed(error, rank))
+                || self.is_right_for_other_inputs((step, action, tensor), rank);
             assert!(
                 is_allowed,
                 "rank {rank} beside rank {}, step {step}, action {action}, {:?}: {error:?}\n got {:?}",
@@ -249,7 +260,7 @@ impl<'a> Judge<'a> {
                     other => other.filter(|_| takes_part(member)),
                 };
                 let wanted = expected_of(&input, program, step, action, tensor, rank);
-                is_right(work, got, &wanted)
+                is_right(work, got, &wanted) || does_not_fit(got, &wanted)
             })
         })
     }
