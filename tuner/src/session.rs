@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 
 use crate::center::huber_center;
 use crate::drift::{Drift, Watch};
-use crate::guard::{WINDOW_STEPS, window_steps};
+use crate::promise::Promise;
 use crate::recall::Memory;
 use crate::state::StateSample;
 use crate::tuner::Tuner;
@@ -46,7 +46,7 @@ pub use config::{Action, SessionConfig};
 pub use resume::Scored;
 
 use budget::CLIFF;
-use contest::{Champion, Contest};
+use contest::Contest;
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
@@ -67,10 +67,14 @@ enum Stage {
     Sample { earlier: usize },
     /// A proposal; `extra` steps were kept meanwhile.
     Deciding { extra: u32 },
-    /// The end of an A/B window.
+    /// The end of a visit of the comparison.
     Ab,
-    /// A drift.
-    Finished { verdict: Box<Verdict>, watch: Watch },
+    /// A drift, or a loss against the default.
+    Finished {
+        verdict: Box<Verdict>,
+        watch: Box<Watch>,
+        promise: Option<Box<Promise>>,
+    },
 }
 
 /// A tuning session; see the module's header. A copy is a search of its own from then on.
@@ -82,12 +86,12 @@ pub struct Session {
     tuner: Tuner,
     stage: Stage,
     contest: Option<Contest>,
-    /// What the A/B windows have cost that are over.
+    /// What the comparisons have cost that are over.
     contested: f64,
     /// Winners that lost.
     rejected: Vec<Point>,
-    /// What has beaten the default.
-    champion: Option<Champion>,
+    /// Comparisons that the job has begun, those of earlier runs and of other step signatures included: they share one error.
+    contests: u32,
     /// What an earlier run measured of the default where it stayed: log step time, and when.
     recorded_default: Option<(f64, String)>,
     /// The setting in force, and its window.
@@ -152,7 +156,7 @@ impl Session {
             contest: None,
             contested: 0.0,
             rejected: Vec::new(),
-            champion: None,
+            contests: 0,
             recorded_default: None,
             setting: start,
             window: Window::default(),
@@ -189,18 +193,32 @@ impl Session {
             return Action::Keep;
         }
         let log_time = step_ms.ln();
-        let action = match self.window.push(log_time) {
+        let is_compared =
+            matches!(self.stage, Stage::Ab | Stage::Finished { .. }) && !self.starting;
+        let action = if is_compared && !self.window.discards() {
+            match self.stage {
+                Stage::Ab => self.on_contest_step(step_ms),
+                _ => self.on_watched(step_ms),
+            }
+        } else {
+            self.on_searched(log_time)
+        };
+        if action == Action::Keep && std::mem::take(&mut self.asks_next) {
+            return Action::Ask;
+        }
+        action
+    }
+
+    /// Takes a step of the search, or one that is discarded.
+    fn on_searched(&mut self, log_time: f64) -> Action {
+        match self.window.push(log_time) {
             Fate::Discarded => self.on_discarded(log_time),
             Fate::Stalled => {
                 self.stalled += 1;
                 Action::Keep
             }
             Fate::Counted => self.on_counted(log_time),
-        };
-        if action == Action::Keep && std::mem::take(&mut self.asks_next) {
-            return Action::Ask;
         }
-        action
     }
 
     fn first_stage(&self) -> Stage {
@@ -217,6 +235,9 @@ impl Session {
             return Action::Keep;
         }
         self.discarded.push((self.setting, log_time));
+        if let (Stage::Ab, Some(contest)) = (&self.stage, &mut self.contest) {
+            contest.guard.discarded();
+        }
         let far_slower = self
             .default_log()
             .is_some_and(|default| log_time - default > CLIFF);
@@ -231,7 +252,7 @@ impl Session {
     fn on_counted(&mut self, log_time: f64) -> Action {
         match self.stage {
             Stage::Warmup { .. } => Action::Keep,
-            Stage::Finished { .. } => self.on_watched(log_time),
+            Stage::Finished { .. } => Action::Keep,
             Stage::Default => {
                 if self.left_startup(self.default_steps()) {
                     return self.close_sample(false);
@@ -243,24 +264,14 @@ impl Session {
                 verdict => self.close_sample(verdict == sample::Verdict::CutShort),
             },
             Stage::Deciding { extra } => self.on_extra(log_time, extra),
+            // A job that resumes: its start-up is cut off before the first visit.
             Stage::Ab => {
-                let steps = self.window_steps();
-                if self.left_startup(steps) {
-                    return self.close_window();
+                if self.left_startup(self.default_steps()) {
+                    self.window = Window::default();
                 }
-                self.left_contest()
+                Action::Keep
             }
         }
-    }
-
-    /// Steps of the A/B window under way.
-    fn window_steps(&self) -> usize {
-        let Some(contest) = &self.contest else {
-            return WINDOW_STEPS as usize;
-        };
-        // Of a recorded winner nothing was sampled before that a short window could be held against.
-        let least = if contest.recorded { WINDOW_STEPS } else { 1 };
-        window_steps(contest.guard.rounds()).max(least) as usize
     }
 
     /// Whether the window has this many steps after the start-up, which is then cut off.
@@ -298,6 +309,16 @@ impl Session {
         }
     }
 
+    /// Comparisons that the job has begun.
+    pub fn contests(&self) -> u32 {
+        self.contests
+    }
+
+    /// Tells the session of the comparisons of the job's other sessions, for steps of other signatures: all share one error.
+    pub fn share_contests(&mut self, contests: u32) {
+        self.contests = self.contests.max(contests);
+    }
+
     /// Centre of the log step times of `point`, if it was measured.
     fn known(&self, point: &Point) -> Option<f64> {
         let sample = self.tuner.sample(point)?;
@@ -327,7 +348,8 @@ impl Session {
         let _ = self.go_to(verdict.chosen);
         self.stage = Stage::Finished {
             verdict: Box::new(verdict.clone()),
-            watch: Watch::default(),
+            watch: Box::default(),
+            promise: None,
         };
         Action::Finished(Box::new(verdict))
     }
