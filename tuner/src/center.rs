@@ -41,12 +41,6 @@ pub fn huber_center(values: &[f64]) -> f64 {
     )
 }
 
-/// The Huber centre where the noise of a step is known, NaN of nothing: with five steps, two of which are spikes, their own spread
-/// would let the spikes through.
-pub(crate) fn known_noise_center(values: &[f64], noise: f64) -> f64 {
-    clipped_center(values, CLIP_SPREADS * (noise + SPREAD_MIN))
-}
-
 fn clipped_center(values: &[f64], clip: f64) -> f64 {
     let mut center = median(values);
     for _ in 0..CLIP_ROUNDS {

@@ -23,16 +23,10 @@ use crate::stall::Stalls;
 /// One-sided error of all contests of a job together: the usual half of 5 %.
 const ERROR_BUDGET: f64 = 0.025;
 /// Pairs after which a contest is looked at, and the share of its error that each look spends; the rest is the last look's.
-const LOOKS: [(usize, f64); 6] = [
-    (4, 0.20),
-    (5, 0.15),
-    (6, 0.15),
-    (8, 0.15),
-    (10, 0.10),
-    (12, 0.10),
-];
-/// The last look is at the first pair end with this many active steps. A simulation found 2.5 % at 3.5 % noise in 96 % of runs.
-const ACTIVE_STEPS_MAX: usize = 222;
+const LOOKS: [(usize, f64); 5] = [(4, 0.15), (5, 0.10), (6, 0.10), (8, 0.10), (10, 0.10)];
+/// Looks by active steps, at the first pair end with so many, and their shares; the last ones are
+/// for gains that spikes hide, and only a candidate that looks faster gets there.
+const LATE_LOOKS: [(usize, f64); 3] = [(222, 0.15), (340, 0.15), (500, 0.15)];
 /// Visit lengths: pairs up to the first number draw from the range after it. Short visits decide large gains in 41 steps; random
 /// lengths keep the pairs from aliasing with periodic jobs.
 const LENGTHS: [(usize, std::ops::RangeInclusive<usize>); 3] =
@@ -47,13 +41,7 @@ const GAIN_LARGE: f64 = 0.10;
 /// The contest ends when one standard error excludes a gain above this.
 const GAIN_MIN: f64 = 0.01;
 /// Pairs from which a candidate with a larger unclipped mean is dropped.
-const PAIRS_FOR_RAW: usize = 5;
-/// Steps of the default by which the candidate's stalls may exceed the default's before the default rests, and resumes.
-const LEDGER_MAX: f64 = 10.0;
-const LEDGER_RESUME: f64 = 5.0;
-const RESTS_MAX: u32 = 3;
-/// A step costs the ledger what it takes beyond this multiple of the default's median: the change of setting itself is free.
-const LEDGER_FREE: f64 = 1.25;
+const PAIRS_FOR_RAW: usize = 8;
 
 /// One side of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,16 +137,13 @@ impl Difference {
 /// The comparison of a candidate with the default.
 #[derive(Clone, Debug)]
 pub(crate) struct Guard {
-    /// Error of this contest, and the share of it that is spent.
+    /// Error of this contest.
     error: f64,
-    spent: f64,
+    /// Number of looks by active steps so far.
+    late_looks: usize,
     rng: Xoshiro256PlusPlus,
     pairs: Vec<Pair>,
     visits: Visits,
-    /// The default is in force until its stalls are known as well: steps of such rests, and how many there were.
-    rest: Option<Vec<f64>>,
-    rested: Vec<f64>,
-    rests: u32,
     /// Steps taken, those discarded after changes included.
     active: usize,
     difference: Option<Difference>,
@@ -174,13 +159,10 @@ impl Guard {
         let visits = Visits::new(&mut rng, 3);
         let mut guard = Self {
             error: ERROR_BUDGET / (number * (number + 1.0)),
-            spent: 0.0,
+            late_looks: 0,
             rng,
             pairs: Vec::new(),
             visits,
-            rest: None,
-            rested: Vec::new(),
-            rests: 0,
             active: 0,
             difference: None,
             stalls: Stalls::default(),
@@ -200,10 +182,7 @@ impl Guard {
 
     /// The setting of the next step.
     pub(crate) fn arm(&self) -> Arm {
-        match self.rest {
-            Some(_) => Arm::Default,
-            None => self.visits.arm(),
-        }
+        self.visits.arm()
     }
 
     /// Complete pairs.
@@ -226,63 +205,26 @@ impl Guard {
         self.active += 1;
         let arm = self.arm();
         self.stalls.push(arm, step_ms);
-        if let Some(rest) = &mut self.rest {
-            rest.push(step_ms);
-            return self.end_of_rest();
-        }
         let (over, pair) = self.visits.push(step_ms);
         let Some(pair) = pair else {
             return over.then_some(Decision::Undecided);
         };
         self.pairs.push(pair);
         let decision = self.look();
-        if decision == Decision::Undecided {
-            if self.ledger() > LEDGER_MAX {
-                if self.rests == RESTS_MAX {
-                    return Some(Decision::KeepDefault);
-                }
-                self.rests += 1;
-                self.rest = Some(Vec::new());
-            } else {
-                self.begin_pair();
-            }
+        if decision != Decision::KeepDefault {
+            self.begin_pair();
         }
         Some(decision)
     }
 
-    /// The rest ends when the default has shown stalls as well; a longer one shows that they are the candidate's.
-    fn end_of_rest(&mut self) -> Option<Decision> {
-        let rest = self.rest.as_ref().map_or(0, Vec::len);
-        let ledger = self.ledger();
-        if ledger > LEDGER_RESUME {
-            return (rest >= 2 * self.candidate_steps()).then_some(Decision::KeepDefault);
-        }
-        self.rested.extend(self.rest.take().unwrap_or_default());
-        self.begin_pair();
-        Some(Decision::Undecided)
-    }
-
-    /// What the candidate's stalls have cost beyond the default's, in steps of the default.
-    fn ledger(&self) -> f64 {
-        let paired = self.pairs.iter().flat_map(|pair| &pair.default);
-        let default: Vec<f64> = paired
-            .chain(&self.rested)
-            .chain(self.rest.iter().flatten())
-            .copied()
-            .collect();
-        let reference = median(&default);
-        let excess = |step: &f64| (step / reference - LEDGER_FREE).max(0.0);
-        let candidate = self.pairs.iter().flat_map(|pair| &pair.candidate);
-        let (count, sum) = candidate.fold((0.0, 0.0), |(count, sum), step| {
-            (count + 1.0, sum + excess(step))
-        });
-        sum - count * default.iter().map(excess).sum::<f64>() / default.len().max(1) as f64
-    }
-
-    /// The error that the look after the latest pair may spend; none if no look is due.
-    fn share(&self) -> Option<(f64, bool)> {
-        if self.active >= ACTIVE_STEPS_MAX {
-            return Some((1.0 - self.spent, true));
+    /// The error that the look after the latest pair may spend, and whether it is the last; `None`
+    /// if no look is due.
+    fn share(&mut self) -> Option<(f64, bool)> {
+        if let Some((_, share)) =
+            (LATE_LOOKS.get(self.late_looks)).filter(|(active, _)| self.active >= *active)
+        {
+            self.late_looks += 1;
+            return Some((*share, self.late_looks == LATE_LOOKS.len()));
         }
         let due = LOOKS.iter().find(|(pairs, _)| *pairs == self.pairs.len());
         due.map(|(_, share)| (*share, false))
@@ -292,7 +234,6 @@ impl Guard {
         let Some((share, last)) = self.share() else {
             return Decision::Undecided;
         };
-        self.spent += share;
         let Some(difference) = self.compare(share * self.error) else {
             return Decision::KeepDefault;
         };
@@ -409,7 +350,8 @@ pub fn contest_steps_left(rounds: u32) -> u64 {
     let done: usize = done.map(|(_, range)| 2 * range.start()).sum();
     // The pair that reaches the limit is completed: two visits, a change before each.
     let pair = lengths(usize::MAX).map_or(0, |(_, range)| 2 * range.end() + 2);
-    (ACTIVE_STEPS_MAX.saturating_sub(done) + pair) as u64
+    let most = LATE_LOOKS.last().map_or(0, |(active, _)| *active);
+    (most.saturating_sub(done) + pair) as u64
 }
 
 pub(crate) fn mean(values: &[f64]) -> f64 {
@@ -421,4 +363,89 @@ fn squared_error(steps: &[f64]) -> f64 {
     let (count, center) = (steps.len() as f64, mean(steps));
     let squares: f64 = steps.iter().map(|step| (step - center).powi(2)).sum();
     squares / (count * (count - 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Job;
+
+    /// Runs a contest of a candidate with this log step time relative to the default's.
+    fn contest(seed: u64, noise: f64, difference: f64) -> (Guard, Decision) {
+        let mut job = Job::new(seed, noise, 0.0);
+        let mut guard = Guard::new(seed, 1);
+        let mut last = None;
+        loop {
+            let arm = guard.arm();
+            let center = if arm == Arm::Candidate {
+                difference
+            } else {
+                0.0
+            };
+            if last.is_some_and(|last| last != arm) {
+                job.step(center);
+                guard.discarded();
+            }
+            last = Some(arm);
+            match guard.push(100.0 * job.step(center).exp()) {
+                None | Some(Decision::Undecided) => {}
+                Some(decision) => return (guard, decision),
+            }
+        }
+    }
+
+    /// Share of candidates that are kept, median number of steps, and share of intervals that
+    /// contain the true gain.
+    fn table(noise: f64, gain: f64) -> (f64, usize, f64) {
+        let (mut kept, mut held, mut steps) = (0, 0, Vec::new());
+        for seed in 0..400 {
+            let (guard, decision) = contest(seed, noise, (1.0 - gain).ln());
+            kept += usize::from(decision == Decision::KeepCandidate);
+            let [low, high] = guard.difference().unwrap().gain_pct();
+            held += usize::from((low..=high).contains(&(100.0 * gain)));
+            steps.push(guard.active);
+        }
+        steps.sort_unstable();
+        println!(
+            "noise {noise}, gain {gain}: kept {kept} of 400, median {}",
+            steps[200]
+        );
+        (kept as f64 / 400.0, steps[200], held as f64 / 400.0)
+    }
+
+    #[test]
+    fn equal_settings_are_kept_rarely_and_intervals_hold() {
+        for noise in [0.01, 0.035] {
+            let (kept, _, held) = table(noise, 0.0);
+            assert!(kept <= 0.025 && held >= 0.95, "{kept} {held}");
+        }
+    }
+
+    #[test]
+    fn gains_are_found() {
+        let (kept, steps, held) = table(0.035, 0.20);
+        assert!(
+            kept == 1.0 && steps <= 45 && held >= 0.95,
+            "{kept} {steps} {held}"
+        );
+        let (kept, _, held) = table(0.035, 0.05);
+        assert!(kept >= 0.6 && held >= 0.95, "{kept} {held}");
+        let (kept, _, held) = table(0.01, 0.025);
+        assert!(kept >= 0.1 && held >= 0.95, "{kept} {held}");
+    }
+
+    #[test]
+    fn the_difference_covers_the_means() {
+        let (guard, _) = contest(1, 0.01, 0.9f64.ln());
+        let ratio = guard.mean(Arm::Candidate) / guard.mean(Arm::Default);
+        let [low, high] = guard.difference().unwrap().gain_pct();
+        assert!((low..=high).contains(&(100.0 * (1.0 - ratio))));
+    }
+
+    #[test]
+    fn the_order_of_visits_is_random() {
+        let first: Vec<Arm> = (0..64).map(|seed| Guard::new(seed, 1).arm()).collect();
+        let count = first.iter().filter(|arm| **arm == Arm::Candidate).count();
+        assert!((16..=48).contains(&count), "{count}");
+    }
 }

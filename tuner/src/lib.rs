@@ -10,7 +10,7 @@
 //! | [`Session`] | drives everything, one call per training step: samples, proposals, the comparison, [`Verdict`], re-checks |
 //! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: Gaussian processes, expected improvement, a [`StopRule`] |
 //! | [`Model`] | what is believed of the surface beforehand; measurements that contradict it take its weight |
-//! //! | [`Drift`] | what a session notices after its verdict, before it tunes anew |
+//! | [`Drift`] | what a session notices after its verdict, before it tunes anew |
 //! | [`State`] | a small JSON file from which the same job resumes and a sibling starts warm |
 //! | [`Posterior`] | what a finished search's measurements say of the whole surface, noise and all |
 //! | [`Log`], [`read_log`], [`read_logs`] | a CSV file that ends with a valid best-so-far row at any moment; reading it, or Horovod's |

@@ -159,7 +159,8 @@ impl Promise {
 
     /// Candidate less default, as a share of the default's step time, stalls included.
     fn net(&self) -> f64 {
-        self.body() + self.stalls.rate(Arm::Candidate) - self.stalls.rate(Arm::Default)
+        let stalls = self.stalls.rate(Arm::Candidate) - self.stalls.rate(Arm::Default);
+        self.body() + stalls / self.default_ms
     }
 
     /// Takes a step, ms.

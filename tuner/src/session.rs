@@ -25,8 +25,10 @@ use std::collections::VecDeque;
 
 use crate::center::huber_center;
 use crate::drift::{Drift, Watch};
+use crate::guard::Arm;
 use crate::promise::Promise;
 use crate::recall::Memory;
+use crate::stall::Ledger;
 use crate::state::StateSample;
 use crate::tuner::Tuner;
 use crate::verdict::{Measurement, Verdict};
@@ -69,6 +71,8 @@ enum Stage {
     Deciding { extra: u32 },
     /// The end of a visit of the comparison.
     Ab,
+    /// The default's stalls, since those of other settings have cost too much.
+    Rest { is_contest: bool },
     /// A drift, or a loss against the default.
     Finished {
         verdict: Box<Verdict>,
@@ -86,12 +90,15 @@ pub struct Session {
     tuner: Tuner,
     stage: Stage,
     contest: Option<Contest>,
+    /// A comparison that its candidate won, while another setting is compared with the default.
+    champion: Option<Contest>,
     /// What the comparisons have cost that are over.
     contested: f64,
     /// Winners that lost.
     rejected: Vec<Point>,
     /// Comparisons that the job has begun, those of earlier runs and of other step signatures included: they share one error.
     contests: u32,
+    ledger: Ledger,
     /// What an earlier run measured of the default where it stayed: log step time, and when.
     recorded_default: Option<(f64, String)>,
     /// The setting in force, and its window.
@@ -118,6 +125,7 @@ pub struct Session {
     drifts: Vec<Drift>,
     /// Why this search began, if it is not the first, and when.
     retuned: Option<(String, u64)>,
+    retune_steps: u64,
     /// A drift that has to wait, since the last search was begun a moment ago.
     postponed: Option<Drift>,
     measurements: VecDeque<Measurement>,
@@ -154,9 +162,11 @@ impl Session {
                 Stage::Default
             },
             contest: None,
+            champion: None,
             contested: 0.0,
             rejected: Vec::new(),
             contests: 0,
+            ledger: Ledger::default(),
             recorded_default: None,
             setting: start,
             window: Window::default(),
@@ -172,6 +182,7 @@ impl Session {
             inherited: Vec::new(),
             drifts: Vec::new(),
             retuned: None,
+            retune_steps: watch::RETUNE_STEPS,
             postponed: None,
             measurements: VecDeque::new(),
             warnings: VecDeque::new(),
@@ -193,6 +204,12 @@ impl Session {
             return Action::Keep;
         }
         let log_time = step_ms.ln();
+        if !self.window.discards() && !matches!(self.stage, Stage::Finished { .. }) {
+            self.note_stall(log_time);
+            if let Stage::Rest { is_contest } = self.stage {
+                return self.on_rest(is_contest);
+            }
+        }
         let is_compared =
             matches!(self.stage, Stage::Ab | Stage::Finished { .. }) && !self.starting;
         let action = if is_compared && !self.window.discards() {
@@ -218,6 +235,42 @@ impl Session {
                 Action::Keep
             }
             Fate::Counted => self.on_counted(log_time),
+        }
+    }
+
+    /// Adds a step to the ledger of stalls. The status quo counts as the default.
+    fn note_stall(&mut self, log_time: f64) {
+        let Some(default) = self.default_log() else {
+            return;
+        };
+        let known = self.known(&self.setting);
+        let usual = known.or_else(|| self.window.center().filter(|_| self.window.steps() > 2));
+        let arm = if [self.default, self.tuner.start()].contains(&self.setting) {
+            Arm::Default
+        } else {
+            Arm::Candidate
+        };
+        let usual = usual.map_or(default, |usual| usual.max(default));
+        self.ledger.push(arm, (log_time - usual).exp());
+    }
+
+    /// Takes a step of the default while the search rests.
+    fn on_rest(&mut self, is_contest: bool) -> Action {
+        match self.ledger.resumes() {
+            None => Action::Keep,
+            Some(true) if is_contest => {
+                self.stage = Stage::Ab;
+                let arm = self
+                    .contest
+                    .as_ref()
+                    .map_or(Arm::Default, |c| c.guard.arm());
+                self.go_to(self.point_of(arm))
+            }
+            Some(true) => self.ask_from(self.setting),
+            Some(false) => self.finish(
+                None,
+                "default kept: stalls at other settings cost more than the search may".into(),
+            ),
         }
     }
 
@@ -251,8 +304,7 @@ impl Session {
 
     fn on_counted(&mut self, log_time: f64) -> Action {
         match self.stage {
-            Stage::Warmup { .. } => Action::Keep,
-            Stage::Finished { .. } => Action::Keep,
+            Stage::Warmup { .. } | Stage::Finished { .. } | Stage::Rest { .. } => Action::Keep,
             Stage::Default => {
                 if self.left_startup(self.default_steps()) {
                     return self.close_sample(false);
@@ -344,6 +396,13 @@ impl Session {
         let Some(verdict) = self.verdict(winner, reason) else {
             return Action::Keep;
         };
+        if self.retuned.is_some() {
+            self.retune_steps = if verdict.chosen == self.tuner.start() {
+                2 * self.retune_steps
+            } else {
+                watch::RETUNE_STEPS
+            };
+        }
         self.incumbent = verdict.chosen;
         let _ = self.go_to(verdict.chosen);
         self.stage = Stage::Finished {

@@ -17,6 +17,11 @@ const GAIN_MIN_RETUNED: f64 = 0.015;
 const UNTRIED: f64 = 3.0;
 /// Comparisons of one search: further ones would have little error left, and the second costs C of the harness 0.15 %.
 const CONTESTS_MAX: usize = 2;
+/// Another measured setting is compared too if it took less time than the candidate took in its
+/// comparison, by this log step time and this many standard errors: settings may have several stable
+/// step times.
+const FASTER_MIN: f64 = 0.03;
+const FASTER_SD: f64 = 3.0;
 /// Standard errors by which the default's sample must lie above its first visit for it to have been start-up, beside what start-up is
 /// at least.
 const STARTUP_SD: f64 = 4.0;
@@ -30,6 +35,23 @@ pub(super) struct Contest {
     pub(super) recorded: bool,
     /// What the search had cost before.
     pub(super) spent_before: f64,
+}
+
+impl Contest {
+    /// Reason for keeping the candidate, in one sentence.
+    pub(super) fn reason(&self) -> String {
+        let (rounds, steps) = (self.guard.rounds(), self.guard.candidate_steps());
+        let how = if self.recorded {
+            "confirmed after a restart"
+        } else {
+            "faster than the default"
+        };
+        // A stall of rate 3/n stays unseen in n steps with probability 5 %.
+        let rarest = 300.0 / steps as f64;
+        format!(
+            "kept: {how} in {rounds} interleaved pairs; stalls in fewer than {rarest:.1} % of the steps are not covered"
+        )
+    }
 }
 
 impl Session {
@@ -103,6 +125,9 @@ impl Session {
 
     /// The end without an adoption: why the last candidate lost, or `otherwise`.
     fn settle(&mut self, otherwise: &str) -> Action {
+        if self.champion.is_some() {
+            return self.adopt();
+        }
         let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
         self.finish(None, reason)
     }
@@ -156,15 +181,21 @@ impl Session {
         };
         let (winner, recorded, arm) = (contest.winner, contest.recorded, contest.guard.arm());
         let winsorized = contest.guard.winsorized();
-        if decision == Decision::Undecided && contest.guard.rounds() > round && spent {
+        let complete = contest.guard.rounds() > round;
+        if decision == Decision::Undecided && complete && spent {
             decision = Decision::KeepDefault;
         }
         if decision != Decision::Undecided && winsorized > 0 {
             self.warn(Warning::Winsorized { steps: winsorized });
         }
+        let is_stalled = self.ledger.is_exceeded() && decision != Decision::KeepDefault;
         match decision {
+            _ if is_stalled && complete => {
+                self.stage = Stage::Rest { is_contest: true };
+                self.go_to(self.default)
+            }
             Decision::Undecided => self.go_to(self.point_of(arm)),
-            Decision::KeepCandidate => self.adopted(winner, recorded),
+            Decision::KeepCandidate => self.confirmed(recorded),
             Decision::KeepDefault => self.dropped(winner, recorded),
         }
     }
@@ -203,23 +234,47 @@ impl Session {
         is_startup.then_some((sample.log_times.len(), before, after))
     }
 
-    /// The candidate is adopted.
-    fn adopted(&mut self, winner: Point, recorded: bool) -> Action {
+    /// The candidate has beaten the default: it is adopted, or another setting is compared as well.
+    fn confirmed(&mut self, recorded: bool) -> Action {
         self.settle_contest();
+        if self.champion.is_none() && !recorded && self.rejected.len() + 1 < CONTESTS_MAX {
+            self.champion.clone_from(&self.contest);
+            if let Some(faster) = self.faster() {
+                return self.compare(faster, false);
+            }
+        }
+        self.adopt()
+    }
+
+    /// The measured setting that took clearly less time than the candidate in its comparison.
+    fn faster(&self) -> Option<Point> {
+        let contest = self.contest.as_ref()?;
+        let own = contest.guard.mean(Arm::Candidate).ln();
+        let noise = center_variance(self.tuner.noise(), contest.guard.candidate_steps());
+        let estimates = (self.tuner.samples().iter())
+            .filter(|sample| ![contest.winner, self.default].contains(&sample.point))
+            .map(|sample| (sample.point, self.tuner.estimate(sample)));
+        let (point, (log_time, variance)) =
+            estimates.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b))?;
+        let sd = (variance + noise).sqrt();
+        (own - log_time > FASTER_MIN.max(FASTER_SD * sd)).then_some(point)
+    }
+
+    /// Puts the best setting that has beaten the default in force.
+    fn adopt(&mut self) -> Action {
+        let mean = |contest: &Contest| contest.guard.difference().map_or(0.0, |d| d.mean);
+        let lost = |contest: &Contest| self.rejected.contains(&contest.winner);
+        let champion = self.champion.take().filter(|champion| {
+            (self.contest.as_ref())
+                .is_none_or(|latest| lost(latest) || mean(champion) < mean(latest))
+        });
+        if champion.is_some() {
+            self.contest = champion;
+        }
         let Some(contest) = &self.contest else {
             return Action::Keep;
         };
-        let (rounds, steps) = (contest.guard.rounds(), contest.guard.candidate_steps());
-        let how = if recorded {
-            "confirmed after a restart"
-        } else {
-            "faster than the default"
-        };
-        // A stall of rate 3/n stays unseen in n steps with probability 5 %.
-        let rarest = 300.0 / steps as f64;
-        let reason = format!(
-            "kept: {how} in {rounds} interleaved pairs; stalls in fewer than {rarest:.1} % of the steps are not covered"
-        );
+        let (winner, reason) = (contest.winner, contest.reason());
         let number = self.contests;
         let promise =
             (self.config.recheck).then(|| Promise::new(&contest.guard, self.config.seed, number));
@@ -234,6 +289,9 @@ impl Session {
     fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
         self.settle_contest();
         self.rejected.push(winner);
+        if self.champion.is_some() {
+            return self.adopt();
+        }
         if !recorded && (self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0) {
             return self.settle("");
         }
@@ -255,7 +313,10 @@ impl Session {
             .contest
             .as_ref()
             .filter(|contest| self.rejected.contains(&contest.winner))?;
-        let [low, high] = rejected.guard.difference()?.gain_pct().map(percent_text);
+        let Some(difference) = rejected.guard.difference() else {
+            return Some("default kept: the comparison with it cost more than the budget".into());
+        };
+        let [low, high] = difference.gain_pct().map(percent_text);
         Some(format!(
             "default kept, nothing to gain: the comparison left in doubt whether the best other setting is faster ({low} to {high} %)"
         ))

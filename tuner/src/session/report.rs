@@ -38,7 +38,8 @@ impl Session {
     pub(super) fn verdict(&self, winner: Option<Point>, reason: String) -> Option<Verdict> {
         let start = self.tuner.start();
         let sampled = self.known(&start).or_else(|| self.window.center())?;
-        let guard = self.contest.as_ref().map(|contest| &contest.guard);
+        let contest = self.champion.as_ref().or(self.contest.as_ref());
+        let guard = contest.map(|contest| &contest.guard);
         let guard = guard.filter(|guard| guard.difference().is_some());
         let default_ms = guard.map_or(sampled.exp(), |guard| guard.mean(Arm::Default));
         let adopted = guard.filter(|_| winner.is_some());
@@ -91,6 +92,13 @@ impl Session {
         if let Stage::Finished { verdict, .. } = &self.stage {
             return Some((**verdict).clone());
         }
+        if let Some(champion) = &self.champion {
+            let reason = format!(
+                "{}; training ended before the search did",
+                champion.reason()
+            );
+            return self.verdict(Some(champion.winner), reason);
+        }
         let reason = match self.best_so_far() {
             Some(best) if best.setting != self.tuner.start() => {
                 let step_ms = best.step_ms;
@@ -137,7 +145,8 @@ impl Session {
             // The default's sample is closed, the first proposal is being computed.
             Stage::Deciding { .. } if self.sample == 0 => Phase::Default,
             Stage::Sample { .. } | Stage::Deciding { .. } => Phase::Sample,
-            Stage::Ab => Phase::Ab,
+            Stage::Ab | Stage::Rest { is_contest: true } => Phase::Ab,
+            Stage::Rest { .. } => Phase::Sample,
             Stage::Finished { .. } => Phase::Final,
         }
     }
@@ -157,7 +166,7 @@ impl Session {
             }
             Stage::Warmup { left } => (u32::try_from(*left).unwrap_or(u32::MAX), 0),
             Stage::Default | Stage::Sample { .. } => (0, self.window.steps() as u32),
-            Stage::Deciding { .. } => (0, self.config.steps_per_sample),
+            Stage::Deciding { .. } | Stage::Rest { .. } => (0, self.config.steps_per_sample),
         };
         let samples = if self.sample < SAMPLES_TYPICAL {
             SAMPLES_TYPICAL

@@ -5,13 +5,15 @@ use crate::drift::{Drift, Watch};
 use crate::guard::Arm;
 use crate::promise::Outcome;
 use crate::recall::relative_to;
+use crate::stall::Ledger;
 use crate::tuner::Tuner;
 use crate::verdict::percent_text;
 use crate::window::Window;
 use crate::{Action, Point};
 
-/// Steps from the beginning of one re-tuning to that of the next, at least, if it is drift that asks for it.
-const RETUNE_STEPS: u64 = 500;
+/// Least number of steps between the starts of two searches after drift. It doubles whenever such a
+/// search ends with the setting that it began with.
+pub(super) const RETUNE_STEPS: u64 = 500;
 /// Variance of the level of the surface about the setting in force, in squared log step time, when tuning anew: the model's
 /// reference is a setting that was chosen for being low.
 const RETUNE_LEVEL_VARIANCE: f64 = 0.04;
@@ -32,22 +34,20 @@ impl Session {
             return Action::Keep;
         }
         let mut outcome = Outcome::Hold;
+        // The steps of a check at the setting in force are watched as well.
         let is_in_force = promise
             .as_ref()
-            .is_none_or(|promise| !promise.is_checking());
+            .is_none_or(|promise| !promise.is_checking() || promise.arm() == Arm::Candidate);
         if let Some(kept) = promise {
             outcome = kept.push(step_ms);
             if kept.is_over() {
                 *promise = None;
             }
         }
-        if outcome != Outcome::Hold {
-            return self.on_promise(outcome);
-        }
-        if !self.config.watch || !is_in_force {
-            return Action::Keep;
-        }
-        if let Some((before_ms, after_ms)) = watch.push(step_ms) {
+        let alarm = (self.config.watch && is_in_force)
+            .then(|| watch.push(step_ms))
+            .flatten();
+        if let Some((before_ms, after_ms)) = alarm {
             **watch = Watch::default();
             self.postponed = Some(Drift {
                 step,
@@ -58,9 +58,9 @@ impl Session {
         let rested = self
             .retuned
             .as_ref()
-            .is_none_or(|(_, began)| step >= began + RETUNE_STEPS);
-        let Some(drift) = self.postponed.take_if(|_| rested) else {
-            return Action::Keep;
+            .is_none_or(|(_, began)| step >= began + self.retune_steps);
+        let Some(drift) = self.postponed.take_if(|_| rested && is_in_force) else {
+            return self.on_promise(outcome);
         };
         let Drift {
             before_ms,
@@ -173,7 +173,9 @@ impl Session {
         }
         self.stage = Stage::Default;
         self.contest = None;
+        self.champion = None;
         self.contested = 0.0;
+        self.ledger = Ledger::default();
         self.rejected.clear();
         self.recorded_default = None;
         self.discarded.clear();

@@ -107,7 +107,11 @@ fn memories_are_points_of_this_space_or_warnings() {
 fn files_that_cannot_be_used_say_so() {
     let error = |text: &str| State::from_json(text).unwrap_err().to_string();
     let whole = state().to_json();
-    assert!(error(&whole[..200]).starts_with("line 14, column 7: not a state file"));
+    let cut = error(&whole[..200]);
+    assert!(
+        cut.starts_with("line 13, column 11: not a state file"),
+        "{cut}"
+    );
     assert!(error("hello").contains("not a state file"));
     assert!(error("{\"a\": 1}").contains("\"ronde_tuner_state\" is missing"));
     assert!(error("[]").contains("is missing"));
