@@ -114,7 +114,7 @@ fn fusing_four_messages_saves_three_latencies() {
     let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
     assert_stands_alone(&page);
     assert!(
-        page.contains("class=\"n best\"") && page.contains("id=\"map-0-0\""),
+        page.contains("<td class=\"n\">20.0+</td>") && page.contains("id=\"map-0-0\""),
         "{page}"
     );
     assert!(page.contains("How to read this page") && page.contains("<nav"));

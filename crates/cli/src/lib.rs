@@ -26,6 +26,7 @@ mod tune;
 pub(crate) use present::{fail, print};
 
 use clap::{CommandFactory, Parser, Subcommand};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::process::ExitCode;
 
 /// Exit code for wrong usage, the same as clap's.
@@ -103,13 +104,16 @@ pub fn run(program: Program) -> ExitCode {
     }
 }
 
-/// Signals that this process ignores, signal n as bit n - 1 (proc_pid_status(5)); 0 if the kernel
-/// does not report them.
-fn ignored_signals() -> u64 {
+/// Signals that end this process, without those that it was started to ignore (with `nohup`, a job
+/// outlives the terminal).
+fn end_signals() -> impl Iterator<Item = i32> {
+    // Signal n is bit n - 1 (proc_pid_status(5)).
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok())
-        .unwrap_or(0)
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let ignored = ignored.unwrap_or(0);
+    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    signals.filter(move |signal| ignored >> (signal - 1) & 1 == 0)
 }
 
 #[cfg(test)]

@@ -303,7 +303,7 @@ fn check_death(program: &Program, death: Death) {
                 };
                 let must_fail = step > noticed
                     || action.ranks.contains(&victim)
-                        && !run.begun[victim].contains(&(step, index));
+                        && !run.begun[victim].contains_key(&(step, index));
                 let fails = outcome.outputs.iter().all(Result::is_err);
                 assert!(
                     fails || !must_fail,

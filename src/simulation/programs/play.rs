@@ -2,12 +2,14 @@
 
 #![allow(unsafe_code)] // submits, and reads results at their address
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::draw::Draw;
 use super::program::{Action, Deed, Program};
 use super::reference::{Output, expected};
 use super::work::Work;
+use crate::clock::Nanos;
 use crate::context::{Operation, ProcessSet, RawHandle, RawOutput, RawTensor};
 use crate::error::Error;
 use crate::negotiation::{JOIN, OpKind};
@@ -31,6 +33,9 @@ pub(super) struct Outcome {
     /// Join: the last rank to join, as reported to this rank.
     pub(super) last_joined: Option<usize>,
 }
+
+/// Time at which a rank submitted each action, by step and action.
+pub(super) type Begun = BTreeMap<(usize, usize), Nanos>;
 
 /// Outcomes by step and action; `None` if the rank took no part.
 pub(super) type Played = Vec<Vec<Option<Outcome>>>;

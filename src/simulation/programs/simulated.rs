@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::draw::Draw;
-use super::hostile::{Hostile, Hostility};
-use super::play::{Played, Stage, play};
+use super::hostile::{Beside, Hostile, Hostility};
+use super::play::{Begun, Played, Stage, play};
 use super::program::Program;
 use crate::clock::Clock;
 use crate::context::{ProcessSet, RawHandle};
@@ -37,8 +37,8 @@ pub(super) struct Death {
 pub(super) struct Run {
     /// Outputs by rank; `None` for a rank that died.
     pub(super) played: Vec<Option<Played>>,
-    /// Steps and actions that each rank submitted.
-    pub(super) begun: Vec<Vec<(usize, usize)>>,
+    /// Actions that each rank submitted.
+    pub(super) begun: Vec<Begun>,
     /// Log of each member of each set.
     pub(super) logs: Vec<Vec<Log>>,
 }
@@ -62,8 +62,13 @@ pub(super) fn run(program: &Program, death: Option<Death>) -> Run {
 }
 
 /// Runs `program` with a stall limit and one rank whose control messages are modified.
-pub(super) fn run_hostile(program: &Program, rank: usize, hostility: &Hostility) -> Run {
-    run_with(program, None, Some((rank, hostility)))
+pub(super) fn run_hostile(program: &Program, rank: usize, hostility: &Hostility) -> Beside {
+    let Run { played, begun, .. } = run_with(program, None, Some((rank, hostility)));
+    Beside {
+        played,
+        begun,
+        stall_limit: STALL_LIMIT,
+    }
 }
 
 fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Hostility)>) -> Run {
@@ -151,7 +156,7 @@ struct SimStage {
     members: BTreeMap<usize, (Member, ProcessSet)>,
     /// Number of the submission before which it dies.
     death: Option<usize>,
-    begun: Arc<Mutex<Vec<(usize, usize)>>>,
+    begun: Arc<Mutex<Begun>>,
 }
 
 impl Stage for SimStage {
@@ -165,7 +170,7 @@ impl Stage for SimStage {
             self.world.kill(self.rank);
             self.world.sleep_until(self.world.now()); // does not return
         }
-        lock(&self.begun).push((step, action));
+        lock(&self.begun).insert((step, action), self.world.now());
     }
 
     fn pause(&self, duration: Duration) {

@@ -9,8 +9,7 @@ mod memory;
 mod progress;
 mod rank;
 
-use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueHint;
@@ -19,6 +18,7 @@ pub(super) use load::{LoadArgs, LoadError};
 pub(super) use memory::check as check_memory;
 
 use super::knob_flags::KnobFlags;
+use super::present::output::{self, OutputError};
 use super::run::{self, LaunchSpec, Output};
 use super::{EXIT_USAGE, fail, print, program};
 use ronde::internal::gpu::{self, GpuError};
@@ -84,11 +84,8 @@ enum SetupError {
         "backend nccl: tensors on GPUs cannot be shaped to a network, only those in host memory; leave --link out"
     )]
     ShapedGpu,
-    #[error("cannot write {}: {source}", path.display())]
-    Output {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    #[error(transparent)]
+    Output(#[from] OutputError),
 }
 
 impl SetupError {
@@ -97,7 +94,8 @@ impl SetupError {
         match self {
             Self::Load(error) => error.exit_code(),
             Self::InnerRankCount { .. } | Self::Gpu(_) | Self::ShapedGpu => EXIT_USAGE,
-            Self::Identity(_) | Self::Knob(_) | Self::Output { .. } => 1,
+            Self::Output(error) => error.exit_code(),
+            Self::Identity(_) | Self::Knob(_) => 1,
         }
     }
 }
@@ -135,7 +133,8 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
     if identity.rank == 0
         && let Some(path) = &args.json
     {
-        check_writable(path)?;
+        // Reported before the run; no file remains.
+        drop(output::Output::open(path)?);
     }
     let on_gpu = knobs.backend == Backend::Nccl;
     if on_gpu && knobs.link.is_some() {
@@ -198,45 +197,5 @@ fn plan(args: &Args, load: Load, knobs: &Knobs) -> Plan {
         warmup_steps: args.warmup as usize,
         tuning_steps_max,
         steps,
-    }
-}
-
-/// Checks that the file can be opened for writing, without changing its contents, so that an
-/// unwritable path is reported before the run.
-fn check_writable(path: &Path) -> Result<(), SetupError> {
-    let existed = path.exists();
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .map_err(|source| SetupError::Output {
-            path: path.to_owned(),
-            source,
-        })?;
-    if !existed {
-        // An empty file would look like a result if the run fails. An error is ignored: the file
-        // may be gone already.
-        let _ = std::fs::remove_file(path);
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_check_of_an_output_file_leaves_no_trace() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("o.json");
-        check_writable(&path).unwrap();
-        assert!(!path.exists());
-        std::fs::write(&path, "old").unwrap();
-        check_writable(&path).unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        let message = check_writable(&folder.path().join("no/o.json"))
-            .unwrap_err()
-            .to_string();
-        assert!(message.contains("no/o.json"), "{message}");
     }
 }

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use super::progress::Display;
 use super::{Args, EXIT_USAGE, fail, print};
-use crate::present::output::Output;
+use crate::present::output::{self, write_json};
 use ronde::AutotuneReport;
 use ronde::context::Context;
 use ronde::error::Error;
@@ -89,15 +89,8 @@ fn report(
 /// Prints the result and writes the JSON file.
 fn conclude(args: &Args, report: &BenchReport) -> ExitCode {
     let printed = print(&format!("{report}\n"));
-    let Some(path) = &args.json else {
-        return printed;
-    };
-    let written = Output::open(path).and_then(|output| {
-        output.finish(|sink| {
-            serde_json::to_writer_pretty(&mut *sink, report)?;
-            writeln!(sink)
-        })
-    });
+    let written = output::open(&args.json)
+        .and_then(|json| output::write(json, |sink| write_json(sink, report)));
     match written {
         Ok(()) => printed,
         Err(error) => fail(&format!("bench: {error}"), error.exit_code()),

@@ -17,6 +17,9 @@ pub(crate) mod scale;
 
 use serde::Serialize;
 
+use crate::present::part::{appearance, title};
+use ronde_trace::analysis::report::PartKind;
+
 /// A chart with two axes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Chart {
@@ -174,6 +177,15 @@ impl Series {
             colour,
             hatch: "",
             data,
+        }
+    }
+
+    /// Returns a series with the appearance of a part of a step.
+    pub(crate) fn of_part(kind: PartKind, data: Data) -> Self {
+        let appearance = appearance(kind);
+        Series {
+            hatch: appearance.hatch,
+            ..Series::new(title(kind), appearance.colour, data)
         }
     }
 }

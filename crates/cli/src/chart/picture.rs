@@ -97,7 +97,7 @@ pub(crate) fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError
         let area = root.clone().shrink((0, top), (WIDTH, height));
         chart.draw(&area).map_err(|reason| PictureError::Draw {
             title: chart.title.clone(),
-            reason,
+            reason: reason.to_string(),
         })?;
         top += height;
     }
@@ -256,7 +256,7 @@ impl ValueFormatter<f64> for Places {
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), String>;
+type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 fn font<'a>(size: i32, colour: &'a impl Color) -> TextStyle<'a> {
     (FONT, size).into_text_style(&(1000, 1000)).color(colour)
@@ -318,12 +318,10 @@ impl Chart {
     }
 
     fn draw(&self, area: &Area) -> Drawn {
-        let failed = |error: &dyn std::error::Error| error.to_string();
         let mut top = MARGIN;
         for (line, size) in self.heading() {
             let colour = if size == TITLE { INK } else { SOFT };
-            area.draw_text(&line, &font(size, &colour), (MARGIN, top))
-                .map_err(|e| failed(&e))?;
+            area.draw_text(&line, &font(size, &colour), (MARGIN, top))?;
             top += size + 8;
         }
         let (width, _) = area.dim_in_pixel();
@@ -340,8 +338,7 @@ impl Chart {
             for (series, name, width) in row {
                 draw_symbol(area, series, (x, top + LINE / 2))?;
                 let style = font(TEXT, &INK).pos(Pos::new(HPos::Left, VPos::Center));
-                area.draw_text(&name, &style, (x + 30, top + LINE / 2))
-                    .map_err(|e| failed(&e))?;
+                area.draw_text(&name, &style, (x + 30, top + LINE / 2))?;
                 x += width;
             }
             top += LINE;
@@ -352,18 +349,13 @@ impl Chart {
     fn draw_plot(&self, area: &Area) -> Drawn {
         let (x, y) = (Places::of(&self.x), Places::of(&self.y));
         let (columns, rows) = (x.ticks.len().max(1), y.ticks.len().max(1));
-        let widest = y
-            .ticks
-            .iter()
-            .map(|(_, name)| name.chars().count())
-            .max()
-            .unwrap_or(1);
+        let widest = y.ticks.iter().map(|(_, name)| name.chars().count()).max();
+        let widest = widest.unwrap_or(1);
         let mut context = ChartBuilder::on(area)
             .margin(MARGIN)
             .x_label_area_size(84)
             .y_label_area_size(70 + (widest as f64 * CHARACTER) as i32)
-            .build_cartesian_2d(x, y)
-            .map_err(|error| error.to_string())?;
+            .build_cartesian_2d(x, y)?;
         let cells = self.scale.is_some();
         let mut mesh = context.configure_mesh();
         mesh.x_labels(columns)
@@ -376,23 +368,21 @@ impl Chart {
             .axis_desc_style(font(TEXT, &SOFT))
             .x_desc(self.x.title())
             .y_desc(self.y.title());
-        mesh.draw().map_err(|error| error.to_string())?;
+        mesh.draw()?;
         let plane = context.plotting_area();
         for series in &self.series {
-            self.draw_series(plane, series)
-                .map_err(|error| error.to_string())?;
+            self.draw_series(plane, series)?;
         }
         self.rules
             .iter()
             .try_for_each(|rule| self.draw_rule(plane, rule))
-            .map_err(|error| error.to_string())
     }
 
     fn at(&self, x: f64, y: f64) -> (f64, f64) {
         (self.x.place(x), self.y.place(y))
     }
 
-    fn draw_series(&self, plane: &Plane, series: &Series) -> PlaneDrawn {
+    fn draw_series(&self, plane: &Plane, series: &Series) -> Drawn {
         let colour = rgb(series.colour);
         match &series.data {
             Data::Line { points, dashed } => {
@@ -434,7 +424,7 @@ impl Chart {
         shape: Shape,
         points: &[Point],
         colour: RGBAColor,
-    ) -> PlaneDrawn {
+    ) -> Drawn {
         /// Above this number of points, error bars are left out and symbols are small.
         const CROWD: usize = 250;
         let points: Vec<&Point> = points
@@ -481,7 +471,7 @@ impl Chart {
         Ok(())
     }
 
-    fn draw_box(&self, plane: &Plane, rect: &Rect, colour: RGBAColor) -> PlaneDrawn {
+    fn draw_box(&self, plane: &Plane, rect: &Rect, colour: RGBAColor) -> Drawn {
         let colour = if rect.colour.is_empty() {
             colour
         } else {
@@ -503,7 +493,7 @@ impl Chart {
         plane.draw(&Text::new(visible(&rect.label), middle, style))
     }
 
-    fn draw_rule(&self, plane: &Plane, rule: &Rule) -> PlaneDrawn {
+    fn draw_rule(&self, plane: &Plane, rule: &Rule) -> Drawn {
         let (from, to) = if rule.upright {
             (self.at(rule.at, self.y.from), self.at(rule.at, self.y.to))
         } else {
@@ -519,7 +509,6 @@ impl Chart {
 }
 
 type Plane<'a> = DrawingArea<SVGBackend<'a>, Cartesian2d<Places, Places>>;
-type PlaneDrawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 /// Corners of a symbol around the origin.
 fn symbol(shape: Shape, size: i32) -> Vec<(i32, i32)> {
@@ -556,7 +545,7 @@ fn closed(corners: &[(i32, i32)]) -> Vec<(i32, i32)> {
 
 fn draw_symbol(area: &Area, series: &Series, at: (i32, i32)) -> Drawn {
     let colour = rgb(series.colour);
-    let drawn = match &series.data {
+    match &series.data {
         Data::Points { shape, .. } => {
             let symbol = symbol(*shape, 9);
             if *shape == Shape::Hollow {
@@ -576,8 +565,7 @@ fn draw_symbol(area: &Area, series: &Series, at: (i32, i32)) -> Drawn {
             [(at.0 - 14, at.1 - 10), (at.0 + 14, at.1 + 10)],
             colour.filled(),
         )),
-    };
-    drawn.map_err(|error| error.to_string())
+    }
 }
 
 /// Draws the colour scale with its label above and its ticks below.
@@ -586,30 +574,27 @@ fn draw_key(area: &Area, key: &Key) -> Drawn {
     let left = MARGIN + 100;
     let width = WIDTH as i32 - left - MARGIN;
     let x = |share: f64| left + (share * f64::from(width)) as i32;
-    let draw = || -> PlaneDrawn {
-        area.draw_text(&visible(&key.label), &font(TEXT, &SOFT), (left, 4))?;
-        for step in 0..STEPS {
-            let share = f64::from(step) / f64::from(STEPS);
-            let colour = rgb(&scale::colour(share + 0.5 / f64::from(STEPS)));
-            // Extend each step to the end, below the steps that follow, so that no seams are
-            // visible.
-            area.draw(&Rectangle::new(
-                [(x(share), 40), (x(1.0), 60)],
-                colour.filled(),
-            ))?;
+    area.draw_text(&visible(&key.label), &font(TEXT, &SOFT), (left, 4))?;
+    for step in 0..STEPS {
+        let share = f64::from(step) / f64::from(STEPS);
+        let colour = rgb(&scale::colour(share + 0.5 / f64::from(STEPS)));
+        // Extend each step to the end, below the steps that follow, so that no seams are
+        // visible.
+        area.draw(&Rectangle::new(
+            [(x(share), 40), (x(1.0), 60)],
+            colour.filled(),
+        ))?;
+    }
+    let mut end = i32::MIN;
+    for (share, name) in &key.ticks {
+        let wide = (name.chars().count() as f64 * CHARACTER) as i32;
+        let from = (x(*share) - wide / 2).clamp(left, x(1.0) - wide);
+        if from > end {
+            area.draw_text(name, &font(TEXT, &SOFT), (from, 66))?;
+            end = from + wide + 12;
         }
-        let mut end = i32::MIN;
-        for (share, name) in &key.ticks {
-            let wide = (name.chars().count() as f64 * CHARACTER) as i32;
-            let from = (x(*share) - wide / 2).clamp(left, x(1.0) - wide);
-            if from > end {
-                area.draw_text(name, &font(TEXT, &SOFT), (from, 66))?;
-                end = from + wide + 12;
-            }
-        }
-        Ok(())
-    };
-    draw().map_err(|error| error.to_string())
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Errors of configuration files.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// Error of a configuration file, with its position.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{}:{} {problem}", path.display(), line.map_or_else(String::new, |line| format!("{line}:")))]
 pub struct ConfigError {
     /// Path of the file.
     pub path: PathBuf,
@@ -73,22 +73,6 @@ impl ConfigError {
             line,
             problem: Box::new(problem),
         }
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}:", self.path.display())?;
-        if let Some(line) = self.line {
-            write!(f, "{line}:")?;
-        }
-        write!(f, " {}", self.problem)
-    }
-}
-
-impl std::error::Error for ConfigError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        self.problem.source()
     }
 }
 

@@ -80,7 +80,14 @@ pub(crate) fn section(id: &str, heading: &str, body: &Markup) -> Markup {
 /// Table that scrolls horizontally within its own box if the page is too narrow.
 pub(crate) fn wide(label: &str, table: &Markup) -> Markup {
     html! {
-        div.wide role="region" aria-label=(label) tabindex="0" { (table) }
+        div.wide role="region" aria-label=(Foreign(label)) tabindex="0" { (table) }
+    }
+}
+
+/// Tile with a key figure, for a `dl.tiles`.
+pub(crate) fn tile(name: &str, value: &str, detail: &str) -> Markup {
+    html! {
+        div { dt { (name) } dd { (value) } @if !detail.is_empty() { dd.detail { (Foreign(detail)) } } }
     }
 }
 

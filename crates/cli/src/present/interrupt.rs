@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
-use crate::ignored_signals;
+use crate::end_signals;
 
 /// Files to remove. A file that has been renamed to its final name no longer exists under this
 /// path.
@@ -45,11 +44,7 @@ pub(super) fn removed_with<T>(
 /// Starts the thread that handles signals. Without it, unfinished files are not removed, which is
 /// no reason to fail.
 fn watch() {
-    let ignored = ignored_signals();
-    let wanted = [SIGINT, SIGTERM, SIGHUP]
-        .into_iter()
-        .filter(|signal| ignored >> (signal - 1) & 1 == 0);
-    let Ok(mut signals) = Signals::new(wanted) else {
+    let Ok(mut signals) = Signals::new(end_signals()) else {
         return;
     };
     let handle = signals.handle();

@@ -4,7 +4,9 @@ pub(crate) mod interrupt;
 mod message;
 pub(crate) mod output;
 mod page;
+pub(crate) mod part;
 mod progress;
+mod section;
 mod table;
 mod terminal;
 
@@ -12,5 +14,6 @@ pub(crate) use message::{fail, print, warn};
 pub(crate) use page::{page, titled, warnings};
 pub(crate) use progress::bar;
 pub(crate) use ronde_job::units;
-pub(crate) use table::{Table, plain, wrapped};
-pub(crate) use terminal::{Look, harmless, key};
+pub(crate) use section::{List, Section, markup, text};
+pub(crate) use table::{Cell, Table, plain, wrapped};
+pub(crate) use terminal::{Look, harmless};

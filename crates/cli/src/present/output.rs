@@ -105,6 +105,34 @@ impl Output {
     }
 }
 
+/// Opens the output at `path`, if the user gave one.
+///
+/// # Errors
+/// As [`Output::open`].
+pub(crate) fn open(path: &Option<PathBuf>) -> Result<Option<Output>, OutputError> {
+    path.as_deref().map(Output::open).transpose()
+}
+
+/// Writes an output with `write`, if there is one.
+///
+/// # Errors
+/// As [`Output::finish`].
+pub(crate) fn write(
+    output: Option<Output>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), OutputError> {
+    output.map_or(Ok(()), |output| output.finish(write))
+}
+
+/// Writes `value` as indented JSON with a newline at the end.
+pub(crate) fn write_json(
+    mut sink: &mut dyn Write,
+    value: &impl serde::Serialize,
+) -> io::Result<()> {
+    serde_json::to_writer_pretty(&mut sink, value)?;
+    sink.write_all(b"\n")
+}
+
 /// Output paths that the user gave.
 pub(crate) fn given<const N: usize>(paths: [&Option<PathBuf>; N]) -> Vec<&Path> {
     paths.into_iter().flatten().map(PathBuf::as_path).collect()
@@ -138,7 +166,7 @@ fn sink(path: &Path) -> io::Result<Sink> {
     };
     let create = || {
         tempfile::Builder::new()
-            .prefix(".ronde-timeline-")
+            .prefix(".ronde-output-")
             .permissions(Permissions::from_mode(MODE))
             .tempfile_in(folder)
     };
@@ -223,7 +251,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("o.json");
         let failing = |_: &mut dyn Write| {
-            let text = "No space left on device at path \"/x/.ronde-timeline-1\"";
+            let text = "No space left on device at path \"/x/.ronde-output-1\"";
             Err(io::Error::new(io::ErrorKind::StorageFull, text))
         };
         let error = Output::open(&path).unwrap().finish(failing).unwrap_err();
@@ -274,7 +302,7 @@ mod tests {
         for path in [folder.path().to_owned(), folder.path().join("no/o.json")] {
             let message = Output::open(&path).err().unwrap().to_string();
             assert!(message.contains(path.to_str().unwrap()), "{message}");
-            assert!(!message.contains(".ronde-timeline-"), "{message}");
+            assert!(!message.contains(".ronde-output-"), "{message}");
         }
         Output::open(Path::new("/dev/null"))
             .unwrap()

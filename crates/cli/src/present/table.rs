@@ -1,9 +1,16 @@
-//! Tables: rows of cells under headings, as text that fits the width of the terminal, or as
-//! Markdown.
+//! Tables: rows of cells under headings, as text that fits the width of the terminal, as Markdown,
+//! or as HTML.
 
 use std::borrow::Cow;
 
-use console::{measure_text_width, truncate_str};
+use console::{measure_text_width, strip_ansi_codes, truncate_str};
+use maud::{Markup, html};
+use ronde_trace::analysis::report::PartKind;
+
+use super::part::{appearance, cells};
+use super::terminal::{gauge, harmless};
+use crate::html::text::Foreign;
+use crate::html::{cell_bar, folded, swatch, wide};
 
 /// Space between two columns.
 const GAP: &str = "  ";
@@ -11,11 +18,19 @@ const GAP: &str = "  ";
 /// Smallest width of a column of names.
 const NAME_WIDTH_MIN: usize = 12;
 
+/// Default width of a bar of length 1 in characters.
+const BAR_WIDTH: usize = 24;
+
+/// Number of rows of a table on a page that are not folded.
+const ROWS_SHOWN: usize = 16;
+
 /// Table whose columns of bars and names are shortened if the width does not suffice.
 pub(crate) struct Table {
     headings: Vec<Heading>,
-    rows: Vec<Vec<String>>,
+    rows: Vec<Vec<Cell>>,
     indent: usize,
+    /// Width of a bar of length 1 in characters.
+    bar_width: usize,
     /// Number of leading columns that are repeated if the table is split.
     keys: usize,
 }
@@ -38,6 +53,60 @@ pub(crate) enum Align {
     Bar,
 }
 
+/// Content of a cell.
+#[derive(Clone, Debug)]
+pub(crate) enum Cell {
+    Text(String),
+    /// Text with colours for the terminal.
+    Styled(String),
+    /// Bar with this length, from 0 to 1.
+    Bar(f64),
+    /// Mark of a part of a step.
+    Part(PartKind),
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        Cell::Text(text)
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Cell::Text(text.to_owned())
+    }
+}
+
+impl Cell {
+    /// Text of the cell on the terminal.
+    fn shown(&self, bar_width: usize) -> String {
+        match self {
+            Cell::Text(text) => harmless(text),
+            Cell::Styled(text) => text.clone(),
+            Cell::Bar(share) => format!("{:<bar_width$}", gauge(*share, bar_width)),
+            Cell::Part(kind) => cells(*kind, 1),
+        }
+    }
+
+    /// Text without bars and marks.
+    fn words(&self) -> Cow<'_, str> {
+        match self {
+            Cell::Text(text) => text.into(),
+            Cell::Styled(text) => strip_ansi_codes(text),
+            Cell::Bar(_) | Cell::Part(_) => "".into(),
+        }
+    }
+
+    /// Data cell of an HTML table.
+    fn html(&self, align: Align) -> Markup {
+        match self {
+            Cell::Bar(share) => html! { td.bar { (cell_bar(*share, "plain")) } },
+            Cell::Part(kind) => html! { td { (swatch(appearance(*kind).class())) } },
+            text => html! { td.n[align == Align::Right] { (Foreign(&text.words())) } },
+        }
+    }
+}
+
 impl Table {
     /// Creates a table with these headings. A prefix of a heading marks the column's type: `<` for
     /// names, `=` for texts that are never cut, `|` for bars; the others are numbers.
@@ -56,6 +125,7 @@ impl Table {
             headings: headings.iter().map(heading).collect(),
             rows: Vec::new(),
             indent: 2,
+            bar_width: BAR_WIDTH,
             keys: 1,
         }
     }
@@ -65,9 +135,14 @@ impl Table {
         Self { indent, ..self }
     }
 
+    /// Sets the width of a bar of length 1; the default is 24.
+    pub(crate) fn with_bars(self, bar_width: usize) -> Self {
+        Self { bar_width, ..self }
+    }
+
     /// Adds a row; it has as many cells as there are headings.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
-        let cells: Vec<String> = cells.into_iter().collect();
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = impl Into<Cell>>) {
+        let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
         debug_assert_eq!(cells.len(), self.headings.len());
         self.rows.push(cells);
     }
@@ -85,16 +160,17 @@ impl Table {
         if self.rows.is_empty() {
             return Vec::new();
         }
-        let widths = self.widths(width);
-        let headings: Vec<String> = self
-            .headings
-            .iter()
-            .map(|heading| heading.text.clone())
-            .collect();
-        let headings = Some(&headings).filter(|row| row.iter().any(|text| !text.is_empty()));
+        let headings = self.headings.iter().map(|heading| heading.text.clone());
+        let headings: Vec<String> = headings.collect();
+        let shown = |row: &Vec<Cell>| row.iter().map(|cell| cell.shown(self.bar_width)).collect();
+        let mut rows: Vec<Vec<String>> = self.rows.iter().map(shown).collect();
+        if headings.iter().any(|text| !text.is_empty()) {
+            rows.insert(0, headings);
+        }
+        let widths = self.widths(&rows, width);
         let block = |columns: &Vec<usize>| {
-            let rows = headings.into_iter().chain(&self.rows);
-            rows.map(|row| self.line(row, columns, &widths))
+            rows.iter()
+                .map(|row| self.line(row, columns, &widths))
                 .collect::<Vec<_>>()
         };
         let blocks: Vec<Vec<String>> = self.blocks(&widths, width).iter().map(block).collect();
@@ -135,37 +211,78 @@ impl Table {
         if self.rows.is_empty() {
             return String::new();
         }
-        let line = |cells: &mut dyn Iterator<Item = &String>| {
-            let shown = self
-                .headings
-                .iter()
-                .zip(cells)
-                .filter(|(heading, _)| heading.align != Align::Bar);
-            let cells: Vec<String> = shown.map(|(_, cell)| plain(cell)).collect();
-            format!("| {} |\n", cells.join(" | "))
+        let headings = || {
+            let headings = self.headings.iter().enumerate();
+            headings.filter(|(_, heading)| heading.align != Align::Bar)
         };
-        let rules = self
-            .headings
-            .iter()
-            .filter_map(|heading| match heading.align {
-                Align::Left | Align::Whole => Some("---"),
-                Align::Right => Some("---:"),
-                Align::Bar => None,
-            });
-        let mut text = line(&mut self.headings.iter().map(|heading| &heading.text));
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let rules = headings().map(|(_, heading)| match heading.align {
+            Align::Right => "---:",
+            _ => "---",
+        });
+        let mut text = line(
+            headings()
+                .map(|(_, heading)| plain(&heading.text))
+                .collect(),
+        );
         text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
-        self.rows
-            .iter()
-            .for_each(|row| text += &line(&mut row.iter()));
+        for row in &self.rows {
+            let cells = headings().map(|(column, _)| plain(&row[column].words()));
+            text += &line(cells.collect());
+        }
         text
     }
 
+    /// Returns the table in HTML, named `label` for screen readers; `None` without rows. Rows after
+    /// the first 16 are folded.
+    pub(crate) fn html(&self, label: &str) -> Option<Markup> {
+        let (shown, more) = self.rows.split_at(self.rows.len().min(ROWS_SHOWN));
+        (!shown.is_empty()).then(|| {
+            html! {
+                (wide(label, &self.element(shown)))
+                @if !more.is_empty() {
+                    (folded(&format!("{} more rows", more.len()), &wide(label, &self.element(more))))
+                }
+            }
+        })
+    }
+
+    fn element(&self, rows: &[Vec<Cell>]) -> Markup {
+        // The first column of names has the headings of the rows.
+        let names = self.headings.iter().position(|heading| {
+            matches!(heading.align, Align::Left | Align::Whole) && !heading.text.is_empty()
+        });
+        html! {
+            table {
+                thead {
+                    tr {
+                        @for heading in &self.headings {
+                            th.n[heading.align == Align::Right] scope="col" { (heading.text) }
+                        }
+                    }
+                }
+                tbody {
+                    @for row in rows {
+                        tr {
+                            @for (column, cell) in row.iter().enumerate() {
+                                @if Some(column) == names {
+                                    th scope="row" { (Foreign(&cell.words())) }
+                                } @else {
+                                    (cell.html(self.headings[column].align))
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
     /// Widths of the columns; names are cut, the widest first.
-    fn widths(&self, width: usize) -> Vec<usize> {
+    fn widths(&self, rows: &[Vec<String>], width: usize) -> Vec<usize> {
         let natural = |column: usize| {
-            let cells = self.rows.iter().map(|row| measure_text_width(&row[column]));
-            let heading = measure_text_width(&self.headings[column].text);
-            cells.chain([heading]).max().unwrap_or(0)
+            let cells = rows.iter().map(|row| measure_text_width(&row[column]));
+            cells.max().unwrap_or(0)
         };
         let mut widths: Vec<usize> = (0..self.headings.len()).map(natural).collect();
         let gaps = self.indent + GAP.len() * widths.len().saturating_sub(1);

@@ -1,11 +1,13 @@
-//! Terminal properties (width, colours, characters) and the appearance of each part of a step.
+//! Terminal properties: width, colours and characters.
 
 use std::ffi::OsString;
 use std::io::IsTerminal;
 
-use console::{Color, Style, Term};
+use console::{Style, Term, strip_ansi_codes};
 
 use ronde_trace::analysis::report::PartKind;
+
+use super::part::cells;
 
 /// Width if standard output is not a terminal.
 const WIDTH_DEFAULT: usize = 100;
@@ -28,6 +30,15 @@ pub(crate) struct Look {
 }
 
 impl Look {
+    /// The simplest terminal.
+    #[cfg(test)]
+    pub(crate) const PLAIN: Look = Look {
+        width: 80,
+        colours: false,
+        unicode: false,
+        tensors: 5,
+    };
+
     /// Format for standard output and the environment.
     pub(crate) fn of_stdout(tensors: usize) -> Self {
         let terminal = std::io::stdout().is_terminal();
@@ -67,43 +78,34 @@ impl Look {
             .to_string()
     }
 
-    /// Formats `text` in the colour of a part.
-    pub(crate) fn part(&self, part: PartKind, text: &str) -> String {
-        self.style()
-            .fg(appearance(part).colour)
-            .apply_to(text)
-            .to_string()
-    }
-
     /// Bar of `width` characters, divided in proportion to the parts' shares; every part with a
     /// share above 0 gets at least one character.
-    pub(crate) fn bar(&self, shares: &[(PartKind, f64)], width: usize) -> String {
+    pub(crate) fn bar(shares: &[(PartKind, f64)], width: usize) -> String {
         let lengths = lengths(shares.iter().map(|(_, share)| *share).collect(), width);
-        let segment = |((part, _), length): (&(PartKind, f64), usize)| {
-            let cell = appearance(*part).cell.to_string().repeat(length);
-            self.part(*part, &cell)
-        };
-        shares.iter().zip(lengths).map(segment).collect()
+        let parts = shares.iter().zip(lengths).filter(|(_, length)| *length > 0);
+        parts
+            .map(|((part, _), length)| cells(*part, length))
+            .collect()
     }
 
     /// Bar for one number: `share` of `width` characters.
     pub(crate) fn gauge(&self, share: f64, width: usize) -> String {
-        const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-        let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
-        // ASCII has no partial blocks, so the length is rounded to whole characters.
-        if !self.unicode {
-            return "█".repeat((eighths + 4) / 8);
-        }
-        "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+        gauge(share, width)
     }
 
-    /// Text as the terminal can show it: without control characters, which the terminal would
-    /// execute, and in ASCII if it cannot show Unicode.
+    /// Text as the terminal can show it: without colours if it has none, and in ASCII if it cannot
+    /// show Unicode.
     pub(crate) fn shown(&self, text: &str) -> String {
+        let text = if self.colours {
+            text.into()
+        } else {
+            strip_ansi_codes(text)
+        };
         if self.unicode {
-            return text.to_owned();
+            return text.into_owned();
         }
-        text.chars().map(ascii).collect()
+        let text: String = text.chars().map(ascii).collect();
+        text.replace(" \n", "\n")
     }
 
     fn style(&self) -> Style {
@@ -118,31 +120,11 @@ pub(crate) fn harmless(name: &str) -> String {
     name.chars().map(harmless).collect()
 }
 
-/// Appearance of a part of a step.
-struct Appearance {
-    cell: char,
-    colour: Color,
-}
-
-/// Returns the appearance of a part; without colours, the cells distinguish the parts.
-fn appearance(part: PartKind) -> Appearance {
-    let (cell, colour) = match part {
-        PartKind::Compute => ('░', Color::Color256(244)),
-        PartKind::WaitForRanks => ('▚', Color::Color256(160)),
-        PartKind::Negotiation => ('▒', Color::Color256(178)),
-        PartKind::Prepare => ('▞', Color::Color256(133)),
-        PartKind::CopyIn => ('▖', Color::Color256(74)),
-        PartKind::Collective => ('█', Color::Color256(32)),
-        PartKind::CopyOut => ('▝', Color::Color256(36)),
-        PartKind::GpuIdle => ('·', Color::Color256(250)),
-        PartKind::GpuOther => ('▘', Color::Color256(108)),
-    };
-    Appearance { cell, colour }
-}
-
-/// Character that represents a part in a bar.
-pub(crate) fn key(part: PartKind) -> String {
-    appearance(part).cell.to_string()
+/// Bar for one number: `share` of `width` characters, in eighths of a character.
+pub(super) fn gauge(share: f64, width: usize) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
 }
 
 /// Divides `width` characters in proportion to `shares`. The rest goes to the largest remainders,
@@ -188,7 +170,8 @@ fn ascii(c: char) -> char {
         '▒' => 'n',
         '▞' => 'p',
         '▖' => '<',
-        '█' => '#',
+        '█' | '▌' | '▋' | '▊' | '▉' => '#',
+        '▏' | '▎' | '▍' => ' ', // less than half of a character
         '▝' => '>',
         '▘' => '%',
         'µ' | 'μ' => 'u',
@@ -228,14 +211,8 @@ fn unicode(variable: impl Fn(&str) -> Option<OsString>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::HashSet;
 
-    const PLAIN: Look = Look {
-        width: 80,
-        colours: false,
-        unicode: false,
-        tensors: 5,
-    };
+    const PLAIN: Look = Look::PLAIN;
 
     #[test]
     fn a_bar_has_its_width_and_every_part_that_is_there() {
@@ -245,33 +222,18 @@ mod tests {
             (PartKind::Negotiation, 0.001),
             (PartKind::Collective, 0.499),
         ];
-        assert_eq!(PLAIN.shown(&PLAIN.bar(&shares, 10)), ".....n####");
-        assert_eq!(PLAIN.bar(&[(PartKind::Compute, 0.0)], 10), "");
-        assert_eq!(PLAIN.bar(&[(PartKind::Compute, f64::NAN)], 10), "");
+        assert_eq!(PLAIN.shown(&Look::bar(&shares, 10)), ".....n####");
+        assert_eq!(Look::bar(&[(PartKind::Compute, 0.0)], 10), "");
+        assert_eq!(Look::bar(&[(PartKind::Compute, f64::NAN)], 10), "");
         assert_eq!(lengths(vec![1.0; 7], 3), [1; 7]); // no space: one each
         assert_eq!(lengths(vec![2.0, 1.0], 4), [3, 1]); // 2.67 and 1.33
     }
 
     #[test]
-    fn parts_differ_without_colours_and_without_unicode() {
-        let cells: HashSet<char> = PartKind::ALL.map(|part| appearance(part).cell).into();
-        let plain: HashSet<char> = cells.iter().map(|cell| ascii(*cell)).collect();
-        assert_eq!(
-            (cells.len(), plain.len()),
-            (PartKind::COUNT, PartKind::COUNT)
-        );
-        assert!(plain.iter().all(char::is_ascii) && !plain.contains(&'?'));
-    }
-
-    #[test]
     fn a_gauge_in_eighths() {
-        let unicode = Look {
-            unicode: true,
-            ..PLAIN
-        };
-        assert_eq!(unicode.gauge(0.5, 3), "█▌");
-        assert_eq!(PLAIN.gauge(0.5, 3), "██");
-        assert_eq!(unicode.gauge(f64::NAN, 3), "");
+        assert_eq!(gauge(0.5, 3), "█▌");
+        assert_eq!(PLAIN.shown(&gauge(0.5, 3)), "##");
+        assert_eq!(gauge(f64::NAN, 3), "");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::error::Error;
 use crate::present::output::check_distinct;
 use crate::timeline::error::Error as TimelineError;
 use crate::timeline::fitted;
-use crate::timeline::input::{Inputs, Run};
+use crate::timeline::input::{Inputs, Run, head};
 use crate::timeline::profile as extracted;
 use ronde_job::gate::{Evidence, Withheld};
 use ronde_job::replay::profile::Profile;
@@ -20,8 +20,6 @@ const PROFILE_BYTES_MOST: u64 = 64 << 20;
 /// Names of settings that some recordings do not state.
 pub(crate) const THRESHOLD: &str = "fusion threshold";
 pub(crate) const CYCLE_TIME: &str = "cycle time";
-/// Bytes that are read to recognise the type of a file.
-const HEAD_BYTES: u64 = 512;
 
 /// Files to read, and their interpretation.
 pub(crate) struct Recording<'a> {
@@ -106,11 +104,9 @@ impl Job {
 
 /// Whether the beginning of the file is that of a profile.
 fn is_profile(path: &Path) -> bool {
-    let mut head = Vec::new();
-    let read = path.metadata().is_ok_and(|metadata| metadata.is_file())
-        && File::open(path).is_ok_and(|file| file.take(HEAD_BYTES).read_to_end(&mut head).is_ok());
-    let head = String::from_utf8_lossy(&head);
-    read && head.trim_start().starts_with('{') && head.contains("\"ronde_profile\"")
+    head(path).is_some_and(|(head, _)| {
+        head.trim_start().starts_with('{') && head.contains("\"ronde_profile\"")
+    })
 }
 
 fn of_profile(path: &Path) -> Result<Job, Error> {
@@ -166,45 +162,42 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
     let fusion = report.fusion.as_ref();
     let states_threshold = fusion.is_some_and(|fusion| fusion.threshold_from_file);
     let states_cycle = fusion.is_some_and(|fusion| fusion.cycle_time_ms.is_some());
-    if let Some(replayable) = &replayable
-        && let Some(fit) = fitted(replayable)
-    {
-        return Ok(Job {
-            name,
-            kind: "timeline",
-            recorded_steps: Some(replayable.trace.steps.len()),
-            profile: extracted::extract(&report, Some(fit.clone())).map(|(profile, _)| profile),
-            evidence: evidence(&fit, states_threshold, states_cycle),
-            withheld,
-            fit,
-            warnings,
-        });
-    }
-    // The recording has no cycles or batches, but most files have tensors and times of collectives.
-    let not_replayable = |source| Error::NotReplayable {
-        path: path.clone(),
-        source,
+    let recorded = replayable.as_ref().and_then(|replayable| {
+        let fit = fitted(replayable)?;
+        Some((fit, replayable.trace.steps.len()))
+    });
+    let (fit, profile, recorded_steps) = match recorded {
+        Some((fit, steps)) => {
+            let profile = extracted::extract(&report, Some(fit.clone()));
+            (fit, profile.map(|(profile, _)| profile), Some(steps))
+        }
+        // The recording has no cycles or batches, but most files have tensors and times of
+        // collectives.
+        None => {
+            let (profile, said) = extracted::extract(&report, None).map_err(|source| {
+                let path = path.clone();
+                Error::NotReplayable { path, source }
+            })?;
+            let (fit, assumed) = profile
+                .fit()
+                .map_err(|source| Error::Profile { path, source })?;
+            warnings.extend(said);
+            warnings.push(
+                "the files say nothing of cycles and batches: the job is replayed from its tensors alone"
+                    .into(),
+            );
+            warnings.extend(assumed);
+            (fit, Ok(profile), None)
+        }
     };
-    let (profile, said) = extracted::extract(&report, None).map_err(not_replayable)?;
-    let wrong = |source| Error::Profile {
-        path: PathBuf::from(&path),
-        source,
-    };
-    let (fit, assumed) = profile.fit().map_err(wrong)?;
-    warnings.extend(said);
-    warnings.push(
-        "the files say nothing of cycles and batches: the job is replayed from its tensors alone"
-            .into(),
-    );
-    warnings.extend(assumed);
     Ok(Job {
         name,
         kind: "timeline",
-        recorded_steps: None,
+        recorded_steps,
         evidence: evidence(&fit, states_threshold, states_cycle),
         withheld,
         fit,
-        profile: Ok(profile),
+        profile,
         warnings,
     })
 }

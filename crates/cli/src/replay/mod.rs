@@ -6,13 +6,13 @@
 //! or one HTML page.
 
 mod args;
+mod charts;
 mod csv;
 pub(super) mod error;
 mod heat;
-mod html;
 pub(super) mod job;
 mod outlook;
-mod text;
+mod report;
 
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ use job::{Job, Recording};
 use outlook::Outlook;
 use serde::Serialize;
 
-use super::present::output::Output;
+use super::present::output;
 use super::present::{Look, warn};
 use super::timeline::write_json;
 use super::{fail, print};
@@ -47,13 +47,16 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
         steps: args.steps.clone(),
         ranks_per_host: args.recorded_ranks_per_host,
     })?;
-    let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
-    let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
+    let (json, csv, html) = (
+        output::open(&args.json)?,
+        output::open(&args.csv)?,
+        output::open(&args.html)?,
+    );
     let outlook = outlook::outlook(&job, args)?;
 
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
-        code = print(&text::page(&job, &outlook, &Look::of_stdout(0)));
+        code = print(&report::text(&job, &outlook, &Look::of_stdout(0)));
     } else {
         for warning in &job.warnings {
             warn("replay", warning);
@@ -62,15 +65,13 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
             warn("replay", &withheld.to_string());
         }
     }
-    if let Some(output) = json {
-        output.finish(|sink| write_json(sink, &Document::new(&job, &outlook)))?;
-    }
-    if let Some(output) = csv {
-        output.finish(|sink| csv::write(sink, &outlook))?;
-    }
-    if let Some(output) = html {
-        output.finish(|sink| sink.write_all(html::page(&job, &outlook).as_bytes()))?;
-    }
+    output::write(json, |sink| {
+        write_json(sink, &Document::new(&job, &outlook))
+    })?;
+    output::write(csv, |sink| csv::write(sink, &outlook))?;
+    output::write(html, |sink| {
+        sink.write_all(report::page(&job, &outlook).as_bytes())
+    })?;
     Ok(code)
 }
 

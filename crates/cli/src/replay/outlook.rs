@@ -93,6 +93,14 @@ impl At {
         kinds.dedup();
         kinds
     }
+
+    /// Cells with this combination of the booleans.
+    pub(super) fn cells_of(&self, kind: (bool, bool)) -> Vec<&Cell> {
+        let cells = self.cells.iter();
+        cells
+            .filter(|cell| (cell.hierarchical, cell.cache) == kind)
+            .collect()
+    }
 }
 
 impl Cell {

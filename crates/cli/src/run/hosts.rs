@@ -3,7 +3,6 @@
 //! `mpirun` gets their names on its command line and passes them to `ssh`. Names that one of them
 //! could take for an option, or a shell for a command, are rejected here.
 
-use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +12,8 @@ pub(crate) enum HostsError {
         "{origin}: cannot read {entry:?} as a host and its slots; write for example {example:?}"
     )]
     Entry {
-        origin: Origin,
+        /// The flag, or the file and the line.
+        origin: String,
         entry: String,
         example: &'static str,
     },
@@ -21,9 +21,9 @@ pub(crate) enum HostsError {
         "{origin}: the host name {host:?} {reason}; write a host name, user@host or an address"
     )]
     Name {
-        origin: Origin,
+        origin: String,
         host: String,
-        reason: NameReason,
+        reason: String,
     },
     #[error(
         "requested more processes ({num_proc}) than there are available slots ({slots}); lower -np or raise the slots"
@@ -31,35 +31,6 @@ pub(crate) enum HostsError {
     Slots { num_proc: usize, slots: usize },
     #[error("cannot read the host file {}: {source}", .path.display())]
     File { path: PathBuf, source: io::Error },
-}
-
-/// Position of a host name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// The list of this flag.
-    Flag(&'static str),
-    /// This file, with the line, from 1.
-    Line(PathBuf, usize),
-}
-
-impl fmt::Display for Origin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Flag(flag) => f.write_str(flag),
-            Self::Line(path, line) => write!(f, "{}:{line}", path.display()),
-        }
-    }
-}
-
-/// Reason why a host name is rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NameReason {
-    #[error("begins with '-', so mpirun or ssh would read it as an option")]
-    Option,
-    #[error("contains {0:?}, which host names cannot contain")]
-    Character(char),
-    #[error("has no user before '@', or no host after it")]
-    Empty,
 }
 
 /// Hosts on which the ranks of a job run.
@@ -116,9 +87,9 @@ fn is_local(host: &str, own_name: &str) -> bool {
 
 /// Parses `host:slots,…`; a host without slots has one.
 fn parse_list(text: &str) -> Result<Vec<(String, usize)>, HostsError> {
-    const FLAG: Origin = Origin::Flag("--hosts");
+    const FLAG: &str = "--hosts";
     let error = |entry: &str| HostsError::Entry {
-        origin: FLAG,
+        origin: FLAG.into(),
         entry: entry.into(),
         example: "localhost:4",
     };
@@ -131,7 +102,7 @@ fn parse_list(text: &str) -> Result<Vec<(String, usize)>, HostsError> {
         if host.is_empty() {
             return Err(error(entry));
         }
-        Ok((checked(host, || FLAG)?, slots))
+        Ok((checked(host, FLAG)?, slots))
     };
     text.split(',').map(entry).collect()
 }
@@ -144,9 +115,9 @@ fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsErro
         .map(|(line, number)| (line.split('#').next().unwrap_or("").trim(), number))
         .filter(|(line, _)| !line.is_empty());
     let entry = |(line, number): (&str, usize)| {
-        let origin = || Origin::Line(path.into(), number);
+        let origin = format!("{}:{number}", path.display());
         let error = || HostsError::Entry {
-            origin: origin(),
+            origin: origin.clone(),
             entry: line.into(),
             example: "localhost slots=4",
         };
@@ -159,35 +130,32 @@ fn parse_file(text: &str, path: &Path) -> Result<Vec<(String, usize)>, HostsErro
                 .and_then(|n| n.parse().ok())
                 .ok_or_else(error)?,
         };
-        Ok((checked(host, origin)?, slots))
+        Ok((checked(host, &origin)?, slots))
     };
     lines.map(entry).collect()
 }
 
 /// Returns `host` if it is a host name or an address, optionally with `user@` before it.
-fn checked(host: &str, origin: impl Fn() -> Origin) -> Result<String, HostsError> {
+fn checked(host: &str, origin: &str) -> Result<String, HostsError> {
     // Includes the characters of addresses (`fe80::1%eth0`, `[::1]`) and of Open MPI's relative
     // names (`+n1`).
     let is_allowed =
         |character: &char| character.is_alphanumeric() || ".-_:[]%@+".contains(*character);
     let mut parts = host.split('@');
     let reason = if parts.clone().any(|part| part.starts_with('-')) {
-        Some(NameReason::Option)
+        "begins with '-', so mpirun or ssh would read it as an option".to_owned()
     } else if let Some(character) = host.chars().find(|character| !is_allowed(character)) {
-        Some(NameReason::Character(character))
+        format!("contains {character:?}, which host names cannot contain")
     } else if parts.any(str::is_empty) {
-        Some(NameReason::Empty)
+        "has no user before '@', or no host after it".to_owned()
     } else {
-        None
+        return Ok(host.to_owned());
     };
-    match reason {
-        None => Ok(host.to_owned()),
-        Some(reason) => Err(HostsError::Name {
-            origin: origin(),
-            host: host.into(),
-            reason,
-        }),
-    }
+    Err(HostsError::Name {
+        origin: origin.to_owned(),
+        host: host.to_owned(),
+        reason,
+    })
 }
 
 #[cfg(test)]

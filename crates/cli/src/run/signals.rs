@@ -1,9 +1,9 @@
 //! Signals that a launcher forwards to its ranks, as descriptors to poll.
 
 use super::LaunchError;
-use crate::ignored_signals;
+use crate::end_signals;
 use signal_hook::SigId;
-use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGCHLD;
 use signal_hook::flag;
 use signal_hook::low_level::{pipe, unregister};
 use std::io::Read;
@@ -12,8 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Catches SIGINT, SIGTERM and SIGHUP during its lifetime, except those that this process was
-/// started to ignore: with `nohup`, a job outlives the terminal.
+/// Catches SIGINT, SIGTERM and SIGHUP during its lifetime, unless this process ignores them.
 pub(super) struct Signals {
     caught: Vec<Caught>,
     /// Handler of SIGCHLD, whose flag is never read. If SIGCHLD were ignored, which a parent may
@@ -43,11 +42,7 @@ impl Signals {
                 registration,
             })
         };
-        let ignored = ignored_signals();
-        let wanted = [SIGINT, SIGTERM, SIGHUP]
-            .into_iter()
-            .filter(|signal| ignored >> (signal - 1) & 1 == 0);
-        let caught = wanted.map(caught).collect::<Result<_, _>>()?;
+        let caught = end_signals().map(caught).collect::<Result<_, _>>()?;
         let child = flag::register(SIGCHLD, Arc::new(AtomicBool::new(false))).map_err(system)?;
         Ok(Signals { caught, child })
     }

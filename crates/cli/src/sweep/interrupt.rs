@@ -5,11 +5,10 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 
 use super::error::Error;
-use crate::ignored_signals;
+use crate::end_signals;
 use crate::present::interrupt::leave_to_caller;
 
 /// Number of the received signal, shared with the signal handlers.
@@ -25,13 +24,10 @@ impl Interrupt {
     pub(super) fn watch() -> Result<Self, Error> {
         let interrupt = Self::default();
         leave_to_caller();
-        let ignored = ignored_signals();
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            if ignored >> (signal - 1) & 1 == 0 {
-                interrupt
-                    .register(signal)
-                    .map_err(Error::system("watch for signals"))?;
-            }
+        for signal in end_signals() {
+            interrupt
+                .register(signal)
+                .map_err(Error::system("watch for signals"))?;
         }
         Ok(interrupt)
     }

@@ -10,9 +10,9 @@ use super::args::Args;
 use super::error::Error;
 use super::input::Inputs;
 use super::write_json;
-use crate::present::output::{self, Output};
+use crate::present::output;
 use crate::present::units::{bytes, change as relative, decimals};
-use crate::present::{self, Look, Table, harmless, wrapped};
+use crate::present::{self, Cell, List, Look, Section, Table, harmless};
 
 /// Reads both runs and writes their differences.
 ///
@@ -22,44 +22,33 @@ pub(super) fn run(a: &Path, b: &Path, args: &Args) -> Result<ExitCode, Error> {
     let (a, b) = (Inputs::find_joined(a)?, Inputs::find_joined(b)?);
     let files: Vec<_> = a.files().iter().chain(b.files()).cloned().collect();
     output::check_distinct(&args.outputs(), &files)?;
-    let json = args.json.as_deref().map(Output::open).transpose()?;
+    let json = output::open(&args.json)?;
     let comparison = compare(&a.read()?.report, &b.read()?.report);
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
         code = super::print(&text(&comparison, &Look::of_stdout(args.tensors())));
     }
-    if let Some(output) = json {
-        output.finish(|sink| write_json(sink, &comparison))?;
-    }
+    output::write(json, |sink| write_json(sink, &comparison))?;
     Ok(code)
 }
 
 /// Renders the comparison as text: first a summary of the changes, then all values.
 fn text(comparison: &Comparison, look: &Look) -> String {
-    let mut sections = vec![vec![
-        format!("A  {}", harmless(&comparison.a)),
-        format!("B  {}", harmless(&comparison.b)),
-    ]];
-    let sentences = comparison.sentences.iter();
-    sections.push(
-        sentences
-            .flat_map(|sentence| wrapped("", &harmless(sentence), look.width))
-            .collect(),
+    let section = |title| Section::new("", title);
+    let names = [("A  ", &comparison.a), ("B  ", &comparison.b)];
+    let names = names.map(|(letter, name)| format!("{letter}{}", harmless(name)));
+    let sentences = section("").untitled();
+    let mut sections = vec![
+        section("").untitled().terminal(move |_| names.to_vec()),
+        comparison.sentences.iter().fold(sentences, Section::text),
+        section("Settings that differ").table(settings(comparison)),
+    ];
+    let groups = GROUPS.iter();
+    sections.extend(
+        groups.map(|(group, title)| section(title).table(changes(comparison, *group, look))),
     );
-    sections.push(present::titled(
-        "Settings that differ",
-        settings(comparison, look),
-        look,
-    ));
-    for (group, title) in GROUPS {
-        sections.push(present::titled(
-            title,
-            changes(comparison, group, look),
-            look,
-        ));
-    }
-    sections.push(present::warnings(&comparison.warnings, look));
-    present::page(sections, look)
+    sections.push(section("Warnings").list(List::Warnings, comparison.warnings.clone()));
+    present::text(&sections, look)
 }
 
 /// Groups of changes, in the order of the text.
@@ -71,18 +60,15 @@ const GROUPS: [(ChangeGroup, &str); 5] = [
     (ChangeGroup::Bandwidth, "Bandwidth of the collectives"),
 ];
 
-fn settings(comparison: &Comparison, look: &Look) -> Vec<String> {
-    if comparison.settings.is_empty() {
-        return Vec::new();
-    }
+fn settings(comparison: &Comparison) -> Table {
     let mut table = Table::new(&["<", "<A", "<B"]);
     for setting in &comparison.settings {
-        table.row([&setting.name, &setting.a, &setting.b].map(|text| harmless(text)));
+        table.row([&setting.name, &setting.a, &setting.b].map(String::as_str));
     }
-    table.lines(look.width)
+    table
 }
 
-fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Vec<String> {
+fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Table {
     let mut table = Table::new(&["<", "A", "B", "<", "change", "", "<"]);
     let nothing = |change: &&Change| change.a == Some(0.0) && change.b == Some(0.0);
     let of_group = comparison
@@ -104,21 +90,18 @@ fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Vec<Stri
             }
             Some(difference) => format!("{difference:+.decimals$}"),
         };
+        let unit = Some(&change.unit).filter(|unit| *unit != "bytes");
         table.row([
-            harmless(&change.name),
-            value(change.a),
-            value(change.b),
-            if change.unit == "bytes" {
-                String::new()
-            } else {
-                harmless(&change.unit)
-            },
-            difference,
-            change.relative.map(relative).unwrap_or_default(),
-            look.dim(remark(change)),
+            change.name.as_str().into(),
+            value(change.a).into(),
+            value(change.b).into(),
+            unit.map_or("", String::as_str).into(),
+            difference.into(),
+            change.relative.map(relative).unwrap_or_default().into(),
+            Cell::Styled(look.dim(remark(change))),
         ]);
     }
-    table.lines(look.width)
+    table
 }
 
 /// Note on a difference that may not be significant; empty if it is.
@@ -184,10 +167,8 @@ mod tests {
             warnings: Vec::new(),
         };
         let look = Look {
-            width: 80,
-            colours: false,
             unicode: true,
-            tensors: 5,
+            ..Look::PLAIN
         };
         assert_eq!(
             text(&comparison, &look),

@@ -38,25 +38,18 @@ pub(super) fn write(sink: &mut dyn Write, report: &Report) -> io::Result<()> {
     Ok(())
 }
 
-/// Prefix of a part's column names, as in the JSON report.
-fn column(part: PartKind) -> &'static str {
-    match part {
-        PartKind::Compute => "compute",
-        PartKind::WaitForRanks => "wait_for_ranks",
-        PartKind::Negotiation => "negotiation",
-        PartKind::Prepare => "prepare",
-        PartKind::CopyIn => "copy_in",
-        PartKind::Collective => "collective",
-        PartKind::CopyOut => "copy_out",
-        PartKind::GpuIdle => "gpu_idle",
-        PartKind::GpuOther => "gpu_other",
+/// Prefix of a part's column names: its name in the JSON report.
+fn column(part: PartKind) -> String {
+    match serde_json::to_value(part) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => unreachable!("a part is serialized as its name"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::text::sample;
+    use crate::timeline::report::sample;
 
     #[test]
     fn a_row_for_each_step_adds_up() {
@@ -76,13 +69,6 @@ mod tests {
             assert_eq!(row.len(), heading.len());
             let exposed: f64 = row[7..].iter().step_by(2).sum();
             assert!((exposed - row[2]).abs() < 1e-9, "{row:?}");
-        }
-    }
-
-    #[test]
-    fn columns_are_called_as_in_the_json_report() {
-        for part in PartKind::ALL {
-            assert_eq!(serde_json::to_value(part).unwrap(), column(part));
         }
     }
 }

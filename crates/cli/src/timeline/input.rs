@@ -76,16 +76,7 @@ impl Inputs {
     /// Returns a report or a benchmark's result, if `path` is one. Other files are left to the
     /// readers of traces, which report their errors.
     fn result(path: &Path) -> Option<Self> {
-        // Skip pipes: a pipe can be opened only once, and the reader of traces opens it.
-        let length = path
-            .metadata()
-            .ok()
-            .filter(|metadata| metadata.is_file())?
-            .len();
-        let file = File::open(path).ok()?;
-        let mut head = Vec::new();
-        file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
-        let head = String::from_utf8_lossy(&head);
+        let (head, length) = head(path)?;
         let first = head
             .trim_start()
             .strip_prefix('{')?
@@ -140,6 +131,16 @@ impl Inputs {
             Self::Bench([path], _) => Err(Error::Bench { path }),
         }
     }
+}
+
+/// First bytes of a regular file as text, and its length. Pipes are skipped: a pipe can be opened
+/// only once, and the reader of traces opens it.
+pub(crate) fn head(path: &Path) -> Option<(String, u64)> {
+    let metadata = path.metadata().ok().filter(|metadata| metadata.is_file())?;
+    let mut head = Vec::new();
+    let file = File::open(path).ok()?;
+    file.take(HEAD_BYTES).read_to_end(&mut head).ok()?;
+    Some((String::from_utf8_lossy(&head).into_owned(), metadata.len()))
 }
 
 fn read_traces(files: &[PathBuf], steps: RangeInclusive<u64>) -> Result<Run, Error> {

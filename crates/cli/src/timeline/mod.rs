@@ -10,29 +10,27 @@ mod args;
 mod compare;
 mod csv;
 pub(super) mod error;
-mod html;
 pub(super) mod input;
 mod merge;
 pub(super) mod profile;
 mod progress;
+mod report;
 mod scaling;
-pub(super) mod text;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
-
-use serde::Serialize;
 
 use ronde_job::replay::{self, Fit};
 use ronde_trace::analysis::Replayable;
 
-use crate::present::output::{self, Output};
+use crate::present::output;
 use crate::present::{Look, warn};
 pub(super) use args::Args;
 use args::Task;
 pub(super) use args::parse_steps;
 use error::Error;
 use input::Run;
+
+pub(super) use crate::present::output::write_json;
 
 use super::{fail, print};
 
@@ -56,9 +54,12 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     if args.merge.is_some() {
         merge::check_inputs(inputs.files())?;
     }
-    let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
-    let (json, csv, html) = (open(&args.json)?, open(&args.csv)?, open(&args.html)?);
-    let (profile, merge) = (open(&args.profile)?, open(&args.merge)?);
+    let (json, csv, html) = (
+        output::open(&args.json)?,
+        output::open(&args.csv)?,
+        output::open(&args.html)?,
+    );
+    let (profile, merge) = (output::open(&args.profile)?, output::open(&args.merge)?);
     let Run {
         report,
         sources,
@@ -71,7 +72,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     // Print the text first, so that a later output error does not suppress it.
     let mut code = ExitCode::SUCCESS;
     if args.stdout_is_free() {
-        code = print(&text::report(&report, &Look::of_stdout(args.tensors())));
+        code = print(&report::text(&report, &Look::of_stdout(args.tensors())));
     } else {
         for warning in report
             .sources
@@ -82,15 +83,11 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
             warn("timeline", warning);
         }
     }
-    if let Some(output) = json {
-        output.finish(|sink| write_json(sink, &report))?;
-    }
-    if let Some(output) = csv {
-        output.finish(|sink| csv::write(sink, &report))?;
-    }
-    if let Some(output) = html {
-        output.finish(|sink| sink.write_all(html::page(&report).as_bytes()))?;
-    }
+    output::write(json, |sink| write_json(sink, &report))?;
+    output::write(csv, |sink| csv::write(sink, &report))?;
+    output::write(html, |sink| {
+        sink.write_all(report::page(&report).as_bytes())
+    })?;
     if let Some(output) = profile {
         let (profile, warnings) = profile::extract(&report, replayable.as_ref().and_then(fitted))?;
         warnings
@@ -114,10 +111,4 @@ pub(super) fn fitted(replayable: &Replayable) -> Option<Fit> {
         place,
     } = replayable;
     replay::fit(std::slice::from_ref(trace), *rules, *place)
-}
-
-/// Writes `value` as indented JSON with a newline at the end.
-pub(super) fn write_json(mut sink: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer_pretty(&mut sink, value)?;
-    sink.write_all(b"\n")
 }

@@ -205,7 +205,7 @@ fn copy_us_per_mib(steady: &Summary) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::timeline::text::sample;
+    use crate::timeline::report::sample;
     use ronde_lab::bench::profile;
 
     #[test]

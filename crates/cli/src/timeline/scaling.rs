@@ -12,9 +12,9 @@ use super::args::Args;
 use super::error::Error;
 use super::input::Inputs;
 use super::write_json;
-use crate::present::output::{self, Output};
-use crate::present::units::{decimals, percent};
-use crate::present::{self, Look, Table, harmless, wrapped};
+use crate::present::output;
+use crate::present::units::{decimals, fixed, percent};
+use crate::present::{self, Cell, List, Look, Section, Table};
 
 /// Reads the runs and writes how they scale.
 ///
@@ -27,7 +27,7 @@ pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
         .collect::<Result<_, _>>()?;
     let files: Vec<PathBuf> = inputs.iter().flat_map(Inputs::files).cloned().collect();
     output::check_distinct(&args.outputs(), &files)?;
-    let json = args.json.as_deref().map(Output::open).transpose()?;
+    let json = output::open(&args.json)?;
     let read = |(path, inputs): (&PathBuf, Inputs)| {
         let label = path.display().to_string();
         match inputs {
@@ -45,29 +45,24 @@ pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
     if args.stdout_is_free() {
         code = super::print(&text(&scaling, &Look::of_stdout(args.tensors())));
     }
-    if let Some(output) = json {
-        output.finish(|sink| write_json(sink, &scaling))?;
-    }
+    output::write(json, |sink| write_json(sink, &scaling))?;
     Ok(code)
 }
 
 /// Renders the series as text.
 fn text(scaling: &Scaling, look: &Look) -> String {
-    let mut sections = vec![
-        present::titled("Speed-up and efficiency", efficiency(scaling, look), look),
-        present::titled("Time lost per step, by part", losses(scaling, look), look),
+    let section = |title| Section::new("", title);
+    let sentences = section("").untitled();
+    let sections = [
+        section("Speed-up and efficiency").table(efficiency(scaling)),
+        section("Time lost per step, by part").table(losses(scaling)),
+        scaling.sentences.iter().fold(sentences, Section::text),
+        section("Warnings").list(List::Warnings, scaling.warnings.clone()),
     ];
-    let sentences = scaling.sentences.iter();
-    sections.push(
-        sentences
-            .flat_map(|sentence| wrapped("", &harmless(sentence), look.width))
-            .collect(),
-    );
-    sections.push(present::warnings(&scaling.warnings, look));
-    present::page(sections, look)
+    present::text(&sections, look)
 }
 
-fn efficiency(scaling: &Scaling, look: &Look) -> Vec<String> {
+fn efficiency(scaling: &Scaling) -> Table {
     let decimals = decimals(scaling.rows.iter().map(|row| row.run.step_ms.p90));
     let mut table = Table::new(&[
         "ranks",
@@ -79,29 +74,30 @@ fn efficiency(scaling: &Scaling, look: &Look) -> Vec<String> {
         "largest loss",
         "|",
         "<run",
-    ]);
+    ])
+    .with_bars(10);
     for row in &scaling.rows {
         let run = &row.run;
         let startup = run.startup.map_or("-".to_owned(), |(steps, ms)| {
             format!("{steps} × {ms:.decimals$} ms")
         });
         table.row([
-            run.ranks.to_string(),
-            format!("{:.decimals$}", run.step_ms.p50),
-            format!("{:.decimals$}", run.step_ms.p90),
-            format!("{:.2}", row.speedup),
-            percent(row.efficiency),
-            startup,
-            row.eaten_by.map_or("", PartKind::name).to_owned(),
-            format!("{:<10}", look.gauge(row.efficiency, 10)),
-            harmless(&run.label),
+            run.ranks.to_string().into(),
+            fixed(run.step_ms.p50, decimals).into(),
+            fixed(run.step_ms.p90, decimals).into(),
+            fixed(row.speedup, 2).into(),
+            percent(row.efficiency).into(),
+            startup.into(),
+            row.eaten_by.map_or("", PartKind::name).into(),
+            Cell::Bar(row.efficiency),
+            run.label.as_str().into(),
         ]);
     }
-    table.lines(look.width)
+    table
 }
 
 /// Table of the time lost, with a column for each part that changed in any run.
-fn losses(scaling: &Scaling, look: &Look) -> Vec<String> {
+fn losses(scaling: &Scaling) -> Table {
     let rows: Vec<(&ScalingRow, [f64; PartKind::COUNT])> = scaling
         .rows
         .iter()
@@ -114,9 +110,6 @@ fn losses(scaling: &Scaling, look: &Look) -> Vec<String> {
     let grown: Vec<usize> = (0..PartKind::COUNT)
         .filter(|part| rows.iter().any(|(_, parts)| parts[*part].abs() >= least))
         .collect();
-    if grown.is_empty() {
-        return Vec::new();
-    }
     let labels = grown.iter().map(|part| PartKind::ALL[*part].name());
     let headings: Vec<&str> = ["ranks"]
         .into_iter()
@@ -124,13 +117,13 @@ fn losses(scaling: &Scaling, look: &Look) -> Vec<String> {
         .chain(["in all ms"])
         .collect();
     let mut table = Table::new(&headings);
-    for (row, parts) in rows {
+    for (row, parts) in rows.into_iter().filter(|_| !grown.is_empty()) {
         let number = |ms: f64| format!("{ms:+.decimals$}");
         let cells = grown.iter().map(|part| number(parts[*part]));
         let ranks = std::iter::once(row.run.ranks.to_string());
         table.row(ranks.chain(cells).chain([number(parts.iter().sum())]));
     }
-    table.lines(look.width)
+    table
 }
 
 #[cfg(test)]
@@ -180,9 +173,8 @@ mod tests {
         };
         let look = Look {
             width: 110,
-            colours: false,
             unicode: true,
-            tensors: 5,
+            ..Look::PLAIN
         };
         assert_eq!(
             text(&series, &look),

@@ -240,6 +240,15 @@ pub struct Stragglers {
     pub tensors: Vec<StragglerTensor>,
 }
 
+impl Stragglers {
+    /// Row of the rank with the highest cost, if it stands out.
+    pub fn slowest_rank(&self) -> Option<&StragglerRank> {
+        self.ranks
+            .iter()
+            .find(|rank| Some(rank.rank) == self.slowest)
+    }
+}
+
 /// Lateness of one rank.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct StragglerRank {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use super::{Hostile, Hostility, check_hostile, first_seed, mutations};
+use super::{Beside, Hostile, Hostility, check_hostile, first_seed, mutations};
 use crate::clock::{Clock, MonotonicClock, Nanos, Reference};
 use crate::collective::asynchronous::NoDevice;
 use crate::collective::local::LocalCollective;
@@ -21,8 +21,9 @@ use crate::observer::{Observer, Pending};
 use crate::queue::TensorQueue;
 use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::settings_cell::SettingsSource;
-use crate::simulation::programs::play::{Played, Stage, play};
+use crate::simulation::programs::play::{Begun, Played, Stage, play};
 use crate::simulation::programs::program::Program;
+use crate::sync::lock;
 use crate::transport::Transport;
 use crate::transport::local::LocalTransport;
 
@@ -37,7 +38,7 @@ const MUTATIONS: u64 = 200;
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// State that the ranks of one process share.
-struct House {
+struct Shared {
     /// Number of the program's rendezvous.
     key: String,
     /// No rank leaves before all ranks have finished their waits.
@@ -52,6 +53,7 @@ const HOSTILE_PATIENCE: Duration = Duration::from_secs(15);
 struct Threaded {
     sets: BTreeMap<usize, ProcessSet>,
     is_hostile: bool,
+    begun: Mutex<Begun>,
 }
 
 impl Stage for Threaded {
@@ -59,7 +61,9 @@ impl Stage for Threaded {
         &self.sets[&place]
     }
 
-    fn begin(&self, _step: usize, _action: usize) {}
+    fn begin(&self, step: usize, action: usize) {
+        lock(&self.begun).insert((step, action), MonotonicClock.now());
+    }
 
     fn pause(&self, duration: Duration) {
         thread::sleep(duration);
@@ -95,8 +99,8 @@ fn play_rank(
     program: &Program,
     rank: usize,
     hostility: Option<&Hostility>,
-    house: &House,
-) -> Played {
+    shared: &Shared,
+) -> (Played, Begun) {
     let (engine_group, reference) = (Arc::<EngineGroup>::default(), Arc::<Reference>::default());
     let mut engines = Vec::new();
     let mut sets = BTreeMap::new();
@@ -105,7 +109,7 @@ fn play_rank(
             continue;
         };
         let config = RendezvousConfig {
-            job_key: format!("{}-{place}", house.key),
+            job_key: format!("{}-{place}", shared.key),
             init: 0,
             rank: set_rank,
             members: members.clone().into(),
@@ -156,19 +160,23 @@ fn play_rank(
         engines.push((Arc::clone(&engine), thread::spawn(move || background.run())));
         sets.insert(place, ProcessSet::around(engine, place as u32, members));
     }
-    let is_hostile = hostility.is_some();
-    let played = play(program, rank, &Threaded { sets, is_hostile });
-    house.all_played.wait();
+    let stage = Threaded {
+        sets,
+        is_hostile: hostility.is_some(),
+        begun: Mutex::default(),
+    };
+    let played = play(program, rank, &stage);
+    shared.all_played.wait();
     for (engine, background) in engines {
         assert!(engine.shut_down(&Error::ShutDown), "nobody holds the cycle");
         background.join().expect("its panics are caught");
     }
-    played
+    (played, lock(&stage.begun).clone())
 }
 
 /// Runs `program` with the rank `hostile`, each rank on a thread of its own.
-fn run(program: &Program, hostile: usize, hostility: &Hostility) -> Vec<Option<Played>> {
-    let house = &House {
+fn run(program: &Program, hostile: usize, hostility: &Hostility) -> Beside {
+    let shared = &Shared {
         key: format!("test-hostile-{}-{:x}", std::process::id(), program.seed),
         all_played: Barrier::new(program.ranks),
     };
@@ -176,13 +184,16 @@ fn run(program: &Program, hostile: usize, hostility: &Hostility) -> Vec<Option<P
         let ranks: Vec<_> = (0..program.ranks)
             .map(|rank| {
                 let hostility = (rank == hostile).then_some(hostility);
-                scope.spawn(move || play_rank(program, rank, hostility, house))
+                scope.spawn(move || play_rank(program, rank, hostility, shared))
             })
             .collect();
-        let played = ranks.into_iter().map(|rank| rank.join());
-        played
-            .map(|played| Some(played.expect("no rank panics")))
-            .collect()
+        let ranks = ranks.into_iter().map(|rank| rank.join());
+        let (played, begun) = ranks.map(|rank| rank.expect("no rank panics")).unzip();
+        Beside {
+            played: Vec::into_iter(played).map(Some).collect(),
+            begun,
+            stall_limit: LIMIT,
+        }
     })
 }
 

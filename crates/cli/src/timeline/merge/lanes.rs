@@ -13,39 +13,21 @@ pub(super) struct Lanes {
     lanes: Vec<(u64, i64)>,
 }
 
-/// Thread of a bar.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BarThread {
-    /// Identifier of the thread.
-    pub(super) tid: u64,
-    /// Index among the tensor's threads, if this is the thread's first bar.
-    pub(super) new: Option<usize>,
-}
-
 impl Lanes {
-    /// Returns a thread without a bar that overlaps `span`; it is a new thread `next_tid` if there
-    /// is none.
-    pub(super) fn place(&mut self, span: Span, next_tid: u64) -> BarThread {
+    /// Returns the identifier of a thread without a bar that overlaps `span`. If there is none, it
+    /// is a new thread `next_tid`, and its index among the tensor's threads is returned too.
+    pub(super) fn place(&mut self, span: Span, next_tid: u64) -> (u64, Option<usize>) {
         if let Some((tid, end)) = self.lanes.iter_mut().find(|(_, end)| *end <= span.began) {
             *end = span.ended;
-            return BarThread {
-                tid: *tid,
-                new: None,
-            };
+            return (*tid, None);
         }
         if self.lanes.len() == LANES_MAX {
             let (tid, end) = &mut self.lanes[LANES_MAX - 1];
             *end = span.ended.max(*end);
-            return BarThread {
-                tid: *tid,
-                new: None,
-            };
+            return (*tid, None);
         }
         self.lanes.push((next_tid, span.ended));
-        BarThread {
-            tid: next_tid,
-            new: Some(self.lanes.len() - 1),
-        }
+        (next_tid, Some(self.lanes.len() - 1))
     }
 
     /// Identifier of the tensor's first thread.
@@ -62,22 +44,10 @@ mod tests {
     fn what_overlaps_gets_another_lane() {
         let mut lanes = Lanes::default();
         let mut place = |began, ended, next| lanes.place(Span { began, ended }, next);
-        assert_eq!(
-            place(0, 10, 5),
-            BarThread {
-                tid: 5,
-                new: Some(0)
-            }
-        );
-        assert_eq!(place(10, 20, 6), BarThread { tid: 5, new: None });
-        assert_eq!(
-            place(15, 30, 6),
-            BarThread {
-                tid: 6,
-                new: Some(1)
-            }
-        );
-        assert_eq!(place(20, 25, 7), BarThread { tid: 5, new: None });
+        assert_eq!(place(0, 10, 5), (5, Some(0)));
+        assert_eq!(place(10, 20, 6), (5, None));
+        assert_eq!(place(15, 30, 6), (6, Some(1)));
+        assert_eq!(place(20, 25, 7), (5, None));
         for next in 7..200 {
             place(0, 1, next);
         }

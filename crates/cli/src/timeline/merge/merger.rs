@@ -74,22 +74,22 @@ impl Process {
     /// Returns the thread for a bar of a track, and writes the thread's name if it is new.
     fn place(&mut self, track: usize, span: Span, events: &mut Events<'_>) -> u64 {
         let track = &mut self.tracks[track];
-        let lane = track.lanes.place(span, self.next_tid);
-        if let Some(number) = lane.new {
+        let (tid, new) = track.lanes.place(span, self.next_tid);
+        if let Some(number) = new {
             self.next_tid += 1;
             let name = match number {
                 0 => track.name.clone(),
                 _ => format!("{} ({})", track.name, number + 1),
             };
-            events.metadata("thread_name", self.pid, lane.tid, json!({ "name": name }));
+            events.metadata("thread_name", self.pid, tid, json!({ "name": name }));
             events.metadata(
                 "thread_sort_index",
                 self.pid,
-                lane.tid,
-                json!({ "sort_index": lane.tid }),
+                tid,
+                json!({ "sort_index": tid }),
             );
         }
-        lane.tid
+        tid
     }
 }
 

@@ -4,10 +4,8 @@ use console::{measure_text_width, strip_ansi_codes};
 use ronde_trace::analysis::report::StragglerRank;
 
 const LOOK: Look = Look {
-    width: 80,
-    colours: false,
     unicode: true,
-    tensors: 5,
+    ..Look::PLAIN
 };
 
 const SAMPLE: &str = "\
@@ -62,9 +60,9 @@ Tensor fusion
 Bandwidth of the collectives
   SHM_ALLREDUCE: time = 200.0 µs + 400.0 µs a MiB (2.62 GB/s), median error
   2.0 %
-   size  batches  median µs   p10   p90   GB/s
-  1 MiB        4        600   540   660  1.748  █████████████████
-  8 MiB        4       3400  3060  3740  2.467  ████████████████████████
+   size  batches  median µs    p10    p90   GB/s
+  1 MiB        4        600    540    660  1.748  █████████████████
+  8 MiB        4      3,400  3,060  3,740  2.467  ████████████████████████
 
 Tensors that take longest from ready to result
   tensor        operation  type      elements  ready ms  takes ms    p90
@@ -82,7 +80,7 @@ Advice
 
 #[test]
 fn the_whole_report() {
-    assert_eq!(report(&sample::report(), &LOOK), SAMPLE);
+    assert_eq!(text(&sample::report(), &LOOK), SAMPLE);
 }
 
 #[test]
@@ -91,9 +89,9 @@ fn colours_change_nothing_else() {
         colours: true,
         ..LOOK
     };
-    let text = report(&sample::report(), &colours);
-    assert_ne!(text, SAMPLE);
-    assert_eq!(strip_ansi_codes(&text), SAMPLE);
+    let shown = text(&sample::report(), &colours);
+    assert_ne!(shown, SAMPLE);
+    assert_eq!(strip_ansi_codes(&shown), SAMPLE);
 }
 
 #[test]
@@ -103,16 +101,16 @@ fn a_small_terminal_without_unicode_will_do() {
         unicode: false,
         ..LOOK
     };
-    let text = report(&sample::report(), &small);
-    assert!(text.is_ascii(), "{text}");
-    let widest = text.lines().map(measure_text_width).max().unwrap();
-    assert!(widest <= 72, "{text}");
+    let shown = text(&sample::report(), &small);
+    assert!(shown.is_ascii(), "{shown}");
+    let widest = shown.lines().map(measure_text_width).max().unwrap();
+    assert!(widest <= 72, "{shown}");
 }
 
 #[test]
 fn what_is_not_there_is_left_out() {
     assert_eq!(
-        report(&sample::empty(), &LOOK),
+        text(&sample::empty(), &LOOK),
         "t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 0 operations on 0\n        tensors, 215 ms\n\n\
          No step was found: the file has no operation.\n"
     );
@@ -126,10 +124,10 @@ fn a_name_cannot_command_the_terminal() {
     evil.advice[0].sentence = "Look at \x1b]0;x".to_owned();
     evil.warnings[0].push('\r');
     evil.bandwidth[0].activity.push('\x08');
-    let text = report(&evil, &LOOK);
+    let shown = text(&evil, &LOOK);
     assert!(
-        !text.chars().any(|c| c.is_control() && c != '\n'),
-        "{text:?}"
+        !shown.chars().any(|c| c.is_control() && c != '\n'),
+        "{shown:?}"
     );
 }
 
@@ -145,13 +143,13 @@ fn of_many_ranks_those_that_cost_most_are_shown() {
             ..rank.clone()
         })
         .collect();
-    let text = report(&large, &LOOK);
-    let rows: Vec<u32> = text
+    let shown = text(&large, &LOOK);
+    let rows: Vec<u32> = shown
         .lines()
         .skip_while(|line| *line != "Stragglers")
         .skip(2)
         .map_while(|line| line.split_whitespace().next()?.parse().ok())
         .collect();
     assert_eq!(rows, (8..20).collect::<Vec<_>>());
-    assert!(text.contains("… and 8 ranks that cost less"), "{text}");
+    assert!(shown.contains("… and 8 ranks that cost less"), "{shown}");
 }

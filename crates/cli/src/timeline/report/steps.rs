@@ -1,35 +1,32 @@
-//! Steps section: the length of every step, divided into its parts.
+//! Section on every step, for the page: its length, divided into its parts.
 
-use maud::{Markup, html};
+use maud::html;
 
-use super::parts::{look, title};
 use crate::chart::{Axis, Chart, Column, Data, Point, Rule, Series, Shape, Unit, robust_top};
-use crate::html::{folded, wide};
 use crate::present::units::{bytes, count, counted, ms};
-use ronde_trace::analysis::report::{PartKind, Step, Summary};
+use crate::present::{Section, Table};
+use ronde_trace::analysis::Report;
+use ronde_trace::analysis::report::{PartKind, Step};
 
 /// Largest number of columns. More could not be distinguished on a screen and would enlarge the
 /// file.
 const MOST_COLUMNS: usize = 240;
 
-pub(super) fn show(
-    steps: &[Step],
-    steady: Option<&Summary>,
-    started_slowly: bool,
-) -> Option<Markup> {
-    let (first, last) = (steps.first()?, steps.last()?);
+pub(super) fn section(report: &Report) -> Section<'_> {
+    let steps = &report.steps[..];
+    let section = Section::new("steps", "Steps over time");
+    let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+        return section;
+    };
     let per_column = steps.len().div_ceil(MOST_COLUMNS);
     let groups: Vec<&[Step]> = steps.chunks(per_column).collect();
     let top = robust_top(groups.iter().map(|group| mean_ms(group)));
     let parts = PartKind::ALL.map(|kind| {
-        let column = |group: &&[Step]| column(group, kind);
-        Series::new(
-            title(kind),
-            look(kind).colour,
-            Data::Columns {
-                columns: groups.iter().map(column).collect(),
-            },
-        )
+        let columns = groups.iter().map(|group| column(group, kind)).collect();
+        Series {
+            hatch: "",
+            ..Series::of_part(kind, Data::Columns { columns })
+        }
     });
     let beyond: Vec<Point> = groups
         .iter()
@@ -50,11 +47,14 @@ pub(super) fn show(
         };
         Series::new("beyond the axis", "--ink", data)
     });
-    let rule = steady.filter(|_| started_slowly).map(|steady| Rule {
-        upright: true,
-        at: steady.first_step as f64,
-        name: format!("steady from step {}", count(steady.first_step)),
-    });
+    let steady = report.steady.as_ref();
+    let rule = steady
+        .filter(|_| report.startup.is_some())
+        .map(|steady| Rule {
+            upright: true,
+            at: steady.first_step as f64,
+            name: format!("steady from step {}", count(steady.first_step)),
+        });
     let chart = Chart {
         description:
             "A column for each step, stacked by part as in the bars above, in order of time.".into(),
@@ -72,20 +72,22 @@ pub(super) fn show(
     };
     let cut_off = steps.iter().filter(|step| step.ms > top).count() as u64;
     let partial = steps.iter().filter(|step| step.partial).count() as u64;
-    Some(html! {
+    let longest = steps.iter().map(|step| step.ms).fold(0.0, f64::max);
+    let figure = html! {
         figure {
             (chart)
             figcaption {
                 @if per_column > 1 { "Each column is the mean of " (per_column) " steps. " }
                 @if cut_off > 0 {
-                    (counted(cut_off, "step")) " longer than the chart is high, marked ▲; the longest takes "
-                    (ms(steps.iter().map(|step| step.ms).fold(0.0, f64::max))) ". "
+                    (counted(cut_off, "step")) " longer than the chart is high, marked ▲; the longest takes " (ms(longest)) ". "
                 }
                 @if partial > 0 { (counted(partial, "step")) " left out of the summaries, cut off or with other traffic in between: drawn pale. " }
             }
         }
-        div.screen-only { (folded("The steps as a table", &table(steps, per_column))) }
-    })
+    };
+    section
+        .page(figure)
+        .folded("The steps as a table", table(steps, per_column))
 }
 
 /// Column with the mean of one part over neighbouring steps.
@@ -114,33 +116,35 @@ fn range(steps: &[Step]) -> String {
     }
 }
 
-fn table(steps: &[Step], per_row: usize) -> Markup {
-    wide(
-        "Steps",
-        &html! {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Step" } th.n scope="col" { "length" } th.n scope="col" { "exposed communication" }
-                        th.n scope="col" { "tensors" } th.n scope="col" { "batches" } th.n scope="col" { "payload" } th scope="col" {}
-                    }
-                }
-                tbody {
-                    @for steps in steps.chunks(per_row) {
-                        @let n = steps.len() as u64;
-                        @let mean = |value: fn(&Step) -> f64| steps.iter().map(value).sum::<f64>() / n as f64;
-                        tr {
-                            th scope="row" { (range(steps)) }
-                            td.n { (ms(mean(|s| s.ms))) }
-                            td.n { (ms(mean(|s| s.exposed_ms.iter().sum::<f64>() - s.exposed_ms[0]))) }
-                            td.n { (count(steps.iter().map(|s| s.tensors).sum::<u64>() / n)) }
-                            td.n { (count(steps.iter().map(|s| s.batches).sum::<u64>() / n)) }
-                            td.n { (bytes((steps.iter().map(|s| u128::from(s.bytes)).sum::<u128>() / u128::from(n)) as u64)) }
-                            td { @if steps.iter().any(|s| s.partial) { "partial" } }
-                        }
-                    }
-                }
-            }
-        },
-    )
+fn table(steps: &[Step], per_row: usize) -> Table {
+    let mut table = Table::new(&[
+        "<step",
+        "length",
+        "exposed communication",
+        "tensors",
+        "batches",
+        "payload",
+        "<",
+    ]);
+    for steps in steps.chunks(per_row) {
+        let n = steps.len() as u64;
+        let mean = |value: fn(&Step) -> f64| steps.iter().map(value).sum::<f64>() / n as f64;
+        let whole = |value: fn(&Step) -> u64| {
+            let sum: u128 = steps.iter().map(|step| u128::from(value(step))).sum();
+            (sum / u128::from(n)) as u64
+        };
+        let partial = steps.iter().any(|step| step.partial);
+        table.row([
+            range(steps),
+            ms(mean(|step| step.ms)),
+            ms(mean(|step| {
+                step.exposed_ms.iter().sum::<f64>() - step.exposed_ms[0]
+            })),
+            count(whole(|step| step.tensors)),
+            count(whole(|step| step.batches)),
+            bytes(whole(|step| step.bytes)),
+            if partial { "partial" } else { "" }.to_owned(),
+        ]);
+    }
+    table
 }

@@ -4,7 +4,7 @@ use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{Token, Tokenizer};
 
 use super::page;
-use super::sample::{nothing, resnet50};
+use super::sample::{empty, report};
 use crate::html::own_part;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Bandwidth, Bin, LaneBar, PartKind, Quantiles};
@@ -109,31 +109,25 @@ fn check(page: &str) {
 
 #[test]
 fn a_full_report_has_every_section() {
-    let page = page(&resnet50());
+    let mut report = report();
+    report.advice[0].variable = Some("HOROVOD_CYCLE_TIME".into());
+    report.advice[0].value = Some("1".into());
+    let page = page(&report);
     check(&page);
     let ids = ids(&page);
-    for section in [
-        "advice",
-        "figures",
-        "breakdown",
-        "steps",
-        "stragglers",
-        "fusion",
-        "bandwidth",
-        "lanes",
-        "sources",
-        "guide",
-    ] {
+    let sections = "advice figures breakdown steps stragglers fusion bandwidth tensors lanes sources \
+                    warnings guide";
+    for section in sections.split_whitespace() {
         assert!(ids.iter().any(|id| id == section), "{section}");
     }
     for sentence in [
-        "HOROVOD_CYCLE_TIME=1",
-        "4 files of a job of 4 ranks; 120 steps of rank 0, told apart by tensor names that come again.",
-        "Without it the median step would take 56.1 ms, 5.40 ms less.",
-        "The fusion threshold was 64 MiB, the cycle time 5.00 ms.",
-        "α = 28.0 µs and β = 256 µs a MiB, that is 4.10 GB/s",
-        "steady from step 12",
-        "rank1.json, byte 8,123,001",
+        "Set HOROVOD_CYCLE_TIME=1.",
+        "5 steps on rank 0 of 2 (marked in the file; 1 skipped",
+        "rank 1 was last for 75 %: without it a step would be 3.00 ms shorter.",
+        "fusion threshold 128 MiB; cycle time 1 ms.",
+        "time = 200.0 µs + 400.0 µs a MiB (2.62 GB/s)",
+        "steady from step 1",
+        "the file ends inside an event",
     ] {
         assert!(parsed(&page).1.contains(sentence), "{sentence}");
     }
@@ -142,10 +136,10 @@ fn a_full_report_has_every_section() {
 
 #[test]
 fn an_empty_report_says_why_it_is_empty() {
-    let page = page(&nothing());
+    let page = page(&empty());
     check(&page);
     let ids = ids(&page);
-    for missing in ["figures", "steps", "bandwidth"] {
+    for missing in ["steps", "bandwidth", "tensors", "warnings"] {
         assert!(!ids.iter().any(|id| id == missing), "{missing}");
     }
     let (_, text) = parsed(&page);
@@ -162,12 +156,12 @@ fn an_empty_report_says_why_it_is_empty() {
 
 /// Report in which every string is `text`.
 fn saying(text: &str) -> Report {
-    let mut report = resnet50();
+    let mut report = report();
     let all = |report: &mut Report| {
         report.warnings = vec![text.into()];
-        report.advice[1].sentence = text.into();
-        report.advice[1].variable = Some(text.into());
-        report.advice[1].value = Some(text.into());
+        report.advice[0].sentence = text.into();
+        report.advice[0].variable = Some(text.into());
+        report.advice[0].value = Some(text.into());
         report.bandwidth[0].activity = text.into();
         for source in &mut report.sources {
             source.path = text.into();
@@ -221,7 +215,7 @@ fn no_name_breaks_out_of_the_page() {
 
 #[test]
 fn the_lanes_data_is_json_that_holds_every_bar() {
-    let report = resnet50();
+    let report = report();
     let page = page(&report);
     let (_, rest) = page
         .split_once("<div class=\"chart\" id=\"lane-chart\"")
@@ -230,7 +224,7 @@ fn the_lanes_data_is_json_that_holds_every_bar() {
     let data: serde_json::Value =
         serde_json::from_str(rest.split_once("</script>").expect("its end").0).expect("JSON");
     let lanes = data["lanes"].as_array().expect("lanes");
-    assert_eq!(lanes.len(), 4);
+    assert_eq!(lanes.len(), 2);
     for (lane, told) in super::gather::gathered(&report.lanes).iter().zip(lanes) {
         assert_eq!(
             told["bars"].as_array().expect("bars").len(),
@@ -255,7 +249,7 @@ fn odd_numbers_leave_no_trace() {
         max: 0.0,
         mean: f64::NAN,
     };
-    let mut report = resnet50();
+    let mut report = report();
     for summary in report.startup.iter_mut().chain(&mut report.steady) {
         summary.step_ms = odd;
         summary.overlap = f64::NAN;
@@ -280,6 +274,8 @@ fn odd_numbers_leave_no_trace() {
     }];
     fusion.threshold_bytes = Some(0);
     fusion.bytes_per_batch = odd;
+    let point = report.bandwidth[0].points[0];
+    report.bandwidth[0].points.push(point);
     report.bandwidth[0].points[0].us_p50 = 0.0;
     report.bandwidth[0].points[1].us_p10 = 0.0;
     report.bandwidth[0].points[2].bytes = 0;
@@ -302,7 +298,7 @@ fn odd_numbers_leave_no_trace() {
 
 #[test]
 fn one_tensor_in_one_step_is_a_page() {
-    let mut report = resnet50();
+    let mut report = report();
     report.steps.truncate(1);
     report.startup = None;
     report.steady = report
@@ -322,23 +318,21 @@ fn one_tensor_in_one_step_is_a_page() {
     fusion.histogram.truncate(1);
     let page = page(&report);
     check(&page);
-    assert!(
-        parsed(&page).1.contains("too few sizes for a line") && !page.contains("steady from step")
-    );
+    assert!(!parsed(&page).1.contains("time = ") && !page.contains("steady from step"));
 }
 
 #[test]
 fn a_long_run_stays_small() {
-    let mut report = resnet50();
+    let mut report = report();
     let steps = report.steps.clone();
     report.steps = (0..100_000u64)
         .map(|index| ronde_trace::analysis::report::Step {
             index,
-            ..steps[(index % 100) as usize].clone()
+            ..steps[(index % 5) as usize].clone()
         })
         .collect();
     let bars = report.lanes[0].bars.clone();
-    report.lanes[0].bars = (0..2_000).flat_map(|_| bars.clone()).collect();
+    report.lanes[0].bars = (0..20_000).flat_map(|_| bars.clone()).collect();
     let ranks = &mut report.stragglers.as_mut().expect("there are some").ranks;
     *ranks = (0..5_000)
         .map(|rank| ronde_trace::analysis::report::StragglerRank {

@@ -1,4 +1,4 @@
-//! Lanes section: ready ticks, batches and cycles of every rank over a few steps, in a chart with
+//! Section of lanes, for the page: ready ticks, batches and cycles of every rank over a few steps, in a chart with
 //! zoom.
 //!
 //! The bars are embedded as compact JSON; `html/charts.js` draws those in view. Without JavaScript,
@@ -10,11 +10,11 @@ use maud::{Markup, html};
 use serde::Serialize;
 
 use super::gather::{BAND_ROWS, MOST_ROWS, gathered};
-use super::parts::{look, title};
 use crate::chart::{Axis, Unit, page};
-use crate::html::text::{Foreign, shortened, visible};
-use crate::html::{folded, swatch, wide};
-use crate::present::units::{count, counted, digits, ms};
+use crate::html::text::{shortened, visible};
+use crate::present::part::{appearance, title};
+use crate::present::units::{counted, digits, ms};
+use crate::present::{Cell, Section, Table};
 use ronde_trace::analysis::report::{LaneBar, PartKind, RankBars};
 
 /// Largest number of ranks drawn.
@@ -61,12 +61,18 @@ struct LaneData<'a> {
     cycles_ms: &'a [f64],
 }
 
-pub(super) fn show(lanes: &[RankBars]) -> Markup {
+pub(super) fn section(lanes: &[RankBars]) -> Section<'_> {
     let shown = &gathered(&lanes[..lanes.len().min(MOST_LANES)])[..];
-    let total = bars(shown).count();
-    if total == 0 {
-        return html! { p { "There is no whole steady step to draw." } };
+    let section = Section::new("lanes", "A few steps in full");
+    if bars(shown).next().is_none() {
+        return section.page(html! { p { "There is no whole steady step to draw." } });
     }
+    section
+        .page(figure(shown, lanes.len()))
+        .folded("The longest bars as a table", longest(shown))
+}
+
+fn figure(shown: &[RankBars], ranks: usize) -> Markup {
     let until_ms = until_ms(shown);
     let crowded = bars(shown).filter(|(_, bar)| bar.row >= MOST_ROWS).count() as u64;
     let left_out = bars(shown)
@@ -88,13 +94,12 @@ pub(super) fn show(lanes: &[RankBars]) -> Markup {
         }
         p.note {
             "Tensors of one batch share a bar. The upper row of a rank has a tick for every tensor that it reported ready. Times count from the beginning of the first step drawn, on the clock of the rank whose steps these are; dashed lines are where steps end. "
-            @if shown.len() < lanes.len() { "The first " (MOST_LANES) " of " (lanes.len()) " ranks. " }
+            @if shown.len() < ranks { "The first " (MOST_LANES) " of " (ranks) " ranks. " }
             @if crowded > 0 { (counted(crowded, "bar")) " left out where more than " (BAND_ROWS) " of a kind overlap on a rank. " }
             @if left_out > 0 {
                 (counted(left_out, "bar")) " from " (ms(until_ms)) " on left out, to keep this page small. "
             }
         }
-        (folded("The longest bars as a table", &wide("Longest bars", &longest(shown))))
     }
 }
 
@@ -161,44 +166,36 @@ fn data(lanes: &[RankBars], until_ms: f64) -> Data<'_> {
     let from = bars(lanes).map(|(_, bar)| bar.began_ms).fold(0.0, f64::min);
     let mut labels = Vec::new();
     let mut numbers = HashMap::new();
+    let mut number = |label| {
+        *numbers.entry(label).or_insert_with(|| {
+            labels.push(visible(&shortened(label, LABEL_CHARS)));
+            labels.len() as i64 - 1
+        })
+    };
+    let ticks = |ms: f64| (ms * TICKS).round() as i64;
     let lanes = lanes
         .iter()
         .map(|lane| {
-            let mut last = 0;
-            let mut flat = Vec::new();
-            for (_, bar) in bars(std::slice::from_ref(lane))
-                .filter(|(_, bar)| bar.began_ms < until_ms && bar.row < MOST_ROWS)
-            {
-                let label = *numbers.entry(bar.label.as_str()).or_insert_with(|| {
-                    labels.push(visible(&shortened(&bar.label, LABEL_CHARS)));
-                    labels.len() - 1
-                });
-                let began = (bar.began_ms * TICKS).round() as i64;
-                let length = ((bar.ended_ms - bar.began_ms) * TICKS).round().max(0.0) as i64;
-                flat.extend([
-                    label as i64,
-                    bar.part as i64,
-                    i64::from(bar.row),
-                    began - last,
-                    length,
-                ]);
+            let (mut drawn, mut last) = (Vec::new(), 0);
+            let shown = lane.bars.iter().filter(|bar| bar.began_ms < until_ms);
+            for bar in shown.filter(|bar| bar.row < MOST_ROWS) {
+                let (label, row) = (number(bar.label.as_str()), i64::from(bar.row));
+                let began = ticks(bar.began_ms);
+                let length = ticks(bar.ended_ms - bar.began_ms).max(0);
+                drawn.extend([label, bar.part as i64, row, began - last, length]);
                 last = began;
             }
             let (mut ready, mut last) = (Vec::new(), 0);
             for tick in lane.ready.iter().filter(|tick| tick.at_ms < until_ms) {
-                let label = *numbers.entry(tick.tensor.as_str()).or_insert_with(|| {
-                    labels.push(visible(&shortened(&tick.tensor, LABEL_CHARS)));
-                    labels.len() - 1
-                });
-                let at = (tick.at_ms * TICKS).round() as i64;
-                ready.extend([label as i64, at - last]);
+                let at = ticks(tick.at_ms);
+                ready.extend([number(tick.tensor.as_str()), at - last]);
                 last = at;
             }
             LaneData {
                 rank: lane.rank,
                 rows: rows(lane),
                 ends_ms: &lane.step_ends_ms,
-                bars: flat,
+                bars: drawn,
                 ready,
                 cycles_ms: &lane.cycles_ms,
             }
@@ -211,8 +208,8 @@ fn data(lanes: &[RankBars], until_ms: f64) -> Data<'_> {
         parts: PartKind::ALL
             .map(|kind| Part {
                 name: title(kind),
-                colour: look(kind).colour,
-                hatch: look(kind).hatch,
+                colour: appearance(kind).colour,
+                hatch: appearance(kind).hatch,
             })
             .into(),
         labels,
@@ -221,29 +218,22 @@ fn data(lanes: &[RankBars], until_ms: f64) -> Data<'_> {
     }
 }
 
-fn longest(lanes: &[RankBars]) -> Markup {
+fn longest(lanes: &[RankBars]) -> Table {
     let mut all: Vec<(u32, &LaneBar)> = bars(lanes).collect();
     let length = |bar: &LaneBar| bar.ended_ms - bar.began_ms;
     all.sort_by(|a, b| length(b.1).total_cmp(&length(a.1)));
-    html! {
-        table {
-            thead {
-                tr {
-                    th scope="col" { "Bar" } th scope="col" { "part" } th.n scope="col" { "rank" }
-                    th.n scope="col" { "begins, ms" } th.n scope="col" { "lasts" }
-                }
-            }
-            tbody {
-                @for (rank, bar) in all.into_iter().take(LONGEST) {
-                    tr {
-                        td.name { (Foreign(&shortened(&bar.label, LABEL_CHARS))) }
-                        td { (swatch(&look(bar.part).class())) " " (title(bar.part)) }
-                        td.n { (count(u64::from(rank))) } td.n { (digits(bar.began_ms)) } td.n { (ms(length(bar))) }
-                    }
-                }
-            }
-        }
+    let mut table = Table::new(&["<bar", "<", "<part", "rank", "begins, ms", "lasts"]);
+    for (rank, bar) in all.into_iter().take(LONGEST) {
+        table.row([
+            shortened(&bar.label, LABEL_CHARS).into(),
+            Cell::Part(bar.part),
+            title(bar.part).into(),
+            rank.to_string().into(),
+            digits(bar.began_ms).into(),
+            ms(length(bar)).into(),
+        ]);
     }
+    table
 }
 
 #[cfg(test)]
@@ -307,7 +297,7 @@ mod tests {
         };
         let until = until_ms(std::slice::from_ref(&lane));
         assert_eq!(until, 30_000.0);
-        let page = show(&[lane]).into_string();
+        let page = figure(&gathered(&[lane]), 1).into_string();
         assert!(
             page.contains("70,000 bars from 30.0 s on left out"),
             "{}",

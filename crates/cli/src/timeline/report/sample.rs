@@ -4,9 +4,9 @@ use std::iter;
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{
-    Advice, Bandwidth, BandwidthPoint, Bin, Cut, CutReason, Fit, Fusion, Part, PartKind, Quantiles,
-    REPORT_VERSION, SourceReport, Step, StepsFoundBy, StragglerRank, StragglerTensor, Stragglers,
-    Summary, TensorRow,
+    ActivityRow, Advice, Bandwidth, BandwidthPoint, Bin, Cut, CutReason, Fit, Fusion, LaneBar,
+    LaneTick, Part, PartKind, Quantiles, REPORT_VERSION, RankBars, SourceReport, Step,
+    StepsFoundBy, StragglerRank, StragglerTensor, Stragglers, Summary, TensorRow,
 };
 use ronde_trace::{Clock, Format, Kind};
 
@@ -48,7 +48,7 @@ pub(in crate::timeline) fn report() -> Report {
             value: None,
             gain_ms: Some(3.0),
         }],
-        lanes: Vec::new(),
+        lanes: (0..2).map(lane).collect(),
         warnings: vec!["The clocks may be wrong by 0.5 ms.".to_owned()],
     }
 }
@@ -77,7 +77,11 @@ fn source(rank: u32) -> SourceReport {
             Vec::new()
         },
         kinds: vec![(Kind::Allreduce, 10), (Kind::Allgather, 5)],
-        activities: Vec::new(),
+        activities: vec![ActivityRow {
+            name: "SHM_ALLREDUCE".to_owned(),
+            count: 10,
+            total_ms: 64.0,
+        }],
     }
 }
 
@@ -215,6 +219,40 @@ fn tensor(name: &str, kind: Kind, elements: u64, ready_ms: f64, latency_ms: f64)
     }
 }
 
+/// Three steady steps of a rank, each with two batches.
+fn lane(rank: u32) -> RankBars {
+    let (mut bars, mut ready) = (Vec::new(), Vec::new());
+    for step in 0..3 {
+        let zero = 40.0 * f64::from(step);
+        let mut bar = |label: &str, part, began: f64, ended: f64| {
+            bars.push(LaneBar {
+                label: label.to_owned(),
+                part,
+                row: 0,
+                began_ms: zero + began,
+                ended_ms: zero + ended,
+            });
+        };
+        bar("computation", PartKind::Compute, 0.0, 24.0);
+        for (tensor, at) in [("fc.weight", 5.0), ("conv1.weight", 20.0)] {
+            bar(tensor, PartKind::WaitForRanks, at, at + 3.0);
+            bar(tensor, PartKind::Negotiation, at + 3.0, at + 5.0);
+            bar(tensor, PartKind::Collective, at + 5.0, at + 15.0);
+            ready.push(LaneTick {
+                tensor: tensor.to_owned(),
+                at_ms: zero + at,
+            });
+        }
+    }
+    RankBars {
+        rank,
+        step_ends_ms: vec![40.0, 80.0, 120.0],
+        bars,
+        ready,
+        cycles_ms: vec![8.0, 23.0, 48.0],
+    }
+}
+
 /// Ten values around `p50`: a tenth of them 10 % below, a tenth 10 % above.
 fn quantiles(p50: f64) -> Quantiles {
     Quantiles {
@@ -254,6 +292,7 @@ pub(in crate::timeline) fn empty() -> Report {
         withheld: None,
         stages: Vec::new(),
         advice: Vec::new(),
+        lanes: Vec::new(),
         warnings: Vec::new(),
         ..report()
     }

@@ -1,40 +1,58 @@
-//! Bandwidth section: achieved bandwidth of each collective by message size, and the fitted line.
+//! Section on bandwidth: achieved bandwidth of each collective by message size, and the fitted line.
 
 use maud::{Markup, html};
 
 use crate::chart::{Axis, Chart, Data, Point, Series, Shape, Unit};
-use crate::html::text::{Foreign, visible};
-use crate::html::{folded, wide};
-use crate::present::units::{bytes, count, digits, percent};
-use ronde_trace::analysis::report::{Bandwidth, BandwidthPoint, Fit};
+use crate::html::text::visible;
+use crate::present::units::{bytes, count, decimals, digits, fixed, percent};
+use crate::present::{Cell, Section, Table};
+use ronde_trace::analysis::Report;
+use ronde_trace::analysis::report::{Bandwidth, BandwidthPoint};
 
 /// Largest number of collectives drawn: the number of colours.
 const MOST_CLOUDS: usize = 6;
 /// Number of points of the fitted line, which is a curve on these axes.
 const LINE_PLACES: usize = 40;
 
-pub(super) fn show(collectives: &[Bandwidth]) -> Option<Markup> {
-    let drawn: Vec<&Bandwidth> = collectives
+pub(super) fn section(report: &Report) -> Section<'_> {
+    let drawn = report
+        .bandwidth
         .iter()
-        .filter(|one| one.points.iter().any(drawable))
-        .take(MOST_CLOUDS)
-        .collect();
-    if drawn.is_empty() {
-        return None;
+        .filter(|one| one.points.iter().any(drawable));
+    let drawn: Vec<&Bandwidth> = drawn.take(MOST_CLOUDS).collect();
+    let mut section = Section::new("bandwidth", "Bandwidth of the collectives");
+    if !drawn.is_empty() {
+        section = section.page(figure(&drawn));
     }
-    Some(html! {
+    for one in &report.bandwidth {
+        section = section.text(fitted(one)).table(table(one));
+    }
+    section
+}
+
+fn figure(drawn: &[&Bandwidth]) -> Markup {
+    html! {
         figure {
-            (chart(&drawn))
+            (chart(drawn))
             figcaption {
-                "Median of each size; whiskers from the slowest tenth to the fastest tenth. Dashed: the fitted line, time = α + β · bytes."
-                @if drawn.len() < collectives.len() { " The table has those that are not drawn too." }
+                "Median of each size; whiskers from the slowest tenth to the fastest tenth. Dashed: the fitted line of the time."
             }
         }
-        ul {
-            @for one in collectives { li { span.name { (Foreign(&one.activity)) } ": " (fitted(one.fit.as_ref())) } }
-        }
-        (folded("The points as a table", &wide("Bandwidth", &table(collectives))))
-    })
+    }
+}
+
+fn fitted(one: &Bandwidth) -> String {
+    match &one.fit {
+        Some(fit) => format!(
+            "{}: time = {} µs + {} µs a MiB ({} GB/s), median error {}",
+            one.activity,
+            fixed(fit.alpha_us, 1),
+            fixed(fit.us_per_mib, 1),
+            fixed(fit.gb_per_s, 2),
+            percent(fit.relative_error)
+        ),
+        None => one.activity.clone(),
+    }
 }
 
 fn drawable(point: &BandwidthPoint) -> bool {
@@ -44,15 +62,6 @@ fn drawable(point: &BandwidthPoint) -> bool {
 /// Bandwidth in 10⁹ bytes per second.
 fn gb_per_s(bytes: f64, us: f64) -> f64 {
     bytes / us / 1e3
-}
-
-fn fitted(fit: Option<&Fit>) -> Markup {
-    html! {
-        @if let Some(fit) = fit {
-            "α = " (digits(fit.alpha_us)) " µs and β = " (digits(fit.us_per_mib)) " µs a MiB, that is " (digits(fit.gb_per_s))
-            " GB/s for large messages; half of the batches are within " (percent(fit.relative_error)) " of the line."
-        } @else { "too few sizes for a line." }
-    }
 }
 
 const COLOURS: [&str; MOST_CLOUDS] = [
@@ -169,26 +178,24 @@ fn line(one: &Bandwidth, points: &[Point], y: &Axis) -> Vec<[f64; 4]> {
         .collect()
 }
 
-fn table(collectives: &[Bandwidth]) -> Markup {
-    html! {
-        table {
-            thead {
-                tr {
-                    th scope="col" { "Collective" } th.n scope="col" { "size" } th.n scope="col" { "batches" }
-                    th.n scope="col" { "median, µs" } th.n scope="col" { "p10" } th.n scope="col" { "p90" } th.n scope="col" { "GB/s" }
-                }
-            }
-            tbody {
-                @for one in collectives {
-                    @for point in &one.points {
-                        tr {
-                            td.name { (Foreign(&one.activity)) }
-                            td.n { (bytes(point.bytes)) } td.n { (count(point.n)) } td.n { (digits(point.us_p50)) }
-                            td.n { (digits(point.us_p10)) } td.n { (digits(point.us_p90)) } td.n { (digits(point.gb_per_s)) }
-                        }
-                    }
-                }
-            }
-        }
+fn table(one: &Bandwidth) -> Table {
+    let fastest = one
+        .points
+        .iter()
+        .map(|point| point.gb_per_s)
+        .fold(0.0, f64::max);
+    let places = decimals(one.points.iter().map(|point| point.us_p90));
+    let mut table = Table::new(&["size", "batches", "median µs", "p10", "p90", "GB/s", "|"]);
+    for point in &one.points {
+        table.row([
+            bytes(point.bytes).into(),
+            count(point.n).into(),
+            fixed(point.us_p50, places).into(),
+            fixed(point.us_p10, places).into(),
+            fixed(point.us_p90, places).into(),
+            fixed(point.gb_per_s, 3).into(),
+            Cell::Bar(point.gb_per_s / fastest),
+        ]);
     }
+    table
 }

@@ -1,0 +1,194 @@
+//! Reports as data: sections of paragraphs, lists, tables and charts, from which the text for the
+//! terminal and the HTML page are rendered.
+//!
+//! ```text
+//! let section = Section::new("stragglers", "Stragglers")
+//!     .page(html! { (chart) })
+//!     .table(table)
+//!     .text("No rank stands out.");
+//! println!("{}", text(&[section], &look));
+//! ```
+
+use maud::{Markup, html};
+
+use super::{Look, Table, harmless, page, titled, wrapped};
+use crate::html::text::Foreign;
+use crate::html::{folded, section};
+
+/// Section of a report.
+pub(crate) struct Section<'a> {
+    /// Identifier on the page, the target of links.
+    id: &'a str,
+    title: &'a str,
+    /// Whether the terminal shows the title, and the paragraphs indented below it.
+    titled: bool,
+    blocks: Vec<Block<'a>>,
+}
+
+/// Makes the lines of a block for a terminal.
+type Lines<'a> = Box<dyn Fn(&Look) -> Vec<String> + 'a>;
+
+/// Part of a section.
+enum Block<'a> {
+    /// Paragraph; the text may contain names from files.
+    Text(String),
+    List(List, Vec<String>),
+    Table(Table),
+    /// Table for the page only, below a summary that opens it, if there is one.
+    PageTable(Option<String>, Table),
+    /// Lines for the terminal only.
+    Terminal(Lines<'a>),
+    /// Markup for the page only, such as a chart.
+    Page(Markup),
+}
+
+/// List of the items of a list on the terminal; on a page, only numbers are distinguished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum List {
+    Dashes,
+    Numbered,
+    /// Items that need attention.
+    Warnings,
+}
+
+impl<'a> Section<'a> {
+    /// Returns a section without blocks.
+    pub(crate) fn new(id: &'a str, title: &'a str) -> Self {
+        Section {
+            id,
+            title,
+            titled: true,
+            blocks: Vec::new(),
+        }
+    }
+
+    /// Omits the title on the terminal.
+    pub(crate) fn untitled(self) -> Self {
+        Section {
+            titled: false,
+            ..self
+        }
+    }
+
+    fn with(mut self, block: Block<'a>) -> Self {
+        self.blocks.push(block);
+        self
+    }
+
+    /// Adds a paragraph.
+    pub(crate) fn text(self, text: impl Into<String>) -> Self {
+        self.with(Block::Text(text.into()))
+    }
+
+    /// Adds a table; one without rows is not shown.
+    pub(crate) fn table(self, table: Table) -> Self {
+        self.with(Block::Table(table))
+    }
+
+    /// Adds a table for the page only.
+    pub(crate) fn page_table(self, table: Table) -> Self {
+        self.with(Block::PageTable(None, table))
+    }
+
+    /// Adds a table for the page only, below a summary that opens it.
+    pub(crate) fn folded(self, summary: impl Into<String>, table: Table) -> Self {
+        self.with(Block::PageTable(Some(summary.into()), table))
+    }
+
+    /// Adds a list.
+    pub(crate) fn list(self, list: List, items: Vec<String>) -> Self {
+        self.with(Block::List(list, items))
+    }
+
+    /// Adds lines for the terminal only.
+    pub(crate) fn terminal(self, lines: impl Fn(&Look) -> Vec<String> + 'a) -> Self {
+        self.with(Block::Terminal(Box::new(lines)))
+    }
+
+    /// Adds markup for the page only.
+    pub(crate) fn page(self, markup: Markup) -> Self {
+        self.with(Block::Page(markup))
+    }
+
+    /// Lines of the section on the terminal; none if all blocks are empty.
+    fn lines(&self, look: &Look) -> Vec<String> {
+        let indent = if self.titled { "  " } else { "" };
+        let lines = self.blocks.iter().flat_map(|block| match block {
+            Block::Text(text) => wrapped(indent, &harmless(text), look.width),
+            Block::List(marker, items) => marker.lines(items, look),
+            Block::Table(table) => table.lines(look.width),
+            Block::Terminal(lines) => lines(look),
+            Block::PageTable(..) | Block::Page(_) => Vec::new(),
+        });
+        let lines = lines.collect();
+        if self.titled {
+            titled(self.title, lines, look)
+        } else {
+            lines
+        }
+    }
+
+    /// Content of the section on a page; `None` if there is nothing to show.
+    fn markup(&self) -> Option<Markup> {
+        let label = self.title;
+        let parts = self.blocks.iter().filter_map(|block| match block {
+            Block::Text(text) => Some(html! { p { (Foreign(text)) } }),
+            Block::List(_, items) if items.is_empty() => None,
+            Block::List(List::Numbered, items) => {
+                Some(html! { ol.advice { @for item in items { li { (Foreign(item)) } } } })
+            }
+            Block::List(_, items) => {
+                Some(html! { ul { @for item in items { li { (Foreign(item)) } } } })
+            }
+            Block::Table(table) => table.html(label),
+            Block::PageTable(None, table) => table.html(label),
+            Block::PageTable(Some(summary), table) => {
+                table.html(summary).map(|table| folded(summary, &table))
+            }
+            Block::Page(markup) => Some(markup.clone()),
+            Block::Terminal(_) => None,
+        });
+        let parts: Vec<Markup> = parts.collect();
+        (!parts.is_empty()).then(|| html! { @for part in parts { (part) } })
+    }
+}
+
+impl List {
+    fn lines(self, items: &[String], look: &Look) -> Vec<String> {
+        let lines = items.iter().zip(1..).flat_map(|(item, number)| {
+            let marker = match self {
+                List::Dashes => "  - ".to_owned(),
+                List::Numbered => format!("  {number}. "),
+                List::Warnings => "  ! ".to_owned(),
+            };
+            wrapped(&marker, &harmless(item), look.width)
+        });
+        match self {
+            List::Warnings => lines.map(|line| look.warn(&line)).collect(),
+            List::Dashes | List::Numbered => lines.collect(),
+        }
+    }
+}
+
+/// Renders the sections as text that ends with a newline. Sections without lines are omitted.
+pub(crate) fn text<'a>(sections: impl IntoIterator<Item = &'a Section<'a>>, look: &Look) -> String {
+    page(
+        sections.into_iter().map(|section| section.lines(look)),
+        look,
+    )
+}
+
+/// Renders the sections for a page, with links to them before the first. Sections without content
+/// are omitted.
+pub(crate) fn markup(sections: &[Section]) -> Markup {
+    let shown = sections
+        .iter()
+        .filter_map(|section| Some((section.id, section.title, section.markup()?)));
+    let shown: Vec<(&str, &str, Markup)> = shown.collect();
+    html! {
+        nav aria-label="Sections" {
+            @for (id, title, _) in &shown { a href={ "#" (id) } { (Foreign(title)) } " " }
+        }
+        @for (id, title, body) in &shown { (section(id, title, body)) }
+    }
+}

@@ -1,0 +1,169 @@
+//! Charts of the page: a heat map for each network and number of ranks, and a curve over the ranks.
+
+use maud::{Markup, html};
+
+use super::outlook::{At, Cell, Outlook};
+use super::report::{interval, kind_words, levels};
+use crate::chart::scale::{Better, Shades, colour, tick};
+use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Shape, Unit};
+use crate::html::text::Foreign;
+use crate::present::units::{digits, setting as short};
+
+/// Heat map of predicted step times over threshold and cycle time.
+pub(super) fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
+    let cells = at.cells_of(kind);
+    let shades = Shades::new(at.cells.iter().map(|cell| cell.step_ms), Better::Lower, 0.0);
+    let fusion = levels(&cells, Cell::fusion_mb);
+    let cycle = levels(&cells, |cell| cell.cycle_time_ms);
+    let place = |cell: &Cell| {
+        let find =
+            |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted) as f64;
+        (
+            find(&fusion, cell.fusion_mb()),
+            find(&cycle, cell.cycle_time_ms),
+        )
+    };
+    let words = |cell: &Cell| {
+        format!(
+            "{} MiB, {} ms: {} ms\n{} ms",
+            short(cell.fusion_mb()),
+            short(cell.cycle_time_ms),
+            digits(cell.step_ms),
+            interval(cell)
+        )
+    };
+    let rect = |cell: &&Cell| {
+        let (x, y) = place(cell);
+        Rect {
+            x: [x - 0.49, x + 0.49],
+            y: [y - 0.49, y + 0.49],
+            colour: colour(shades.at(cell.step_ms)),
+            text: words(cell),
+            label: digits(cell.step_ms),
+        }
+    };
+    // The marks are in the upper corners of the cell, beside its number.
+    let mark = |name: &str, shape, colour, of: &Cell, side: f64| {
+        let cell = cells.iter().find(|cell| cell.is_setting_of(of))?;
+        let (x, y) = place(cell);
+        let points = vec![Point::new(
+            x + side,
+            y + 0.3,
+            format!("{name}\n{}", words(cell)),
+        )];
+        Some(Series::new(name, colour, Data::Points { shape, points }))
+    };
+    let title = match several {
+        true => format!("Predicted step, ms; {}", kind_words(kind)),
+        false => "Predicted step, ms".to_owned(),
+    };
+    let boxes = Series::new(
+        "",
+        "--series-5",
+        Data::Boxes {
+            boxes: cells.iter().map(rect).collect(),
+        },
+    );
+    let marks = [
+        mark(
+            "as recorded",
+            Shape::Diamond,
+            "--series-1",
+            &at.current,
+            0.36,
+        ),
+        mark("best", Shape::Star, "--ink", &at.best, -0.36),
+    ];
+    let names = |values: &[f64]| values.iter().map(|value| tick(*value)).collect::<Vec<_>>();
+    Chart {
+        description:
+            "Fusion threshold in MiB across, cycle time in ms upwards; the tables below have the numbers."
+                .into(),
+        height_px: 60 + (34 * cycle.len() as u32).clamp(80, 500),
+        x: Axis::places("fusion threshold, MiB", names(&fusion)),
+        y: Axis::places("cycle time, ms", names(&cycle)),
+        series: [Some(boxes)].into_iter().chain(marks).flatten().collect(),
+        scale: Some(shades.key("Above the best of all".to_owned())),
+        ..Chart::new(id, title)
+    }
+}
+
+/// Chart for each network: step time over ranks, with the setting in force and with the best.
+/// Empty if only one number of ranks is predicted.
+pub(super) fn curves(outlook: &Outlook) -> Markup {
+    let mut networks: Vec<&Option<String>> = outlook.targets.iter().map(|at| &at.network).collect();
+    networks.dedup();
+    let of = |network: &Option<String>| -> Vec<&At> {
+        let targets = outlook.targets.iter();
+        let mut of: Vec<&At> = targets.filter(|at| &at.network == network).collect();
+        of.sort_by_key(|at| at.ranks);
+        of
+    };
+    let several = networks.iter().any(|network| of(network).len() > 1);
+    html! {
+        @for (index, network) in networks.iter().enumerate().filter(|_| several) {
+            (curve(index, network.as_deref().unwrap_or("as recorded"), &of(network)))
+        }
+    }
+}
+
+fn curve(index: usize, network: &str, ats: &[&At]) -> Markup {
+    let all = || ats.iter().flat_map(|at| [&at.current, &at.best]);
+    let low = all().map(|cell| cell.low_ms).fold(f64::INFINITY, f64::min);
+    let high = all().map(|cell| cell.high_ms).fold(0.0, f64::max);
+    let ranks = |at: &At| f64::from(at.ranks);
+    let first = ats.first().map_or(1.0, |at| ranks(at));
+    let last = ats.last().map_or(2.0, |at| ranks(at));
+    let series = |name: &str, colour, shape, of: &dyn Fn(&At) -> Cell| {
+        let point = |at: &&At| {
+            let cell = of(at);
+            let text = format!(
+                "{} ranks, {name}\n{} ms ({})",
+                at.ranks,
+                digits(cell.step_ms),
+                interval(&cell)
+            );
+            Point {
+                low: cell.low_ms,
+                high: cell.high_ms,
+                ..Point::new(ranks(at), cell.step_ms, text)
+            }
+        };
+        let line = ats
+            .iter()
+            .map(|at| [ranks(at), of(at).step_ms, of(at).step_ms, of(at).step_ms]);
+        let line = Data::Line {
+            points: line.collect(),
+            dashed: true,
+        };
+        let points = Data::Points {
+            shape,
+            points: ats.iter().map(point).collect(),
+        };
+        [
+            Series::new(name, colour, line),
+            Series::new(name, colour, points),
+        ]
+    };
+    let now = series("the setting in force", "--series-0", Shape::Circle, &|at| {
+        at.current
+    });
+    let best = series("the best setting", "--series-1", Shape::Square, &|at| {
+        at.best
+    });
+    let chart = Chart {
+        description: "Predicted step times with the setting in force and with the best one; error bars are from the 10th to the \
+                      90th percentile."
+            .into(),
+        x: Axis::log("ranks", Unit::Count, first.max(1.0) / 1.1, last * 1.1),
+        y: Axis::log("step", Unit::Ms, (low * 0.9).max(1e-3), high * 1.1),
+        series: now.into_iter().chain(best).collect(),
+        ..Chart::new(format!("curve-{index}"), format!("Step time over ranks, {network}"))
+    };
+    html! {
+        figure {
+            (chart)
+            figcaption { (Foreign(network)) "; error bars from the 10th to the 90th percentile. The sections below have the numbers." }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! Predictions as sections: the recording, a grid for each network and number of ranks, the best
+//! setting, and the commands to apply it; for the terminal and for one self-contained HTML page.
+
+use maud::{Markup, html};
+
+use super::charts::{curves, map};
+use super::heat::{self, grade};
+use super::job::{CYCLE_TIME, Job, THRESHOLD};
+use super::outlook::{At, Cell, Change, NEARLY, Outlook};
+use crate::html::Document;
+use crate::present::units::{
+    bytes, change, changes, counted, digits, ms, percent, setting as short,
+};
+use crate::present::{self, Cell as TableCell, List, Look, Section, Table, wrapped};
+use ronde_lab::paste::Paste;
+
+/// Most grids that are shown in full if there are several networks or numbers of ranks.
+const GRIDS_MOST: usize = 1;
+
+/// Renders the text, which ends with a newline.
+pub(super) fn text(job: &Job, outlook: &Outlook, look: &Look) -> String {
+    let mut sections = vec![head(job), warnings(job), table(outlook)];
+    let several = outlook.targets.len() > GRIDS_MOST;
+    if let Some(at) = outlook.targets.last() {
+        if !several {
+            sections.extend(grids(at));
+        }
+        sections.push(best(job, at, Section::new("best", "Best")));
+    }
+    sections.push(assumptions(outlook));
+    present::text(&sections, look)
+}
+
+/// Renders the page.
+pub(super) fn page(job: &Job, outlook: &Outlook) -> String {
+    let titles = outlook.targets.iter().enumerate();
+    let titles: Vec<(String, String)> = titles
+        .map(|(index, at)| (format!("at-{index}"), heading(at)))
+        .collect();
+    let mut sections = vec![head(job), warnings(job), table(outlook)];
+    for (index, (at, (id, title))) in outlook.targets.iter().zip(&titles).enumerate() {
+        let mut section = best(job, at, Section::new(id, title));
+        let kinds = at.kinds();
+        for (number, &kind) in kinds.iter().enumerate() {
+            section = section
+                .page(html! { (map(at, kind, kinds.len() > 1, format!("map-{index}-{number}"))) })
+                .folded(
+                    format!("As a table: {}", kind_words(kind)),
+                    grid(at, kind, None),
+                );
+        }
+        sections.push(section.page(html! { p.note { "Star, *: the best. Diamond, +: as recorded. Point at a cell for its interval." } }));
+    }
+    sections.push(assumptions(outlook));
+    sections.push(Section::new("guide", "How to read this page").page(guide()));
+    Document {
+        title: &format!("Replay of {}", job.name),
+        style: include_str!("replay.css"),
+        body: present::markup(&sections),
+    }
+    .render()
+}
+
+fn guide() -> Markup {
+    html! {
+        dl.guide {
+            dt { "Step" }
+            dd { "Time from one result of the last tensor to the next, on the slowest rank." }
+            dt { "Fusion threshold" }
+            dd { "Tensors that are ready together are reduced in one message of at most this size, in MiB." }
+            dt { "Cycle time" }
+            dd { "Pause between two rounds of negotiation, in ms: a longer one gathers more tensors and starts them later." }
+            dt { "Hierarchical" }
+            dd { "The ranks of a host reduce first, then one rank of each host." }
+            dt { "Cache" }
+            dd { "Tensors that were negotiated before are agreed on with one bit each." }
+        }
+    }
+}
+
+/// Title of the section on one network and number of ranks.
+fn heading(at: &At) -> String {
+    let ranks = counted(at.ranks.into(), "rank");
+    match &at.network {
+        Some(network) => format!("{ranks} on {}, {network}", counted(at.hosts.into(), "host")),
+        None => format!("{ranks}, as recorded"),
+    }
+}
+
+fn warnings(job: &Job) -> Section<'_> {
+    Section::new("warnings", "Warnings").list(List::Warnings, job.warnings.clone())
+}
+
+fn head(job: &Job) -> Section<'_> {
+    let fit = &job.fit;
+    let what = format!(
+        "{}: {}, {} of {} a step, {}{}",
+        job.name,
+        job.kind,
+        counted(fit.workload.tensors.len() as u64, "tensor"),
+        bytes(fit.workload.bytes()),
+        fit.place.words(),
+        match job.recorded_steps {
+            Some(steps) => format!("; {}", counted(steps as u64, "steady step")),
+            None => String::new(),
+        },
+    );
+    let off = fit.modelled_us / fit.measured_us - 1.0;
+    let modelled = ms(fit.modelled_us / 1e3);
+    let (error, sure) = match job.recorded_steps {
+        None => (String::new(), "as the profile says".to_owned()),
+        Some(_) => (
+            format!(" ± {:.1} %", fit.measured_error * 100.0),
+            format!("which the model makes {modelled} ({})", change(off)),
+        ),
+    };
+    let stated = |setting: &str, value: String| match job.states(setting) {
+        true => value,
+        false => "unknown".to_owned(),
+    };
+    let fusion_mb = short(fit.reference.fusion_threshold_bytes as f64 / 1048576.0);
+    let line = format!(
+        "step {}{error} with fusion {}, cycle {}; {sure}",
+        ms(fit.measured_us / 1e3),
+        stated(THRESHOLD, format!("{fusion_mb} MiB")),
+        stated(
+            CYCLE_TIME,
+            format!("{} ms", short(fit.reference.cycle_us / 1e3))
+        ),
+    );
+    let collective = fit.costs.flat.first().copied().unwrap_or_default();
+    let costs = format!(
+        "costs: a message {:.1} µs + {:.1} µs a MiB; negotiation {:.1} µs a cycle + {:.2} µs a tensor; {:.1} µs a step after its \
+         last result",
+        collective.alpha_us,
+        collective.us_per_byte * 1048576.0,
+        fit.costs.cached.base_us,
+        fit.costs.cached.per_tensor_us,
+        fit.workload.tail_us,
+    );
+    let reproduced = ronde_job::gate::reproduces(fit.measured_us, fit.modelled_us);
+    let markup = html! { p { (line) } p { (costs) } };
+    let lines = move |look: &Look| {
+        let line = match reproduced {
+            true => line.clone(),
+            false => look.warn(&line),
+        };
+        [line, costs.clone()]
+            .map(|line| wrapped("  ", &line, look.width))
+            .concat()
+    };
+    let section = Section::new("recording", "Recording").untitled();
+    section.text(what).terminal(lines).page(markup)
+}
+
+/// Table with a row for each network and number of ranks, unless there is only the recorded one.
+fn table(outlook: &Outlook) -> Section<'_> {
+    let section = Section::new("ranks", "Elsewhere");
+    if outlook.targets.len() == 1 && outlook.targets[0].assumptions.is_empty() {
+        return section;
+    }
+    let mut table = Table::new(&[
+        "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.",
+        "with", "flat", "hier.",
+    ])
+    .with_keys(3);
+    for at in &outlook.targets {
+        let optional =
+            |cell: &Option<Cell>| cell.map_or(String::new(), |cell| digits(cell.step_ms));
+        table.row([
+            at.ranks.to_string(),
+            at.hosts.to_string(),
+            at.network.clone().unwrap_or_else(|| "as recorded".into()),
+            digits(at.current.step_ms),
+            interval(&at.current),
+            percent(at.efficiency),
+            digits(at.best.step_ms),
+            interval(&at.best),
+            percent(at.efficiency_best),
+            format!(
+                "{} MiB, {} ms",
+                short(at.best.fusion_mb()),
+                short(at.best.cycle_time_ms)
+            ),
+            optional(&at.flat),
+            optional(&at.hierarchical),
+        ]);
+    }
+    section.table(table).page(curves(outlook)).text(
+        "now: the setting that was recorded; best: of the grid, with this fusion threshold and cycle time. 80 %: from the 10th to the 90th \
+         percentile. Efficiency: one rank's step over that of all. flat, hier.: the best of either kind, ms.",
+    )
+}
+
+/// Grids for the terminal, one for each combination of the booleans.
+fn grids(at: &At) -> Vec<Section<'_>> {
+    let kinds = at.kinds();
+    let one = |&kind: &(bool, bool)| {
+        let grid = move |look: &Look| {
+            let mut title = "Predicted step, ms".to_owned();
+            if at.kinds().len() > 1 {
+                title += &format!(", {}", kind_words(kind));
+            }
+            let mut lines = vec![look.title(&title)];
+            lines.extend(grid(at, kind, Some(look)).lines(look.width));
+            if at.kinds().last() == Some(&kind) {
+                let legend = format!("* best, + as recorded. {}.", heat::legend());
+                lines.extend(wrapped("  ", &legend, look.width));
+            }
+            lines
+        };
+        Section::new("", "").untitled().terminal(grid)
+    };
+    kinds.iter().map(one).collect()
+}
+
+/// Predictions over threshold and cycle time; for the terminal with a column of grades.
+fn grid(at: &At, kind: (bool, bool), look: Option<&Look>) -> Table {
+    let fastest = at.cells.iter().map(|cell| cell.step_ms);
+    let fastest = fastest.fold(f64::INFINITY, f64::min);
+    let cells = at.cells_of(kind);
+    let mut headings = vec!["fusion MiB".to_owned()];
+    let cycles = levels(&cells, |cell| cell.cycle_time_ms);
+    headings.extend(cycles.iter().map(|ms| format!("{} ms ", short(*ms))));
+    headings.extend(look.map(|_| "<heat".to_owned()));
+    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+    let mut table = Table::new(&headings);
+    for row in cells.chunk_by(|a, b| a.fusion_threshold_bytes == b.fusion_threshold_bytes) {
+        let mut shown = vec![TableCell::from(short(row[0].fusion_mb()))];
+        let mut heat = String::new();
+        for cell in row {
+            let mark = if cell.is_setting_of(&at.best) {
+                "*"
+            } else if cell.is_setting_of(&at.current) {
+                "+"
+            } else {
+                " "
+            };
+            shown.push((digits(cell.step_ms) + mark).into());
+            let grade = grade(cell.step_ms, fastest);
+            heat += &look.map_or_else(String::new, |look| look.heat(grade, &grade.to_string()));
+        }
+        shown.extend(look.map(|_| TableCell::Styled(heat)));
+        table.row(shown);
+    }
+    table
+}
+
+/// Distinct values of one setting among these cells, ascending.
+pub(super) fn levels(cells: &[&Cell], of: impl Fn(&Cell) -> f64) -> Vec<f64> {
+    let mut values: Vec<f64> = cells.iter().map(|cell| of(cell)).collect();
+    values.sort_by(f64::total_cmp);
+    values.dedup();
+    values
+}
+
+/// Adds the best setting, its gain, and the commands to apply it.
+fn best<'a>(job: &Job, at: &At, section: Section<'a>) -> Section<'a> {
+    if let Some(withheld) = job.withheld() {
+        return section.text(withheld.to_string());
+    }
+    let same = at.best.is_setting_of(&at.current) || at.change.median > -NEARLY;
+    let place = match &at.network {
+        Some(network) => format!(" ({} on {network})", counted(at.ranks.into(), "rank")),
+        None => String::new(),
+    };
+    let predicted = |cell: &Cell| format!("{} ms ({})", digits(cell.step_ms), interval(cell));
+    if same {
+        let now = predicted(&at.current);
+        return section.text(format!(
+            "The setting in force is as good as any of these{place}: {now}."
+        ));
+    }
+    let sentence = format!(
+        "{}{place}: {}, {} against {} ms now. {}",
+        setting(&at.best, at),
+        predicted(&at.best),
+        changed(&at.change),
+        digits(at.current.step_ms),
+        if at.change.high > 0.0 {
+            "That is within what is not known: let HOROVOD_AUTOTUNE=1 prove it in the running job."
+        } else {
+            "HOROVOD_AUTOTUNE=1 proves it in the running job."
+        },
+    );
+    let environment = environment(at);
+    let markup = html! { p { code { (environment) } } };
+    let section = section.text(sentence).page(markup);
+    section.terminal(move |_| vec![format!("  {environment}")])
+}
+
+/// Environment variables to put before a command.
+fn environment(at: &At) -> String {
+    let changed = |best: bool, current: bool| (best != current).then_some(best);
+    let paste = Paste {
+        fusion_threshold_bytes: at.best.fusion_threshold_bytes,
+        cycle_time_ms: short(at.best.cycle_time_ms),
+        hierarchical_allreduce: changed(at.best.hierarchical, at.current.hierarchical),
+        cache: changed(at.best.cache, at.current.cache),
+        ..Paste::default()
+    };
+    paste.environment()
+}
+
+fn assumptions(outlook: &Outlook) -> Section<'_> {
+    let mut said: Vec<String> = Vec::new();
+    for sentence in outlook.targets.iter().flat_map(|at| &at.assumptions) {
+        if !said.contains(sentence) {
+            said.push(sentence.clone());
+        }
+    }
+    Section::new("assumptions", "Taken for granted").list(List::Dashes, said)
+}
+
+/// Short text of a setting; a boolean is named only if it differs from the setting in force.
+fn setting(cell: &Cell, at: &At) -> String {
+    let mut words = format!(
+        "fusion {} MiB, cycle {} ms",
+        short(cell.fusion_mb()),
+        short(cell.cycle_time_ms)
+    );
+    if cell.hierarchical != at.current.hierarchical || at.hierarchical.is_some() {
+        words += if cell.hierarchical {
+            ", hierarchical"
+        } else {
+            ", flat"
+        };
+    }
+    if cell.cache != at.current.cache {
+        words += if cell.cache {
+            ", with cache"
+        } else {
+            ", without cache"
+        };
+    }
+    words
+}
+
+/// Formats a change of the step time with its interval: `−6.1 % (−8.0 to −4.0 %)`.
+fn changed(change: &Change) -> String {
+    format!(
+        "{} ({})",
+        self::change(change.median),
+        changes(change.low, change.high)
+    )
+}
+
+pub(super) fn interval(cell: &Cell) -> String {
+    format!("{}–{}", digits(cell.low_ms), digits(cell.high_ms))
+}
+
+pub(super) fn kind_words((hierarchical, cache): (bool, bool)) -> String {
+    let on = |switch: bool| if switch { "on" } else { "off" };
+    format!("hierarchical {}, cache {}", on(hierarchical), on(cache))
+}

@@ -1,0 +1,203 @@
+//! First section: the files that were read, the steps found in them, and the key figures.
+
+use maud::{Markup, html};
+use ronde_trace::Format;
+use ronde_trace::analysis::Report;
+use ronde_trace::analysis::report::{SourceReport, StepsFoundBy, Summary};
+
+use crate::html::text::shortened;
+use crate::html::tile;
+use crate::present::units::{bytes, count, counted, decimals, fixed, ms, percent};
+use crate::present::{Look, Section, Table, harmless, wrapped};
+
+/// Largest number of characters of a file name in the title of the page.
+const TITLE_CHARS: usize = 60;
+
+/// Title of the page: the first file, and the number of other files.
+pub(super) fn title(report: &Report) -> String {
+    let Some(first) = report.sources.first() else {
+        return "Timeline".to_owned();
+    };
+    let mut parts = first.path.rsplit('/').filter(|part| !part.is_empty());
+    let file = shortened(parts.next().unwrap_or(&first.path), TITLE_CHARS);
+    match report.sources.len() {
+        1 => format!("Timeline {file}"),
+        n => format!("Timeline {file} and {} more", n - 1),
+    }
+}
+
+/// Files on the terminal, key figures on the page, and the number and lengths of the steps.
+pub(super) fn section(report: &Report) -> Section<'_> {
+    let files = |look: &Look| {
+        let mut lines: Vec<String> = report
+            .sources
+            .iter()
+            .flat_map(|one| source(one, look))
+            .collect();
+        if !lines.is_empty() {
+            lines.push(String::new());
+        }
+        lines
+    };
+    let section = Section::new("figures", "Key figures")
+        .untitled()
+        .terminal(files)
+        .text(found(report));
+    match &report.steady {
+        Some(steady) => section
+            .page(figures(report, steady))
+            .table(summaries(report)),
+        None => section,
+    }
+}
+
+fn source(source: &SourceReport, look: &Look) -> Vec<String> {
+    let rank = source
+        .rank
+        .map_or(String::new(), |rank| format!(", rank {rank}"));
+    let recorded_at = source
+        .recorded_at
+        .as_ref()
+        .map_or(String::new(), |at| format!(", {}", harmless(at)));
+    let mut text = format!(
+        "{}{rank}{recorded_at}: {}, {} on {}, {}",
+        format_name(source.format),
+        counted(source.events, "event"),
+        counted(source.operations, "operation"),
+        counted(source.tensors, "tensor"),
+        ms(source.span_ms),
+    );
+    if let Some(clock) = source
+        .clock
+        .filter(|clock| clock.offset_ns != 0 || clock.error_ns != 0)
+    {
+        text += &format!(
+            "; clock {:+.1} µs, known to {:.1} µs",
+            clock.offset_ns as f64 / 1e3,
+            clock.error_ns as f64 / 1e3
+        );
+    }
+    let name = format!("{}  ", harmless(&source.path));
+    // A long path gets a line of its own, because the text beside it would have no space.
+    let mut lines = if name.chars().count() * 2 > look.width {
+        let mut lines = vec![name.trim_end().to_owned()];
+        lines.extend(wrapped("  ", &text, look.width));
+        lines
+    } else {
+        wrapped(&name, &text, look.width)
+    };
+    let dropped = (source.dropped_cycles > 0).then(|| {
+        let cycles = counted(source.dropped_cycles, "cycle");
+        format!("the recorder dropped {cycles} for lack of space")
+    });
+    for warning in source.warnings.iter().chain(&dropped) {
+        let warning = wrapped("  ! ", &harmless(warning), look.width);
+        lines.extend(warning.iter().map(|line| look.warn(line)));
+    }
+    lines
+}
+
+/// Name of the software that wrote a file.
+pub(super) fn format_name(format: Format) -> &'static str {
+    match format {
+        Format::Horovod => "Horovod",
+        Format::Ronde => "Ronde",
+        Format::Byteps => "BytePS",
+        Format::Kineto => "PyTorch profiler",
+    }
+}
+
+fn found(report: &Report) -> String {
+    let found_by = match report.steps_found_by {
+        StepsFoundBy::Marks => "marked in the file",
+        StepsFoundBy::Names => "found by repeating tensor names",
+        StepsFoundBy::Period => "found by a repeating sequence of types and sizes",
+        StepsFoundBy::Nothing => "no repetition found, so everything is one step",
+    };
+    let partial = report.steps.iter().filter(|step| step.partial).count();
+    let partial = match partial {
+        0 => String::new(),
+        partial => format!(
+            "; {} skipped: other operations in between, or incomplete",
+            count(partial as u64)
+        ),
+    };
+    if report.steps.is_empty() {
+        return "No step was found: the file has no operation.".to_owned();
+    }
+    format!(
+        "{} on rank {} of {} ({found_by}{partial})",
+        counted(report.steps.len() as u64, "step"),
+        report.reference_rank,
+        report.ranks
+    )
+}
+
+/// Summaries that the report has, with their names.
+pub(super) fn named(report: &Report) -> Vec<(&'static str, &Summary)> {
+    let startup = report.startup.iter().map(|summary| ("start-up", summary));
+    let steady = report.steady.iter().map(|summary| ("steady", summary));
+    startup.chain(steady).collect()
+}
+
+/// Table of the step times at start-up and in the steady state.
+fn summaries(report: &Report) -> Table {
+    let named = named(report);
+    let places = decimals(named.iter().map(|(_, summary)| summary.step_ms.p99));
+    let headings = [
+        "<step time",
+        "from step",
+        "steps",
+        "median ms",
+        "p10",
+        "p90",
+        "p99",
+    ];
+    let mut table = Table::new(&headings);
+    for (name, summary) in named {
+        let ms = &summary.step_ms;
+        let figures = [ms.p50, ms.p10, ms.p90, ms.p99].map(|ms| fixed(ms, places));
+        let cells = [
+            name.to_owned(),
+            count(summary.first_step),
+            count(summary.steps),
+        ];
+        table.row(cells.into_iter().chain(figures));
+    }
+    table
+}
+
+/// Tiles with the step time, communication, the slowest rank and others.
+fn figures(report: &Report, steady: &Summary) -> Markup {
+    let exposed = steady.exposed_ms();
+    let slowest = report
+        .stragglers
+        .as_ref()
+        .map(|stragglers| stragglers.slowest_rank());
+    let (slowest, slow) = match slowest {
+        None => (
+            "not known".to_owned(),
+            "ready times of one rank only".to_owned(),
+        ),
+        Some(None) => ("none".to_owned(), "no rank stands out".to_owned()),
+        Some(Some(rank)) => (
+            rank.rank.to_string(),
+            format!("costs {} a step", ms(rank.cost_ms)),
+        ),
+    };
+    html! {
+        dl.tiles {
+            (tile("Median step", &ms(steady.step_ms.p50), &format!("of {}", counted(steady.steps, "steady step"))))
+            (tile("One step in ten is longer than", &ms(steady.step_ms.p90), &format!("longest {}", ms(steady.step_ms.max))))
+            (tile("Exposed communication", &ms(exposed), &format!("{} of a mean step", percent(exposed / steady.step_ms.mean))))
+            (tile("Overlap", &percent(steady.overlap), &format!("of {} hidden behind computation", ms(steady.communication_ms.p50))))
+            (tile("Slowest rank", &slowest, &slow))
+            @if steady.bytes > 0 {
+                (tile("Payload a step", &bytes(steady.bytes), &format!("in {}", counted(report.tensors.len() as u64, "tensor"))))
+            }
+            @if let Some(startup) = &report.startup {
+                (tile("Start-up", &ms(startup.step_ms.p50), &format!("median of the first {}", counted(startup.steps, "step"))))
+            }
+        }
+    }
+}
