@@ -298,8 +298,8 @@ mod tests {
             "{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"
         ));
         assert!(ab.evidence[0].contains("in round 3") && !ab.finished);
-        // 222 steps less two pairs of visits of at least 3 steps, and the pair under way, of 16 and a change each.
-        assert_eq!(ab.steps_left, Some([0, 222 - 12 + 34]));
+        // 500 steps less two pairs of visits of at least 3 steps, and the pair under way, of 16 and a change each.
+        assert_eq!(ab.steps_left, Some([0, 500 - 12 + 34]));
         let kept = format!("{default}0,0,0,1,1,64,520,final,,52,58,,,0.02\n");
         assert!(of(&kept).finished && of(&kept).evidence[0].contains("\"final\""));
         let reverted = of(&format!(
