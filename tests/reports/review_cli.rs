@@ -75,10 +75,10 @@ fn a_log_of_rondes_is_told_to_its_end() {
     ));
     for part in [
         "a.csv: Ronde's autotune log, 5 trials of 3 settings, finished",
-        "Use 84.45 MiB, 3.162 ms: 23 % faster",
+        "Use 84.45 MiB, 3.162 ms: step time −22.8 % (",
         "its verdict is there",
-        "In 1 round of alternating windows 84.45 MiB, 3.162 ms took 43.9 ms and the default, 128 MiB, 1 ms, 56.9 ms",
-        "Sample 2 tries 256 MiB, 1.778 ms: 55.8 ms in 2 steps",
+        "84.45 MiB, 3.162 ms default 56.9 ms 43.9 ms −22.8 % (",
+        "Sample 2 (256 MiB, 1.778 ms): 55.8 ms in 2 steps",
         "HOROVOD_FUSION_THRESHOLD=88550670 HOROVOD_CYCLE_TIME=3.162",
         "--fusion-threshold-mb 84 --cycle-time-ms 3.162",
     ] {
@@ -114,7 +114,7 @@ fn a_log_of_rondes_is_told_to_its_end() {
     );
 
     let page = String::from_utf8(read("r.html")).unwrap();
-    assert!(page.contains("23 % faster") && page.matches("class=\"chart\"").count() >= 2);
+    assert!(page.contains("step time −22.8 %") && page.matches("class=\"chart\"").count() >= 2);
     assert_stands_alone(&page);
     assert!(read("r.png").starts_with(b"\x89PNG") && read("r.svg").starts_with(b"<svg"));
 }
@@ -130,7 +130,7 @@ fn a_job_that_was_killed_keeps_its_default() {
         text.contains("not finished") && text.contains("Keep the default, 128 MiB, 1 ms"),
         "{text}"
     );
-    assert!(text.contains("cut short, as clearly worse"), "{text}");
+    assert!(text.contains("ended early, as clearly worse"), "{text}");
 }
 
 #[test]

@@ -25,8 +25,9 @@ mod tune;
 
 pub(crate) use present::{fail, print};
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Exit code for wrong usage, the same as clap's.
@@ -87,7 +88,7 @@ pub fn run(program: Program) -> ExitCode {
     let argv = std::iter::once("ronde".into()).chain(program.arguments().iter().cloned());
     let argv = argv::rewrite(argv.collect(), &mut Cli::command());
     program.remember();
-    match Cli::parse_from(argv).command {
+    match parse(argv).unwrap_or_else(|error| error.exit()).command {
         Command::Run(args) => run::main(args),
         Command::Bench(args) => bench::main(&args),
         Command::Sweep(args) => sweep::main(&args),
@@ -102,6 +103,18 @@ pub fn run(program: Program) -> ExitCode {
         Command::SweepRank(args) => sweep::rank::main(&args),
         Command::Guard => run::guard_main(),
     }
+}
+
+/// Parses the arguments. An option takes a negative number as its value, so that the error says
+/// that the number is out of range.
+fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let negative = |arg: clap::Arg| {
+        let takes_value = !arg.is_positional() && arg.get_action().takes_values();
+        arg.allow_negative_numbers(takes_value)
+    };
+    let mut command = Cli::command().mut_subcommands(|command| command.mut_args(negative));
+    let matches = command.try_get_matches_from_mut(argv)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Signals that end this process, without those that it was started to ignore (with `nohup`, a job
@@ -119,6 +132,27 @@ fn end_signals() -> impl Iterator<Item = i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_name_the_value_that_is_expected() {
+        for (arguments, part) in [
+            ("bench --num-proc two", "give a whole number from 1 to"),
+            ("sweep --num-proc two", "give a whole number from 1 to"),
+            ("replay t.json --ranks -3", "give a whole number from 1 to"),
+            ("bench --steps -3", "give a whole number from 1 to"),
+            ("bench --num-proc -2", "give a whole number from 1 to"),
+            ("replay t.json --fusion-mb -3", "from 0 to 65536"),
+            ("replay t.json --steps 3..1", "comes after"),
+        ] {
+            let argv = format!("ronde {arguments}");
+            let argv = argv.split(' ').map(OsString::from).collect();
+            let error = parse(argv).err().unwrap().to_string();
+            assert!(error.contains(part), "{arguments}: {error}");
+            for misleading in ["invalid digit", "-- -", "HOROVOD", "unset"] {
+                assert!(!error.contains(misleading), "{arguments}: {error}");
+            }
+        }
+    }
 
     #[test]
     fn the_arguments_are_consistent() {

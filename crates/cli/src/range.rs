@@ -93,6 +93,20 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
     Ok(List { values, repeated })
 }
 
+/// Parser of an argument that is a whole number from `least` to `most`.
+pub(super) fn whole<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
+    least: u64,
+    most: u64,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.trim().parse::<u64>().ok();
+        number
+            .filter(|number| (least..=most).contains(number))
+            .and_then(|number| T::try_from(number).ok())
+            .ok_or_else(|| format!("give a whole number from {least} to {most}"))
+    }
+}
+
 /// Rounds to three digits: no setting needs more precision.
 fn rounded(value: f64) -> f64 {
     let unit = 10f64.powf(value.log10().floor() - 2.0);

@@ -86,8 +86,9 @@ pub enum Withheld {
     },
     /// The baseline was measured too few times.
     #[error(
-        "No recommendation: the default was measured {}, so a difference from it cannot be told from noise; measure it again.",
-        if *measurements == 0 { "never" } else { "only once" }
+        "No recommendation: the default was {}, so a difference from it cannot be told from noise; measure it {}.",
+        if *measurements == 0 { "never measured" } else { "measured only once" },
+        if *measurements == 0 { "beside the others" } else { "again" }
     )]
     BaselineOnce {
         /// Number of measurements of the baseline.
@@ -214,14 +215,14 @@ mod tests {
                     baseline_measurements: Some(0),
                     ..none()
                 },
-                "never",
+                "was never measured",
             ),
             (
                 Evidence {
                     baseline_measurements: Some(1),
                     ..none()
                 },
-                "only once",
+                "was measured only once",
             ),
             (
                 Evidence {

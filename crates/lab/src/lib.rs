@@ -7,7 +7,6 @@
 //! The crate returns data; the program `ronde` prints it.
 
 pub mod bench;
-pub mod gain;
 pub mod paste;
 pub mod review;
 pub mod sweep;

@@ -92,6 +92,9 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
     let mut logs: Vec<Vec<Arc<Mutex<Log>>>> = Vec::new();
     for (place, members) in program.sets.iter().enumerate() {
         let set = SimulatedSet::new(&world, members);
+        if let Some((hostile, _)) = hostile {
+            set.set_hostile(hostile);
+        }
         let mut of_set = Vec::new();
         for (set_rank, &rank) in members.iter().enumerate() {
             let rank_state = &rank_states[rank];

@@ -18,6 +18,8 @@ pub(crate) struct SimulatedSet {
     pub(super) state: Mutex<SetState>,
     /// State that the members' devices share.
     devices: OnceLock<Arc<Self>>,
+    /// Job rank whose control messages are modified, if any.
+    hostile: OnceLock<usize>,
 }
 
 #[derive(Default)]
@@ -84,7 +86,16 @@ impl SimulatedSet {
                 ..SetState::default()
             }),
             devices: OnceLock::new(),
+            hostile: OnceLock::new(),
         })
+    }
+
+    /// Makes the job rank `rank` hostile: that its calls differ from the others' is its error, not
+    /// a defect of the runtime.
+    pub(crate) fn set_hostile(&self, rank: usize) {
+        for set in [self, self.devices()] {
+            set.hostile.get_or_init(|| rank);
+        }
     }
 
     /// Returns the set of the devices of these members.
@@ -161,13 +172,19 @@ impl SimulatedSet {
         self.world.travel();
         let combined = {
             let mut state = lock(&self.state);
-            for seat in &state.seats {
-                assert_eq!(
-                    seat.label, label,
-                    "the members of {:?} call differently",
-                    self.members
-                );
+            let differs = state.seats.iter().any(|seat| seat.label != label);
+            if let (true, Some(hostile)) = (differs, self.hostile.get()) {
+                return Err(PeerError::InvalidData {
+                    rank: *hostile,
+                    problem: "another collective operation".to_owned(),
+                }
+                .into());
             }
+            assert!(
+                !differs,
+                "the members of {:?} call differently",
+                self.members
+            );
             let contributions: Vec<&[u8]> = state
                 .seats
                 .iter()

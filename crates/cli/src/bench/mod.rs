@@ -45,15 +45,15 @@ const TUNING_STEPS_MAX: usize = 20_000;
 #[command(override_usage = "ronde bench [-np N] [OPTIONS]")]
 pub(super) struct Args {
     /// Ranks to start (also -np) [default: 2]; inside `ronde run`, mpirun or srun theirs
-    #[arg(short = 'n', long = "num-proc", value_name = "N")]
+    #[arg(short = 'n', long = "num-proc", value_name = "N", value_parser = crate::range::whole::<usize>(1, 1 << 20))]
     np: Option<usize>,
     #[command(flatten)]
     load: LoadArgs,
     /// Timed steps [default: 50]. With --autotune: most steps to wait for the verdict, after which 20 are timed
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, 10_000_000))]
     steps: Option<u32>,
     /// Untimed steps at the start
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = crate::range::whole::<u32>(1, 1_000_000))]
     warmup: u32,
     /// Write the result to this file as JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

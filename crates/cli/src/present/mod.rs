@@ -11,9 +11,9 @@ mod table;
 mod terminal;
 
 pub(crate) use message::{fail, print, warn};
-pub(crate) use page::{page, titled, warnings};
+pub(crate) use page::{page, titled};
 pub(crate) use progress::bar;
 pub(crate) use ronde_job::units;
-pub(crate) use section::{List, Section, markup, text};
+pub(crate) use section::{List, Section, markup, prose, text};
 pub(crate) use table::{Cell, Table, plain, wrapped};
 pub(crate) use terminal::{Look, harmless};

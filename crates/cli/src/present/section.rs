@@ -9,17 +9,19 @@
 //! println!("{}", text(&[section], &look));
 //! ```
 
+use std::borrow::Cow;
+
 use maud::{Markup, html};
 
-use super::{Look, Table, harmless, page, titled, wrapped};
+use super::{Look, Table, harmless, page, plain, titled, wrapped};
 use crate::html::text::Foreign;
 use crate::html::{folded, section};
 
 /// Section of a report.
 pub(crate) struct Section<'a> {
     /// Identifier on the page, the target of links.
-    id: &'a str,
-    title: &'a str,
+    id: Cow<'a, str>,
+    title: Cow<'a, str>,
     /// Whether the terminal shows the title, and the paragraphs indented below it.
     titled: bool,
     blocks: Vec<Block<'a>>,
@@ -53,13 +55,19 @@ pub(crate) enum List {
 
 impl<'a> Section<'a> {
     /// Returns a section without blocks.
-    pub(crate) fn new(id: &'a str, title: &'a str) -> Self {
+    pub(crate) fn new(id: impl Into<Cow<'a, str>>, title: impl Into<Cow<'a, str>>) -> Self {
         Section {
-            id,
-            title,
+            id: id.into(),
+            title: title.into(),
             titled: true,
             blocks: Vec::new(),
         }
+    }
+
+    /// Adds a number to the identifier, for a page with several reports.
+    pub(crate) fn numbered(mut self, number: usize) -> Self {
+        self.id = format!("{}-{number}", self.id).into();
+        self
     }
 
     /// Omits the title on the terminal.
@@ -110,6 +118,24 @@ impl<'a> Section<'a> {
         self.with(Block::Page(markup))
     }
 
+    /// Section in Markdown, with a heading of the third level, without the blocks for the terminal
+    /// or the page only; empty if all other blocks are empty.
+    pub(crate) fn markdown(&self) -> String {
+        let blocks = self.blocks.iter().map(|block| match block {
+            Block::Text(text) => format!("\n{}\n", plain(text)),
+            Block::List(_, items) if !items.is_empty() => {
+                let items = items.iter().map(|item| format!("\n- {}", plain(item)));
+                format!("{}\n", items.collect::<String>())
+            }
+            Block::Table(table) if !table.is_empty() => format!("\n{}", table.markdown()),
+            _ => String::new(),
+        });
+        match blocks.collect::<String>() {
+            blocks if blocks.is_empty() => blocks,
+            blocks => format!("\n### {}\n{blocks}", plain(&self.title)),
+        }
+    }
+
     /// Lines of the section on the terminal; none if all blocks are empty.
     fn lines(&self, look: &Look) -> Vec<String> {
         let indent = if self.titled { "  " } else { "" };
@@ -122,7 +148,7 @@ impl<'a> Section<'a> {
         });
         let lines = lines.collect();
         if self.titled {
-            titled(self.title, lines, look)
+            titled(&self.title, lines, look)
         } else {
             lines
         }
@@ -130,7 +156,7 @@ impl<'a> Section<'a> {
 
     /// Content of the section on a page; `None` if there is nothing to show.
     fn markup(&self) -> Option<Markup> {
-        let label = self.title;
+        let label = self.title.as_ref();
         let parts = self.blocks.iter().filter_map(|block| match block {
             Block::Text(text) => Some(html! { p { (Foreign(text)) } }),
             Block::List(_, items) if items.is_empty() => None,
@@ -183,12 +209,54 @@ pub(crate) fn text<'a>(sections: impl IntoIterator<Item = &'a Section<'a>>, look
 pub(crate) fn markup(sections: &[Section]) -> Markup {
     let shown = sections
         .iter()
-        .filter_map(|section| Some((section.id, section.title, section.markup()?)));
+        .filter_map(|section| Some((&*section.id, &*section.title, section.markup()?)));
     let shown: Vec<(&str, &str, Markup)> = shown.collect();
     html! {
         nav aria-label="Sections" {
             @for (id, title, _) in &shown { a href={ "#" (id) } { (Foreign(title)) } " " }
         }
         @for (id, title, body) in &shown { (section(id, title, body)) }
+    }
+}
+
+/// Wraps each sentence into lines that begin with `indent`.
+pub(crate) fn prose(indent: &str, sentences: &[String], look: &Look) -> Vec<String> {
+    sentences
+        .iter()
+        .flat_map(|sentence| wrapped(indent, &harmless(sentence), look.width))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_is_the_same_in_every_format() {
+        let mut table = Table::new(&["<from", "n"]);
+        table.row(["trials", "3"]);
+        let items = vec!["one".to_owned(), "two".to_owned()];
+        let section = Section::new("a", "Noise").text("It is <b>.");
+        let section = section.list(List::Dashes, items).table(table).numbered(1);
+        let expected = [
+            "Noise",
+            "  It is <b>.",
+            "  - one",
+            "  - two",
+            "  from    n",
+            "  trials  3",
+        ];
+        assert_eq!(section.lines(&Look::PLAIN), expected);
+        assert_eq!(
+            section.markdown(),
+            "\n### Noise\n\nIt is \\<b\\>.\n\n- one\n- two\n\n| from | n |\n|---|---:|\n| trials | 3 |\n"
+        );
+        let page = markup(&[section]).into_string();
+        assert!(
+            page.contains("<section id=\"a-1\"")
+                && page.contains("<p>It is &lt;b&gt;.</p><ul><li>one</li>")
+        );
+        let empty = Section::new("a", "Noise").table(Table::new(&["n"]));
+        assert!(empty.lines(&Look::PLAIN).is_empty() && empty.markdown().is_empty());
     }
 }

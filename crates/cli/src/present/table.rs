@@ -147,6 +147,10 @@ impl Table {
         self.rows.push(cells);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
     /// Sets the number of leading columns that are repeated if the table is split; the default is
     /// one.
     pub(crate) fn with_keys(self, keys: usize) -> Self {

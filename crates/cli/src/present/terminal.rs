@@ -88,11 +88,6 @@ impl Look {
             .collect()
     }
 
-    /// Bar for one number: `share` of `width` characters.
-    pub(crate) fn gauge(&self, share: f64, width: usize) -> String {
-        gauge(share, width)
-    }
-
     /// Text as the terminal can show it: without colours if it has none, and in ASCII if it cannot
     /// show Unicode.
     pub(crate) fn shown(&self, text: &str) -> String {

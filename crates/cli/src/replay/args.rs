@@ -11,7 +11,7 @@ use crate::timeline::parse_steps;
 use ronde_job::replay::network::{Algorithm, Network};
 
 /// Largest number of ranks to predict; for more, the α–β model is not informative.
-const RANKS_MOST: i64 = 10_000;
+const RANKS_MOST: u64 = 10_000;
 /// Limits of the knobs' values, also for `ronde sweep`.
 pub(crate) const FUSION_MB: Limits = Limits {
     bounds: (0.0, 65_536.0),
@@ -62,13 +62,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "on|off")]
     pub(super) early: Option<Switch>,
     /// Numbers of ranks, each doing the same work as now [default: as recorded]
-    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=RANKS_MOST))]
+    #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = crate::range::whole::<u32>(1, RANKS_MOST))]
     pub(super) ranks: Vec<u32>,
     /// Ranks on each host [default: as recorded]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MOST), conflicts_with = "hosts")]
+    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, RANKS_MOST), conflicts_with = "hosts")]
     pub(super) ranks_per_host: Option<u32>,
     /// Hosts, over which the ranks are spread evenly
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MOST))]
+    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, RANKS_MOST))]
     pub(super) hosts: Option<u32>,
     /// Networks between hosts: names such as 25gbe,ib-hdr, or a hop's latency and bandwidth [default: as recorded]
     #[arg(long, value_name = "NAME,…|ALPHA_US,GB_PER_S", value_parser = networks)]
@@ -80,7 +80,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ring|tree", default_value = "ring")]
     pub(super) algorithm: Flat,
     /// Ranks on each host when the job was recorded [default: all if memory was shared, else one]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=RANKS_MOST))]
+    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, RANKS_MOST))]
     pub(super) recorded_ranks_per_host: Option<u32>,
     /// Go by these steps alone, counted from 0, the last included: A..B, A.., ..B or A
     #[arg(long, value_name = "A..B", value_parser = parse_steps)]

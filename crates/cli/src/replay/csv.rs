@@ -25,6 +25,15 @@ pub(super) fn write(sink: &mut dyn Write, outlook: &Outlook) -> io::Result<()> {
     Ok(())
 }
 
+/// Formats a value of a setting; an assumed one is empty.
+fn stated(assumed: bool, value: f64) -> String {
+    if assumed {
+        String::new()
+    } else {
+        value.to_string()
+    }
+}
+
 fn row(sink: &mut dyn Write, at: &At, cell: &Cell) -> io::Result<()> {
     // Only a network given as a pair of numbers has a comma in its name.
     let network = at.network.as_deref().unwrap_or("").replace(", ", "/");
@@ -35,8 +44,8 @@ fn row(sink: &mut dyn Write, at: &At, cell: &Cell) -> io::Result<()> {
         at.hosts,
         u8::from(cell.hierarchical),
         u8::from(cell.cache),
-        cell.cycle_time_ms,
-        cell.fusion_mb(),
+        stated(cell.assumed[1], cell.cycle_time_ms),
+        stated(cell.assumed[0], cell.fusion_mb()),
         cell.step_ms,
         cell.low_ms,
         cell.high_ms,

@@ -93,7 +93,7 @@ struct Document<'a> {
     warnings: &'a [String],
     /// Reason why `best` is not a recommendation; null if it is one.
     withheld: Option<Withheld>,
-    /// Settings in force that the recording does not state; `current` has assumed values for them.
+    /// Settings in force that the recording does not state; `current` has null for them.
     unknown_settings: &'a [String],
     #[serde(flatten)]
     outlook: &'a Outlook,

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::args::{Args, Switch};
 use super::error::Error;
-use super::job::Job;
+use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Forecast, Prediction, Ratio, Rules, Setting};
 
@@ -54,7 +54,11 @@ pub(super) struct At {
 
 /// Setting with its prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(into = "CellDocument")]
 pub(super) struct Cell {
+    /// Whether the threshold and the cycle time are assumed, because the recording does not state
+    /// them.
+    pub(super) assumed: [bool; 2],
     pub(super) fusion_threshold_bytes: u64,
     pub(super) cycle_time_ms: f64,
     pub(super) hierarchical: bool,
@@ -62,6 +66,33 @@ pub(super) struct Cell {
     pub(super) step_ms: f64,
     pub(super) low_ms: f64,
     pub(super) high_ms: f64,
+}
+
+/// Cell in JSON: an assumed value is null.
+#[derive(Serialize)]
+struct CellDocument {
+    fusion_threshold_bytes: Option<u64>,
+    cycle_time_ms: Option<f64>,
+    hierarchical: bool,
+    cache: bool,
+    step_ms: f64,
+    low_ms: f64,
+    high_ms: f64,
+}
+
+impl From<Cell> for CellDocument {
+    fn from(cell: Cell) -> Self {
+        let [threshold, cycle] = cell.assumed;
+        Self {
+            fusion_threshold_bytes: (!threshold).then_some(cell.fusion_threshold_bytes),
+            cycle_time_ms: (!cycle).then_some(cell.cycle_time_ms),
+            hierarchical: cell.hierarchical,
+            cache: cell.cache,
+            step_ms: cell.step_ms,
+            low_ms: cell.low_ms,
+            high_ms: cell.high_ms,
+        }
+    }
 }
 
 /// Relative change of the step time: ratio minus one.
@@ -106,6 +137,7 @@ impl At {
 impl Cell {
     fn new(setting: &Setting, prediction: Prediction) -> Self {
         Self {
+            assumed: [false; 2],
             fusion_threshold_bytes: setting.fusion_threshold_bytes,
             cycle_time_ms: setting.cycle_us / 1e3,
             hierarchical: setting.hierarchical,
@@ -133,7 +165,7 @@ impl Cell {
 
     /// Whether both cells have the same setting, whatever their predictions.
     pub(super) fn is_setting_of(&self, other: &Self) -> bool {
-        self.setting() == other.setting()
+        self.setting() == other.setting() && self.assumed == other.assumed
     }
 
     /// Distance of two settings: by the number of changed knobs, then by the size of the changes.
@@ -216,10 +248,10 @@ fn targets(job: &Job, args: &Args) -> Vec<Target> {
 
 fn settings(job: &Job, args: &Args, target: &Target) -> Vec<Setting> {
     let current = &job.fit.reference;
-    let own = |given: &Option<super::args::Values>, default: &[f64], now: f64| match given {
+    let own = |given: &Option<super::args::Values>, default: &[f64], now: Option<f64>| match given {
         Some(values) => values.0.clone(),
         None => {
-            let mut values: Vec<f64> = default.iter().copied().chain([now]).collect();
+            let mut values: Vec<f64> = default.iter().copied().chain(now).collect();
             values.sort_by(f64::total_cmp);
             values.dedup();
             values
@@ -228,9 +260,14 @@ fn settings(job: &Job, args: &Args, target: &Target) -> Vec<Setting> {
     let fusion = own(
         &args.fusion_mb,
         &FUSION_MB,
-        current.fusion_threshold_bytes as f64 / MIB,
+        job.states(THRESHOLD)
+            .then_some(current.fusion_threshold_bytes as f64 / MIB),
     );
-    let cycles = own(&args.cycle_ms, &CYCLE_MS, current.cycle_us / 1e3);
+    let cycles = own(
+        &args.cycle_ms,
+        &CYCLE_MS,
+        job.states(CYCLE_TIME).then_some(current.cycle_us / 1e3),
+    );
     let switches = |given: &[Switch], default: &[bool]| {
         let mut switches: Vec<bool> = given.iter().map(|&switch| switch == Switch::On).collect();
         if switches.is_empty() {
@@ -264,7 +301,10 @@ fn settings(job: &Job, args: &Args, target: &Target) -> Vec<Setting> {
 fn at(job: &Job, target: &Target, rules: Rules, settings: &[Setting]) -> Result<At, Error> {
     let fit = &job.fit;
     let mut forecast = Forecast::new(fit, target, rules)?;
-    let current = Cell::new(&fit.reference, forecast.predict(&fit.reference));
+    let current = Cell {
+        assumed: [!job.states(THRESHOLD), !job.states(CYCLE_TIME)],
+        ..Cell::new(&fit.reference, forecast.predict(&fit.reference))
+    };
     let cells: Vec<Cell> = settings
         .iter()
         .map(|setting| Cell::new(setting, forecast.predict(setting)))

@@ -9,7 +9,7 @@ use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use super::outlook::{At, Cell, Change, NEARLY, Outlook};
 use crate::html::Document;
 use crate::present::units::{
-    bytes, change, changes, counted, digits, ms, percent, setting as short,
+    NONE, bytes, change, changes, counted, digits, ms, percent, setting as short,
 };
 use crate::present::{self, Cell as TableCell, List, Look, Section, Table, wrapped};
 use ronde_lab::paste::Paste;
@@ -19,7 +19,7 @@ const GRIDS_MOST: usize = 1;
 
 /// Renders the text, which ends with a newline.
 pub(super) fn text(job: &Job, outlook: &Outlook, look: &Look) -> String {
-    let mut sections = vec![head(job), warnings(job), table(outlook)];
+    let mut sections = vec![head(job), warnings(job), table(job, outlook)];
     let several = outlook.targets.len() > GRIDS_MOST;
     if let Some(at) = outlook.targets.last() {
         if !several {
@@ -37,7 +37,7 @@ pub(super) fn page(job: &Job, outlook: &Outlook) -> String {
     let titles: Vec<(String, String)> = titles
         .map(|(index, at)| (format!("at-{index}"), heading(at)))
         .collect();
-    let mut sections = vec![head(job), warnings(job), table(outlook)];
+    let mut sections = vec![head(job), warnings(job), table(job, outlook)];
     for (index, (at, (id, title))) in outlook.targets.iter().zip(&titles).enumerate() {
         let mut section = best(job, at, Section::new(id, title));
         let kinds = at.kinds();
@@ -154,7 +154,7 @@ fn head(job: &Job) -> Section<'_> {
 }
 
 /// Table with a row for each network and number of ranks, unless there is only the recorded one.
-fn table(outlook: &Outlook) -> Section<'_> {
+fn table<'a>(job: &Job, outlook: &'a Outlook) -> Section<'a> {
     let section = Section::new("ranks", "Elsewhere");
     if outlook.targets.len() == 1 && outlook.targets[0].assumptions.is_empty() {
         return section;
@@ -164,9 +164,12 @@ fn table(outlook: &Outlook) -> Section<'_> {
         "with", "flat", "hier.",
     ])
     .with_keys(3);
+    let withheld = job.withheld().is_some();
+    let recommended = |text: String| if withheld { NONE.to_owned() } else { text };
     for at in &outlook.targets {
-        let optional =
-            |cell: &Option<Cell>| cell.map_or(String::new(), |cell| digits(cell.step_ms));
+        let optional = |cell: &Option<Cell>| {
+            cell.map_or(String::new(), |cell| recommended(digits(cell.step_ms)))
+        };
         table.row([
             at.ranks.to_string(),
             at.hosts.to_string(),
@@ -174,14 +177,14 @@ fn table(outlook: &Outlook) -> Section<'_> {
             digits(at.current.step_ms),
             interval(&at.current),
             percent(at.efficiency),
-            digits(at.best.step_ms),
-            interval(&at.best),
-            percent(at.efficiency_best),
-            format!(
+            recommended(digits(at.best.step_ms)),
+            recommended(interval(&at.best)),
+            recommended(percent(at.efficiency_best)),
+            recommended(format!(
                 "{} MiB, {} ms",
                 short(at.best.fusion_mb()),
                 short(at.best.cycle_time_ms)
-            ),
+            )),
             optional(&at.flat),
             optional(&at.hierarchical),
         ]);

@@ -58,10 +58,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) json: Option<PathBuf>,
     /// HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES of the job [default: as the log shows, or 20]
-    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u64).range(1..=SAMPLES_MOST))]
+    #[arg(long, value_name = "M", value_parser = crate::range::whole::<u64>(1, SAMPLES_MOST))]
     max_samples: Option<u64>,
     /// HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE of the job [default: 10]
-    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u64).range(1..=SAMPLES_MOST))]
+    #[arg(long, value_name = "S", value_parser = crate::range::whole::<u64>(1, SAMPLES_MOST))]
     steps_per_sample: Option<u64>,
 }
 

@@ -7,13 +7,13 @@ use serde::Serialize;
 use super::args::Args;
 use super::error::Error;
 use super::{input, text};
-use crate::present::Look;
 use crate::present::output::{Output, check_distinct};
+use crate::present::units::{NONE, fixed};
+use crate::present::{Look, Section, Table};
 use crate::print;
 use crate::timeline::write_json;
-use ronde_lab::gain::{Saved, Sense};
-use ronde_lab::review::words::{counted, knob, percent, signed};
-use ronde_lab::review::{Comparison, Difference, Review, Switch, compare};
+use ronde_lab::review::words::{counted, knob, percent, signed, within};
+use ronde_lab::review::{Comparison, Review, Switch, compare};
 
 /// Version of the JSON document.
 const COMPARISON_VERSION: u32 = 1;
@@ -68,86 +68,74 @@ struct Document<'a> {
     reviews: [&'a Review; 2],
 }
 
-/// Sentences on the settings that both logs tried.
-pub(super) fn common(comparison: &Comparison) -> Vec<String> {
+/// The settings that both logs tried.
+pub(super) fn common(comparison: &Comparison) -> Section<'static> {
     let overlap = &comparison.overlap;
+    let section = |sentence: &str| Section::new("common", "In common").text(sentence);
     let (Some(fusion), Some(cycle)) = (overlap.fusion_mb, overlap.cycle_ms) else {
-        return vec![
-            "The ranges that were tried do not meet; each log says something only of its own."
-                .to_owned(),
-        ];
+        return section("The ranges that were tried do not overlap.");
     };
-    let range =
-        |[low, high]: [f64; 2], unit: &str| format!("{} to {} {unit}", knob(low), knob(high));
-    let mut lines = vec![format!(
-        "Both tried thresholds from {} and cycle times from {}; {} in both, within 1 %.",
-        range(fusion, "MiB"),
-        range(cycle, "ms"),
-        counted(overlap.settings, "setting")
-    )];
-    lines.push(match overlap.correlation {
-        Some(correlation) => {
-            format!("There the surfaces have a correlation of {correlation:.2}.").replace('-', "−")
-        }
-        None => "There at least one of the surfaces is flat, so there is nothing to agree on."
-            .to_owned(),
-    });
-    if let Some(slower) = &overlap.slower {
-        let saved = Saved {
-            share: -slower.mean,
-            interval: None,
-        };
-        let took = match saved.sense() {
-            Sense::Less => format!("{} less", percent(slower.mean)),
-            Sense::Same => "as long".to_owned(),
-            Sense::More => format!("{} longer", percent(slower.mean)),
-        };
-        lines.push(format!(
-            "Steps took {took} in {} there, on average (if both jobs reduce the same bytes).",
-            comparison.b
-        ));
-    }
-    lines
+    let range = |[low, high]: [f64; 2]| format!("{} to {}", knob(low), knob(high));
+    let none = || NONE.to_owned();
+    let mut table = Table::new(&[
+        "fusion MiB",
+        "cycle ms",
+        "=settings",
+        "correlation",
+        "step time of the second",
+    ]);
+    table.row([
+        range(fusion),
+        range(cycle),
+        format!("{} in both", counted(overlap.settings, "setting")),
+        overlap
+            .correlation
+            .map_or_else(none, |correlation| fixed(correlation, 2)),
+        overlap
+            .slower
+            .map_or_else(none, |slower| signed(slower.mean)),
+    ]);
+    let flat = overlap.correlation.is_none();
+    section(match flat {
+        true => "At least one of the surfaces is flat over the common range.",
+        false => "Surfaces over the common range, if both jobs reduce the same bytes:",
+    })
+    .table(table)
 }
 
-/// Sentences on which log's choice is better.
-pub(super) fn preferred(comparison: &Comparison) -> Vec<String> {
+/// The better of the two choices.
+pub(super) fn preferred(comparison: &Comparison) -> Section<'static> {
+    let section = |sentence: String| Section::new("preferred", "Whose choice").text(sentence);
     let Some(preference) = &comparison.preference else {
-        return vec!["One of the logs has no choice.".to_owned()];
+        return section("One of the logs has no choice.".to_owned());
     };
-    let (a, b) = (&comparison.a, &comparison.b);
     let [first, second] = [&preference.a, &preference.b].map(|setting| setting.words(&Switch::ALL));
     if preference.same {
-        return vec![format!("Both chose {first}.")];
+        return section(format!("Both chose {first}."));
     }
-    let interval = |difference: &Difference| {
-        format!(
-            "{} ({} to {})",
-            signed(difference.mean),
-            signed(difference.low),
-            signed(difference.high)
-        )
-    };
-    let mut lines = vec![
-        format!("{a} chose {first}, {b} chose {second}."),
-        format!(
-            "The second setting's step time against the first's: {} by {a}, {} by {b}, {} by both.",
-            interval(&preference.by_a),
-            interval(&preference.by_b),
-            interval(&preference.together)
-        ),
-    ];
+    let mut table = Table::new(&["<according to", "second against first (95 %)"]);
+    for (by, difference) in [
+        (comparison.a.as_str(), &preference.by_a),
+        (comparison.b.as_str(), &preference.by_b),
+        ("both", &preference.together),
+    ] {
+        table.row([by.to_owned(), within(difference)]);
+    }
     let together = &preference.together;
-    lines.push(if preference.contradiction {
-        "The logs contradict each other: these are not the same job under the same conditions. Measure both settings in one run.".to_owned()
-    } else if together.low > 0.0 {
-        format!("{first} is better, by {}.", percent(together.mean))
-    } else if together.high < 0.0 {
-        format!("{second} is better, by {}.", percent(together.mean))
-    } else if together.low > -MATTERS && together.high < MATTERS {
-        "They are as good as each other.".to_owned()
-    } else {
-        "Which is better, these logs do not tell.".to_owned()
-    });
-    lines
+    let better = match together.mean {
+        _ if preference.contradiction => {
+            "the logs contradict each other: measure both in one run".to_owned()
+        }
+        mean if together.low > 0.0 => format!("the first is better, by {}", percent(mean)),
+        mean if together.high < 0.0 => format!("the second is better, by {}", percent(mean)),
+        _ if together.low > -MATTERS && together.high < MATTERS => {
+            "they are equally good".to_owned()
+        }
+        _ => "these logs do not show which is better".to_owned(),
+    };
+    section(format!(
+        "{} chose {first}, {} chose {second}; {better}.",
+        comparison.a, comparison.b
+    ))
+    .table(table)
 }

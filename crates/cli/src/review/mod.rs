@@ -9,7 +9,7 @@ mod error;
 mod figures;
 mod html;
 mod input;
-mod say;
+mod report;
 mod text;
 
 use std::process::ExitCode;

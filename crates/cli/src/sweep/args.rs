@@ -46,7 +46,7 @@ pub(crate) struct Args {
         value_name = "N,…",
         value_delimiter = ','
     )]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=MAX_RANKS as i64))]
+    #[arg(value_parser = crate::range::whole::<u32>(1, MAX_RANKS as u64))]
     pub(super) np: Vec<u32>,
     /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0,1,4,16,64,128, or the default threshold
     /// where cycle times or switches are given]
@@ -70,17 +70,17 @@ pub(crate) struct Args {
     #[command(flatten)]
     pub(super) load: LoadArgs,
     /// Times that the whole grid is measured [default: 3]
-    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "R", value_parser = crate::range::whole::<u32>(1, 100))]
     pub(super) repeats: Option<u32>,
     /// Rounds in which the best few and the default take turns afterwards; 0 for none [default: twice --repeats; 0 with
     /// --repeats 1]
-    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u32).range(0..=100))]
+    #[arg(long, value_name = "ROUNDS", value_parser = crate::range::whole::<u32>(0, 100))]
     pub(super) confirm: Option<u32>,
     /// Timed steps of each measurement [default: 20, and where they are short as many as take a quarter of a second]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, 1_000_000))]
     pub(super) steps: Option<u32>,
     /// Untimed steps of each measurement [default: 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, 1_000_000))]
     pub(super) warmup: Option<u32>,
     /// Time that all of it may take, such as 90s, 10m or 1.5h: fewer steps, then fewer repeats
     #[arg(long, value_name = "TIME", value_parser = budget)]
@@ -104,10 +104,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TIMELINE|PROFILE", num_args = 1, value_hint = ValueHint::AnyPath)]
     pub(super) replay: Vec<PathBuf>,
     /// With --replay: measure the K settings that are predicted to be best, and the default
-    #[arg(long, value_name = "K", requires = "replay", value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "K", requires = "replay", value_parser = crate::range::whole::<u32>(1, 100))]
     pub(super) verify: Option<u32>,
     /// Seconds without a step after which a job hangs, for tests
-    #[arg(long, hide = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    #[arg(long, hide = true, value_name = "SECONDS", value_parser = crate::range::whole::<u32>(1, 86_400))]
     pub(super) hang_seconds: Option<u32>,
     #[command(flatten)]
     pub(super) flags: KnobFlags<NotSwept>,

@@ -1,6 +1,7 @@
 //! Heat maps of a sweep: step time over threshold and cycle time, one for each number of ranks and
 //! each combination of the other settings.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::report::{About, ReportError};
@@ -25,11 +26,12 @@ pub(super) struct Picture {
     pub(super) svg: String,
 }
 
-/// Settings that are constant in a picture: all but threshold and cycle time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Settings that are constant in a picture: all but threshold and cycle time. Pictures are in this
+/// order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Kept {
     np: u32,
-    cache: bool,
+    no_cache: bool,
     hierarchical: bool,
 }
 
@@ -42,41 +44,36 @@ pub(super) fn write(
     verdict: &Verdict,
     folder: &Path,
 ) -> Result<Vec<Picture>, ReportError> {
-    let mut kept: Vec<Kept> = Vec::new();
-    for outcome in verdict.findings.iter().flat_map(|finding| &finding.points) {
-        let own = Kept::of(&outcome.point);
-        if !kept.contains(&own) {
-            kept.push(own);
-        }
-    }
-    kept.sort_by_key(|kept| (kept.np, !kept.cache, kept.hierarchical));
+    let points = verdict.findings.iter().flat_map(|finding| &finding.points);
+    let all: BTreeSet<Kept> = points.map(|outcome| Kept::of(&outcome.point)).collect();
     let mut pictures = Vec::new();
-    for one in &kept {
-        let Some(finding) = verdict.findings.iter().find(|finding| finding.np == one.np) else {
+    for kept in &all {
+        let of_ranks = |finding: &&Finding| finding.np == kept.np;
+        let Some(finding) = verdict.findings.iter().find(of_ranks) else {
             continue;
         };
+        let points = finding.points.iter();
+        let shown: Vec<&Outcome> = points.filter(|outcome| kept.has(outcome)).collect();
         // A picture is omitted if its only point is the default and the other points have other
         // constant settings.
-        let of_kind = finding
-            .points
-            .iter()
-            .filter(|outcome| Kept::of(&outcome.point) == *one);
-        let others = finding
-            .points
-            .iter()
-            .any(|outcome| Kept::of(&outcome.point) != *one);
-        if of_kind.count() < 2 && others {
+        if shown.len() < 2 && shown.len() < finding.points.len() {
             continue;
         }
-        let map = heat_map(about, finding, *one, &kept);
-        let name = one.name(&kept);
+        let distinct = kept.distinct(&all);
+        let name = [vec!["heat".to_owned()], distinct.clone()].concat();
+        let name = name.join("-").replace(' ', "-");
+        let ranks = number::counted(kept.np.into(), "rank");
+        let others = distinct.into_iter().filter(|word| !word.starts_with("np"));
+        let words: Vec<String> = std::iter::once(ranks).chain(others).collect();
+        let title = format!("{} on {}", about.job, words.join(", "));
+        let map = heat_map(about, finding, &shown, Chart::new(name.as_str(), title));
         let svg = picture::svg(&map.title, &[&map])?;
         let png = picture::png(&map.title, &[&map])?;
         let svg_name = format!("{name}.svg");
         Output::open(&folder.join(&svg_name))?.finish(|sink| sink.write_all(svg.as_bytes()))?;
         Output::open(&folder.join(format!("{name}.png")))?.finish(|sink| sink.write_all(&png))?;
         pictures.push(Picture {
-            np: one.np,
+            np: kept.np,
             title: map.title,
             svg: svg_name,
         });
@@ -88,59 +85,43 @@ impl Kept {
     fn of(point: &Point) -> Self {
         Self {
             np: point.np,
-            cache: point.cache,
+            no_cache: !point.cache,
             hierarchical: point.hierarchical_allreduce,
         }
     }
 
-    /// File name: `heat` with the settings that distinguish this picture from the others.
-    fn name(&self, all: &[Self]) -> String {
-        let mut name = "heat".to_owned();
-        if all.iter().any(|other| other.np != self.np) {
-            name += &format!("-np{}", self.np);
-        }
-        if all.iter().any(|other| other.cache != self.cache) {
-            name += &format!("-cache-{}", words::on(self.cache));
-        }
-        if all
-            .iter()
-            .any(|other| other.hierarchical != self.hierarchical)
-        {
-            name += if self.hierarchical {
-                "-hierarchical"
-            } else {
-                "-flat"
-            };
-        }
-        name
+    fn has(&self, outcome: &Outcome) -> bool {
+        Self::of(&outcome.point) == *self
     }
 
-    /// Settings that distinguish this picture from the others, as text.
-    fn words(&self, all: &[Self]) -> String {
-        let mut words = number::counted(self.np.into(), "rank");
-        if all.iter().any(|other| other.cache != self.cache) {
-            words += &format!(", cache {}", words::on(self.cache));
-        }
-        if all
-            .iter()
-            .any(|other| other.hierarchical != self.hierarchical)
-        {
-            words += if self.hierarchical {
-                ", hierarchical"
-            } else {
-                ", flat"
-            };
-        }
-        words
+    /// Settings that distinguish this picture from the others: `np2`, `cache on`, `flat`.
+    fn distinct(&self, all: &BTreeSet<Self>) -> Vec<String> {
+        let hierarchy = match self.hierarchical {
+            true => "hierarchical",
+            false => "flat",
+        };
+        let settings = [
+            (
+                all.iter().any(|other| other.np != self.np),
+                format!("np{}", self.np),
+            ),
+            (
+                all.iter().any(|other| other.no_cache != self.no_cache),
+                format!("cache {}", words::on(!self.no_cache)),
+            ),
+            (
+                all.iter()
+                    .any(|other| other.hierarchical != self.hierarchical),
+                hierarchy.to_owned(),
+            ),
+        ];
+        let distinct = settings.into_iter().filter(|(varied, _)| *varied);
+        distinct.map(|(_, setting)| setting).collect()
     }
 }
 
-fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart {
-    let shown: Vec<&Outcome> = finding
-        .points
-        .iter()
-        .filter(|outcome| Kept::of(&outcome.point) == kept)
-        .collect();
+/// Fills a chart that has its title with the settings `shown`.
+fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) -> Chart {
     let predicted = shown.iter().any(|outcome| outcome.predicted_ms.is_some());
     let axis = |of: fn(&Point) -> f64| {
         let mut values: Vec<f64> = shown.iter().map(|outcome| of(&outcome.point)).collect();
@@ -169,7 +150,7 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart
     };
     let shades = Shades::new(values(), Better::Lower, noise);
     let (mut cells, mut failed) = (Vec::new(), Vec::new());
-    for outcome in &shown {
+    for outcome in shown {
         let (x, y) = place(&outcome.point);
         let (value, label) = cell(outcome, predicted);
         let rect = Rect {
@@ -191,7 +172,7 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart
         let side = if shape == Shape::Diamond { 0.38 } else { -0.38 };
         let outcomes = outcomes
             .into_iter()
-            .filter(|outcome| Kept::of(&outcome.point) == kept);
+            .filter(|outcome| shown.contains(outcome));
         // The marks are in the upper corners of the cell, beside its number.
         let points: Vec<Place> = outcomes
             .map(|outcome| place(&outcome.point))
@@ -235,16 +216,13 @@ fn heat_map(about: &About, finding: &Finding, kept: Kept, all: &[Kept]) -> Chart
     ];
     let names = |values: &[f64]| values.iter().map(|value| tick(*value)).collect::<Vec<_>>();
     Chart {
-        description: subtitle(&about.how, finding, &shown, predicted, unmarked),
+        description: subtitle(&about.how, finding, shown, predicted, unmarked),
         height_px: 70 + (46 * cycle.len() as u32).clamp(60, 500),
         x: Axis::places("fusion threshold, MiB", names(&fusion)),
         y: Axis::places("cycle time, ms", names(&cycle)),
         series: series.into_iter().flatten().collect(),
         scale: Some(shades.key(format!("step time above the lowest, {}", number::ms(least)))),
-        ..Chart::new(
-            kept.name(all),
-            format!("{} on {}", about.job, kept.words(all)),
-        )
+        ..chart
     }
 }
 

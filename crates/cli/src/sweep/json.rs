@@ -54,8 +54,7 @@ use serde_json::{Map, Value};
 use super::report::About;
 use super::words;
 use ronde_lab::sweep::{
-    Basis, Conclusion, Ending, Estimate, Finding, KnobEffect, LEVEL, LEVEL_PREDICTED, Noise,
-    Outcome, Point, Tally, Verdict,
+    Basis, Finding, LEVEL, LEVEL_PREDICTED, Outcome, Point, Tally, Verdict, settings_to_json,
 };
 
 /// Version of the format.
@@ -77,35 +76,21 @@ pub(super) struct Document<'a> {
 
 #[derive(Debug, Serialize)]
 struct Found<'a> {
-    np: u32,
-    basis: Basis,
-    conclusion: Conclusion,
+    #[serde(flatten)]
+    finding: &'a Finding,
     level: f64,
     best: Option<Timed>,
     default: Option<Timed>,
-    gain_pct: Option<Estimate>,
     ties: Vec<Timed>,
     recommended: Option<Recommended>,
     /// Reason why no setting is recommended; null if one is.
     withheld: Option<Withheld>,
-    noise: Option<Noisy>,
-    knobs: &'a [KnobEffect],
-    interaction: f64,
-    points: Vec<Came<'a>>,
-}
-
-#[derive(Debug, Serialize)]
-struct Setting {
-    fusion_threshold_bytes: u64,
-    cycle_time_ms: f64,
-    cache: bool,
-    hierarchical_allreduce: bool,
 }
 
 #[derive(Debug, Serialize)]
 struct Timed {
-    #[serde(flatten)]
-    setting: Setting,
+    #[serde(flatten, serialize_with = "settings_to_json")]
+    point: Point,
     step_ms: Option<f64>,
 }
 
@@ -115,39 +100,6 @@ struct Recommended {
     timed: Timed,
     environment: String,
     flags: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-struct Noisy {
-    sd_pct: f64,
-    degrees_of_freedom: u32,
-    drift_pct: f64,
-    default_over_time: Vec<(f64, f64)>,
-    strays: Vec<Strayed>,
-}
-
-#[derive(Debug, Serialize)]
-struct Strayed {
-    #[serde(flatten)]
-    setting: Setting,
-    at_s: f64,
-    step_ms: f64,
-    expected_ms: f64,
-}
-
-#[derive(Debug, Serialize)]
-struct Came<'a> {
-    #[serde(flatten)]
-    setting: Setting,
-    ending: &'static str,
-    reason: Option<&'a str>,
-    measurements: u32,
-    failures: u32,
-    step_ms: Option<f64>,
-    predicted_ms: Option<Estimate>,
-    above_best_pct: Option<f64>,
-    against_default_pct: Option<Estimate>,
-    tied: bool,
 }
 
 impl<'a> Document<'a> {
@@ -170,16 +122,13 @@ impl<'a> Document<'a> {
 impl<'a> Found<'a> {
     fn new(finding: &'a Finding) -> Self {
         Self {
-            np: finding.np,
-            basis: finding.basis,
-            conclusion: finding.conclusion,
+            finding,
             level: match finding.basis {
                 Basis::Predicted => LEVEL_PREDICTED,
                 _ => LEVEL,
             },
             best: finding.best().map(Timed::new),
             default: finding.default().map(Timed::new),
-            gain_pct: finding.gain.map(percent),
             ties: finding.ties().map(Timed::new).collect(),
             recommended: finding.recommended().map(|outcome| Recommended {
                 timed: Timed::new(outcome),
@@ -187,21 +136,6 @@ impl<'a> Found<'a> {
                 flags: words::flags(&outcome.point),
             }),
             withheld: finding.withheld(),
-            noise: finding.noise.as_ref().map(Noisy::new),
-            knobs: &finding.knobs,
-            interaction: finding.interaction,
-            points: finding.points.iter().map(Came::new).collect(),
-        }
-    }
-}
-
-impl Setting {
-    fn new(point: &Point) -> Self {
-        Self {
-            fusion_threshold_bytes: point.fusion_threshold_bytes,
-            cycle_time_ms: point.cycle_time_ms,
-            cache: point.cache,
-            hierarchical_allreduce: point.hierarchical_allreduce,
         }
     }
 }
@@ -210,61 +144,8 @@ impl Timed {
     fn new(outcome: &Outcome) -> Self {
         let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
         Self {
-            setting: Setting::new(&outcome.point),
+            point: outcome.point,
             step_ms: outcome.step_ms.or(predicted),
         }
-    }
-}
-
-impl Noisy {
-    fn new(noise: &Noise) -> Self {
-        Self {
-            sd_pct: noise.sd * 100.0,
-            degrees_of_freedom: noise.freedom,
-            drift_pct: noise.drift * 100.0,
-            default_over_time: noise.default_over_time.clone(),
-            strays: noise
-                .strays
-                .iter()
-                .map(|stray| Strayed {
-                    setting: Setting::new(&stray.point),
-                    at_s: stray.at_s,
-                    step_ms: stray.step_ms,
-                    expected_ms: stray.expected_ms,
-                })
-                .collect(),
-        }
-    }
-}
-
-impl<'a> Came<'a> {
-    fn new(outcome: &'a Outcome) -> Self {
-        let (ending, reason) = match &outcome.ending {
-            Ending::Measured => ("measured", None),
-            Ending::Predicted => ("predicted", None),
-            Ending::Cut => ("cut", None),
-            Ending::Failed(why) => ("failed", Some(why.as_str())),
-        };
-        Self {
-            setting: Setting::new(&outcome.point),
-            ending,
-            reason,
-            measurements: outcome.measurements,
-            failures: outcome.failures,
-            step_ms: outcome.step_ms,
-            predicted_ms: outcome.predicted_ms,
-            above_best_pct: outcome.above_best.map(|above| above * 100.0),
-            against_default_pct: outcome.against_default.map(percent),
-            tied: outcome.tied,
-        }
-    }
-}
-
-fn percent(estimate: Estimate) -> Estimate {
-    Estimate {
-        value: estimate.value * 100.0,
-        interval: estimate
-            .interval
-            .map(|bounds| bounds.map(|bound| bound * 100.0)),
     }
 }

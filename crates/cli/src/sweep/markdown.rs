@@ -2,7 +2,6 @@
 
 use super::heat::Picture;
 use super::report::About;
-use super::text::ranks;
 use super::{table, words};
 use crate::present::{plain, units::capitalized};
 use ronde_lab::sweep::{Finding, Verdict};
@@ -40,7 +39,7 @@ pub(super) fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> St
 
 fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     let mut text = match several {
-        true => format!("\n## On {}\n", ranks(finding)),
+        true => format!("\n## On {}\n", words::ranks(finding)),
         false => "\n## Conclusion\n".to_owned(),
     };
     for sentence in words::conclusion(finding) {
@@ -53,29 +52,7 @@ fn section(finding: &Finding, pictures: &[Picture], several: bool) -> String {
     for picture in pictures.iter().filter(|picture| picture.np == finding.np) {
         text += &format!("\n![{}]({})\n", plain(&picture.title), picture.svg);
     }
-    text += &titled("Best settings", &table::best(finding).markdown());
-    text += &match finding.knobs.is_empty() || words::knobs_tell(finding) {
-        true => titled(
-            "Effect of each knob",
-            &table::knobs(finding, None).markdown(),
-        ),
-        false => titled("Effect of each knob", &format!("{}\n", words::NO_KNOB)),
-    };
-    text + &list("Noise", &words::noise(finding))
-        + &list("Cut short or failed", &words::incomplete(finding))
-}
-
-/// Section with a heading; empty if `content` is empty.
-fn titled(title: &str, content: &str) -> String {
-    match content {
-        "" => String::new(),
-        content => format!("\n### {title}\n\n{content}"),
-    }
-}
-
-fn list(title: &str, sentences: &[String]) -> String {
-    let lines = sentences
-        .iter()
-        .map(|sentence| format!("- {}\n", plain(sentence)));
-    titled(title, &lines.collect::<String>())
+    text += &table::best_settings(finding, "").markdown();
+    let evidence = table::evidence(finding, "");
+    text + &evidence.map(|section| section.markdown()).concat()
 }

@@ -1,9 +1,9 @@
-//! Tables of a finding, for the terminal and for Markdown: the best settings, and the effect of
-//! each knob.
+//! Sections of a finding, for the terminal and for Markdown: the best settings, the effect of each
+//! knob, and the accuracy of the measurements.
 
 use super::words::{self, Naming};
 use crate::present::units::{NONE, digits};
-use crate::present::{Look, Table};
+use crate::present::{Cell, List, Section, Table};
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome};
 
 /// Number of rows, not counting the default if it is not among the best.
@@ -11,8 +11,28 @@ const ROWS: usize = 10;
 /// Width of a full bar in characters.
 const BAR: usize = 20;
 
+/// Section of the best settings; titles end with `on`.
+pub(super) fn best_settings(finding: &Finding, on: &str) -> Section<'static> {
+    Section::new("best", format!("Best settings{on}")).table(best(finding))
+}
+
+/// Sections below the conclusion.
+pub(super) fn evidence(finding: &Finding, on: &str) -> [Section<'static>; 3] {
+    let effects = Section::new("knobs", format!("Effect of each knob{on}"));
+    let noise = Section::new("noise", format!("Noise{on}"));
+    let incomplete = Section::new("incomplete", format!("Cut short or failed{on}"));
+    [
+        match finding.knobs.is_empty() || words::knobs_tell(finding) {
+            true => effects.table(knobs(finding)),
+            false => effects.text("No difference beyond chance."),
+        },
+        noise.list(List::Dashes, words::noise(finding)),
+        incomplete.list(List::Dashes, words::incomplete(finding)),
+    ]
+}
+
 /// Table of the best settings of `finding` and the default.
-pub(super) fn best(finding: &Finding) -> Table {
+fn best(finding: &Finding) -> Table {
     let naming = Naming::of(finding);
     let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
     let mut shown: Vec<&Outcome> = finding.points.iter().filter(timed).take(ROWS).collect();
@@ -74,11 +94,11 @@ pub(super) fn best(finding: &Finding) -> Table {
 }
 
 /// Table of each knob's share of the differences.
-pub(super) fn knobs(finding: &Finding, look: Option<&Look>) -> Table {
-    let mut table = Table::new(&["<knob", "share", "|", "<effect"]);
+fn knobs(finding: &Finding) -> Table {
+    let mut table = Table::new(&["<knob", "share", "|", "<effect"]).with_bars(BAR);
     let mut row = |name: &str, share: f64, effect: String| {
-        let bar = look.map_or_else(String::new, |look| look.gauge(share, BAR));
-        table.row([name.to_owned(), words::percent(share), bar, effect]);
+        let percent = words::percent(share);
+        table.row([name.into(), percent.into(), Cell::Bar(share), effect.into()]);
     };
     for effect in &finding.knobs {
         row(effect.knob.name(), effect.share, words::effect(effect));

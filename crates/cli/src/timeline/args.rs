@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "A..B", value_parser = parse_steps)]
     pub(super) steps: Option<RangeInclusive<u64>>,
     /// Rows of the tables of tensors [default: 10]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000_000))]
+    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(0, 1_000_000))]
     tensors: Option<u32>,
 }
 

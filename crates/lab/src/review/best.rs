@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use ronde_tuner::Expectation;
 use serde::Serialize;
+use statrs::statistics::Statistics;
 
 use super::setting::Setting;
 use super::surface::{Surface, interval};
@@ -47,7 +48,7 @@ impl Estimate {
 }
 
 /// Relative difference of two step times with its 95 % interval; above 0 is slower.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Difference {
     /// Mean.
     pub mean: f64,
@@ -62,6 +63,15 @@ impl Difference {
     pub(super) fn of(logs: Vec<f64>) -> Self {
         let (mean, [low, high]) = interval(logs.into_iter().map(f64::exp_m1).collect());
         Self { mean, low, high }
+    }
+
+    /// Converts a gain to a change of the step time, or back.
+    pub fn reversed(&self) -> Self {
+        Self {
+            mean: -self.mean,
+            low: -self.high,
+            high: -self.low,
+        }
     }
 }
 
@@ -183,10 +193,7 @@ impl Best {
 fn promising(trials: &[Trial], groups: &[Vec<usize>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..groups.len()).collect();
     if order.len() > SETTINGS_MOST {
-        let mean = |group: &usize| {
-            let logs = groups[*group].iter().map(|&index| trials[index].log);
-            logs.sum::<f64>() / groups[*group].len() as f64
-        };
+        let mean = |group: &usize| groups[*group].iter().map(|&index| trials[index].log).mean();
         order.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
         order.truncate(SETTINGS_MOST);
         order.sort_unstable();
@@ -212,20 +219,12 @@ fn choice(search: &Search) -> Option<Setting> {
 /// Returns how much better the measured value of the choice is than its expected value. For
 /// Horovod it is the best trial. For Ronde, which decides by the windows, it is the mean.
 fn luck(search: &Search, choice: &Candidate) -> f64 {
-    let at_choice = || {
-        search
-            .trials
-            .iter()
-            .filter(|trial| trial.setting.is_near(&choice.setting))
-    };
+    let trials = search.trials.iter();
+    let at_choice = trials.filter(|trial| trial.setting.is_near(&choice.setting));
+    let logs: Vec<f64> = at_choice.map(|trial| trial.log).collect();
     let measured = match search.writer {
-        Writer::Horovod => at_choice()
-            .map(|trial| trial.log)
-            .fold(f64::INFINITY, f64::min),
-        Writer::Ronde => {
-            let logs: Vec<f64> = at_choice().map(|trial| trial.log).collect();
-            logs.iter().sum::<f64>() / logs.len().max(1) as f64
-        }
+        Writer::Horovod => logs.into_iter().fold(f64::INFINITY, f64::min),
+        Writer::Ronde => logs.mean(),
     };
     let expected = search.measure.log(choice.expected.value);
     if measured.is_finite() {
@@ -237,13 +236,9 @@ fn luck(search: &Search, choice: &Candidate) -> f64 {
 
 /// Index of the lowest value, the first one among equals.
 pub(super) fn lowest(values: &[f64]) -> usize {
-    let mut best = 0;
-    for (index, value) in values.iter().enumerate() {
-        if *value < values[best] {
-            best = index;
-        }
-    }
-    best
+    let places = 0..values.len();
+    let lowest = places.min_by(|&a, &b| values[a].total_cmp(&values[b]));
+    lowest.unwrap_or(0)
 }
 
 /// Trials that were better than all trials before them.
@@ -260,13 +255,11 @@ pub(super) fn records(trials: &[Trial]) -> Vec<&Trial> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::noise::groups;
+    use crate::review::tests::reviewed;
     use crate::review::trial::tests::{HOROVOD, RONDE, read};
 
     fn best(header: &str, rows: &str) -> Best {
-        let search = &read(header, rows)[0];
-        let groups = groups(&search.trials);
-        Best::of(search, &groups, &Surface::fit(search).unwrap()).unwrap()
+        reviewed(header, rows).best.unwrap()
     }
 
     #[test]

@@ -6,9 +6,10 @@
 //! variances.
 
 use serde::Serialize;
+use statrs::statistics::Statistics;
 
 use super::best::Difference;
-use super::setting::Setting;
+use super::setting::{Setting, geometric};
 use super::{Review, Surface};
 
 /// Number of levels per dimension at which two surfaces are compared, over the range that both
@@ -101,21 +102,9 @@ fn overlap(a: &Review, b: &Review) -> Option<Overlap> {
     // Each surface with the switches of its own choice.
     let of = |review: &Review, surface: &Surface| -> Vec<f64> {
         let switches = chosen(review).map_or([None; 4], |setting| setting.switches);
-        let places: Vec<Setting> = spread(fusion)
-            .into_iter()
-            .flat_map(|fusion_mb| {
-                spread(cycle).into_iter().map(move |cycle_ms| Setting {
-                    fusion_mb,
-                    cycle_ms,
-                    switches,
-                })
-            })
-            .collect();
-        surface
-            .at(&places)
-            .into_iter()
-            .map(|expected| expected.mean)
-            .collect()
+        let places = Setting::grid(&spread(fusion), &spread(cycle), switches);
+        let expected = surface.at(&places).into_iter();
+        expected.map(|expected| expected.mean).collect()
     };
     let (means_a, means_b) = (of(a, surface_a), of(b, surface_b));
     overlap.correlation = correlation(&means_a, &means_b);
@@ -156,17 +145,11 @@ fn preference(a: &Review, b: &Review) -> Option<Preference> {
 /// standard deviation.
 fn answer(review: &Review, first: Setting, second: Setting) -> Option<(f64, f64)> {
     let draws = review.surface.as_ref()?.draws(&[first, second]);
-    let logs: Vec<f64> = draws
+    let logs = draws
         .iter()
-        .filter_map(|draw| Some(draw.get(1)? - draw.first()?))
-        .collect();
-    let count = logs.len() as f64;
-    let mean = logs.iter().sum::<f64>() / count;
-    let square = logs
-        .iter()
-        .map(|log| (log - mean) * (log - mean))
-        .sum::<f64>();
-    Some((mean, (square / count).sqrt())).filter(|_| count > 0.0)
+        .filter_map(|draw| Some(draw.get(1)? - draw.first()?));
+    let logs: Vec<f64> = logs.collect();
+    (!logs.is_empty()).then(|| ((&logs).mean(), (&logs).population_std_dev()))
 }
 
 fn chosen(review: &Review) -> Option<Setting> {
@@ -206,24 +189,12 @@ fn spread([low, high]: [f64; 2]) -> Vec<f64> {
     if !(from > 0.0 && high > from) {
         return vec![high];
     }
-    let ratio = (high / from).ln() / (PLACES - 1) as f64;
-    (0..PLACES)
-        .map(|place| from * (ratio * place as f64).exp())
-        .collect()
+    geometric([from, high], PLACES)
 }
 
 fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
-    let count = a.len().min(b.len()) as f64;
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / count;
-    let (mean_a, mean_b) = (mean(a), mean(b));
-    let (mut both, mut square_a, mut square_b) = (0.0, 0.0, 0.0);
-    for (a, b) in a.iter().zip(b) {
-        both += (a - mean_a) * (b - mean_b);
-        square_a += (a - mean_a) * (a - mean_a);
-        square_b += (b - mean_b) * (b - mean_b);
-    }
-    let has_shape = |square: f64| (square / count).sqrt() > FLAT;
-    (has_shape(square_a) && has_shape(square_b)).then(|| both / (square_a * square_b).sqrt())
+    let [sd_a, sd_b] = [a, b].map(|values| values.population_std_dev());
+    (sd_a > FLAT && sd_b > FLAT).then(|| a.population_covariance(b) / (sd_a * sd_b))
 }
 
 #[cfg(test)]

@@ -108,16 +108,11 @@ fn center(search: &Search, setting: &Setting) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::noise::groups;
-    use crate::review::surface::Surface;
-    use crate::review::trial::tests::{HOROVOD, RONDE, read};
+    use crate::review::tests::reviewed_with;
+    use crate::review::trial::tests::{HOROVOD, RONDE};
 
-    fn cost(header: &str, rows: &str, known: Known) -> Cost {
-        let search = &read(header, rows)[0];
-        let surface = Surface::fit(search).unwrap();
-        let best = Best::of(search, &groups(&search.trials), &surface).unwrap();
-        let gain = Gain::of(search, Some(&best), Some(&surface));
-        Cost::of(search, &known, &best, &gain).unwrap()
+    fn cost(header: &str, rows: &str, known: &Known) -> Cost {
+        reviewed_with(header, rows, known).cost.unwrap()
     }
 
     #[test]
@@ -126,7 +121,7 @@ mod tests {
         // save 1.
         let rows = "0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,0,600,sample,1,8,200,1,,\n0,0,0,1,1,4,600,sample,2,8,80,1,,\n\
                     0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,600,ab,0,5,80,1,,\n0,0,0,1,1,4,600,final,,40,80,,,\n";
-        let cost = cost(RONDE, rows, Known::default());
+        let cost = cost(RONDE, rows, &Known::default());
         assert!(
             (cost.steps_lost - 5.4).abs() < 1e-9 && cost.steps == 40,
             "{cost:?}"
@@ -146,7 +141,7 @@ mod tests {
             steps_per_sample: Some(20),
             ..Known::default()
         };
-        let cost = cost(HOROVOD, rows, known);
+        let cost = cost(HOROVOD, rows, &known);
         assert_eq!(
             (cost.against, cost.steps, cost.payback_step),
             (Against::Favourite, 404, None)

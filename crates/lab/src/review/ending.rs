@@ -9,7 +9,7 @@ use ronde_tuner::contest_steps_left;
 use serde::Serialize;
 
 use super::setting::Switch;
-use super::trial::{Phase, Search, Writer};
+use super::trial::{Phase, Search, Trial, Writer};
 use super::words::{counted, list};
 
 /// Horovod's defaults of M and S.
@@ -59,38 +59,26 @@ impl Ending {
 
 fn of_ronde(search: &Search) -> Ending {
     let finished = search.end.is_some();
-    let (evidence, steps_left) = match search.trials.last() {
-        _ if search.reverted => (
-            "the row \"reverted\" says that the chosen settings turned out slower, and the default is in force again"
-                .to_owned(),
-            None,
-        ),
-        _ if finished => ("its verdict is there, in the row \"final\"".to_owned(), None),
-        None => (
-            "the job ended while the first sample was under way".to_owned(),
-            None,
-        ),
-        Some(_) if search.is_followed => (
-            "the job changed under it, and the search began anew".to_owned(),
-            None,
-        ),
+    let unfinished = "there is no row \"final\" with a verdict: the job ended";
+    let mut steps_left = None;
+    let evidence = match search.trials.last() {
+        _ if search.reverted => "the row \"reverted\" says that the chosen settings turned out \
+                                 slower, and the default is in force again"
+            .to_owned(),
+        _ if finished => "its verdict is there, in the row \"final\"".to_owned(),
+        None => "the job ended while the first sample was under way".to_owned(),
+        Some(_) if search.is_followed => {
+            "the job changed during the search, which began anew".to_owned()
+        }
         Some(last) if last.phase == Phase::Ab => {
             let rounds = u32::try_from(last.number).unwrap_or(u32::MAX);
-            (
-                format!(
-                    "there is no row \"final\" with a verdict: the job ended in round {} of a comparison with the default",
-                    last.number + 1
-                ),
-                Some([0, contest_steps_left(rounds)]),
-            )
+            steps_left = Some([0, contest_steps_left(rounds)]);
+            let round = last.number + 1;
+            format!("{unfinished} in round {round} of a comparison with the default")
         }
-        Some(last) => (
-            format!(
-                "there is no row \"final\" with a verdict: the job ended after sample {}, before any comparison with the default",
-                last.number
-            ),
-            None,
-        ),
+        Some(Trial { number, .. }) => {
+            format!("{unfinished} after sample {number}, before any comparison with the default")
+        }
     };
     Ending {
         finished,
@@ -149,29 +137,21 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
         _ => {}
     }
 
-    let columns: Vec<Switch> = Switch::ALL
-        .into_iter()
-        .filter(|switch| search.has(*switch))
-        .collect();
+    let columns = Switch::ALL.into_iter().filter(|switch| search.has(*switch));
+    let columns: Vec<&str> = columns.map(Switch::column).collect();
     let varied = search.varied().len() as u32;
-    let samples_left = match per_combination {
-        _ if finished => None,
-        // At least one more sample, and the rest of the current combination.
-        None => None,
-        Some(per) => {
-            let left = |switches: u32| per.saturating_mul(1 << switches).saturating_sub(trials);
-            let least = if left(varied) > 0 { varied } else { varied + 1 };
-            let most = (columns.len() as u32).max(least);
-            Some([left(least), left(most)])
-        }
-    };
+    let samples_left = per_combination.filter(|_| !finished).map(|per| {
+        let left = |switches: u32| per.saturating_mul(1 << switches).saturating_sub(trials);
+        let least = if left(varied) > 0 { varied } else { varied + 1 };
+        let most = (columns.len() as u32).max(least);
+        [left(least), left(most)]
+    });
     if !finished && per_combination.is_none() && !columns.is_empty() {
         let all = (first << columns.len()).saturating_sub(trials);
-        let names: Vec<&str> = columns.iter().map(|switch| switch.column()).collect();
         evidence.push(format!(
             "if {} {} tuned as well, at least {all} more trials were to come",
-            list(&names),
-            if names.len() == 1 { "was" } else { "were" },
+            list(&columns),
+            if columns.len() == 1 { "was" } else { "were" },
         ));
     }
     let per_sample = SUB_SAMPLES * known.steps_per_sample.unwrap_or(STEPS_DEFAULT) + 1;
@@ -187,7 +167,7 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
 
 /// Lengths of the runs of rows with one combination of switches.
 fn blocks(search: &Search) -> Vec<u64> {
-    let same = |a: &super::Trial, b: &super::Trial| a.setting.switches == b.setting.switches;
+    let same = |a: &Trial, b: &Trial| a.setting.switches == b.setting.switches;
     search
         .trials
         .chunk_by(same)
@@ -281,19 +261,13 @@ mod tests {
         );
     }
 
-    fn of_text_followed(default: &str) -> Ending {
-        Ending::of(
-            &read(RONDE, &format!("{default}{default}"))[0],
-            &Known::default(),
-        )
-    }
-
     #[test]
     fn rondes_ends_with_its_verdict() {
         let of = |rows: &str| Ending::of(&read(RONDE, rows)[0], &Known::default());
         let default = "0,0,0,1,1,128,500,default,0,10,61.2,1.2,,0.02\n";
         assert!(of(default).evidence[0].contains("after sample 0"));
-        assert!(of_text_followed(default).evidence[0].contains("began anew"));
+        let followed = of(&format!("{default}{default}"));
+        assert!(followed.evidence[0].contains("began anew"));
         let ab = of(&format!(
             "{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"
         ));

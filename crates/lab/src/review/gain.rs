@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
+use statrs::statistics::Statistics;
 
 use super::best::{Best, Difference};
 use super::setting::Setting;
@@ -54,7 +55,7 @@ impl Gain {
         let by_trials = best.zip(surface).map(|(best, surface)| {
             let draws = surface.draws(&[best.choice.setting, default]);
             let logs: Vec<f64> = draws.iter().map(|draw| draw[0] - draw[1]).collect();
-            reversed(Difference::of(logs))
+            Difference::of(logs).reversed()
         });
         Self {
             contests: contests(search, &default),
@@ -172,12 +173,12 @@ fn contest(windows: &[&Trial], default: &Setting, before: &[Contest]) -> Option<
         .iter()
         .map(|(base, winner)| winner.log - base.log)
         .collect();
-    let mean = logs.iter().sum::<f64>() / count;
+    let mean = (&logs).mean();
     let stated: f64 = rounds
         .iter()
         .map(|(base, winner)| base.variance + winner.variance)
         .sum();
-    let half = (INTERVAL_95 * stated.sqrt() / count).max(scattered(&logs, mean));
+    let half = (INTERVAL_95 * stated.sqrt() / count).max(scattered(&logs));
     let center =
         |of: &dyn Fn(&(&Trial, &Trial)) -> f64| (rounds.iter().map(of).sum::<f64>() / count).exp();
     let gain = |log: f64| -log.exp_m1();
@@ -215,24 +216,14 @@ impl Contest {
 
 /// Half the width of the 95 % interval from the scatter of the rounds; 0 if there are too few
 /// rounds.
-fn scattered(logs: &[f64], mean: f64) -> f64 {
+fn scattered(logs: &[f64]) -> f64 {
     if logs.len() < ROUNDS_FOR_SCATTER {
         return 0.0;
     }
     let count = logs.len() as f64;
-    let squares: f64 = logs.iter().map(|log| (log - mean) * (log - mean)).sum();
     let quantile = StudentsT::new(0.0, 1.0, count - 1.0).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
-    let half = quantile * (squares / (count - 1.0) / count).sqrt();
+    let half = quantile * logs.std_dev() / count.sqrt();
     if half.is_finite() { half } else { 0.0 }
-}
-
-/// Converts a slow-down to a gain.
-fn reversed(slower: Difference) -> Difference {
-    Difference {
-        mean: -slower.mean,
-        low: -slower.high,
-        high: -slower.low,
-    }
 }
 
 #[cfg(test)]

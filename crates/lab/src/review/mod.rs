@@ -50,7 +50,7 @@ pub use gain::{Contest, Gain};
 pub use knobs::{Effect, Importance, Knob};
 pub use next::Next;
 pub use noise::{Noise, Repeated, Scatter};
-pub use setting::{Setting, Switch};
+pub use setting::{Setting, Switch, geometric, range};
 pub use surface::Surface;
 pub use trial::{Measure, Phase, Trial, Writer};
 
@@ -193,24 +193,13 @@ fn one(search: Search, source: String, known: &Known) -> Review {
 }
 
 fn tried(search: &Search, settings: u64) -> Option<Tried> {
-    let range = |of: &dyn Fn(&Setting) -> f64| {
-        let values = search.trials.iter().map(|trial| of(&trial.setting));
-        values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| {
-            [low.min(value), high.max(value)]
-        })
-    };
-    let mut combinations: Vec<[Option<bool>; 4]> = Vec::new();
-    for trial in &search.trials {
-        if !combinations.contains(&trial.setting.switches) {
-            combinations.push(trial.setting.switches);
-        }
-    }
+    let settings_tried = || search.trials.iter().map(|trial| trial.setting);
     (!search.trials.is_empty()).then(|| Tried {
         trials: search.trials.len() as u64,
         settings,
-        fusion_mb: range(&|setting| setting.fusion_mb),
-        cycle_ms: range(&|setting| setting.cycle_ms),
-        combinations: combinations.len() as u64,
+        fusion_mb: range(settings_tried().map(|setting| setting.fusion_mb)),
+        cycle_ms: range(settings_tried().map(|setting| setting.cycle_ms)),
+        combinations: search.combinations().len() as u64,
         never_varied: trail::never_varied(search),
         default_measured: gain::default(search).is_some(),
     })

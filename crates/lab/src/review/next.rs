@@ -78,14 +78,11 @@ pub(super) fn trials_to_tell(sd: f64, difference: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::noise::groups;
-    use crate::review::trial::tests::{HOROVOD, read};
+    use crate::review::tests::reviewed;
+    use crate::review::trial::tests::HOROVOD;
 
     fn next(rows: &str) -> Next {
-        let search = &read(HOROVOD, rows)[0];
-        let surface = Surface::fit(search).unwrap();
-        let best = Best::of(search, &groups(&search.trials), &surface).unwrap();
-        Next::of(&best, &surface, Some(0.05))
+        reviewed(HOROVOD, rows).next.unwrap()
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Serialize;
 use statrs::distribution::{ChiSquared, ContinuousCDF};
+use statrs::statistics::Statistics;
 
 use super::setting::Setting;
 use super::surface::Surface;
@@ -131,11 +132,8 @@ pub(super) fn groups(trials: &[Trial]) -> Vec<Vec<usize>> {
 fn replicates(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
     let (mut squares, mut freedom) = (0.0, 0);
     for group in groups.iter().filter(|group| group.len() > 1) {
-        let mean = group.iter().map(|&index| trials[index].log).sum::<f64>() / group.len() as f64;
-        squares += group
-            .iter()
-            .map(|&index| (trials[index].log - mean).powi(2))
-            .sum::<f64>();
+        let logs = group.iter().map(|&index| trials[index].log);
+        squares += group.len() as f64 * logs.population_variance();
         freedom += group.len() as u64 - 1;
     }
     scatter(squares, freedom)

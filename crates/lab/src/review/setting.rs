@@ -81,6 +81,18 @@ impl Setting {
         })
     }
 
+    /// Returns all combinations of these thresholds and cycle times, cycle times varying fastest.
+    pub fn grid(fusion_mb: &[f64], cycle_ms: &[f64], switches: [Option<bool>; 4]) -> Vec<Self> {
+        let row = |&fusion_mb: &f64| {
+            cycle_ms.iter().map(move |&cycle_ms| Self {
+                fusion_mb,
+                cycle_ms,
+                switches,
+            })
+        };
+        fusion_mb.iter().flat_map(row).collect()
+    }
+
     /// Returns the value of a switch, if the log contains it.
     pub fn switch(&self, switch: Switch) -> Option<bool> {
         self.switches[switch as usize]
@@ -135,6 +147,21 @@ impl Setting {
             cache: of(Switch::CacheEnabled),
         }
     }
+}
+
+/// Returns `count` levels from `low` to `high` with a constant ratio; both are above 0.
+pub fn geometric([low, high]: [f64; 2], count: usize) -> Vec<f64> {
+    let ratio = (high / low).ln() / (count - 1) as f64;
+    let level = |level| low * (ratio * level as f64).exp();
+    (0..count).map(level).collect()
+}
+
+/// Least and largest of the values.
+pub fn range(values: impl IntoIterator<Item = f64>) -> [f64; 2] {
+    let values = values.into_iter();
+    values.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], value| {
+        [low.min(value), high.max(value)]
+    })
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Response surface of a search: the tuner's surrogate, fitted to all trials.
 
 use ronde_tuner::{Expectation, NoiseEstimate, Parameter, Point, Posterior, Seen, Space};
+use statrs::statistics::Statistics;
 
 use super::setting::{Setting, Switch};
 use super::trial::{Search, Trial};
@@ -73,15 +74,7 @@ impl Surface {
     /// Returns the lattice of settings with these switches that may be tried next.
     pub(super) fn lattice(&self, switches: [Option<bool>; 4]) -> Vec<Setting> {
         let parameters = self.posterior.space().parameters();
-        let (fusion, cycle) = (parameters[0].levels(), parameters[1].levels());
-        let row = |&fusion_mb: &f64| {
-            cycle.iter().map(move |&cycle_ms| Setting {
-                fusion_mb,
-                cycle_ms,
-                switches,
-            })
-        };
-        fusion.iter().flat_map(row).collect()
+        Setting::grid(&parameters[0].levels(), &parameters[1].levels(), switches)
     }
 
     /// Distance of two settings in the coordinates of the surface, where the lattice of each number
@@ -157,7 +150,7 @@ fn point(space: &Space, varied: &[Switch], setting: &Setting) -> Option<Point> {
 
 /// Mean and 95 % interval of `values`, which must not be empty.
 pub(super) fn interval(mut values: Vec<f64>) -> (f64, [f64; 2]) {
-    let mean = values.iter().sum::<f64>() / values.len() as f64;
+    let mean = (&values).mean();
     values.sort_by(f64::total_cmp);
     let end = |share: f64| ronde_job::percentile::percentile(&values, share).unwrap_or(f64::NAN);
     (mean, [end(0.025), end(0.975)])

@@ -125,6 +125,17 @@ impl Search {
         self.columns.iter().any(|column| column == switch.column())
     }
 
+    /// Returns the combinations of switches that were tried, in order.
+    pub(super) fn combinations(&self) -> Vec<[Option<bool>; 4]> {
+        let mut combinations = Vec::new();
+        for trial in &self.trials {
+            if !combinations.contains(&trial.setting.switches) {
+                combinations.push(trial.setting.switches);
+            }
+        }
+        combinations
+    }
+
     /// Returns the switches that were tried both on and off.
     pub(super) fn varied(&self) -> Vec<Switch> {
         let tried = |switch: Switch, on: bool| {

@@ -18,7 +18,8 @@ pub use machine::Machine;
 pub use prune::{CLEARLY, best_so_far, stop_above_ms};
 pub use verdict::{
     Basis, Conclusion, Ending, Estimate, Finding, GAIN_THAT_MATTERS, Knob, KnobEffect, LEVEL,
-    LEVEL_PREDICTED, Level, Noise, Outcome, Stray, Tally, Verdict, compare_jobs, verdict,
+    LEVEL_PREDICTED, Level, Noise, Outcome, Stray, Tally, Verdict, compare_jobs, settings_to_json,
+    verdict,
 };
 
 use serde::{Deserialize, Serialize};

@@ -120,11 +120,15 @@ impl<'a> Judge<'a> {
                 missing,
                 ..
             }) => {
+                // The rank itself may have joined.
+                let Some(by) = submitted.iter().find(|rank| **rank != self.hostile) else {
+                    return true;
+                };
                 let is_missing = |missing: &usize| {
-                    let mut stalled = self.stalled_actions(rank, tensor, submitted, *missing);
+                    let mut stalled = self.stalled_actions(*by, tensor, submitted, *missing);
                     *missing == self.hostile || stalled.any(|at| self.is_missing(*missing, at))
                 };
-                *submitted == [self.hostile] || missing.iter().all(is_missing)
+                missing.iter().all(is_missing)
             }
             // A refusal that the hostile rank invented does not end the job on ranks that cannot
             // detect it.

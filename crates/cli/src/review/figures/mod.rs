@@ -51,10 +51,6 @@ impl Pictures {
             trail: named(trail(review), format!("trail-{index}")),
         })
     }
-
-    fn all(&self) -> impl Iterator<Item = &Chart> {
-        std::iter::once(&self.trail).chain(&self.surfaces)
-    }
 }
 
 /// Draws all charts of all reviews, one below the other, as SVG.
@@ -62,8 +58,8 @@ impl Pictures {
 /// # Errors
 /// [`Error::NothingToDraw`] if no review has a trial, or the error of drawing.
 pub(super) fn svg(reviews: &[Review]) -> Result<String, Error> {
-    let pictures = pictures(reviews, "svg")?;
-    let charts: Vec<&Chart> = pictures.iter().flat_map(Pictures::all).collect();
+    let charts = charts(reviews, "svg")?;
+    let charts: Vec<&Chart> = charts.iter().collect();
     Ok(picture::svg(&title(reviews), &charts)?)
 }
 
@@ -72,21 +68,22 @@ pub(super) fn svg(reviews: &[Review]) -> Result<String, Error> {
 /// # Errors
 /// As [`svg`].
 pub(super) fn png(reviews: &[Review]) -> Result<Vec<u8>, Error> {
-    let pictures = pictures(reviews, "png")?;
-    let charts: Vec<&Chart> = pictures.iter().flat_map(Pictures::all).collect();
+    let charts = charts(reviews, "png")?;
+    let charts: Vec<&Chart> = charts.iter().collect();
     Ok(picture::png(&title(reviews), &charts)?)
 }
 
-fn pictures(reviews: &[Review], format: &'static str) -> Result<Vec<Pictures>, Error> {
-    let pictures: Vec<Pictures> = reviews
-        .iter()
-        .enumerate()
-        .filter_map(|(index, review)| Pictures::of(review, &review.source, index))
-        .collect();
-    if pictures.is_empty() {
-        return Err(Error::NothingToDraw { format });
+fn charts(reviews: &[Review], format: &'static str) -> Result<Vec<Chart>, Error> {
+    let of_review = |(index, review): (usize, &Review)| {
+        let pictures = Pictures::of(review, &review.source, index)?;
+        Some([pictures.trail].into_iter().chain(pictures.surfaces))
+    };
+    let reviews = reviews.iter().enumerate();
+    let charts: Vec<Chart> = reviews.filter_map(of_review).flatten().collect();
+    match charts.is_empty() {
+        true => Err(Error::NothingToDraw { format }),
+        false => Ok(charts),
     }
-    Ok(pictures)
 }
 
 fn title(reviews: &[Review]) -> String {
@@ -174,6 +171,16 @@ mod tests {
         }
     }
 
+    /// Number of points in a chart.
+    fn drawn(chart: &Chart) -> usize {
+        chart.series.iter().map(|series| points(series).len()).sum()
+    }
+
+    fn named<'a>(chart: &'a Chart, name: &str) -> &'a Series {
+        let mut series = chart.series.iter();
+        series.find(|series| series.name.starts_with(name)).unwrap()
+    }
+
     const HEADER: &str = "hierarchical_allreduce,cycle_time_ms,tensor_fusion_threshold,score\n";
 
     #[test]
@@ -182,14 +189,7 @@ mod tests {
             "{HEADER}0,5,0,100\n0,50,32,120\n1,5,4,150\n0,20,10,110\n"
         ));
         let pictures = Pictures::of(&reviews[0], "", 0).unwrap();
-        let trials: usize = pictures
-            .trail
-            .series
-            .iter()
-            .map(points)
-            .map(<[_]>::len)
-            .sum();
-        assert_eq!((trials, pictures.surfaces.len()), (4, 2));
+        assert_eq!((drawn(&pictures.trail), pictures.surfaces.len()), (4, 2));
         // The choice's combination comes first, although the other was tried more often.
         let [first, second] = &pictures.surfaces[..] else {
             panic!()
@@ -205,20 +205,12 @@ mod tests {
         };
         assert_eq!(boxes.len(), GRID * (GRID + 1));
         assert_eq!(first.y.ticks[0], (0.0, "0".to_owned()));
-        let default = second
-            .series
-            .iter()
-            .find(|series| series.name.starts_with("default"))
-            .unwrap();
+        let default = named(second, "default");
         assert_eq!(
             points(default)[0].text,
             "default: 128 MB, 1 ms (never tried)"
         );
-        let best = first
-            .series
-            .iter()
-            .find(|series| series.name.starts_with("best"))
-            .unwrap();
+        let best = named(first, "best");
         assert_eq!(points(best)[0].label, "150");
         let picture = svg(&reviews).unwrap();
         assert!(
@@ -237,13 +229,7 @@ mod tests {
             panic!()
         };
         assert!(line.len() <= LINE_MOST && line.iter().all(|[_, mean, low, _]| low <= mean));
-        let drawn: usize = pictures
-            .trail
-            .series
-            .iter()
-            .map(points)
-            .map(<[_]>::len)
-            .sum();
+        let drawn = drawn(&pictures.trail);
         assert!((200..3000).contains(&drawn), "{drawn}");
     }
 

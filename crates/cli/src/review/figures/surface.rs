@@ -4,8 +4,9 @@
 use super::{DEFAULT, Kind, measured};
 use crate::chart::scale::{self, Better, Shades};
 use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Unit};
+use ronde_job::percentile::percentile;
 use ronde_lab::review::words::number;
-use ronde_lab::review::{Review, Setting, Switch, Writer};
+use ronde_lab::review::{Review, Setting, Switch, Writer, geometric, range};
 
 /// Points of a surface's grid in either direction, without the point at 0.
 pub(super) const GRID: usize = 36;
@@ -47,14 +48,7 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
         grid(review, |setting| setting.fusion_mb, DEFAULT.0),
         grid(review, |setting| setting.cycle_ms, DEFAULT.1),
     );
-    let place = |&fusion_mb: &f64| {
-        cycle.iter().map(move |&cycle_ms| Setting {
-            fusion_mb,
-            cycle_ms,
-            switches,
-        })
-    };
-    let settings: Vec<Setting> = fusion.iter().flat_map(place).collect();
+    let settings = Setting::grid(&fusion, &cycle, switches);
     let expected = review.surface.as_ref()?.at(&settings);
     let mean: Vec<f64> = expected
         .iter()
@@ -111,18 +105,10 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
 
 /// Spread of the means: the 95th minus the 5th percentile, but at least 5 % of the median.
 fn spread(mean: &[f64]) -> f64 {
-    let mut means: Vec<f64> = mean
-        .iter()
-        .copied()
-        .filter(|mean| mean.is_finite())
-        .collect();
+    let mut means: Vec<f64> = mean.to_vec();
+    means.retain(|mean| mean.is_finite());
     means.sort_by(f64::total_cmp);
-    let at = |share: f64| {
-        means
-            .get((means.len() as f64 * share) as usize)
-            .copied()
-            .unwrap_or(0.0)
-    };
+    let at = |share| percentile(&means, share).unwrap_or(0.0);
     (at(0.95) - at(0.05))
         .max(at(0.5).abs() * 0.05)
         .max(f64::MIN_POSITIVE)
@@ -182,26 +168,13 @@ fn switches_in_words(review: &Review, switches: [Option<bool>; 4]) -> Vec<String
 /// Points of the grid, spaced by a constant factor, from the smallest to the largest value that was
 /// tried, including the default, with a small margin. The first point is 0 if 0 was tried.
 fn grid(review: &Review, of: impl Fn(&Setting) -> f64, default: f64) -> Vec<f64> {
-    let values: Vec<f64> = review
-        .trials
-        .iter()
-        .map(|trial| of(&trial.setting))
-        .collect();
-    let above = values
-        .iter()
-        .copied()
-        .filter(|value| *value > 0.0)
-        .chain([default]);
-    let (low, high) = above.fold((f64::INFINITY, 0.0), |(low, high): (f64, f64), value| {
-        (low.min(value), high.max(value))
-    });
+    let values = || review.trials.iter().map(|trial| of(&trial.setting));
+    let above = values().filter(|value| *value > 0.0);
+    let [low, high] = range(above.chain([default]));
     let room = (high / low).powf(0.04).max(1.1);
-    let (low, high) = (low / room, high * room);
-    let ratio = (high / low).ln() / (GRID - 1) as f64;
-    let zero = values.iter().any(|value| *value <= 0.0).then_some(0.0);
-    zero.into_iter()
-        .chain((0..GRID).map(|place| low * (ratio * place as f64).exp()))
-        .collect()
+    let zero = values().any(|value| value <= 0.0).then_some(0.0);
+    let above = geometric([low / room, high * room], GRID);
+    zero.into_iter().chain(above).collect()
 }
 
 /// Returns the tried settings as points, one series for each kind.
@@ -213,53 +186,45 @@ fn samples(
 ) -> Vec<Series> {
     let default = review.gain.default;
     let choice = review.best.as_ref().map(|best| best.choice.setting);
+    let advised = review.advice.map(|advice| advice.setting);
     let is = |wanted: Option<Setting>, setting: &Setting| {
         wanted.is_some_and(|wanted| wanted.is_near(setting))
     };
-    let of = review
-        .groups
-        .iter()
-        .map(|group| (review.trials[group[0]].setting, group));
-    let mut settings: Vec<(Setting, &Vec<usize>)> = of
-        .filter(|(setting, _)| setting.switches == switches)
-        .collect();
+    let kind_of = |setting: &Setting| match setting {
+        setting if is(default, setting) => Kind::Default,
+        setting if is(choice, setting) => Kind::Best,
+        setting if is(advised, setting) => Kind::Other,
+        _ => Kind::Sample,
+    };
+    let of_group = |group: &Vec<usize>| {
+        let values = group.iter().map(|&trial| review.trials[trial].value);
+        let mean = values.sum::<f64>() / group.len() as f64;
+        (review.trials[group[0]].setting, mean)
+    };
+    let settings = review.groups.iter().map(of_group);
+    let settings = settings.filter(|(setting, _)| setting.switches == switches);
+    let settings: Vec<(Setting, f64)> = settings.collect();
     let every = settings.len().div_ceil(SAMPLES_MOST).max(1);
-    let mut index = 0;
-    settings.retain(|(setting, _)| {
-        index += 1;
-        (index - 1) % every == 0 || is(default, setting) || is(choice, setting)
-    });
     let few = settings.len() <= LABELLED;
-    let mut samples: Vec<(Kind, String, Setting, String)> = settings
-        .iter()
-        .map(|(setting, trials)| {
-            let kind = if is(default, setting) {
-                Kind::Default
-            } else if is(choice, setting) {
-                Kind::Best
-            } else {
-                Kind::Sample
-            };
-            let mean = trials
-                .iter()
-                .map(|&trial| review.trials[trial].value)
-                .sum::<f64>()
-                / trials.len() as f64;
-            let words = setting.words(&review.varied);
-            let name = match kind {
-                Kind::Default => format!("default: {words}"),
-                Kind::Best if review.ending.finished => format!("chosen: {words}"),
-                Kind::Best => format!("best so far: {words}"),
-                _ => String::new(),
-            };
-            let label = if few || kind != Kind::Sample {
-                number(mean)
-            } else {
-                String::new()
-            };
-            (kind, name, *setting, label)
-        })
-        .collect();
+    let mut samples: Vec<(Kind, Setting, String, String)> = Vec::new();
+    for (index, (setting, mean)) in settings.iter().enumerate() {
+        let kind = kind_of(setting);
+        let words = setting.words(&review.varied);
+        let name = match kind {
+            Kind::Default => format!("default: {words}"),
+            Kind::Best if review.ending.finished => format!("chosen: {words}"),
+            Kind::Best => format!("best so far: {words}"),
+            Kind::Other => format!("expected best of those tried: {words}"),
+            _ => String::new(),
+        };
+        let label = match few || kind != Kind::Sample {
+            true => number(*mean),
+            false => String::new(),
+        };
+        if index.is_multiple_of(every) || kind != Kind::Sample {
+            samples.push((kind, *setting, name, label));
+        }
+    }
     // If the default was not tried, show its position.
     if default.is_none() && review.writer == Writer::Horovod {
         let setting = Setting {
@@ -268,56 +233,30 @@ fn samples(
             switches,
         };
         let name = "default: 128 MB, 1 ms (never tried)".to_owned();
-        samples.push((Kind::Default, name, setting, String::new()));
-    }
-    let advised = review
-        .advice
-        .map(|advice| advice.setting)
-        .filter(|setting| setting.switches == switches);
-    if let Some(setting) = advised
-        && let Some(sample) = samples.iter_mut().find(|(kind, _, tried, _)| {
-            *kind == Kind::Sample
-                && (tried.cycle_ms - setting.cycle_ms).abs() <= 0.01 * setting.cycle_ms
-                && (tried.fusion_mb - setting.fusion_mb).abs() <= 0.01 * setting.fusion_mb
-        })
-    {
-        sample.0 = Kind::Other;
-        sample.1 = format!(
-            "expected best of those tried: {}",
-            setting.words(&review.varied)
-        );
+        samples.push((Kind::Default, setting, name, String::new()));
     }
     let of_kind = Kind::ALL.map(|kind| {
-        let own: Vec<_> = samples.iter().filter(|sample| sample.0 == kind).collect();
-        let (kind_name, shape, colour) = kind.look();
-        let name = own
-            .first()
-            .map(|sample| sample.1.clone())
-            .filter(|name| !name.is_empty());
-        let point = |(_, name, setting, label): &&(Kind, String, Setting, String)| {
+        let own = samples.iter().filter(|(other, ..)| *other == kind);
+        let (mut series_name, shape, colour) = kind.look();
+        let mut points = Vec::new();
+        for (_, setting, name, label) in own {
             let words = setting.words(&review.varied);
-            let text = match (name.as_str(), label.as_str()) {
-                ("", label) => format!("{words}\n{label}"),
-                (name, "") => name.to_owned(),
-                (name, label) => format!("{name}\n{label}"),
-            };
-            Point {
+            let lines = if name.is_empty() { &words } else { name };
+            let (x, y) = (
+                position(cycle, setting.cycle_ms),
+                position(fusion, setting.fusion_mb),
+            );
+            let text = format!("{lines}\n{label}").trim_end().to_owned();
+            points.push(Point {
                 label: label.clone(),
-                ..Point::new(
-                    position(cycle, setting.cycle_ms),
-                    position(fusion, setting.fusion_mb),
-                    text,
-                )
+                ..Point::new(x, y, text)
+            });
+            if !name.is_empty() {
+                series_name = name;
             }
-        };
-        let points: Vec<Point> = own.iter().map(point).collect();
-        (!points.is_empty()).then(|| {
-            Series::new(
-                name.unwrap_or_else(|| kind_name.to_owned()),
-                colour,
-                Data::Points { shape, points },
-            )
-        })
+        }
+        (!points.is_empty())
+            .then(|| Series::new(series_name, colour, Data::Points { shape, points }))
     });
     of_kind.into_iter().flatten().collect()
 }

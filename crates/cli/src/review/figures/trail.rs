@@ -6,7 +6,7 @@ use super::{Kind, measured};
 use crate::chart::scale::Better;
 use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Unit};
 use ronde_lab::review::words::number;
-use ronde_lab::review::{Phase, Review, Setting, Trial, Writer};
+use ronde_lab::review::{Phase, Review, Setting, Trial, Writer, range};
 
 /// Largest number of points of the model's line; of more trials, every n-th is used.
 pub(super) const LINE_MOST: usize = 600;
@@ -106,25 +106,12 @@ fn heights(
     rules: &[Rule],
 ) -> Axis {
     let points = || kinds.values().flatten();
-    let least = |a: f64, b: f64| if b < a { b } else { a };
-    let most = |a: f64, b: f64| if b > a { b } else { a };
-    let values = || {
-        points()
-            .map(|p| p.y)
-            .chain(line.iter().map(|l| l[1]))
-            .chain(rules.iter().map(|r| r.at))
-    };
-    let (low, high) = (
-        values().fold(f64::INFINITY, least),
-        values().fold(0.0, most),
-    );
-    let ends = || {
-        points()
-            .map(|p| (p.low, p.high))
-            .chain(line.iter().map(|l| (l[2], l[3])))
-    };
-    let lowest = ends().map(|end| end.0).fold(low, least);
-    let highest = ends().map(|end| end.1).fold(high, most);
+    let values = points().map(|point| point.y);
+    let values = values.chain(line.iter().map(|[_, mean, ..]| *mean));
+    let [low, high] = range(values.chain(rules.iter().map(|rule| rule.at)));
+    let ends = points().flat_map(|point| [point.low, point.high]);
+    let ends = ends.chain(line.iter().flat_map(|[_, _, low, high]| [*low, *high]));
+    let [lowest, highest] = range(ends.chain([low, high]));
     let unit = match unit {
         "ms" => Unit::Ms,
         _ => Unit::Plain,

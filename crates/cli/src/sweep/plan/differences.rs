@@ -1,13 +1,11 @@
 //! Comparison of a plan with other arguments: with `--resume`, only the budget may change.
 
-use std::path::PathBuf;
+use serde_json::Value;
 
 use super::Plan;
-use super::given::{NP_DEFAULT, design, settings};
-use crate::bench::LoadArgs;
+use super::given::{NP_DEFAULT, settings};
 use crate::sweep::args::Args;
 use crate::sweep::error::Error;
-use ronde_lab::sweep::Design;
 
 impl Plan {
     /// Arguments in `args` that differ from this plan, each with its flag.
@@ -15,118 +13,91 @@ impl Plan {
     /// # Errors
     /// Invalid settings.
     pub(in crate::sweep) fn differences(&self, args: &Args) -> Result<Vec<String>, Error> {
+        let (load, has) = (&args.load, |list: &[_]| !list.is_empty());
+        // Flag, whether it is given, and the place of its value in the stored plan.
+        let flags = [
+            ("--replay", !args.replay.is_empty(), "/replay"),
+            ("--verify", args.verify.is_some(), "/verify"),
+            ("--model", load.model.is_some(), "/load/model"),
+            ("--profile", load.profile.is_some(), "/load/profile"),
+            (
+                "--compute-ms",
+                load.compute_ms.is_some(),
+                "/load/compute_ms",
+            ),
+            (
+                "--compute-kind",
+                load.compute_kind.is_some(),
+                "/load/compute_kind",
+            ),
+            ("--slow-rank", load.slow_rank.is_some(), "/load/slow_rank"),
+            ("-np", !args.np.is_empty(), "/design/np"),
+            ("--fusion-mb", args.fusion_mb.is_some(), FUSION),
+            (
+                "--cycle-ms",
+                args.cycle_ms.is_some(),
+                "/design/cycle_time_ms",
+            ),
+            ("--cache", has(&args.cache), "/design/cache"),
+            (
+                "--hierarchical-allreduce",
+                has(&args.hierarchical_allreduce),
+                "/design/hierarchical_allreduce",
+            ),
+            ("--hosts", args.hosts.is_some(), "/hosts"),
+            ("--mpi-args", args.mpi_args.is_some(), "/mpi_args"),
+            ("--repeats", args.repeats.is_some(), "/design/repeats"),
+            ("--confirm", args.confirm.is_some(), "/design/confirm"),
+            ("--steps", args.steps.is_some(), "/design/steps"),
+            ("--warmup", args.warmup.is_some(), "/design/warmup"),
+            ("--seed", args.seed.is_some(), "/design/seed"),
+        ];
+        let [then, now] = [self, &Self::of(args, NP_DEFAULT)?].map(|plan| {
+            // A plan is written as JSON anyway.
+            serde_json::to_value(plan).unwrap_or_default()
+        });
         let mut differences = Vec::new();
-        let mut compare = |flag: &str, given: Option<String>, planned: String| {
-            if let Some(given) = given.filter(|given| *given != planned) {
-                differences.push(format!("{flag} is {planned} there and {given} here"));
+        let mut compare = |flag: &str, then: String, now: String| {
+            if then != now {
+                differences.push(format!("{flag} is {then} there and {now} here"));
             }
         };
-        let (was, now) = (&self.load, args.load.resolved());
-        let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "not given".to_owned());
-        let path = |path: &Option<PathBuf>| path.as_ref().map(|path| path.display().to_string());
-        let paths = |paths: &[PathBuf]| {
-            let paths = paths
-                .iter()
-                .filter_map(|path| std::path::absolute(path).ok());
-            let texts: Vec<String> = paths.map(|path| path.display().to_string()).collect();
-            (!texts.is_empty()).then(|| texts.join(" "))
-        };
-        compare("--replay", paths(&args.replay), text(&paths(&self.replay)));
-        let number = |number: Option<u32>| number.map(|number| number.to_string());
-        compare("--verify", number(args.verify), text(&number(self.verify)));
-        compare("--model", args.load.model.clone(), text(&was.model));
-        let given = args.load.profile.as_ref().and(path(&now.profile));
-        compare("--profile", given, text(&path(&was.profile)));
-        compare(
-            "--compute-ms",
-            args.load.compute_ms.map(|ms| ms.to_string()),
-            was.compute_ms().to_string(),
-        );
-        let kind = args.load.compute_kind.map(|kind| kind.as_str().to_owned());
-        compare(
-            "--compute-kind",
-            kind,
-            was.compute_kind().as_str().to_owned(),
-        );
-        let slow = |load: &LoadArgs| {
-            load.slow_rank
-                .map(|slow| format!("{},{}", slow.rank, slow.ms))
-        };
-        compare("--slow-rank", slow(&args.load), text(&slow(was)));
-
-        let (was, now) = (&self.design, design(args, NP_DEFAULT));
-        let given = |is_given: bool, list: String| is_given.then_some(list);
-        compare(
-            "-np",
-            given(!args.np.is_empty(), list(&now.np)),
-            list(&was.np),
-        );
-        compare(
-            "--fusion-mb",
-            given(args.fusion_mb.is_some(), list_mb(&now)),
-            list_mb(was),
-        );
-        compare(
-            "--cycle-ms",
-            given(args.cycle_ms.is_some(), list(&now.cycle_time_ms)),
-            list(&was.cycle_time_ms),
-        );
-        compare(
-            "--cache",
-            given(!args.cache.is_empty(), switches(&now.cache)),
-            switches(&was.cache),
-        );
-        compare(
-            "--hierarchical-allreduce",
-            given(
-                !args.hierarchical_allreduce.is_empty(),
-                switches(&now.hierarchical_allreduce),
-            ),
-            switches(&was.hierarchical_allreduce),
-        );
-        compare("--hosts", args.hosts.clone(), text(&self.hosts));
-        compare("--mpi-args", args.mpi_args.clone(), text(&self.mpi_args));
-        compare("--repeats", number(args.repeats), was.repeats.to_string());
-        compare("--confirm", number(args.confirm), was.confirm.to_string());
-        compare("--steps", number(args.steps), was.steps.to_string());
-        compare("--warmup", number(args.warmup), was.warmup.to_string());
-        compare(
-            "--seed",
-            args.seed.map(|seed| seed.to_string()),
-            was.seed.to_string(),
-        );
+        for (flag, _, place) in flags.into_iter().filter(|(_, given, _)| *given) {
+            let at = |plan: &Value| {
+                plan.pointer(place)
+                    .map_or_else(String::new, |v| text(place, v))
+            };
+            compare(flag, at(&then), at(&now));
+        }
         for (variable, now) in settings(args)? {
-            let was = self.settings.get(&variable).cloned();
-            compare(
-                &variable,
-                Some(now),
-                was.unwrap_or_else(|| "unset".to_owned()),
-            );
+            let then = self.settings.get(&variable).cloned();
+            compare(&variable, then.unwrap_or_else(|| "unset".to_owned()), now);
         }
         Ok(differences)
     }
 }
 
-fn switches(values: &[bool]) -> String {
-    let words = values.iter().map(|&value| if value { "on" } else { "off" });
-    words.collect::<Vec<_>>().join(",")
+const FUSION: &str = "/design/fusion_threshold_bytes";
+
+/// Formats a stored value as its flag takes it.
+fn text(place: &str, value: &Value) -> String {
+    match value {
+        Value::Null => "not given".to_owned(),
+        Value::Array(values) if values.is_empty() => "not given".to_owned(),
+        Value::Array(values) => joined(place, values.iter()),
+        Value::Object(fields) => joined(place, fields.values()),
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "on".to_owned(),
+        Value::Bool(false) => "off".to_owned(),
+        Value::Number(number) => match number.as_f64() {
+            Some(bytes) if place == FUSION => (bytes / f64::from(1 << 20)).to_string(),
+            Some(value) if number.is_f64() => value.to_string(),
+            _ => number.to_string(),
+        },
+    }
 }
 
-fn list<T: ToString>(values: &[T]) -> String {
-    values
-        .iter()
-        .map(T::to_string)
-        .collect::<Vec<_>>()
-        .join(",")
-}
-
-fn list_mb(design: &Design) -> String {
-    let mb = |&bytes: &u64| bytes as f64 / f64::from(1 << 20);
-    list(
-        &design
-            .fusion_threshold_bytes
-            .iter()
-            .map(mb)
-            .collect::<Vec<_>>(),
-    )
+fn joined<'a>(place: &str, values: impl Iterator<Item = &'a Value>) -> String {
+    let texts: Vec<String> = values.map(|value| text(place, value)).collect();
+    texts.join(",")
 }

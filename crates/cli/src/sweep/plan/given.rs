@@ -8,6 +8,7 @@ use crate::range::List;
 use crate::replay::Switch;
 use crate::sweep::args::Args;
 use crate::sweep::error::Error;
+use crate::sweep::words::on;
 use ronde_lab::sweep::{Design, Point};
 
 /// Number of ranks without `-np`, as for `ronde bench`.
@@ -44,17 +45,11 @@ pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
     repeated("--fusion-mb", numbers(&args.fusion_mb));
     repeated("--cycle-ms", numbers(&args.cycle_ms));
     repeated("-np", twice(&args.np).iter().map(u32::to_string).collect());
-    let on_off = |values: &[Switch]| twice(values).into_iter().map(word).collect::<Vec<_>>();
-    repeated(
-        "--cache",
-        on_off(&args.cache).into_iter().map(str::to_owned).collect(),
-    );
+    let on_off = |values: &[Switch]| twice(values).into_iter().map(word).collect();
+    repeated("--cache", on_off(&args.cache));
     repeated(
         "--hierarchical-allreduce",
-        on_off(&args.hierarchical_allreduce)
-            .into_iter()
-            .map(str::to_owned)
-            .collect(),
+        on_off(&args.hierarchical_allreduce),
     );
     for (variable, flag) in NotSwept::VARIABLES
         .into_iter()
@@ -143,23 +138,18 @@ pub(super) fn settings(args: &Args) -> Result<BTreeMap<String, String>, Error> {
 
 /// Both values, or the requested one; `default` if none is requested.
 fn on_off(switches: &[Switch], default: bool) -> Vec<bool> {
-    let values: Vec<bool> = [(Switch::On, true), (Switch::Off, false)]
-        .into_iter()
-        .filter(|(switch, _)| switches.contains(switch))
-        .map(|(_, value)| value)
-        .collect();
-    if values.is_empty() {
-        vec![default]
-    } else {
-        values
+    match (
+        switches.contains(&Switch::On),
+        switches.contains(&Switch::Off),
+    ) {
+        (false, false) => vec![default],
+        (true, true) => vec![true, false],
+        (on, _) => vec![on],
     }
 }
 
-fn word(switch: Switch) -> &'static str {
-    match switch {
-        Switch::On => "on",
-        Switch::Off => "off",
-    }
+fn word(switch: Switch) -> String {
+    on(switch == Switch::On).to_owned()
 }
 
 /// Values that occur more than once.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use ronde_lab::sweep::{self, Phase, Point, Row, Status, StepTimes, verdict};
+use ronde_lab::sweep::{Phase, Point, Row, Status, StepTimes, verdict};
 
 const LOOK: Look = Look {
     width: 100,
@@ -225,51 +225,52 @@ fn thresholds_that_horovodrun_cannot_have_are_set_by_variable_alone() {
     assert_eq!(super::super::words::environment(&point), expected);
 }
 
+/// Predictions of three settings, in ms, and measurements of the first two, which take 100 and 80
+/// ms.
+fn verified(predicted_ms: [f64; 3]) -> Vec<Row> {
+    let settings = [(128, 1.0), (16, 2.5), (1, 1.0)].into_iter();
+    let predictions = settings
+        .zip(predicted_ms)
+        .map(|(setting, ms)| row(Phase::Predicted, 0, setting, ms));
+    let measurements = (0..4).flat_map(|round| {
+        let jitter = 1.0 + 0.001 * f64::from(round % 2);
+        [
+            row(Phase::Verify, round, (128, 1.0), 100.0 * jitter),
+            row(Phase::Verify, round, (16, 2.5), 80.0),
+        ]
+    });
+    predictions.chain(measurements).collect()
+}
+
 #[test]
 fn predictions_and_measurements_stand_side_by_side() {
-    let mut rows: Vec<Row> = [((128, 1.0), 100.0), ((16, 2.5), 76.0), ((1, 1.0), 150.0)]
-        .map(|(setting, ms)| row(Phase::Predicted, 0, setting, ms))
-        .into();
-    let text = text::page(&about(), &verdict(&rows), Path::new("o"), &LOOK);
-    assert!(
-        text.contains("predicted 76.0 ms, −24.0 % against the default"),
-        "{text}"
-    );
-    assert!(
-        text.contains("3 settings predicted") && text.contains("--verify 3"),
-        "{text}"
-    );
-    for round in 0..4 {
-        let jitter = 1.0 + 0.001 * f64::from(round % 2);
-        rows.push(row(Phase::Verify, round, (128, 1.0), 100.0 * jitter));
-        rows.push(row(Phase::Verify, round, (16, 2.5), 80.0));
+    let rows = verified([100.0, 76.0, 150.0]);
+    let text = text::page(&about(), &verdict(&rows[..3]), Path::new("o"), &LOOK);
+    for part in [
+        "predicted 76.0 ms, −24.0 % against the default",
+        "3 settings predicted",
+        "--verify 3",
+    ] {
+        assert!(text.contains(part), "{text}");
     }
-    let verdict = sweep::verdict(&rows);
-    let text = text::page(&about(), &verdict, Path::new("o"), &LOOK);
-    let best = text
-        .lines()
-        .find(|line| line.trim_start().starts_with("best "))
-        .unwrap();
+    let text = text::page(&about(), &verdict(&rows), Path::new("o"), &LOOK);
+    let mut lines = text.lines();
+    let best = lines.find(|line| line.trim_start().starts_with("best "));
     // The predicted gain: 76 of 80.
+    let best = best.unwrap();
     assert!(best.contains("−5.0 %") && best.contains("76.0"), "{best}");
 }
 
 #[test]
 fn a_job_that_is_not_the_recorded_one_is_noticed() {
-    let mut rows: Vec<Row> = [((128, 1.0), 50.0), ((16, 2.5), 40.0), ((1, 1.0), 90.0)]
-        .map(|(setting, ms)| row(Phase::Predicted, 0, setting, ms))
-        .into();
-    for round in 0..4 {
-        let jitter = 1.0 + 0.001 * f64::from(round % 2);
-        rows.push(row(Phase::Verify, round, (128, 1.0), 100.0 * jitter));
-        rows.push(row(Phase::Verify, round, (16, 2.5), 80.0));
-    }
+    let rows = verified([50.0, 40.0, 90.0]);
     let text = text::page(&about(), &verdict(&rows), Path::new("o"), &LOOK);
-    let text: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(text.contains("Replay was off by −50.0 %."), "{text}");
-    assert!(text.contains("is not the recorded one"), "{text}");
-    assert!(
-        text.contains("3 settings predicted; 8 measurements of 2 settings in"),
-        "{text}"
-    );
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in [
+        "Replay was off by −50.0 %.",
+        "is not the recorded one",
+        "3 settings predicted; 8 measurements of 2 settings in",
+    ] {
+        assert!(text.contains(part), "{text}");
+    }
 }

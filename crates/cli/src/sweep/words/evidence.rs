@@ -164,9 +164,6 @@ pub(in crate::sweep) fn knobs_tell(finding: &Finding) -> bool {
     levels.any(|level| !level.tied)
 }
 
-/// Text if no value differs significantly.
-pub(in crate::sweep) const NO_KNOB: &str = "No difference beyond chance.";
-
 fn value(knob: Knob, value: f64) -> String {
     match knob {
         Knob::FusionThreshold => format!("{} MiB", self::knob(value)),

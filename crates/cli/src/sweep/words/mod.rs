@@ -7,6 +7,6 @@ mod paste;
 
 pub(super) use crate::present::units::{change as signed, duration, percent, setting as knob};
 pub(super) use conclusion::{change, conclusion, level};
-pub(super) use evidence::{NO_KNOB, effect, effort, incomplete, knobs_tell, noise};
-pub(super) use naming::{Naming, on};
+pub(super) use evidence::{effect, effort, incomplete, knobs_tell, noise};
+pub(super) use naming::{Naming, on, ranks};
 pub(super) use paste::{environment, flags, paste};

@@ -1,7 +1,7 @@
 //! Names of settings: threshold and cycle time, and the booleans if they were varied or differ from
 //! the default.
 
-use crate::present::units::setting as knob;
+use crate::present::units::{counted, setting as knob};
 use ronde_lab::sweep::{Finding, Point};
 
 /// Format of the names of one finding's settings.
@@ -69,4 +69,9 @@ impl Naming {
 
 pub(in crate::sweep) fn on(switch: bool) -> &'static str {
     if switch { "on" } else { "off" }
+}
+
+/// Number of ranks as text: `2 ranks`.
+pub(in crate::sweep) fn ranks(finding: &Finding) -> String {
+    counted(finding.np.into(), "rank")
 }

@@ -107,12 +107,14 @@ fn check_fit(fit: &Fit) -> Result<(), ProfileError> {
         TIME_MOST_US,
     )?;
     check("replay.rules.phases", f64::from(fit.rules.phases), 64.0)?;
-    check("replay.place.ranks", f64::from(fit.place.ranks), 1e6)?;
-    check(
-        "replay.place.ranks_per_host",
-        f64::from(fit.place.ranks_per_host),
-        1e6,
-    )?;
+    for np in [fit.place.ranks, fit.place.ranks_per_host] {
+        if !(1..=RANKS_MOST).contains(&np) {
+            return Err(ProfileError::Ranks {
+                np,
+                most: RANKS_MOST,
+            });
+        }
+    }
     check(
         "replay.place.local.alpha_us",
         fit.place.local.alpha_us,

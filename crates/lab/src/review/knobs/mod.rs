@@ -9,10 +9,11 @@
 mod lattice;
 
 use serde::Serialize;
+use statrs::statistics::Statistics;
 
 use super::best::{Difference, MATTERS, lowest};
-use super::setting::{Setting, Switch};
-use super::surface::{Surface, interval};
+use super::setting::{Setting, Switch, range};
+use super::surface::Surface;
 use super::trial::Search;
 use lattice::Lattice;
 
@@ -40,6 +41,15 @@ impl Knob {
             Self::FusionMb => "fusion threshold",
             Self::CycleMs => "cycle time",
             Self::Switch(switch) => switch.name(),
+        }
+    }
+
+    /// Returns its value in a setting; 0 and 1 for a switch.
+    fn of(self, setting: &Setting) -> f64 {
+        match self {
+            Self::FusionMb => setting.fusion_mb,
+            Self::CycleMs => setting.cycle_ms,
+            Self::Switch(switch) => f64::from(u8::from(setting.switch(switch) == Some(true))),
         }
     }
 }
@@ -81,43 +91,21 @@ pub struct Effect {
 pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
     let lattice = Lattice::new(search, surface);
     let draws = surface.draws(&lattice.settings);
-    let numbers = [
-        (Knob::FusionMb, &lattice.fusion, lattice.tried[0]),
-        (Knob::CycleMs, &lattice.cycle, lattice.tried[1]),
-    ];
-    let of_numbers = numbers.into_iter().map(|(knob, levels, range)| {
-        let place: &dyn Fn(&Setting) -> usize = &|setting| {
-            let value = if knob == Knob::FusionMb {
-                setting.fusion_mb
-            } else {
-                setting.cycle_ms
-            };
-            levels.iter().position(|level| *level == value).unwrap_or(0)
-        };
-        effect(knob, levels, range, &lattice.settings, &draws, place)
-    });
     let switches = Switch::ALL.into_iter().filter(|switch| search.has(*switch));
-    let of_switches = switches.map(|switch| {
-        let knob = Knob::Switch(switch);
-        if surface.varied().contains(&switch) {
-            let place: &dyn Fn(&Setting) -> usize =
-                &|setting| usize::from(setting.switch(switch).unwrap_or(false));
-            return effect(
-                knob,
-                &[0.0, 1.0],
-                [0.0, 1.0],
-                &lattice.settings,
-                &draws,
-                place,
-            );
-        }
-        let on = search
-            .trials
-            .iter()
-            .any(|trial| trial.setting.switch(switch) == Some(true));
-        fixed(knob, f64::from(u8::from(on)))
-    });
-    of_numbers.chain(of_switches).collect()
+    let knobs = [Knob::FusionMb, Knob::CycleMs]
+        .into_iter()
+        .chain(switches.map(Knob::Switch));
+    let of_knob = |knob: Knob| {
+        let range = range(search.trials.iter().map(|trial| knob.of(&trial.setting)));
+        let levels = match knob {
+            Knob::FusionMb => &lattice.fusion[..],
+            Knob::CycleMs => &lattice.cycle,
+            Knob::Switch(_) if range[0] < range[1] => &[0.0, 1.0],
+            Knob::Switch(_) => &range[..1],
+        };
+        effect(knob, levels, range, &lattice.settings, &draws)
+    };
+    knobs.map(of_knob).collect()
 }
 
 fn effect(
@@ -126,69 +114,52 @@ fn effect(
     range: [f64; 2],
     settings: &[Setting],
     draws: &[Vec<f64>],
-    place: &dyn Fn(&Setting) -> usize,
 ) -> Effect {
     if levels.len() < 2 || draws.is_empty() {
-        return fixed(knob, range[1]);
+        let [_, value] = range;
+        return Effect {
+            knob,
+            importance: Importance::Fixed,
+            range: [value; 2],
+            best: value,
+            worst: value,
+            reach: Difference::default(),
+            share: 0.0,
+        };
     }
+    let place = |setting: &Setting| {
+        let value = knob.of(setting);
+        levels.iter().position(|level| *level == value).unwrap_or(0)
+    };
     let places: Vec<usize> = settings.iter().map(place).collect();
-    let of_draws: Vec<Vec<f64>> = draws
-        .iter()
-        .map(|draw| main_effect(draw, &places, levels.len()))
-        .collect();
-    let mut mean = vec![0.0; levels.len()];
-    for main in &of_draws {
-        mean.iter_mut()
-            .zip(main)
-            .for_each(|(sum, value)| *sum += value);
-    }
-    let best = lowest(&mean);
-    let worst = lowest(&mean.iter().map(|value| -value).collect::<Vec<_>>());
-    let reach = Difference::of(
-        of_draws
-            .iter()
-            .map(|main| main[worst] - main[best])
-            .collect(),
-    );
+    let of_draw = |draw: &Vec<f64>| main_effect(draw, &places, levels.len());
+    let of_draws: Vec<Vec<f64>> = draws.iter().map(of_draw).collect();
+    let sum = |level: usize| of_draws.iter().map(|main| main[level]).sum();
+    let sums: Vec<f64> = (0..levels.len()).map(sum).collect();
+    let best = lowest(&sums);
+    let worst = lowest(&sums.iter().map(|sum| -sum).collect::<Vec<_>>());
+    let slower = of_draws.iter().map(|main| main[worst] - main[best]);
+    let reach = Difference::of(slower.collect());
     let shares = draws.iter().zip(&of_draws).map(|(draw, main)| {
-        let whole = variance(draw);
-        if whole > 0.0 {
-            (variance(main) / whole).min(1.0)
+        let share = main.population_variance() / draw.population_variance();
+        if share.is_finite() {
+            share.min(1.0)
         } else {
             0.0
         }
     });
-    let (share, _) = interval(shares.collect());
     Effect {
         knob,
-        importance: if reach.low > MATTERS {
-            Importance::Matters
-        } else if reach.high < DEAD {
-            Importance::Dead
-        } else {
-            Importance::Unclear
+        importance: match reach {
+            Difference { low, .. } if low > MATTERS => Importance::Matters,
+            Difference { high, .. } if high < DEAD => Importance::Dead,
+            _ => Importance::Unclear,
         },
         range,
         best: levels[best],
         worst: levels[worst],
         reach,
-        share,
-    }
-}
-
-fn fixed(knob: Knob, value: f64) -> Effect {
-    Effect {
-        knob,
-        importance: Importance::Fixed,
-        range: [value; 2],
-        best: value,
-        worst: value,
-        reach: Difference {
-            mean: 0.0,
-            low: 0.0,
-            high: 0.0,
-        },
-        share: 0.0,
+        share: shares.mean(),
     }
 }
 
@@ -202,16 +173,6 @@ fn main_effect(draw: &[f64], places: &[usize], levels: usize) -> Vec<f64> {
     sums.into_iter()
         .map(|(sum, count)| sum / f64::max(count, 1.0))
         .collect()
-}
-
-fn variance(values: &[f64]) -> f64 {
-    let count = values.len().max(1) as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    values
-        .iter()
-        .map(|value| (value - mean) * (value - mean))
-        .sum::<f64>()
-        / count
 }
 
 #[cfg(test)]
@@ -286,7 +247,6 @@ mod tests {
             main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2),
             [2.0, 15.0]
         );
-        assert_eq!(variance(&[1.0, 3.0]), 1.0);
     }
 
     #[test]

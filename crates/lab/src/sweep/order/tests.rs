@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::sweep::testing::{design, failed, row};
-use crate::sweep::{Status, StepTimes};
 
 /// Measures until the end; `step_ms` returns the step time of a task, or `None` if it fails.
 fn measured(
@@ -270,14 +269,6 @@ fn a_few_points_take_turns() {
         rows.push(Row {
             phase: task.phase,
             block: task.block,
-            times: Some(StepTimes {
-                steps: 1,
-                p10: 1.0,
-                p50: 1.0,
-                p90: 1.0,
-                mean: 1.0,
-            }),
-            status: Status::Done,
             ..row(task.point, 1.0)
         });
     }

@@ -18,7 +18,7 @@ const CONVERGED: f64 = 1e-13;
 
 /// Estimator of an effect from its residuals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Center {
+pub(in crate::sweep) enum Center {
     /// Mean of the residuals.
     Mean,
     /// Median of the residuals; no trends are fitted.
@@ -129,7 +129,12 @@ fn members(
 }
 
 /// Moves the center of each group's residuals into its effect; returns the largest move.
-fn shift(effects: &mut [f64], groups: &[Vec<usize>], residuals: &mut [f64], center: Center) -> f64 {
+pub(in crate::sweep) fn shift(
+    effects: &mut [f64],
+    groups: &[Vec<usize>],
+    residuals: &mut [f64],
+    center: Center,
+) -> f64 {
     let mut moved: f64 = 0.0;
     for (effect, members) in effects.iter_mut().zip(groups) {
         let values = members.iter().map(|&index| residuals[index]);

@@ -166,9 +166,13 @@ impl Fit {
         &self.strays
     }
 
-    /// Returns the expected value of `observation`, ln; `None` if its point has no other
-    /// observation.
+    /// Returns the expected value of `observation`, ln; `None` if its point or its block has no
+    /// other observation.
     pub(in crate::sweep) fn expected(&self, observation: &Observation) -> Option<f64> {
+        let mut cells = self.cells.iter().flatten();
+        if !cells.any(|cell| cell.block == observation.block) {
+            return None;
+        }
         self.mean(observation.point)
             .map(|mean| mean - self.level + self.model.state(observation))
     }
@@ -225,6 +229,14 @@ mod tests {
         }
     }
 
+    /// Fit of measurements (point, block, ln of the step time).
+    fn fit(points: usize, cells: &[(usize, usize, f64)]) -> Fit {
+        let observations = cells
+            .iter()
+            .map(|&(point, block, ln)| observation(point, block, ln));
+        Fit::new(points, &observations.collect::<Vec<_>>())
+    }
+
     fn near(left: f64, right: f64) -> bool {
         (left - right).abs() < 1e-11
     }
@@ -232,15 +244,15 @@ mod tests {
     #[test]
     fn two_points_in_three_blocks() {
         // Differences b − a: 1, 2 and 3; the blocks are at 10, 20 and 30.
-        let observations = [
-            observation(0, 0, 10.0),
-            observation(1, 0, 11.0),
-            observation(1, 1, 22.0),
-            observation(0, 1, 20.0),
-            observation(0, 2, 30.0),
-            observation(1, 2, 33.0),
+        let cells = [
+            (0, 0, 10.0),
+            (1, 0, 11.0),
+            (1, 1, 22.0),
+            (0, 1, 20.0),
+            (0, 2, 30.0),
+            (1, 2, 33.0),
         ];
-        let fit = Fit::new(2, &observations);
+        let fit = fit(2, &cells);
         let difference = fit.difference(1, 0).unwrap();
         assert!(near(difference.value, 2.0), "{difference:?}");
         assert!(near(difference.variance, 2.0 / 3.0), "{difference:?}");
@@ -259,15 +271,9 @@ mod tests {
     fn points_are_compared_in_the_blocks_that_both_have() {
         // The second block is 1 slower: the third point was measured only there, at 6, and would
         // have been at 5. The fourth was measured only in the first block.
-        let observations = [
-            observation(0, 0, 1.0),
-            observation(1, 0, 3.0),
-            observation(3, 0, 8.0),
-            observation(0, 1, 2.0),
-            observation(1, 1, 4.0),
-            observation(2, 1, 6.0),
-        ];
-        let fit = Fit::new(5, &observations);
+        let first = [(0, 0, 1.0), (1, 0, 3.0), (3, 0, 8.0)];
+        let second = [(0, 1, 2.0), (1, 1, 4.0), (2, 1, 6.0)];
+        let fit = fit(5, &[first, second].concat());
         let of = |point, other| {
             fit.difference(point, other)
                 .map(|found| (found.value, found.variance))
@@ -282,7 +288,7 @@ mod tests {
 
     #[test]
     fn blocks_that_nothing_connects_are_compared_by_their_means() {
-        let fit = Fit::new(2, &[observation(0, 0, 1.0), observation(1, 1, 5.0)]);
+        let fit = fit(2, &[(0, 0, 1.0), (1, 1, 5.0)]);
         assert!(near(fit.difference(1, 0).unwrap().value, 4.0));
         assert_eq!((fit.freedom(), fit.variance()), (0, None));
     }

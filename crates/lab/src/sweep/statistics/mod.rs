@@ -18,6 +18,7 @@ mod additive;
 mod fit;
 mod holm;
 
+pub(super) use additive::{Center, shift};
 pub(super) use fit::Fit;
 pub(super) use holm::{critical, rejected};
 

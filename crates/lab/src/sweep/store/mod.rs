@@ -27,64 +27,59 @@ const BYTES_MOST: u64 = 256 << 20;
 
 /// Error of the file; the text tells the user what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum StoreError {
+#[error("{}{fault}", path.display())]
+pub struct StoreError {
+    /// The file.
+    pub path: PathBuf,
+    /// The fault.
+    pub fault: Fault,
+}
+
+/// Fault of a file.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
     /// It cannot be opened or created.
-    #[error("cannot open {}: {source}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    #[error(" cannot be opened: {0}")]
+    Open(io::Error),
     /// Another process writes it.
-    #[error("another sweep is writing {}; wait for its end, or give another --out", path.display())]
-    Locked {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error(": another sweep is writing this file; wait for its end, or give another --out")]
+    Locked,
     /// It cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Error of the system.
-        source: io::Error,
-    },
+    #[error(" cannot be read: {0}")]
+    Read(io::Error),
     /// It is too large to be a sweep.
-    #[error("{} is larger than {BYTES_MOST} bytes: it is no sweep", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
-    /// A line is not a valid measurement.
-    #[error("{}, line {line}: {what}; correct the line or take it out", path.display())]
+    #[error(" is larger than {BYTES_MOST} bytes: it is no sweep")]
+    TooLarge,
+    /// A line, counted from 1, is not a valid measurement.
+    #[error(", line {line}: {what}; correct the line or take it out")]
     Line {
-        /// The file.
-        path: PathBuf,
         /// Line, from 1.
         line: u64,
         /// Fault of the line.
         what: String,
     },
     /// The header is not that of a sweep.
-    #[error("{} is no sweep: its first line should be {}", path.display(), header().trim_end())]
-    Header {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error(" is no sweep: its first line should be {}", header().trim_end())]
+    Header,
     /// A measurement cannot be written.
     #[error(
-        "cannot write {}: {source}; the {safe} measurements before are safe: make room, then go on with --resume",
-        path.display()
+        " cannot be written: {source}; the {safe} measurements before are safe: make room, then go on with --resume"
     )]
     Write {
-        /// The file.
-        path: PathBuf,
         /// Number of measurements in the file.
         safe: usize,
         /// Error of the system.
         source: io::Error,
     },
+}
+
+impl Fault {
+    fn of(self, path: &Path) -> StoreError {
+        StoreError {
+            path: path.to_owned(),
+            fault: self,
+        }
+    }
 }
 
 /// File of a sweep, open for writing.
@@ -102,27 +97,16 @@ impl Store {
     /// content.
     ///
     /// # Errors
-    /// [`StoreError::Open`], [`StoreError::Locked`].
+    /// [`Fault::Open`], [`Fault::Locked`].
     pub fn open(path: &Path) -> Result<Self, StoreError> {
-        let open = |source| StoreError::Open {
-            path: path.to_owned(),
-            source,
-        };
-        let file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .append(true)
-            .open(path);
-        let file = file.map_err(open)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                return Err(StoreError::Locked {
-                    path: path.to_owned(),
-                });
-            }
-            Err(TryLockError::Error(source)) => return Err(open(source)),
-        }
+        let open = |source| Fault::Open(source).of(path);
+        let mut options = OpenOptions::new();
+        let options = options.create(true).read(true).append(true);
+        let file = options.open(path).map_err(open)?;
+        file.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => Fault::Locked.of(path),
+            TryLockError::Error(source) => open(source),
+        })?;
         Ok(Self {
             path: path.to_owned(),
             file,
@@ -134,12 +118,10 @@ impl Store {
     /// Whether the file is empty.
     ///
     /// # Errors
-    /// [`StoreError::Open`].
+    /// [`Fault::Open`].
     pub fn is_empty(&self) -> Result<bool, StoreError> {
-        let metadata = self.file.metadata().map_err(|source| StoreError::Open {
-            path: self.path.clone(),
-            source,
-        })?;
+        let metadata = self.file.metadata();
+        let metadata = metadata.map_err(|source| Fault::Open(source).of(&self.path))?;
         Ok(metadata.len() == 0)
     }
 
@@ -164,7 +146,7 @@ impl Store {
     /// and a crash of the machine.
     ///
     /// # Errors
-    /// [`StoreError::Write`]; the file is then restored to its previous length, if possible.
+    /// [`Fault::Write`]; the file is then restored to its previous length, if possible.
     pub fn append(&mut self, row: &Row) -> Result<(), StoreError> {
         self.write(line(row).as_bytes())?;
         self.rows += 1;
@@ -187,11 +169,8 @@ impl Store {
     }
 
     fn write_error(&self, source: io::Error) -> StoreError {
-        StoreError::Write {
-            path: self.path.clone(),
-            safe: self.rows,
-            source,
-        }
+        let safe = self.rows;
+        Fault::Write { safe, source }.of(&self.path)
     }
 }
 
@@ -200,28 +179,20 @@ impl Store {
 /// # Errors
 /// [`StoreError`].
 pub fn read(path: &Path) -> Result<Vec<Row>, StoreError> {
-    let mut file = File::open(path).map_err(|source| StoreError::Open {
-        path: path.to_owned(),
-        source,
-    })?;
+    let mut file = File::open(path).map_err(|source| Fault::Open(source).of(path))?;
     read_file(path, &mut file).map(|(rows, _)| rows)
 }
 
 /// Reads the measurements and the length of the complete lines.
 fn read_file(path: &Path, file: &mut File) -> Result<(Vec<Row>, u64), StoreError> {
-    let unreadable = |source| StoreError::Read {
-        path: path.to_owned(),
-        source,
-    };
+    let unreadable = |source| Fault::Read(source).of(path);
     let mut bytes = Vec::new();
     file.rewind().map_err(unreadable)?;
     file.take(BYTES_MOST + 1)
         .read_to_end(&mut bytes)
         .map_err(unreadable)?;
     if bytes.len() as u64 > BYTES_MOST {
-        return Err(StoreError::TooLarge {
-            path: path.to_owned(),
-        });
+        return Err(Fault::TooLarge.of(path));
     }
     let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |end| end + 1);
     bytes.truncate(whole);
@@ -242,11 +213,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Row>, StoreError> {
     let mut is_header = true;
     loop {
         let line = reader.position().line();
-        let wrong = |what: String| StoreError::Line {
-            path: path.to_owned(),
-            line,
-            what,
-        };
+        let wrong = |what: String| Fault::Line { line, what }.of(path);
         match reader.read_record(&mut record) {
             Ok(true) => {}
             Ok(false) => return Ok(rows),
@@ -254,9 +221,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Row>, StoreError> {
         }
         if std::mem::take(&mut is_header) {
             if !record.iter().eq(columns()) {
-                return Err(StoreError::Header {
-                    path: path.to_owned(),
-                });
+                return Err(Fault::Header.of(path));
             }
             continue;
         }

@@ -110,7 +110,7 @@ fn a_full_disk_is_said_so() {
     };
     let message = store.append(&rows()[0]).unwrap_err().to_string();
     assert!(
-        message.starts_with("cannot write sweep.csv: No space left"),
+        message.starts_with("sweep.csv cannot be written: No space left"),
         "{message}"
     );
     assert!(

@@ -30,16 +30,10 @@ const NO_TIME: &str = "it has no step time";
 pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
     let rows: Vec<&Row> = rows.iter().filter(|row| row.point.np == np).collect();
     let mut points: Vec<Point> = Vec::new();
-    let mut index_of = |point: &Point| {
-        points
-            .iter()
-            .position(|known| known == point)
-            .unwrap_or_else(|| {
-                points.push(*point);
-                points.len() - 1
-            })
-    };
-    let indices: Vec<usize> = rows.iter().map(|row| index_of(&row.point)).collect();
+    let indices: Vec<usize> = rows
+        .iter()
+        .map(|row| index_of(&mut points, row.point))
+        .collect();
     let count = points.len();
     let mut gathered = Gathered {
         points,
@@ -73,14 +67,7 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
         } else if !whole[point] {
             cut[point].push(times.p50);
         } else {
-            let key = (row.phase, row.block);
-            let block = blocks
-                .iter()
-                .position(|known| *known == key)
-                .unwrap_or_else(|| {
-                    blocks.push(key);
-                    blocks.len() - 1
-                });
+            let block = index_of(&mut blocks, (row.phase, row.block));
             gathered.observations.push(Observation {
                 point,
                 block,
@@ -96,6 +83,15 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
         *cut_ms = percentile_of(seen, 0.5);
     }
     gathered
+}
+
+/// Index of `item` in `known`, to which it is added if it is new.
+fn index_of<T: PartialEq>(known: &mut Vec<T>, item: T) -> usize {
+    let found = known.iter().position(|other| *other == item);
+    found.unwrap_or_else(|| {
+        known.push(item);
+        known.len() - 1
+    })
 }
 
 pub(super) fn tally(rows: &[Row]) -> Tally {

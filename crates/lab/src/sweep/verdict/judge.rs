@@ -36,27 +36,13 @@ struct Measured<'a> {
 fn measured(np: u32, gathered: &Gathered) -> Finding {
     let measured = Measured::new(gathered);
     let (best, gain) = measured.best_and_gain();
-    let conclusion = match (measured.default, gain) {
+    let conclusion = match (measured.default, gain.map(|gain| gain.interval)) {
         (None, _) => Conclusion::NoDefault,
         (Some(default), _) if default == best => Conclusion::DefaultAsGood,
-        (_, Some(Estimate { interval: None, .. }) | None) => Conclusion::Unproven,
-        (
-            _,
-            Some(Estimate {
-                interval: Some([low, _]),
-                ..
-            }),
-        ) if low > ROUNDING => Conclusion::Faster,
+        (_, None | Some(None)) => Conclusion::Unproven,
+        (_, Some(Some([low, _]))) if low > ROUNDING => Conclusion::Faster,
         _ => Conclusion::DefaultAsGood,
     };
-    let mut outcomes = measured.outcomes(best);
-    // A proven gain takes precedence over the weaker result of the comparison of all points with
-    // each other.
-    match (conclusion, measured.default) {
-        (Conclusion::Faster, Some(default)) => outcomes[default].tied = false,
-        (Conclusion::DefaultAsGood, Some(default)) => outcomes[default].tied = true,
-        _ => {}
-    }
     let basis = match (gathered.verified, &measured.narrow) {
         (true, _) => Basis::Verified,
         (false, Some(_)) => Basis::Confirmed,
@@ -68,11 +54,11 @@ fn measured(np: u32, gathered: &Gathered) -> Finding {
         true => 0.0,
         false => measured.uncertainty(),
     };
-    sorted(Finding {
+    let mut finding = Finding {
         np,
         basis,
         conclusion,
-        points: outcomes,
+        points: measured.outcomes(best),
         best: Some(best),
         default: gathered.points.iter().position(|point| point.is_default()),
         gain,
@@ -80,8 +66,9 @@ fn measured(np: u32, gathered: &Gathered) -> Finding {
         noise,
         knobs: Vec::new(),
         interaction: 0.0,
-    })
-    .with_knobs(uncertainty)
+    };
+    finding.settle_default();
+    sorted(finding).with_knobs(uncertainty)
 }
 
 impl<'a> Measured<'a> {
@@ -118,21 +105,21 @@ impl<'a> Measured<'a> {
         self.fit.mean(point).unwrap_or(f64::INFINITY)
     }
 
+    /// Returns the fastest of the measured points for which `is_candidate` holds.
+    fn fastest(&self, is_candidate: impl Fn(&usize) -> bool) -> Option<usize> {
+        let candidates = self.points().filter(is_candidate);
+        candidates.min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)))
+    }
+
     /// Returns the best point, among the confirmed ones if there are any, and its gain over the
     /// default.
     fn best_and_gain(&self) -> (usize, Option<Estimate>) {
-        let confirmed = |point: usize| {
-            self.narrow
-                .as_ref()
-                .is_none_or(|narrow| narrow.count(point) > 0)
+        let confirmed = |point: &usize| {
+            let narrow = self.narrow.as_ref();
+            narrow.is_none_or(|narrow| narrow.count(*point) > 0)
         };
-        let candidates = self.points().filter(|&point| confirmed(point));
-        let best = candidates.min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)));
         // If all rows of the confirmation are strays, the grid decides.
-        let best = best.or_else(|| {
-            self.points()
-                .min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)))
-        });
+        let best = self.fastest(confirmed).or_else(|| self.fastest(|_| true));
         let best = best.unwrap_or(0);
         let Some(default) = self.default.filter(|&default| default != best) else {
             return (best, None);
@@ -183,8 +170,7 @@ impl<'a> Measured<'a> {
         let Some(variance) = self.fit.variance().filter(|_| self.repeated) else {
             return tied;
         };
-        let by_mean = |a: &usize, b: &usize| self.mean(*a).total_cmp(&self.mean(*b));
-        let Some(fastest) = self.points().min_by(by_mean) else {
+        let Some(fastest) = self.fastest(|_| true) else {
             return tied;
         };
         let others: Vec<usize> = self.points().filter(|&point| point != fastest).collect();
@@ -340,6 +326,17 @@ pub(super) fn sorted(mut finding: Finding) -> Finding {
 }
 
 impl Finding {
+    /// Makes the default's tie agree with the conclusion: a proven gain takes precedence over the
+    /// weaker result of the comparison of all points with each other.
+    pub(super) fn settle_default(&mut self) {
+        let Some(default) = self.default else { return };
+        match self.conclusion {
+            Conclusion::Faster => self.points[default].tied = false,
+            Conclusion::DefaultAsGood => self.points[default].tied = true,
+            _ => {}
+        }
+    }
+
     /// Adds the effects of the knobs; `uncertainty` is the variance of the points' means due to
     /// noise.
     pub(super) fn with_knobs(mut self, uncertainty: f64) -> Self {

@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use super::Outcome;
 use crate::sweep::Point;
+use crate::sweep::statistics::{Center, shift};
 
 /// Maximum number of rounds in which the effects are adjusted to each other; a complete grid needs
 /// one.
@@ -117,21 +118,18 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
             break;
         }
     }
-    let mean_square = |values: &mut dyn Iterator<Item = f64>| {
-        values.map(|value| value * value).sum::<f64>() / count
-    };
     let free: usize = factors.iter().map(|factor| factor.values.len() - 1).sum();
     let noise = |freedom: usize| uncertainty * freedom as f64 / count;
     let variances: Vec<f64> = factors
         .iter()
         .map(|factor| {
-            let effects = &mut factor.level_of.iter().map(|&level| factor.effects[level]);
-            (mean_square(effects) - noise(factor.values.len() - 1)).max(0.0)
+            let levels = factor.effects.iter().zip(&factor.members);
+            let square = levels.map(|(effect, with)| effect * effect * with.len() as f64);
+            (square.sum::<f64>() / count - noise(factor.values.len() - 1)).max(0.0)
         })
         .collect();
-    let rest = (mean_square(&mut left.iter().copied())
-        - noise(grid.len().saturating_sub(free + 1)))
-    .max(0.0);
+    let square = left.iter().map(|left| left * left).sum::<f64>() / count;
+    let rest = (square - noise(grid.len().saturating_sub(free + 1))).max(0.0);
     let total = variances.iter().sum::<f64>() + rest;
     let share = |variance: f64| {
         if total > NOTHING {
@@ -195,8 +193,8 @@ fn on_grid(timed: &[Timed]) -> Vec<Timed> {
 struct Factor {
     knob: Knob,
     values: Vec<f64>,
-    /// Index of the level of each point.
-    level_of: Vec<usize>,
+    /// Indices of the points with each value.
+    members: Vec<Vec<usize>>,
     effects: Vec<f64>,
 }
 
@@ -205,50 +203,27 @@ impl Factor {
         let mut values: Vec<f64> = grid.iter().map(|timed| knob.of(&timed.point)).collect();
         values.sort_by(f64::total_cmp);
         values.dedup();
-        let level = |timed: &Timed| {
-            let below = values.partition_point(|value| *value < knob.of(&timed.point));
-            below.min(values.len().saturating_sub(1))
+        let members = |value: &f64| {
+            let with = |&point: &usize| knob.of(&grid[point].point) == *value;
+            (0..grid.len()).filter(with).collect()
         };
         Self {
             knob,
-            level_of: grid.iter().map(level).collect(),
+            members: values.iter().map(members).collect(),
             effects: vec![0.0; values.len()],
             values,
         }
     }
 
-    /// Subtracts the explained part from the remainder `left` of each point; returns the largest
-    /// change.
+    /// Moves the mean of the points' remainders `left` into the effect of each value; returns the
+    /// largest move.
     fn refine(&mut self, left: &mut [f64]) -> f64 {
-        let mut sums = vec![(0.0, 0.0); self.values.len()];
-        for (&level, left) in self.level_of.iter().zip(left.iter()) {
-            sums[level].0 += left;
-            sums[level].1 += 1.0;
-        }
-        let means: Vec<f64> = sums
-            .iter()
-            .map(|(sum, count)| sum / f64::max(*count, 1.0))
-            .collect();
-        for (&level, left) in self.level_of.iter().zip(left.iter_mut()) {
-            *left -= means[level];
-        }
-        for (effect, mean) in self.effects.iter_mut().zip(&means) {
-            *effect += mean;
-        }
-        means
-            .iter()
-            .fold(0.0, |most: f64, mean| most.max(mean.abs()))
+        shift(&mut self.effects, &self.members, left, Center::Mean)
     }
 
     fn effect(&self, share: f64, grid: &[Timed]) -> KnobEffect {
         let level = |(index, &value): (usize, &f64)| {
-            let level_of = |&(_, level): &(&Timed, &usize)| *level == index;
-            let with = || {
-                grid.iter()
-                    .zip(&self.level_of)
-                    .filter(level_of)
-                    .map(|(timed, _)| timed)
-            };
+            let with = || self.members[index].iter().map(|&point| &grid[point]);
             Level {
                 value,
                 effect: self.effects[index].exp_m1(),

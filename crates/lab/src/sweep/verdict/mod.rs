@@ -7,6 +7,7 @@
 //! there are any, since the minimum of many noisy means is biased downwards.
 
 mod gather;
+mod json;
 mod judge;
 mod knobs;
 mod predicted;
@@ -18,6 +19,7 @@ use ronde_job::gate::{Evidence, Withheld};
 use serde::Serialize;
 
 use super::{Point, Row};
+pub use json::settings as settings_to_json;
 pub use knobs::{Knob, KnobEffect, Level};
 pub use predicted::compare_jobs;
 
@@ -53,7 +55,8 @@ pub struct Tally {
     pub failed: u32,
 }
 
-/// Finding for one number of ranks.
+/// Finding for one number of ranks. In JSON, changes are in percent, and points are without their
+/// number of ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
     /// Number of ranks.
@@ -66,12 +69,16 @@ pub struct Finding {
     /// were cut short, and points that failed.
     pub points: Vec<Outcome>,
     /// Index of the best point.
+    #[serde(skip)]
     pub best: Option<usize>,
     /// Index of the default.
+    #[serde(skip)]
     pub default: Option<usize>,
     /// Step time that the best point saves, as a share of the default's.
+    #[serde(rename = "gain_pct", serialize_with = "json::percent_of_estimate")]
     pub gain: Option<Estimate>,
     /// Whether ties can be determined: a point other than the default was measured twice.
+    #[serde(skip)]
     pub ties_known: bool,
     /// Noise of the measurements; `None` if no point was measured twice.
     pub noise: Option<Noise>,
@@ -124,8 +131,10 @@ pub struct Estimate {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The point.
+    #[serde(flatten, serialize_with = "json::settings")]
     pub point: Point,
     /// Source of the step time.
+    #[serde(flatten, serialize_with = "json::ending")]
     pub ending: Ending,
     /// Number of valid measurements.
     pub measurements: u32,
@@ -137,17 +146,21 @@ pub struct Outcome {
     /// Prediction of replay: best estimate and interval, ms.
     pub predicted_ms: Option<Estimate>,
     /// Step time relative to the best point's, minus one.
+    #[serde(rename = "above_best_pct", serialize_with = "json::percent")]
     pub above_best: Option<f64>,
     /// Step time relative to the default's, minus one. The intervals of all points hold
     /// simultaneously at their level.
+    #[serde(
+        rename = "against_default_pct",
+        serialize_with = "json::percent_of_estimate"
+    )]
     pub against_default: Option<Estimate>,
     /// Whether the point cannot be distinguished from the best point.
     pub tied: bool,
 }
 
 /// Source of a point's step time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Ending {
     /// Measurements.
     Measured,
@@ -163,11 +176,14 @@ pub enum Ending {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
     /// Standard deviation of one measurement, as a share of the step time.
+    #[serde(rename = "sd_pct", serialize_with = "json::percent")]
     pub sd: f64,
     /// Degrees of freedom of the estimate.
+    #[serde(rename = "degrees_of_freedom")]
     pub freedom: u32,
     /// Difference between the fastest and the slowest state of the machine, as a share; it is
     /// removed from the step times.
+    #[serde(rename = "drift_pct", serialize_with = "json::percent")]
     pub drift: f64,
     /// Measurements of the default: seconds since the start of the sweep, step time in ms.
     pub default_over_time: Vec<(f64, f64)>,
@@ -179,6 +195,7 @@ pub struct Noise {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Stray {
     /// The measured point.
+    #[serde(flatten, serialize_with = "json::settings")]
     pub point: Point,
     /// Seconds since the start of the sweep.
     pub at_s: f64,
@@ -258,7 +275,7 @@ impl Finding {
 
 impl Estimate {
     /// Estimate without an interval.
-    pub(super) fn bare(value: f64) -> Self {
+    pub fn bare(value: f64) -> Self {
         Self {
             value,
             interval: None,

@@ -135,11 +135,7 @@ fn compare(finding: &mut Finding, points: &[Point], jobs: &[Vec<f64>]) {
             _ => Conclusion::Unproven,
         };
     }
-    match (finding.conclusion, finding.default) {
-        (Conclusion::Faster, Some(default)) => finding.points[default].tied = false,
-        (Conclusion::DefaultAsGood, Some(default)) => finding.points[default].tied = true,
-        _ => {}
-    }
+    finding.settle_default();
 }
 
 /// `own` relative to `other`, minus one: median over the jobs, with the 10th and 90th percentiles.

@@ -1,0 +1,212 @@
+//! Evidence of a review: noise, effects of the knobs, the end of the search and its cost.
+
+use super::finished;
+use crate::present::units::{NONE, capitalized, count, fixed};
+use crate::present::{Section, Table};
+use ronde_lab::review::words::{counted, knob, list, number, percent, signed, within};
+use ronde_lab::review::{Against, Effect, Importance, Knob, Measure, Phase, Review, Scatter};
+
+/// Relative standard deviation of equal settings above which single trials are not conclusive.
+const NOISY: f64 = 0.03;
+/// Largest number of rows in the table of trials; the log itself has all of them.
+const TRIALS: usize = 1000;
+
+/// Estimates of the noise, and what follows for a single trial.
+pub(super) fn noise(review: &Review) -> Section<'static> {
+    let noise = &review.noise;
+    let mut table = Table::new(&["=from", "standard deviation", "95 %", "n"]);
+    let scatters = [
+        ("trials of one setting (within 1 %)", &noise.replicates),
+        (
+            "neighbours, at most a factor of 1.35 apart",
+            &noise.neighbours,
+        ),
+        ("residuals of the fitted surface", &noise.fitted),
+    ];
+    for (from, scatter) in scatters {
+        let Some(Scatter {
+            sd,
+            low,
+            high,
+            differences,
+        }) = scatter
+        else {
+            continue;
+        };
+        table.row([
+            from.to_owned(),
+            percent(*sd),
+            format!("{} to {}", percent(*low), percent(*high)),
+            differences.to_string(),
+        ]);
+    }
+    if let Some(sd) = noise.stated_sd {
+        let none = || NONE.to_owned();
+        table.row(["stated by the log".to_owned(), percent(sd), none(), none()]);
+    }
+    let value = match review.measure {
+        Measure::Score => "score",
+        Measure::StepMs => "step time",
+    };
+    let section = Section::new("noise", "Noise");
+    let section = match noise.sd() {
+        Some(sd) if sd > NOISY => section.text(format!(
+            "A single {value} says little about differences of a few percent."
+        )),
+        _ => section,
+    };
+    section.table(table)
+}
+
+/// Effects of the knobs over the range that was tried.
+pub(super) fn knobs(review: &Review) -> Section<'static> {
+    let mut table = Table::new(&[
+        "=knob",
+        "=",
+        "tried",
+        "best at",
+        "worst at",
+        "change (95 %)",
+        "share",
+    ]);
+    let mut fixed = Vec::new();
+    for effect in &review.knobs {
+        let knob = match effect.knob {
+            Knob::FusionMb => "fusion MiB",
+            Knob::CycleMs => "cycle ms",
+            Knob::Switch(switch) => switch.name(),
+        };
+        let importance = match effect.importance {
+            Importance::Matters => "matters",
+            Importance::Dead => "no effect",
+            Importance::Unclear => "unclear",
+            Importance::Fixed => {
+                fixed.push(format!("{knob} {}", level(effect, effect.best)));
+                continue;
+            }
+        };
+        let [low, high] = effect.range.map(|value| level(effect, value));
+        table.row([
+            knob.to_owned(),
+            importance.to_owned(),
+            format!("{low} to {high}"),
+            level(effect, effect.best),
+            level(effect, effect.worst),
+            within(&effect.reach),
+            percent(effect.share),
+        ]);
+    }
+    let section = Section::new("knobs", "Knobs");
+    let section = match &fixed[..] {
+        [] => section,
+        fixed => section.text(format!("The same in all trials: {}.", list(fixed))),
+    };
+    section.table(table)
+}
+
+/// Formats a level of a knob.
+fn level(effect: &Effect, value: f64) -> String {
+    match effect.knob {
+        Knob::FusionMb | Knob::CycleMs => knob(value),
+        Knob::Switch(_) => if value > 0.5 { "on" } else { "off" }.to_owned(),
+    }
+}
+
+/// The end of the search, the evidence for it, and the trials that were missing.
+pub(super) fn search(review: &Review) -> Section<'static> {
+    let ending = &review.ending;
+    let mut evidence = ending.evidence.iter();
+    let first = evidence.next().map_or("", String::as_str);
+    let mut lines = vec![format!("{}: {first}.", capitalized(finished(review)))];
+    lines.extend(evidence.map(|sentence| capitalized(sentence) + "."));
+    let range = |[least, most]: [u64; 2], noun: &str| match least == most {
+        true => counted(least, noun),
+        false => format!("{least} to {}", counted(most, noun)),
+    };
+    lines.extend(match (ending.samples_left, ending.steps_left) {
+        (Some(samples), Some(steps)) => Some(format!(
+            "It would have taken {} ({}){}.",
+            range(samples, "more trial"),
+            range(steps, "training step"),
+            match samples[0] == samples[1] {
+                true => "",
+                false => ": the log does not show how many of the switches were tuned",
+            }
+        )),
+        (_, Some([_, most])) => Some(format!(
+            "It would have taken at most {}.",
+            counted(most, "more step")
+        )),
+        (_, None) => None,
+    });
+    let section = Section::new("search", "Search");
+    lines.into_iter().fold(section, Section::text)
+}
+
+/// Cost of the search, and the time until the gain has paid for it.
+pub(super) fn cost(review: &Review) -> Section<'static> {
+    let section = Section::new("cost", "Cost of the search");
+    let Some(cost) = &review.cost else {
+        return section;
+    };
+    let mut table = Table::new(&[
+        "=against",
+        "steps",
+        "steps lost",
+        "share",
+        "paid back at step",
+    ]);
+    let against = match cost.against {
+        Against::Default => "default",
+        Against::Favourite => "best setting tried",
+    };
+    table.row([
+        against.to_owned(),
+        count(cost.steps),
+        fixed(cost.steps_lost, 1),
+        signed(cost.share),
+        cost.payback_step
+            .map_or_else(|| NONE.to_owned(), |step| step.to_string()),
+    ]);
+    let section = match (cost.steps_assumed, cost.against) {
+        (true, _) => {
+            section.text("Assumes 10 steps per sample; --steps-per-sample states another number.")
+        }
+        (false, Against::Default) => {
+            section.text("Without the steps right after a change, which no log contains.")
+        }
+        (false, Against::Favourite) => section,
+    };
+    section.table(table)
+}
+
+/// All trials, for the page.
+pub(super) fn trials(review: &Review) -> Section<'static> {
+    let mut table = Table::new(&[
+        "line", "<for", "=setting", "value", "±", "expected", "steps",
+    ]);
+    let optional = |value: Option<f64>| value.map_or_else(String::new, number);
+    for trial in review.trials.iter().take(TRIALS) {
+        let phase = match trial.phase {
+            Phase::Default => "default",
+            Phase::Sample => "sample",
+            Phase::Ab => "A/B",
+        };
+        table.row([
+            trial.line.to_string(),
+            format!("{phase} {}", trial.number),
+            trial.setting.words(&review.varied),
+            review.measure.words(trial.value),
+            optional(trial.ci95),
+            optional(trial.predicted_step_ms),
+            trial
+                .steps
+                .map_or_else(String::new, |steps| steps.to_string()),
+        ]);
+    }
+    let shown = match review.trials.len() {
+        count if count > TRIALS => format!("the first {TRIALS} of {count} trials"),
+        count => counted(count as u64, "trial"),
+    };
+    Section::new("table", "All trials").folded(shown, table)
+}
