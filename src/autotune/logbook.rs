@@ -86,7 +86,12 @@ impl Logbook {
     /// Adds the verdict.
     pub(super) fn finished(&mut self, verdict: &Verdict) {
         let traffic = self.traffic;
-        let row = csv::final_row("final", verdict, &settings(&verdict.chosen), &traffic);
+        let phase = if verdict.reverted {
+            "reverted"
+        } else {
+            "final"
+        };
+        let row = csv::final_row(phase, verdict, &settings(&verdict.chosen), &traffic);
         let best = csv::final_row("best", verdict, &settings(&verdict.chosen), &traffic);
         self.append(&row, &best);
     }

@@ -58,6 +58,8 @@ pub struct AutotuneVerdict {
     pub kept_default: bool,
     /// Chosen settings.
     pub settings: Settings,
+    /// Whether an earlier verdict's settings turned out slower and the default is in force again.
+    pub reverted: bool,
     /// Step time with the start settings, ms.
     pub default_step_ms: f64,
     /// Step time with the chosen settings, ms.
@@ -80,8 +82,9 @@ pub struct AutotuneVerdict {
     pub retuned: Option<String>,
 }
 
-/// First words of the reason if the start settings stay.
+/// First words of the reason if the start settings stay, and if they are in force again.
 const DEFAULT_KEPT: &str = "default kept";
+const REVERTED: &str = "reverted to the default";
 
 impl std::fmt::Display for AutotuneVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -96,14 +99,16 @@ impl std::fmt::Display for AutotuneVerdict {
         if self.kept_default {
             // The settings directly after the sentence that they belong to: the reason may name
             // others.
-            let why = self
-                .reason
-                .strip_prefix(DEFAULT_KEPT)
-                .unwrap_or(&self.reason);
+            let what = if self.reverted {
+                REVERTED
+            } else {
+                DEFAULT_KEPT
+            };
+            let why = self.reason.strip_prefix(what).unwrap_or(&self.reason);
             let settings = self.settings;
             write!(
                 f,
-                "{DEFAULT_KEPT} (fusion {settings}: step {default_step_ms:.2} ms){why} ("
+                "{what} (fusion {settings}: step {default_step_ms:.2} ms){why} ("
             )?;
         } else {
             let [low, high] = self.gain_pct.map(tuner::percent_text);

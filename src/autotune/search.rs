@@ -94,6 +94,7 @@ pub(super) fn config(knobs: &Knobs) -> SessionConfig {
     };
     SessionConfig {
         budget_steps: knobs.autotune_budget.unwrap_or(config.budget_steps),
+        recheck: knobs.autotune_recheck,
         seed: knobs.autotune_seed,
         warmup_samples: knobs.autotune_warmup_samples,
         steps_per_sample: knobs
@@ -110,6 +111,7 @@ pub(super) fn config(knobs: &Knobs) -> SessionConfig {
 pub(super) fn told(verdict: &Verdict) -> AutotuneVerdict {
     AutotuneVerdict {
         kept_default: verdict.kept_default,
+        reverted: verdict.reverted,
         settings: settings(&verdict.chosen),
         default_step_ms: verdict.default_step_ms,
         chosen_step_ms: verdict.chosen_step_ms,

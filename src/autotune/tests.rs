@@ -103,7 +103,8 @@ impl Job {
 #[test]
 fn a_shape_that_comes_back_is_in_force_at_once_and_not_tuned_again() {
     let (a, b) = (100, 101);
-    let mut job = Job::new(&[]);
+    // A re-check would measure the default now and then.
+    let mut job = Job::new(&[("RONDE_AUTOTUNE_RECHECK", "0")]);
     let first = job.tune(a);
     assert!(!first.kept_default && first.retuned.is_none(), "{first}");
     let second = job.tune(b);
@@ -204,9 +205,9 @@ fn all_shapes_are_remembered_and_the_file_has_the_one_trained_longest() {
             job.settings
         );
         let confirmed = job.tune(signature);
-        assert!(confirmed.steps_active <= 30, "{confirmed}");
+        assert!(confirmed.steps_active <= 50, "{confirmed}");
         let confirmed = job.tune(other);
-        assert!(confirmed.steps_active <= 30, "{confirmed}");
+        assert!(confirmed.steps_active <= 50, "{confirmed}");
     }
 }
 

@@ -56,6 +56,7 @@ impl Autotune {
     /// Resumes `next`, and suspends the current search.
     fn put_in_charge(&mut self, mut next: Search, tracer: &mut Tracer) {
         self.logbook.interrupted();
+        next.session.share_contests(self.search.session.contests());
         let traces = tracer.exchange(std::mem::take(&mut next.traces));
         tracer.follow(next.signature);
         let mut last = std::mem::replace(&mut self.search, next);

@@ -252,6 +252,16 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// After a verdict, measures the default again from time to time and returns to it if the
+    /// chosen settings turn out slower.
+    autotune_recheck: bool {
+        env: "RONDE_AUTOTUNE_RECHECK",
+        flag: Flag::switch("autotune-recheck", "no-autotune-recheck"),
+        kind: Kind::Switch,
+        default: "1",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
     /// Expected number of steps of the job. From it follow the cost limit of tuning, and whether
     /// more tuning is worth its cost.
     autotune_steps: Option<u64> {

@@ -41,12 +41,6 @@ pub fn huber_center(values: &[f64]) -> f64 {
     )
 }
 
-/// The Huber centre where the noise of a step is known, NaN of nothing: with five steps, two of which are spikes, their own spread
-/// would let the spikes through.
-pub(crate) fn known_noise_center(values: &[f64], noise: f64) -> f64 {
-    clipped_center(values, CLIP_SPREADS * (noise + SPREAD_MIN))
-}
-
 fn clipped_center(values: &[f64], clip: f64) -> f64 {
     let mut center = median(values);
     for _ in 0..CLIP_ROUNDS {
@@ -100,10 +94,6 @@ mod tests {
         // 2.22405 -> + 0.045253 = 1.726266; round 3: + 0.011313 = 1.737579.
         assert!((huber_center(&[0.0, 1.0, 2.0, 100.0]) - 1.737579).abs() < 1e-5);
         assert_eq!(huber_center(&[5.0]), 5.0);
-        // Known noise 0.1, so the clip is 0.15015: median 0; + 2 * 0.15015 / 5 = 0.06006; then 3 * -0.06006 and 2 * 0.15015:
-        // + 0.024024; then 3 * -0.084084 and 2 * 0.15015: + 0.0096096.
-        let spikes = [0.0, 0.0, 0.0, 5.0, 5.0];
-        assert!((known_noise_center(&spikes, 0.1) - 0.0936936).abs() < 1e-9);
         assert_eq!(huber_center(&[2.0, 2.0, 2.0]), 2.0);
     }
 

@@ -174,6 +174,14 @@ pub enum Warning {
         /// The step time in the first window after the search, ms.
         after_ms: f64,
     },
+    /// Steps of a comparison were winsorized.
+    #[error(
+        "{steps} steps of the comparison took more than 30 times the median; they count as that in the test"
+    )]
+    Winsorized {
+        /// How many.
+        steps: usize,
+    },
     /// A row of an earlier run that cannot be taken as prior knowledge.
     #[error("row {row} of the earlier run is left out: {reason}")]
     NotRemembered {

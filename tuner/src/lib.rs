@@ -2,15 +2,14 @@
 //!
 //! The crate knows no ranks, tensors, clocks or threads: it sees a [`Space`] of parameters, step times, and answers with
 //! settings. It promises that the setting in force at the start is measured first and stays a candidate for ever; that what wins is
-//! chosen by a noise-aware model and then confirmed against the default in interleaved windows, or the default stays; and that
-//! equal seeds and equal step times give equal decisions.
+//! chosen by a noise-aware model and then compared with the default on fresh pairs of visits in random order, or the default
+//! stays; that a candidate that turns out slower later is reverted; and that equal seeds and equal step times give equal decisions.
 //!
 //! | part | what it does |
 //! | --- | --- |
-//! | [`Session`] | drives everything, one call per training step: samples, proposals, A/B windows, [`Verdict`] |
+//! | [`Session`] | drives everything, one call per training step: samples, proposals, the comparison, [`Verdict`], re-checks |
 //! | [`Tuner`] | ask and tell over the lattice of a [`Space`]: Gaussian processes, expected improvement, a [`StopRule`] |
 //! | [`Model`] | what is believed of the surface beforehand; measurements that contradict it take its weight |
-//! | [`Guard`] | interleaved A/B windows of the winner against the default, and the rule that keeps or drops it |
 //! | [`Drift`] | what a session notices after its verdict, before it tunes anew |
 //! | [`State`] | a small JSON file from which the same job resumes and a sibling starts warm |
 //! | [`Posterior`] | what a finished search's measurements say of the whole surface, noise and all |
@@ -64,12 +63,14 @@ mod log;
 mod model;
 mod parameter;
 mod posterior;
+mod promise;
 mod proposal;
 mod recall;
 mod refine;
 mod sample;
 mod session;
 mod space;
+mod stall;
 mod state;
 mod stop;
 mod surrogate;
@@ -84,7 +85,7 @@ pub use acquisition::expected_improvement;
 pub use center::{center_variance, huber_center, median, step_noise};
 pub use drift::Drift;
 pub use error::{Error, Warning};
-pub use guard::{Arm, Decision, Difference, Guard, ROUNDS_MAX, window_steps};
+pub use guard::contest_steps_left;
 pub use log::{Log, LogContents, LogError, LogRow, LogWarning, read_log, read_logs};
 pub use model::{Belief, Estimate, Model};
 pub use parameter::{LEVELS_MAX, Parameter, Scale};

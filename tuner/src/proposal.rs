@@ -8,11 +8,11 @@ use crate::Warning;
 use crate::center::center_variance;
 use crate::design::{DESIGN_POINTS, design, generator};
 use crate::gp::{Observations, Scene};
-use crate::guard::CHANGE_COST;
 use crate::hypothesis::{Hypothesis, MODEL_ODDS, checked};
 use crate::lanes::Columns;
 use crate::model::{Belief, Estimate, Model};
 use crate::space::Point;
+use crate::stop::CHANGE_COST;
 use crate::stop::{Prospect, sample_cost};
 use crate::surrogate::{SLOWDOWN_MAX, Surrogate};
 use crate::tuner::Tuner;
@@ -287,8 +287,8 @@ impl Tuner {
         // What is only remembered cannot be the incumbent.
         let incumbent = lowest(&means[..known.estimates.len()]);
         proposal.incumbent = known.estimates[incumbent].point;
-        let to_beat = known.index(&self.to_beat);
-        proposal.gain = surrogate.difference(to_beat, incumbent);
+        let start_index = known.index(&self.start());
+        proposal.gain = surrogate.difference(start_index, incumbent);
 
         // A model knows its way: what counts is what a sample shows. Without one most samples are far worse than the incumbent, and eat
         // the budget; so there hope counts, by its price.
@@ -316,7 +316,7 @@ impl Tuner {
         let lower = (0..candidates).filter(|&c| outlook.mean[c] < means[incumbent] && tolerable(c));
         if let Some(c) = lower.min_by(|&a, &b| outlook.mean[a].total_cmp(&outlook.mean[b])) {
             proposal.contender = points[c];
-            proposal.contender_gain = means[to_beat] - outlook.mean[c];
+            proposal.contender_gain = means[start_index] - outlook.mean[c];
         }
         let relative = |(mean, sd): (f64, f64)| (known.reference + mean, sd);
         let predicted =
@@ -413,9 +413,9 @@ impl Tuner {
         let incumbent = lowest(&centers);
         proposal.incumbent = known.estimates[incumbent].point;
         proposal.contender = proposal.incumbent;
-        let to_beat = known.index(&self.to_beat);
-        proposal.contender_gain = centers[to_beat] - centers[incumbent];
-        let variance = known.estimates[to_beat].variance + known.estimates[incumbent].variance;
+        let start_index = known.index(&self.start());
+        proposal.contender_gain = centers[start_index] - centers[incumbent];
+        let variance = known.estimates[start_index].variance + known.estimates[incumbent].variance;
         proposal.gain = (proposal.contender_gain, variance.sqrt());
         let mut rng = generator(self.config().seed, u64::from(self.asks) << 32);
         proposal.next =

@@ -25,8 +25,10 @@ use std::collections::VecDeque;
 
 use crate::center::huber_center;
 use crate::drift::{Drift, Watch};
-use crate::guard::{WINDOW_STEPS, window_steps};
+use crate::guard::Arm;
+use crate::promise::Promise;
 use crate::recall::Memory;
+use crate::stall::Ledger;
 use crate::state::StateSample;
 use crate::tuner::Tuner;
 use crate::verdict::{Measurement, Verdict};
@@ -46,7 +48,7 @@ pub use config::{Action, SessionConfig};
 pub use resume::Scored;
 
 use budget::CLIFF;
-use contest::{Champion, Contest};
+use contest::Contest;
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
@@ -67,10 +69,16 @@ enum Stage {
     Sample { earlier: usize },
     /// A proposal; `extra` steps were kept meanwhile.
     Deciding { extra: u32 },
-    /// The end of an A/B window.
+    /// The end of a visit of the comparison.
     Ab,
-    /// A drift.
-    Finished { verdict: Box<Verdict>, watch: Watch },
+    /// The default's stalls, since those of other settings have cost too much.
+    Rest { is_contest: bool },
+    /// A drift, or a loss against the default.
+    Finished {
+        verdict: Box<Verdict>,
+        watch: Box<Watch>,
+        promise: Option<Box<Promise>>,
+    },
 }
 
 /// A tuning session; see the module's header. A copy is a search of its own from then on.
@@ -82,12 +90,15 @@ pub struct Session {
     tuner: Tuner,
     stage: Stage,
     contest: Option<Contest>,
-    /// What the A/B windows have cost that are over.
+    /// A comparison that its candidate won, while another setting is compared with the default.
+    champion: Option<Contest>,
+    /// What the comparisons have cost that are over.
     contested: f64,
     /// Winners that lost.
     rejected: Vec<Point>,
-    /// What has beaten the default.
-    champion: Option<Champion>,
+    /// Comparisons that the job has begun, those of earlier runs and of other step signatures included: they share one error.
+    contests: u32,
+    ledger: Ledger,
     /// What an earlier run measured of the default where it stayed: log step time, and when.
     recorded_default: Option<(f64, String)>,
     /// The setting in force, and its window.
@@ -114,6 +125,7 @@ pub struct Session {
     drifts: Vec<Drift>,
     /// Why this search began, if it is not the first, and when.
     retuned: Option<(String, u64)>,
+    retune_steps: u64,
     /// A drift that has to wait, since the last search was begun a moment ago.
     postponed: Option<Drift>,
     measurements: VecDeque<Measurement>,
@@ -150,9 +162,11 @@ impl Session {
                 Stage::Default
             },
             contest: None,
+            champion: None,
             contested: 0.0,
             rejected: Vec::new(),
-            champion: None,
+            contests: 0,
+            ledger: Ledger::default(),
             recorded_default: None,
             setting: start,
             window: Window::default(),
@@ -168,6 +182,7 @@ impl Session {
             inherited: Vec::new(),
             drifts: Vec::new(),
             retuned: None,
+            retune_steps: watch::RETUNE_STEPS,
             postponed: None,
             measurements: VecDeque::new(),
             warnings: VecDeque::new(),
@@ -189,18 +204,74 @@ impl Session {
             return Action::Keep;
         }
         let log_time = step_ms.ln();
-        let action = match self.window.push(log_time) {
+        if !self.window.discards() && !matches!(self.stage, Stage::Finished { .. }) {
+            self.note_stall(log_time);
+            if let Stage::Rest { is_contest } = self.stage {
+                return self.on_rest(is_contest);
+            }
+        }
+        let is_compared =
+            matches!(self.stage, Stage::Ab | Stage::Finished { .. }) && !self.starting;
+        let action = if is_compared && !self.window.discards() {
+            match self.stage {
+                Stage::Ab => self.on_contest_step(step_ms),
+                _ => self.on_watched(step_ms),
+            }
+        } else {
+            self.on_searched(log_time)
+        };
+        if action == Action::Keep && std::mem::take(&mut self.asks_next) {
+            return Action::Ask;
+        }
+        action
+    }
+
+    /// Takes a step of the search, or one that is discarded.
+    fn on_searched(&mut self, log_time: f64) -> Action {
+        match self.window.push(log_time) {
             Fate::Discarded => self.on_discarded(log_time),
             Fate::Stalled => {
                 self.stalled += 1;
                 Action::Keep
             }
             Fate::Counted => self.on_counted(log_time),
-        };
-        if action == Action::Keep && std::mem::take(&mut self.asks_next) {
-            return Action::Ask;
         }
-        action
+    }
+
+    /// Adds a step to the ledger of stalls. The status quo counts as the default.
+    fn note_stall(&mut self, log_time: f64) {
+        let Some(default) = self.default_log() else {
+            return;
+        };
+        let known = self.known(&self.setting);
+        let usual = known.or_else(|| self.window.center().filter(|_| self.window.steps() > 2));
+        let arm = if [self.default, self.tuner.start()].contains(&self.setting) {
+            Arm::Default
+        } else {
+            Arm::Candidate
+        };
+        let usual = usual.map_or(default, |usual| usual.max(default));
+        self.ledger.push(arm, (log_time - usual).exp());
+    }
+
+    /// Takes a step of the default while the search rests.
+    fn on_rest(&mut self, is_contest: bool) -> Action {
+        match self.ledger.resumes() {
+            None => Action::Keep,
+            Some(true) if is_contest => {
+                self.stage = Stage::Ab;
+                let arm = self
+                    .contest
+                    .as_ref()
+                    .map_or(Arm::Default, |c| c.guard.arm());
+                self.go_to(self.point_of(arm))
+            }
+            Some(true) => self.ask_from(self.setting),
+            Some(false) => self.finish(
+                None,
+                "default kept: stalls at other settings cost more than the search may".into(),
+            ),
+        }
     }
 
     fn first_stage(&self) -> Stage {
@@ -217,6 +288,9 @@ impl Session {
             return Action::Keep;
         }
         self.discarded.push((self.setting, log_time));
+        if let (Stage::Ab, Some(contest)) = (&self.stage, &mut self.contest) {
+            contest.guard.discarded();
+        }
         let far_slower = self
             .default_log()
             .is_some_and(|default| log_time - default > CLIFF);
@@ -230,8 +304,7 @@ impl Session {
 
     fn on_counted(&mut self, log_time: f64) -> Action {
         match self.stage {
-            Stage::Warmup { .. } => Action::Keep,
-            Stage::Finished { .. } => self.on_watched(log_time),
+            Stage::Warmup { .. } | Stage::Finished { .. } | Stage::Rest { .. } => Action::Keep,
             Stage::Default => {
                 if self.left_startup(self.default_steps()) {
                     return self.close_sample(false);
@@ -243,24 +316,14 @@ impl Session {
                 verdict => self.close_sample(verdict == sample::Verdict::CutShort),
             },
             Stage::Deciding { extra } => self.on_extra(log_time, extra),
+            // A job that resumes: its start-up is cut off before the first visit.
             Stage::Ab => {
-                let steps = self.window_steps();
-                if self.left_startup(steps) {
-                    return self.close_window();
+                if self.left_startup(self.default_steps()) {
+                    self.window = Window::default();
                 }
-                self.left_contest()
+                Action::Keep
             }
         }
-    }
-
-    /// Steps of the A/B window under way.
-    fn window_steps(&self) -> usize {
-        let Some(contest) = &self.contest else {
-            return WINDOW_STEPS as usize;
-        };
-        // Of a recorded winner nothing was sampled before that a short window could be held against.
-        let least = if contest.recorded { WINDOW_STEPS } else { 1 };
-        window_steps(contest.guard.rounds()).max(least) as usize
     }
 
     /// Whether the window has this many steps after the start-up, which is then cut off.
@@ -298,6 +361,16 @@ impl Session {
         }
     }
 
+    /// Comparisons that the job has begun.
+    pub fn contests(&self) -> u32 {
+        self.contests
+    }
+
+    /// Tells the session of the comparisons of the job's other sessions, for steps of other signatures: all share one error.
+    pub fn share_contests(&mut self, contests: u32) {
+        self.contests = self.contests.max(contests);
+    }
+
     /// Centre of the log step times of `point`, if it was measured.
     fn known(&self, point: &Point) -> Option<f64> {
         let sample = self.tuner.sample(point)?;
@@ -323,11 +396,19 @@ impl Session {
         let Some(verdict) = self.verdict(winner, reason) else {
             return Action::Keep;
         };
+        if self.retuned.is_some() {
+            self.retune_steps = if verdict.chosen == self.tuner.start() {
+                2 * self.retune_steps
+            } else {
+                watch::RETUNE_STEPS
+            };
+        }
         self.incumbent = verdict.chosen;
         let _ = self.go_to(verdict.chosen);
         self.stage = Stage::Finished {
             verdict: Box::new(verdict.clone()),
-            watch: Watch::default(),
+            watch: Box::default(),
+            promise: None,
         };
         Action::Finished(Box::new(verdict))
     }

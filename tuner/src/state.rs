@@ -7,10 +7,11 @@
 //! ```
 //! use ronde_tuner::{Match, State};
 //! let text = r#"{
-//!   "ronde_tuner_state": 1,
+//!   "ronde_tuner_state": 2,
 //!   "date": "2026-11-22",
 //!   "key": { "model": "9f3a", "ranks": "2" },
 //!   "start": { "fusion_mb": 128.0, "cycle_ms": 1.0 },
+//!   "contests": 1,
 //!   "samples": [
 //!     { "setting": { "fusion_mb": 128.0, "cycle_ms": 1.0 }, "step_ms": 61.2, "spread": 0.03, "steps": 30 }
 //!   ],
@@ -31,20 +32,18 @@ use atomic_write_file::AtomicWriteFile;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::Warning;
 use crate::recall::Memory;
 use crate::space::{Point, Space};
 use crate::text::read_text;
 use crate::verdict::Verdict;
-use crate::{Difference, Warning};
 
 /// The format that this version writes, and the newest that it reads.
-pub const STATE_VERSION: u32 = 1;
+pub const STATE_VERSION: u32 = 2;
 /// The entry of the key that siblings share.
 pub const STATE_MODEL: &str = "model";
 /// Significant digits of a time in the file.
 const DIGITS: usize = 6;
-/// The least standard error that is believed of a recorded difference, in log step time.
-const SE_MIN: f64 = 1e-4;
 
 /// A setting by name.
 pub type Setting = BTreeMap<String, f64>;
@@ -60,6 +59,9 @@ pub struct State {
     pub key: BTreeMap<String, String>,
     /// The setting in force at the start of the search: the default.
     pub start: Setting,
+    /// Comparisons that this job has begun: they share one error. 0 in files of version 1.
+    #[serde(default)]
+    pub contests: u32,
     /// What was measured, in the order in which it was first.
     pub samples: Vec<StateSample>,
     /// How the search ended, if it did.
@@ -283,15 +285,6 @@ impl StateVerdict {
             chosen_step_ms: rounded(verdict.chosen_step_ms),
             gain_pct: verdict.gain_pct.map(rounded),
             reason: verdict.reason.clone(),
-        }
-    }
-
-    /// The difference that was found, in log step time.
-    pub(crate) fn difference(&self) -> Difference {
-        let [low, high] = self.gain_pct.map(|gain| (1.0 - gain / 100.0).ln());
-        Difference {
-            mean: (self.chosen_step_ms / self.default_step_ms).ln(),
-            se: ((low - high).abs() / (2.0 * 1.96)).max(SE_MIN),
         }
     }
 }

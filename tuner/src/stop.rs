@@ -89,6 +89,9 @@ impl Worth {
     }
 }
 
+/// What a change of setting costs, in steps: one that is slower by a quarter.
+pub(crate) const CHANGE_COST: f64 = 0.25;
+
 /// What a sample costs that takes `steps` at this log step time above the best's, and `changes` for the changes of setting; all in steps
 /// of the best. A faster setting costs its changes alone.
 pub(crate) fn sample_cost(slowdown: f64, steps: f64, changes: f64) -> f64 {

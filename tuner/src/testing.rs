@@ -41,10 +41,4 @@ impl Job {
         };
         center + self.drift + self.noise * self.normal() + spike
     }
-
-    /// `count` steps after a change: its first one is left out.
-    pub(crate) fn steps(&mut self, center: f64, count: usize) -> Vec<f64> {
-        self.step(center);
-        (0..count).map(|_| self.step(center)).collect()
-    }
 }

@@ -118,8 +118,6 @@ pub struct Tuner {
     pub(crate) lattice: Arc<Lattice>,
     config: TunerConfig,
     start: Point,
-    /// The setting that a contender is to beat: the start's, or what has beaten that.
-    pub(crate) to_beat: Point,
     samples: Vec<Sample>,
     /// What is remembered of other runs, relative to the start setting.
     recalled: Vec<Recalled>,
@@ -155,7 +153,6 @@ impl Tuner {
             lattice,
             config,
             start,
-            to_beat: start,
             samples: Vec::new(),
             recalled: Vec::new(),
             model: None,

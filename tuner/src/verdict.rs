@@ -5,7 +5,6 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::drift::Drift;
-use crate::guard::Difference;
 use crate::space::Point;
 
 /// Where a session stands; the names are those of the log's `phase` column.
@@ -16,7 +15,7 @@ pub enum Phase {
     Default,
     /// A proposed setting is being measured, or the next is being computed.
     Sample,
-    /// The winner and the default run in alternating windows.
+    /// The candidate and the default are compared on pairs of visits.
     Ab,
     /// The verdict is there.
     Final,
@@ -91,11 +90,12 @@ pub struct Verdict {
     pub kept_default: bool,
     /// The setting to go on with.
     pub chosen: Point,
-    /// Step time under the default, ms (Huber centre of the A/B windows if there were any, else of its sample).
+    /// Step time under the default, ms (mean of the comparison's steps if there was one, else the centre of its sample).
     pub default_step_ms: f64,
     /// Step time under the chosen setting, ms, measured likewise.
     pub chosen_step_ms: f64,
-    /// Gain of the chosen setting in percent of the default's step time, as a 95 % interval; [0, 0] if the default stays.
+    /// Gain of the chosen setting in percent of the default's step time, as an interval of at least 95 %, valid at the
+    /// stop; [0, 0] if the default stays.
     pub gain_pct: [f64; 2],
     /// Steps from the first of this search to the verdict.
     pub steps_active: u64,
@@ -109,6 +109,8 @@ pub struct Verdict {
     pub samples: u32,
     /// The step, counted from the session's first, at which the gain has paid for the search; none if the default stays.
     pub payback_step: Option<u64>,
+    /// Whether a setting that was kept before was reverted to the default: it turned out slower.
+    pub reverted: bool,
     /// Why, in one sentence.
     pub reason: String,
     /// Why the search was begun, if it is not the first.
@@ -131,9 +133,8 @@ pub struct LeftOut {
 }
 
 impl Verdict {
-    /// The step at which a gain of `difference` (in log step time) per step has paid for `steps_lost`.
-    pub(crate) fn payback(step: u64, steps_lost: f64, difference: Difference) -> Option<u64> {
-        let gain_per_step = 1.0 - difference.mean.exp();
+    /// The step at which a gain of this share per step has paid for `steps_lost`.
+    pub(crate) fn payback(step: u64, steps_lost: f64, gain_per_step: f64) -> Option<u64> {
         (gain_per_step > 0.0)
             .then(|| step.saturating_add((steps_lost / gain_per_step).ceil() as u64))
     }

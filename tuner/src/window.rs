@@ -73,10 +73,9 @@ impl Window {
         Fate::Counted
     }
 
-    /// Keeps no more steps than the running median needs.
-    pub(crate) fn forget(&mut self) {
-        let spare = self.log_times.len().saturating_sub(RUNNING_STEPS);
-        self.log_times.drain(..spare);
+    /// Whether the next step is discarded.
+    pub(crate) fn discards(&self) -> bool {
+        self.discard > 0
     }
 
     /// Steps counted so far.

@@ -17,18 +17,11 @@ fn runs(name: &str, count: u64) -> Vec<Run> {
     runs
 }
 
+/// Where every other setting is slower, a job stays, and nothing takes the step times for a change.
 #[test]
-fn equal_seeds_give_equal_runs() {
-    for process in ["A", "D"] {
-        let text = |runs: Vec<Run>| format!("{runs:?}");
-        assert_eq!(text(runs(process, 2)), text(runs(process, 2)));
-    }
-}
-
-#[test]
-fn a_start_that_is_best_is_not_left_in_plain_noise() {
-    for name in ["H", "base"] {
-        let runs = runs(name, 4);
+fn a_start_that_is_best_is_not_left() {
+    for name in ["A", "B", "C", "D", "H", "flat", "base"] {
+        let runs = runs(name, 3);
         assert!(
             runs.iter()
                 .all(|run| !run.away && run.claims == 0 && run.alarms == 0),
@@ -38,12 +31,27 @@ fn a_start_that_is_best_is_not_left_in_plain_noise() {
     }
 }
 
+/// Rare slow steps can hide from a comparison; afterwards they do not.
 #[test]
-fn a_gain_of_six_percent_is_found() {
-    let runs = runs("G0", 4);
-    assert!(
-        runs.iter()
-            .all(|run| run.away && run.claims > 0 && run.paid < -0.05),
-        "{runs:?}"
-    );
+fn rare_slow_steps_are_left_again() {
+    for (name, count) in [("E", 4), ("F", 6)] {
+        let runs = runs(name, count);
+        assert!(runs.iter().all(|run| !run.away), "{name}: {runs:?}");
+        assert!(
+            runs.iter().map(|run| run.paid).sum::<f64>() < 0.03 * count as f64,
+            "{name}: {runs:?}"
+        );
+    }
+}
+
+#[test]
+fn a_gain_is_found_within_its_interval() {
+    for name in ["G0", "G"] {
+        let runs = runs(name, 3);
+        assert!(
+            runs.iter()
+                .all(|run| run.away && run.claims > 0 && run.missed == 0),
+            "{name}: {runs:?}"
+        );
+    }
 }

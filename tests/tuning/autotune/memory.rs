@@ -50,9 +50,9 @@ fn the_second_run_begins_with_the_best_of_the_first() {
         "{second}"
     );
     assert_eq!(chosen, kept, "{first}\n{second}");
-    // Thirty steps, in addition to those in which the tuner detects the step.
+    // Four to six pairs of visits, in addition to the steps in which the tuner detects the step.
     assert!(
-        steps <= 45 && steps <= before,
+        steps <= 75 && steps <= before,
         "{before}, then {steps}: {second}"
     );
 }
@@ -123,7 +123,7 @@ fn a_process_that_starts_again_remembers() {
                 second.settings.fusion_threshold_bytes == first.settings.fusion_threshold_bytes,
                 "{second}"
             );
-            assert!(second.steps_active <= 30, "{second}");
+            assert!(second.steps_active <= 60, "{second}");
         }
     });
 }

@@ -59,6 +59,10 @@ impl Session {
 
     /// Asks for the next proposal, after a change to `point` if that is not in force.
     pub(super) fn ask_from(&mut self, point: Point) -> Action {
+        if self.ledger.is_exceeded() {
+            self.stage = Stage::Rest { is_contest: false };
+            return self.go_to(self.default);
+        }
         self.stage = Stage::Deciding { extra: 0 };
         match self.go_to(point) {
             Action::Keep => Action::Ask,

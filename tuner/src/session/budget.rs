@@ -7,12 +7,12 @@
 use super::{Session, Stage};
 use crate::Point;
 use crate::center::huber_center;
-use crate::guard::{CHANGE_COST, HORIZON_STEPS, WINDOW_STEPS};
+use crate::stop::CHANGE_COST;
 use crate::window::STALL_FACTOR;
 
 /// Kept for the guard, in steps, whatever the samples cost: the changes of seven rounds, and a window of a setting that is a quarter
 /// slower. A quarter of the budget at most.
-const GUARD_RESERVE: f64 = 7.0 * CHANGE_COST + 0.25 * WINDOW_STEPS as f64;
+const GUARD_RESERVE: f64 = 7.0 * CHANGE_COST + 0.25 * 5.0;
 const GUARD_SHARE: f64 = 0.25;
 /// Changes that the assumed cost of one is worth, against those that were seen.
 const CHANGE_WEIGHT: f64 = 2.0;
@@ -124,15 +124,6 @@ impl Session {
             .zip(self.window.center())
             .is_some_and(|(default, center)| center - default > WORSE);
         slower && self.left() < 0.0
-    }
-
-    /// Steps over which a gain counts from here on.
-    pub(super) fn remaining_steps(&self) -> f64 {
-        let end = self
-            .config
-            .horizon_steps
-            .unwrap_or(self.began + HORIZON_STEPS);
-        end.saturating_sub(self.steps) as f64
     }
 
     /// Centre of the default's log step times, once it is measured.

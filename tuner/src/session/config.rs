@@ -38,6 +38,8 @@ pub struct SessionConfig {
     /// Steps that the job is going to run, if known: what a gain is worth depends on the steps that are left. `None` (the
     /// default): 2,000 from the beginning of a search.
     pub horizon_steps: Option<u64>,
+    /// Whether an adopted setting is compared with the default again later, and reverted when it is slower. Default true.
+    pub recheck: bool,
     /// Whether the session watches for drift after its verdict, and re-tunes. Default true.
     pub watch: bool,
 }
@@ -59,6 +61,7 @@ impl Default for SessionConfig {
             },
             budget_steps: BUDGET_STEPS,
             horizon_steps: None,
+            recheck: true,
             watch: true,
         }
     }

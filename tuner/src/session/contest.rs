@@ -1,53 +1,62 @@
-//! The end of a search: its winner in the A/B windows, and what follows from them.
+//! The end of a search: its candidate is compared with the default, and what follows from that.
 
 use super::{Session, Stage, budget::CLIFF};
 use crate::center::center_variance;
 use crate::guard::{Arm, Decision, Guard};
+use crate::promise::Promise;
 use crate::proposal::Proposal;
 use crate::verdict::{Phase, percent_text};
 use crate::window::{STARTUP_EXCESS_MIN, Window};
-use crate::{Action, Difference, Point, Warning};
+use crate::{Action, Point, Warning};
 
-/// A gain below this, in log step time, is not worth the A/B windows.
+/// A predicted gain below this, in log step time, does not start a comparison.
 const GAIN_MIN: f64 = 0.003;
-/// The same where the default is beaten already: windows of two settings as good as equal cost little else than time.
-const GAIN_MIN_CHAMPION: f64 = 0.003;
-/// The same where the search began at a setting that was chosen before: most of those are still good, and the next change comes too.
+/// The same where the search began at a setting that was chosen before: most of those are still good.
 const GAIN_MIN_RETUNED: f64 = 0.015;
-/// What must be left of the budget for a setting that was never measured to go to the A/B windows, in steps.
+/// What must be left of the budget for a setting that was never measured to be compared, in steps.
 const UNTRIED: f64 = 3.0;
-/// Settings that may lose in the A/B windows before the search ends.
-const CONTESTS_MAX: usize = 3;
-/// Standard errors by which the default's sample must lie above its first window for it to have been start-up, beside what start-up is
+/// Comparisons of one search: further ones would have little error left, and the second costs C of the harness 0.15 %.
+const CONTESTS_MAX: usize = 2;
+/// Another measured setting is compared too if it took less time than the candidate took in its
+/// comparison, by this log step time and this many standard errors: settings may have several stable
+/// step times.
+const FASTER_MIN: f64 = 0.03;
+const FASTER_SD: f64 = 3.0;
+/// Standard errors by which the default's sample must lie above its first visit for it to have been start-up, beside what start-up is
 /// at least.
 const STARTUP_SD: f64 = 4.0;
 
-/// A setting in the A/B windows, or the last one that was.
+/// A comparison under way, or the last one.
 #[derive(Clone, Debug)]
 pub(super) struct Contest {
     pub(super) guard: Guard,
     pub(super) winner: Point,
-    /// The winner is an earlier run's.
+    /// The candidate is an earlier run's.
     pub(super) recorded: bool,
     /// What the search had cost before.
     pub(super) spent_before: f64,
 }
 
-/// What a setting has shown that has beaten the default, or what had before. The search goes on from there: the next winner is
-/// compared with this one.
-#[derive(Clone, Debug)]
-pub(super) struct Champion {
-    /// Its log step time minus that of the default.
-    pub(super) ahead: Difference,
-    /// Log step time of the default in the windows.
-    pub(super) default_log: f64,
-    /// How it got there, in one sentence.
-    pub(super) reason: String,
+impl Contest {
+    /// Reason for keeping the candidate, in one sentence.
+    pub(super) fn reason(&self) -> String {
+        let (rounds, steps) = (self.guard.rounds(), self.guard.candidate_steps());
+        let how = if self.recorded {
+            "confirmed after a restart"
+        } else {
+            "faster than the default"
+        };
+        // A stall of rate 3/n stays unseen in n steps with probability 5 %.
+        let rarest = 300.0 / steps as f64;
+        format!(
+            "kept: {how} in {rounds} interleaved pairs; stalls in fewer than {rarest:.1} % of the steps are not covered"
+        )
+    }
 }
 
 impl Session {
-    /// Ends the search: what is expected to be best goes to the A/B windows, measured before or not, if there is anything to gain by it;
-    /// if there is none, `otherwise` is why.
+    /// Ends the search: the setting that is expected to be best is compared with the default, if it promises a gain; if none
+    /// does, `otherwise` is why.
     pub(super) fn conclude(&mut self, proposal: &Proposal, otherwise: &str) -> Action {
         // What was never measured may cost more than what is left; what was, is known.
         let is_affordable = self.known(&proposal.contender).is_some() || self.left() > UNTRIED;
@@ -56,123 +65,147 @@ impl Session {
         } else {
             (proposal.incumbent, proposal.gain.0)
         };
-        let beaten = [self.tuner.start(), self.tuner.to_beat];
-        if beaten.contains(&winner) || self.rejected.contains(&winner) {
-            return self.settle(otherwise);
+        let start = self.tuner.start();
+        if winner == start || winner == self.default || self.rejected.contains(&winner) {
+            return self.keep_start(otherwise);
         }
-        let least = match (&self.champion, &self.retuned) {
-            (Some(_), _) => GAIN_MIN_CHAMPION,
-            (None, Some(_)) => GAIN_MIN_RETUNED,
-            (None, None) => GAIN_MIN,
+        let least = if self.retuned.is_some() {
+            GAIN_MIN_RETUNED
+        } else {
+            GAIN_MIN
         };
         if gain < least {
             let percent = 100.0 * (1.0 - (-gain).exp());
-            return self.settle(&format!(
+            return self.keep_start(&format!(
                 "default kept, nothing to gain: the best other setting promises only {percent:.1} %"
             ));
         }
-        let log_times = |point| self.tuner.sample(point).map_or(&[][..], |s| &s.log_times);
-        let settings = self.tuner.samples().len() - 1;
-        let mut guard = self.guard(self.measured_steps()).with_search(
-            log_times(&self.tuner.to_beat),
-            log_times(&winner),
-            settings,
-        );
-        if let Some(champion) = &self.champion {
-            guard = guard.against_champion(champion.ahead);
+        self.compare(winner, false)
+    }
+
+    /// No candidate is left. A search that began at another setting than the default compares that one: what it had shown was
+    /// shown before the job changed.
+    fn keep_start(&mut self, otherwise: &str) -> Action {
+        let start = self.tuner.start();
+        if start == self.default || self.rejected.contains(&start) {
+            return self.settle(otherwise);
         }
+        self.compare(start, false)
+    }
+
+    /// Begins a comparison of `winner` with the default, on fresh steps.
+    pub(super) fn compare(&mut self, winner: Point, recorded: bool) -> Action {
+        let arm = self.open_contest(winner, recorded);
+        self.predicted = None;
+        self.stage = Stage::Ab;
+        self.go_to(arm)
+    }
+
+    /// Opens it; returns the setting of its first visit.
+    pub(super) fn open_contest(&mut self, winner: Point, recorded: bool) -> Point {
+        self.contests += 1;
+        let guard = Guard::new(self.config.seed, self.contests);
+        let arm = guard.arm();
         self.contest = Some(Contest {
             guard,
             winner,
-            recorded: false,
+            recorded,
             spent_before: self.spent(),
         });
-        self.predicted = None;
-        self.stage = Stage::Ab;
-        self.go_to(self.tuner.to_beat)
+        self.point_of(arm)
     }
 
-    /// The end: what has beaten the default stays; if nothing has, the default does, and what the last winner lost by is why, or
-    /// `otherwise`.
+    /// The setting of an arm of the latest comparison.
+    pub(super) fn point_of(&self, arm: Arm) -> Point {
+        match (&self.contest, arm) {
+            (Some(contest), Arm::Candidate) => contest.winner,
+            _ => self.default,
+        }
+    }
+
+    /// The end without an adoption: why the last candidate lost, or `otherwise`.
     fn settle(&mut self, otherwise: &str) -> Action {
-        if let Some(champion) = &self.champion {
-            let reason = champion.reason.clone();
-            return self.finish(Some(self.tuner.to_beat), reason);
+        if self.champion.is_some() {
+            return self.adopt();
         }
         let reason = self.lost().unwrap_or_else(|| otherwise.to_owned());
         self.finish(None, reason)
     }
 
-    /// A comparison of this search's next winner with the default, the noise known from so many steps.
-    fn guard(&self, noise_steps: usize) -> Guard {
-        Guard::new(self.tuner.noise(), noise_steps)
-            .after_losers(self.rejected.len())
-            .with_remaining_steps(self.remaining_steps())
+    /// Takes a step of the comparison, stalls included.
+    pub(super) fn on_contest_step(&mut self, step_ms: f64) -> Action {
+        let visited = self
+            .contest
+            .as_ref()
+            .map(|contest| self.point_of(contest.guard.arm()));
+        let Some((contest, visited)) = self.contest.as_mut().zip(visited) else {
+            return Action::Keep;
+        };
+        if visited != self.setting {
+            // A job that resumes, whose start-up is over.
+            return self.go_to(visited);
+        }
+        self.window.log_times.push(step_ms.ln());
+        let round = contest.guard.rounds();
+        match contest.guard.push(step_ms) {
+            Some(decision) => self.close_visit(round, decision),
+            None => self.left_contest(),
+        }
     }
 
-    /// Leaves the A/B windows when the winner turns out to be what no guard needs five steps for.
-    pub(super) fn left_contest(&mut self) -> Action {
+    /// Ends the comparison when the candidate turns out to be far slower and the budget is spent.
+    fn left_contest(&mut self) -> Action {
         let far_slower = self
             .default_log()
             .zip(self.window.center())
             .is_some_and(|(default, center)| center - default > CLIFF);
-        let at_winner = self
-            .contest
-            .as_ref()
-            .is_some_and(|contest| contest.winner == self.setting);
+        let (at_winner, round) = self.contest.as_ref().map_or((false, 0), |contest| {
+            (contest.winner == self.setting, contest.guard.rounds())
+        });
         if !(at_winner && far_slower && self.spent() > self.config.budget_steps) {
             return Action::Keep;
         }
         self.tuner.observe(self.setting, &self.window.log_times);
-        self.record(
-            Phase::Ab,
-            self.contest.as_ref().map_or(0, |c| c.guard.rounds()),
-            true,
-        );
+        self.record(Phase::Ab, round, true);
         self.settle("default kept: the best other setting was far slower when it was tried again")
     }
 
-    pub(super) fn close_window(&mut self) -> Action {
+    fn close_visit(&mut self, round: u32, mut decision: Decision) -> Action {
         self.forget_startup();
-        let log_times = std::mem::take(&mut self.window.log_times);
-        self.tuner.observe(self.setting, &log_times);
-        let Some(contest) = &mut self.contest else {
-            return Action::Keep;
-        };
-        let round = contest.guard.rounds();
-        contest.guard.push(log_times.clone());
-        let (rounds, winner, recorded) = (contest.guard.rounds(), contest.winner, contest.recorded);
-        let mut decision = contest.guard.decision();
-        let arm = contest.guard.next_arm();
-        self.window.log_times = log_times;
+        self.tuner.observe(self.setting, &self.window.log_times);
         self.record(Phase::Ab, round, false);
         self.window = Window::default();
-        let complete = rounds > round;
-        let costly = complete && self.guard_is_spent();
-        if decision == Decision::Undecided && costly {
+        let spent = self.guard_is_spent();
+        let Some(contest) = &self.contest else {
+            return Action::Keep;
+        };
+        let (winner, recorded, arm) = (contest.winner, contest.recorded, contest.guard.arm());
+        let winsorized = contest.guard.winsorized();
+        let complete = contest.guard.rounds() > round;
+        if decision == Decision::Undecided && complete && spent {
             decision = Decision::KeepDefault;
         }
+        if decision != Decision::Undecided && winsorized > 0 {
+            self.warn(Warning::Winsorized { steps: winsorized });
+        }
+        let is_stalled = self.ledger.is_exceeded() && decision != Decision::KeepDefault;
         match decision {
-            Decision::Undecided => self.go_to(if arm == Arm::Winner {
-                winner
-            } else {
-                self.tuner.to_beat
-            }),
-            Decision::KeepWinner => self.crowned(winner, recorded),
+            _ if is_stalled && complete => {
+                self.stage = Stage::Rest { is_contest: true };
+                self.go_to(self.default)
+            }
+            Decision::Undecided => self.go_to(self.point_of(arm)),
+            Decision::KeepCandidate => self.confirmed(recorded),
             Decision::KeepDefault => self.dropped(winner, recorded),
         }
     }
 
-    /// The first window of the default after the search tells whether the sample that the job began with was start-up, and longer than
-    /// what is looked for there. If so, that sample never was.
+    /// The first visit to the default after the search tells whether the sample that the job began with was start-up, and longer
+    /// than what is looked for there. If so, that sample never was.
     fn forget_startup(&mut self) {
         let Some((steps, before, after)) = self.measured_startup() else {
             return;
         };
-        let guard = self.guard(self.measured_steps() - steps);
-        if let Some(contest) = &mut self.contest {
-            contest.guard = guard;
-        }
         let start = self.tuner.start();
         self.tuner.forget(&start);
         self.warn(Warning::StartupMeasured {
@@ -182,17 +215,15 @@ impl Session {
         });
     }
 
-    /// Steps of that sample if it was, its log step time, and that of the window.
+    /// Steps of that sample if it was, its log step time, and that of the visit.
     fn measured_startup(&self) -> Option<(usize, f64, f64)> {
-        let guard = match &self.contest {
-            Some(contest)
-                if !contest.recorded && self.retuned.is_none() && self.champion.is_none() =>
-            {
-                &contest.guard
-            }
-            _ => return None,
-        };
-        if guard.rounds() > 0 || guard.next_arm() != Arm::Default {
+        let contest = self.contest.as_ref()?;
+        let is_first = contest.guard.rounds() <= 1 && self.rejected.is_empty();
+        if !is_first
+            || contest.recorded
+            || self.retuned.is_some()
+            || self.setting != self.tuner.start()
+        {
             return None;
         }
         let sample = self.tuner.sample(&self.tuner.start())?;
@@ -203,60 +234,71 @@ impl Session {
         is_startup.then_some((sample.log_times.len(), before, after))
     }
 
-    /// The winner is kept, and the search goes on from there: the windows may have shown that it is not what was expected of it, and
-    /// where it is good, another look near it costs little.
-    fn crowned(&mut self, winner: Point, recorded: bool) -> Action {
-        let Some((guard, difference)) = self
-            .contest
-            .as_ref()
-            .and_then(|contest| Some((&contest.guard, contest.guard.difference()?)))
-        else {
+    /// The candidate has beaten the default: it is adopted, or another setting is compared as well.
+    fn confirmed(&mut self, recorded: bool) -> Action {
+        self.settle_contest();
+        if self.champion.is_none() && !recorded && self.rejected.len() + 1 < CONTESTS_MAX {
+            self.champion.clone_from(&self.contest);
+            if let Some(faster) = self.faster() {
+                return self.compare(faster, false);
+            }
+        }
+        self.adopt()
+    }
+
+    /// The measured setting that took clearly less time than the candidate in its comparison.
+    fn faster(&self) -> Option<Point> {
+        let contest = self.contest.as_ref()?;
+        let own = contest.guard.mean(Arm::Candidate).ln();
+        let noise = center_variance(self.tuner.noise(), contest.guard.candidate_steps());
+        let estimates = (self.tuner.samples().iter())
+            .filter(|sample| ![contest.winner, self.default].contains(&sample.point))
+            .map(|sample| (sample.point, self.tuner.estimate(sample)));
+        let (point, (log_time, variance)) =
+            estimates.min_by(|(_, (a, _)), (_, (b, _))| a.total_cmp(b))?;
+        let sd = (variance + noise).sqrt();
+        (own - log_time > FASTER_MIN.max(FASTER_SD * sd)).then_some(point)
+    }
+
+    /// Puts the best setting that has beaten the default in force.
+    fn adopt(&mut self) -> Action {
+        let mean = |contest: &Contest| contest.guard.difference().map_or(0.0, |d| d.mean);
+        let lost = |contest: &Contest| self.rejected.contains(&contest.winner);
+        let champion = self.champion.take().filter(|champion| {
+            (self.contest.as_ref())
+                .is_none_or(|latest| lost(latest) || mean(champion) < mean(latest))
+        });
+        if champion.is_some() {
+            self.contest = champion;
+        }
+        let Some(contest) = &self.contest else {
             return Action::Keep;
         };
-        let rounds = match guard.rounds() {
-            1 => "1 interleaved round".to_owned(),
-            rounds => format!("{rounds} interleaved rounds"),
-        };
-        let reason = match (&self.champion, recorded) {
-            (Some(_), _) => {
-                format!("kept: faster, in {rounds}, than a setting that had beaten the default")
-            }
-            (None, true) => format!("kept: confirmed after a restart in {rounds}"),
-            (None, false) => format!("kept: faster than the default in {rounds}"),
-        };
-        let (ahead, default_log) = match &self.champion {
-            Some(before) => (before.ahead.then(difference), before.default_log),
-            None => (difference, guard.center(Arm::Default)),
-        };
-        self.champion = Some(Champion {
-            ahead,
-            default_log,
-            reason,
-        });
-        let beaten = std::mem::replace(&mut self.tuner.to_beat, winner);
-        if beaten != self.tuner.start() {
-            self.rejected.push(beaten);
+        let (winner, reason) = (contest.winner, contest.reason());
+        let number = self.contests;
+        let promise =
+            (self.config.recheck).then(|| Promise::new(&contest.guard, self.config.seed, number));
+        let action = self.finish(Some(winner), reason);
+        if let Stage::Finished { promise: place, .. } = &mut self.stage {
+            *place = promise.map(Box::new);
         }
-        self.settle_contest();
-        if recorded || self.rejected.len() >= CONTESTS_MAX {
-            return self.settle("");
-        }
-        self.ask_from(winner)
+        action
     }
 
-    /// The winner is not kept: the search goes on if others may be better, and if it may cost something still.
+    /// The candidate is not adopted: the search goes on if others may be better, and if it may cost something still.
     fn dropped(&mut self, winner: Point, recorded: bool) -> Action {
         self.settle_contest();
-        if !recorded {
-            self.rejected.push(winner);
-            if self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0 {
-                return self.settle("");
-            }
+        self.rejected.push(winner);
+        if self.champion.is_some() {
+            return self.adopt();
         }
-        self.ask_from(self.tuner.to_beat)
+        if !recorded && (self.rejected.len() >= CONTESTS_MAX || self.left() <= 0.0) {
+            return self.settle("");
+        }
+        self.ask_from(self.default)
     }
 
-    /// Charges the guard with the windows that were.
+    /// Charges the guard with the visits that were.
     fn settle_contest(&mut self) {
         self.contested = self.contested();
         let spent = self.spent();
@@ -265,23 +307,18 @@ impl Session {
         }
     }
 
-    /// What is to be said of the last winner that lost.
+    /// Why the last candidate lost.
     fn lost(&self) -> Option<String> {
         let rejected = self
             .contest
             .as_ref()
             .filter(|contest| self.rejected.contains(&contest.winner))?;
-        let [low, high] = rejected.guard.difference()?.gain_pct().map(percent_text);
+        let Some(difference) = rejected.guard.difference() else {
+            return Some("default kept: the comparison with it cost more than the budget".into());
+        };
+        let [low, high] = difference.gain_pct().map(percent_text);
         Some(format!(
-            "default kept, nothing to gain: the A/B rounds left in doubt whether the best other setting is faster ({low} to {high} %)"
+            "default kept, nothing to gain: the comparison left in doubt whether the best other setting is faster ({low} to {high} %)"
         ))
-    }
-
-    /// The difference between what won the A/B windows and the default; if none has, that between the arms of the last.
-    pub(super) fn difference(&self) -> Option<Difference> {
-        match &self.champion {
-            Some(champion) => Some(champion.ahead),
-            None => self.contest.as_ref()?.guard.difference(),
-        }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::{Session, Stage, UNREAD_MAX};
 use crate::center::{center_variance, huber_center, median};
-use crate::guard::{Arm, ROUNDS_MAX, window_steps};
+use crate::guard::{Arm, contest_steps_left};
 use crate::verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict};
 use crate::{Point, Space, Warning};
 
-/// Samples of a typical search and rounds of a typical A/B phase, for the guess of the steps left.
+/// Samples of a typical search and steps of a typical comparison, for the guess of the steps left.
 const SAMPLES_TYPICAL: u32 = 12;
-const ROUNDS_TYPICAL: u32 = 2;
+const CONTEST_TYPICAL: u32 = 45;
 /// Standard errors to either side in a 95 % interval.
 const INTERVAL_95: f64 = 1.96;
 
@@ -38,26 +38,29 @@ impl Session {
     pub(super) fn verdict(&self, winner: Option<Point>, reason: String) -> Option<Verdict> {
         let start = self.tuner.start();
         let sampled = self.known(&start).or_else(|| self.window.center())?;
-        let difference = self.difference().filter(|_| winner.is_some());
-        let guard = self.contest.as_ref().map(|contest| &contest.guard);
-        let default_log = match (&self.champion, guard) {
-            (Some(champion), _) => champion.default_log,
-            (None, Some(guard)) if guard.rounds() > 0 => guard.center(Arm::Default),
-            _ => sampled,
-        };
+        let contest = self.champion.as_ref().or(self.contest.as_ref());
+        let guard = contest.map(|contest| &contest.guard);
+        let guard = guard.filter(|guard| guard.difference().is_some());
+        let default_ms = guard.map_or(sampled.exp(), |guard| guard.mean(Arm::Default));
+        let adopted = guard.filter(|_| winner.is_some());
+        let chosen_ms = adopted.map_or(default_ms, |guard| guard.mean(Arm::Candidate));
         let steps_lost = self.settled_cost(sampled).max(0.0);
         Some(Verdict {
             kept_default: winner.is_none(),
-            chosen: winner.unwrap_or(start),
-            default_step_ms: default_log.exp(),
-            chosen_step_ms: (default_log + difference.map_or(0.0, |d| d.mean)).exp(),
-            gain_pct: difference.map_or([0.0; 2], |d| d.gain_pct()),
+            chosen: winner.unwrap_or(self.default),
+            default_step_ms: default_ms,
+            chosen_step_ms: chosen_ms,
+            gain_pct: (adopted.and_then(|guard| guard.difference()))
+                .map_or([0.0; 2], |d| d.gain_pct()),
             steps_active: self.steps - self.began,
             steps_lost,
             budget_steps: self.config.budget_steps,
             budget_kept: steps_lost <= self.config.budget_steps,
             samples: self.tuner.samples().len() as u32,
-            payback_step: difference.and_then(|d| Verdict::payback(self.steps, steps_lost, d)),
+            payback_step: adopted.and_then(|_| {
+                Verdict::payback(self.steps, steps_lost, 1.0 - chosen_ms / default_ms)
+            }),
+            reverted: false,
             reason,
             retuned: self.retuned.as_ref().map(|(reason, _)| reason.clone()),
             drifts: self.drifts.clone(),
@@ -90,8 +93,11 @@ impl Session {
             return Some((**verdict).clone());
         }
         if let Some(champion) = &self.champion {
-            let reason = format!("{}; training ended before the search did", champion.reason);
-            return self.verdict(Some(self.tuner.to_beat), reason);
+            let reason = format!(
+                "{}; training ended before the search did",
+                champion.reason()
+            );
+            return self.verdict(Some(champion.winner), reason);
         }
         let reason = match self.best_so_far() {
             Some(best) if best.setting != self.tuner.start() => {
@@ -139,7 +145,8 @@ impl Session {
             // The default's sample is closed, the first proposal is being computed.
             Stage::Deciding { .. } if self.sample == 0 => Phase::Default,
             Stage::Sample { .. } | Stage::Deciding { .. } => Phase::Sample,
-            Stage::Ab => Phase::Ab,
+            Stage::Ab | Stage::Rest { is_contest: true } => Phase::Ab,
+            Stage::Rest { .. } => Phase::Sample,
             Stage::Finished { .. } => Phase::Final,
         }
     }
@@ -152,26 +159,14 @@ impl Session {
     }
 
     fn steps_left(&self) -> u32 {
-        let change = self.config.warmup_steps_per_change;
-        let rounds = |from: u32, to: u32| {
-            (from..to)
-                .map(|round| 2 * window_steps(round) + change)
-                .sum::<u32>()
-        };
         let (warmup, done) = match &self.stage {
             Stage::Finished { .. } => return 0,
             Stage::Ab => {
-                let done = self.rounds();
-                let last = if done < ROUNDS_TYPICAL {
-                    ROUNDS_TYPICAL
-                } else {
-                    ROUNDS_MAX
-                };
-                return rounds(done, last);
+                return contest_steps_left(self.rounds()).min(CONTEST_TYPICAL.into()) as u32;
             }
             Stage::Warmup { left } => (u32::try_from(*left).unwrap_or(u32::MAX), 0),
             Stage::Default | Stage::Sample { .. } => (0, self.window.steps() as u32),
-            Stage::Deciding { .. } => (0, self.config.steps_per_sample),
+            Stage::Deciding { .. } | Stage::Rest { .. } => (0, self.config.steps_per_sample),
         };
         let samples = if self.sample < SAMPLES_TYPICAL {
             SAMPLES_TYPICAL
@@ -186,7 +181,7 @@ impl Session {
         warmup
             .saturating_add(sampling)
             .saturating_sub(done)
-            .saturating_add(rounds(0, ROUNDS_TYPICAL))
+            .saturating_add(CONTEST_TYPICAL)
     }
 
     /// The measurements that closed since the last call, oldest first: rows for a log.

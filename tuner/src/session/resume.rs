@@ -1,9 +1,7 @@
 //! What earlier runs know: the state of this very job, that of a sibling, or the log of some run.
 
-use super::contest::Contest;
 use super::{Session, Stage};
-use crate::center::{center_variance, median};
-use crate::guard::Guard;
+use crate::center::center_variance;
 use crate::recall::{Memory, relative_to};
 use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict};
 use crate::{Error, Point, SessionConfig, Space, Warning};
@@ -18,8 +16,6 @@ const SCORE_NOISE: f64 = 0.07;
 /// How far the default's step time may be from the recorded one, in log step time, for the recorded verdict to hold: this, and no
 /// more than three standard errors of the new sample where those are larger.
 const AS_RECORDED: f64 = 0.10;
-/// Steps that a recorded noise is taken to rest on.
-const RECORDED_STEPS: usize = 60;
 
 /// A setting of an earlier run with its score: inversely proportional to the step time, like the bytes per µs of Horovod's log and
 /// of ours.
@@ -37,7 +33,7 @@ impl Session {
     /// A session of a job that was tuned before.
     ///
     /// The state of the [same](Match::Same) job: its best setting is [in force](Self::setting) from the beginning (the caller puts it
-    /// there) and is confirmed against the default in A/B windows, within 30 steps; where the default had stayed, a sample of it is
+    /// there) and is compared with the default again, on fresh pairs of visits; where the default had stayed, a sample of it is
     /// compared with the recorded one. If either fails, and with the state of a [sibling](Match::Sibling), what was measured is prior
     /// knowledge. Samples that do not fit the space are left out and named by [`take_warnings`](Self::take_warnings).
     ///
@@ -64,6 +60,7 @@ impl Session {
         session.remember(&memories, doubt);
         if matching == Match::Same {
             session.inherited = state.samples.clone();
+            session.contests = state.contests;
         }
         if let (Match::Same, Some(verdict)) = (matching, &state.verdict) {
             session.confirm(state, verdict);
@@ -119,25 +116,10 @@ impl Session {
                 return self.warn(Warning::NotRemembered { row, reason });
             }
         };
-        let spreads: Vec<f64> = state.samples.iter().map(|sample| sample.spread).collect();
-        let noise = if spreads.is_empty() {
-            crate::center::NOISE_FLOOR
-        } else {
-            median(&spreads)
-        };
-        // A setting that stayed when the job was tuned anew was not compared with the default of this run.
-        let recorded = (!verdict.kept_default).then(|| verdict.difference());
-        let guard = Guard::new(noise.max(crate::center::NOISE_FLOOR), RECORDED_STEPS)
-            .with_remaining_steps(self.remaining_steps())
-            .confirming(recorded);
-        // A winner that was not on the lattice of its time is one of this session, too.
+        // A setting that was not on the lattice of its time is one of this session, too.
         let _ = self.tuner.also_consider(winner);
-        self.contest = Some(Contest {
-            guard,
-            winner,
-            recorded: true,
-            spent_before: 0.0,
-        });
+        // The first visit follows the start-up.
+        let _ = self.open_contest(winner, true);
         self.setting = winner;
         self.incumbent = winner;
         if !matches!(self.stage, Stage::Warmup { .. }) {
@@ -180,6 +162,7 @@ impl Session {
         };
         State {
             ronde_tuner_state: STATE_VERSION,
+            contests: self.contests,
             date: date.to_owned(),
             key,
             start: state::setting(space, &self.tuner.start()),

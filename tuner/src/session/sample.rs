@@ -4,7 +4,6 @@
 use super::{Session, budget::CLIFF};
 use crate::acquisition::expected_improvement;
 use crate::center::{center_variance, huber_center};
-use crate::guard::ignorance;
 
 /// Steps after which a clear sample is closed, and one that is plainly better than all others.
 const EARLY_STEPS: usize = 5;
@@ -18,6 +17,10 @@ const MISTAKE: f64 = 0.01;
 const MISTAKE_EARLY: f64 = 0.003;
 /// The same for one that is plainly better, where the noise is known from a handful of steps only.
 const MISTAKE_PLAIN: f64 = 0.0003;
+
+/// Excess of the variance of a difference whose noise is estimated, times the steps of the estimate: the median absolute deviation
+/// of n steps is worth about n / 3 of a standard deviation's.
+const IGNORANCE: f64 = 20.0;
 
 /// What becomes of the sample under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +115,8 @@ impl Session {
         };
         let steps = self.window.steps();
         let own = center_variance(self.tuner.noise(), steps);
-        let variance = (own + variance) * ignorance(self.measured_steps() + steps);
+        let variance =
+            (own + variance) * (1.0 + IGNORANCE / (self.measured_steps() + steps) as f64);
         let gain = best - huber_center(&self.window.log_times);
         gain > 0.0 && expected_improvement(-gain, variance) <= MISTAKE_PLAIN
     }

@@ -2,13 +2,18 @@
 
 use super::{Session, Stage};
 use crate::drift::{Drift, Watch};
+use crate::guard::Arm;
+use crate::promise::Outcome;
 use crate::recall::relative_to;
+use crate::stall::Ledger;
 use crate::tuner::Tuner;
+use crate::verdict::percent_text;
 use crate::window::Window;
 use crate::{Action, Point};
 
-/// Steps from the beginning of one re-tuning to that of the next, at least, if it is drift that asks for it.
-const RETUNE_STEPS: u64 = 500;
+/// Least number of steps between the starts of two searches after drift. It doubles whenever such a
+/// search ends with the setting that it began with.
+pub(super) const RETUNE_STEPS: u64 = 500;
 /// Variance of the level of the surface about the setting in force, in squared log step time, when tuning anew: the model's
 /// reference is a setting that was chosen for being low.
 const RETUNE_LEVEL_VARIANCE: f64 = 0.04;
@@ -20,18 +25,30 @@ const DRIFTS_MAX: usize = 64;
 
 impl Session {
     /// Takes a step after the verdict.
-    pub(super) fn on_watched(&mut self, log_time: f64) -> Action {
-        self.window.forget();
+    pub(super) fn on_watched(&mut self, step_ms: f64) -> Action {
         let step = self.steps;
-        let Stage::Finished { watch, .. } = &mut self.stage else {
+        let Stage::Finished { watch, promise, .. } = &mut self.stage else {
             return Action::Keep;
         };
-        if !self.config.watch || self.tuner.candidates() == 1 {
+        if self.tuner.candidates() == 1 {
             return Action::Keep;
         }
-        if let Some((before, after)) = watch.push(log_time) {
-            let (before_ms, after_ms) = (before.exp(), after.exp());
-            *watch = Watch::default();
+        let mut outcome = Outcome::Hold;
+        // The steps of a check at the setting in force are watched as well.
+        let is_in_force = promise
+            .as_ref()
+            .is_none_or(|promise| !promise.is_checking() || promise.arm() == Arm::Candidate);
+        if let Some(kept) = promise {
+            outcome = kept.push(step_ms);
+            if kept.is_over() {
+                *promise = None;
+            }
+        }
+        let alarm = (self.config.watch && is_in_force)
+            .then(|| watch.push(step_ms))
+            .flatten();
+        if let Some((before_ms, after_ms)) = alarm {
+            **watch = Watch::default();
             self.postponed = Some(Drift {
                 step,
                 before_ms,
@@ -41,9 +58,9 @@ impl Session {
         let rested = self
             .retuned
             .as_ref()
-            .is_none_or(|(_, began)| step >= began + RETUNE_STEPS);
-        let Some(drift) = self.postponed.take_if(|_| rested) else {
-            return Action::Keep;
+            .is_none_or(|(_, began)| step >= began + self.retune_steps);
+        let Some(drift) = self.postponed.take_if(|_| rested && is_in_force) else {
+            return self.on_promise(outcome);
         };
         let Drift {
             before_ms,
@@ -61,9 +78,67 @@ impl Session {
         Action::Drifted(drift)
     }
 
+    /// Follows the promise: a visit, a reversion to the default, or a return to the candidate.
+    fn on_promise(&mut self, outcome: Outcome) -> Action {
+        let Stage::Finished {
+            verdict,
+            watch,
+            promise,
+        } = &mut self.stage
+        else {
+            return Action::Keep;
+        };
+        match outcome {
+            Outcome::Hold => Action::Keep,
+            Outcome::Visit => {
+                let arm = promise
+                    .as_ref()
+                    .map_or(Arm::Default, |promise| promise.arm());
+                self.go_to(self.point_of(arm))
+            }
+            Outcome::Revert { net, stalls_only } => {
+                // The steps in the new state are those of the default.
+                let cause = if stalls_only { "stalls" } else { "its steps" };
+                let percent = percent_text(100.0 * net);
+                verdict.reason = format!(
+                    "reverted to the default: {cause} made the setting that was kept slower than the default (by {percent} %, net)"
+                );
+                (verdict.kept_default, verdict.reverted) = (true, true);
+                (verdict.gain_pct, verdict.payback_step) = ([0.0; 2], None);
+                (verdict.chosen, verdict.chosen_step_ms) = (self.default, verdict.default_step_ms);
+                **watch = Watch::default();
+                self.announce()
+            }
+            Outcome::Return { net } => {
+                let percent = percent_text(-100.0 * net);
+                verdict.reason = format!(
+                    "kept again: the default has the same stalls ({percent} % faster, net)"
+                );
+                (verdict.kept_default, verdict.reverted) = (false, false);
+                verdict.chosen_step_ms = verdict.default_step_ms * (1.0 + net);
+                if let Some(contest) = &self.contest {
+                    verdict.chosen = contest.winner;
+                }
+                **watch = Watch::default();
+                self.announce()
+            }
+        }
+    }
+
+    /// Puts the setting of the changed verdict in force.
+    fn announce(&mut self) -> Action {
+        let Stage::Finished { verdict, .. } = &self.stage else {
+            return Action::Keep;
+        };
+        let verdict = verdict.clone();
+        self.incumbent = verdict.chosen;
+        let _ = self.go_to(verdict.chosen);
+        Action::Finished(verdict)
+    }
+
     /// Tunes anew because the caller knows that the job has changed: a resize, another set of tensors. What was measured so far
-    /// becomes prior knowledge. The setting in force is the reference, or, in the middle of a search, the one that it started from or
-    /// that has beaten this.
+    /// becomes prior knowledge. The search starts from the setting in force, or, in the middle of a search, from its start; its candidate is
+    /// compared with the default of the job.
     pub fn retune(&mut self, reason: &str) -> Action {
         if matches!(self.stage, Stage::Warmup { .. }) {
             return Action::Keep;
@@ -75,8 +150,9 @@ impl Session {
     /// Begins another search; returns the setting that it starts from.
     fn begin_anew(&mut self, reason: String, remembers: bool) -> Point {
         let reference = match self.stage {
-            Stage::Finished { .. } => self.setting,
-            _ => self.tuner.to_beat,
+            // Not that of a visit of a re-check.
+            Stage::Finished { ref verdict, .. } => verdict.chosen,
+            _ => self.tuner.start(),
         };
         let memories = if remembers {
             self.memories()
@@ -97,9 +173,10 @@ impl Session {
         }
         self.stage = Stage::Default;
         self.contest = None;
-        self.contested = 0.0;
-        self.rejected.clear();
         self.champion = None;
+        self.contested = 0.0;
+        self.ledger = Ledger::default();
+        self.rejected.clear();
         self.recorded_default = None;
         self.discarded.clear();
         self.inherited.clear();

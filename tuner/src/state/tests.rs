@@ -25,6 +25,7 @@ fn state() -> State {
             .map(|(k, v)| (k.into(), v.into()))
             .into(),
         start: setting(&space, &point(&[128.0, 0.0])),
+        contests: 3,
         samples: vec![
             sample(&[128.0, 0.0], 61.23456789),
             sample(&[4.0, 1.0], 50.0),
@@ -39,7 +40,7 @@ fn the_file_reads_well_and_comes_back() {
     assert_eq!(
         text,
         r#"{
-  "ronde_tuner_state": 1,
+  "ronde_tuner_state": 2,
   "date": "2026-11-22",
   "key": {
     "model": "9f3a",
@@ -49,6 +50,7 @@ fn the_file_reads_well_and_comes_back() {
     "fusion_mb": 128.0,
     "hierarchical": 0.0
   },
+  "contests": 3,
   "samples": [
     {
       "setting": {
@@ -105,13 +107,17 @@ fn memories_are_points_of_this_space_or_warnings() {
 fn files_that_cannot_be_used_say_so() {
     let error = |text: &str| State::from_json(text).unwrap_err().to_string();
     let whole = state().to_json();
-    assert!(error(&whole[..200]).starts_with("line 14, column 7: not a state file"));
+    let cut = error(&whole[..200]);
+    assert!(
+        cut.starts_with("line 13, column 11: not a state file"),
+        "{cut}"
+    );
     assert!(error("hello").contains("not a state file"));
     assert!(error("{\"a\": 1}").contains("\"ronde_tuner_state\" is missing"));
     assert!(error("[]").contains("is missing"));
     assert!(
-        error(&whole.replace("state\": 1", "state\": 7"))
-            .starts_with("state of version 7, this program reads up to 1")
+        error(&whole.replace("state\": 2", "state\": 7"))
+            .starts_with("state of version 7, this program reads up to 2")
     );
     assert!(error(&whole.replace("50.0", "-50.0")).contains("sample 1 has step_ms -50"));
     assert!(error(&whole.replace("50.0", "\"fast\"")).contains("fast"));
@@ -163,20 +169,14 @@ fn saving_replaces_whole_files_or_nothing() {
 }
 
 #[test]
-fn a_recorded_difference_by_hand() {
-    let verdict = StateVerdict {
-        kept_default: false,
-        chosen: Setting::new(),
-        default_step_ms: 100.0,
-        chosen_step_ms: 90.0,
-        gain_pct: [8.2186, 11.7468],
-        reason: String::new(),
-    };
-    let Difference { mean, se } = verdict.difference();
-    assert!(
-        (mean - 0.9f64.ln()).abs() < 1e-12 && (se - 0.01).abs() < 1e-5,
-        "{mean} {se}"
-    );
+fn a_file_of_version_1_is_read() {
+    let text = state().to_json();
+    let old = text
+        .replace("state\": 2", "state\": 1")
+        .replace("  \"contests\": 3,\n", "");
+    assert_ne!(old, text);
+    let read = State::from_json(&old).unwrap();
+    assert_eq!((read.contests, read.samples), (0, state().samples));
 }
 
 proptest! {

@@ -56,7 +56,7 @@ pub(super) enum Action {
         #[serde(skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
     },
-    /// The search is over; apply its setting.
+    /// The search is over, or its verdict has changed; apply its setting.
     Finished {
         verdict: VerdictLine,
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -98,6 +98,9 @@ pub(super) struct Standing {
 pub(super) struct VerdictLine {
     setting: Value,
     kept_default: bool,
+    /// Whether a setting that was kept before turned out slower than the start's.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    reverted: bool,
     default_step_ms: f64,
     chosen_step_ms: f64,
     gain_pct: [f64; 2],
@@ -112,6 +115,7 @@ impl VerdictLine {
         Self {
             setting: setting(space, &verdict.chosen),
             kept_default: verdict.kept_default,
+            reverted: verdict.reverted,
             default_step_ms: verdict.default_step_ms,
             chosen_step_ms: verdict.chosen_step_ms,
             gain_pct: verdict.gain_pct,

@@ -126,6 +126,7 @@ impl Memory {
             ronde_tuner_state: STATE_VERSION,
             date: today(),
             key: self.key.clone(),
+            contests: 0,
             start: named(&tuner.start()),
             samples: samples.collect(),
             verdict: None,

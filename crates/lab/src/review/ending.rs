@@ -5,7 +5,7 @@
 //! that the log does not contain. M follows from the first switch that changes: until then all rows
 //! have the same combination.
 
-use ronde_tuner::{ROUNDS_MAX, window_steps};
+use ronde_tuner::contest_steps_left;
 use serde::Serialize;
 
 use super::setting::Switch;
@@ -62,17 +62,19 @@ fn of_ronde(search: &Search) -> Ending {
     let unfinished = "there is no row \"final\" with a verdict: the job ended";
     let mut steps_left = None;
     let evidence = match search.trials.last() {
+        _ if search.reverted => "the row \"reverted\" says that the chosen settings turned out \
+                                 slower, and the default is in force again"
+            .to_owned(),
         _ if finished => "its verdict is there, in the row \"final\"".to_owned(),
         None => "the job ended while the first sample was under way".to_owned(),
         Some(_) if search.is_followed => {
             "the job changed during the search, which began anew".to_owned()
         }
         Some(last) if last.phase == Phase::Ab => {
-            let next = u32::try_from(last.number + 1).unwrap_or(ROUNDS_MAX);
-            let left = (next..ROUNDS_MAX).map(|round| u64::from(2 * window_steps(round) + 1));
-            steps_left = Some([0, left.sum()]);
+            let rounds = u32::try_from(last.number).unwrap_or(u32::MAX);
+            steps_left = Some([0, contest_steps_left(rounds)]);
             let round = last.number + 1;
-            format!("{unfinished} in round {round} of a comparison in alternating windows")
+            format!("{unfinished} in round {round} of a comparison with the default")
         }
         Some(Trial { number, .. }) => {
             format!("{unfinished} after sample {number}, before any comparison with the default")
@@ -270,8 +272,14 @@ mod tests {
             "{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"
         ));
         assert!(ab.evidence[0].contains("in round 3") && !ab.finished);
-        // Windows of 5 steps in the fourth round, of 20 in the other eight; one change in each.
-        assert_eq!(ab.steps_left, Some([0, 11 + 8 * 41]));
+        // 500 steps less two pairs of visits of at least 3 steps, and the pair under way, of 16 and a change each.
+        assert_eq!(ab.steps_left, Some([0, 500 - 12 + 34]));
+        let kept = format!("{default}0,0,0,1,1,64,520,final,,52,58,,,0.02\n");
+        assert!(of(&kept).finished && of(&kept).evidence[0].contains("\"final\""));
+        let reverted = of(&format!(
+            "{kept}0,0,0,1,1,128,500,reverted,,52,61.2,,,0.02\n"
+        ));
+        assert!(reverted.finished && reverted.evidence[0].contains("turned out slower"));
         assert!(
             of(&format!(
                 "{default}0,0,0,1,1,128,500,final,,10,61.2,,,0.02\n"

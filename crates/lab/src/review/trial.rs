@@ -113,6 +113,8 @@ pub(super) struct Search {
     pub(super) best: Option<LogRow>,
     /// Whether another search follows in the log.
     pub(super) is_followed: bool,
+    /// Whether the chosen settings were reverted to the default after the verdict.
+    pub(super) reverted: bool,
     /// Rows that were left out, and the reasons.
     pub(super) warnings: Vec<String>,
 }
@@ -167,6 +169,7 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
         end: None,
         best: None,
         is_followed: false,
+        reverted: false,
         warnings: Vec::new(),
     };
     let mut searches = vec![new()];
@@ -187,7 +190,14 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
         let current = searches.len() - 1;
         let search = &mut searches[current];
         match row.phase.as_deref() {
-            Some("final") => search.end = Some(row.clone()),
+            Some("final") => {
+                search.end = Some(row.clone());
+                search.reverted = false;
+            }
+            Some("reverted") => {
+                search.end = Some(row.clone());
+                search.reverted = true;
+            }
             Some("best") => search.best = Some(row.clone()),
             _ if !log.is_ronde && Some(index) == log.best => search.end = Some(row.clone()),
             _ => match trial(row, phase, measure, search.trials.len() as u64 + 1) {

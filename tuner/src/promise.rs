@@ -1,0 +1,342 @@
+//! The promise after an adoption: the candidate in force is compared with the default for the rest of the job.
+//!
+//! Two quantities. The *body* is the relative difference of the mean step times with each step clipped at 1.25 times its own
+//! setting's median; pairs of visits update it. The *stalls* are what single steps take beyond that, summed over all steps of
+//! either setting. Their sum is the net difference. The default needs no proof: as soon as the net difference is above zero it
+//! is in force again. Two kinds of looks keep the body up to date: one pair of visits near the ages 100, 300, 1,000, …, and six
+//! pairs where the mean of a block of steps exceeds the default's mean, with twice the block length after each.
+//! After a reversion for stalls alone the default stays until it has as many steps; the candidate returns if the stalls were
+//! the environment's.
+
+use rand::RngExt;
+use rand::rngs::Xoshiro256PlusPlus;
+
+use crate::center::median;
+use crate::design::generator;
+use crate::guard::{Arm, Guard, Pair, Visits, mean};
+use crate::stall::{STALL_FREE, Stalls};
+
+/// Ages of the scheduled looks: the first two, then times ten each. A pair of at most four steps: under 0.4 % of 3,000 steps.
+const LOOK_AGES: [u64; 2] = [100, 300];
+const LOOK_LENGTHS: std::ops::RangeInclusive<usize> = 3..=4;
+/// A scheduled look comes at its age times a random factor in this range.
+const LOOK_SPREAD: std::ops::Range<f64> = 0.9..1.1;
+/// Steps of the first block that is compared with the default's mean.
+const BLOCK_STEPS: u64 = 100;
+/// Pairs, and steps of their visits, where a block suggests a loss.
+const CHECK_PAIRS: usize = 6;
+const CHECK_LENGTH: usize = 10;
+/// After a reversion for stalls, the candidate returns if this share of its gain is left.
+const RETURN_SHARE: f64 = 0.25;
+
+/// What follows from a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    /// Nothing.
+    Hold,
+    /// The other setting is measured, or the one in force again.
+    Visit,
+    /// The default is in force from now on; the net difference and whether stalls alone are the reason.
+    Revert { net: f64, stalls_only: bool },
+    /// The candidate is in force again: the default has the same stalls.
+    Return { net: f64 },
+}
+
+/// Pairs under way.
+#[derive(Clone, Debug)]
+struct Check {
+    visits: Visits,
+    pairs: Vec<Pair>,
+    wanted: usize,
+    length: usize,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Promise {
+    rng: Xoshiro256PlusPlus,
+    stalls: Stalls,
+    /// Sums over pairs: weight times clipped difference, weight.
+    body: (f64, f64),
+    default_ms: f64,
+    age: u64,
+    look: (u64, usize),
+    /// Sum and steps of the block under way, and the length of a block.
+    block: (f64, u64),
+    gap: u64,
+    check: Option<Check>,
+    /// The default is in force until it has as many steps.
+    suspended: bool,
+    over: bool,
+}
+
+impl Promise {
+    /// Of the candidate that `guard` kept.
+    pub(crate) fn new(guard: &Guard, seed: u64, number: u32) -> Self {
+        let mut promise = Self {
+            rng: generator(seed, (3 << 48) | u64::from(number)),
+            stalls: guard.stalls.clone(),
+            body: (0.0, 0.0),
+            default_ms: guard.mean(Arm::Default),
+            age: 0,
+            look: (0, 0),
+            block: (0.0, 0),
+            gap: BLOCK_STEPS,
+            check: None,
+            suspended: false,
+            over: false,
+        };
+        promise.update(guard.pairs());
+        promise.plan();
+        promise
+    }
+
+    /// Whether no further step can change anything.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    /// Whether a check is under way, or the default rests: the steps are not those of one setting in force.
+    pub(crate) fn is_checking(&self) -> bool {
+        self.check.is_some()
+    }
+
+    /// The setting of the next step.
+    pub(crate) fn arm(&self) -> Arm {
+        match &self.check {
+            Some(check) => check.visits.arm(),
+            None if self.suspended || self.over => Arm::Default,
+            None => Arm::Candidate,
+        }
+    }
+
+    fn plan(&mut self) {
+        let (_, index) = self.look;
+        let decades = u32::try_from(index / 2).unwrap_or(u32::MAX);
+        let age = LOOK_AGES[index % 2].saturating_mul(10u64.saturating_pow(decades));
+        let age = age as f64 * self.rng.random_range(LOOK_SPREAD);
+        self.look = (age as u64, index + 1);
+    }
+
+    /// The relative difference of the clipped means of `pairs`, weighted, and its weight.
+    fn clipped(pairs: &[Pair]) -> (f64, f64) {
+        let limit = |arm| {
+            let steps: Vec<f64> = pairs
+                .iter()
+                .flat_map(|pair| pair.of(arm))
+                .copied()
+                .collect();
+            STALL_FREE * median(&steps)
+        };
+        let (default, candidate) = (limit(Arm::Default), limit(Arm::Candidate));
+        let clipped = |steps: &[f64], limit: f64| {
+            mean(&steps.iter().map(|step| step.min(limit)).collect::<Vec<_>>())
+        };
+        let of = pairs.iter().map(|pair| {
+            let (default, candidate) = (
+                clipped(&pair.default, default),
+                clipped(&pair.candidate, candidate),
+            );
+            (
+                (pair.default.len() as f64).sqrt(),
+                candidate / default - 1.0,
+            )
+        });
+        of.fold((0.0, 0.0), |(sum, weights), (weight, d)| {
+            (sum + weight * d, weights + weight)
+        })
+    }
+
+    fn update(&mut self, pairs: &[Pair]) -> f64 {
+        let (sum, weight) = Self::clipped(pairs);
+        self.body = (self.body.0 + sum, self.body.1 + weight);
+        sum / weight
+    }
+
+    fn body(&self) -> f64 {
+        self.body.0 / self.body.1
+    }
+
+    /// Candidate less default, as a share of the default's step time, stalls included.
+    fn net(&self) -> f64 {
+        let stalls = self.stalls.rate(Arm::Candidate) - self.stalls.rate(Arm::Default);
+        self.body() + stalls / self.default_ms
+    }
+
+    /// Takes a step, ms.
+    pub(crate) fn push(&mut self, step_ms: f64) -> Outcome {
+        let arm = self.arm();
+        self.stalls.push(arm, step_ms);
+        self.age += 1;
+        if self.suspended {
+            return self.end_of_suspension();
+        }
+        if let Some(check) = &mut self.check {
+            let (over, pair) = check.visits.push(step_ms);
+            if let Some(pair) = pair {
+                check.pairs.push(pair);
+                if check.pairs.len() < check.wanted {
+                    check.visits = Visits::new(&mut self.rng, check.length);
+                } else {
+                    return self.end_of_check();
+                }
+            }
+            if !over {
+                return self.revert_if(false).unwrap_or(Outcome::Hold);
+            }
+            return self.revert_if(false).unwrap_or(Outcome::Visit);
+        }
+        self.block = (self.block.0 + step_ms, self.block.1 + 1);
+        if let Some(outcome) = self.revert_if(false) {
+            return outcome;
+        }
+        if self.block.1 >= self.gap {
+            let slower = self.block.0 / self.block.1 as f64 > self.default_ms;
+            self.block = (0.0, 0);
+            if slower {
+                return self.begin_check(CHECK_PAIRS, CHECK_LENGTH);
+            }
+        }
+        if self.age >= self.look.0 {
+            self.plan();
+            let length = self.rng.random_range(LOOK_LENGTHS);
+            return self.begin_check(1, length);
+        }
+        Outcome::Hold
+    }
+
+    fn begin_check(&mut self, wanted: usize, length: usize) -> Outcome {
+        let visits = Visits::new(&mut self.rng, length);
+        self.check = Some(Check {
+            visits,
+            pairs: Vec::new(),
+            wanted,
+            length,
+        });
+        Outcome::Visit
+    }
+
+    fn end_of_check(&mut self) -> Outcome {
+        let pairs = self.check.take().map_or_else(Vec::new, |check| check.pairs);
+        let fresh = self.update(&pairs);
+        self.block = (0.0, 0);
+        let is_large = pairs.len() == CHECK_PAIRS;
+        if is_large {
+            self.gap *= 2;
+            let default: Vec<f64> = pairs.iter().flat_map(|pair| pair.default.clone()).collect();
+            self.default_ms = mean(&default);
+        }
+        self.revert_if(is_large && fresh > 0.0)
+            .unwrap_or(Outcome::Visit)
+    }
+
+    fn revert_if(&mut self, is_slower: bool) -> Option<Outcome> {
+        let net = self.net();
+        if !is_slower && net <= 0.0 {
+            return None;
+        }
+        let stalls_only = !is_slower && self.body() < 0.0;
+        self.check = None;
+        self.suspended = stalls_only;
+        self.over = !stalls_only;
+        Some(Outcome::Revert { net, stalls_only })
+    }
+
+    fn end_of_suspension(&mut self) -> Outcome {
+        if self.stalls.steps(Arm::Default) < self.stalls.steps(Arm::Candidate) {
+            return Outcome::Hold;
+        }
+        self.suspended = false;
+        let net = self.net();
+        if net < RETURN_SHARE * self.body() {
+            self.block = (0.0, 0);
+            return Outcome::Return { net };
+        }
+        self.over = true;
+        Outcome::Hold
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::guard::Decision;
+
+    /// A guard that has kept a candidate faster by 10 %.
+    fn kept() -> Guard {
+        let mut guard = Guard::new(7, 1);
+        loop {
+            let step = if guard.arm() == Arm::Candidate {
+                90.0
+            } else {
+                100.0
+            };
+            match guard.push(step) {
+                None | Some(Decision::Undecided) => {}
+                decision => {
+                    assert_eq!(decision, Some(Decision::KeepCandidate));
+                    return guard;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn looks_are_rare_and_random() {
+        let (mut promise, mut default, mut looks) = (Promise::new(&kept(), 7, 1), 0, 0);
+        for _ in 0..3000 {
+            default += u32::from(promise.arm() == Arm::Default);
+            let step = if promise.arm() == Arm::Candidate {
+                90.0
+            } else {
+                100.0
+            };
+            let before = promise.is_checking();
+            assert!(matches!(promise.push(step), Outcome::Hold | Outcome::Visit));
+            looks += u32::from(!before && promise.is_checking());
+        }
+        assert_eq!(looks, 3, "near 100, 300 and 1,000");
+        assert!(default <= 12, "{default} of 3,000 steps: 0.4 %");
+    }
+
+    #[test]
+    fn a_candidate_that_becomes_slower_is_reverted() {
+        let mut promise = Promise::new(&kept(), 7, 1);
+        let reverted = (0..2000).find(|age| {
+            let candidate = if *age < 1000 { 90.0 } else { 105.0 };
+            let step = if promise.arm() == Arm::Candidate {
+                candidate
+            } else {
+                100.0
+            };
+            matches!(promise.push(step), Outcome::Revert { .. })
+        });
+        assert!((1000..1300).contains(&reverted.unwrap()), "{reverted:?}");
+        assert_eq!(promise.arm(), Arm::Default);
+        assert!(promise.is_over());
+    }
+
+    #[test]
+    fn stalls_of_the_environment_bring_the_candidate_back_and_its_own_do_not() {
+        for everywhere in [true, false] {
+            let mut promise = Promise::new(&kept(), 7, 1);
+            let (mut reverted, mut returned) = (false, false);
+            for age in 0u32..4000 {
+                let is_candidate = promise.arm() == Arm::Candidate;
+                let stall = if age % 40 == 20 && (everywhere || is_candidate) {
+                    900.0
+                } else {
+                    0.0
+                };
+                let step = if is_candidate { 90.0 } else { 100.0 };
+                match promise.push(step + stall) {
+                    Outcome::Revert { stalls_only, .. } => reverted |= stalls_only,
+                    Outcome::Return { .. } => returned = true,
+                    Outcome::Hold | Outcome::Visit => {}
+                }
+            }
+            assert!(reverted);
+            assert_eq!(returned, everywhere);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Stalls: the part of single steps beyond the usual step time, by setting.
+//!
+//! [`Stalls`] sums them over the steps of a comparison and after it. [`Ledger`] bounds what they may
+//! cost before an adoption.
+
+use std::collections::VecDeque;
+
+use crate::center::median;
+use crate::guard::Arm;
+
+/// The usual step time is the median of at most this many latest steps, of either setting.
+const LATEST_STEPS: usize = 15;
+/// A step's stall is its part beyond this multiple of the usual, at most [`STALL_MAX`] multiples.
+pub(crate) const STALL_FREE: f64 = 1.25;
+const STALL_MAX: f64 = 30.0;
+/// Steps of the default that the candidates' stalls may cost beyond the default's stalls before the
+/// default is in force for a while, and the cost at which the search resumes. A simulation bounds the
+/// cost of stalls before an adoption to 0.33 % of 3,000 steps and one stall.
+const LEDGER_MAX: f64 = 10.0;
+const LEDGER_RESUME: f64 = 5.0;
+/// Number of rests after which the search ends.
+const RESTS_MAX: u32 = 3;
+
+/// Number of steps and sum of stalls, for the default and for the other settings.
+#[derive(Clone, Debug, Default)]
+struct Sums {
+    stalls: [f64; 2],
+    steps: [f64; 2],
+}
+
+impl Sums {
+    fn push(&mut self, arm: Arm, stall: f64) {
+        self.stalls[arm as usize] += stall;
+        self.steps[arm as usize] += 1.0;
+    }
+
+    fn rate(&self, arm: Arm) -> f64 {
+        self.stalls[arm as usize] / self.steps[arm as usize].max(1.0)
+    }
+}
+
+/// Stalls of the two settings of a comparison, in ms.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stalls {
+    latest: VecDeque<f64>,
+    sums: Sums,
+}
+
+impl Stalls {
+    /// Takes a step, ms.
+    pub(crate) fn push(&mut self, arm: Arm, step_ms: f64) {
+        let latest: Vec<f64> = self.latest.iter().copied().collect();
+        let usual = if latest.is_empty() {
+            step_ms
+        } else {
+            median(&latest)
+        };
+        let stall = (step_ms - STALL_FREE * usual).clamp(0.0, STALL_MAX * usual);
+        self.sums.push(arm, stall);
+        if self.latest.len() == LATEST_STEPS {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(step_ms);
+    }
+
+    /// Stalls per step, ms.
+    pub(crate) fn rate(&self, arm: Arm) -> f64 {
+        self.sums.rate(arm)
+    }
+
+    /// Number of steps.
+    pub(crate) fn steps(&self, arm: Arm) -> f64 {
+        self.sums.steps[arm as usize]
+    }
+}
+
+/// Cost of the stalls of a search and its comparisons, in steps of the default.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    sums: Sums,
+    rests: u32,
+}
+
+impl Ledger {
+    /// Takes a step, relative to the usual step time of its setting.
+    pub(crate) fn push(&mut self, arm: Arm, relative: f64) {
+        let stall = (relative - STALL_FREE).clamp(0.0, STALL_MAX);
+        self.sums.push(arm, stall);
+    }
+
+    /// Stalls of other settings beyond those of the default in as many steps.
+    fn cost(&self) -> f64 {
+        let other = Arm::Candidate as usize;
+        self.sums.stalls[other] - self.sums.steps[other] * self.sums.rate(Arm::Default)
+    }
+
+    /// Whether the default is to be in force, until its stalls are known as well.
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.cost() > LEDGER_MAX
+    }
+
+    /// Whether the search resumes: the stalls are the environment's. `None` if that is not known yet.
+    pub(crate) fn resumes(&mut self) -> Option<bool> {
+        if self.cost() <= LEDGER_RESUME {
+            self.rests += 1;
+            return Some(self.rests <= RESTS_MAX);
+        }
+        let [default, other] = self.sums.steps;
+        (default >= 2.0 * other).then_some(false)
+    }
+}
