@@ -55,3 +55,11 @@ fn a_gain_is_found_within_its_interval() {
         );
     }
 }
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    for process in ["A", "D"] {
+        let text = |runs: Vec<Run>| format!("{runs:?}");
+        assert_eq!(text(runs(process, 2)), text(runs(process, 2)));
+    }
+}
