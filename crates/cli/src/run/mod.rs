@@ -71,7 +71,7 @@ pub(super) struct Args {
         value_name = "N",
         required_unless_present_any = refused::names().chain(["check_build"])
     )]
-    #[arg(value_parser = parse_ranks)]
+    #[arg(value_parser = crate::range::whole::<u64>(1, RANKS_MAX))]
     num_proc: Option<u64>,
     /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other machines than this
     #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile", value_hint = ValueHint::Other)]
@@ -214,13 +214,4 @@ fn check_build() -> String {
         nccl = mark(ronde::nccl_version().is_some()), // loaded when needed
         torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
     )
-}
-
-/// Parses a number of ranks.
-fn parse_ranks(text: &str) -> Result<u64, String> {
-    match text.parse() {
-        Ok(ranks) if (1..=RANKS_MAX).contains(&ranks) => Ok(ranks),
-        Ok(ranks) => Err(format!("{ranks} is not in 1..={RANKS_MAX}")),
-        Err(_) => Err(format!("give the number of ranks, 1 to {RANKS_MAX}")),
-    }
 }
