@@ -1,10 +1,9 @@
-//! Drift: has the job become another one since the verdict? Two tests on the steps at one setting.
+//! Detection of drift: two tests of whether the step time at one setting has changed for good.
 //!
 //! The reference is all steps but the latest ones, at least 100, each clipped at 1.5 times their median. The sharp test: all of
 //! the latest 8 steps lie beyond a factor of 1.6 from the reference's mean. The slow test: the mean of the latest 48 differs
 //! from it by more than 12 %, and by more than 4.5 standard deviations of the 48-step block means seen so far, which contain
-//! the autocorrelation and the modes of the step time. A simulation of 3 million steps each gave no false alarm on two modes, a
-//! noisy neighbour and a square wave, and one on AR(1) noise.
+//! the autocorrelation and the modes of the step time. `results/tuner/attacks.md` has the false alarms on such step times.
 
 use std::collections::VecDeque;
 

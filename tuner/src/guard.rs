@@ -50,7 +50,7 @@ pub(crate) enum Arm {
     Candidate,
 }
 
-/// What a look found.
+/// Result of a look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Decision {
     Undecided,

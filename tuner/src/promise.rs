@@ -29,7 +29,7 @@ const CHECK_LENGTH: usize = 10;
 /// After a reversion for stalls, the candidate returns if this share of its gain is left.
 const RETURN_SHARE: f64 = 0.25;
 
-/// What follows from a step.
+/// Consequence of a step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Outcome {
     /// Nothing.
@@ -51,7 +51,7 @@ struct Check {
     length: usize,
 }
 
-/// See the module.
+/// Comparison of the adopted candidate with the default for the rest of the job.
 #[derive(Clone, Debug)]
 pub(crate) struct Promise {
     rng: Xoshiro256PlusPlus,
@@ -96,7 +96,7 @@ impl Promise {
         self.over
     }
 
-    /// Whether a check is under way, or the default rests: the steps are not those of one setting in force.
+    /// Whether a check is under way: its steps are of two settings.
     pub(crate) fn is_checking(&self) -> bool {
         self.check.is_some()
     }
@@ -181,10 +181,8 @@ impl Promise {
                     return self.end_of_check();
                 }
             }
-            if !over {
-                return self.revert_if(false).unwrap_or(Outcome::Hold);
-            }
-            return self.revert_if(false).unwrap_or(Outcome::Visit);
+            let otherwise = if over { Outcome::Visit } else { Outcome::Hold };
+            return self.revert_if(false).unwrap_or(otherwise);
         }
         self.block = (self.block.0 + step_ms, self.block.1 + 1);
         if let Some(outcome) = self.revert_if(false) {

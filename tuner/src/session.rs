@@ -71,7 +71,7 @@ enum Stage {
     Deciding { extra: u32 },
     /// The end of a visit of the comparison.
     Ab,
-    /// The default's stalls, since those of other settings have cost too much.
+    /// The default is in force, since stalls of other settings have cost too much.
     Rest { is_contest: bool },
     /// A drift, or a loss against the default.
     Finished {
@@ -92,7 +92,7 @@ pub struct Session {
     contest: Option<Contest>,
     /// A comparison that its candidate won, while another setting is compared with the default.
     champion: Option<Contest>,
-    /// What the comparisons have cost that are over.
+    /// Cost of the comparisons that have ended.
     contested: f64,
     /// Winners that lost.
     rejected: Vec<Point>,

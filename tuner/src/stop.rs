@@ -89,7 +89,7 @@ impl Worth {
     }
 }
 
-/// What a change of setting costs, in steps: one that is slower by a quarter.
+/// Cost of a change of setting, in steps: the step after it is slower by a quarter.
 pub(crate) const CHANGE_COST: f64 = 0.25;
 
 /// What a sample costs that takes `steps` at this log step time above the best's, and `changes` for the changes of setting; all in steps

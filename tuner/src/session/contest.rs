@@ -11,9 +11,9 @@ use crate::{Action, Point, Warning};
 
 /// A predicted gain below this, in log step time, does not start a comparison.
 const GAIN_MIN: f64 = 0.003;
-/// The same where the search began at a setting that was chosen before: most of those are still good.
+/// This least gain where the search began at a setting of an earlier run: most of these are still good.
 const GAIN_MIN_RETUNED: f64 = 0.015;
-/// What must be left of the budget for a setting that was never measured to be compared, in steps.
+/// Least rest of the budget, in steps, with which a setting that was never measured is compared.
 const UNTRIED: f64 = 3.0;
 /// Comparisons of one search: further ones would have little error left, and the second costs C of the harness 0.15 %.
 const CONTESTS_MAX: usize = 2;

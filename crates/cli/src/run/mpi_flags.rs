@@ -6,7 +6,7 @@ use clap::ValueHint;
 
 use super::mpirun::{self, Launch, MpirunError};
 
-/// See the module.
+/// Flags for jobs that `mpirun` starts.
 #[derive(clap::Args, Debug, Default)]
 pub(super) struct MpiFlags {
     /// Have mpirun start the ranks, on this machine too

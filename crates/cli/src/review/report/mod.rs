@@ -43,7 +43,7 @@ pub(super) fn sections<'a>(review: &'a Review, charts: Option<&Pictures>) -> Vec
     sections
 }
 
-/// What the search did, in sentences.
+/// Sentences about the course of the search.
 fn trail(review: &Review) -> Section<'_> {
     let more = review.trail.len().saturating_sub(SENTENCES);
     let section = Section::new("trail", "How it went").terminal(move |look| {
