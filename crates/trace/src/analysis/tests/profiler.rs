@@ -188,3 +188,24 @@ fn a_trace_without_collectives_has_no_steps_and_no_advice() {
         warnings(&report)
     );
 }
+
+#[test]
+fn implausible_lines_are_not_fitted() {
+    // Messages of 4 to 20 MB take 2 ms each: no bandwidth follows. 4 to 20 kB take 1 to 5 s each:
+    // 4 kB/s, slower than any link.
+    let constant = steps(5, true, KERNELS[2]);
+    let slow = constant.iter().map(|event| {
+        let event = event.replace("000000]]", "000]]");
+        let tensor = (1..=5).find(|n| event.contains(&format!("\"ts\": {}", 21_000 + 10_000 * n)));
+        match tensor {
+            Some(tensor) => event.replace("\"dur\": 2000", &format!("\"dur\": {tensor}000000")),
+            None => event,
+        }
+    });
+    for events in [constant.clone(), slow.collect()] {
+        let report = report(&kineto(&events, 2, 0));
+        assert!(!report.bandwidth.is_empty());
+        let fits: Vec<_> = report.bandwidth.iter().filter_map(|row| row.fit).collect();
+        assert!(fits.is_empty(), "{fits:?}");
+    }
+}
