@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::clocks::Clocks;
 use super::groups::Groups;
+use super::hold::Holding;
 use super::{Cycle, device, execute, plan};
 use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
@@ -70,6 +71,9 @@ impl Cycle {
             early,
             number: 0,
             began: Nanos(0),
+            paced_from: None,
+            holding: Holding::default(),
+            between_steps: false,
             settings: settings.begin(),
             source: settings,
             cache,
@@ -87,6 +91,7 @@ impl Cycle {
             commands: Vec::new(),
             agreed_commands: Vec::new(),
             incoming: Vec::new(),
+            step_times: Vec::new(),
             ready: Vec::new(),
             packing: plan::Packing::new(gpu_fusion_threshold_bytes),
             plan: Plan::default(),
