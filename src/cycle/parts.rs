@@ -36,8 +36,6 @@ pub(crate) struct Parts {
     pub(crate) early: bool,
     /// Opens the device of tensors in device memory.
     pub(crate) device: Arc<dyn OpenDevice>,
-    /// Most bytes of a batch of GPU tensors, even if the settings allow more.
-    pub(crate) gpu_fusion_threshold_bytes: u64,
 }
 
 impl Cycle {
@@ -55,7 +53,6 @@ impl Cycle {
             settings,
             early,
             device,
-            gpu_fusion_threshold_bytes,
         } = parts;
         let compares = transport.size() > 1 && !transport.shares_clock();
         let clocks = Clocks::new(reference, is_world && compares && transport.rank() == 0);
@@ -93,7 +90,7 @@ impl Cycle {
             incoming: Vec::new(),
             step_times: Vec::new(),
             ready: Vec::new(),
-            packing: plan::Packing::new(gpu_fusion_threshold_bytes),
+            packing: plan::Packing::default(),
             plan: Plan::default(),
             load: execute::Load::default(),
             frame: Vec::new(),

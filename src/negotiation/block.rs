@@ -94,6 +94,7 @@ impl Block {
                 self.settings.fusion_threshold_bytes,
                 self.settings.cycle_time_ns,
                 self.settings.switches(),
+                self.settings.gpu_fusion_threshold_bytes,
                 self.hold.first_ns,
                 self.hold.from_ns,
                 self.hold.until_ns,
@@ -166,7 +167,7 @@ pub(crate) enum InvalidBlock {
 const BLOCK_VERSION: u64 = 2;
 
 /// Number of words before the ready bits.
-pub(super) const FACT_WORDS: usize = 8;
+pub(super) const FACT_WORDS: usize = 9;
 
 /// First words of a block.
 pub(super) struct Facts {
@@ -181,6 +182,7 @@ pub(super) fn facts(words: &[u64]) -> Facts {
     let settings = Settings {
         fusion_threshold_bytes: words[2],
         cycle_time_ns: words[3],
+        gpu_fusion_threshold_bytes: words[5],
         ..Settings::default()
     };
     let settings = Versioned {
@@ -188,9 +190,9 @@ pub(super) fn facts(words: &[u64]) -> Facts {
         value: settings.with_switches(words[4]),
     };
     let hold = Hold {
-        first_ns: words[5],
-        from_ns: words[6],
-        until_ns: words[7],
+        first_ns: words[6],
+        from_ns: words[7],
+        until_ns: words[8],
     };
     Facts {
         status,

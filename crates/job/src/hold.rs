@@ -100,7 +100,9 @@ impl Hold {
         } = *self;
         let is_possible = first_ns <= most_ns && from_ns <= most_ns && until_ns <= most_ns;
         (!is_possible).then(|| {
-            format!("a hold of {first_ns}, {from_ns} and {until_ns} ns, where {most_ns} is the most")
+            format!(
+                "a hold of {first_ns}, {from_ns} and {until_ns} ns, where {most_ns} is the most"
+            )
         })
     }
 }
@@ -148,7 +150,10 @@ mod tests {
     #[test]
     fn no_cycle_begins_in_the_last_latency_of_a_step() {
         let hold = Hold::new(&tensors(), message(4.0), 1 << 30);
-        assert_eq!((hold.first_ns, hold.from_ns, hold.until_ns), (0, 15 * MS, 20 * MS));
+        assert_eq!(
+            (hold.first_ns, hold.from_ns, hold.until_ns),
+            (0, 15 * MS, 20 * MS)
+        );
         let begins = [0, 14, 15, 18, 20, 25].map(|ms| hold.begin_ns(ms * MS) / MS);
         assert_eq!(begins, [0, 14, 20, 20, 20, 25]);
     }
@@ -156,7 +161,10 @@ mod tests {
     #[test]
     fn all_tensors_are_awaited_if_the_last_comes_within_the_latency() {
         let hold = Hold::new(&tensors(), message(40.0), 1 << 30);
-        assert_eq!((hold.first_ns, hold.from_ns, hold.until_ns), (0, 0, 29 * MS));
+        assert_eq!(
+            (hold.first_ns, hold.from_ns, hold.until_ns),
+            (0, 0, 29 * MS)
+        );
         assert_eq!(hold.begin_ns(0), 29 * MS);
     }
 

@@ -223,11 +223,9 @@ impl Simulator {
 
     /// Returns the hold of the steps.
     fn hold(&mut self, costs: &Costs, setting: &Setting, stretch: f64) -> Hold {
-        let (Some(first_us), Some(item), true) = (
-            self.ready_us.first(),
-            self.items.last(),
-            self.rules.early,
-        ) else {
+        let (Some(first_us), Some(item), true) =
+            (self.ready_us.first(), self.items.last(), self.rules.early)
+        else {
             return Hold::default();
         };
         let since_first = |at: &f64| ((at - first_us) * stretch * 1e3) as u64;
