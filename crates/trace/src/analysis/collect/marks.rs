@@ -129,7 +129,7 @@ impl Marks {
         for set in later.settings {
             self.settings(
                 set.at.saturating_add(shift_ns),
-                set.fusion_threshold_bytes,
+                (set.fusion_threshold_bytes, set.gpu_fusion_threshold_bytes),
                 set.cycle_time_ns,
             );
         }
