@@ -17,9 +17,6 @@ pub(crate) mod scale;
 
 use serde::Serialize;
 
-use crate::present::part::{appearance, title};
-use ronde_trace::analysis::report::PartKind;
-
 /// A chart with two axes.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Chart {
@@ -152,6 +149,16 @@ impl Axis {
     }
 }
 
+/// Colours of series, which are variables of `html/page.css`.
+pub(crate) const COLOURS: [&str; 6] = [
+    "--series-0",
+    "--series-1",
+    "--series-2",
+    "--series-3",
+    "--series-4",
+    "--series-5",
+];
+
 /// Values of at least this magnitude cannot be drawn.
 pub(crate) const FAR: f64 = 1e100;
 
@@ -177,15 +184,6 @@ impl Series {
             colour,
             hatch: "",
             data,
-        }
-    }
-
-    /// Returns a series with the appearance of a part of a step.
-    pub(crate) fn of_part(kind: PartKind, data: Data) -> Self {
-        let appearance = appearance(kind);
-        Series {
-            hatch: appearance.hatch,
-            ..Series::new(title(kind), appearance.colour, data)
         }
     }
 }

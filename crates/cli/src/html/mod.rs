@@ -10,7 +10,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use text::Foreign;
 
-const STYLE: &str = include_str!("page.css");
+pub(crate) const STYLE: &str = include_str!("page.css");
 const SCRIPTS: [&str; 2] = [include_str!("charts.js"), include_str!("page.js")];
 /// Apache ECharts as built by scripts/build-charts.
 const ECHARTS: &str = include_str!("../../charts/echarts.js");

@@ -1,15 +1,16 @@
 //! Presentation for all subcommands: units, tables, pages of text, the terminal and output files.
 
+mod appearance;
 pub(crate) mod interrupt;
 mod message;
 pub(crate) mod output;
 mod page;
-pub(crate) mod part;
 mod progress;
 mod section;
 mod table;
 mod terminal;
 
+pub(crate) use appearance::{Appearance, patterns, style};
 pub(crate) use message::{fail, print, warn};
 pub(crate) use page::{page, titled};
 pub(crate) use progress::bar;

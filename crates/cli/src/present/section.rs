@@ -88,6 +88,11 @@ impl<'a> Section<'a> {
         self.with(Block::Text(text.into()))
     }
 
+    /// Adds paragraphs.
+    pub(crate) fn texts(self, texts: &[String]) -> Self {
+        texts.iter().fold(self, Section::text)
+    }
+
     /// Adds a table; one without rows is not shown.
     pub(crate) fn table(self, table: Table) -> Self {
         self.with(Block::Table(table))
@@ -116,6 +121,11 @@ impl<'a> Section<'a> {
     /// Adds markup for the page only.
     pub(crate) fn page(self, markup: Markup) -> Self {
         self.with(Block::Page(markup))
+    }
+
+    /// Adds a paragraph for the page only.
+    pub(crate) fn page_text(self, text: &str) -> Self {
+        self.page(html! { p { (text) } })
     }
 
     /// Section in Markdown, with a heading of the third level, without the blocks for the terminal

@@ -40,9 +40,9 @@ fn mixed(records: &[RankRecord]) -> Option<String> {
         (ratio.is_finite() && ratio > PAYLOAD_RATIO_MOST).then(|| {
             format!(
                 "a step moves {} in {} and {} in {}",
-                super::advice::bytes(here as u64),
+                ronde_job::units::bytes(here as u64),
                 first.source.path.display(),
-                super::advice::bytes(there as u64),
+                ronde_job::units::bytes(there as u64),
                 record.source.path.display()
             )
         })

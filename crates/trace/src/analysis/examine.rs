@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use super::collect::{Cut, Facts, RankRecord};
-use super::join::{Readiness, ready_here, shift_ns};
+use super::join::{Readiness, ready_here};
 use super::quantiles::median;
 use super::report::{PartKind, Quantiles, REPORT_VERSION, Report, StepsFoundBy};
 use super::steady::SteadyStep;
@@ -273,7 +273,8 @@ fn warn(
     }
     for record in &records[1..] {
         let (here, there) = (reference.counters.ends_ns(), record.counters.ends_ns());
-        if let (Some(shift), Some(here), Some(there)) = (shift_ns(reference, record), here, there)
+        if let (Some(shift), Some(here), Some(there)) =
+            (record.source.shift_to(&reference.source), here, there)
             && (there.0.saturating_add(shift) > here.1 || there.1.saturating_add(shift) < here.0)
         {
             warnings.push(format!(
@@ -282,7 +283,7 @@ fn warn(
                 reference.source.path.display()
             ));
         }
-        if shift_ns(reference, record).is_none() {
+        if record.source.shift_to(&reference.source).is_none() {
             warnings.push(format!(
                 "{} says nothing of its clock, so its times are not compared with those of rank {}",
                 record.source.path.display(),
