@@ -11,31 +11,31 @@ use maud::{Markup, PreEscaped, html};
 
 /// Appearance and meaning of a category.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Appearance {
+pub struct Appearance {
     /// Meaning, for the guide of a page.
-    pub(crate) meaning: &'static str,
+    pub meaning: &'static str,
     /// CSS variable of the colour.
-    pub(crate) colour: &'static str,
+    pub colour: &'static str,
     /// Colour in the light scheme, `#rrggbb`.
-    pub(crate) light: &'static str,
+    pub light: &'static str,
     /// Colour in the dark scheme, `#rrggbb`.
-    pub(crate) dark: &'static str,
+    pub dark: &'static str,
     /// Pattern over the colour: an SVG path in a tile of 8 by 8 pixels; may be empty.
-    pub(crate) hatch: &'static str,
+    pub hatch: &'static str,
     /// Character in a bar on the terminal; it distinguishes categories without colours.
-    pub(crate) cell: char,
+    pub cell: char,
     /// Colour on the terminal, of the 256.
-    pub(crate) ansi: u8,
+    pub ansi: u8,
 }
 
 impl Appearance {
     /// CSS class that fills a shape with the colour and pattern.
-    pub(crate) fn class(&self) -> &'static str {
+    pub fn class(&self) -> &'static str {
         self.colour.trim_start_matches('-')
     }
 
     /// Bar of `length` characters in the colour.
-    pub(crate) fn cells(&self, length: usize) -> String {
+    pub fn cells(&self, length: usize) -> String {
         let style = Style::new()
             .force_styling(true)
             .fg(Color::Color256(self.ansi));
@@ -46,7 +46,7 @@ impl Appearance {
 }
 
 /// Style sheet: the colours of the light and the dark scheme, and the classes that use them.
-pub(crate) fn style(appearances: &[&Appearance]) -> String {
+pub fn style(appearances: &[&Appearance]) -> String {
     let (mut light, mut dark, mut classes) = (String::new(), String::new(), String::new());
     for one in appearances {
         let (colour, class) = (one.colour, one.class());
@@ -66,7 +66,7 @@ pub(crate) fn style(appearances: &[&Appearance]) -> String {
 }
 
 /// SVG patterns to which the classes refer; the element itself is not visible.
-pub(crate) fn patterns(appearances: &[&Appearance]) -> Markup {
+pub fn patterns(appearances: &[&Appearance]) -> Markup {
     html! {
         svg width="0" height="0" style="position:absolute" aria-hidden="true" {
             defs {

@@ -24,7 +24,7 @@ const BAR_WIDTH: usize = 24;
 const ROWS_SHOWN: usize = 16;
 
 /// Table whose columns of bars and names are shortened if the width does not suffice.
-pub(crate) struct Table {
+pub struct Table {
     headings: Vec<Heading>,
     rows: Vec<Vec<Cell>>,
     indent: usize,
@@ -41,7 +41,7 @@ struct Heading {
 
 /// Alignment of a column's cells, which also decides how they are shortened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
     /// Names, left-aligned.
     Left,
     /// Texts that are never cut.
@@ -54,7 +54,8 @@ pub(crate) enum Align {
 
 /// Content of a cell.
 #[derive(Clone, Debug)]
-pub(crate) enum Cell {
+pub enum Cell {
+    /// Text, which may come from a file.
     Text(String),
     /// Text with colours for the terminal.
     Styled(String),
@@ -109,7 +110,7 @@ impl Cell {
 impl Table {
     /// Creates a table with these headings. A prefix of a heading marks the column's type: `<` for
     /// names, `=` for texts that are never cut, `|` for bars; the others are numbers.
-    pub(crate) fn new(headings: &[&str]) -> Self {
+    pub fn new(headings: &[&str]) -> Self {
         let heading = |heading: &&str| {
             let (align, prefix) = match heading.as_bytes().first() {
                 Some(b'<') => (Align::Left, 1),
@@ -130,36 +131,37 @@ impl Table {
     }
 
     /// Sets the number of spaces before each line; the default is two.
-    pub(crate) fn indented(self, indent: usize) -> Self {
+    pub fn indented(self, indent: usize) -> Self {
         Self { indent, ..self }
     }
 
     /// Sets the width of a bar of length 1; the default is 24.
-    pub(crate) fn with_bars(self, bar_width: usize) -> Self {
+    pub fn with_bars(self, bar_width: usize) -> Self {
         Self { bar_width, ..self }
     }
 
     /// Adds a row; it has as many cells as there are headings.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = impl Into<Cell>>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<Cell>>) {
         let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
         debug_assert_eq!(cells.len(), self.headings.len());
         self.rows.push(cells);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether the table has no rows.
+    pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Sets the number of leading columns that are repeated if the table is split; the default is
     /// one.
-    pub(crate) fn with_keys(self, keys: usize) -> Self {
+    pub fn with_keys(self, keys: usize) -> Self {
         Self { keys, ..self }
     }
 
     /// Returns the table in lines of at most `width` columns; no lines without rows. Bars and names
     /// are shortened first. If that does not suffice, the columns are split into several tables
     /// with the same leading columns.
-    pub(crate) fn lines(&self, width: usize) -> Vec<String> {
+    pub fn lines(&self, width: usize) -> Vec<String> {
         if self.rows.is_empty() {
             return Vec::new();
         }
@@ -208,7 +210,7 @@ impl Table {
     }
 
     /// Returns the table in Markdown, without bars; empty without rows.
-    pub(crate) fn markdown(&self) -> String {
+    pub fn markdown(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
         }
@@ -235,7 +237,7 @@ impl Table {
 
     /// Returns the table in HTML, named `label` for screen readers; `None` without rows. Rows after
     /// the first 16 are folded.
-    pub(crate) fn html(&self, label: &str) -> Option<Markup> {
+    pub fn html(&self, label: &str) -> Option<Markup> {
         let (shown, more) = self.rows.split_at(self.rows.len().min(ROWS_SHOWN));
         (!shown.is_empty()).then(|| {
             html! {
@@ -353,7 +355,7 @@ fn shortened(name: &str, width: usize) -> Cow<'_, str> {
 
 /// Wraps `text` into lines of at most `width` columns: the first begins with `first`, the others
 /// are indented by its width.
-pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
+pub fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
     let indent = " ".repeat(measure_text_width(first));
     let (mut lines, mut line, mut is_empty) = (Vec::new(), first.to_owned(), true);
     // Keeps a number and its unit on one line.
@@ -382,7 +384,7 @@ pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
 
 /// Escapes Markdown in the text and joins its lines, because names of models and reasons come from
 /// files.
-pub(crate) fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

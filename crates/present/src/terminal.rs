@@ -16,21 +16,20 @@ const WIDTHS: std::ops::RangeInclusive<usize> = 40..=120;
 
 /// Format of the output.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub struct Look {
     /// Width in columns.
-    pub(crate) width: usize,
+    pub width: usize,
     /// Whether to use colours.
-    pub(crate) colours: bool,
+    pub colours: bool,
     /// Whether to use characters outside of ASCII.
-    pub(crate) unicode: bool,
+    pub unicode: bool,
     /// Most rows of the tables of tensors.
-    pub(crate) tensors: usize,
+    pub tensors: usize,
 }
 
 impl Look {
     /// The simplest terminal.
-    #[cfg(test)]
-    pub(crate) const PLAIN: Look = Look {
+    pub const PLAIN: Look = Look {
         width: 80,
         colours: false,
         unicode: false,
@@ -38,7 +37,7 @@ impl Look {
     };
 
     /// Format for standard output and the environment.
-    pub(crate) fn of_stdout(tensors: usize) -> Self {
+    pub fn of_stdout(tensors: usize) -> Self {
         let variable = |name: &str| std::env::var_os(name);
         let terminal = std::io::stdout().is_terminal();
         let size = terminal.then(|| Term::stdout().size_checked()).flatten();
@@ -51,22 +50,22 @@ impl Look {
     }
 
     /// Formats the title of a section.
-    pub(crate) fn title(&self, text: &str) -> String {
+    pub fn title(&self, text: &str) -> String {
         self.style().bold().apply_to(text).to_string()
     }
 
     /// Formats less important text.
-    pub(crate) fn dim(&self, text: &str) -> String {
+    pub fn dim(&self, text: &str) -> String {
         self.style().dim().apply_to(text).to_string()
     }
 
     /// Formats text that needs attention.
-    pub(crate) fn warn(&self, text: &str) -> String {
+    pub fn warn(&self, text: &str) -> String {
         self.style().yellow().apply_to(text).to_string()
     }
 
     /// Formats `text` on a background from green (grade 0) to red (grade 9).
-    pub(crate) fn heat(&self, grade: usize, text: &str) -> String {
+    pub fn heat(&self, grade: usize, text: &str) -> String {
         const GROUNDS: [u8; 10] = [71, 107, 143, 149, 185, 221, 215, 209, 203, 160];
         let ground = GROUNDS[grade.min(GROUNDS.len() - 1)];
         let style = self.style().on_color256(ground).black();
@@ -75,7 +74,7 @@ impl Look {
 
     /// Bar of `width` characters, divided in proportion to the categories' shares; every category
     /// with a share above 0 gets at least one character.
-    pub(crate) fn bar(shares: &[(&Appearance, f64)], width: usize) -> String {
+    pub fn bar(shares: &[(&Appearance, f64)], width: usize) -> String {
         let lengths = lengths(shares.iter().map(|(_, share)| *share).collect(), width);
         let cells = shares.iter().zip(lengths).filter(|(_, length)| *length > 0);
         cells.map(|((one, _), length)| one.cells(length)).collect()
@@ -83,7 +82,7 @@ impl Look {
 
     /// Text as the terminal can show it: without colours if it has none, and in ASCII if it cannot
     /// show Unicode.
-    pub(crate) fn shown(&self, text: &str) -> String {
+    pub fn shown(&self, text: &str) -> String {
         let text = if self.colours {
             text.into()
         } else {
@@ -103,7 +102,7 @@ impl Look {
 
 /// Name from a file without control characters, which the terminal would execute or which would
 /// break the line.
-pub(crate) fn harmless(name: &str) -> String {
+pub fn harmless(name: &str) -> String {
     let harmless = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().map(harmless).collect()
 }

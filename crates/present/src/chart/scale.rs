@@ -11,20 +11,20 @@ use plotters::coord::types::RangedCoordf64;
 use plotters::style::colors::colormaps::ViridisRGB;
 use plotters::style::{RGBAColor, RGBColor};
 
-use crate::present::units as number;
+use crate::units as number;
 
 /// Legend of a colour scale.
 #[derive(Clone, Debug)]
-pub(crate) struct Key {
+pub struct Key {
     /// Meaning of the colours.
-    pub(crate) label: String,
+    pub label: String,
     /// Positions on the scale, from 0 to 1, and their labels.
-    pub(crate) ticks: Vec<(f64, String)>,
+    pub ticks: Vec<(f64, String)>,
 }
 
 /// Direction in which values are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Better {
+pub enum Better {
     /// Low values are better, such as step times.
     Lower,
     /// High values are better, such as scores.
@@ -34,7 +34,7 @@ pub(crate) enum Better {
 /// Colour scale of a set of values: the distance of a value from the best, in logarithms if all
 /// values are above zero.
 #[derive(Clone, Debug)]
-pub(crate) struct Shades {
+pub struct Shades {
     /// Whether distances are ratios; differences otherwise.
     ratios: bool,
     /// 1 if low values are better, −1 if high values are.
@@ -65,7 +65,7 @@ const BELOW: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.66];
 impl Shades {
     /// Returns the scale of these values, some of which may not be finite. `noise` is the relative
     /// standard deviation of one measurement, 0 if unknown.
-    pub(crate) fn new(values: impl IntoIterator<Item = f64>, better: Better, noise: f64) -> Self {
+    pub fn new(values: impl IntoIterator<Item = f64>, better: Better, noise: f64) -> Self {
         let finite = values.into_iter().filter(|value| value.is_finite());
         let ends = |(low, high): (f64, f64), value: f64| (low.min(value), high.max(value));
         let (low, high) = finite.fold((f64::INFINITY, f64::NEG_INFINITY), ends);
@@ -107,7 +107,7 @@ impl Shades {
 
     /// Position of a value on the scale: 0 is the best, 1 the end. Values that are not finite are
     /// at 1.
-    pub(crate) fn at(&self, value: f64) -> f64 {
+    pub fn at(&self, value: f64) -> f64 {
         match value.is_finite() {
             true => self.stretched(self.position(value) - self.best),
             false => 1.0,
@@ -125,7 +125,7 @@ impl Shades {
     }
 
     /// Returns the legend of the scale.
-    pub(crate) fn key(&self, label: String) -> Key {
+    pub fn key(&self, label: String) -> Key {
         let ticks = match self.ratios {
             true => self.shares(),
             false => {
@@ -164,7 +164,7 @@ impl Shades {
 }
 
 /// Colour at a position on the scale, 0 for the best and 1 for the end, as `#rrggbb`.
-pub(crate) fn colour(at: f64) -> String {
+pub fn colour(at: f64) -> String {
     let at = if at.is_nan() { 1.0 } else { at.clamp(0.0, 1.0) };
     let RGBColor(red, green, blue) = ViridisRGB::get_color(1.0 - at);
     format!("#{red:02x}{green:02x}{blue:02x}")
@@ -190,7 +190,7 @@ pub(super) fn round_values(from: f64, to: f64, most: usize) -> Vec<f64> {
 }
 
 /// Formats a value for an axis: 0.5, 1, 2.5, 128, 1e−5.
-pub(crate) fn tick(value: f64) -> String {
+pub fn tick(value: f64) -> String {
     match value.abs() {
         v if v != 0.0 && v.is_finite() && !(1e-3..1e6).contains(&v) => {
             // Round first, so that no trailing zeros are written.

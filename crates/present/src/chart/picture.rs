@@ -19,11 +19,11 @@ use super::scale::{self, Key, round_values, tick};
 use super::{Axis, Chart, Data, Point, Rect, Rule, Series, Shape, Unit};
 use crate::html::STYLE;
 use crate::html::text::{Foreign, shortened, visible};
-use crate::present::{units as number, wrapped};
+use crate::{units as number, wrapped};
 
 /// Error of drawing a picture.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PictureError {
+pub enum PictureError {
     /// The plot library failed.
     #[error("cannot draw the chart \"{title}\": {reason}")]
     Draw {
@@ -76,7 +76,7 @@ fn rgb(colour: &str) -> RGBAColor {
 ///
 /// # Errors
 /// [`PictureError::Draw`] if the plot library fails.
-pub(crate) fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError> {
+pub fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError> {
     let height = charts
         .iter()
         .map(|chart| chart.picture_height())
@@ -111,7 +111,7 @@ pub(crate) fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError
 ///
 /// # Errors
 /// [`PictureError`] if the plot library fails or the image cannot be made.
-pub(crate) fn png(title: &str, charts: &[&Chart]) -> Result<Vec<u8>, PictureError> {
+pub fn png(title: &str, charts: &[&Chart]) -> Result<Vec<u8>, PictureError> {
     let failed = |reason: String| PictureError::Png {
         title: title.to_owned(),
         reason,
@@ -134,6 +134,9 @@ pub(crate) fn png(title: &str, charts: &[&Chart]) -> Result<Vec<u8>, PictureErro
         .encode_png()
         .map_err(|error| failed(error.to_string()))
 }
+
+/// Licence of the font in the binary.
+pub const FONT_LICENCE: &str = include_str!("../../assets/fonts/LICENSE-OFL");
 
 /// Font database with the font in the binary as the only sans-serif font. Fonts of the machine are
 /// not used, so that a PNG is the same everywhere.
