@@ -6,6 +6,7 @@
 //! the file, whatever their order, and the file wins over the environment.
 
 use super::config_file::ConfigFile;
+use super::config_file::value::{expected, is_valid};
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
@@ -168,8 +169,7 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
                 _ => "VALUE",
             };
             let help = format!("{} {note}", knob.doc);
-            // Accepted here, so that the error says that a negative number is out of range, not
-            // that it is an unknown flag.
+            // Accepted here, so that the error names the range and not an unknown flag.
             let on = on
                 .value_name(name)
                 .allow_negative_numbers(true)
@@ -200,8 +200,8 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
     }
 }
 
-/// Parser of a flag's value. It accepts any text, because the value is checked where the variable
-/// is read; a list of words is checked here too, so that shells can complete it.
+/// Parser of a flag's value. It accepts any text, because [`written`] checks the value as the
+/// variable's; a list of words is checked here too, so that shells can complete it.
 fn value_parser(kind: Kind) -> ValueParser {
     match kind {
         Kind::Choice(words) => PossibleValuesParser::new(words).map(OsString::from).into(),
@@ -214,22 +214,25 @@ fn written(knob: &'static Knob, matches: &ArgMatches) -> Result<Option<OsString>
     let Some(flag) = knob.flag else {
         return Ok(None);
     };
+    let given = || matches.get_one::<OsString>(knob.name);
+    let checked = |text: &OsString, value: Option<OsString>| {
+        value.filter(|value| is_valid(knob, value)).ok_or_else(|| {
+            let message = format!(
+                "invalid value '{}' for '--{}': expected {}",
+                text.to_string_lossy(),
+                flag.long,
+                expected(knob, Some(flag.form))
+            );
+            clap::Error::raw(ErrorKind::ValueValidation, message)
+        })
+    };
     match flag.form {
-        FlagForm::Value => Ok(matches.get_one::<OsString>(knob.name).cloned()),
-        FlagForm::Megabytes => match matches.get_one::<OsString>(knob.name) {
-            None => Ok(None),
-            Some(text) => match bytes(text) {
-                Some(bytes) => Ok(Some(bytes.to_string().into())),
-                None => {
-                    let message = format!(
-                        "--{} {} is not a number of MiB; write for example 64",
-                        flag.long,
-                        text.to_string_lossy()
-                    );
-                    Err(clap::Error::raw(ErrorKind::ValueValidation, message))
-                }
-            },
-        },
+        FlagForm::Value => given()
+            .map(|text| checked(text, Some(text.clone())))
+            .transpose(),
+        FlagForm::Megabytes => given()
+            .map(|text| checked(text, bytes(text).map(|bytes| bytes.to_string().into())))
+            .transpose(),
         FlagForm::Switch { .. } if matches.get_flag(knob.name) => Ok(Some("1".into())),
         FlagForm::Switch { .. } if matches.get_flag(&off_id(knob)) => Ok(Some("0".into())),
         FlagForm::Switch { .. } => Ok(None),
@@ -279,7 +282,6 @@ mod tests {
                 "--no-hierarchical-allreduce",
                 "HOROVOD_HIERARCHICAL_ALLREDUCE=0",
             ),
-            ("--cycle-time-ms -3", "HOROVOD_CYCLE_TIME=-3"), // refused where the variable is read
         ];
         for (flags, expected) in table {
             assert_eq!(settings(flags).unwrap(), expected, "{flags}");
@@ -343,6 +345,40 @@ mod tests {
         );
         let error = settings("--log-level loud").unwrap_err().to_string();
         assert!(error.contains("trace, debug, info"), "{error}");
+    }
+
+    #[test]
+    fn an_invalid_value_is_refused_by_the_name_of_its_flag() {
+        let table = [
+            (
+                "--cycle-time-ms",
+                "fast",
+                "expected a number from 0 to 60000 (ms)",
+            ),
+            (
+                "--cycle-time-ms",
+                "-3",
+                "expected a number from 0 to 60000 (ms)",
+            ),
+            ("--cache-capacity", "1.5", "expected an integer from 0 to"),
+            (
+                "--fusion-threshold-mb",
+                "-3",
+                "expected a number from 0 to 1048576 (MiB)",
+            ),
+            ("--timeline-steps", "9..1", "expected"),
+        ];
+        for (flag, value, part) in table {
+            let error = settings(&format!("{flag} {value}"))
+                .unwrap_err()
+                .to_string();
+            let start = format!("error: invalid value '{value}' for '{flag}': ");
+            assert!(error.starts_with(&start) && error.contains(part), "{error}");
+            assert!(
+                !error.contains("HOROVOD_") && !error.contains("unset"),
+                "{error}"
+            );
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
             .filter(|value| (least..=most).contains(value));
         value.ok_or_else(|| {
             format!(
-                "`{part}` is no number from {least} to {most}; numbers are {}, without a unit",
+                "`{part}` is not a number from {least} to {most} ({}, without a unit)",
                 limits.unit
             )
         })
@@ -67,7 +67,7 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
             let (from, to) = (number(from)?, number(to)?);
             if from <= 0.0 || to <= from {
                 return Err(format!(
-                    "`{text}` is no range: its ends have to be above 0 and in order, since its values are a factor apart"
+                    "`{text}` is not a range: its ends must be above 0 and in order, because its values are in geometric progression"
                 ));
             }
             let factor = (to / from).ln() / (count - 1) as f64;
@@ -143,13 +143,10 @@ mod tests {
             (" ", "empty"),
             (
                 "1,x",
-                "`x` is no number from 0 to 1000; numbers are MiB, without a unit",
+                "`x` is not a number from 0 to 1000 (MiB, without a unit)",
             ),
             ("1,,2", "a value is missing in `1,,2`"),
-            (
-                "64MB",
-                "`64MB` is no number from 0 to 1000; numbers are MiB",
-            ),
+            ("64MB", "`64MB` is not a number from 0 to 1000 (MiB"),
             ("-1", "from 0"),
             ("nan", "no number"),
             ("2000", "to 1000"),

@@ -183,7 +183,7 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
                 .map_err(|source| Error::Profile { path, source })?;
             warnings.extend(said);
             warnings.push(
-                "the files say nothing of cycles and batches: the job is replayed from its tensors alone"
+                "the files do not contain cycles and batches: the job is replayed from its tensors only"
                     .into(),
             );
             warnings.extend(assumed);

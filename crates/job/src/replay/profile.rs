@@ -48,13 +48,15 @@ pub const PROFILE_DTYPES: [Dtype; 7] = [
 mod check;
 mod fit;
 
+pub use check::ranks;
+
 /// Profile of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Profile {
     /// Version of the format, 1.
     pub ronde_profile: u32,
-    /// Number of ranks.
-    #[serde(default)]
+    /// Number of ranks, from 1.
+    #[serde(default, deserialize_with = "ranks")]
     pub np: Option<u32>,
     /// Median step time, ms.
     #[serde(default)]

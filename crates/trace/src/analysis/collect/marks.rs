@@ -38,6 +38,10 @@ pub(in crate::analysis) struct Marks {
 /// Number of recent cycle markers kept: an operation is read at its end, when later cycles may have
 /// begun.
 const RECENT_MOST: usize = 4_096;
+/// Minimum number of distances for an estimate of the cycle time.
+const DISTANCES_LEAST: usize = 10;
+/// Minimum ratio of the first quartile of the distances to their median for that estimate.
+const ALIKE_LEAST: f64 = 0.8;
 /// Maximum number of changes of settings; tuning makes some dozens.
 const SETTINGS_MOST: usize = 10_000;
 
@@ -103,10 +107,19 @@ impl Marks {
         after.checked_sub(1).map(|index| self.recent[index])
     }
 
-    /// Median distance of cycle markers, nanoseconds; `None` with fewer than ten.
+    /// Estimate of the cycle time: the median distance of cycle markers, nanoseconds.
+    ///
+    /// Idle cycles are one cycle time apart, cycles with operations further. `None` with fewer than
+    /// ten distances, or if most of them are not alike, so that few cycles were idle.
     pub(in crate::analysis) fn cycle_distance_ns(&self) -> Option<f64> {
-        let kept = self.distances.kept();
-        (kept.len() >= 10).then(|| median(&mut kept.to_vec()))
+        let mut kept = self.distances.kept().to_vec();
+        if kept.len() < DISTANCES_LEAST {
+            return None;
+        }
+        let middle = median(&mut kept);
+        kept.sort_unstable_by(f64::total_cmp);
+        let alike = kept[kept.len() / 4] >= ALIKE_LEAST * middle;
+        alike.then_some(middle)
     }
 
     /// Adds the marks of a later segment.
@@ -125,5 +138,30 @@ impl Marks {
             .into_kept()
             .into_iter()
             .for_each(|distance| self.distances.push(distance));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(distances_us: &[i64]) -> Option<f64> {
+        let mut marks = Marks::default();
+        let mut at = 0;
+        marks.cycle(at);
+        for us in distances_us {
+            at += us * 1_000;
+            marks.cycle(at);
+        }
+        marks.cycle_distance_ns().map(|ns| ns / 1e6)
+    }
+
+    #[test]
+    fn the_cycle_time_is_the_distance_of_idle_cycles() {
+        let idle = [&[5_000; 20][..], &[90_000; 5]].concat();
+        assert_eq!(estimate(&idle), Some(5.0));
+        let busy = [&[5_000; 8][..], &[90_000; 9]].concat();
+        assert_eq!(estimate(&busy), None, "most cycles execute operations");
+        assert_eq!(estimate(&[5_000; 9]), None);
     }
 }

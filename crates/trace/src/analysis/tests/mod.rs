@@ -5,6 +5,7 @@ mod compared;
 mod gate;
 mod job;
 mod odd;
+mod profiler;
 
 use super::report::{CutReason, PartKind, Report, StepsFoundBy};
 use super::{AnalysisError, analyze};
