@@ -456,13 +456,13 @@ fn bad_input_is_named() {
     let folder = folder();
     for (arguments, parts) in [
         ("--fusion-mb=", &["the list is empty"][..]),
-        ("--fusion-mb 4..1", &["is no range"]),
+        ("--fusion-mb 4..1", &["is not a range"]),
         (
             "--fusion-mb 64MB",
-            &["`64MB` is no number", "MiB, without a unit"],
+            &["`64MB` is not a number", "MiB, without a unit"],
         ),
         ("--cycle-ms 1..5:100", &["from 2 to 64 values"]),
-        ("--cycle-ms nan", &["`nan` is no number"]),
+        ("--cycle-ms nan", &["`nan` is not a number"]),
         ("-np 0", &["from 1 to 64"]),
         ("-np two", &["two"]),
         ("--cache maybe", &["on, off"]),

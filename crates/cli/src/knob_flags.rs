@@ -6,6 +6,7 @@
 //! order, and the file wins over the environment.
 
 use super::config_file::ConfigFile;
+use super::config_file::value::{expected, is_valid};
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use ronde::knobs::{FlagForm, KNOBS, Kind, Knob, KnobError, Knobs, Scope};
@@ -169,19 +170,14 @@ fn value_parser(knob: &'static Knob, form: FlagForm) -> ValueParser {
     if let Kind::Choice(words) = knob.kind {
         return PossibleValuesParser::new(words).map(OsString::from).into();
     }
-    let expected = move || match (form, knob.kind) {
-        (FlagForm::Megabytes, Kind::Bytes { max }) => {
-            format!("expected a number from 0 to {} (MiB)", max >> 20)
-        }
-        (_, kind) => format!("expected {}", kind.expected()),
-    };
     let parse = move |text: OsString| {
         let value = match form {
-            FlagForm::Megabytes => bytes(&text).ok_or_else(expected)?.to_string().into(),
-            _ => text,
+            FlagForm::Megabytes => bytes(&text).map(|bytes| bytes.to_string().into()),
+            _ => Some(text),
         };
-        let read = Knobs::from_lookup(|env| (env == knob.env).then(|| value.clone()));
-        read.map(|_| value).map_err(|_| expected())
+        value
+            .filter(|value| is_valid(knob, value))
+            .ok_or_else(|| format!("expected {}", expected(knob, Some(form))))
     };
     OsStringValueParser::new().try_map(parse).into()
 }

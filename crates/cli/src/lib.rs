@@ -127,7 +127,15 @@ mod tests {
             ("bench --steps -3", "give a whole number from 1 to"),
             ("bench --num-proc -2", "give a whole number from 1 to"),
             ("replay t.json --fusion-mb -3", "from 0 to 65536"),
+            ("replay t.json --cycle-ms -1,2", "from 0 to 10000"),
             ("replay t.json --steps 3..1", "comes after"),
+            ("timeline t.json --steps 3..1", "comes after"),
+            ("bench --fusion-mb -3", "from 0 to 1048576"),
+            ("bench --cycle-time-ms fast", "from 0 to 60000"),
+            (
+                "run --cycle-time-ms -1 --num-proc 2 -- true",
+                "from 0 to 60000",
+            ),
         ] {
             let argv = format!("ronde {arguments}");
             let argv = argv.split(' ').map(OsString::from).collect();

@@ -34,10 +34,12 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
             return Err(format!("a value is missing in `{text}`"));
         }
         let value = part.parse().ok();
-        value.filter(|value| (least..=most).contains(value)).ok_or_else(|| {
-            let unit = limits.unit;
-            format!("`{part}` is no number from {least} to {most}; numbers are {unit}, without a unit")
-        })
+        value
+            .filter(|value| (least..=most).contains(value))
+            .ok_or_else(|| {
+                let unit = limits.unit;
+                format!("`{part}` is not a number from {least} to {most} ({unit}, without a unit)")
+            })
     };
     if text.trim().is_empty() {
         let example = "values such as 1,4,16 or a range such as 1..16";
@@ -55,8 +57,8 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
             let (from, to): (f64, f64) = (number(from)?, number(to)?);
             if from <= 0.0 || to <= from {
                 return Err(format!(
-                    "`{text}` is no range: its ends have to be above 0 and in order, since its \
-                     values are a factor apart"
+                    "`{text}` is not a range: its ends must be above 0 and in order, because its \
+                     values are in geometric progression"
                 ));
             }
             let factor = (to / from).ln() / (count - 1) as f64;
@@ -124,15 +126,12 @@ mod tests {
             (" ", "empty"),
             (
                 "1,x",
-                "`x` is no number from 0 to 1000; numbers are MiB, without a unit",
+                "`x` is not a number from 0 to 1000 (MiB, without a unit)",
             ),
             ("1,,2", "a value is missing in `1,,2`"),
-            (
-                "64MB",
-                "`64MB` is no number from 0 to 1000; numbers are MiB",
-            ),
+            ("64MB", "`64MB` is not a number from 0 to 1000 (MiB"),
             ("-1", "from 0"),
-            ("nan", "no number"),
+            ("nan", "not a number"),
             ("2000", "to 1000"),
             ("4..1", "in order"),
             ("0..1", "above 0"),

@@ -136,7 +136,7 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
             profile.fusion_threshold_bytes.is_some(),
             profile.cycle_time_ms.is_some(),
         ),
-        withheld: None,
+        withheld: profile.withheld.clone(),
         recorded_steps: None,
         fit,
         profile: Ok(profile),
@@ -182,7 +182,7 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
                 .map_err(|source| Error::Profile { path, source })?;
             warnings.extend(said);
             warnings.push(
-                "the files say nothing of cycles and batches: the job is replayed from its tensors alone"
+                "the files do not contain cycles and batches: the job is replayed from its tensors only"
                     .into(),
             );
             warnings.extend(assumed);

@@ -13,12 +13,12 @@ use crate::timeline::{error::Error as TimelineError, write_json};
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Forecast, Setting};
-use ronde_lab::sweep::{self, Conclusion, Phase, Point, Row, Status, StepTimes, Verdict};
+use ronde_lab::sweep::{
+    Conclusion, Jobs, Phase, Point, Row, Status, StepTimes, Verdict, verdict_with,
+};
 
 /// Most predictions of one sweep; each simulates two dozen jobs.
 const PREDICTIONS_MOST: usize = 1 << 16;
-/// Relative error of the model at the recorded step above which a warning is given.
-const MISSES: f64 = 0.15;
 /// Smallest share of the step after its last result, which the benchmark does not reproduce, that
 /// is reported.
 const TAIL_TOLD: f64 = 0.01;
@@ -54,22 +54,12 @@ pub(super) struct Reenacted {
 /// # Errors
 /// The errors of `Job::read`.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
-    let mut job = Job::read(&Recording {
+    Job::read(&Recording {
         paths,
         outputs: &[],
         steps: None,
         ranks_per_host: None,
-    })?;
-    let off = job.fit.modelled_us / job.fit.measured_us - 1.0;
-    if off.abs() > MISSES || off.is_nan() {
-        job.warnings.push(format!(
-            "the model makes the recorded step {}, but it took {}: something that a recording does not show governs this job, and \
-             predictions mean little",
-            number::ms(job.fit.modelled_us / 1e3),
-            number::ms(job.fit.measured_us / 1e3),
-        ));
-    }
-    Ok(job)
+    })
 }
 
 impl Paper {
@@ -125,9 +115,13 @@ impl Paper {
 
     /// Verdict on `rows`: the predictions, and the measurements that verify them.
     pub(super) fn verdict(&self, rows: &[Row]) -> Verdict {
-        let mut verdict = sweep::verdict(rows);
-        sweep::compare_jobs(&mut verdict, &self.points, &self.jobs);
-        verdict
+        let fit = &self.job.fit;
+        let jobs = Jobs {
+            points: &self.points,
+            times: &self.jobs,
+            recorded: Some([fit.measured_us, fit.modelled_us].map(|us| us / 1e3)),
+        };
+        verdict_with(rows, &jobs)
     }
 
     /// File name of the recording, without its folder.

@@ -12,7 +12,7 @@ use super::supervisor::{Halt, Supervisor};
 use super::{Args, about, check, conclude, say, unfinished};
 use crate::bench::LoadArgs;
 use ronde_lab::bench::schedule::ComputeKind;
-use ronde_lab::sweep::order::{left_in_turns, next_in_turns};
+use ronde_lab::sweep::order::turns;
 use ronde_lab::sweep::{Phase, Row};
 
 /// Predicts a grid, and verifies it if requested.
@@ -105,15 +105,13 @@ fn verify(
         ));
         how += &format!("; measured with {with}");
         let blocks = 0..design.confirm.max(1);
+        let left = |rows: &[Row]| turns(Phase::Verify, blocks.clone(), &points, design.seed, rows);
         let interrupt = Interrupt::watch()?;
         let mut supervisor =
             Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
-        halt = supervisor.run(
-            |rows| next_in_turns(Phase::Verify, blocks.clone(), &points, design.seed, rows),
-            |rows| left_in_turns(Phase::Verify, blocks.clone(), &points, design.seed, rows),
-        )?;
+        halt = supervisor.run(|rows| left(rows).first().copied(), |rows| left(rows).len())?;
         rows = std::mem::take(&mut supervisor.rows);
-        missing = left_in_turns(Phase::Verify, blocks, &points, design.seed, &rows);
+        missing = left(&rows).len();
     }
     let mut about = about(
         plan,

@@ -10,6 +10,7 @@ use ronde_tuner::{
 };
 
 use super::request::Problem;
+use super::space::is_within;
 
 /// State file with the key of its job.
 pub(super) struct Memory {
@@ -52,6 +53,32 @@ impl Memory {
         Some(format!(
             "{foreign}; it is neither used nor written, give another path"
         ))
+    }
+
+    /// Removes measurements and a verdict outside of the space's bounds, which another run may
+    /// have had wider. Returns a warning if there are any.
+    pub(super) fn keep_within(&mut self, space: &Space) -> Option<String> {
+        let (state, _) = self.earlier.as_mut()?;
+        let inside = |setting: &BTreeMap<String, f64>| {
+            let mut parameters = space.parameters().iter();
+            parameters.all(|parameter| {
+                let value = setting.get(parameter.name());
+                value.is_none_or(|&value| is_within(parameter, value))
+            })
+        };
+        let before = state.samples.len();
+        state.samples.retain(|sample| inside(&sample.setting));
+        state.verdict = state
+            .verdict
+            .take()
+            .filter(|verdict| inside(&verdict.chosen));
+        let outside = before - state.samples.len();
+        (outside > 0).then(|| {
+            format!(
+                "state file {}: {outside} of {before} measurements are outside of the bounds and are not used",
+                self.path.display()
+            )
+        })
     }
 
     /// Creates a session with the measurements of the file.

@@ -66,8 +66,13 @@ impl Service {
             ..TunerConfig::default()
         };
         let mut tuner = Tuner::new(space.clone(), tuner, start)?;
-        let memory = self.state.as_ref().map(|path| Memory::load(path, line.key));
+        let mut memory = self.state.as_ref().map(|path| Memory::load(path, line.key));
         let mut warnings: Vec<String> = memory.iter().filter_map(Memory::warning).collect();
+        warnings.extend(
+            memory
+                .as_mut()
+                .and_then(|memory| memory.keep_within(&space)),
+        );
         let session = match &memory {
             Some(memory) => {
                 memory.tell(&mut tuner);

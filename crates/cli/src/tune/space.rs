@@ -124,7 +124,28 @@ impl ParameterLine {
     }
 }
 
-/// Converts a setting by name to a point. A fixed parameter may be omitted.
+/// Bounds of a parameter's values; `None` for a boolean.
+fn bounds(parameter: &Parameter) -> Option<[f64; 2]> {
+    match parameter.scale() {
+        Scale::Log { low, high, .. } | Scale::Linear { low, high, .. } => Some([low, high]),
+        Scale::Integer { low, high } => Some([low as f64, high as f64]),
+        Scale::Boolean => None,
+    }
+}
+
+/// Whether a value is within the bounds of its parameter, or is the zero of a log scale or the
+/// fixed value.
+pub(super) fn is_within(parameter: &Parameter, value: f64) -> bool {
+    let Some([low, high]) = bounds(parameter) else {
+        return true;
+    };
+    // Levels are computed, so the last one may exceed the bound by a rounding error.
+    let slack = 1e-9 * (low.abs() + high.abs());
+    let zero = matches!(parameter.scale(), Scale::Log { zero: true, .. }) && value == 0.0;
+    zero || parameter.fixed_value() == Some(value) || (low - slack..=high + slack).contains(&value)
+}
+
+/// Converts a setting by name to a point within the bounds. A fixed parameter may be omitted.
 pub(super) fn point(space: &Space, setting: &Setting) -> Result<Point, Problem> {
     let parameters = space.parameters();
     if let Some(name) = setting
@@ -147,7 +168,21 @@ pub(super) fn point(space: &Space, setting: &Setting) -> Result<Point, Problem> 
         })
     };
     let values: Result<Vec<f64>, Problem> = parameters.iter().map(value).collect();
-    Ok(space.point(&values?)?)
+    let point = space.point(&values?)?;
+    for (parameter, &value) in parameters.iter().zip(point.values()) {
+        if let Some([low, high]) = bounds(parameter)
+            && !is_within(parameter, value)
+        {
+            return Err(Problem::new(
+                format!(
+                    "parameter {:?} cannot be {value}: its bounds are {low} to {high}",
+                    parameter.name()
+                ),
+                "give a value within the bounds, or wider bounds on the first line",
+            ));
+        }
+    }
+    Ok(point)
 }
 
 /// Formats a setting as JSON: booleans as true and false, whole numbers without a fraction.
@@ -169,6 +204,28 @@ pub(super) fn setting(space: &Space, point: &Point) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_outside_of_the_bounds_are_refused() {
+        let (space, _) = SpaceLine::parse(LINE).unwrap().space().unwrap();
+        let found = |mb: f64, n: f64| {
+            let of = |name: &str, value| (name.to_owned(), Number::Value(value));
+            let setting = Setting::from([of("mb", mb), of("n", n), of("b", 0.0)]);
+            point(&space, &setting).map(|point| point.value(0))
+        };
+        for inside in [0.0, 1.0, 17.3, 256.0, 256.0 * (1.0 + 1e-12)] {
+            assert_eq!(found(inside, 1.0), Ok(inside));
+        }
+        for outside in [0.5, 257.0, 1e9] {
+            let error = found(outside, 1.0).unwrap_err().to_string();
+            let part =
+                format!("parameter \"mb\" cannot be {outside}: its bounds are 1 to 256; give");
+            assert!(error.starts_with(&part), "{error}");
+        }
+        assert!(found(2.0, 5.0).is_err() && found(2.0, 0.0).is_err());
+        let start = LINE.replace("\"mb\":25", "\"mb\":512");
+        assert!(SpaceLine::parse(&start).unwrap().space().is_err());
+    }
 
     const LINE: &str = r#"{"parameters":[{"name":"mb","scale":"log","low":1,"high":256,"levels":9,"zero":true,"rough":true},
         {"name":"n","scale":"integer","low":1,"high":4},{"name":"b","scale":"boolean"},

@@ -81,6 +81,7 @@ pub fn extract(report: &Report, fit: Option<Fit>) -> Result<(Profile, Vec<String
         costs: costs(report),
         left_out,
         replay: fit,
+        withheld: report.withheld.clone(),
     };
     Ok((profile, warnings.into_iter().flatten().collect()))
 }

@@ -6,6 +6,7 @@ mod gate;
 mod job;
 mod odd;
 mod profiled;
+mod profiler;
 
 use super::report::{CutReason, PartKind, Report, StepsFoundBy};
 use super::{AnalysisError, analyze};
