@@ -25,8 +25,8 @@ const TAIL_TOLD: f64 = 0.01;
 /// Name of the profile in the folder, for the benchmark.
 const PROFILE: &str = "profile.json";
 
-/// Recording with its predictions.
-pub(super) struct Paper {
+/// Predictions of a grid from a recording.
+pub(super) struct Predictions {
     job: Job,
     points: Vec<Point>,
     /// For each point, the step times in ms of all jobs that fit the recording.
@@ -62,7 +62,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
     })
 }
 
-impl Paper {
+impl Predictions {
     /// Predicts the step time of `job` at each of `points`.
     ///
     /// # Errors
@@ -76,19 +76,22 @@ impl Paper {
             });
         }
         let began = Instant::now();
-        let mut paper = Self {
+        let mut predictions = Self {
             jobs: vec![Vec::new(); points.len()],
             rows: Vec::with_capacity(points.len()),
             points,
             job,
         };
-        let mut ranks: Vec<u32> = paper.points.iter().map(|point| point.np).collect();
+        let mut ranks: Vec<u32> = predictions.points.iter().map(|point| point.np).collect();
         ranks.sort_unstable();
         ranks.dedup();
         for np in ranks {
-            let mut forecast =
-                Forecast::new(&paper.job.fit, &target(&paper.job, np), paper.job.fit.rules)?;
-            for (index, point) in paper
+            let mut forecast = Forecast::new(
+                &predictions.job.fit,
+                &target(&predictions.job, np),
+                predictions.job.fit.rules,
+            )?;
+            for (index, point) in predictions
                 .points
                 .iter()
                 .enumerate()
@@ -99,13 +102,13 @@ impl Paper {
                     .iter()
                     .map(|us| us / 1e3)
                     .collect();
-                paper
+                predictions
                     .rows
                     .push(row(*point, &jobs, began.elapsed().as_secs_f64()));
-                paper.jobs[index] = jobs;
+                predictions.jobs[index] = jobs;
             }
         }
-        Ok(paper)
+        Ok(predictions)
     }
 
     /// Predictions as rows of `sweep.csv`.
@@ -195,7 +198,7 @@ impl Paper {
         );
         if let Some(link) = link {
             words += &format!(
-                ", link shaped to what its allreduces took ({} µs and {} GB/s)",
+                ", link shaped to the time of its allreduces ({} µs and {} GB/s)",
                 number::digits(link.alpha_us),
                 number::digits(link.gb_per_s)
             );
@@ -215,8 +218,8 @@ impl Paper {
         let mut differences = Vec::new();
         if fit.workload.tail_us > TAIL_TOLD * fit.measured_us {
             differences.push(format!(
-                "the recorded step goes on for {} after its last result (the optimizer, mostly), which the benchmark's does not: what is \
-                 measured is shorter than what is predicted by that",
+                "the recorded step continues for {} after its last result (mostly the optimizer), which the benchmark does not \
+                 reproduce: measured steps are shorter than predicted ones by that time",
                 number::ms(fit.workload.tail_us / 1e3)
             ));
         }

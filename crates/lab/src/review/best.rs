@@ -190,7 +190,8 @@ impl Best {
         let mut ties: Vec<Candidate> = others.filter(|other| other.slower.low <= 0.0).collect();
         ties.sort_by(|a, b| b.probability_best.total_cmp(&a.probability_best));
         Some(Self {
-            is_verdict: search.end.is_some(),
+            // A verdict for a setting that the log did not measure cannot be judged.
+            is_verdict: search.end.is_some() && chosen_place.is_some(),
             luck: luck(search, &choice),
             is_favourite: chosen_place == Some(0),
             choice,
@@ -336,6 +337,11 @@ mod tests {
         );
         assert!(best.is_verdict && best.choice.setting.fusion_mb == 128.0);
         assert!(best.luck.abs() < 0.01, "{best:?}");
+        let unmeasured = self::best(
+            RONDE,
+            "0,0,0,1,1,128,500,default,0,10,61.2,0.6,,0.02\n0,0,0,1,1,16,500,final,,40,50,,,0.02\n",
+        );
+        assert!(!unmeasured.is_verdict && unmeasured.choice.setting.fusion_mb == 128.0);
     }
 
     #[test]

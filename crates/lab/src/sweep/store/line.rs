@@ -90,12 +90,12 @@ pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
     let phase = PHASES
         .iter()
         .find(|(_, word)| *word == fields.text("phase"));
-    let (phase, _) = phase.ok_or_else(|| format!("`{}` is no phase", fields.text("phase")))?;
+    let (phase, _) = phase.ok_or_else(|| format!("`{}` is not a phase", fields.text("phase")))?;
     let status = match fields.text("status") {
         "done" => Status::Done,
         "cut" => Status::Cut,
         "failed" => Status::Failed(fields.text("reason").to_owned()),
-        other => return Err(format!("`{other}` is no status")),
+        other => return Err(format!("`{other}` is not a status")),
     };
     let times = match fields.text("steps") {
         "" if matches!(status, Status::Failed(_)) => None,

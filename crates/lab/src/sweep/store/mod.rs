@@ -48,10 +48,10 @@ pub enum Fault {
     #[error(" cannot be read: {0}")]
     Read(io::Error),
     /// It is too large to be a sweep.
-    #[error(" is larger than {BYTES_MOST} bytes: it is no sweep")]
+    #[error(" is larger than {BYTES_MOST} bytes: it is not a sweep")]
     TooLarge,
     /// A line, counted from 1, is not a valid measurement.
-    #[error(", line {line}: {what}; correct the line or take it out")]
+    #[error(", line {line}: {what}; correct the line or remove it")]
     Line {
         /// Line, from 1.
         line: u64,
@@ -59,11 +59,11 @@ pub enum Fault {
         what: String,
     },
     /// The header is not that of a sweep.
-    #[error(" is no sweep: its first line should be {}", COLUMNS.join(","))]
+    #[error(" is not a sweep: its first line should be {}", COLUMNS.join(","))]
     Header,
     /// A measurement cannot be written.
     #[error(
-        " cannot be written: {source}; the {safe} measurements before are safe: make room, then go on with --resume"
+        " cannot be written: {source}; the {safe} measurements before are safe: free some space, then continue with --resume"
     )]
     Write {
         /// Number of measurements in the file.
@@ -125,7 +125,7 @@ impl Store {
         Ok(metadata.len() == 0)
     }
 
-    /// Reads the rows of the file and prepares it for more: removes a truncated last line, and
+    /// Reads the rows of the file and prepares it for more rows: removes a truncated last line, and
     /// writes the header if it is missing.
     ///
     /// # Errors

@@ -120,8 +120,8 @@ fn wrong_lines_are_named() {
     assert!(text.contains(good), "{text}");
     for (from, to, fault) in [
         (good, "grid,0,2", "line 2: 3 fields instead of 15"),
-        ("grid", "gird", "line 2: `gird` is no phase"),
-        ("done", "dne", "`dne` is no status"),
+        ("grid", "gird", "line 2: `gird` is not a phase"),
+        ("done", "dne", "`dne` is not a status"),
         (",9,", ",NaN,", "step_ms_p10 is `NaN`, not a number above 0"),
         (",9,", ",-9,", "step_ms_p10 is `-9`"),
         (",9,", ",0,", "step_ms_p10 is `0`"),
