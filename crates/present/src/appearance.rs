@@ -1,8 +1,8 @@
 //! Appearance of a category, such as a part of a step: characters, colours and pattern for the
 //! terminal, charts and pages.
 //!
-//! Colours differ in lightness as well as in hue, and neighbours differ in pattern, so that they can
-//! be distinguished with colour blindness and on a greyscale print.
+//! Colours differ in lightness as well as in hue, and neighbours differ in pattern, so that they
+//! can be distinguished with colour blindness and on a greyscale print.
 
 use std::fmt::Write;
 

@@ -1,8 +1,8 @@
-//! Presentation of results: tables and reports for the terminal, charts, HTML pages, output files and
-//! messages.
+//! Presentation of results: tables and reports for the terminal, charts, HTML pages, output files
+//! and messages.
 //!
-//! A report is a list of [`Section`]s of paragraphs, lists, [`Table`]s and [charts](chart). From it,
-//! text for the terminal, Markdown and one self-contained [HTML page](html) are rendered.
+//! A report is a list of [`Section`]s of paragraphs, lists, [`Table`]s and [charts](chart). Text
+//! for the terminal, Markdown and one self-contained [HTML page](html) are rendered from it.
 //!
 //! ```
 //! use ronde_present::{Look, Section, Table, text};

@@ -17,7 +17,7 @@ const MODE: u32 = 0o666;
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// The output cannot be written.
-    #[error("cannot write {}: {source}", if is_stdout(path) { "standard output".into() } else { path.display().to_string() })]
+    #[error("cannot write {}: {source}", name(path))]
     Write {
         /// Path of the output.
         path: PathBuf,
@@ -36,6 +36,14 @@ pub enum OutputError {
         /// Path of the output.
         path: PathBuf,
     },
+}
+
+/// Name of an output in messages.
+fn name(path: &Path) -> String {
+    match is_stdout(path) {
+        true => "standard output".to_owned(),
+        false => path.display().to_string(),
+    }
 }
 
 impl OutputError {

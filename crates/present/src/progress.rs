@@ -8,8 +8,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
 /// need.
 const REDRAWS_PER_SECOND: u8 = 5;
 
-/// Creates a bar from `template` if standard error is a terminal; `length` may be set later. The bar
-/// disappears when it is dropped, so that only the result remains.
+/// Creates a bar from `template` if standard error is a terminal; `length` may be set later. The
+/// bar disappears when it is dropped, so that only the result remains.
 pub fn bar(template: &str, length: Option<u64>) -> Option<ProgressBar> {
     std::io::stderr().is_terminal().then(|| {
         let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SECOND);

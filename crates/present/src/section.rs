@@ -255,7 +255,8 @@ mod tests {
         assert_eq!(section.lines(&Look::PLAIN), expected);
         assert_eq!(
             section.markdown(),
-            "\n### Noise\n\nIt is \\<b\\>.\n\n- one\n- two\n\n| from | n |\n|---|---:|\n| trials | 3 |\n"
+            "\n### Noise\n\nIt is \\<b\\>.\n\n- one\n- two\n\n\
+             | from | n |\n|---|---:|\n| trials | 3 |\n"
         );
         let page = markup(&[section]).into_string();
         assert!(

@@ -17,6 +17,7 @@ pub(super) use load::{LoadArgs, LoadError};
 
 use super::knob_flags::KnobFlags;
 use super::present::output::{self, OutputError};
+use super::range::whole;
 use super::run::{self, LaunchSpec, Output};
 use super::{EXIT_USAGE, fail, print, program};
 use ronde::internal::gpu::{self, GpuError};
@@ -38,20 +39,22 @@ const STEPS_AFTER_TUNING: usize = 20;
 /// Most steps to wait for a verdict without `--steps`; a tuner that needs more is broken.
 const TUNING_STEPS_MAX: usize = 20_000;
 
-/// Reduce a model's gradients over ranks on this machine: step time, bandwidth, and what tuning gains
+/// Reduce a model's gradients over ranks on this machine: step time, bandwidth, and what tuning
+/// gains
 #[derive(clap::Args)]
 #[command(override_usage = "ronde bench [-np N] [OPTIONS]")]
 pub(super) struct Args {
     /// Ranks to start (also -np) [default: 2]; inside `ronde run`, mpirun or srun theirs
-    #[arg(short = 'n', long = "num-proc", value_name = "N", value_parser = crate::range::whole::<usize>(1, 1 << 20))]
+    #[arg(short = 'n', long = "num-proc", value_name = "N", value_parser = whole::<usize>(1, 1 << 20))]
     np: Option<usize>,
     #[command(flatten)]
     load: LoadArgs,
-    /// Timed steps [default: 50]. With --autotune: most steps to wait for the verdict, after which 20 are timed
-    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, 10_000_000))]
+    /// Timed steps [default: 50]. With --autotune: most steps to wait for the verdict, after which
+    /// 20 are timed
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 10_000_000))]
     steps: Option<u32>,
     /// Untimed steps at the start
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = crate::range::whole::<u32>(1, 1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u32>(1, 1_000_000))]
     warmup: u32,
     /// Write the result to this file as JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -73,13 +76,15 @@ enum SetupError {
     #[error(transparent)]
     Knob(#[from] ronde::knobs::KnobError),
     #[error(
-        "-np {np} contradicts the job of {size} ranks that this process was started in; leave -np out here"
+        "-np {np} contradicts the job of {size} ranks that this process was started in; leave -np \
+         out here"
     )]
     InnerRankCount { np: usize, size: usize },
     #[error("backend nccl: {0}")]
     Gpu(#[from] GpuError),
     #[error(
-        "backend nccl: tensors on GPUs cannot be shaped to a network, only those in host memory; leave --link out"
+        "backend nccl: tensors on GPUs cannot be shaped to a network, only those in host memory; \
+         leave --link out"
     )]
     ShapedGpu,
     #[error(transparent)]

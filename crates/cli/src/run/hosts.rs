@@ -26,7 +26,8 @@ pub(crate) enum HostsError {
         reason: String,
     },
     #[error(
-        "requested more processes ({num_proc}) than there are available slots ({slots}); lower -np or raise the slots"
+        "requested more processes ({num_proc}) than there are available slots ({slots}); lower -np \
+         or raise the slots"
     )]
     Slots { num_proc: usize, slots: usize },
     #[error("cannot read the host file {}: {source}", .path.display())]

@@ -56,11 +56,13 @@ OMP_NUM_THREADS is set to each rank's share of this machine's cores, unless it i
 
 Standard input goes to rank 0, unless it is a terminal; the other ranks have none.
 
-Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not exist, 2 for wrong usage.";
+Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not \
+exist, 2 for wrong usage.";
 
 /// Start the ranks of a job on this machine
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "ronde run -np N [OPTIONS] [--] CMD…", version, disable_version_flag = true)]
+#[command(after_help = EXAMPLES, version, disable_version_flag = true)]
+#[command(override_usage = "ronde run -np N [OPTIONS] [--] CMD…")]
 pub(super) struct Args {
     /// Number of ranks; also -np
     #[arg(
@@ -71,8 +73,10 @@ pub(super) struct Args {
     )]
     #[arg(value_parser = crate::range::whole::<u64>(1, RANKS_MAX))]
     num_proc: Option<u64>,
-    /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other machines than this
-    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile", value_hint = ValueHint::Other)]
+    /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other
+    /// machines than this
+    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", value_hint = ValueHint::Other)]
+    #[arg(conflicts_with = "hostfile")]
     hosts: Option<String>,
     /// File with a line such as "localhost slots=4" for each host; also -hostfile
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -86,7 +90,8 @@ pub(super) struct Args {
     /// Print the ranks' output without prefixes
     #[arg(long, conflicts_with = "prefix_output_with_timestamp")]
     no_prefix: bool,
-    /// Leave OMP_NUM_THREADS unset, instead of setting it to each rank's share of this machine's cores
+    /// Leave OMP_NUM_THREADS unset, instead of setting it to each rank's share of this machine's
+    /// cores
     #[arg(long)]
     no_thread_limit: bool,
     /// Say what is started and how it ends
@@ -111,8 +116,8 @@ pub(super) struct Args {
     #[command(flatten)]
     flags: KnobFlags,
     /// Command of each rank, and its arguments
-    #[arg(last = true, value_name = "CMD", required_unless_present_any = refused::names().chain(["check_build"]))]
-    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(required_unless_present_any = refused::names().chain(["check_build"]))]
     command: Vec<OsString>,
 }
 
@@ -207,9 +212,11 @@ fn check_build() -> String {
     let mark = |there| if there { "X" } else { " " };
     format!(
         "Ronde v{}:\n\n\
-         Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    [ ] MXNet\n    [X] Rust\n\n\
+         Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    \
+         [ ] MXNet\n    [X] Rust\n\n\
          Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Local\n\n\
-         Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
+         Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    \
+         [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
         env!("CARGO_PKG_VERSION"),
         mpi = mark(cfg!(feature = "mpi")),
         nccl = mark(ronde::nccl_version().is_some()), // loaded when needed

@@ -1,5 +1,5 @@
-//! Jobs on other hosts: flags of `ronde run` for them, with horovodrun's names, and the command line
-//! of the machine's `mpirun`.
+//! Jobs on other hosts: flags of `ronde run` for them, with horovodrun's names, and the command
+//! line of the machine's `mpirun`.
 //!
 //! This process is replaced by `mpirun`, which therefore handles signals, standard input and the
 //! exit code. The output of `mpirun --version` distinguishes Open MPI from the launchers that
@@ -25,12 +25,14 @@ pub(super) enum Kind {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MpirunError {
     #[error(
-        "ranks on other hosts are started by mpirun, which cannot be run: {source}; install Open MPI or MPICH (the one that \
-         ronde was built for) on all hosts, or use this machine alone (-H localhost:N)"
+        "ranks on other hosts are started by mpirun, which cannot be run: {source}; install Open \
+         MPI or MPICH (the one that ronde was built for) on all hosts, or use this machine alone \
+         (-H localhost:N)"
     )]
     Missing { source: io::Error },
     #[error(
-        "mpirun --version says {said:?}, which is neither Open MPI's nor Hydra's; start the command with it yourself"
+        "mpirun --version says {said:?}, which is neither Open MPI's nor Hydra's; start the command \
+         with it yourself"
     )]
     Unknown { said: String },
     #[error("{flag} has no equivalent in Hydra's mpirun; pass its own option with --mpi-args")]
@@ -70,10 +72,12 @@ pub(super) struct MpiFlags {
     #[arg(long)]
     pub(super) print_command: bool,
     /// Further options for mpirun, in one word
-    #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true, value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true)]
+    #[arg(value_hint = ValueHint::Other)]
     mpi_args: Option<String>,
     /// How mpirun binds ranks to cores, instead of not at all
-    #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true, value_hint = ValueHint::Other)]
+    #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true)]
+    #[arg(value_hint = ValueHint::Other)]
     binding_args: Option<String>,
     /// Have MPI use TCP between hosts, whatever else there is
     #[arg(long)]
@@ -84,7 +88,8 @@ pub(super) struct MpiFlags {
     /// Key of ssh for the other hosts
     #[arg(short = 'i', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     ssh_identity_file: Option<OsString>,
-    /// Network interfaces between the hosts, such as eth0,eth1; also --network-interface, once for each
+    /// Network interfaces between the hosts, such as eth0,eth1; also --network-interface, once for
+    /// each
     #[arg(long, alias = "network-interface", value_name = "NAMES", value_hint = ValueHint::Other)]
     network_interfaces: Vec<String>,
 }

@@ -10,6 +10,11 @@ use crate::present::output::{given, is_stdout};
 /// Default number of rows in the tables of tensors.
 const TENSORS_DEFAULT: u32 = 10;
 
+/// Arguments for the report on one run.
+const OF_ONE_RUN: [&str; 7] = [
+    "paths", "csv", "html", "profile", "merge", "steps", "tensors",
+];
+
 const EXAMPLES: &str = "\
 Examples:
   ronde timeline t.json                              where time goes, who is late, what to change
@@ -23,12 +28,12 @@ Examples:
 const LONG_ABOUT: &str = "\
 Say where a recorded job's time goes, who is late and what to change
 
-Reads timelines of Horovod and Ronde (HOROVOD_TIMELINE), BytePS's comm.json and traces of PyTorch's profiler, plain or \
-gzipped; damaged or unfinished files as far as they go. A report that --json wrote is shown again.
+Reads timelines of Horovod and Ronde (HOROVOD_TIMELINE), BytePS's comm.json and traces of PyTorch's \
+profiler, plain or gzipped; damaged or unfinished files as far as they go. A report that --json wrote is shown again.
 
-The columns of --csv, one row a step: step, began_ms (since the file's beginning), ms, tensors, batches, bytes, partial \
-(1 if it is not counted in the summaries), then for each part of a step NAME_ms (what it adds to the step) and \
-NAME_total_ms (with what computation hides).";
+The columns of --csv, one row a step: step, began_ms (since the file's beginning), ms, tensors, \
+batches, bytes, partial (1 if it is not counted in the summaries), then for each part of a step \
+NAME_ms (what it adds to the step) and NAME_total_ms (with what computation hides).";
 
 /// Say where a recorded job's time goes, who is late and what to change
 #[derive(clap::Args)]
@@ -41,15 +46,18 @@ NAME_total_ms (with what computation hides).";
 )]
 pub(crate) struct Args {
     /// The timelines of one run: its ranks' files, or folders of them
-    #[arg(value_name = "FILE|DIR", required_unless_present_any = ["compare", "scaling"], value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    #[arg(required_unless_present_any = ["compare", "scaling"])]
     pub(super) paths: Vec<PathBuf>,
-    /// Compare two runs, each a timeline, a folder or a --json report; files of one run may be joined by commas
-    #[arg(long, value_names = ["A", "B"], num_args = 2, value_hint = ValueHint::AnyPath,
-          conflicts_with_all = ["paths", "scaling", "csv", "html", "profile", "merge", "steps", "tensors"])]
+    /// Compare two runs, each a timeline, a folder or a --json report; files of one run may be
+    /// joined by commas
+    #[arg(long, value_names = ["A", "B"], num_args = 2, value_hint = ValueHint::AnyPath)]
+    #[arg(conflicts_with_all = OF_ONE_RUN, conflicts_with = "scaling")]
     compare: Option<Vec<PathBuf>>,
-    /// Compare runs on 1, 2, 4, … ranks, each as for --compare or a file that `ronde bench --json` wrote
-    #[arg(long, value_name = "RUN", num_args = 1.., value_hint = ValueHint::AnyPath,
-          conflicts_with_all = ["paths", "csv", "html", "profile", "merge", "steps", "tensors"])]
+    /// Compare runs on 1, 2, 4, … ranks, each as for --compare or a file that `ronde bench --json`
+    /// wrote
+    #[arg(long, value_name = "RUN", num_args = 1.., value_hint = ValueHint::AnyPath)]
+    #[arg(conflicts_with_all = OF_ONE_RUN)]
     scaling: Option<Vec<PathBuf>>,
     /// Write the report as JSON to this file; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
@@ -60,7 +68,8 @@ pub(crate) struct Args {
     /// Write the report as one HTML page with pictures, which needs no network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) html: Option<PathBuf>,
-    /// Write the tensors, their sizes and ready times, and the measured costs, for `ronde bench --profile`
+    /// Write the tensors, their sizes and ready times, and the measured costs, for `ronde bench
+    /// --profile`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) profile: Option<PathBuf>,
     /// Write all ranks into one trace on rank 0's clock, for Perfetto or chrome://tracing

@@ -75,7 +75,8 @@ impl Memory {
         let outside = before - state.samples.len();
         (outside > 0).then(|| {
             format!(
-                "state file {}: {outside} of {before} measurements are outside of the bounds and are not used",
+                "state file {}: {outside} of {before} measurements are outside of the bounds and \
+                 are not used",
                 self.path.display()
             )
         })

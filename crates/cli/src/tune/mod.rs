@@ -38,9 +38,10 @@ const EXAMPLES: &str = r#"Examples:
 const LONG_ABOUT: &str = "\
 Tune any program: a line of JSON in, a line of JSON out
 
-The first line gives the parameters and the setting in force; then either each step's time comes in and settings to switch to go \
-out, until the winner has beaten the setting in force at the start in interleaved windows or that stays; or the program asks for \
-settings and tells what it measured. The protocol stands in docs/TUNE.md; examples/tune-ddp-bucket.py tunes PyTorch's \
+The first line gives the parameters and the setting in force; then either each step's time comes in \
+and settings to switch to go out, until the winner has beaten the setting in force at the start in \
+interleaved windows or that stays; or the program asks for settings and tells what it measured. The \
+protocol stands in docs/TUNE.md; examples/tune-ddp-bucket.py tunes PyTorch's \
 DistributedDataParallel.";
 
 /// Tune any program: a line of JSON in, a line of JSON out

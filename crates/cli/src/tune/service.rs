@@ -123,7 +123,8 @@ impl Service {
             }
             (Stage::Steps { .. }, _) => Err(Problem::new(
                 "this search goes by step_ms, which asks by itself",
-                "do what the answer to each step_ms says, or start another ronde tune for ask and tell",
+                "do what the answer to each step_ms says, or start another ronde tune for ask and \
+                 tell",
             )),
             (Stage::AskTell { .. }, _) => Err(Problem::new(
                 "this search goes by ask and tell",

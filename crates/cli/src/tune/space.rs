@@ -227,9 +227,11 @@ mod tests {
         assert!(SpaceLine::parse(&start).unwrap().space().is_err());
     }
 
-    const LINE: &str = r#"{"parameters":[{"name":"mb","scale":"log","low":1,"high":256,"levels":9,"zero":true,"rough":true},
+    const LINE: &str = r#"{"parameters":[
+        {"name":"mb","scale":"log","low":1,"high":256,"levels":9,"zero":true,"rough":true},
         {"name":"n","scale":"integer","low":1,"high":4},{"name":"b","scale":"boolean"},
-        {"name":"x","scale":"linear","low":0,"high":1,"fixed":0.5}],"start":{"mb":25,"n":2,"b":false}}"#;
+        {"name":"x","scale":"linear","low":0,"high":1,"fixed":0.5}],
+        "start":{"mb":25,"n":2,"b":false}}"#;
 
     #[test]
     fn a_space_with_everything() {

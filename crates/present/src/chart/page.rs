@@ -23,7 +23,12 @@ fn key(Key { label, ticks }: &Key) -> Markup {
         p.note.key {
             (Foreign(label)) ": "
             @for (place, name) in ticks {
-                span { svg.swatch width="14" height="12" aria-hidden="true" { rect width="14" height="12" fill=(colour(*place)) {} } " " (name) }
+                span {
+                    svg.swatch width="14" height="12" aria-hidden="true" {
+                        rect width="14" height="12" fill=(colour(*place)) {}
+                    }
+                    " " (name)
+                }
                 " "
             }
         }
@@ -41,7 +46,8 @@ pub fn frame(
     html! {
         div.chart id=(id) role="group" aria-label=(Foreign(title)) {
             p.chart-title { (Foreign(title)) }
-            div.plot role="img" aria-label=(Foreign(&format!("{title}. {description}"))) style={ "height:" (height_px) "px" } {}
+            div.plot role="img" aria-label=(Foreign(&format!("{title}. {description}")))
+                style={ "height:" (height_px) "px" } {}
             script type="application/json" { (PreEscaped(embedded_json(data))) }
         }
     }

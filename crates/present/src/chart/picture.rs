@@ -97,7 +97,8 @@ pub fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError> {
     let inside = text.find('>').map_or("", |end| &text[end + 1..]);
     let inside = inside.trim().strip_suffix("</svg>").unwrap_or(inside);
     let picture = html! {
-        svg xmlns="http://www.w3.org/2000/svg" width=(WIDTH / 2) height=(height / 2) viewBox=(format!("0 0 {WIDTH} {height}"))
+        svg xmlns="http://www.w3.org/2000/svg" width=(WIDTH / 2) height=(height / 2)
+            viewBox=(format!("0 0 {WIDTH} {height}"))
             role="img" aria-labelledby="title" stroke-linejoin="round" {
             title id="title" { (Foreign(title)) }
             rect width="100%" height="100%" fill="#FFFFFF" {}

@@ -18,8 +18,8 @@ const ECHARTS: &str = include_str!("../../charts/echarts.js");
 pub const ECHARTS_LICENCES: &str = include_str!("../../charts/LICENSES.txt");
 
 /// Content security policy: the page may load nothing, whatever text a trace contains.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
-                      form-action 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+                      base-uri 'none'; form-action 'none'";
 
 /// One HTML page.
 pub struct Document<'a> {
@@ -48,13 +48,21 @@ impl Document<'_> {
                 }
                 body {
                     main {
-                        button #theme type="button" hidden title="switch between light and dark" { "light / dark" }
+                        button #theme type="button" hidden title="switch between light and dark" {
+                            "light / dark"
+                        }
                         h1 { (Foreign(self.title)) }
-                        noscript { p.note { "The charts need JavaScript. The tables have the same numbers." } }
+                        noscript {
+                            p.note {
+                                "The charts need JavaScript. The tables have the same numbers."
+                            }
+                        }
                         (self.body)
                         details #licences {
                             summary { "Licences" }
-                            p.note { "The charts are drawn by Apache ECharts, which is part of this file." }
+                            p.note {
+                                "The charts are drawn by Apache ECharts, which is part of this file."
+                            }
                             pre { (ECHARTS_LICENCES) }
                         }
                     }
@@ -87,14 +95,20 @@ pub fn wide(label: &str, table: &Markup) -> Markup {
 /// Tile with a key figure, for a `dl.tiles`.
 pub fn tile(name: &str, value: &str, detail: &str) -> Markup {
     html! {
-        div { dt { (name) } dd { (value) } @if !detail.is_empty() { dd.detail { (Foreign(detail)) } } }
+        div {
+            dt { (name) }
+            dd { (value) }
+            @if !detail.is_empty() { dd.detail { (Foreign(detail)) } }
+        }
     }
 }
 
 /// Small box with the fill of a series, hidden from screen readers.
 pub fn swatch(class: &str) -> Markup {
     html! {
-        svg.swatch width="18" height="12" aria-hidden="true" { rect class=(class) width="18" height="12" {} }
+        svg.swatch width="18" height="12" aria-hidden="true" {
+            rect class=(class) width="18" height="12" {}
+        }
     }
 }
 
@@ -177,7 +191,8 @@ mod tests {
         assert!(page.starts_with("<!DOCTYPE html><html lang=\"en\">"));
         assert!(page.contains("<title>&lt;i&gt;</title>") && page.contains("<h1>&lt;i&gt;</h1>"));
         assert!(page.contains(
-            "<section id=\"a\" aria-labelledby=\"a-heading\"><h2 id=\"a-heading\">A</h2><p>x</p></section>"
+            "<section id=\"a\" aria-labelledby=\"a-heading\"><h2 id=\"a-heading\">A</h2><p>x</p>\
+             </section>"
         ));
     }
 }

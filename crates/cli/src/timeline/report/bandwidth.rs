@@ -1,4 +1,5 @@
-//! Section on bandwidth: achieved bandwidth of each collective by message size, and the fitted line.
+//! Section on bandwidth: achieved bandwidth of each collective by message size, and the fitted
+//! line.
 
 use maud::{Markup, html};
 

@@ -1,6 +1,6 @@
-//! Report for tests, with numbers that can be checked by mental arithmetic: five steps on two ranks,
-//! of 80 ms and then 40 ms; the first is start-up, the last is incomplete. Two tensors are reduced
-//! and one is gathered.
+//! Report for tests, with numbers that can be checked by mental arithmetic: five steps on two
+//! ranks, of 80 ms and then 40 ms; the first is start-up, the last is incomplete. Two tensors are
+//! reduced and one is gathered.
 
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::StepsFoundBy;

@@ -111,7 +111,8 @@ fn a_small_terminal_without_unicode_will_do() {
 fn what_is_not_there_is_left_out() {
     assert_eq!(
         text(&sample::empty(), &LOOK),
-        "t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 0 operations on 0\n        tensors, 215 ms\n\n\
+        "t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 0 operations on 0\n        \
+         tensors, 215 ms\n\n\
          No step was found: the file has no operation.\n"
     );
 }
