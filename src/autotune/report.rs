@@ -120,7 +120,16 @@ impl std::fmt::Display for AutotuneVerdict {
             write!(f, "{low} to {high} % faster (95 % interval; ")?;
         }
         write!(f, "{steps_active} steps, {steps_lost:.1} of them lost")?;
-        write!(f, " of {} allowed", (budget_steps * 10.0).round() / 10.0)?;
+        let between = if self.budget_kept {
+            " of"
+        } else {
+            ", more than the"
+        };
+        write!(
+            f,
+            "{between} {} allowed",
+            (budget_steps * 10.0).round() / 10.0
+        )?;
         if let Some(step) = self.payback_step {
             write!(f, ", paid back at step {step}")?;
         }
@@ -162,5 +171,32 @@ mod tests {
              (all ranks are on one host)"
         );
         assert_eq!(NotTuned::line(&[]), "");
+    }
+
+    #[test]
+    fn a_cost_above_the_limit_is_called_so() {
+        let verdict = |steps_lost: f64, budget_kept| AutotuneVerdict {
+            kept_default: false,
+            settings: Settings::default(),
+            reverted: false,
+            default_step_ms: 20.0,
+            chosen_step_ms: 10.0,
+            gain_pct: [45.0, 55.0],
+            steps_active: 160,
+            steps_lost,
+            budget_steps: 20.0,
+            budget_kept,
+            payback_step: None,
+            reason: String::new(),
+            retuned: None,
+        };
+        let within = verdict(4.0, true).to_string();
+        assert!(
+            within.ends_with("160 steps, 4.0 of them lost of 20 allowed)"),
+            "{within}"
+        );
+        let above = verdict(30.8, false).to_string();
+        let end = "160 steps, 30.8 of them lost, more than the 20 allowed)";
+        assert!(above.ends_with(end), "{above}");
     }
 }

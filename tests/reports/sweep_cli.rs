@@ -468,7 +468,7 @@ fn bad_input_is_named() {
         ("--cache maybe", &["on, off"]),
         ("--budget 10", &["with its unit, such as 90s"]),
         ("--budget 10x", &["with its unit"]),
-        ("--autotune", &["leave --autotune out"]),
+        ("--autotune", &["omit --autotune"]),
         ("--model resnet51", &["resnet50"]),
         (
             "--slow-rank 2,5",
@@ -486,7 +486,7 @@ fn bad_input_is_named() {
     let output = sweep(folder.path(), "--profile job.txt --out /proc/out")
         .output()
         .unwrap();
-    assert_failed(&output, 1, &["cannot make the folder /proc/out"]);
+    assert_failed(&output, 1, &["cannot create the folder /proc/out"]);
     let mut inside = sweep(folder.path(), "--profile job.txt");
     inside.env("HOROVOD_RANK", "0").env("HOROVOD_SIZE", "1");
     assert_failed(

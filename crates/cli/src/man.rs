@@ -24,10 +24,10 @@ pub(super) struct Args {
 /// Exit codes of all subcommands but `run`, which documents its own.
 const EXIT_STATUS: &[(&str, &str)] = &[
     ("0", "All went well."),
-    ("1", "It failed; standard error says why."),
+    ("1", "It failed; standard error has the reason."),
     (
         "2",
-        "Wrong usage: a flag, a setting or a configuration file is not right.",
+        "Wrong usage: an invalid flag, setting or configuration file.",
     ),
 ];
 
@@ -148,8 +148,8 @@ fn environment(roff: &mut Roff) {
     section(
         roff,
         "ENVIRONMENT",
-        "Every setting is an environment variable; flags and a configuration file write them. A variable set to the empty \
-         text counts as unset. A value that a variable does not take is an error.",
+        "Every setting is an environment variable, which flags and a configuration file write. An empty variable counts as \
+         unset. An invalid value is an error.",
     );
     for knob in KNOBS
         .iter()

@@ -148,7 +148,7 @@ mod tests {
             ("1,,2", "a value is missing in `1,,2`"),
             ("64MB", "`64MB` is not a number from 0 to 1000 (MiB"),
             ("-1", "from 0"),
-            ("nan", "no number"),
+            ("nan", "not a number"),
             ("2000", "to 1000"),
             ("4..1", "in order"),
             ("0..1", "above 0"),

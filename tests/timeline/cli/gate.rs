@@ -84,11 +84,19 @@ fn the_profile_of_a_truncated_file_supports_no_recommendation() {
     let folder = tempfile::tempdir().unwrap();
     let text = Job::default().ronde(0);
     fs::write(folder.path().join("cut.json"), &text[..text.len() * 3 / 4]).unwrap();
-    stdout(&timeline(folder.path(), &["cut.json", "--profile", "p.json"]));
+    stdout(&timeline(
+        folder.path(),
+        &["cut.json", "--profile", "p.json"],
+    ));
     let mut replay = ronde(folder.path());
-    let replay = replay.args(["replay", "p.json", "--json", "r.json"]).output();
+    let replay = replay
+        .args(["replay", "p.json", "--json", "r.json"])
+        .output();
     let text = unwrapped(&stdout(&replay.unwrap()));
-    assert!(text.contains("No recommendation: cut.json is truncated"), "{text}");
+    assert!(
+        text.contains("No recommendation: cut.json is truncated"),
+        "{text}"
+    );
     let outlook = json(&folder.path().join("r.json"));
     assert_eq!(outlook["withheld"]["reason"], "incomplete");
     assert!(outlook["targets"][0].get("best").is_none());

@@ -12,7 +12,7 @@ const SAMPLES_MOST: u64 = 1_000_000;
 
 const EXAMPLES: &str = "\
 Examples:
-  ronde review autotune.csv                          finished or not, luck or not, which setting to use, what to try next
+  ronde review autotune.csv                          end of the search, noise, luck, recommended setting, next setting
   ronde review autotune.csv --html r.html            the same as a page with pictures, which needs no network
   ronde review autotune.csv --png r.png              the pictures alone
   ronde review autotune.csv --max-samples 40 --steps-per-sample 20
@@ -21,7 +21,7 @@ Examples:
   ronde review --compare monday.csv tuesday.csv      what both tried, and whose choice is better";
 
 const LONG_ABOUT: &str = "\
-Say what an autotune log shows: whether the search was finished, how noisy it was, whether the winner was luck, what to use
+Review an autotune log: end of the search, noise, luck, recommended setting, next setting
 
 Reads Horovod's log (HOROVOD_AUTOTUNE_LOG) in every variant, whole or cut off, and Ronde's; plain or gzipped, with commas, semicolons \
 or tabs; several logs one after the other in a file are reviewed one by one. A surface is fitted to all trials of a search, their noise \
@@ -29,7 +29,7 @@ estimated with it: what is expected of a setting is what its neighbours say, too
 
 Horovod's log holds scores (bytes per µs, higher is better) and thresholds in MiB; its default is never among what it tries.";
 
-/// Say what an autotune log shows: finished or not, luck or not, which setting to use, what to try next
+/// Review an autotune log: end of the search, noise, luck, recommended setting, next setting
 #[derive(clap::Args)]
 #[command(
     override_usage = "ronde review LOG.csv… [OPTIONS]\n       \
@@ -45,13 +45,13 @@ pub(crate) struct Args {
     #[arg(long, value_names = ["A.csv", "B.csv"], num_args = 2, value_hint = ValueHint::AnyPath,
           conflicts_with_all = ["paths", "html", "png", "svg"])]
     compare: Option<Vec<PathBuf>>,
-    /// Write the review as one HTML page with pictures, which needs no network
+    /// Write the review as one HTML page with charts, which needs no network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) html: Option<PathBuf>,
-    /// Write the pictures, one below the other, as PNG
+    /// Write the charts, one below the other, as PNG
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) png: Option<PathBuf>,
-    /// Write the pictures, one below the other, as SVG
+    /// Write the charts, one below the other, as SVG
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) svg: Option<PathBuf>,
     /// Write the review as JSON to this file; - is standard output, instead of the text

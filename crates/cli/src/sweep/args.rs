@@ -27,14 +27,14 @@ The folder gets sweep.csv (a row for each measurement, written before the next o
 versions), summary.md, summary.json and heat maps as SVG and PNG. Ctrl-C ends the sweep with a report of what there is.";
 
 const LONG_ABOUT: &str = "\
-Measure settings against each other and against the default: which is best, by how much, and how sure that is
+Measure settings and compare them with the default: the best one, its gain and its interval
 
 The ranks are started once and the settings changed in the running job, so that a setting costs steps, not a start. The grid \
 is measured in blocks, each in a random order with the default in between, so that a machine that drifts does not colour one \
 setting; what is clearly worse ends early and is not measured again. Then those that cannot be told from the best and the \
 default take turns, which gives the gain its interval. Every step's results are checked.";
 
-/// Measure settings against each other and against the default: which is best, by how much, and how sure that is
+/// Measure settings and compare them with the default: the best one, its gain and its interval
 #[derive(clap::Args)]
 #[command(override_usage = "ronde sweep [-np N,…] [OPTIONS]", long_about = LONG_ABOUT, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -64,7 +64,7 @@ pub(crate) struct Args {
     /// Hosts and their slots, as in node1:2,node2:2, this one first: mpirun starts the ranks
     #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "replay", value_hint = ValueHint::Other)]
     pub(super) hosts: Option<String>,
-    /// With --hosts: further options for mpirun, in one word
+    /// With --hosts: further options for mpirun, as one argument
     #[arg(long, value_name = "\"OPTIONS\"", requires = "hosts", allow_hyphen_values = true, value_hint = ValueHint::Other)]
     pub(super) mpi_args: Option<String>,
     #[command(flatten)]
@@ -82,22 +82,22 @@ pub(crate) struct Args {
     /// Untimed steps of each measurement [default: 3]
     #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, 1_000_000))]
     pub(super) warmup: Option<u32>,
-    /// Time that all of it may take, such as 90s, 10m or 1.5h: fewer steps, then fewer repeats
+    /// Time limit of the sweep, such as 90s, 10m or 1.5h: fewer steps, then fewer repeats
     #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(super) budget: Option<Duration>,
-    /// Folder for what comes of it [default: sweep- and the name of the model or profile]
+    /// Output folder [default: sweep- and the name of the model or profile]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) out: Option<PathBuf>,
     /// Write the summary as JSON to this file too; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) json: Option<PathBuf>,
-    /// Go on with the sweep in that folder; what else is given must be as it was, but for --budget
+    /// Continue the sweep in that folder; other arguments must be as they were, except --budget
     #[arg(long)]
     pub(super) resume: bool,
-    /// With --resume: go on although this is not the machine that it began on
+    /// With --resume: continue on another machine than the one on which it began
     #[arg(long, requires = "resume")]
     pub(super) other_machine: bool,
-    /// What the random order comes from [default: drawn]
+    /// Seed of the random order [default: random]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
     /// Predict step times from these timelines of one run, or from a profile, instead of measuring
@@ -128,7 +128,7 @@ fn budget(text: &str) -> Result<Duration, String> {
         .and_then(|duration| Duration::try_from(duration).ok())
         .filter(|duration| !duration.is_zero())
         .ok_or_else(|| {
-            format!("`{text}` is no time; give a number with its unit, such as 90s, 10m or 1.5h")
+            format!("`{text}` is not a time; give a number with its unit, such as 90s, 10m or 1.5h")
         })
 }
 

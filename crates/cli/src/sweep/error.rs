@@ -38,7 +38,7 @@ pub(super) enum Error {
     )]
     InsideJob,
     #[error(
-        "a sweep changes the settings itself, which the tuner would do too: leave --autotune out (HOROVOD_AUTOTUNE)"
+        "a sweep and the tuner cannot both change the settings: omit --autotune (HOROVOD_AUTOTUNE)"
     )]
     Autotune,
     #[error(transparent)]
@@ -50,7 +50,7 @@ pub(super) enum Error {
     Flat { because: &'static str },
     #[error("{points} points are too many; give shorter lists ({most} in all)")]
     TooMany { points: usize, most: usize },
-    #[error("cannot make the folder {}: {source}", path.display())]
+    #[error("cannot create the folder {}: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
     #[error(
         "{} holds {found} already: give another --out, or --resume to go on with the sweep that is there", folder.display()
@@ -59,7 +59,7 @@ pub(super) enum Error {
         folder: PathBuf,
         found: &'static str,
     },
-    #[error("there is no sweep in {} to go on with: {source}; leave --resume out to begin one", path.display())]
+    #[error("there is no sweep in {} to continue: {source}; omit --resume to begin one", path.display())]
     NoPlan { path: PathBuf, source: io::Error },
     #[error("{}, line {}: not a plan that `ronde sweep` wrote: {source}", path.display(), source.line())]
     Plan {
@@ -93,7 +93,7 @@ pub(super) enum Error {
         source: io::Error,
     },
     #[error(
-        "the job of {np} ranks does not start: {reason}; what was measured is safe, go on with --resume when that is settled"
+        "the job of {np} ranks does not start: {reason}; the measurements are saved, continue with --resume when the cause is removed"
     )]
     NoStart { np: u32, reason: String },
 }

@@ -63,8 +63,7 @@ pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
     let off = job.fit.modelled_us / job.fit.measured_us - 1.0;
     if off.abs() > MISSES || off.is_nan() {
         job.warnings.push(format!(
-            "the model makes the recorded step {}, but it took {}: something that a recording does not show governs this job, and \
-             predictions mean little",
+            "the model predicts {} for the recorded step of {}, so its predictions are not reliable",
             number::ms(job.fit.modelled_us / 1e3),
             number::ms(job.fit.measured_us / 1e3),
         ));
@@ -201,7 +200,7 @@ impl Paper {
         );
         if let Some(link) = link {
             words += &format!(
-                ", link shaped to what its allreduces took ({} µs and {} GB/s)",
+                ", link shaped to its recorded allreduces ({} µs and {} GB/s)",
                 number::digits(link.alpha_us),
                 number::digits(link.gb_per_s)
             );
@@ -221,14 +220,14 @@ impl Paper {
         let mut differences = Vec::new();
         if fit.workload.tail_us > TAIL_TOLD * fit.measured_us {
             differences.push(format!(
-                "the recorded step goes on for {} after its last result (the optimizer, mostly), which the benchmark's does not: what is \
-                 measured is shorter than what is predicted by that",
+                "the recorded step lasts {} longer than its last result (mostly the optimizer). The benchmark omits that time, so \
+                 measured steps are shorter than predicted ones",
                 number::ms(fit.workload.tail_us / 1e3)
             ));
         }
         if left_out > 0 {
             differences.push(format!(
-                "the benchmark runs without {} that it cannot reduce",
+                "the benchmark omits {} that it cannot reduce",
                 number::counted(left_out as u64, "tensor")
             ));
         }

@@ -13,7 +13,7 @@ use ronde_trace::analysis::report::{Bandwidth, PartKind, Summary, TensorRow};
 /// Reason why there is no profile.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum ProfileError {
-    #[error("no profile: no tensor travelled in a steady step")]
+    #[error("no profile: the steady steps have no tensor")]
     NoTensors,
     #[error(
         "no profile: none of the {count} tensors of a step can be replayed; the first, `{name}`: {why}"
@@ -94,7 +94,7 @@ fn tensor(
     let dtype = PROFILE_DTYPES
         .into_iter()
         .find(|known| known.name() == dtype)
-        .ok_or("its type is one that the benchmark does not reduce")?;
+        .ok_or("the benchmark does not reduce its type")?;
     let elements = row
         .elements
         .ok_or("its number of elements is not in the file")?;
@@ -149,7 +149,7 @@ fn warning_of_left_out(left_out: &[LeftOut]) -> Option<String> {
         count => format!(" and {} more", count - 1),
     };
     Some(format!(
-        "the profile is without `{}`{others}: {}",
+        "the profile omits `{}`{others}: {}",
         first.name, first.why
     ))
 }
@@ -214,10 +214,7 @@ mod tests {
         let report = sample::report();
         let (profile, warnings) = extract(&report, None).unwrap();
         // The third tensor of the sample is an allgather.
-        assert_eq!(
-            warnings,
-            ["the profile is without `metrics`: not an allreduce"]
-        );
+        assert_eq!(warnings, ["the profile omits `metrics`: not an allreduce"]);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("p.json");
         std::fs::write(&path, serde_json::to_string(&profile).unwrap()).unwrap();
@@ -269,7 +266,7 @@ mod tests {
         assert_eq!(
             warnings,
             [
-                "the profile is without `conv1.weight` and 1 more: its number of elements is not in the file"
+                "the profile omits `conv1.weight` and 1 more: its number of elements is not in the file"
             ]
         );
         report

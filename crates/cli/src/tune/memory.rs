@@ -30,7 +30,7 @@ impl Memory {
                 None => (
                     None,
                     Some(format!(
-                        "state file {}: it is another job's (its key differs)",
+                        "state file {} is of another job (its key differs)",
                         path.display()
                     )),
                 ),

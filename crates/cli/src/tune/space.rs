@@ -118,13 +118,13 @@ impl ParameterLine {
         if self.levels.is_some() && matches!(self.scale, ScaleName::Integer | ScaleName::Boolean) {
             return Err(problem(
                 "cannot have \"levels\"",
-                "whole numbers and booleans have theirs",
+                "the values of integers and booleans are given",
             ));
         }
         if self.rough && self.scale == ScaleName::Boolean {
             return Err(problem(
                 "cannot have \"rough\"",
-                "off and on are no neighbours on a curve",
+                "a boolean has only two values",
             ));
         }
         let parameter = if self.rough {

@@ -62,13 +62,13 @@ fn of_ronde(search: &Search) -> Ending {
     let unfinished = "there is no row \"final\" with a verdict: the job ended";
     let mut steps_left = None;
     let evidence = match search.trials.last() {
-        _ if search.reverted => "the row \"reverted\" says that the chosen settings turned out \
-                                 slower, and the default is in force again"
+        _ if search.reverted => "the row \"reverted\" states that the chosen settings were \
+             slower, and that the default is in force again"
             .to_owned(),
-        _ if finished => "its verdict is there, in the row \"final\"".to_owned(),
+        _ if finished => "it has a verdict, in the row \"final\"".to_owned(),
         None => "the job ended while the first sample was under way".to_owned(),
         Some(_) if search.is_followed => {
-            "the job changed during the search, which began anew".to_owned()
+            "the job changed during the search, which began again".to_owned()
         }
         Some(last) if last.phase == Phase::Ab => {
             let rounds = u32::try_from(last.number).unwrap_or(u32::MAX);
@@ -267,7 +267,7 @@ mod tests {
         let default = "0,0,0,1,1,128,500,default,0,10,61.2,1.2,,0.02\n";
         assert!(of(default).evidence[0].contains("after sample 0"));
         let followed = of(&format!("{default}{default}"));
-        assert!(followed.evidence[0].contains("began anew"));
+        assert!(followed.evidence[0].contains("began again"));
         let ab = of(&format!(
             "{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"
         ));
@@ -279,7 +279,7 @@ mod tests {
         let reverted = of(&format!(
             "{kept}0,0,0,1,1,128,500,reverted,,52,61.2,,,0.02\n"
         ));
-        assert!(reverted.finished && reverted.evidence[0].contains("turned out slower"));
+        assert!(reverted.finished && reverted.evidence[0].contains("were slower"));
         assert!(
             of(&format!(
                 "{default}0,0,0,1,1,128,500,final,,10,61.2,,,0.02\n"

@@ -130,7 +130,7 @@ pub(super) fn gain(review: &Review) -> Section<'static> {
     let default = words(review, default);
     section
         .text(format!(
-            "The default is {default}; changes of the step time are against it."
+            "The default is {default}; changes of the step time are relative to it."
         ))
         .table(table)
 }

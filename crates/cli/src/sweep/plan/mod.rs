@@ -215,7 +215,7 @@ impl Plan {
             || !times_are_numbers
         {
             return wrong(
-                "its design is none: lists must have values, counts must be above 0".to_owned(),
+                "its design is invalid: lists must have values, counts must be above 0".to_owned(),
             );
         }
         let points = plan.points.clone();

@@ -69,7 +69,7 @@ fn a_plan_that_was_edited_is_refused() {
         (
             "\"cycle_time_ms\":[1.0]",
             "\"cycle_time_ms\":[-1.0]",
-            "its design is none",
+            "its design is invalid",
         ),
         (
             "\"cycle_time_ms\":[1.0]",

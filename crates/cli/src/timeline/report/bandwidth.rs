@@ -35,7 +35,7 @@ fn figure(drawn: &[&Bandwidth]) -> Markup {
         figure {
             (chart(drawn))
             figcaption {
-                "Median of each size; whiskers from the slowest tenth to the fastest tenth. Dashed: the fitted line of the time."
+                "Median of each size; whiskers from the 10th to the 90th percentile. Dashed: fitted line."
             }
         }
     }

@@ -12,7 +12,7 @@ pub(super) fn section(report: &Report) -> Section<'_> {
     let section = Section::new("fusion", "Tensor fusion");
     let Some(fusion) = &report.fusion else {
         return section.page(html! {
-            p { "Nothing is fused in these files: they have no operations, or each of them travels alone." }
+            p { "Nothing is fused in these files: they have no operations, or every operation is a batch of its own." }
         });
     };
     let section = section

@@ -72,7 +72,7 @@ fn source(source: &SourceReport, look: &Look) -> Vec<String> {
         .filter(|clock| clock.offset_ns != 0 || clock.error_ns != 0)
     {
         text += &format!(
-            "; clock {:+.1} µs, known to {:.1} µs",
+            "; clock {:+.1} µs, error at most {:.1} µs",
             clock.offset_ns as f64 / 1e3,
             clock.error_ns as f64 / 1e3
         );

@@ -65,7 +65,7 @@ pub(super) fn section(lanes: &[RankBars]) -> Section<'_> {
     let shown = &gathered(&lanes[..lanes.len().min(MOST_LANES)])[..];
     let section = Section::new("lanes", "A few steps in full");
     if bars(shown).next().is_none() {
-        return section.page(html! { p { "There is no whole steady step to draw." } });
+        return section.page(html! { p { "There is no complete steady step to draw." } });
     }
     section
         .page(figure(shown, lanes.len()))
@@ -80,7 +80,7 @@ fn figure(shown: &[RankBars], ranks: usize) -> Markup {
         .count() as u64;
     html! {
         p.screen-only {
-            "Zoom with the buttons, the slider, two fingers or the wheel with " kbd { "Ctrl" } "; drag to move. "
+            "Zoom with the buttons, the slider, two fingers, or the wheel with " kbd { "Ctrl" } "; drag to move. "
             "Point at a bar to read it; click a name to hide it."
         }
         figure {

@@ -97,7 +97,8 @@ fn advice(advice: &[Advice]) -> Section<'_> {
     };
     let section = Section::new("advice", "Advice");
     match advice {
-        [] => section.page(html! { p { "Nothing stands out: no setting promises a gain that these files could show." } }),
+        [] => section
+            .page(html! { p { "No advice: these files do not show a gain from other settings." } }),
         advice => section.list(List::Numbered, advice.iter().map(item).collect()),
     }
 }
@@ -107,21 +108,21 @@ fn guide() -> Markup {
     html! {
         dl.guide {
             dt { "A step" }
-            dd { "lasts from the last result of the step before to its own last result, on the rank named at the top." }
+            dd { "lasts from the last result of the previous step to its own last result, on the rank named at the top." }
             @for kind in PartKind::ALL {
                 dt { (swatch(appearance(kind).class())) " " (part::title(kind)) }
                 dd { (appearance(kind).meaning) "." }
             }
             dt { "Share and hidden" }
-            dd { "A part makes the step longer by its time while this rank has nothing left to compute; what is hidden runs behind computation." }
+            dd { "A part makes the step longer by its exposed time; its hidden time overlaps computation." }
             dt { "Overlap" }
             dd { "is the part of all communication that is hidden." }
             dt { "Step without a rank" }
-            dd { "is computed anew from the ready times of the others: every batch moves as early as they allow." }
+            dd { "is simulated from the ready times of the other ranks: every batch begins as early as they allow." }
             dt { "Time of a message" }
-            dd { "has a part that does not depend on its size, and a part for each MiB. Small batches pay mostly the first: fuse more of them." }
+            dd { "has a part that does not depend on the size, and a part per MiB. For small batches the first part dominates: fuse more tensors." }
             dt { "Median, p10, p90" }
-            dd { "are the value in the middle, and those below which lie a tenth and nine tenths of all." }
+            dd { "are the median and the 10th and 90th percentiles." }
         }
     }
 }

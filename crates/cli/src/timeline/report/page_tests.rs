@@ -144,11 +144,11 @@ fn an_empty_report_says_why_it_is_empty() {
     }
     let (_, text) = parsed(&page);
     for reason in [
-        "No whole step was found",
+        "No complete step was found",
         "ready times of at least two ranks",
         "Nothing is fused in these files",
-        "no whole steady step to draw",
-        "Nothing stands out",
+        "no complete steady step to draw",
+        "do not show a gain",
     ] {
         assert!(text.contains(reason), "{reason}");
     }

@@ -81,7 +81,7 @@ pub(super) fn section(report: &Report) -> Section<'_> {
                 @if cut_off > 0 {
                     (counted(cut_off, "step")) " longer than the chart is high, marked ▲; the longest takes " (ms(longest)) ". "
                 }
-                @if partial > 0 { (counted(partial, "step")) " left out of the summaries, cut off or with other traffic in between: drawn pale. " }
+                @if partial > 0 { (counted(partial, "step")) " excluded from the summaries (cut off, or other operations in between): drawn pale. " }
             }
         }
     };

@@ -48,7 +48,7 @@ pub enum Fault {
     #[error(" cannot be read: {0}")]
     Read(io::Error),
     /// It is too large to be a sweep.
-    #[error(" is larger than {BYTES_MOST} bytes: it is no sweep")]
+    #[error(" is larger than {BYTES_MOST} bytes, so it is not a sweep")]
     TooLarge,
     /// A line, counted from 1, is not a valid measurement.
     #[error(", line {line}: {what}; correct the line or take it out")]
@@ -59,11 +59,11 @@ pub enum Fault {
         what: String,
     },
     /// The header is not that of a sweep.
-    #[error(" is no sweep: its first line should be {}", header().trim_end())]
+    #[error(" is not a sweep: its first line must be {}", header().trim_end())]
     Header,
     /// A measurement cannot be written.
     #[error(
-        " cannot be written: {source}; the {safe} measurements before are safe: make room, then go on with --resume"
+        " cannot be written: {source}; the {safe} earlier measurements are saved: make room, then continue with --resume"
     )]
     Write {
         /// Number of measurements in the file.

@@ -114,7 +114,7 @@ fn a_full_disk_is_said_so() {
         "{message}"
     );
     assert!(
-        message.contains("the 7 measurements before are safe"),
+        message.contains("the 7 earlier measurements are saved"),
         "{message}"
     );
 }
@@ -157,7 +157,7 @@ fn wrong_lines_are_named() {
     fs::write(&path, "a,b\n1,2\n").unwrap();
     let message = read(&path).unwrap_err().to_string();
     assert!(
-        message.contains("first line should be phase,block,np"),
+        message.contains("first line must be phase,block,np"),
         "{message}"
     );
     assert!(read(Path::new("/no/such.csv")).is_err());
