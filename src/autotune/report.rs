@@ -119,16 +119,11 @@ impl std::fmt::Display for AutotuneVerdict {
             )?;
             write!(f, "{low} to {high} % faster (95 % interval; ")?;
         }
-        write!(f, "{steps_active} steps, {steps_lost:.1} of them lost")?;
-        let between = if self.budget_kept {
-            " of"
-        } else {
-            ", more than the"
-        };
+        let budget = (budget_steps * 10.0).round() / 10.0;
+        let exceeded = if self.budget_kept { "" } else { ", exceeded" };
         write!(
             f,
-            "{between} {} allowed",
-            (budget_steps * 10.0).round() / 10.0
+            "{steps_active} steps; cost {steps_lost:.1} steps, budget {budget}{exceeded}"
         )?;
         if let Some(step) = self.payback_step {
             write!(f, ", paid back at step {step}")?;
@@ -174,29 +169,36 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_above_the_limit_is_called_so() {
-        let verdict = |steps_lost: f64, budget_kept| AutotuneVerdict {
+    fn a_cost_above_the_budget_is_stated() {
+        let verdict = |steps_lost, budget_kept| AutotuneVerdict {
             kept_default: false,
             settings: Settings::default(),
             reverted: false,
-            default_step_ms: 20.0,
-            chosen_step_ms: 10.0,
-            gain_pct: [45.0, 55.0],
+            default_step_ms: 55.31,
+            chosen_step_ms: 45.48,
+            gain_pct: [4.9, 29.2],
             steps_active: 160,
             steps_lost,
             budget_steps: 20.0,
             budget_kept,
-            payback_step: None,
+            payback_step: Some(184),
             reason: String::new(),
             retuned: None,
         };
-        let within = verdict(4.0, true).to_string();
-        assert!(
-            within.ends_with("160 steps, 4.0 of them lost of 20 allowed)"),
-            "{within}"
-        );
-        let above = verdict(30.8, false).to_string();
-        let end = "160 steps, 30.8 of them lost, more than the 20 allowed)";
-        assert!(above.ends_with(end), "{above}");
+        for (steps_lost, kept, expected) in [
+            (
+                6.2,
+                true,
+                "160 steps; cost 6.2 steps, budget 20, paid back at step 184)",
+            ),
+            (
+                30.8,
+                false,
+                "160 steps; cost 30.8 steps, budget 20, exceeded, paid back at step 184)",
+            ),
+        ] {
+            let text = verdict(steps_lost, kept).to_string();
+            assert!(text.ends_with(expected), "{text}");
+        }
     }
 }

@@ -330,7 +330,7 @@ fn an_interrupted_sweep_reports_what_there_is() {
     let printed = unwrapped(&printed);
     assert!(
         printed.contains("It was interrupted")
-            && printed.contains("to go on: ronde sweep --resume --out out"),
+            && printed.contains("to continue: ronde sweep --resume --out out"),
         "{printed}"
     );
     assert!(
@@ -360,7 +360,7 @@ fn a_folder_belongs_to_one_sweep() {
     let output = sweep(folder.path(), "--resume --out out").output().unwrap();
     assert_failed(&output, 1, &["another sweep is writing", "sweep.csv"]);
     let output = sweep(folder.path(), LONG).output().unwrap();
-    assert_failed(&output, 2, &["out holds sweep.json already", "--resume"]);
+    assert_failed(&output, 2, &["out contains sweep.json already", "--resume"]);
     until_rows(&out, 2);
     running.send("KILL");
     running.finish();
@@ -378,7 +378,7 @@ fn a_folder_belongs_to_one_sweep() {
             "{arguments}"
         );
     };
-    fails(LONG, 2, &["holds sweep.json already"]);
+    fails(LONG, 2, &["contains sweep.json already"]);
     fails(
         "--resume --out out --steps 11 --fusion-mb 0,1",
         2,
@@ -412,7 +412,7 @@ fn a_folder_belongs_to_one_sweep() {
     fails(
         "--resume --out out --other-machine",
         1,
-        &["job.txt is not what it was", "1 tensors of 4000 bytes now"],
+        &["job.txt has changed since the sweep began", "1 tensors of 4000 bytes now"],
     );
     fs::write(folder.path().join("job.txt"), profile).unwrap();
 

@@ -97,9 +97,11 @@ pub enum Withheld {
     },
     /// The baseline was measured too few times.
     #[error(
-        "No recommendation: the default was {}, so a difference from it cannot be told from noise; measure it {}.",
-        if *measurements == 0 { "never measured" } else { "measured only once" },
-        if *measurements == 0 { "beside the others" } else { "again" }
+        "No recommendation: the default was {}.",
+        match measurements {
+            0 => "never measured, so the gain over it is unknown; measure it beside the others",
+            _ => "measured only once, so a difference from it cannot be told from noise; measure it again",
+        }
     )]
     BaselineOnce {
         /// Number of measurements of the baseline.

@@ -291,6 +291,8 @@ pub enum MarkKind {
         fusion_threshold_bytes: u64,
         /// Cycle time, nanoseconds.
         cycle_time_ns: u64,
+        /// Limit of batches on GPUs, bytes, if it has changed.
+        gpu_fusion_threshold_bytes: Option<u64>,
     },
 }
 

@@ -232,8 +232,12 @@ impl Visitor for Merger<'_, '_> {
             MarkKind::Settings {
                 fusion_threshold_bytes,
                 cycle_time_ns,
+                gpu_fusion_threshold_bytes,
             } => {
-                let args = json!({"fusion_threshold_bytes": fusion_threshold_bytes, "cycle_time_ns": cycle_time_ns});
+                let mut args = json!({"fusion_threshold_bytes": fusion_threshold_bytes, "cycle_time_ns": cycle_time_ns});
+                if let Some(bytes) = gpu_fusion_threshold_bytes {
+                    args["gpu_fusion_threshold_bytes"] = json!(bytes);
+                }
                 ("SETTINGS", "p", Some(args))
             }
         };

@@ -10,6 +10,8 @@ pub(in crate::analysis) struct InForce {
     pub(in crate::analysis) at: i64,
     pub(in crate::analysis) fusion_threshold_bytes: u64,
     pub(in crate::analysis) cycle_time_ns: u64,
+    /// Limit of batches on GPUs, once it has changed.
+    pub(in crate::analysis) gpu_fusion_threshold_bytes: Option<u64>,
 }
 
 /// Start or end of a step.
@@ -77,10 +79,20 @@ impl Marks {
         self.steps.push(StepMark { at, begins });
     }
 
-    pub(super) fn settings(&mut self, at: i64, fusion_threshold_bytes: u64, cycle_time_ns: u64) {
+    /// Adds settings with these thresholds of host memory and of GPUs; the latter, if it has
+    /// changed.
+    pub(super) fn settings(
+        &mut self,
+        at: i64,
+        (fusion_threshold_bytes, of_gpus): (u64, Option<u64>),
+        cycle_time_ns: u64,
+    ) {
+        let before = self.settings.last();
         let new = InForce {
             at,
             fusion_threshold_bytes,
+            gpu_fusion_threshold_bytes: of_gpus
+                .or_else(|| before.and_then(|before| before.gpu_fusion_threshold_bytes)),
             cycle_time_ns,
         };
         let same = |last: &InForce| InForce { at, ..*last } == new;
@@ -117,7 +129,7 @@ impl Marks {
         for set in later.settings {
             self.settings(
                 set.at.saturating_add(shift_ns),
-                set.fusion_threshold_bytes,
+                (set.fusion_threshold_bytes, set.gpu_fusion_threshold_bytes),
                 set.cycle_time_ns,
             );
         }

@@ -136,6 +136,7 @@ fn a_job_that_tunes_is_not_told_to_tune() {
             kind: MarkKind::Settings {
                 fusion_threshold_bytes: 1 << (20 + step % 2),
                 cycle_time_ns: 1_000_000,
+                gpu_fusion_threshold_bytes: None,
             },
             at: began,
         });

@@ -6,20 +6,21 @@
 //! at its worst level relative to its best, both taken from the mean surface (I. Sobol',
 //! Sensitivity Estimates for Nonlinear Mathematical Models, 1993).
 
-mod lattice;
-
 use serde::Serialize;
 use statrs::statistics::Statistics;
 
 use super::best::{Difference, MATTERS, lowest};
-use super::setting::{Setting, Switch, range};
+use super::setting::{Setting, Switch, geometric, range};
 use super::surface::Surface;
 use super::trial::Search;
-use lattice::Lattice;
 
 /// A knob is dead if the difference between its worst and best level is certainly below this share
 /// of the step time.
 const DEAD: f64 = 0.02;
+/// Maximum number of settings on which surfaces are evaluated.
+const SETTINGS_MOST: f64 = 400.0;
+/// Maximum number of levels of a number: more levels add no information.
+const LEVELS_MOST: usize = 13;
 
 /// One knob of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -89,23 +90,49 @@ pub struct Effect {
 
 /// Returns the effects of all knobs in the log. `search` must have trials.
 pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
-    let lattice = Lattice::new(search, surface);
-    let draws = surface.draws(&lattice.settings);
+    let mut combinations = search.combinations();
+    if surface.varied().is_empty() {
+        combinations.truncate(1);
+    }
+    let most = (SETTINGS_MOST / combinations.len() as f64).sqrt() as usize;
+    let tried = |knob: Knob| {
+        search
+            .trials
+            .iter()
+            .map(move |trial| knob.of(&trial.setting))
+    };
+    let levels = |knob| spaced(tried(knob), most.clamp(2, LEVELS_MOST));
+    let (fusion, cycle) = (levels(Knob::FusionMb), levels(Knob::CycleMs));
+    let grid = |switches: [Option<bool>; 4]| Setting::grid(&fusion, &cycle, switches);
+    let settings: Vec<Setting> = combinations.into_iter().flat_map(grid).collect();
+    let draws = surface.draws(&settings);
     let switches = Switch::ALL.into_iter().filter(|switch| search.has(*switch));
-    let knobs = [Knob::FusionMb, Knob::CycleMs]
-        .into_iter()
-        .chain(switches.map(Knob::Switch));
+    let knobs = [Knob::FusionMb, Knob::CycleMs].into_iter();
     let of_knob = |knob: Knob| {
-        let range = range(search.trials.iter().map(|trial| knob.of(&trial.setting)));
+        let range = range(tried(knob));
         let levels = match knob {
-            Knob::FusionMb => &lattice.fusion[..],
-            Knob::CycleMs => &lattice.cycle,
+            Knob::FusionMb => &fusion[..],
+            Knob::CycleMs => &cycle,
             Knob::Switch(_) if range[0] < range[1] => &[0.0, 1.0],
             Knob::Switch(_) => &range[..1],
         };
-        effect(knob, levels, range, &lattice.settings, &draws)
+        effect(knob, levels, range, &settings, &draws)
     };
-    knobs.map(of_knob).collect()
+    knobs
+        .chain(switches.map(Knob::Switch))
+        .map(of_knob)
+        .collect()
+}
+
+/// Geometrically spaced levels over the values tried; one level if all values are equal. A value of
+/// 0 is a separate regime and has no place on a logarithmic scale.
+fn spaced(tried: impl Iterator<Item = f64>, levels: usize) -> Vec<f64> {
+    let [low, high] = range(tried.filter(|value| *value > 0.0));
+    match low {
+        low if !low.is_finite() => vec![0.0],
+        low if high <= low * 1.0001 => vec![high],
+        _ => geometric([low, high], levels),
+    }
 }
 
 fn effect(
@@ -133,14 +160,14 @@ fn effect(
     };
     let places: Vec<usize> = settings.iter().map(place).collect();
     let of_draw = |draw: &Vec<f64>| main_effect(draw, &places, levels.len());
-    let of_draws: Vec<Vec<f64>> = draws.iter().map(of_draw).collect();
-    let sum = |level: usize| of_draws.iter().map(|main| main[level]).sum();
+    let mains: Vec<Vec<f64>> = draws.iter().map(of_draw).collect();
+    let sum = |level: usize| mains.iter().map(|main| main[level]).sum();
     let sums: Vec<f64> = (0..levels.len()).map(sum).collect();
     let best = lowest(&sums);
     let worst = lowest(&sums.iter().map(|sum| -sum).collect::<Vec<_>>());
-    let slower = of_draws.iter().map(|main| main[worst] - main[best]);
-    let reach = Difference::of(slower.collect());
-    let shares = draws.iter().zip(&of_draws).map(|(draw, main)| {
+    let reach = Difference::of(mains.iter().map(|main| main[worst] - main[best]).collect());
+    let shares = draws.iter().zip(&mains).map(|(draw, main)| {
+        // A flat surface has no variance to share.
         let share = main.population_variance() / draw.population_variance();
         if share.is_finite() {
             share.min(1.0)
@@ -180,18 +207,16 @@ mod tests {
     use super::*;
     use crate::review::trial::tests::{HOROVOD, read};
 
-    /// Returns the effects of trials over both numbers and one switch, with the scores given by
-    /// `score`.
-    fn of(score: &dyn Fn(f64, f64, bool) -> f64) -> Vec<Effect> {
+    /// Returns the effects of trials over both numbers and one switch; `score` returns the score
+    /// relative to 500, to which noise of ±0.1 % is added.
+    fn of(score: &dyn Fn(f64, bool) -> f64) -> Vec<Effect> {
         let mut rows = String::new();
         for on in [false, true] {
             for fusion in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0] {
                 for cycle in [1.0, 3.0, 9.0, 27.0] {
-                    rows += &format!(
-                        "{},0,0, 1,{cycle},{fusion},{}\n",
-                        u8::from(on),
-                        score(fusion, cycle, on)
-                    );
+                    let noise = 1.0 + 0.001 * f64::sin(cycle * 7.0 + fusion);
+                    let score = 500.0 * score(fusion, on) * noise;
+                    rows += &format!("{},0,0, 1,{cycle},{fusion},{score}\n", u8::from(on));
                 }
             }
         }
@@ -201,14 +226,12 @@ mod tests {
 
     #[test]
     fn one_knob_matters_and_the_others_are_dead() {
-        // 30 % between 1 and 32 MB; a ripple of ±0.1 % as noise.
-        let effects = of(&|fusion, cycle, _| {
-            500.0 * (1.0 + 0.06 * fusion.log2()) * (1.0 + 0.001 * (cycle * 7.0 + fusion).sin())
-        });
-        let [fusion, cycle, hierarchical, ..] = &effects[..] else {
-            panic!("{effects:?}")
-        };
-        assert_eq!(fusion.importance, Importance::Matters);
+        // 30 % between 1 and 32 MiB.
+        let of_fusion = of(&|fusion, _| 1.0 + 0.06 * fusion.log2());
+        let importances: Vec<Importance> = of_fusion.iter().map(|e| e.importance).collect();
+        use Importance::{Dead, Fixed, Matters};
+        assert_eq!(importances, [Matters, Dead, Dead, Fixed, Fixed, Fixed]);
+        let fusion = &of_fusion[0];
         assert!(
             (fusion.reach.mean - 0.3).abs() < 0.02 && fusion.share > 0.95,
             "{fusion:?}"
@@ -217,44 +240,31 @@ mod tests {
             (fusion.best - 32.0).abs() < 1e-6 && fusion.range == [1.0, 32.0],
             "{fusion:?}"
         );
+        let cache = &of_fusion[5];
         assert_eq!(
-            [cycle.importance, hierarchical.importance],
-            [Importance::Dead; 2]
-        );
-        assert_eq!(effects[5].importance, Importance::Fixed);
-        assert_eq!(
-            (effects[5].knob, effects[5].best),
+            (cache.knob, cache.best),
             (Knob::Switch(Switch::CacheEnabled), 1.0)
         );
-    }
 
-    #[test]
-    fn a_switch_can_matter() {
-        let effects = of(&|fusion, cycle, on| {
-            500.0 * if on { 1.1 } else { 1.0 } * (1.0 + 0.001 * (cycle * 7.0 + fusion).sin())
-        });
-        let switch = &effects[2];
+        let of_switch = of(&|_, on| if on { 1.1 } else { 1.0 });
+        let switch = &of_switch[2];
         assert_eq!(
             (switch.importance, switch.best, switch.worst),
-            (Importance::Matters, 1.0, 0.0)
+            (Matters, 1.0, 0.0)
         );
         assert!((switch.reach.mean - 0.1).abs() < 0.02, "{switch:?}");
     }
 
     #[test]
     fn main_effects_by_hand() {
-        assert_eq!(
-            main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2),
-            [2.0, 15.0]
-        );
+        let effect = main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2);
+        assert_eq!(effect, [2.0, 15.0]);
     }
 
     #[test]
     fn ranges_from_zero_and_of_one_point() {
-        let search = &read(
-            HOROVOD,
-            "0,0,0, 1,5,0,10\n0,0,0, 1,5,2,10\n0,0,0, 1,5,8,10\n",
-        )[0];
+        let rows = "0,0,0, 1,5,0,10\n0,0,0, 1,5,2,10\n0,0,0, 1,5,8,10\n";
+        let search = &read(HOROVOD, rows)[0];
         let effects = effects(search, &Surface::fit(search).unwrap());
         assert_eq!(effects[0].range, [0.0, 8.0]);
         assert_eq!(effects[1].importance, Importance::Fixed);
