@@ -70,16 +70,11 @@ impl Cycle {
         if self.queue.doorbell.rung() < next {
             return Due::Idle((now < pace).then_some(pace));
         }
-        if self.early && self.queue.doorbell.all_eager(next) {
-            return Due::Now;
+        let mut begin = now.max(pace);
+        if self.early {
+            begin = self.holding.begin(begin);
         }
-        let begin = now.max(pace);
-        let begin = if self.early {
-            self.holding.begin(begin)
-        } else {
-            begin
-        };
-        if now >= begin {
+        if now >= begin || (self.early && self.queue.doorbell.all_eager(next)) {
             Due::Now
         } else {
             Due::At(begin)

@@ -169,7 +169,7 @@ knob_table! {
         scope: Scope::Runtime,
     }
     /// Start a cycle as soon as all tensors that the learnt step expects are submitted, or all
-    /// members wait. The cycle time is then only an upper bound.
+    /// members wait; and wait for these tensors where that takes less time than another batch.
     early_cycle: bool {
         env: "RONDE_EARLY_CYCLE",
         flag: Flag::switch("early-cycle", "no-early-cycle"),

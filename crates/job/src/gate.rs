@@ -24,6 +24,8 @@ pub const BASELINE_LEAST: u64 = 2;
 pub struct Evidence {
     /// Name of a file that is truncated or damaged.
     pub incomplete: Option<String>,
+    /// Name of a file that has calls of NCCL but no events of the GPU.
+    pub host_only: Option<String>,
     /// Difference that suggests that the files are of different jobs, as a predicate of the files.
     pub mixed: Option<String>,
     /// Settings that the data do not state.
@@ -49,6 +51,15 @@ pub enum Withheld {
         "No recommendation: {file} is truncated or damaged, so its last step and its totals are not reliable."
     )]
     Incomplete {
+        /// Name of the file.
+        file: String,
+    },
+    /// A profiler's trace has calls of NCCL but no events of the GPU.
+    #[error(
+        "No recommendation: {file} has calls of NCCL but no GPU events, so the times of collectives and of computation on the \
+         GPU are not known; record it with ProfilerActivity.CUDA."
+    )]
+    HostOnly {
         /// Name of the file.
         file: String,
     },
@@ -116,6 +127,9 @@ impl Evidence {
         if let Some(file) = self.incomplete.clone() {
             return Err(Withheld::Incomplete { file });
         }
+        if let Some(file) = self.host_only.clone() {
+            return Err(Withheld::HostOnly { file });
+        }
         if let Some(difference) = self.mixed.clone() {
             return Err(Withheld::Mixed { difference });
         }
@@ -169,6 +183,13 @@ mod tests {
                     ..none()
                 },
                 "t.json is truncated",
+            ),
+            (
+                Evidence {
+                    host_only: Some("k.json".into()),
+                    ..none()
+                },
+                "k.json has calls of NCCL but no GPU events",
             ),
             (
                 Evidence {

@@ -31,10 +31,10 @@ use crate::replay::Collective;
 /// Smallest latency for which cycles are delayed, µs. Below, a delay gains less than a sleeping
 /// thread's wake-up may cost.
 const ALPHA_US_MIN: f64 = 500.0;
-/// Limit of the latency, µs: a cycle is delayed by at most 1.25 times this.
-const ALPHA_US_MAX: f64 = 1e6;
+/// Limit of the latency: a cycle is delayed by at most 1.25 times this.
+const ALPHA_NS_MAX: u64 = 1_000_000_000;
 /// Longest step for which cycles are delayed: one minute.
-pub const STEP_NS_MAX: u64 = 60_000_000_000;
+const STEP_NS_MAX: u64 = 60_000_000_000;
 
 /// Times from the first request of a cycle in a step, ns. The default delays nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,17 +53,19 @@ impl Hold {
     ///
     /// There is none if the tensors do not fit into one batch: waiting then need not save a batch.
     pub fn new(tensors: &[(u64, u64)], message: Collective, fusion_threshold_bytes: u64) -> Self {
+        if message.alpha_us < ALPHA_US_MIN {
+            return Self::default(); // the usual case within a host
+        }
         let bytes: u64 = tensors.iter().map(|&(_, bytes)| bytes).sum();
         let last_ns = tensors.iter().map(|&(at_ns, _)| at_ns).max().unwrap_or(0);
-        if message.alpha_us < ALPHA_US_MIN
-            || last_ns == 0
-            || last_ns > STEP_NS_MAX
-            || bytes > fusion_threshold_bytes
-        {
+        if last_ns == 0 || last_ns > STEP_NS_MAX || bytes > fusion_threshold_bytes {
             return Self::default();
         }
-        let alpha_us = message.alpha_us.min(ALPHA_US_MAX);
-        let alpha_ns = (alpha_us * 1e3) as u64;
+        let message = Collective {
+            alpha_us: message.alpha_us.min(ALPHA_NS_MAX as f64 / 1e3),
+            ..message
+        };
+        let alpha_ns = (message.alpha_us * 1e3) as u64;
         Self {
             first_ns: first_ns(tensors, message, last_ns),
             from_ns: last_ns.saturating_sub(alpha_ns),
@@ -75,7 +77,8 @@ impl Hold {
     pub fn begin_ns(&self, at_ns: u64) -> u64 {
         let begin_ns = at_ns.max(self.first_ns);
         if (self.from_ns..self.until_ns).contains(&begin_ns) {
-            self.until_ns
+            let latest_ns = begin_ns + ALPHA_NS_MAX + ALPHA_NS_MAX / 4;
+            self.until_ns.min(latest_ns) // two ranks' times, combined, may lie farther apart
         } else {
             begin_ns
         }
@@ -92,16 +95,17 @@ impl Hold {
 
     /// Describes a value that no rank computes; `None` if all are possible.
     pub fn problem(&self) -> Option<String> {
-        let most_ns = STEP_NS_MAX + (ALPHA_US_MAX * 250.0) as u64;
+        let most_ns = STEP_NS_MAX + ALPHA_NS_MAX / 4;
         let Self {
             first_ns,
             from_ns,
             until_ns,
         } = *self;
-        let is_possible = first_ns <= most_ns && from_ns <= most_ns && until_ns <= most_ns;
+        let is_possible = first_ns <= ALPHA_NS_MAX && from_ns <= STEP_NS_MAX && until_ns <= most_ns;
         (!is_possible).then(|| {
             format!(
-                "a hold of {first_ns}, {from_ns} and {until_ns} ns, where {most_ns} is the most"
+                "a hold of {first_ns}, {from_ns} and {until_ns} ns, where {ALPHA_NS_MAX}, \
+                 {STEP_NS_MAX} and {most_ns} are the most"
             )
         })
     }
@@ -201,6 +205,9 @@ mod tests {
         assert_eq!(hold(1, 5, 9).problem(), None);
         let longest = [(0, 1), (STEP_NS_MAX, 1)];
         assert_eq!(Hold::new(&longest, message(1e9), 1 << 30).problem(), None);
+        assert!(hold(1_000_000_001, 0, 0).problem().is_some());
+        // No cycle is delayed by more than 1.25 s, whatever ranks publish.
+        assert_eq!(hold(0, 0, 60 * 1_000 * MS).begin_ns(7), 1_250 * MS + 7);
         let text = hold(0, 0, u64::MAX).problem().unwrap();
         assert!(text.contains("0, 0 and 18446744073709551615 ns"), "{text}");
     }

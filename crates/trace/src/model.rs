@@ -70,6 +70,9 @@ pub struct Source {
     pub dropped_cycles: u64,
     /// Whether text is missing: the file ends early, or part of it cannot be read.
     pub incomplete: bool,
+    /// Whether a profiler's trace has calls of NCCL but no events of the GPU: all times are then
+    /// those of the host.
+    pub host_only: bool,
     /// Bytes of JSON read, after decompression.
     pub bytes: u64,
     /// Events read, metadata included.
@@ -96,6 +99,7 @@ impl Source {
             shaped: false,
             dropped_cycles: 0,
             incomplete: false,
+            host_only: false,
             bytes: 0,
             events: 0,
             warnings: Vec::new(),

@@ -78,6 +78,22 @@ fn truncated_files_support_no_recommendation() {
     }
 }
 
+/// A profile of a truncated file must not be the base of a recommendation either.
+#[test]
+fn the_profile_of_a_truncated_file_supports_no_recommendation() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = Job::default().ronde(0);
+    fs::write(folder.path().join("cut.json"), &text[..text.len() * 3 / 4]).unwrap();
+    stdout(&timeline(folder.path(), &["cut.json", "--profile", "p.json"]));
+    let mut replay = ronde(folder.path());
+    let replay = replay.args(["replay", "p.json", "--json", "r.json"]).output();
+    let text = unwrapped(&stdout(&replay.unwrap()));
+    assert!(text.contains("No recommendation: cut.json is truncated"), "{text}");
+    let outlook = json(&folder.path().join("r.json"));
+    assert_eq!(outlook["withheld"]["reason"], "incomplete");
+    assert!(outlook["targets"][0].get("best").is_none());
+}
+
 #[test]
 fn files_of_different_jobs_are_refused_in_any_order() {
     let folder = tempfile::tempdir().unwrap();

@@ -137,7 +137,7 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
             profile.fusion_threshold_bytes.is_some(),
             profile.cycle_time_ms.is_some(),
         ),
-        withheld: None,
+        withheld: profile.withheld.clone(),
         recorded_steps: None,
         fit,
         profile: Ok(profile),

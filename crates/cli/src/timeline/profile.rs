@@ -76,6 +76,7 @@ pub(crate) fn extract(
         costs: costs(report),
         left_out,
         replay: fit,
+        withheld: report.withheld.clone(),
     };
     Ok((profile, warnings.into_iter().flatten().collect()))
 }

@@ -18,9 +18,12 @@ pub(super) fn of(
     whatif: Option<&WhatIf>,
     tuning: bool,
 ) -> Evidence {
+    let path = |record: &RankRecord| record.source.path.display().to_string();
     let incomplete = records.iter().find(|record| record.source.incomplete);
+    let host_only = records.iter().find(|record| record.source.host_only);
     Evidence {
-        incomplete: incomplete.map(|record| record.source.path.display().to_string()),
+        incomplete: incomplete.map(path),
+        host_only: host_only.map(path),
         mixed: mixed(records),
         unknown_settings: unknown_settings(records, fusion),
         tuning,

@@ -289,7 +289,12 @@ fn warn(
             ));
         }
     }
-    if reference.source.format == Format::Kineto {
+    if let Some(record) = records.iter().find(|record| record.source.host_only) {
+        warnings.push(format!(
+            "{} has no GPU events: computation and collectives are those of the host",
+            record.source.path.display()
+        ));
+    } else if reference.source.format == Format::Kineto {
         warnings.push(
             "in a profiler's trace, the time of a collective includes waiting for other ranks; give the files of all ranks to \
              separate the two"

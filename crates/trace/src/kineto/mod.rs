@@ -189,6 +189,8 @@ impl Kineto {
     /// Ends the file: sorts everything and passes it to the visitor.
     pub(super) fn finish(mut self, out: &mut Out<'_>) {
         self.keep_one_gpu(out);
+        let mut calls = self.annotations.iter().map(|call| &call.name);
+        out.source.host_only = !self.has_gpu && calls.any(|name| name.starts_with("nccl:"));
         let zero = self.zero();
         // Older versions write wall clock times.
         let base = if zero >= WALL_CLOCK_MIN_NS {

@@ -2,6 +2,7 @@
 
 use super::gate::{KERNELS, event, kineto, mean, report, steps};
 use crate::analysis::report::{PartKind, Report, StepsFoundBy};
+use ronde_job::gate::Withheld;
 
 const GPU: [PartKind; 4] = [
     PartKind::Compute,
@@ -174,6 +175,28 @@ fn without_gpu_events_nothing_is_said_of_the_gpu() {
     assert_eq!(mean(&report, PartKind::GpuIdle), 0.0);
     assert_eq!(mean(&report, PartKind::Collective).round(), 20.0);
     assert!(!sentences(&report).contains("GPU"), "{:?}", report.advice);
+}
+
+#[test]
+fn calls_of_nccl_without_gpu_events_support_no_recommendation() {
+    let mut events = steps(5, true, KERNELS[2]);
+    events.retain(|event| !event.contains("\"stream\""));
+    events.push(event("cpu_op", "aten::linear", 2_000, 490_000, ""));
+    let report = report(&kineto(&events, 2, 0));
+    assert_eq!(report.steps.len(), 5);
+    let file = "rank0.json".to_owned();
+    assert_eq!(report.withheld, Some(Withheld::HostOnly { file }));
+    let advice = sentences(&report);
+    assert!(
+        advice.starts_with("No recommendation: rank0.json has calls of NCCL"),
+        "{advice}"
+    );
+    assert!(!advice.contains("hidden behind computation"), "{advice}");
+    assert!(
+        warnings(&report).contains("has no GPU events"),
+        "{}",
+        warnings(&report)
+    );
 }
 
 #[test]
