@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_default_is_best_the_others_are_bounded() {
+    fn if_the_default_is_best_the_others_are_bounded() {
         let mut finding = finding(Conclusion::DefaultAsGood, Basis::Grid, Estimate::bare(0.0));
         (finding.best, finding.gain) = (Some(1), None);
         for (low, most) in [(-0.011, "1.1 %"), (0.01, "0.0 %")] {

@@ -404,7 +404,7 @@ fn predictions_are_compared_job_by_job() {
 }
 
 #[test]
-fn of_equal_predictions_the_one_nearest_to_the_default_is_best() {
+fn the_nearest_of_equal_predictions_to_the_default_is_best() {
     let of = |cells: &[(u64, f64)]| only(verdict(&blocks(Phase::Predicted, &[cells])));
     let equal = of(&[(0, 40.0), (16, 40.0), (64, 40.0), (128, 40.0)]);
     assert_eq!(equal.conclusion, Conclusion::DefaultAsGood);
