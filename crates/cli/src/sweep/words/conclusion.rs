@@ -232,7 +232,7 @@ mod tests {
             default: Some(1),
             gain: Some(gain),
             ties_known: true,
-            recorded: None,
+            recording: ronde_job::gate::Evidence::default(),
             noise: None,
             knobs: Vec::new(),
             interaction: 0.0,
@@ -351,7 +351,7 @@ mod tests {
 
         for conclusion in [Conclusion::Faster, Conclusion::DefaultAsGood] {
             let mut off = finding(conclusion, Basis::Predicted, gain);
-            off.recorded = Some([100.0, 150.0]);
+            off.recording.model = Some([100.0, 150.0]);
             said(
                 &off,
                 &[

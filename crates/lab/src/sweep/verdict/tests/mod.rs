@@ -375,15 +375,19 @@ fn predictions_are_compared_job_by_job() {
         .map(|(job, ms)| factor(job) * ms)
         .collect();
     let times = [jobs, tenth, mixed];
-    let of = |recorded| {
+    let of = |recording| {
         let jobs = Jobs {
             points: &points,
             times: &times,
-            recorded,
+            recording,
         };
         only(verdict_with(&predicted, &jobs))
     };
-    let finding = of(Some([100.0, 104.0]));
+    let model = |modelled_ms| Evidence {
+        model: Some([100.0, modelled_ms]),
+        ..Evidence::default()
+    };
+    let finding = of(model(104.0));
     assert_eq!(
         (finding.basis, finding.conclusion),
         (Basis::Predicted, Conclusion::Faster)
@@ -398,9 +402,16 @@ fn predictions_are_compared_job_by_job() {
     assert_eq!(thresholds(finding.ties()), [16.0, 1.0]);
     assert_eq!(finding.recommended().unwrap().point, point(16));
     // A model that misses the recorded step by half supports no recommendation.
-    let off = of(Some([100.0, 150.0]));
+    let off = of(model(150.0));
     assert!(matches!(off.withheld(), Some(Withheld::ModelOff { .. })));
     assert_eq!(off.recommended(), None);
+    // Neither does a truncated recording.
+    let cut = of(Evidence {
+        incomplete: Some("t.json".to_owned()),
+        ..model(104.0)
+    });
+    assert!(matches!(cut.withheld(), Some(Withheld::Incomplete { .. })));
+    assert_eq!(cut.recommended(), None);
 }
 
 #[test]
