@@ -13,7 +13,7 @@ const TENSORS_DEFAULT: u32 = 10;
 const EXAMPLES: &str = "\
 Examples:
   ronde timeline t.json                              parts of a step, late ranks, settings to change
-  ronde timeline t.json t.rank1.json --html t.html   all ranks together, as a page with pictures
+  ronde timeline t.json t.rank1.json --html t.html   all ranks together, as a page with charts
   ronde timeline tr --json -                         a folder of traces; the report as JSON
   ronde timeline t.json --profile p.json             tensors and costs, for ronde bench --profile
   ronde timeline t.json t.rank*.json --merge m.json  one trace on one clock, for Perfetto
