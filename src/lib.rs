@@ -1,5 +1,5 @@
-//! Ronde: collective communication for data-parallel training, with tensor fusion that tunes
-//! itself.
+//! Ronde: collective communication for data-parallel training, with automatically tuned tensor
+//! fusion.
 //!
 //! Every rank submits its gradients as they become ready. A background thread negotiates with the
 //! other ranks which tensors are ready on all of them (*negotiation*). It packs these tensors up to

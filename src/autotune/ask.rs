@@ -75,7 +75,7 @@ impl Autotune {
     /// Ends the search, with the start settings.
     pub(super) fn give_up(&mut self) -> Settings {
         tracing::warn!(
-            "autotune: {LOST_MAX} proposals were lost in a row; given up, with the settings that the search began with"
+            "autotune: {LOST_MAX} proposals in a row were lost; tuning ends with the settings of its start"
         );
         self.given_up = true;
         self.write_log();

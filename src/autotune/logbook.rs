@@ -101,8 +101,8 @@ impl Logbook {
             && let Err(error) = log.append(row, best)
         {
             tracing::warn!(
-                "autotune: the log cannot be written any more ({error}); tuning goes on without it, \
-                 and the rows before are complete"
+                "autotune: cannot write the log any more ({error}); tuning continues without it, and \
+                 earlier rows are complete"
             );
             self.log = None;
         }

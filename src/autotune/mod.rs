@@ -135,7 +135,7 @@ impl Autotune {
         });
         match opened {
             Ok(search) => self.search = search,
-            Err(error) => tracing::warn!("autotune: {error}; going on as if that were not known"), // as in `new`
+            Err(error) => tracing::warn!("autotune: {error}; ignoring that"), // as in `new`
         }
         self.report();
     }
@@ -215,7 +215,7 @@ impl Autotune {
         match self.first_session(&facts, signature) {
             Ok((tunable, session)) => self.search = Search::new(signature, tunable, session),
             Err(error) => {
-                tracing::warn!("autotune: {error}; searching without what is known of the step"); // as in `new`
+                tracing::warn!("autotune: {error}; searching without a model of the step"); // as in `new`
                 self.search.signature = signature;
             }
         }
@@ -268,7 +268,7 @@ impl Autotune {
                 Match::Sibling => "of another job that trains this model",
             };
             tracing::info!(
-                "autotune: goes on from what a run {near} learnt ({})",
+                "autotune: continues from the state of a run {near} ({})",
                 state.date
             );
             let (space, start) = (tunable.space.clone(), tunable.start);
@@ -320,7 +320,7 @@ impl Autotune {
             after_ms,
         } = drift;
         self.tell(&format!(
-            "step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning anew"
+            "step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning again"
         ));
         self.search.verdict = None;
         tracer.forget();

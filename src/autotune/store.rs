@@ -103,7 +103,7 @@ impl Store {
             Err(error) => {
                 let path = path.display();
                 tracing::warn!(
-                    "autotune: {name}={path}: {error}; going on without it, and leaving it as it is"
+                    "autotune: {name}={path}: {error}; continuing without it, and leaving the file unchanged"
                 );
                 self.path = None;
                 return None;
@@ -113,8 +113,8 @@ impl Store {
             let model = |key: &Key| key.get(STATE_MODEL).cloned().unwrap_or_default();
             let (path, theirs, ours) = (path.display(), model(&state.key), model(key));
             tracing::warn!(
-                "autotune: {name}={path} is of another model ({theirs}, this is {ours}); going on without it, and \
-                 replacing it at the verdict"
+                "autotune: {name}={path} is of another model ({theirs}, this is {ours}); continuing without it; \
+                 the verdict replaces it"
             );
             remember(state); // it may be of a signature that occurs later
             return None;
@@ -139,7 +139,7 @@ impl Store {
         if let Some(path) = self.path.as_ref().filter(|_| in_file)
             && let Err(error) = state.save(path)
         {
-            tracing::warn!("autotune: RONDE_AUTOTUNE_STATE: {error}; what was learnt is not kept");
+            tracing::warn!("autotune: RONDE_AUTOTUNE_STATE: {error}; the results are not saved");
             self.path = None;
         }
         remember(state);
@@ -176,14 +176,14 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
     let text = match read_text(path) {
         Ok(text) => text,
         Err(error) => {
-            tracing::warn!("autotune: {name}: {error}; going on without it");
+            tracing::warn!("autotune: {name}: {error}; continuing without it");
             return Vec::new();
         }
     };
     let log = match read_log(&text) {
         Ok(log) => log,
         Err(error) => {
-            tracing::warn!("autotune: {name}: {error}; going on without it");
+            tracing::warn!("autotune: {name}: {error}; continuing without it");
             return Vec::new();
         }
     };

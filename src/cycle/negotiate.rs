@@ -63,7 +63,7 @@ impl Cycle {
         if self.agreed.any.has(Status::COMPARE_CLOCKS) {
             if self.transport.shares_clock() {
                 return Err(self.invalid_answer(
-                    "clocks are to be compared, and the ranks share one".to_owned(),
+                    "a comparison of clocks, although the ranks share one".to_owned(),
                 ));
             }
             self.compare_clocks()?;
@@ -256,7 +256,7 @@ impl Cycle {
     fn evict(&mut self, slot: u32) -> Result<(), Error> {
         if self.cache.evict(slot).is_none() {
             return Err(self.invalid_answer(format!(
-                "slot {slot} of the response cache is to be emptied, and is empty"
+                "an eviction of slot {slot} of the response cache, which is empty"
             )));
         }
         if let Some(common) = self.agreed.common.get_mut(slot as usize / 64) {
@@ -351,11 +351,11 @@ impl Cycle {
             .and_then(|agreed| agreed.params.as_ref());
         match (outcome, receiver.own.or(others)) {
             _ if own.is_none() && !self.joined => {
-                Err("a response, and this rank has no request".to_owned())
+                Err("a response without a request of this rank".to_owned())
             }
             (Err(refusal), _) => refusal.check(&receiver),
             (Ok(_), None) => {
-                Err("a response without params, and this rank has no request".to_owned())
+                Err("a response without params and without a request of this rank".to_owned())
             }
             (Ok(agreed), Some(params)) => {
                 params.check(&self.members)?;
@@ -385,7 +385,7 @@ impl Cycle {
         if self.cache.capacity() > capacity && self.coordinator.is_some() {
             tracing::info!(
                 "the response cache was too small for a step and now holds {} tensors; \
-                 HOROVOD_CACHE_CAPACITY={0} has it begin so, RONDE_CACHE_CAPACITY_MAX bounds it",
+                 HOROVOD_CACHE_CAPACITY={0} sets that at the start, RONDE_CACHE_CAPACITY_MAX limits it",
                 self.cache.capacity()
             );
         }

@@ -233,7 +233,7 @@ fn other_networks_and_more_ranks() {
     assert!(at(1)["flat"].is_object() && at(1)["hierarchical"].is_object());
     let assumed = at(1)["assumptions"].to_string();
     assert!(
-        assumed.contains("60 µs a hop, 0.117 GB/s") && assumed.contains("by a ring"),
+        assumed.contains("60 µs a hop, 0.117 GB/s") && assumed.contains("use a ring"),
         "{assumed}"
     );
     let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
@@ -253,7 +253,7 @@ fn other_networks_and_more_ranks() {
     for once in [
         "The recording is of 2 ranks",
         "Each rank does the same work",
-        "go by a ring",
+        "allreduces use a ring",
     ] {
         assert_eq!(unwrapped(&table).matches(once).count(), 1, "{table}");
     }
@@ -306,7 +306,10 @@ fn what_cannot_be_done_is_said() {
     assert_fails(&run(&["cut.json"]), 1, &["cut.json", "line 4"]);
     // Errors reported by clap.
     for (arguments, part) in [
-        (["p.json", "--network", "25gbee"], "`25gbee` is no network"),
+        (
+            ["p.json", "--network", "25gbee"],
+            "`25gbee` is not a network",
+        ),
         (["p.json", "--fusion-mb", "4..1"], "in order"),
         (["p.json", "--ranks", "0"], "from 1 to 10000"),
         (["p.json", "--cycle-ms", "1,x"], "`x` is not a number"),

@@ -257,7 +257,7 @@ fn a_bad_line_is_answered_and_changes_nothing() {
     error(
         tune.say(json!({"step_ms": 3})),
         11,
-        "goes by ask and tell",
+        "uses ask and tell",
         "another ronde tune",
     );
     for (line, value) in [(12, json!(0)), (13, json!(-2.5))] {
@@ -408,7 +408,7 @@ fn a_second_run_begins_where_the_first_one_ended() {
         ready["warnings"][0]
             .as_str()
             .unwrap()
-            .contains("another job's"),
+            .contains("of another job"),
         "{ready}"
     );
     train(&mut other, ready["setting"].clone());

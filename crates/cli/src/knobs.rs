@@ -11,7 +11,7 @@ use std::process::ExitCode;
 /// List every setting: environment variable, flag, range, default and meaning
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Show the values in force in this environment, and where each comes from
+    /// Show the values in force in this environment, and their sources
     #[arg(long)]
     effective: bool,
     /// Print JSON

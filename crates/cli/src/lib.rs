@@ -34,19 +34,19 @@ const EXAMPLES: &str = "\
 Examples:
   ronde run -np 4 -- python train.py             start four ranks on this machine
   ronde run -np 4 --autotune -- python train.py  the same, tuning while they train
-  ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
-  ronde sweep --model resnet50 --budget 5m       which settings are best here, and by how much
-  ronde timeline t.json t.rank1.json             where a recorded job's time goes, and what to change
-  ronde replay t.json --fusion-mb 1..128         what other settings would do to it
-  ronde review autotune.csv --html r.html        what an autotune log shows, Horovod's or Ronde's
+  ronde bench --model resnet50 -np 2             benchmark of a model's gradients
+  ronde sweep --model resnet50 --budget 5m       measured settings: the best one and its gain
+  ronde timeline t.json t.rank1.json             parts of a recorded job's steps, and advice
+  ronde replay t.json --fusion-mb 1..128         predictions for other settings
+  ronde review autotune.csv --html r.html        review of an autotune log, Horovod's or Ronde's
   ronde tune < requests.jsonl                    the tuner as a service for another program
   ronde knobs                                    every setting: variable, flag, range, default
-  ronde knobs --effective                        the values in force here, and who set them
-  ronde man | man -l -                           the manual page, the settings in it
-  ronde licenses                                 the licences of what this program contains
+  ronde knobs --effective                        the values in force here, and their sources
+  ronde man | man -l -                           the manual page, with all settings
+  ronde licenses                                 the licences of the files in this program
   ronde completions bash > ~/.local/share/bash-completion/completions/ronde";
 
-/// Data-parallel training whose tensor fusion tunes itself
+/// Data-parallel training with automatically tuned tensor fusion
 #[derive(Parser)]
 #[command(name = "ronde", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {

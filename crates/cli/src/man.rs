@@ -25,10 +25,10 @@ pub(super) struct Args {
 /// Exit codes of all subcommands but `run`, which documents its own, and of the page about all.
 const EXIT_STATUS: [(&str, &str); 4] = [
     ("0", "All went well."),
-    ("1", "It failed; standard error says why."),
+    ("1", "It failed; standard error has the reason."),
     (
         "2",
-        "Wrong usage: a flag, a setting or a configuration file is not right.",
+        "Wrong usage: an invalid flag, setting or configuration file.",
     ),
     (
         "other",
@@ -144,9 +144,8 @@ fn environment(roff: &mut Roff) {
     section(
         roff,
         "ENVIRONMENT",
-        "Every setting is an environment variable; flags and a configuration file write them. A \
-         variable set to the empty text counts as unset. A value that a variable does not take is \
-         an error.",
+        "Every setting is an environment variable, which flags and a configuration file write. An \
+         empty variable counts as unset. An invalid value is an error.",
     );
     let is_here = |knob: &&Knob| !matches!(knob.scope, Scope::NotHere(_));
     for knob in KNOBS.iter().filter(is_here) {

@@ -184,7 +184,7 @@ fn a_file_that_is_wrong_starts_nothing() {
     for (path, expected) in [
         (
             path.as_str(),
-            "horovod.yaml:2: params.cycle_tme_ms is no setting; did you mean params.cycle_time_ms?",
+            "horovod.yaml:2: params.cycle_tme_ms is not a setting; did you mean params.cycle_time_ms?",
         ),
         (
             "/nowhere/horovod.yaml",

@@ -100,6 +100,22 @@ fn the_profile_of_a_truncated_file_supports_no_recommendation() {
     let outlook = json(&folder.path().join("r.json"));
     assert_eq!(outlook["withheld"]["reason"], "incomplete");
     assert!(outlook["targets"][0].get("best").is_none());
+    for recording in ["cut.json", "p.json"] {
+        let mut sweep = ronde(folder.path());
+        sweep.args([
+            "sweep",
+            "--replay",
+            recording,
+            "--out",
+            &format!("{recording}.sweep"),
+        ]);
+        let text = unwrapped(&texts(&sweep.output().unwrap()).0);
+        assert!(
+            text.contains("No recommendation: cut.json is truncated"),
+            "{text}"
+        );
+        assert!(!text.contains("HOROVOD_FUSION_THRESHOLD="), "{text}");
+    }
 }
 
 #[test]

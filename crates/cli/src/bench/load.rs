@@ -27,18 +27,18 @@ pub(crate) struct LoadArgs {
     /// Model whose gradients are reduced [default: resnet50]
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(models::NAMES))]
     pub(crate) model: Option<String>,
-    /// Reduce what this file lists instead: a profile JSON, or one element count per line
+    /// Reduce the tensors of this file instead: a profile JSON, or one element count per line
     #[arg(long, value_name = "FILE", conflicts_with = "model", value_hint = ValueHint::FilePath)]
     pub(crate) profile: Option<PathBuf>,
     /// Spread the submissions over a backward pass of this length, in ms [default: 0]
     #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = parse_compute_ms)]
     pub(crate) compute_ms: Option<f64>,
-    /// Whether that pass leaves the CPU free (sleep: an accelerator) or needs it (spin)
+    /// Whether that pass leaves the CPU idle (sleep, as with an accelerator) or uses it (spin)
     /// [default: sleep]
     #[arg(long, value_name = "KIND", value_parser = parse_compute_kind)]
     pub(crate) compute_kind: Option<ComputeKind>,
-    /// Have this rank compute longer than the others, in ms: a straggler, for `ronde timeline` to
-    /// find
+    /// Let this rank compute longer than the others, by MS: a straggler, which `ronde timeline`
+    /// finds
     #[arg(long, value_name = "RANK,MS", value_parser = parse_slow_rank)]
     pub(crate) slow_rank: Option<SlowRank>,
 }

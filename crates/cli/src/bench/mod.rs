@@ -39,12 +39,12 @@ const STEPS_AFTER_TUNING: usize = 20;
 /// Most steps to wait for a verdict without `--steps`; a tuner that needs more is broken.
 const TUNING_STEPS_MAX: usize = 20_000;
 
-/// Reduce a model's gradients over ranks on this machine: step time, bandwidth, and what tuning
-/// gains
+/// Benchmark the reduction of a model's gradients: step time, bandwidth, gain of tuning
 #[derive(clap::Args)]
 #[command(override_usage = "ronde bench [-np N] [OPTIONS]")]
 pub(super) struct Args {
-    /// Ranks to start (also -np) [default: 2]; inside `ronde run`, mpirun or srun theirs
+    /// Number of ranks to start (also -np) [default: 2]; inside `ronde run`, mpirun or srun, that
+    /// of the job
     #[arg(short = 'n', long = "num-proc", value_name = "N", value_parser = whole::<usize>(1, 1 << 20))]
     np: Option<usize>,
     #[command(flatten)]
@@ -59,7 +59,7 @@ pub(super) struct Args {
     /// Write the result to this file as JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
-    /// Print the tensors' element counts, one per line, and end
+    /// Print the element counts of the tensors, one per line, and exit
     #[arg(long, hide = true)]
     print_elements: bool,
     #[command(flatten)]
@@ -83,8 +83,7 @@ enum SetupError {
     #[error("backend nccl: {0}")]
     Gpu(#[from] GpuError),
     #[error(
-        "backend nccl: tensors on GPUs cannot be shaped to a network, only those in host memory; \
-         leave --link out"
+        "backend nccl: --link shapes operations in host memory only; omit it for tensors on GPUs"
     )]
     ShapedGpu,
     #[error(transparent)]

@@ -184,7 +184,7 @@ mod tests {
         assert!(
             count("25gbe,foo")
                 .unwrap_err()
-                .contains("`25gbe,foo` is no network")
+                .contains("`25gbe,foo` is not a network")
         );
         assert!(count("1000").is_err());
     }

@@ -62,6 +62,34 @@ impl Job {
             .or_else(|| self.evidence.check().err())
     }
 
+    /// Evidence for a comparison of predictions with each other, for which the settings in force
+    /// need not be known.
+    pub(crate) fn recording(&self) -> Evidence {
+        let known = Evidence {
+            unknown_settings: Vec::new(),
+            ..self.evidence.clone()
+        };
+        match self.withheld.clone() {
+            Some(Withheld::Incomplete { file }) => Evidence {
+                incomplete: Some(file),
+                ..known
+            },
+            Some(Withheld::HostOnly { file }) => Evidence {
+                host_only: Some(file),
+                ..known
+            },
+            Some(Withheld::Mixed { difference }) => Evidence {
+                mixed: Some(difference),
+                ..known
+            },
+            Some(Withheld::Tuning) => Evidence {
+                tuning: true,
+                ..known
+            },
+            _ => known,
+        }
+    }
+
     /// Whether the recording states the setting with this name.
     pub(crate) fn states(&self, setting: &str) -> bool {
         !self

@@ -71,11 +71,11 @@ fn guide() -> Markup {
             dt { "Fusion threshold" }
             dd { "Tensors that are ready together are reduced in one message of at most this size, in MiB." }
             dt { "Cycle time" }
-            dd { "Pause between two rounds of negotiation, in ms: a longer one gathers more tensors and starts them later." }
+            dd { "Shortest time between the starts of two cycles, in ms: a longer one fuses more tensors and starts them later." }
             dt { "Hierarchical" }
-            dd { "The ranks of a host reduce first, then one rank of each host." }
+            dd { "Allreduces in two stages: within each host, then between hosts." }
             dt { "Cache" }
-            dd { "Tensors that were negotiated before are agreed on with one bit each." }
+            dd { "Tensors that were negotiated before are announced with one bit each." }
         }
     }
 }

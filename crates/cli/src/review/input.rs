@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_is_named() {
+    fn files_that_are_not_logs_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let message = |path: &Path| {
             read(&[path.to_owned()], &Known::default())

@@ -94,10 +94,10 @@ pub(super) struct Args {
     /// cores
     #[arg(long)]
     no_thread_limit: bool,
-    /// Say what is started and how it ends
+    /// Print the start and the end of each rank
     #[arg(long)]
     verbose: bool,
-    /// Print what this build can do; also -cb
+    /// Print the features of this build; also -cb
     #[arg(long)]
     check_build: bool,
     /// Print the version
@@ -105,10 +105,10 @@ pub(super) struct Args {
     version: Option<bool>,
     #[command(flatten)]
     mpi: MpiFlags,
-    /// Accepted for horovodrun's sake: nothing is cached
+    /// Accepted for compatibility with horovodrun: nothing is cached
     #[arg(long, hide = true)]
     disable_cache: bool,
-    /// Accepted for horovodrun's sake: the embedded launcher is what runs
+    /// Accepted for compatibility with horovodrun: the embedded launcher is used
     #[arg(long, hide = true, conflicts_with = "mpi")]
     gloo: bool,
     #[command(flatten)]

@@ -65,21 +65,21 @@ impl MpirunError {
 /// Flags for jobs that `mpirun` starts.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub(super) struct MpiFlags {
-    /// Have mpirun start the ranks, on this machine too
+    /// Start the ranks with mpirun, also on this machine
     #[arg(long)]
     mpi: bool,
     /// Print the mpirun command line that starts the job, and end
     #[arg(long)]
     pub(super) print_command: bool,
-    /// Further options for mpirun, in one word
+    /// Further options for mpirun, as one argument
     #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true)]
     #[arg(value_hint = ValueHint::Other)]
     mpi_args: Option<String>,
-    /// How mpirun binds ranks to cores, instead of not at all
+    /// Options of mpirun for binding ranks to cores [default: no binding]
     #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true)]
     #[arg(value_hint = ValueHint::Other)]
     binding_args: Option<String>,
-    /// Have MPI use TCP between hosts, whatever else there is
+    /// Use TCP between hosts, even if MPI supports a faster network
     #[arg(long)]
     tcp: bool,
     /// Port of ssh on the other hosts

@@ -45,7 +45,7 @@
 //!   the value until then) or `failed` (with a `reason`). Points are ordered from the best to the
 //!   worst.
 //! - Levels of knobs are in MiB and ms, on = 1. Their `effect` is relative to the mean; `best_ms`
-//!   is the shortest step time with that value; `tied` tells whether a point with that value ties
+//!   is the shortest step time with that value; `tied` is true if a point with that value ties
 //!   with the best.
 
 use ronde_job::gate::Withheld;

@@ -196,7 +196,7 @@ fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Optio
     let (why, more) = match halt {
         Halt::Signal(_) => ("it was interrupted".to_owned(), ""),
         Halt::Budget => (
-            format!("its budget of {budget} is spent"),
+            format!("its budget of {budget} is used up"),
             ", with a larger --budget",
         ),
         Halt::Done => (

@@ -118,11 +118,10 @@ impl Predictions {
 
     /// Verdict on `rows`: the predictions, and the measurements that verify them.
     pub(super) fn verdict(&self, rows: &[Row]) -> Verdict {
-        let fit = &self.job.fit;
         let jobs = Jobs {
             points: &self.points,
             times: &self.jobs,
-            recorded: Some([fit.measured_us, fit.modelled_us].map(|us| us / 1e3)),
+            recording: self.job.recording(),
         };
         verdict_with(rows, &jobs)
     }

@@ -17,8 +17,8 @@ const OF_ONE_RUN: [&str; 7] = [
 
 const EXAMPLES: &str = "\
 Examples:
-  ronde timeline t.json                              where time goes, who is late, what to change
-  ronde timeline t.json t.rank1.json --html t.html   all ranks together, as a page with pictures
+  ronde timeline t.json                              parts of a step, late ranks, settings to change
+  ronde timeline t.json t.rank1.json --html t.html   all ranks together, as a page with charts
   ronde timeline tr --json -                         a folder of traces; the report as JSON
   ronde timeline t.json --profile p.json             tensors and costs, for ronde bench --profile
   ronde timeline t.json t.rank*.json --merge m.json  one trace on one clock, for Perfetto
@@ -26,7 +26,7 @@ Examples:
   ronde timeline --scaling 1.json 2.json 4.json      speed-up and efficiency on 1, 2 and 4 ranks";
 
 const LONG_ABOUT: &str = "\
-Say where a recorded job's time goes, who is late and what to change
+Analyse a recorded job: parts of a step, late ranks, settings to change
 
 Reads timelines of Horovod and Ronde (HOROVOD_TIMELINE), BytePS's comm.json and traces of PyTorch's \
 profiler, plain or gzipped; damaged or unfinished files as far as they go. A report that --json wrote is shown again.
@@ -35,7 +35,7 @@ The columns of --csv, one row a step: step, began_ms (since the file's beginning
 batches, bytes, partial (1 if it is not counted in the summaries), then for each part of a step \
 NAME_ms (what it adds to the step) and NAME_total_ms (with what computation hides).";
 
-/// Say where a recorded job's time goes, who is late and what to change
+/// Analyse a recorded job: parts of a step, late ranks, settings to change
 #[derive(clap::Args)]
 #[command(
     override_usage = "ronde timeline FILE|DIR… [OPTIONS]\n       \
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// Write a row for each step as CSV to this file; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) csv: Option<PathBuf>,
-    /// Write the report as one HTML page with pictures, which needs no network
+    /// Write the report as one HTML page with charts, which needs no network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) html: Option<PathBuf>,
     /// Write the tensors, their sizes and ready times, and the measured costs, for `ronde bench
@@ -75,7 +75,7 @@ pub(crate) struct Args {
     /// Write all ranks into one trace on rank 0's clock, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) merge: Option<PathBuf>,
-    /// Look at these steps alone, counted from 0, the last included: A..B, A.., ..B or A
+    /// Use only these steps, counted from 0, the last included: A..B, A.., ..B or A
     #[arg(long, value_name = "A..B", value_parser = parse_steps)]
     pub(super) steps: Option<RangeInclusive<u64>>,
     /// Rows of the tables of tensors [default: 10]

@@ -15,7 +15,8 @@ pub(super) fn all() -> [&'static Appearance; PartKind::COUNT] {
 pub(super) fn appearance(kind: PartKind) -> &'static Appearance {
     match kind {
         PartKind::Compute => &Appearance {
-            meaning: "this rank still has tensors to come; communication behind it costs nothing",
+            meaning: "this rank has tensors that are not ready yet; communication that overlaps it \
+                      costs nothing",
             colour: "--part-compute",
             light: "#aeb6be",
             dark: "#5d6771",
@@ -33,8 +34,8 @@ pub(super) fn appearance(kind: PartKind) -> &'static Appearance {
             ansi: 160,
         },
         PartKind::Negotiation => &Appearance {
-            meaning: "tensors are ready everywhere and do not move: cycle time, agreeing on what \
-                      comes next, the batch before",
+            meaning: "tensors are ready on all ranks and their batch has not begun: cycle time, \
+                      negotiation, the previous batch",
             colour: "--part-negotiation",
             light: "#e6ab02",
             dark: "#e5bd4f",
@@ -43,7 +44,7 @@ pub(super) fn appearance(kind: PartKind) -> &'static Appearance {
             ansi: 178,
         },
         PartKind::Prepare => &Appearance {
-            meaning: "waiting for data or the device, making buffers",
+            meaning: "waiting for data or the device, allocation of buffers",
             colour: "--part-prepare",
             light: "#b8639f",
             dark: "#d58abb",
@@ -61,7 +62,7 @@ pub(super) fn appearance(kind: PartKind) -> &'static Appearance {
             ansi: 74,
         },
         PartKind::Collective => &Appearance {
-            meaning: "the operation itself: transfer, combination and waiting for peers inside it",
+            meaning: "the operation itself: transfer, reduction and waiting for peers",
             colour: "--part-collective",
             light: "#0b5fa5",
             dark: "#3b82d0",
@@ -70,7 +71,7 @@ pub(super) fn appearance(kind: PartKind) -> &'static Appearance {
             ansi: 32,
         },
         PartKind::CopyOut => &Appearance {
-            meaning: "out of there, into the results",
+            meaning: "from there into the results",
             colour: "--part-copy-out",
             light: "#1b9e77",
             dark: "#35b58d",

@@ -30,7 +30,7 @@ impl Memory {
             Ok(state) => match state.matches(&key) {
                 Some(matching) => (Some((state, matching)), None),
                 None => unusable(format!(
-                    "state file {name}: it is another job's (its key differs)"
+                    "state file {name} is of another job (its key differs)"
                 )),
             },
             Err(StateError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {

@@ -48,10 +48,10 @@ DistributedDataParallel.";
 #[derive(clap::Args)]
 #[command(long_about = LONG_ABOUT, after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Read the parameters (the protocol's first line) from this file instead of standard input
+    /// Read the parameters (the first line of the protocol) from this file instead of standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     space: Option<PathBuf>,
-    /// Begin with what this file says of an earlier run, and write to it what this one learns
+    /// State file: read the measurements of an earlier run, and write those of this run
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     state: Option<PathBuf>,
 }

@@ -122,12 +122,12 @@ impl Service {
                 })
             }
             (Stage::Steps { .. }, _) => Err(Problem::new(
-                "this search goes by step_ms, which asks by itself",
+                "this search uses step_ms, whose answers contain the settings",
                 "do what the answer to each step_ms says, or start another ronde tune for ask and \
                  tell",
             )),
             (Stage::AskTell { .. }, _) => Err(Problem::new(
-                "this search goes by ask and tell",
+                "this search uses ask and tell",
                 "tell what was measured, or start another ronde tune for step_ms",
             )),
             (Stage::Nothing | Stage::Ready { .. }, _) => Err(Problem::new(

@@ -40,7 +40,7 @@ pub enum ProfileError {
         source: std::io::Error,
     },
     /// The file is too large for a profile.
-    #[error("profile {} is larger than {max_bytes} bytes: is it a timeline? Extract a profile from it with `ronde timeline FILE --profile OUT`", path.display())]
+    #[error("profile {} is larger than {max_bytes} bytes; if it is a timeline, extract a profile from it with `ronde timeline FILE --profile OUT`", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,

@@ -1,3 +1,5 @@
+//! Tests of reviews of whole logs.
+
 use ronde_tuner::read_log;
 
 use super::*;

@@ -15,7 +15,7 @@ use ronde_job::replay::profile::{
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ProfileError {
     /// The run has no steady step with a tensor.
-    #[error("no profile: no tensor travelled in a steady step")]
+    #[error("no profile: the steady steps have no tensor")]
     NoTensors,
     /// The benchmark can run none of the tensors.
     #[error(
@@ -99,7 +99,7 @@ fn tensor(
     let dtype = PROFILE_DTYPES
         .into_iter()
         .find(|known| known.name() == dtype)
-        .ok_or("its type is one that the benchmark does not reduce")?;
+        .ok_or("the benchmark does not reduce its type")?;
     let elements = row
         .elements
         .ok_or("its number of elements is not in the file")?;
@@ -151,7 +151,7 @@ fn warning_of_left_out(left_out: &[LeftOut]) -> Option<String> {
         count => format!(" and {} more", count - 1),
     };
     Some(format!(
-        "the profile is without `{}`{others}: {}",
+        "the profile omits `{}`{others}: {}",
         first.name, first.why
     ))
 }

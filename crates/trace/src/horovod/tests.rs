@@ -395,7 +395,10 @@ fn the_end_tells_what_was_under_way() {
             && warnings.contains("(waiting, ready on ranks 0, 2 alone)"),
         "{warnings}"
     );
-    assert!(warnings.contains("1 operation was under way"), "{warnings}");
+    assert!(
+        warnings.contains("1 operation was in progress"),
+        "{warnings}"
+    );
 }
 
 #[test]

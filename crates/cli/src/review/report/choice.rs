@@ -1,4 +1,4 @@
-//! The choice of a search: its luck, its rivals, its gain over the default, and the next trial.
+//! The choice of a search: its luck, similar settings, its gain over the default, and the next trial.
 
 use super::{DEFAULT, LUCKY, luck, probability, words};
 use crate::present::units::{self, NONE, counted, percent, short};
@@ -129,7 +129,7 @@ pub(super) fn gain(review: &Review) -> Section<'static> {
     let default = words(review, default);
     section
         .text(format!(
-            "The default is {default}; changes of the step time are against it."
+            "The default is {default}; changes of the step time are relative to it."
         ))
         .table(table)
 }

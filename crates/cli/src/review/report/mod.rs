@@ -6,7 +6,7 @@ mod evidence;
 
 use maud::html;
 
-use super::figures::Pictures;
+use super::figures::{self, Pictures};
 use crate::html::text::Foreign;
 use crate::present::units::{counted, percent, setting, short};
 use crate::present::{List, Section, prose};
@@ -149,11 +149,19 @@ fn unproven(review: &Review, best: &Best) -> [String; 2] {
     let fastest = judged.min_by(|a, b| measure.log(a.measured).total_cmp(&measure.log(b.measured)));
     let fastest = fastest.unwrap_or(&best.choice);
     let expected = &fastest.expected;
-    let Setting {
-        fusion_mb,
-        cycle_ms,
-        ..
-    } = fastest.setting;
+    let default = review.gain.default;
+    let (fusion_mb, cycle_ms) = default.map_or(figures::DEFAULT, |default| {
+        (default.fusion_mb, default.cycle_ms)
+    });
+    // Each value once.
+    let both = |own: f64, default: f64| {
+        let (own, default) = (setting(own), setting(default));
+        if own == default {
+            own
+        } else {
+            format!("{own},{default}")
+        }
+    };
     [
         format!(
             "Fastest measurement: {} with {} (best of {}; expected there: {}, 95 %: {} to {}).",
@@ -165,10 +173,10 @@ fn unproven(review: &Review, best: &Best) -> [String; 2] {
             short(expected.high),
         ),
         format!(
-            "To find out, measure it in turns with the default: ronde sweep --profile PROFILE --fusion-mb {},128 --cycle-ms {},1, or \
-             run the job several times with each.",
-            setting(fusion_mb),
-            setting(cycle_ms),
+            "To find out, measure it in turns with the default: ronde sweep --profile PROFILE --fusion-mb {} --cycle-ms {}, or run \
+             the job several times with each.",
+            both(fastest.setting.fusion_mb, fusion_mb),
+            both(fastest.setting.cycle_ms, cycle_ms),
         ),
     ]
 }
@@ -338,7 +346,8 @@ mod tests {
                 "Fastest measurement: 492 with 64 MiB, 6 ms (best of 1 trial; expected there: ";
             assert!(lines[1].starts_with(expected), "{lines:?}");
             assert!(
-                lines[2].contains("ronde sweep --profile PROFILE --fusion-mb 64,128"),
+                lines[2]
+                    .contains("ronde sweep --profile PROFILE --fusion-mb 64,128 --cycle-ms 6,1, "),
                 "{lines:?}"
             );
             assert_eq!(paste(&review), None);

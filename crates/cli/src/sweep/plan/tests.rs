@@ -33,7 +33,7 @@ fn a_bare_sweep_has_a_grid() {
 }
 
 #[test]
-fn what_is_not_swept_stays_at_the_default() {
+fn settings_that_are_not_swept_keep_the_default() {
     let design = plan("--fusion-mb 0,0.5 --repeats 1").design;
     assert_eq!(design.fusion_threshold_bytes, [0, 1 << 19]);
     assert_eq!(design.cycle_time_ms, [1.0]);
@@ -117,7 +117,7 @@ fn arguments_that_differ_are_named() {
 }
 
 #[test]
-fn what_cannot_be_swept_is_refused() {
+fn invalid_sweeps_are_refused() {
     let workload = models::workload("many-small").unwrap();
     let refused = |text| Plan::new(&args(text), &workload).unwrap_err();
     assert!(matches!(refused("--autotune"), Error::Autotune));
@@ -165,7 +165,7 @@ fn hierarchical_operations_take_several_hosts() {
 }
 
 #[test]
-fn what_has_no_effect_is_said_once() {
+fn arguments_without_effect_are_noted_once() {
     assert!(notes(&args("--fusion-mb 1,2")).is_empty());
     let notes = notes(&args(
         "--fusion-mb 1,2,1,1 --cycle-ms 5,5 -n 2,2 --cache on,on --hierarchical-allreduce off,off",

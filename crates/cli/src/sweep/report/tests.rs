@@ -113,7 +113,7 @@ fn the_terminal_gets_the_table_and_the_conclusion_first() {
 }
 
 #[test]
-fn where_nothing_gains_there_is_nothing_to_paste() {
+fn without_a_gain_there_is_nothing_to_paste() {
     let same: Vec<Row> = (0..3u32)
         .flat_map(|block| {
             let ms = 50.0 + 0.1 * f64::from(block);
@@ -132,7 +132,7 @@ fn where_nothing_gains_there_is_nothing_to_paste() {
 }
 
 #[test]
-fn one_repeat_is_called_no_proof() {
+fn one_repeat_supports_no_recommendation() {
     let once: Vec<Row> = rows().into_iter().filter(|row| row.block == 0).collect();
     let verdict = verdict(&once);
     let text = text::page(&about(), &verdict, Path::new("o"), &LOOK);
@@ -182,7 +182,7 @@ fn text_and_tables_fit_the_terminal() {
 }
 
 #[test]
-fn nothing_at_all_is_said_to_be_nothing() {
+fn a_sweep_without_results_says_so() {
     let failed: Vec<Row> = rows()
         .into_iter()
         .filter(|row| row.times.is_none())

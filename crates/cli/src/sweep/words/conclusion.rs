@@ -232,7 +232,7 @@ mod tests {
             default: Some(1),
             gain: Some(gain),
             ties_known: true,
-            recorded: None,
+            recording: ronde_job::gate::Evidence::default(),
             noise: None,
             knobs: Vec::new(),
             interaction: 0.0,
@@ -351,7 +351,7 @@ mod tests {
 
         for conclusion in [Conclusion::Faster, Conclusion::DefaultAsGood] {
             let mut off = finding(conclusion, Basis::Predicted, gain);
-            off.recorded = Some([100.0, 150.0]);
+            off.recording.model = Some([100.0, 150.0]);
             said(
                 &off,
                 &[
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_default_is_best_the_others_are_bounded() {
+    fn if_the_default_is_best_the_others_are_bounded() {
         let mut finding = finding(Conclusion::DefaultAsGood, Basis::Grid, Estimate::bare(0.0));
         (finding.best, finding.gain) = (Some(1), None);
         for (low, most) in [(-0.011, "1.1 %"), (0.01, "0.0 %")] {

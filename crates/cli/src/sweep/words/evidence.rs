@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_knob_does_is_told_as_a_share_or_as_a_factor() {
+    fn effects_are_shares_or_factors() {
         let said = |worst: f64, share: f64, tied: bool| {
             effect(&KnobEffect {
                 knob: Knob::FusionThreshold,

@@ -12,8 +12,8 @@ pub(super) fn section(report: &Report) -> Section<'_> {
     let section = Section::new("fusion", "Tensor fusion");
     let Some(fusion) = &report.fusion else {
         return section.page_text(
-            "Nothing is fused in these files: they have no operations, or each of them travels \
-             alone.",
+            "Nothing is fused in these files: they have no operations, or every operation is a \
+             batch of its own.",
         );
     };
     let section = section

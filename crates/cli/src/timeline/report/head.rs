@@ -66,7 +66,7 @@ fn source(source: &SourceReport, look: &Look) -> Vec<String> {
     let clock = source.clock.as_ref();
     if let Some(clock) = clock.filter(|clock| clock.offset_ns != 0 || clock.error_ns != 0) {
         let [offset, error] = [clock.offset_ns as f64, clock.error_ns as f64].map(|ns| ns / 1e3);
-        text += &format!("; clock {offset:+.1} µs, known to {error:.1} µs");
+        text += &format!("; clock {offset:+.1} µs, error at most {error:.1} µs");
     }
     let (name, text) = (harmless(&source.path), harmless(&text));
     // A long path gets a line of its own, because the text beside it would have no space.

@@ -65,7 +65,7 @@ pub(super) fn section(lanes: &[RankBars]) -> Section<'_> {
     let shown = &gathered(&lanes[..lanes.len().min(MOST_LANES)])[..];
     let section = Section::new("lanes", "A few steps in full");
     if bars(shown).next().is_none() {
-        return section.page_text("There is no whole steady step to draw.");
+        return section.page_text("There is no complete steady step to draw.");
     }
     section
         .page(figure(shown, lanes.len()))

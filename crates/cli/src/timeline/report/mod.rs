@@ -121,9 +121,7 @@ fn advice(advice: &[Advice]) -> Section<'_> {
     };
     let section = Section::new("advice", "Advice");
     match advice {
-        [] => section.page_text(
-            "Nothing stands out: no setting promises a gain that these files could show.",
-        ),
+        [] => section.page_text("No advice: these files do not show a gain from other settings."),
         advice => section.list(List::Numbered, advice.iter().map(item).collect()),
     }
 }
@@ -134,7 +132,7 @@ fn guide(report: &Report) -> Markup {
         dl.guide {
             dt { "A step" }
             dd {
-                "lasts from the last result of the step before to its own last result, on the rank "
+                "lasts from the last result of the previous step to its own last result, on the rank "
                 "named at the top."
             }
             @for kind in recorded_parts(report) {
@@ -143,26 +141,23 @@ fn guide(report: &Report) -> Markup {
             }
             dt { "Share and hidden" }
             dd {
-                "A part makes the step longer by its time while this rank has nothing left to "
-                "compute; what is hidden runs behind computation."
+                "A part makes the step longer by its exposed time; its hidden time overlaps "
+                "computation."
             }
             dt { "Overlap" }
             dd { "is the part of all communication that is hidden." }
             dt { "Step without a rank" }
             dd {
-                "is computed anew from the ready times of the others: every batch moves as early "
+                "is simulated from the ready times of the other ranks: every batch begins as early "
                 "as they allow."
             }
             dt { "Time of a message" }
             dd {
-                "has a part that does not depend on its size, and a part for each MiB. Small "
-                "batches pay mostly the first: fuse more of them."
+                "has a part that does not depend on the size, and a part per MiB. For small "
+                "batches the first part dominates: fuse more tensors."
             }
             dt { "Median, p10, p90" }
-            dd {
-                "are the value in the middle, and those below which lie a tenth and nine tenths of "
-                "all."
-            }
+            dd { "are the median and the 10th and 90th percentiles." }
         }
     }
 }

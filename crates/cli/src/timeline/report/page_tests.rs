@@ -144,11 +144,11 @@ fn an_empty_report_states_the_reasons() {
         assert!(!parsed.ids().contains(&missing), "{missing}");
     }
     for reason in [
-        "No whole step was found",
+        "No complete step was found",
         "ready times of at least two ranks",
         "Nothing is fused in these files",
-        "no whole steady step to draw",
-        "Nothing stands out",
+        "no complete steady step to draw",
+        "do not show a gain",
     ] {
         assert!(parsed.text.contains(reason), "{reason}");
     }

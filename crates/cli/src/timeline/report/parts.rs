@@ -18,7 +18,7 @@ const BAR_WIDTH_MAX: usize = 80;
 pub(super) fn section(report: &Report) -> Section<'_> {
     let section = Section::new("breakdown", "Parts of a step");
     let Some(steady) = &report.steady else {
-        return section.page_text("No whole step was found, so there is nothing to break down.");
+        return section.page_text("No complete step was found, so there are no parts.");
     };
     let mut section = section
         .page(chart(report))
@@ -61,7 +61,7 @@ pub(super) fn stages(report: &Report) -> Section<'_> {
     }
     section
         .table(table)
-        .text("Overlap: part of the time under way with another stage under way too.")
+        .text("Overlap: part of the time in progress that overlaps another stage.")
 }
 
 /// One bar, or two bars whose lengths are proportional to the step times.

@@ -72,8 +72,8 @@ pub(super) fn section(report: &Report) -> Section<'_> {
                     "longest takes " (ms(longest)) ". "
                 }
                 @if partial > 0 {
-                    (counted(partial, "step")) " left out of the summaries, cut off or with other "
-                    "traffic in between: drawn pale. "
+                    (counted(partial, "step")) " excluded from the summaries (cut off, or other "
+                    "operations in between): drawn pale. "
                 }
             }
         }

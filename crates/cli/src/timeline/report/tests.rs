@@ -12,7 +12,7 @@ const SAMPLE: &str = "\
 t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 15 operations on
         3 tensors, 215 ms
 t.rank1.json  Ronde, rank 1: 1,234 events, 15 operations on 3 tensors, 215 ms;
-              clock +12.5 µs, known to 4.0 µs
+              clock +12.5 µs, error at most 4.0 µs
   ! the file ends inside an event (line 7, byte 1200)
   ! the recorder dropped 1 cycle for lack of space
 

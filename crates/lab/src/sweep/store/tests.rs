@@ -32,7 +32,7 @@ fn written(rows: &[Row]) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn rows_survive_the_file() {
     let (_folder, path) = written(&rows());
     assert_eq!(read(&path).unwrap(), rows());
     let text = fs::read_to_string(&path).unwrap();

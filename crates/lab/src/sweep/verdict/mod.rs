@@ -79,9 +79,9 @@ pub struct Finding {
     /// Whether ties can be determined: a point other than the default was measured twice.
     #[serde(skip)]
     pub ties_known: bool,
-    /// Of predictions: step time of the recording, and that of the model at the same settings, ms.
+    /// Of predictions: evidence of the recording.
     #[serde(skip)]
-    pub recorded: Option<[f64; 2]>,
+    pub recording: Evidence,
     /// Noise of the measurements; `None` if no point was measured twice.
     pub noise: Option<Noise>,
     /// Share of the variance between points that each knob explains.
@@ -211,14 +211,14 @@ pub struct Stray {
 ///
 /// The jobs are the same for all points, so uncertainty that all points share does not widen the
 /// intervals of their differences.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Jobs<'a> {
     /// The predicted points.
     pub points: &'a [Point],
     /// For each point the step time of each job, in one unit and one order.
     pub times: &'a [Vec<f64>],
-    /// Step time of the recording, and that of the model at the same settings, ms.
-    pub recorded: Option<[f64; 2]>,
+    /// Evidence of the recording.
+    pub recording: Evidence,
 }
 
 impl Jobs<'_> {
@@ -252,7 +252,7 @@ pub fn verdict_with(rows: &[Row], jobs: &Jobs) -> Verdict {
         findings: ranks
             .into_iter()
             .map(|np| Finding {
-                recorded: jobs.recorded,
+                recording: jobs.recording.clone(),
                 ..finding(np)
             })
             .collect(),
@@ -273,7 +273,7 @@ impl Finding {
             default: None,
             gain: None,
             ties_known: false,
-            recorded: None,
+            recording: Evidence::default(),
             noise: None,
             knobs: Vec::new(),
             interaction: 0.0,
@@ -297,18 +297,21 @@ impl Finding {
     }
 
     /// Returns the reason why no point is recommended, if none is: the default was not measured
-    /// twice, the model does not reproduce the recording, or the difference may be chance.
+    /// twice, the recording does not support predictions, or the difference may be chance.
     pub fn withheld(&self) -> Option<Withheld> {
         let default = self.default().filter(|_| self.basis != Basis::Predicted);
+        let recording = match self.basis {
+            Basis::Predicted => self.recording.clone(),
+            _ => Evidence::default(),
+        };
         let evidence = Evidence {
-            model: self.recorded.filter(|_| self.basis == Basis::Predicted),
             baseline_measurements: match self.conclusion {
                 Conclusion::NoDefault => Some(0),
                 Conclusion::Faster => default.map(|default| default.measurements.into()),
                 _ => None,
             },
             chance: self.conclusion == Conclusion::Unproven,
-            ..Evidence::default()
+            ..recording
         };
         evidence.check().err()
     }

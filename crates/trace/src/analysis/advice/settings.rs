@@ -92,7 +92,7 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settin
         if gain - a.max(b) >= least {
             advice.push(Advice {
                 sentence: format!(
-                    "Both together are predicted to gain {} a step ({}): set both, or let HOROVOD_AUTOTUNE=1 find and prove the \
+                    "Both together are predicted to gain {} a step ({}): set both, or let HOROVOD_AUTOTUNE=1 find and confirm the \
                      best pair in the running job.",
                     ms(gain / 1e6),
                     percent(gain / whatif.modelled_ns),

@@ -96,7 +96,9 @@ fn a_clock_set_back_is_said() {
     assert_eq!(run(0), None);
     let warning = run(55_000_000).unwrap();
     assert!(
-        warning.starts_with("1 times a tensor travels again before it arrived, first g"),
+        warning.starts_with(
+            "1 times an operation on a tensor begins before the previous one has ended, first g"
+        ),
         "{warning}"
     );
 }

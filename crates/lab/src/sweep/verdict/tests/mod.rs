@@ -375,15 +375,19 @@ fn predictions_are_compared_job_by_job() {
         .map(|(job, ms)| factor(job) * ms)
         .collect();
     let times = [jobs, tenth, mixed];
-    let of = |recorded| {
+    let of = |recording| {
         let jobs = Jobs {
             points: &points,
             times: &times,
-            recorded,
+            recording,
         };
         only(verdict_with(&predicted, &jobs))
     };
-    let finding = of(Some([100.0, 104.0]));
+    let model = |modelled_ms| Evidence {
+        model: Some([100.0, modelled_ms]),
+        ..Evidence::default()
+    };
+    let finding = of(model(104.0));
     assert_eq!(
         (finding.basis, finding.conclusion),
         (Basis::Predicted, Conclusion::Faster)
@@ -398,13 +402,20 @@ fn predictions_are_compared_job_by_job() {
     assert_eq!(thresholds(finding.ties()), [16.0, 1.0]);
     assert_eq!(finding.recommended().unwrap().point, point(16));
     // A model that misses the recorded step by half supports no recommendation.
-    let off = of(Some([100.0, 150.0]));
+    let off = of(model(150.0));
     assert!(matches!(off.withheld(), Some(Withheld::ModelOff { .. })));
     assert_eq!(off.recommended(), None);
+    // Neither does a truncated recording.
+    let cut = of(Evidence {
+        incomplete: Some("t.json".to_owned()),
+        ..model(104.0)
+    });
+    assert!(matches!(cut.withheld(), Some(Withheld::Incomplete { .. })));
+    assert_eq!(cut.recommended(), None);
 }
 
 #[test]
-fn of_equal_predictions_the_one_nearest_to_the_default_is_best() {
+fn the_nearest_of_equal_predictions_to_the_default_is_best() {
     let of = |cells: &[(u64, f64)]| only(verdict(&blocks(Phase::Predicted, &[cells])));
     let equal = of(&[(0, 40.0), (16, 40.0), (64, 40.0), (128, 40.0)]);
     assert_eq!(equal.conclusion, Conclusion::DefaultAsGood);

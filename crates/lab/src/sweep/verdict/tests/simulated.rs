@@ -154,7 +154,7 @@ fn intervals_hold_in_95_of_100_sweeps() {
 }
 
 #[test]
-fn of_equal_settings_there_is_seldom_a_winner() {
+fn equal_settings_rarely_have_a_winner() {
     for confirmed in [true, false] {
         let percent = percent_of(|seed| {
             let mut machine = Machine::new(seed, 0.0);
