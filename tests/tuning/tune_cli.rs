@@ -238,8 +238,8 @@ fn a_bad_line_is_answered_and_changes_nothing() {
     error(
         tune.say(json!({"tel": {}})),
         8,
-        "no request is named \"tel\"",
-        "step_ms, ask, tell, report",
+        "unknown variant `tel`, expected one of `step_ms`",
+        "docs/TUNE.md",
     );
     error(
         tune.say(space()),

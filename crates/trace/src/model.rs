@@ -105,6 +105,16 @@ impl Source {
             warnings: Vec::new(),
         }
     }
+
+    /// Offset to be added to the times of this file to get times of `reference`; `None` if the
+    /// clocks cannot be related.
+    pub(crate) fn shift_to(&self, reference: &Source) -> Option<i64> {
+        let zeros = match (reference.clock, self.clock) {
+            (Some(there), Some(here)) => Some((there.zero_ns, here.zero_ns)),
+            _ => reference.epoch_ns.zip(self.epoch_ns),
+        };
+        zeros.map(|(there, here)| here.saturating_sub(there))
+    }
 }
 
 /// Relation of a file's clock to that of rank 0.

@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use crate::EXIT_USAGE;
 use crate::present::output::OutputError;
 use crate::timeline::error::Error as TimelineError;
-use crate::timeline::profile;
 use ronde_job::replay::network::ProjectError;
 use ronde_job::replay::profile::ProfileError;
+use ronde_trace::analysis::profile;
 
 /// Reason why there is no prediction.
 #[derive(Debug, thiserror::Error)]

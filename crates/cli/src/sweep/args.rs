@@ -7,7 +7,7 @@ use clap::ValueHint;
 use jiff::SignedDuration;
 
 use crate::bench::LoadArgs;
-use crate::knob_flags::{KnobFlags, NotSwept};
+use crate::knob_flags::NotSwept;
 use crate::range::{self, List};
 use crate::replay::{CYCLE_MS, FUSION_MB, Switch};
 use ronde::internal::identity::MAX_RANKS;
@@ -110,7 +110,7 @@ pub(crate) struct Args {
     #[arg(long, hide = true, value_name = "SECONDS", value_parser = crate::range::whole::<u32>(1, 86_400))]
     pub(super) hang_seconds: Option<u32>,
     #[command(flatten)]
-    pub(super) flags: KnobFlags<NotSwept>,
+    pub(super) flags: NotSwept,
 }
 
 fn fusion_mb(text: &str) -> Result<List, String> {

@@ -1,7 +1,6 @@
 //! Evidence behind the advice of a report, for the gate ([`ronde_job::gate`]).
 
 use super::collect::RankRecord;
-use super::join::shift_ns;
 use super::report::Fusion;
 use super::whatif::WhatIf;
 use crate::Format;
@@ -49,7 +48,7 @@ fn unknown_settings(records: &[RankRecord], fusion: Option<&Fusion>) -> Vec<Stri
 /// Whether two recordings overlap in time, as far as their clocks can be compared.
 pub(super) fn overlap_in_time(one: &RankRecord, other: &RankRecord) -> bool {
     let (here, there) = (one.counters.ends_ns(), other.counters.ends_ns());
-    match (shift_ns(one, other), here, there) {
+    match (other.source.shift_to(&one.source), here, there) {
         (Some(shift), Some(here), Some(there)) => {
             there.0.saturating_add(shift) <= here.1 && there.1.saturating_add(shift) >= here.0
         }
@@ -82,9 +81,9 @@ fn mixed(records: &[RankRecord]) -> Option<String> {
         (ratio.is_finite() && ratio > PAYLOAD_RATIO_MOST).then(|| {
             format!(
                 "a step moves {} in {} and {} in {}",
-                super::advice::bytes(here as u64),
+                ronde_job::units::bytes(here as u64),
                 first.source.path.display(),
-                super::advice::bytes(there as u64),
+                ronde_job::units::bytes(there as u64),
                 record.source.path.display()
             )
         })

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use super::collect::{Cut, Facts, RankRecord};
-use super::join::{Readiness, ready_here, shift_ns};
+use super::join::{Readiness, ready_here};
 use super::quantiles::median;
 use super::report::{PartKind, Quantiles, REPORT_VERSION, Report, StepsFoundBy};
 use super::steady::SteadyStep;
@@ -281,7 +281,7 @@ fn warn(
                 reference.source.path.display()
             ));
         }
-        if shift_ns(reference, record).is_none() {
+        if record.source.shift_to(&reference.source).is_none() {
             warnings.push(format!(
                 "{} does not state its clock, so its times are not compared with those of rank {}",
                 record.source.path.display(),

@@ -12,6 +12,7 @@ use super::report::{Advice, Report, Summary};
 use super::whatif::WhatIf;
 use crate::Format;
 use ronde_job::gate::{Evidence, Withheld};
+use ronde_job::units::{ms, percent};
 
 /// Maximum number of sentences.
 const MOST: usize = 5;
@@ -210,46 +211,5 @@ fn nothing_to_gain(
         variable: None,
         value: None,
         gain_ms: None,
-    }
-}
-
-/// Formats milliseconds with three digits and a suitable unit.
-pub(super) fn ms(ms: f64) -> String {
-    let (value, unit) = match ms.abs() {
-        ms if ms >= 10_000.0 => (1e-3, "s"),
-        ms if ms >= 1.0 || ms == 0.0 => (1.0, "ms"),
-        _ => (1e3, "µs"),
-    };
-    let value = ms * value;
-    let digits = match value.abs() {
-        value if value >= 100.0 => 0,
-        value if value >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{value:.digits$} {unit}")
-}
-
-/// Formats a share as a percentage.
-pub(super) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent.abs() < 10.0 && percent != percent.round() {
-        format!("{percent:.1} %")
-    } else {
-        format!("{percent:.0} %")
-    }
-}
-
-/// Formats bytes in the largest binary unit that gives a whole number or three digits.
-pub(super) fn bytes(bytes: u64) -> String {
-    let (unit, name) = match bytes {
-        bytes if bytes >= 1 << 30 => (1u64 << 30, "GiB"),
-        bytes if bytes >= 1 << 20 => (1 << 20, "MiB"),
-        bytes if bytes >= 1 << 10 => (1 << 10, "KiB"),
-        _ => (1, "bytes"),
-    };
-    if bytes.is_multiple_of(unit) {
-        format!("{} {name}", bytes / unit)
-    } else {
-        format!("{:.1} {name}", bytes as f64 / unit as f64)
     }
 }

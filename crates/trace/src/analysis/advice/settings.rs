@@ -1,9 +1,10 @@
 //! Advice on fusion threshold, cycle time, early start and bytes on the wire: the predicted gain of
 //! each, and of both settings together.
 
-use super::{GAIN_LEAST, bytes, ms, percent};
+use super::GAIN_LEAST;
 use crate::analysis::report::{Advice, CutReason, PartKind, Report, Summary};
 use crate::analysis::whatif::{Settings, WhatIf};
+use ronde_job::units::{bytes, ms, percent};
 
 /// Thresholds tried, powers of two: 1 to 512 MiB.
 const THRESHOLDS: std::ops::RangeInclusive<u32> = 20..=29;

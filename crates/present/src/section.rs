@@ -1,13 +1,7 @@
 //! Reports as data: sections of paragraphs, lists, tables and charts, from which the text for the
 //! terminal and the HTML page are rendered.
 //!
-//! ```text
-//! let section = Section::new("stragglers", "Stragglers")
-//!     .page(html! { (chart) })
-//!     .table(table)
-//!     .text("No rank stands out.");
-//! println!("{}", text(&[section], &look));
-//! ```
+//! The crate's documentation has an example.
 
 use std::borrow::Cow;
 
@@ -18,7 +12,7 @@ use crate::html::text::Foreign;
 use crate::html::{folded, section};
 
 /// Section of a report.
-pub(crate) struct Section<'a> {
+pub struct Section<'a> {
     /// Identifier on the page, the target of links.
     id: Cow<'a, str>,
     title: Cow<'a, str>,
@@ -46,8 +40,10 @@ enum Block<'a> {
 
 /// List of the items of a list on the terminal; on a page, only numbers are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum List {
+pub enum List {
+    /// Items with dashes.
     Dashes,
+    /// Numbered items.
     Numbered,
     /// Items that need attention.
     Warnings,
@@ -55,7 +51,7 @@ pub(crate) enum List {
 
 impl<'a> Section<'a> {
     /// Returns a section without blocks.
-    pub(crate) fn new(id: impl Into<Cow<'a, str>>, title: impl Into<Cow<'a, str>>) -> Self {
+    pub fn new(id: impl Into<Cow<'a, str>>, title: impl Into<Cow<'a, str>>) -> Self {
         Section {
             id: id.into(),
             title: title.into(),
@@ -65,13 +61,13 @@ impl<'a> Section<'a> {
     }
 
     /// Adds a number to the identifier, for a page with several reports.
-    pub(crate) fn numbered(mut self, number: usize) -> Self {
+    pub fn numbered(mut self, number: usize) -> Self {
         self.id = format!("{}-{number}", self.id).into();
         self
     }
 
     /// Omits the title on the terminal.
-    pub(crate) fn untitled(self) -> Self {
+    pub fn untitled(self) -> Self {
         Section {
             titled: false,
             ..self
@@ -84,43 +80,53 @@ impl<'a> Section<'a> {
     }
 
     /// Adds a paragraph.
-    pub(crate) fn text(self, text: impl Into<String>) -> Self {
+    pub fn text(self, text: impl Into<String>) -> Self {
         self.with(Block::Text(text.into()))
     }
 
+    /// Adds paragraphs.
+    pub fn texts(self, texts: &[String]) -> Self {
+        texts.iter().fold(self, Section::text)
+    }
+
     /// Adds a table; one without rows is not shown.
-    pub(crate) fn table(self, table: Table) -> Self {
+    pub fn table(self, table: Table) -> Self {
         self.with(Block::Table(table))
     }
 
     /// Adds a table for the page only.
-    pub(crate) fn page_table(self, table: Table) -> Self {
+    pub fn page_table(self, table: Table) -> Self {
         self.with(Block::PageTable(None, table))
     }
 
     /// Adds a table for the page only, below a summary that opens it.
-    pub(crate) fn folded(self, summary: impl Into<String>, table: Table) -> Self {
+    pub fn folded(self, summary: impl Into<String>, table: Table) -> Self {
         self.with(Block::PageTable(Some(summary.into()), table))
     }
 
     /// Adds a list.
-    pub(crate) fn list(self, list: List, items: Vec<String>) -> Self {
+    pub fn list(self, list: List, items: Vec<String>) -> Self {
         self.with(Block::List(list, items))
     }
 
     /// Adds lines for the terminal only.
-    pub(crate) fn terminal(self, lines: impl Fn(&Look) -> Vec<String> + 'a) -> Self {
+    pub fn terminal(self, lines: impl Fn(&Look) -> Vec<String> + 'a) -> Self {
         self.with(Block::Terminal(Box::new(lines)))
     }
 
     /// Adds markup for the page only.
-    pub(crate) fn page(self, markup: Markup) -> Self {
+    pub fn page(self, markup: Markup) -> Self {
         self.with(Block::Page(markup))
+    }
+
+    /// Adds a paragraph for the page only.
+    pub fn page_text(self, text: &str) -> Self {
+        self.page(html! { p { (text) } })
     }
 
     /// Section in Markdown, with a heading of the third level, without the blocks for the terminal
     /// or the page only; empty if all other blocks are empty.
-    pub(crate) fn markdown(&self) -> String {
+    pub fn markdown(&self) -> String {
         let blocks = self.blocks.iter().map(|block| match block {
             Block::Text(text) => format!("\n{}\n", plain(text)),
             Block::List(_, items) if !items.is_empty() => {
@@ -197,7 +203,7 @@ impl List {
 }
 
 /// Renders the sections as text that ends with a newline. Sections without lines are omitted.
-pub(crate) fn text<'a>(sections: impl IntoIterator<Item = &'a Section<'a>>, look: &Look) -> String {
+pub fn text<'a>(sections: impl IntoIterator<Item = &'a Section<'a>>, look: &Look) -> String {
     page(
         sections.into_iter().map(|section| section.lines(look)),
         look,
@@ -206,7 +212,7 @@ pub(crate) fn text<'a>(sections: impl IntoIterator<Item = &'a Section<'a>>, look
 
 /// Renders the sections for a page, with links to them before the first. Sections without content
 /// are omitted.
-pub(crate) fn markup(sections: &[Section]) -> Markup {
+pub fn markup(sections: &[Section]) -> Markup {
     let shown = sections
         .iter()
         .filter_map(|section| Some((&*section.id, &*section.title, section.markup()?)));
@@ -220,7 +226,7 @@ pub(crate) fn markup(sections: &[Section]) -> Markup {
 }
 
 /// Wraps each sentence into lines that begin with `indent`.
-pub(crate) fn prose(indent: &str, sentences: &[String], look: &Look) -> Vec<String> {
+pub fn prose(indent: &str, sentences: &[String], look: &Look) -> Vec<String> {
     sentences
         .iter()
         .flat_map(|sentence| wrapped(indent, &harmless(sentence), look.width))

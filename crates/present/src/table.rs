@@ -5,9 +5,8 @@ use std::borrow::Cow;
 
 use console::{measure_text_width, strip_ansi_codes, truncate_str};
 use maud::{Markup, html};
-use ronde_trace::analysis::report::PartKind;
 
-use super::part::{appearance, cells};
+use super::Appearance;
 use super::terminal::{gauge, harmless};
 use crate::html::text::Foreign;
 use crate::html::{cell_bar, folded, swatch, wide};
@@ -25,7 +24,7 @@ const BAR_WIDTH: usize = 24;
 const ROWS_SHOWN: usize = 16;
 
 /// Table whose columns of bars and names are shortened if the width does not suffice.
-pub(crate) struct Table {
+pub struct Table {
     headings: Vec<Heading>,
     rows: Vec<Vec<Cell>>,
     indent: usize,
@@ -42,7 +41,7 @@ struct Heading {
 
 /// Alignment of a column's cells, which also decides how they are shortened.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
     /// Names, left-aligned.
     Left,
     /// Texts that are never cut.
@@ -55,14 +54,15 @@ pub(crate) enum Align {
 
 /// Content of a cell.
 #[derive(Clone, Debug)]
-pub(crate) enum Cell {
+pub enum Cell {
+    /// Text, which may come from a file.
     Text(String),
     /// Text with colours for the terminal.
     Styled(String),
     /// Bar with this length, from 0 to 1.
     Bar(f64),
-    /// Mark of a part of a step.
-    Part(PartKind),
+    /// Mark of a category.
+    Mark(&'static Appearance),
 }
 
 impl From<String> for Cell {
@@ -84,7 +84,7 @@ impl Cell {
             Cell::Text(text) => harmless(text),
             Cell::Styled(text) => text.clone(),
             Cell::Bar(share) => format!("{:<bar_width$}", gauge(*share, bar_width)),
-            Cell::Part(kind) => cells(*kind, 1),
+            Cell::Mark(mark) => mark.cells(1),
         }
     }
 
@@ -93,7 +93,7 @@ impl Cell {
         match self {
             Cell::Text(text) => text.into(),
             Cell::Styled(text) => strip_ansi_codes(text),
-            Cell::Bar(_) | Cell::Part(_) => "".into(),
+            Cell::Bar(_) | Cell::Mark(_) => "".into(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Cell {
     fn html(&self, align: Align) -> Markup {
         match self {
             Cell::Bar(share) => html! { td.bar { (cell_bar(*share, "plain")) } },
-            Cell::Part(kind) => html! { td { (swatch(appearance(*kind).class())) } },
+            Cell::Mark(mark) => html! { td { (swatch(mark.class())) } },
             text => html! { td.n[align == Align::Right] { (Foreign(&text.words())) } },
         }
     }
@@ -110,15 +110,15 @@ impl Cell {
 impl Table {
     /// Creates a table with these headings. A prefix of a heading marks the column's type: `<` for
     /// names, `=` for texts that are never cut, `|` for bars; the others are numbers.
-    pub(crate) fn new(headings: &[&str]) -> Self {
+    pub fn new(headings: &[&str]) -> Self {
         let heading = |heading: &&str| {
-            let (align, text) = match heading.as_bytes().first() {
-                Some(b'<') => (Align::Left, &heading[1..]),
-                Some(b'=') => (Align::Whole, &heading[1..]),
-                Some(b'|') => (Align::Bar, &heading[1..]),
-                _ => (Align::Right, *heading),
+            let (align, prefix) = match heading.as_bytes().first() {
+                Some(b'<') => (Align::Left, 1),
+                Some(b'=') => (Align::Whole, 1),
+                Some(b'|') => (Align::Bar, 1),
+                _ => (Align::Right, 0),
             };
-            let text = text.to_owned();
+            let text = heading[prefix..].to_owned();
             Heading { text, align }
         };
         Self {
@@ -131,76 +131,75 @@ impl Table {
     }
 
     /// Sets the number of spaces before each line; the default is two.
-    pub(crate) fn indented(self, indent: usize) -> Self {
+    pub fn indented(self, indent: usize) -> Self {
         Self { indent, ..self }
     }
 
     /// Sets the width of a bar of length 1; the default is 24.
-    pub(crate) fn with_bars(self, bar_width: usize) -> Self {
+    pub fn with_bars(self, bar_width: usize) -> Self {
         Self { bar_width, ..self }
     }
 
     /// Adds a row; it has as many cells as there are headings.
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = impl Into<Cell>>) {
+    pub fn row(&mut self, cells: impl IntoIterator<Item = impl Into<Cell>>) {
         let cells: Vec<Cell> = cells.into_iter().map(Into::into).collect();
         debug_assert_eq!(cells.len(), self.headings.len());
         self.rows.push(cells);
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether the table has no rows.
+    pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Sets the number of leading columns that are repeated if the table is split; the default is
     /// one.
-    pub(crate) fn with_keys(self, keys: usize) -> Self {
+    pub fn with_keys(self, keys: usize) -> Self {
         Self { keys, ..self }
     }
 
     /// Returns the table in lines of at most `width` columns; no lines without rows. Bars and names
     /// are shortened first. If that does not suffice, the columns are split into several tables
     /// with the same leading columns.
-    pub(crate) fn lines(&self, width: usize) -> Vec<String> {
+    pub fn lines(&self, width: usize) -> Vec<String> {
         if self.rows.is_empty() {
             return Vec::new();
         }
-        let headings = self.headings.iter().map(|heading| heading.text.clone());
-        let headings: Vec<String> = headings.collect();
         let shown = |row: &Vec<Cell>| row.iter().map(|cell| cell.shown(self.bar_width)).collect();
         let mut rows: Vec<Vec<String>> = self.rows.iter().map(shown).collect();
-        if headings.iter().any(|text| !text.is_empty()) {
-            rows.insert(0, headings);
+        if self.headings.iter().any(|heading| !heading.text.is_empty()) {
+            let headings = self.headings.iter().map(|heading| heading.text.clone());
+            rows.insert(0, headings.collect());
         }
         let widths = self.widths(&rows, width);
-        let block = |columns: &Vec<usize>| {
-            rows.iter()
-                .map(|row| self.line(row, columns, &widths))
-                .collect::<Vec<_>>()
+        let block = |columns: Vec<usize>| -> Vec<String> {
+            let lines = rows.iter().map(|row| self.line(row, &columns, &widths));
+            lines.collect()
         };
-        let blocks: Vec<Vec<String>> = self.blocks(&widths, width).iter().map(block).collect();
-        blocks.join(&String::new())
+        let blocks = self.blocks(&widths, width).into_iter().map(block);
+        blocks.collect::<Vec<_>>().join(&String::new())
     }
 
     /// Columns of each of the tables that the table is split into, leading columns included.
     fn blocks(&self, widths: &[usize], width: usize) -> Vec<Vec<usize>> {
         let keys: Vec<usize> = (0..self.keys.min(widths.len())).collect();
-        let taken = |columns: &[usize]| {
-            let shown = columns
-                .iter()
-                .filter(|column| !self.is_gone(**column, widths));
-            shown
-                .map(|column| widths[*column] + GAP.len())
-                .sum::<usize>()
-                + self.indent
+        let space = |column: &usize| match self.is_gone(*column, widths) {
+            true => 0,
+            false => widths[*column] + GAP.len(),
         };
         let mut blocks = vec![keys.clone()];
+        let mut taken = self.indent + keys.iter().map(space).sum::<usize>();
         for (column, own) in widths.iter().enumerate().skip(keys.len()) {
-            let last = blocks.len() - 1;
-            if taken(&blocks[last]) + own > width && blocks[last].len() > keys.len() {
+            let last = blocks.last_mut().expect("there is a first block");
+            if taken + own > width && last.len() > keys.len() {
+                taken = self.indent + keys.iter().map(space).sum::<usize>();
                 blocks.push(keys.clone());
             }
-            let last = blocks.len() - 1;
-            blocks[last].push(column);
+            taken += space(&column);
+            blocks
+                .last_mut()
+                .expect("there is a first block")
+                .push(column);
         }
         blocks
     }
@@ -211,27 +210,26 @@ impl Table {
     }
 
     /// Returns the table in Markdown, without bars; empty without rows.
-    pub(crate) fn markdown(&self) -> String {
+    pub fn markdown(&self) -> String {
         if self.rows.is_empty() {
             return String::new();
         }
-        let headings = || {
-            let headings = self.headings.iter().enumerate();
-            headings.filter(|(_, heading)| heading.align != Align::Bar)
+        let shown: Vec<(usize, &Heading)> = self.headings.iter().enumerate().collect();
+        let shown = || {
+            shown
+                .iter()
+                .filter(|(_, heading)| heading.align != Align::Bar)
         };
         let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-        let rules = headings().map(|(_, heading)| match heading.align {
+        let rules = shown().map(|(_, heading)| match heading.align {
             Align::Right => "---:",
             _ => "---",
         });
-        let mut text = line(
-            headings()
-                .map(|(_, heading)| plain(&heading.text))
-                .collect(),
-        );
+        let headings = shown().map(|(_, heading)| plain(&heading.text));
+        let mut text = line(headings.collect());
         text += &format!("|{}|\n", rules.collect::<Vec<_>>().join("|"));
         for row in &self.rows {
-            let cells = headings().map(|(column, _)| plain(&row[column].words()));
+            let cells = shown().map(|(column, _)| plain(&row[*column].words()));
             text += &line(cells.collect());
         }
         text
@@ -239,7 +237,7 @@ impl Table {
 
     /// Returns the table in HTML, named `label` for screen readers; `None` without rows. Rows after
     /// the first 16 are folded.
-    pub(crate) fn html(&self, label: &str) -> Option<Markup> {
+    pub fn html(&self, label: &str) -> Option<Markup> {
         let (shown, more) = self.rows.split_at(self.rows.len().min(ROWS_SHOWN));
         (!shown.is_empty()).then(|| {
             html! {
@@ -298,16 +296,17 @@ impl Table {
                 excess -= less;
             }
         }
+        let mut names: Vec<&mut usize> = widths
+            .iter_mut()
+            .zip(&self.headings)
+            .filter(|(_, heading)| heading.align == Align::Left)
+            .map(|(width, _)| width)
+            .collect();
         while excess > 0 {
-            let names =
-                (0..widths.len()).filter(|column| self.headings[*column].align == Align::Left);
-            let Some(widest) = names.max_by_key(|column| widths[*column]) else {
-                break;
-            };
-            if widths[widest] <= NAME_WIDTH_MIN {
-                break;
+            match names.iter_mut().max() {
+                Some(widest) if **widest > NAME_WIDTH_MIN => **widest -= 1,
+                _ => break,
             }
-            widths[widest] -= 1;
             excess -= 1;
         }
         widths
@@ -323,15 +322,16 @@ impl Table {
             if place > 0 {
                 line += GAP;
             }
-            let cell = match self.headings[column].align {
+            let align = self.headings[column].align;
+            let cell = match align {
                 Align::Left => shortened(cell, width),
                 Align::Whole | Align::Right | Align::Bar => truncate_str(cell, width, ""),
             };
             let padding = " ".repeat(width.saturating_sub(measure_text_width(&cell)));
-            match self.headings[column].align {
-                Align::Left | Align::Whole | Align::Bar => line += &format!("{cell}{padding}"),
-                Align::Right => line += &format!("{padding}{cell}"),
-            }
+            line += &match align {
+                Align::Left | Align::Whole | Align::Bar => format!("{cell}{padding}"),
+                Align::Right => format!("{padding}{cell}"),
+            };
         }
         line.truncate(line.trim_end().len());
         line
@@ -355,28 +355,27 @@ fn shortened(name: &str, width: usize) -> Cow<'_, str> {
 
 /// Wraps `text` into lines of at most `width` columns: the first begins with `first`, the others
 /// are indented by its width.
-pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
+pub fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
     let indent = " ".repeat(measure_text_width(first));
-    let mut lines = vec![first.to_owned()];
-    let mut empty = true;
+    let (mut lines, mut line, mut is_empty) = (Vec::new(), first.to_owned(), true);
     // Keeps a number and its unit on one line.
-    let text = text
-        .replace(" %", "\u{a0}%")
-        .replace(" ms", "\u{a0}ms")
-        .replace(" MiB", "\u{a0}MiB");
-    for word in text.split([' ', '\n']).filter(|word| !word.is_empty()) {
-        let line = lines.last_mut().expect("there is a first line");
-        let needed = measure_text_width(line) + usize::from(!empty) + measure_text_width(word);
-        if needed > width && !empty {
-            lines.push(format!("{indent}{word}"));
-        } else {
-            if !empty {
-                line.push(' ');
-            }
-            line.push_str(word);
-        }
-        empty = false;
+    let mut text = text.to_owned();
+    for unit in ["%", "ms", "MiB"] {
+        text = text.replace(&format!(" {unit}"), &format!("\u{a0}{unit}"));
     }
+    for word in text.split([' ', '\n']).filter(|word| !word.is_empty()) {
+        let needed = measure_text_width(&line) + 1 + measure_text_width(word);
+        if !is_empty && needed > width {
+            lines.push(std::mem::replace(&mut line, indent.clone()));
+            is_empty = true;
+        }
+        if !is_empty {
+            line.push(' ');
+        }
+        line.push_str(word);
+        is_empty = false;
+    }
+    lines.push(line);
     lines
         .iter()
         .map(|line| line.replace('\u{a0}', " "))
@@ -385,7 +384,7 @@ pub(crate) fn wrapped(first: &str, text: &str, width: usize) -> Vec<String> {
 
 /// Escapes Markdown in the text and joins its lines, because names of models and reasons come from
 /// files.
-pub(crate) fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -401,61 +400,49 @@ pub(crate) fn plain(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn table(headings: &[&str], rows: &[&[&str]]) -> Table {
+        let mut table = Table::new(headings);
+        for row in rows {
+            table.row(row.iter().copied());
+        }
+        table
+    }
+
     #[test]
-    fn columns_stand_in_line_and_names_give_way() {
-        let mut table = Table::new(&["<tensor", "ms", "<rank"]);
-        table.row([
-            "layer1.weight".to_owned(),
-            "1.25".to_owned(),
-            "0".to_owned(),
-        ]);
-        table.row(["µ".to_owned(), "10.00".to_owned(), "12".to_owned()]);
-        assert_eq!(
-            table.lines(80),
-            [
-                "  tensor            ms  rank",
-                "  layer1.weight   1.25  0",
-                "  µ              10.00  12"
-            ]
-        );
+    fn names_are_shortened_first_and_then_columns_are_split() {
+        let rows: [&[&str]; 2] = [&["layer1.weight", "1.25", "0"], &["µ", "10.00", "12"]];
+        let table = table(&["<tensor", "ms", "<rank"], &rows);
+        let wide = [
+            "  tensor            ms  rank",
+            "  layer1.weight   1.25  0",
+            "  µ              10.00  12",
+        ];
+        assert_eq!(table.lines(80), wide);
         assert_eq!(table.lines(27)[1], "  laye….weight   1.25  0");
-        // Names are not shortened further; the columns are split.
-        assert_eq!(
-            table.lines(20)[..4],
-            [
-                "  tensor           ms",
-                "  laye….weight   1.25",
-                "  µ             10.00",
-                ""
-            ]
-        );
-        assert_eq!(
-            table.lines(20)[4..],
-            [
-                "  tensor        rank",
-                "  laye….weight  0",
-                "  µ             12"
-            ]
-        );
+        let split = [
+            "  tensor           ms",
+            "  laye….weight   1.25",
+            "  µ             10.00",
+            "",
+            "  tensor        rank",
+            "  laye….weight  0",
+            "  µ             12",
+        ];
+        assert_eq!(table.lines(20), split);
     }
 
     #[test]
-    fn whole_texts_are_not_cut() {
-        let mut table = Table::new(&["=setting", "ms"]);
-        table.row(["37.27 MiB, 14.5 ms".to_owned(), "12".to_owned()]);
-        assert_eq!(
-            table.lines(10),
-            ["  setting             ms", "  37.27 MiB, 14.5 ms  12"]
-        );
-    }
-
-    #[test]
-    fn bars_give_way_first() {
-        let mut table = Table::new(&["<a long heading", "|"]);
-        table.row(["x".to_owned(), "█████".to_owned()]);
-        assert_eq!(table.lines(24)[1], "  x               █████");
-        assert_eq!(table.lines(20)[1], "  x               ██");
-        assert_eq!(table.lines(14), ["  a lo…heading", "  x"]);
+    fn whole_texts_are_not_cut_and_bars_are_shortened_first() {
+        let whole = table(&["=setting", "ms"], &[&["37.27 MiB, 14.5 ms", "12"]]);
+        let lines = ["  setting             ms", "  37.27 MiB, 14.5 ms  12"];
+        assert_eq!(whole.lines(10), lines);
+        let bars = table(&["<a long heading", "|"], &[&["x", "█████"]]);
+        assert_eq!(bars.lines(24)[1], "  x               █████");
+        assert_eq!(bars.lines(20)[1], "  x               ██");
+        assert_eq!(bars.lines(14), ["  a lo…heading", "  x"]);
+        let plain = table(&["<", ""], &[&["a", "1"]]);
+        assert_eq!(plain.lines(80), ["  a  1"]);
+        assert!(table(&["<", ""], &[]).lines(80).is_empty());
     }
 
     #[test]
@@ -467,45 +454,26 @@ mod tests {
         }
         for width in 26..120 {
             let lines = table.lines(width);
-            assert!(
-                lines.iter().all(|line| measure_text_width(line) <= width),
-                "{width}: {lines:#?}"
-            );
-            for heading in ["one", "two", "three", "four and more", "five"] {
-                assert!(
-                    lines.iter().any(|line| line.contains(heading)),
-                    "{width}: {lines:#?}"
-                );
-            }
+            let fits = lines.iter().all(|line| measure_text_width(line) <= width);
+            let shown = ["one", "two", "three", "four and more", "five"];
+            let has = |heading: &str| lines.iter().any(|line| line.contains(heading));
+            assert!(fits && shown.into_iter().all(has), "{width}: {lines:#?}");
         }
         assert_eq!(table.lines(120).len(), 4);
     }
 
     #[test]
-    fn a_table_without_headings_has_none() {
-        let mut table = Table::new(&["<", ""]);
-        assert!(table.lines(80).is_empty());
-        table.row(["a".to_owned(), "1".to_owned()]);
-        assert_eq!(table.lines(80), ["  a  1"]);
+    fn markdown_has_no_bars_and_escapes_markup() {
+        assert_eq!(Table::new(&["<name"]).markdown(), "");
+        let table = table(&["<name", "ms", "|"], &[&["a_b | <i>\n`c`", "1", "██"]]);
+        let expected = "| name | ms |\n|---|---:|\n| a\\_b \\| \\<i\\> \\`c\\` | 1 |\n";
+        assert_eq!(table.markdown(), expected);
     }
 
     #[test]
-    fn markdown_has_no_bars_and_no_foreign_markup() {
-        let mut table = Table::new(&["<name", "ms", "|"]);
-        assert_eq!(table.markdown(), "");
-        table.row(["a_b | <i>\n`c`".to_owned(), "1".to_owned(), "██".to_owned()]);
-        assert_eq!(
-            table.markdown(),
-            "| name | ms |\n|---|---:|\n| a\\_b \\| \\<i\\> \\`c\\` | 1 |\n"
-        );
-    }
-
-    #[test]
-    fn prose_is_wrapped_between_words() {
-        assert_eq!(
-            wrapped("1. ", "one two  three-and-a-half", 10),
-            ["1. one two", "   three-and-a-half"]
-        );
+    fn paragraphs_are_wrapped_between_words() {
+        let lines = ["1. one two", "   three-and-a-half"];
+        assert_eq!(wrapped("1. ", "one two  three-and-a-half", 10), lines);
         assert_eq!(wrapped("- ", "", 10), ["- "]);
         assert_eq!(wrapped("", "saves 12.5 %", 10), ["saves", "12.5 %"]);
     }

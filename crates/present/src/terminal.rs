@@ -5,11 +5,9 @@ use std::io::IsTerminal;
 
 use console::{Style, Term, strip_ansi_codes};
 
-use ronde_trace::analysis::report::PartKind;
+use super::Appearance;
 
-use super::part::cells;
-
-/// Width if standard output is not a terminal.
+/// Width if neither `COLUMNS` is set nor standard output is a terminal.
 const WIDTH_DEFAULT: usize = 100;
 
 /// Widths in use: longer lines are hard to read, and shorter ones have no space for a table's
@@ -18,21 +16,20 @@ const WIDTHS: std::ops::RangeInclusive<usize> = 40..=120;
 
 /// Format of the output.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub struct Look {
     /// Width in columns.
-    pub(crate) width: usize,
+    pub width: usize,
     /// Whether to use colours.
-    pub(crate) colours: bool,
+    pub colours: bool,
     /// Whether to use characters outside of ASCII.
-    pub(crate) unicode: bool,
+    pub unicode: bool,
     /// Most rows of the tables of tensors.
-    pub(crate) tensors: usize,
+    pub tensors: usize,
 }
 
 impl Look {
     /// The simplest terminal.
-    #[cfg(test)]
-    pub(crate) const PLAIN: Look = Look {
+    pub const PLAIN: Look = Look {
         width: 80,
         colours: false,
         unicode: false,
@@ -40,57 +37,52 @@ impl Look {
     };
 
     /// Format for standard output and the environment.
-    pub(crate) fn of_stdout(tensors: usize) -> Self {
+    pub fn of_stdout(tensors: usize) -> Self {
+        let variable = |name: &str| std::env::var_os(name);
         let terminal = std::io::stdout().is_terminal();
-        let columns = terminal.then(|| Term::stdout().size_checked()).flatten();
-        let width = columns.map_or(WIDTH_DEFAULT, |(_, columns)| usize::from(columns));
+        let size = terminal.then(|| Term::stdout().size_checked()).flatten();
         Self {
-            width: width.clamp(*WIDTHS.start(), *WIDTHS.end()),
-            colours: terminal && colours_wanted(|name| std::env::var_os(name)),
-            unicode: unicode(|name| std::env::var_os(name)),
+            width: width(variable, size.map(|(_, columns)| columns.into())),
+            colours: terminal && colours_wanted(variable),
+            unicode: unicode(variable),
             tensors,
         }
     }
 
     /// Formats the title of a section.
-    pub(crate) fn title(&self, text: &str) -> String {
+    pub fn title(&self, text: &str) -> String {
         self.style().bold().apply_to(text).to_string()
     }
 
     /// Formats less important text.
-    pub(crate) fn dim(&self, text: &str) -> String {
+    pub fn dim(&self, text: &str) -> String {
         self.style().dim().apply_to(text).to_string()
     }
 
     /// Formats text that needs attention.
-    pub(crate) fn warn(&self, text: &str) -> String {
+    pub fn warn(&self, text: &str) -> String {
         self.style().yellow().apply_to(text).to_string()
     }
 
     /// Formats `text` on a background from green (grade 0) to red (grade 9).
-    pub(crate) fn heat(&self, grade: usize, text: &str) -> String {
+    pub fn heat(&self, grade: usize, text: &str) -> String {
         const GROUNDS: [u8; 10] = [71, 107, 143, 149, 185, 221, 215, 209, 203, 160];
         let ground = GROUNDS[grade.min(GROUNDS.len() - 1)];
-        self.style()
-            .on_color256(ground)
-            .black()
-            .apply_to(text)
-            .to_string()
+        let style = self.style().on_color256(ground).black();
+        style.apply_to(text).to_string()
     }
 
-    /// Bar of `width` characters, divided in proportion to the parts' shares; every part with a
-    /// share above 0 gets at least one character.
-    pub(crate) fn bar(shares: &[(PartKind, f64)], width: usize) -> String {
+    /// Bar of `width` characters, divided in proportion to the categories' shares; every category
+    /// with a share above 0 gets at least one character.
+    pub fn bar(shares: &[(&Appearance, f64)], width: usize) -> String {
         let lengths = lengths(shares.iter().map(|(_, share)| *share).collect(), width);
-        let parts = shares.iter().zip(lengths).filter(|(_, length)| *length > 0);
-        parts
-            .map(|((part, _), length)| cells(*part, length))
-            .collect()
+        let cells = shares.iter().zip(lengths).filter(|(_, length)| *length > 0);
+        cells.map(|((one, _), length)| one.cells(length)).collect()
     }
 
     /// Text as the terminal can show it: without colours if it has none, and in ASCII if it cannot
     /// show Unicode.
-    pub(crate) fn shown(&self, text: &str) -> String {
+    pub fn shown(&self, text: &str) -> String {
         let text = if self.colours {
             text.into()
         } else {
@@ -110,7 +102,7 @@ impl Look {
 
 /// Name from a file without control characters, which the terminal would execute or which would
 /// break the line.
-pub(crate) fn harmless(name: &str) -> String {
+pub fn harmless(name: &str) -> String {
     let harmless = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().map(harmless).collect()
 }
@@ -133,57 +125,45 @@ fn lengths(shares: Vec<f64>, width: usize) -> Vec<usize> {
         .iter()
         .map(|share| share / sum * width as f64)
         .collect();
-    let least = |share: f64| usize::from(share > 0.0);
-    let mut lengths: Vec<usize> = exact
-        .iter()
-        .map(|exact| (*exact as usize).max(least(*exact)))
-        .collect();
-    let remainder = |lengths: &[usize], index: usize| exact[index] - lengths[index] as f64;
+    let length = |exact: &f64| (*exact as usize).max(usize::from(*exact > 0.0));
+    let mut lengths: Vec<usize> = exact.iter().map(length).collect();
     while lengths.iter().sum::<usize>() < width {
-        let most = (0..lengths.len()).max_by(|left, right| {
-            remainder(&lengths, *left).total_cmp(&remainder(&lengths, *right))
-        });
+        let remainder = |index: &usize| exact[*index] - lengths[*index] as f64;
+        let by_remainder = |a: &usize, b: &usize| remainder(a).total_cmp(&remainder(b));
+        let most = (0..lengths.len()).max_by(by_remainder);
         lengths[most.expect("a sum above 0 has terms")] += 1;
     }
     while lengths.iter().sum::<usize>() > width {
-        let Some(longest) = (0..lengths.len()).max_by_key(|index| lengths[*index]) else {
-            break;
-        };
-        if lengths[longest] <= 1 {
-            break;
+        match lengths.iter_mut().max() {
+            Some(longest) if *longest > 1 => *longest -= 1,
+            _ => break,
         }
-        lengths[longest] -= 1;
     }
     lengths
 }
 
+/// Characters outside of ASCII, and below them the most similar ASCII characters of the same width;
+/// less than half of a character is a space.
+const UNICODE: &str = "░▚▒▞▖█▌▋▊▉▏▎▍▝▘µμαβ·×–—−→…±⁹“”’\u{a0}\u{202f}";
+const ASCII: &str = ".wnp<#####   >%uuab**--->~~9\"\"'  ";
+
 /// Most similar ASCII character, of the same width.
 fn ascii(c: char) -> char {
-    match c {
-        '░' => '.',
-        '▚' => 'w',
-        '▒' => 'n',
-        '▞' => 'p',
-        '▖' => '<',
-        '█' | '▌' | '▋' | '▊' | '▉' => '#',
-        '▏' | '▎' | '▍' => ' ', // less than half of a character
-        '▝' => '>',
-        '▘' => '%',
-        'µ' | 'μ' => 'u',
-        'α' => 'a',
-        'β' => 'b',
-        '·' | '×' => '*',
-        '–' | '—' | '−' => '-',
-        '→' => '>',
-        '…' => '~',
-        '±' => '~',
-        '⁹' => '9',
-        '“' | '”' => '"',
-        '’' => '\'',
-        '\u{a0}' | '\u{202f}' => ' ',
-        c if c.is_ascii() => c,
-        _ => '?',
+    let mut pairs = UNICODE.chars().zip(ASCII.chars());
+    match pairs.find(|(unicode, _)| *unicode == c) {
+        Some((_, ascii)) => ascii,
+        None if c.is_ascii() => c,
+        None => '?',
     }
+}
+
+/// Width in columns: that of the variable `COLUMNS`, else of the terminal.
+fn width(variable: impl Fn(&str) -> Option<OsString>, terminal: Option<usize>) -> usize {
+    let columns = variable("COLUMNS").and_then(|columns| columns.to_str()?.parse().ok());
+    let columns = columns.filter(|columns| *columns > 0).or(terminal);
+    columns
+        .unwrap_or(WIDTH_DEFAULT)
+        .clamp(*WIDTHS.start(), *WIDTHS.end())
 }
 
 fn colours_wanted(variable: impl Fn(&str) -> Option<OsString>) -> bool {
@@ -195,11 +175,11 @@ fn colours_wanted(variable: impl Fn(&str) -> Option<OsString>) -> bool {
 /// Whether the locale uses Unicode: the first of these variables that is set decides, as in POSIX.
 fn unicode(variable: impl Fn(&str) -> Option<OsString>) -> bool {
     let set = |name: &&str| variable(name).filter(|value| !value.is_empty());
-    let locale = ["LC_ALL", "LC_CTYPE", "LANG"].iter().find_map(set);
-    let locale = locale
-        .unwrap_or_default()
-        .to_string_lossy()
-        .to_ascii_lowercase();
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .iter()
+        .find_map(set)
+        .unwrap_or_default();
+    let locale = locale.to_string_lossy().to_ascii_lowercase();
     locale.contains("utf-8") || locale.contains("utf8")
 }
 
@@ -210,16 +190,20 @@ mod tests {
     const PLAIN: Look = Look::PLAIN;
 
     #[test]
-    fn a_bar_has_its_width_and_every_part_that_is_there() {
-        let shares = [
-            (PartKind::Compute, 0.5),
-            (PartKind::Prepare, 0.0),
-            (PartKind::Negotiation, 0.001),
-            (PartKind::Collective, 0.499),
-        ];
+    fn a_bar_has_its_width_and_every_category_with_a_share() {
+        let [a, b, c, d] = ['░', '▞', '▒', '█'].map(|cell| Appearance {
+            meaning: "",
+            colour: "",
+            light: "",
+            dark: "",
+            hatch: "",
+            cell,
+            ansi: 1,
+        });
+        let shares = [(&a, 0.5), (&b, 0.0), (&c, 0.001), (&d, 0.499)];
         assert_eq!(PLAIN.shown(&Look::bar(&shares, 10)), ".....n####");
-        assert_eq!(Look::bar(&[(PartKind::Compute, 0.0)], 10), "");
-        assert_eq!(Look::bar(&[(PartKind::Compute, f64::NAN)], 10), "");
+        assert_eq!(Look::bar(&[(&a, 0.0)], 10), "");
+        assert_eq!(Look::bar(&[(&a, f64::NAN)], 10), "");
         assert_eq!(lengths(vec![1.0; 7], 3), [1; 7]); // no space: one each
         assert_eq!(lengths(vec![2.0, 1.0], 4), [3, 1]); // 2.67 and 1.33
     }
@@ -244,11 +228,12 @@ mod tests {
         assert!(unicode(env(&[("LC_ALL", ""), ("LC_CTYPE", "C.utf8")])));
         assert!(!unicode(env(&[])));
         assert!(colours_wanted(env(&[("TERM", "xterm"), ("NO_COLOR", "")])));
-        assert!(!colours_wanted(env(&[
-            ("TERM", "xterm"),
-            ("NO_COLOR", "1")
-        ])));
-        assert!(!colours_wanted(env(&[("TERM", "dumb")])));
+        let refused = env(&[("TERM", "xterm"), ("NO_COLOR", "1")]);
+        assert!(!colours_wanted(refused) && !colours_wanted(env(&[("TERM", "dumb")])));
+        assert_eq!(width(env(&[]), None), WIDTH_DEFAULT);
+        assert_eq!(width(env(&[]), Some(90)), 90);
+        assert_eq!(width(env(&[("COLUMNS", "64")]), Some(90)), 64);
+        assert_eq!(width(env(&[("COLUMNS", "x")]), Some(500)), *WIDTHS.end());
     }
 
     #[test]

@@ -2,21 +2,21 @@
 
 use std::io::{self, Write};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use ronde_trace::{PhaseSums, Span};
+use crate::{Operation, Span};
 
 /// Writer of a trace's events.
 pub(super) struct Events<'a> {
     sink: &'a mut dyn Write,
-    first: bool,
+    separator: &'static [u8],
     /// First error. It is stored because a visitor cannot return it.
     failed: Option<io::Error>,
 }
 
 /// Event of the trace-event format; times are in microseconds.
-#[derive(Serialize)]
-struct Event<'a, Args: Serialize> {
+#[derive(Default, Serialize)]
+struct Event<'a> {
     ph: &'static str,
     name: &'a str,
     pid: u32,
@@ -32,13 +32,27 @@ struct Event<'a, Args: Serialize> {
     args: Option<Args>,
 }
 
+/// Further properties of an event.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Args {
+    Value(serde_json::Value),
+    Details(Details),
+}
+
 /// Time in nanoseconds, written in microseconds. Whole microseconds are written exactly, however
 /// large.
 #[derive(Clone, Copy)]
 pub(super) struct Micros(pub(super) i64);
 
+impl Micros {
+    fn of(ns: u64) -> Self {
+        Self(i64::try_from(ns).unwrap_or(i64::MAX))
+    }
+}
+
 impl Serialize for Micros {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 % 1000 {
             0 => serializer.serialize_i64(self.0 / 1000),
             _ => serializer.serialize_f64(self.0 as f64 / 1e3),
@@ -46,36 +60,39 @@ impl Serialize for Micros {
     }
 }
 
-/// Properties of a tensor besides its times.
+/// Properties of a tensor besides its times, and sums over the chunks of its batch.
 #[derive(Serialize)]
 pub(super) struct Details {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) dtype: Option<&'static str>,
+    dtype: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) elements: Option<u64>,
+    elements: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) bytes: Option<u64>,
+    bytes: Option<u64>,
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
-    pub(super) sums: Option<Sums>,
+    sums: Option<Sums>,
 }
 
-/// Sums over the chunks of a batch.
 #[derive(Serialize)]
-pub(super) struct Sums {
+struct Sums {
     copy_in_us: Micros,
     reduce_us: Micros,
     copy_out_us: Micros,
     wait_us: Micros,
 }
 
-impl From<PhaseSums> for Sums {
-    fn from(sums: PhaseSums) -> Self {
-        let micros = |ns: u64| Micros(i64::try_from(ns).unwrap_or(i64::MAX));
+impl Details {
+    pub(super) fn of(operation: &Operation) -> Self {
         Self {
-            copy_in_us: micros(sums.copy_in_ns),
-            reduce_us: micros(sums.reduce_ns),
-            copy_out_us: micros(sums.copy_out_ns),
-            wait_us: micros(sums.wait_ns),
+            dtype: operation.dtype.map(ronde_job::Dtype::name),
+            elements: operation.elements,
+            bytes: operation.bytes,
+            sums: operation.sums.map(|sums| Sums {
+                copy_in_us: Micros::of(sums.copy_in_ns),
+                reduce_us: Micros::of(sums.reduce_ns),
+                copy_out_us: Micros::of(sums.copy_out_ns),
+                wait_us: Micros::of(sums.wait_ns),
+            }),
         }
     }
 }
@@ -90,7 +107,7 @@ impl<'a> Events<'a> {
         sink.write_all(b"{\"ronde_merge\":1,\"displayTimeUnit\":\"ms\",\"traceEvents\":[")?;
         Ok(Self {
             sink,
-            first: true,
+            separator: b"\n",
             failed: None,
         })
     }
@@ -106,20 +123,13 @@ impl<'a> Events<'a> {
         }
     }
 
-    fn write(&mut self, event: &Event<'_, impl Serialize>) {
-        if self.failed.is_some() {
-            return;
+    fn write(&mut self, event: &Event<'_>) {
+        if self.failed.is_none() {
+            let separator = std::mem::replace(&mut self.separator, b",\n");
+            let written = self.sink.write_all(separator);
+            let written = written.and_then(|()| Ok(serde_json::to_writer(&mut *self.sink, event)?));
+            self.failed = written.err();
         }
-        let separator: &[u8] = if std::mem::take(&mut self.first) {
-            b"\n"
-        } else {
-            b",\n"
-        };
-        let written = self
-            .sink
-            .write_all(separator)
-            .and_then(|()| serde_json::to_writer(&mut *self.sink, event).map_err(io::Error::from));
-        self.failed = written.err();
     }
 
     /// Writes the name or sort position of a process or thread.
@@ -129,10 +139,8 @@ impl<'a> Events<'a> {
             name,
             pid,
             tid,
-            ts: None,
-            dur: None,
-            s: None,
-            args: Some(args),
+            args: Some(Args::Value(args)),
+            ..Event::default()
         });
     }
 
@@ -140,8 +148,7 @@ impl<'a> Events<'a> {
     pub(super) fn instant(
         &mut self,
         name: &str,
-        pid: u32,
-        tid: u64,
+        (pid, tid): (u32, u64),
         at: i64,
         scope: &'static str,
         args: Option<serde_json::Value>,
@@ -152,9 +159,9 @@ impl<'a> Events<'a> {
             pid,
             tid,
             ts: Some(Micros(at)),
-            dur: None,
             s: Some(scope),
-            args,
+            args: args.map(Args::Value),
+            ..Event::default()
         });
     }
 
@@ -162,10 +169,9 @@ impl<'a> Events<'a> {
     pub(super) fn bar(
         &mut self,
         name: &str,
-        pid: u32,
-        tid: u64,
+        (pid, tid): (u32, u64),
         span: Span,
-        args: Option<Details>,
+        details: Option<Details>,
     ) {
         self.write(&Event {
             ph: "X",
@@ -173,9 +179,9 @@ impl<'a> Events<'a> {
             pid,
             tid,
             ts: Some(Micros(span.began)),
-            dur: Some(Micros(i64::try_from(span.ns()).unwrap_or(i64::MAX))),
-            s: None,
-            args,
+            dur: Some(Micros::of(span.ns())),
+            args: details.map(Args::Details),
+            ..Event::default()
         });
     }
 }

@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use smallvec::smallvec;
 
 use super::events::{Events, Micros};
-use super::merger::{Merger, Process};
-use super::{TrackOffset, place};
-use ronde_trace::{
+use super::place;
+use super::process::{Merger, Process};
+use crate::{
     Activity, Clock, Format, Kind, Mark, MarkKind, NameId, Operation, Phase, Source, Span, Tick,
     Visitor,
 };
@@ -50,9 +50,7 @@ fn merged(files: &[(i64, &[Operation])]) -> (Vec<Value>, Vec<Value>) {
         let mut merger = Merger::new(&mut events, &mut process, Some(2), *shift_ns);
         merger.name(TENSOR, "w \"1\"\n");
         merger.name(ACTIVITY, "NCCL_ALLGATHER");
-        operations
-            .iter()
-            .for_each(|operation| merger.operation(operation));
+        operations.iter().for_each(|one| merger.operation(one));
     }
     events.end().unwrap();
     let trace: Value = serde_json::from_slice(&text).unwrap();
@@ -60,14 +58,11 @@ fn merged(files: &[(i64, &[Operation])]) -> (Vec<Value>, Vec<Value>) {
     events.into_iter().partition(|event| event["ph"] == "X")
 }
 
+/// Name, thread, beginning and duration of a bar, in milliseconds.
 fn bar(bar: &Value) -> (&str, u64, f64, f64) {
-    let time = |key: &str| bar[key].as_f64().unwrap() / 1e3;
-    (
-        bar["name"].as_str().unwrap(),
-        bar["tid"].as_u64().unwrap(),
-        time("ts"),
-        time("dur"),
-    )
+    let ms = |key: &str| bar[key].as_f64().unwrap() / 1e3;
+    let (name, tid) = (bar["name"].as_str(), bar["tid"].as_u64());
+    (name.unwrap(), tid.unwrap(), ms("ts"), ms("dur"))
 }
 
 #[test]
@@ -83,47 +78,35 @@ fn bars_of_one_operation_share_a_thread() {
         ]
     );
     assert_eq!(bars[1]["args"], json!({"bytes": 7}));
-    let name = others
-        .iter()
-        .find(|event| event["name"] == "thread_name" && event["tid"] == 1);
-    assert_eq!(name.unwrap()["args"]["name"], "w \"1\"\n");
     // The file of a rank other than 0 contributes only its own ready times.
     assert!(others.iter().all(|event| event["ph"] != "i"));
 }
 
 #[test]
-fn what_overlaps_is_drawn_apart() {
-    let (bars, others) = merged(&[(
-        0,
-        &[operation(0, 4, &[(2, 4), (3, 5)]), operation(2, 6, &[])],
-    )]);
+fn overlapping_bars_get_different_threads() {
+    let operations = [operation(0, 4, &[(2, 4), (3, 5)]), operation(2, 6, &[])];
+    let (bars, others) = merged(&[(0, &operations)]);
     let threads: Vec<u64> = bars.iter().map(|event| bar(event).1).collect();
     // The second activity of the first operation outlasts it and moves to thread 2. The other
     // operation begins meanwhile: threads 1 (until 4 ms) and 2 (until 5 ms) are occupied.
     assert_eq!(threads, [1, 1, 1, 2, 3, 1]);
-    let names: Vec<&Value> = others
-        .iter()
-        .filter(|event| event["name"] == "thread_name")
-        .map(|event| &event["args"]["name"])
-        .collect();
-    assert_eq!(
-        names,
-        ["marks", "w \"1\"\n", "w \"1\"\n (2)", "w \"1\"\n (3)"]
-    );
+    let named = others.iter().filter(|event| event["name"] == "thread_name");
+    let names: Vec<&Value> = named.map(|event| &event["args"]["name"]).collect();
+    let (second, third) = ("w \"1\"\n (2)", "w \"1\"\n (3)");
+    assert_eq!(names, ["marks", "w \"1\"\n", second, third]);
+
+    let many = vec![operation(0, 4, &[]); 100];
+    let (bars, _) = merged(&[(0, &many)]);
+    assert_eq!(bars.iter().map(|event| bar(event).1).max(), Some(64));
 }
 
 #[test]
 fn segments_of_a_recording_share_threads() {
-    let (bars, _) = merged(&[
-        (0, &[operation(0, 4, &[])]),
-        (10_000_000, &[operation(0, 4, &[])]),
-    ]);
-    let bars: Vec<_> = bars
-        .iter()
-        .map(bar)
-        .map(|(_, tid, began, _)| (tid, began))
-        .collect();
-    assert_eq!(bars, [(1, 0.0), (1, 2.0), (1, 10.0), (1, 12.0)]);
+    let segment = [operation(0, 4, &[])];
+    let (bars, _) = merged(&[(0, &segment), (10_000_000, &segment)]);
+    let bars = bars.iter().map(bar).map(|(_, tid, began, _)| (tid, began));
+    let expected = [(1, 0.0), (1, 2.0), (1, 10.0), (1, 12.0)];
+    assert_eq!(bars.collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -134,69 +117,48 @@ fn microseconds_stay_exact() {
 }
 
 #[test]
-fn a_full_disk_is_said_at_the_end() {
+fn an_error_of_the_sink_is_returned_at_the_end() {
     let mut room = [0u8; 200];
     let mut sink = &mut room[..];
     let mut events = Events::begin(&mut sink).unwrap();
     let mut process = Process::new(0, "rank 0", &mut events);
-    let mut merger = Merger::new(&mut events, &mut process, None, 0);
-    merger.mark(Mark {
-        kind: MarkKind::Step,
-        at: 0,
-    });
+    let kind = MarkKind::Step;
+    Merger::new(&mut events, &mut process, None, 0).mark(Mark { kind, at: 0 });
     assert_eq!(events.end().unwrap_err().kind(), io::ErrorKind::WriteZero);
 }
 
 fn source(name: &str, rank: Option<u32>, zero_ns: Option<i64>, epoch_ns: Option<i64>) -> Source {
+    let clock = |zero_ns| Clock {
+        zero_ns,
+        ..Clock::default()
+    };
     Source {
         rank,
         epoch_ns,
-        clock: zero_ns.map(|zero_ns| Clock {
-            zero_ns,
-            ..Clock::default()
-        }),
+        clock: zero_ns.map(clock),
         ..Source::new(name, Format::Ronde)
     }
 }
 
-fn shifts(places: &[TrackOffset]) -> Vec<(u32, i64)> {
-    places
-        .iter()
-        .map(|place| (place.pid, place.shift_ns))
-        .collect()
-}
-
 #[test]
-fn clocks_are_laid_over_each_other() {
+fn files_are_placed_by_their_clocks() {
     let (places, warnings) = place(&[
         source("t.json", Some(0), Some(1000), None),
         source("t.rank1.json", Some(1), Some(400), None),
         source("t.rank2.json", Some(2), Some(1500), None),
     ]);
-    assert_eq!(shifts(&places), [(0, 600), (1, 0), (2, 1100)]);
+    assert_eq!(places, [(0, 600), (1, 0), (2, 1100)]);
     assert!(warnings.is_empty());
-}
-
-#[test]
-fn without_a_clock_the_wall_clock_serves_and_is_mentioned() {
+    // The wall clock serves instead, with a warning.
     let (places, warnings) = place(&[
         source("b", Some(1), None, Some(7000)),
         source("a", Some(0), Some(3), Some(5000)),
         source("c", None, None, None),
     ]);
-    assert_eq!(shifts(&places), [(1, 2000), (0, 0), (2, 0)]);
-    assert!(
-        warnings[0].starts_with("b does not say how its clock"),
-        "{warnings:?}"
-    );
-    assert_eq!(
-        warnings[1],
-        "c does not say when it began: its zero is laid on that of a"
-    );
-}
-
-#[test]
-fn one_file_is_not_warned_about() {
-    assert_eq!(place(&[source("a", None, None, None)]).1, [""; 0]);
+    assert_eq!(places, [(1, 2000), (0, 0), (2, 0)]);
+    assert!(warnings[0].starts_with("b does not say how its clock"));
+    let began = "c does not say when it began: its zero is laid on that of a";
+    assert_eq!(warnings[1], began);
+    assert!(place(&[source("a", None, None, None)]).1.is_empty());
     assert_eq!(place(&[]), (Vec::new(), Vec::new()));
 }

@@ -1,23 +1,22 @@
 //! Memory check of a benchmark: the buffers of all ranks have to fit into this machine's memory.
 
-use super::load::LoadError;
-use crate::present::units::bytes;
-use ronde_lab::bench::Workload;
+use super::Workload;
+use ronde_job::units::bytes;
 
 /// Copies of the gradients on each rank: the gradients and the target of the memcpy baseline.
-pub(super) const COPIES_WITH_BASELINE: u64 = 2;
+pub const COPIES_WITH_BASELINE: u64 = 2;
 
 /// Copies of the gradients in host memory if the tensors are on a GPU: the data that is uploaded
 /// and downloaded.
-pub(super) const COPIES_ON_GPU: u64 = 1;
+pub const COPIES_ON_GPU: u64 = 1;
 
 /// The machine has too little memory.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{workload} needs {} on {ranks} ranks{}, but only {} are available; take fewer ranks or a smaller model",
     bytes(*needed_bytes), baseline(*copies), bytes(*available_bytes)
 )]
-pub(crate) struct MemoryError {
+pub struct MemoryError {
     workload: String,
     ranks: usize,
     copies: u64,
@@ -36,17 +35,16 @@ fn baseline(copies: u64) -> &'static str {
 /// reports its available memory.
 ///
 /// # Errors
-/// [`LoadError::Memory`].
-pub(crate) fn check(workload: &Workload, ranks: usize, copies: u64) -> Result<(), LoadError> {
-    Ok(compare(workload, ranks, copies, available_bytes())?)
+/// [`MemoryError`].
+pub fn check(workload: &Workload, ranks: usize, copies: u64) -> Result<(), MemoryError> {
+    compare(workload, ranks, copies, available_bytes())
 }
 
 /// `MemAvailable` of `/proc/meminfo`, in bytes; `None` if it cannot be read.
 fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    let mut lines = text.lines();
+    let line = lines.find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kibibytes: u64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some(kibibytes * 1024)
 }
@@ -75,31 +73,22 @@ fn compare(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ronde_lab::bench::models;
+    use crate::bench::models;
 
     #[test]
     fn memory_is_checked_for_all_ranks_and_copies() {
         let workload = models::workload("many-small").unwrap(); // 1,024,000 bytes
         let needed = 2 * 2 * 1_024_000;
-        compare(&workload, 2, 2, Some(needed)).unwrap();
-        compare(&workload, 2, 2, None).unwrap();
-        compare(&workload, 2, 1, Some(needed / 2)).unwrap();
-        let message = compare(&workload, 2, 2, Some(needed - 1))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            message.contains("many-small needs 3.91 MiB on 2 ranks (gradients and a copy"),
-            "{message}"
-        );
-        let message = compare(&workload, 2, 1, Some(0)).unwrap_err().to_string();
-        assert!(
-            message.contains("needs 1.95 MiB on 2 ranks, but"),
-            "{message}"
-        );
-    }
-
-    #[test]
-    fn this_machine_says_how_much_memory_it_has() {
+        let of = |copies, available| {
+            let outcome = compare(&workload, 2, copies, available);
+            outcome.map_err(|error| error.to_string())
+        };
+        assert_eq!((of(2, Some(needed)), of(2, None)), (Ok(()), Ok(())));
+        let text = of(2, Some(needed - 1)).unwrap_err();
+        let start = "many-small needs 3.91 MiB on 2 ranks (gradients and a copy";
+        assert!(text.starts_with(start), "{text}");
+        let text = of(1, Some(0)).unwrap_err();
+        assert!(text.contains("needs 1.95 MiB on 2 ranks, but"), "{text}");
         assert!(available_bytes().unwrap() > 1 << 20);
     }
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 /// Text from a file or a user, escaped for HTML by maud. Characters that HTML forbids or that
 /// control the display are made visible: control characters become their symbols, and characters
 /// that change the writing direction become �.
-pub(crate) struct Foreign<'a>(pub(crate) &'a str);
+pub struct Foreign<'a>(pub &'a str);
 
 impl Render for Foreign<'_> {
     fn render_to(&self, buffer: &mut String) {
@@ -17,7 +17,7 @@ impl Render for Foreign<'_> {
 }
 
 /// Replaces control characters by visible ones, as `Foreign` does.
-pub(crate) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     text.chars().map(visible_char).collect()
 }
 
@@ -35,7 +35,7 @@ fn visible_char(c: char) -> char {
 
 /// Shortens the text to at most `most` characters by cutting its middle, since names differ at
 /// their ends.
-pub(crate) fn shortened(text: &str, most: usize) -> String {
+pub fn shortened(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {
         return text.to_owned();
@@ -51,7 +51,7 @@ pub(crate) fn shortened(text: &str, most: usize) -> String {
 
 /// JSON that is safe inside a `<script>` element: it can neither end the element nor begin a
 /// comment.
-pub(crate) fn embedded_json(value: &impl Serialize) -> String {
+pub fn embedded_json(value: &impl Serialize) -> String {
     // Serialization fails only for maps without string keys and for types that return an error;
     // pages embed neither.
     let json = serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned());

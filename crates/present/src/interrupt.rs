@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
-
-use crate::end_signals;
 
 /// Files to remove. A file that has been renamed to its final name no longer exists under this
 /// path.
@@ -17,9 +16,21 @@ static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 /// Whether the caller handles signals.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
+/// Signals that end this process, without those that it was started to ignore (with `nohup`, a job
+/// outlives the terminal).
+pub fn end_signals() -> impl Iterator<Item = i32> {
+    // Signal n is bit n - 1 (proc_pid_status(5)).
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let ignored = ignored.unwrap_or(0);
+    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
+    signals.filter(move |signal| ignored >> (signal - 1) & 1 == 0)
+}
+
 /// Leaves signals to the caller: from now on this module neither removes files nor ends the process
 /// on a signal.
-pub(crate) fn leave_to_caller() {
+pub fn leave_to_caller() {
     ELSEWHERE.store(true, Ordering::Relaxed);
 }
 

@@ -4,36 +4,36 @@
 //! Text from files and users is written through [`Foreign`](text::Foreign) into markup and through
 //! [`embedded_json`](text::embedded_json) into scripts, without exception.
 
-pub(crate) mod text;
+pub mod text;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use text::Foreign;
 
-const STYLE: &str = include_str!("page.css");
+pub(crate) const STYLE: &str = include_str!("page.css");
 const SCRIPTS: [&str; 2] = [include_str!("charts.js"), include_str!("page.js")];
 /// Apache ECharts as built by scripts/build-charts.
 const ECHARTS: &str = include_str!("../../charts/echarts.js");
 /// Notice and licences of [`ECHARTS`].
-pub(crate) const ECHARTS_LICENCES: &str = include_str!("../../charts/LICENSES.txt");
+pub const ECHARTS_LICENCES: &str = include_str!("../../charts/LICENSES.txt");
 
 /// Content security policy: the page may load nothing, whatever text a trace contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; \
                       form-action 'none'";
 
 /// One HTML page.
-pub(crate) struct Document<'a> {
+pub struct Document<'a> {
     /// Title, for the window and the top of the page.
-    pub(crate) title: &'a str,
+    pub title: &'a str,
     /// Style in addition to the common style. It must not contain text from files or users.
-    pub(crate) style: &'a str,
+    pub style: &'a str,
     /// Content below the title.
-    pub(crate) body: Markup,
+    pub body: Markup,
 }
 
 impl Document<'_> {
     /// Renders the complete file.
-    pub(crate) fn render(&self) -> String {
+    pub fn render(&self) -> String {
         html! {
             (DOCTYPE)
             html lang="en" {
@@ -68,7 +68,7 @@ impl Document<'_> {
 }
 
 /// Section with a heading, the target of links to `#id`.
-pub(crate) fn section(id: &str, heading: &str, body: &Markup) -> Markup {
+pub fn section(id: &str, heading: &str, body: &Markup) -> Markup {
     html! {
         section id=(id) aria-labelledby={ (id) "-heading" } {
             h2 id={ (id) "-heading" } { (heading) }
@@ -78,21 +78,21 @@ pub(crate) fn section(id: &str, heading: &str, body: &Markup) -> Markup {
 }
 
 /// Table that scrolls horizontally within its own box if the page is too narrow.
-pub(crate) fn wide(label: &str, table: &Markup) -> Markup {
+pub fn wide(label: &str, table: &Markup) -> Markup {
     html! {
         div.wide role="region" aria-label=(Foreign(label)) tabindex="0" { (table) }
     }
 }
 
 /// Tile with a key figure, for a `dl.tiles`.
-pub(crate) fn tile(name: &str, value: &str, detail: &str) -> Markup {
+pub fn tile(name: &str, value: &str, detail: &str) -> Markup {
     html! {
         div { dt { (name) } dd { (value) } @if !detail.is_empty() { dd.detail { (Foreign(detail)) } } }
     }
 }
 
 /// Small box with the fill of a series, hidden from screen readers.
-pub(crate) fn swatch(class: &str) -> Markup {
+pub fn swatch(class: &str) -> Markup {
     html! {
         svg.swatch width="18" height="12" aria-hidden="true" { rect class=(class) width="18" height="12" {} }
     }
@@ -100,7 +100,7 @@ pub(crate) fn swatch(class: &str) -> Markup {
 
 /// Bar in a table cell, with a length of `share` times the cell's width. The number stands beside
 /// it.
-pub(crate) fn cell_bar(share: f64, class: &str) -> Markup {
+pub fn cell_bar(share: f64, class: &str) -> Markup {
     let percent = if share.is_finite() {
         100.0 * share.clamp(0.0, 1.0)
     } else {
@@ -114,15 +114,17 @@ pub(crate) fn cell_bar(share: f64, class: &str) -> Markup {
 }
 
 /// Folded content, which opens on a click and for printing.
-pub(crate) fn folded(summary: &str, body: &Markup) -> Markup {
+pub fn folded(summary: &str, body: &Markup) -> Markup {
     html! {
         details { summary { (Foreign(summary)) } (body) }
     }
 }
 
 /// Returns a page without ECharts and its licences, so that tests check only the rest.
-#[cfg(test)]
-pub(crate) fn own_part(page: &str) -> String {
+///
+/// # Panics
+/// If the text is not a page that [`Document::render`] returned.
+pub fn own_part(page: &str) -> String {
     let cut = |page: &str, from: &str, to: &str| {
         let (before, rest) = page.split_once(from).expect("the part begins");
         let (_, after) = rest.split_once(to).expect("the part ends");
@@ -130,20 +132,6 @@ pub(crate) fn own_part(page: &str) -> String {
     };
     let page = cut(page, "<script id=\"echarts\">", "</script>");
     cut(&page, "<details id=\"licences\">", "</details>")
-}
-
-/// Parse errors of the page. The text of scripts is not parsed as markup.
-#[cfg(test)]
-pub(crate) fn errors(page: &str) -> Vec<String> {
-    let mut emitter = html5gum::emitters::default::DefaultEmitter::<()>::default();
-    emitter.naively_switch_states(true);
-    let tokens = html5gum::Tokenizer::new_with_emitter(page, emitter);
-    tokens
-        .filter_map(|token| match token {
-            Ok(html5gum::Token::Error(error)) => Some(format!("{error:?}")),
-            _ => None,
-        })
-        .collect()
 }
 
 #[cfg(test)]

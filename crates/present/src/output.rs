@@ -15,18 +15,32 @@ const MODE: u32 = 0o666;
 
 /// Error of an output file.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum OutputError {
+pub enum OutputError {
+    /// The output cannot be written.
     #[error("cannot write {}: {source}", if is_stdout(path) { "standard output".into() } else { path.display().to_string() })]
-    Write { path: PathBuf, source: io::Error },
+    Write {
+        /// Path of the output.
+        path: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// The output would overwrite an input.
     #[error("{} is an input; write to another file", path.display())]
-    OverInput { path: PathBuf },
+    OverInput {
+        /// Path of the output.
+        path: PathBuf,
+    },
+    /// Two outputs have the same path.
     #[error("{} is to be written twice; give each output a file of its own", path.display())]
-    Twice { path: PathBuf },
+    Twice {
+        /// Path of the output.
+        path: PathBuf,
+    },
 }
 
 impl OutputError {
     /// Exit code: 2 for an error in the command line, 1 for an error of the operating system.
-    pub(crate) fn exit_code(&self) -> u8 {
+    pub fn exit_code(&self) -> u8 {
         match self {
             Self::OverInput { .. } | Self::Twice { .. } => EXIT_USAGE,
             Self::Write { .. } => 1,
@@ -39,7 +53,7 @@ impl OutputError {
 /// The content is written to a temporary file in the same folder, which replaces the target at the
 /// end. If the value is dropped before, or the process is ended by Ctrl-C, no file remains. Paths
 /// that are not regular files (`/dev/stdout`, a pipe) are written directly.
-pub(crate) struct Output {
+pub struct Output {
     /// Path as the user gave it, for messages.
     name: PathBuf,
     sink: Sink,
@@ -60,7 +74,7 @@ impl Output {
     ///
     /// # Errors
     /// [`OutputError::Write`] if the path cannot be written.
-    pub(crate) fn open(path: &Path) -> Result<Self, OutputError> {
+    pub fn open(path: &Path) -> Result<Self, OutputError> {
         let sink = if is_stdout(path) {
             Sink::Stdout(BufWriter::new(io::stdout()))
         } else {
@@ -78,7 +92,7 @@ impl Output {
     /// # Errors
     /// [`OutputError::Write`] if the file cannot be written. A closed pipe on standard output is
     /// not an error.
-    pub(crate) fn finish(
+    pub fn finish(
         mut self,
         write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> Result<(), OutputError> {
@@ -109,7 +123,7 @@ impl Output {
 ///
 /// # Errors
 /// As [`Output::open`].
-pub(crate) fn open(path: &Option<PathBuf>) -> Result<Option<Output>, OutputError> {
+pub fn open(path: &Option<PathBuf>) -> Result<Option<Output>, OutputError> {
     path.as_deref().map(Output::open).transpose()
 }
 
@@ -117,7 +131,7 @@ pub(crate) fn open(path: &Option<PathBuf>) -> Result<Option<Output>, OutputError
 ///
 /// # Errors
 /// As [`Output::finish`].
-pub(crate) fn write(
+pub fn write(
     output: Option<Output>,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), OutputError> {
@@ -125,21 +139,18 @@ pub(crate) fn write(
 }
 
 /// Writes `value` as indented JSON with a newline at the end.
-pub(crate) fn write_json(
-    mut sink: &mut dyn Write,
-    value: &impl serde::Serialize,
-) -> io::Result<()> {
+pub fn write_json(mut sink: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut sink, value)?;
     sink.write_all(b"\n")
 }
 
 /// Output paths that the user gave.
-pub(crate) fn given<const N: usize>(paths: [&Option<PathBuf>; N]) -> Vec<&Path> {
+pub fn given<const N: usize>(paths: [&Option<PathBuf>; N]) -> Vec<&Path> {
     paths.into_iter().flatten().map(PathBuf::as_path).collect()
 }
 
 /// Whether `path` stands for standard output.
-pub(crate) fn is_stdout(path: &Path) -> bool {
+pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
@@ -191,7 +202,7 @@ fn cause(error: &io::Error) -> String {
 ///
 /// # Errors
 /// [`OutputError::OverInput`], [`OutputError::Twice`].
-pub(crate) fn check_distinct(outputs: &[&Path], inputs: &[PathBuf]) -> Result<(), OutputError> {
+pub fn check_distinct(outputs: &[&Path], inputs: &[PathBuf]) -> Result<(), OutputError> {
     for (index, output) in outputs.iter().enumerate() {
         if inputs.iter().any(|input| same_file(output, input)) {
             return Err(OutputError::OverInput {

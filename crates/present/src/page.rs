@@ -3,7 +3,7 @@
 use super::Look;
 
 /// Joins the non-empty sections to a text that ends with a newline.
-pub(crate) fn page(sections: impl IntoIterator<Item = Vec<String>>, look: &Look) -> String {
+pub fn page(sections: impl IntoIterator<Item = Vec<String>>, look: &Look) -> String {
     let sections: Vec<String> = sections
         .into_iter()
         .filter(|section| !section.is_empty())
@@ -13,7 +13,7 @@ pub(crate) fn page(sections: impl IntoIterator<Item = Vec<String>>, look: &Look)
 }
 
 /// Section with a title; empty if there are no lines.
-pub(crate) fn titled(title: &str, lines: Vec<String>, look: &Look) -> Vec<String> {
+pub fn titled(title: &str, lines: Vec<String>, look: &Look) -> Vec<String> {
     if lines.is_empty() {
         return lines;
     }

@@ -31,7 +31,7 @@ fn key(Key { label, ticks }: &Key) -> Markup {
 }
 
 /// Renders the element of a chart with its data.
-pub(crate) fn frame(
+pub fn frame(
     id: &str,
     title: &str,
     description: &str,

@@ -1,59 +1,62 @@
 //! Charts as data: axes, series and marks. [`page`] renders them in HTML with Apache ECharts,
 //! [`picture`] renders them as PNG and SVG.
 //!
-//! ```text
+//! ```
+//! use maud::html;
+//! use ronde_present::chart::{Axis, Chart, Data, Point, Series, Shape, Unit, robust_top};
+//!
+//! let times = [41.2, 40.8, 43.0];
+//! let points = times.iter().zip(0u8..).map(|(ms, step)| Point::new(step.into(), *ms, ""));
+//! let (shape, points) = (Shape::Circle, points.collect());
 //! let chart = Chart {
 //!     x: Axis::linear("step", Unit::Count, 0.0, 120.0),
 //!     y: Axis::linear("step time", Unit::Ms, 0.0, robust_top(times)),
-//!     series: vec![Series::new("computation", "--series-0", Data::Columns(columns))],
+//!     series: vec![Series::new("computation", "--series-0", Data::Points { shape, points })],
 //!     ..Chart::new("steps-chart", "Length of every step")
 //! };
 //! html! { (chart) }
 //! ```
 
-pub(crate) mod page;
-pub(crate) mod picture;
-pub(crate) mod scale;
+pub mod page;
+pub mod picture;
+pub mod scale;
 
 use serde::Serialize;
 
-use crate::present::part::{appearance, title};
-use ronde_trace::analysis::report::PartKind;
-
 /// A chart with two axes.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Chart {
+pub struct Chart {
     /// Identifier, unique on the page: letters, digits and dashes.
     #[serde(skip)]
-    pub(crate) id: String,
+    pub id: String,
     /// Title of a few words.
     #[serde(skip)]
-    pub(crate) title: String,
+    pub title: String,
     /// One or two sentences that describe the chart, for screen readers and below the title of a
     /// picture.
     #[serde(skip)]
-    pub(crate) description: String,
+    pub description: String,
     /// Height in CSS pixels on a page.
     #[serde(skip)]
-    pub(crate) height_px: u32,
+    pub height_px: u32,
     /// Horizontal axis, from left to right.
-    pub(crate) x: Axis,
+    pub x: Axis,
     /// Vertical axis, from bottom to top.
-    pub(crate) y: Axis,
+    pub y: Axis,
     /// Series in drawing order. [`Data::Columns`] are stacked on the columns of earlier series.
-    pub(crate) series: Vec<Series>,
+    pub series: Vec<Series>,
     /// Reference lines across the plot.
-    pub(crate) rules: Vec<Rule>,
+    pub rules: Vec<Rule>,
     /// Legend of the colour scale of the boxes.
     #[serde(skip)]
-    pub(crate) scale: Option<scale::Key>,
+    pub scale: Option<scale::Key>,
     /// Whether the page offers zoom along the x axis.
-    pub(crate) zoom: bool,
+    pub zoom: bool,
 }
 
 impl Chart {
     /// Returns a chart without series.
-    pub(crate) fn new(id: impl Into<String>, title: impl Into<String>) -> Self {
+    pub fn new(id: impl Into<String>, title: impl Into<String>) -> Self {
         Chart {
             id: id.into(),
             title: title.into(),
@@ -71,26 +74,26 @@ impl Chart {
 
 /// Axis with its label, unit and range.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Axis {
+pub struct Axis {
     /// Name of the quantity, without its unit.
-    pub(crate) label: String,
+    pub label: String,
     /// Format of the values.
-    pub(crate) unit: Unit,
+    pub unit: Unit,
     /// Whether the scale is logarithmic.
-    pub(crate) log: bool,
+    pub log: bool,
     /// Smallest value shown.
-    pub(crate) from: f64,
+    pub from: f64,
     /// Largest value shown.
-    pub(crate) to: f64,
+    pub to: f64,
     /// Labelled values; if empty, the renderer chooses round values.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) ticks: Vec<(f64, String)>,
+    pub ticks: Vec<(f64, String)>,
 }
 
 /// Format of the values of an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Unit {
+pub enum Unit {
     /// Plain number; the label names the unit, if any.
     Plain,
     /// Whole number.
@@ -103,7 +106,7 @@ pub(crate) enum Unit {
 
 impl Axis {
     /// Returns a linear axis. An empty or non-finite range is replaced by one that can be drawn.
-    pub(crate) fn linear(label: &str, unit: Unit, from: f64, to: f64) -> Self {
+    pub fn linear(label: &str, unit: Unit, from: f64, to: f64) -> Self {
         let from = if from.abs() < FAR { from } else { 0.0 };
         let to = if to.abs() < FAR && to > from {
             to
@@ -121,7 +124,7 @@ impl Axis {
     }
 
     /// Returns a logarithmic axis; the range must be above zero, or it is replaced.
-    pub(crate) fn log(label: &str, unit: Unit, from: f64, to: f64) -> Self {
+    pub fn log(label: &str, unit: Unit, from: f64, to: f64) -> Self {
         let from = if (1e-100..FAR).contains(&from) {
             from
         } else {
@@ -139,7 +142,7 @@ impl Axis {
     }
 
     /// Returns an axis of categories: the names stand at 0, 1, 2, …
-    pub(crate) fn places(label: &str, names: impl IntoIterator<Item = String>) -> Self {
+    pub fn places(label: &str, names: impl IntoIterator<Item = String>) -> Self {
         let ticks: Vec<(f64, String)> = names
             .into_iter()
             .enumerate()
@@ -152,26 +155,37 @@ impl Axis {
     }
 }
 
+/// Colours of series, which are variables of `html/page.css`.
+pub const COLOURS: [&str; 6] = [
+    "--series-0",
+    "--series-1",
+    "--series-2",
+    "--series-3",
+    "--series-4",
+    "--series-5",
+];
+
 /// Values of at least this magnitude cannot be drawn.
-pub(crate) const FAR: f64 = 1e100;
+pub const FAR: f64 = 1e100;
 
 /// Named set of marks in one colour.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Series {
+pub struct Series {
     /// Name in the legend; empty if the series has no entry there.
-    pub(crate) name: String,
+    pub name: String,
     /// Colour: a variable of `html/page.css`.
-    pub(crate) colour: &'static str,
+    pub colour: &'static str,
     /// Pattern over the colour: an SVG path in a tile of 8 by 8 pixels; may be empty.
     #[serde(skip_serializing_if = "str::is_empty")]
-    pub(crate) hatch: &'static str,
+    pub hatch: &'static str,
+    /// Its marks.
     #[serde(flatten)]
-    pub(crate) data: Data,
+    pub data: Data,
 }
 
 impl Series {
     /// Returns a series without a pattern.
-    pub(crate) fn new(name: impl Into<String>, colour: &'static str, data: Data) -> Self {
+    pub fn new(name: impl Into<String>, colour: &'static str, data: Data) -> Self {
         Series {
             name: name.into(),
             colour,
@@ -179,63 +193,77 @@ impl Series {
             data,
         }
     }
-
-    /// Returns a series with the appearance of a part of a step.
-    pub(crate) fn of_part(kind: PartKind, data: Data) -> Self {
-        let appearance = appearance(kind);
-        Series {
-            hatch: appearance.hatch,
-            ..Series::new(title(kind), appearance.colour, data)
-        }
-    }
 }
 
 /// Marks of a series.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "lowercase", tag = "kind")]
-pub(crate) enum Data {
+pub enum Data {
     /// Line with a band around it: x, y, lower and upper edge of the band.
-    Line { points: Vec<[f64; 4]>, dashed: bool },
+    Line {
+        /// x, y, lower and upper edge of the band.
+        points: Vec<[f64; 4]>,
+        /// Whether the line is dashed.
+        dashed: bool,
+    },
     /// Points with error bars.
-    Points { shape: Shape, points: Vec<Point> },
+    Points {
+        /// Symbol of the points.
+        shape: Shape,
+        /// The points.
+        points: Vec<Point>,
+    },
     /// Rectangles.
-    Boxes { boxes: Vec<Rect> },
+    Boxes {
+        /// The rectangles.
+        boxes: Vec<Rect>,
+    },
     /// Vertical columns.
-    Columns { columns: Vec<Column> },
+    Columns {
+        /// The columns, from left to right.
+        columns: Vec<Column>,
+    },
 }
 
 /// Symbol of a point; it distinguishes series where colours do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Shape {
+pub enum Shape {
+    /// Circle.
     Circle,
+    /// Square.
     Square,
+    /// Triangle.
     Triangle,
+    /// Diamond.
     Diamond,
     /// Diamond without filling.
     Hollow,
+    /// Star with five points.
     Star,
 }
 
 /// One measured point.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Point {
-    pub(crate) x: f64,
-    pub(crate) y: f64,
+pub struct Point {
+    /// Position on the x axis.
+    pub x: f64,
+    /// Position on the y axis.
+    pub y: f64,
     /// Lower end of the error bar; equal to `high` if there is none.
-    pub(crate) low: f64,
+    pub low: f64,
     /// Upper end of the error bar.
-    pub(crate) high: f64,
+    pub high: f64,
     /// Text shown on hover.
-    pub(crate) text: String,
+    pub text: String,
     /// Text shown beside the point; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) label: String,
+    pub label: String,
 }
 
 impl Point {
     /// Returns a point without error bar and label.
-    pub(crate) fn new(x: f64, y: f64, text: impl Into<String>) -> Self {
+    pub fn new(x: f64, y: f64, text: impl Into<String>) -> Self {
         Point {
             x,
             y,
@@ -249,50 +277,50 @@ impl Point {
 
 /// One rectangle.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Rect {
+pub struct Rect {
     /// Left and right edge.
-    pub(crate) x: [f64; 2],
+    pub x: [f64; 2],
     /// Lower and upper edge.
-    pub(crate) y: [f64; 2],
+    pub y: [f64; 2],
     /// `#rrggbb` or `#rrggbbaa`; if empty, the colour of the series.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) colour: String,
+    pub colour: String,
     /// Text shown on hover.
-    pub(crate) text: String,
+    pub text: String,
     /// Text inside the rectangle, if it fits; may be empty.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) label: String,
+    pub label: String,
 }
 
 /// One column of a stack.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Column {
+pub struct Column {
     /// Left and right edge.
-    pub(crate) x: [f64; 2],
+    pub x: [f64; 2],
     /// Height of this column alone, without the columns below it.
-    pub(crate) height: f64,
+    pub height: f64,
     /// Text shown on hover, before the name of the series and the height.
-    pub(crate) text: String,
+    pub text: String,
     /// Whether the column is drawn pale, because the summaries do not include it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) pale: bool,
+    pub pale: bool,
 }
 
 /// Dashed reference line across the plot.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Rule {
+pub struct Rule {
     /// Whether the line is vertical, at an x value.
-    pub(crate) upright: bool,
+    pub upright: bool,
     /// Value on the x or y axis.
-    pub(crate) at: f64,
+    pub at: f64,
     /// Text beside the line.
-    pub(crate) name: String,
+    pub name: String,
 }
 
 /// Returns the upper end of an axis such that outliers do not compress the other values: 1.05 times
 /// the maximum, or 1.5 times the 90th percentile if the maximum is more than three times that
 /// percentile. Callers mark the values above it.
-pub(crate) fn robust_top(values: impl IntoIterator<Item = f64>) -> f64 {
+pub fn robust_top(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values
         .into_iter()
         .filter(|v| v.is_finite() && *v < FAR)

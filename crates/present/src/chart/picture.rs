@@ -5,8 +5,11 @@
 //! fonts.
 
 use maud::{PreEscaped, html};
+use plotters::coord::CoordTranslate;
 use plotters::coord::Shift;
+use plotters::coord::combinators::LogCoord;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use resvg::{tiny_skia, usvg};
@@ -14,12 +17,13 @@ use std::sync::{Arc, LazyLock};
 
 use super::scale::{self, Key, round_values, tick};
 use super::{Axis, Chart, Data, Point, Rect, Rule, Series, Shape, Unit};
+use crate::html::STYLE;
 use crate::html::text::{Foreign, shortened, visible};
-use crate::present::units as number;
+use crate::{units as number, wrapped};
 
 /// Error of drawing a picture.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum PictureError {
+pub enum PictureError {
     /// The plot library failed.
     #[error("cannot draw the chart \"{title}\": {reason}")]
     Draw {
@@ -46,6 +50,8 @@ const FONT: &str = "Liberation Sans, Arial, Helvetica, sans-serif";
 const TITLE: i32 = 40;
 const TEXT: i32 = 29;
 const LINE: i32 = 36;
+/// Height of the colour scale's legend.
+const KEY: i32 = 110;
 /// Approximate width of a character of size [`TEXT`].
 const CHARACTER: f64 = 12.6;
 
@@ -54,54 +60,39 @@ const SOFT: RGBColor = RGBColor(0x55, 0x60, 0x6b);
 const GRID: RGBColor = RGBColor(0xd5, 0xdb, 0xe1);
 
 /// Returns the colour of a hexadecimal value, or of a variable of `html/page.css` in the light
-/// scheme.
+/// scheme, which comes first there.
 fn rgb(colour: &str) -> RGBAColor {
-    if let Some(digits) = colour.strip_prefix('#') {
-        let part = |at: usize| {
-            digits
-                .get(at..at + 2)
-                .and_then(|part| u8::from_str_radix(part, 16).ok())
-        };
-        let alpha = part(6).map_or(1.0, |alpha| f64::from(alpha) / 255.0);
-        return RGBAColor(
-            part(0).unwrap_or(0),
-            part(2).unwrap_or(0),
-            part(4).unwrap_or(0),
-            alpha,
-        );
-    }
-    let RGBColor(red, green, blue) = match colour {
-        "--series-0" => RGBColor(0x0b, 0x5f, 0xa5),
-        "--series-1" => RGBColor(0xc4, 0x4e, 0x00),
-        "--series-2" => RGBColor(0x00, 0x80, 0x5d),
-        "--series-3" => RGBColor(0xa0, 0x4a, 0x86),
-        "--series-4" => RGBColor(0x8a, 0x61, 0x00),
-        "--series-5" => RGBColor(0x47, 0x52, 0x5d),
-        "--line" => GRID,
-        _ => INK,
+    let value = match STYLE.split_once(&format!("{colour}: ")) {
+        Some((_, value)) => value.split(';').next().unwrap_or(value),
+        None => colour,
     };
-    RGBAColor(red, green, blue, 1.0)
+    let part = |at: usize| u8::from_str_radix(value.get(at..at + 2)?, 16).ok();
+    let [red, green, blue] = [1, 3, 5].map(|at| part(at).unwrap_or(0));
+    let alpha = part(7).map_or(1.0, |alpha| f64::from(alpha) / 255.0);
+    RGBAColor(red, green, blue, alpha)
 }
 
 /// Renders the charts, one below the other, as an SVG with this title.
 ///
 /// # Errors
 /// [`PictureError::Draw`] if the plot library fails.
-pub(crate) fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError> {
-    let heights: Vec<u32> = charts.iter().map(|chart| chart.picture_height()).collect();
-    let height = heights.iter().sum::<u32>().max(1);
+pub fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError> {
+    let height = charts
+        .iter()
+        .map(|chart| chart.picture_height())
+        .sum::<u32>();
+    let height = height.max(1);
     let mut text = String::new();
-    let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-    let mut top = 0;
-    for (chart, height) in charts.iter().zip(heights) {
-        let area = root.clone().shrink((0, top), (WIDTH, height));
+    let mut rest = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+    for chart in charts {
+        let (area, below) = rest.split_vertically(chart.picture_height());
         chart.draw(&area).map_err(|reason| PictureError::Draw {
             title: chart.title.clone(),
             reason: reason.to_string(),
         })?;
-        top += height;
+        rest = below;
     }
-    drop(root);
+    drop(rest);
     // Replace the root element: the new one has a title and half the size.
     let inside = text.find('>').map_or("", |end| &text[end + 1..]);
     let inside = inside.trim().strip_suffix("</svg>").unwrap_or(inside);
@@ -120,7 +111,7 @@ pub(crate) fn svg(title: &str, charts: &[&Chart]) -> Result<String, PictureError
 ///
 /// # Errors
 /// [`PictureError`] if the plot library fails or the image cannot be made.
-pub(crate) fn png(title: &str, charts: &[&Chart]) -> Result<Vec<u8>, PictureError> {
+pub fn png(title: &str, charts: &[&Chart]) -> Result<Vec<u8>, PictureError> {
     let failed = |reason: String| PictureError::Png {
         title: title.to_owned(),
         reason,
@@ -129,26 +120,23 @@ pub(crate) fn png(title: &str, charts: &[&Chart]) -> Result<Vec<u8>, PictureErro
         fontdb: Arc::clone(&FONTS),
         ..usvg::Options::default()
     };
-    let tree = usvg::Tree::from_str(&svg(title, charts)?, &options)
-        .map_err(|error| failed(error.to_string()))?;
-    let (width, height) = (
-        tree.size().width() as u32 * 2,
-        tree.size().height() as u32 * 2,
-    );
-    let mut pixels = tiny_skia::Pixmap::new(width, height).ok_or_else(|| {
+    let svg = svg(title, charts)?;
+    let tree = usvg::Tree::from_str(&svg, &options).map_err(|error| failed(error.to_string()))?;
+    let (width, height) = (2.0 * tree.size().width(), 2.0 * tree.size().height());
+    let mut pixels = tiny_skia::Pixmap::new(width as u32, height as u32).ok_or_else(|| {
         failed(format!(
             "{width} × {height} pixels are not a size of an image"
         ))
     })?;
-    resvg::render(
-        &tree,
-        tiny_skia::Transform::from_scale(2.0, 2.0),
-        &mut pixels.as_mut(),
-    );
+    let scale = tiny_skia::Transform::from_scale(2.0, 2.0);
+    resvg::render(&tree, scale, &mut pixels.as_mut());
     pixels
         .encode_png()
         .map_err(|error| failed(error.to_string()))
 }
+
+/// Licence of the font in the binary.
+pub const FONT_LICENCE: &str = include_str!("../../assets/fonts/LICENSE-OFL");
 
 /// Font database with the font in the binary as the only sans-serif font. Fonts of the machine are
 /// not used, so that a PNG is the same everywhere.
@@ -156,10 +144,8 @@ static FONTS: LazyLock<Arc<usvg::fontdb::Database>> = LazyLock::new(|| {
     let mut fonts = usvg::fontdb::Database::new();
     fonts.load_font_data(include_bytes!("../../assets/fonts/RondeFigures-Regular.ttf").to_vec());
     fonts.load_font_data(include_bytes!("../../assets/fonts/RondeFigures-Bold.ttf").to_vec());
-    let name = fonts
-        .faces()
-        .next()
-        .and_then(|face| face.families.first().map(|(name, _)| name.clone()));
+    let names = fonts.faces().flat_map(|face| &face.families);
+    let name = names.map(|(name, _)| name.clone()).next();
     fonts.set_sans_serif_family(name.unwrap_or_default());
     Arc::new(fonts)
 });
@@ -172,26 +158,21 @@ impl Axis {
         if self.log { value.log10() } else { value }
     }
 
-    fn values(&self) -> Vec<(f64, String)> {
+    /// Labelled values, by default those that plotters chooses.
+    fn labelled(&self) -> Vec<(f64, String)> {
         if !self.ticks.is_empty() {
             return self.ticks.clone();
         }
-        let inside = |value: &f64| (self.from * 0.999..=self.to * 1.001).contains(value);
-        let values: Vec<f64> = if self.log {
-            let powers = self.from.log10().floor() as i32..=self.to.log10().ceil() as i32;
-            let fine = powers.flat_map(|power| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(power)));
-            fine.filter(inside).collect()
+        let values = if self.log {
+            LogCoord::from((self.from..self.to).log_scale()).key_points(12)
         } else {
-            let whole = |value: &f64| self.unit != Unit::Count || value.fract() == 0.0;
-            round_values(self.from, self.to, 8).filter(whole).collect()
+            round_values(self.from, self.to, 10)
         };
-        let every = values.len().div_ceil(12).max(1);
-        let named = values.into_iter().step_by(every).map(|value| {
-            let name = match self.unit {
-                Unit::Bytes => number::bytes(value as u64),
-                _ => tick(value),
-            };
-            (value, name)
+        let is_shown = |value: &f64| self.unit != Unit::Count || value.fract() == 0.0;
+        let values = values.into_iter().filter(is_shown);
+        let named = values.map(|value| match self.unit {
+            Unit::Bytes => (value, number::bytes(value as u64)),
+            _ => (value, tick(value)),
         });
         named.collect()
     }
@@ -206,17 +187,15 @@ impl Axis {
 
 /// Axis in the form that plotters requires: linear coordinates, and the labelled positions.
 struct Places {
-    from: f64,
-    to: f64,
+    range: std::ops::Range<f64>,
     ticks: Vec<(f64, String)>,
 }
 
 impl Places {
     fn of(axis: &Axis) -> Self {
-        let ticks = axis.values().into_iter();
+        let ticks = axis.labelled().into_iter();
         Places {
-            from: axis.place(axis.from),
-            to: axis.place(axis.to),
+            range: axis.place(axis.from)..axis.place(axis.to),
             ticks: ticks
                 .map(|(value, name)| (axis.place(value), name))
                 .collect(),
@@ -228,23 +207,22 @@ impl Ranged for Places {
     type FormatOption = NoDefaultFormatting;
     type ValueType = f64;
 
-    fn map(&self, value: &f64, (low, high): (i32, i32)) -> i32 {
-        let share = (value - self.from) / (self.to - self.from);
-        low + (share * f64::from(high - low)).round() as i32
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        RangedCoordf64::from(self.range.clone()).map(value, limit)
     }
 
     fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
-        let most = hint.max_num_points().max(1);
-        let every = self.ticks.len().div_ceil(most).max(1);
-        self.ticks
-            .iter()
-            .step_by(every)
-            .map(|(place, _)| *place)
-            .collect()
+        let every = self
+            .ticks
+            .len()
+            .div_ceil(hint.max_num_points().max(1))
+            .max(1);
+        let ticks = self.ticks.iter().step_by(every);
+        ticks.map(|(place, _)| *place).collect()
     }
 
     fn range(&self) -> std::ops::Range<f64> {
-        self.from..self.to
+        self.range.clone()
     }
 }
 
@@ -262,59 +240,52 @@ fn font<'a>(size: i32, colour: &'a impl Color) -> TextStyle<'a> {
     (FONT, size).into_text_style(&(1000, 1000)).color(colour)
 }
 
-/// Breaks the text into lines of at most `most` characters.
-fn wrapped(text: &str, most: usize) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in visible(text).split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.chars().count() + word.chars().count() < most => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(shortened(word, most)),
-        }
-    }
-    lines
+/// Style of a text on the right of its position.
+fn beside(size: i32) -> TextStyle<'static> {
+    font(size, &INK).pos(Pos::new(HPos::Left, VPos::Center))
+}
+
+/// Approximate width of a text in pixels.
+fn width(text: &str) -> i32 {
+    (text.chars().count() as f64 * CHARACTER) as i32
 }
 
 impl Chart {
     fn heading(&self) -> Vec<(String, i32)> {
         let lines = |text: &str, size: i32| {
             let most = (f64::from(WIDTH) - 60.0) / CHARACTER * f64::from(TEXT) / f64::from(size);
-            wrapped(text, most as usize)
-                .into_iter()
-                .map(move |line| (line, size))
+            let lines = wrapped("", &visible(text), most as usize).into_iter();
+            let lines = lines.filter(|line| !line.is_empty());
+            lines.map(move |line| (shortened(&line, most as usize), size))
         };
-        lines(&self.title, TITLE)
-            .chain(lines(&self.description, TEXT))
-            .collect()
+        let title = lines(&self.title, TITLE);
+        title.chain(lines(&self.description, TEXT)).collect()
     }
 
     /// Entries of the legend in rows: series, name and width in pixels.
     fn legend(&self) -> Vec<Vec<(&Series, String, i32)>> {
-        let room = WIDTH as i32 - 2 * MARGIN - 100;
+        let mut left = 0;
         let mut rows: Vec<Vec<(&Series, String, i32)>> = Vec::new();
-        let mut used = 0;
         for series in self.series.iter().filter(|series| !series.name.is_empty()) {
             let name = shortened(&visible(&series.name), 105);
-            let width = (name.chars().count() as f64 * CHARACTER) as i32 + 80;
-            if rows.is_empty() || used + width > room {
+            let width = width(&name) + 80;
+            if rows.is_empty() || width > left {
                 rows.push(Vec::new());
-                used = 0;
+                left = WIDTH as i32 - 2 * MARGIN - 100;
             }
-            used += width;
-            if let Some(row) = rows.last_mut() {
-                row.push((series, name, width));
-            }
+            left -= width;
+            rows.last_mut()
+                .expect("there is a row")
+                .push((series, name, width));
         }
         rows
     }
 
     fn picture_height(&self) -> u32 {
         let heading: i32 = self.heading().iter().map(|(_, size)| size + 8).sum();
-        let key = if self.scale.is_some() { 110 } else { 0 };
-        (heading + 2 * self.height_px as i32 + key + self.legend().len() as i32 * LINE + 3 * MARGIN)
-            as u32
+        let key = if self.scale.is_some() { KEY } else { 0 };
+        let legend = self.legend().len() as i32 * LINE;
+        (heading + 2 * self.height_px as i32 + key + legend + 3 * MARGIN) as u32
     }
 
     fn draw(&self, area: &Area) -> Drawn {
@@ -329,16 +300,15 @@ impl Chart {
         self.draw_plot(&plot)?;
         top += 2 * self.height_px as i32;
         if let Some(key) = &self.scale {
-            draw_key(&area.clone().shrink((0, top), (width, 110)), key)?;
-            top += 110;
+            draw_key(&area.clone().shrink((0, top), (width, KEY as u32)), key)?;
+            top += KEY;
         }
         top += 8;
         for row in self.legend() {
             let mut x = MARGIN + 100;
             for (series, name, width) in row {
-                draw_symbol(area, series, (x, top + LINE / 2))?;
-                let style = font(TEXT, &INK).pos(Pos::new(HPos::Left, VPos::Center));
-                area.draw_text(&name, &style, (x + 30, top + LINE / 2))?;
+                draw_sample(area, series, (x, top + LINE / 2))?;
+                area.draw_text(&name, &beside(TEXT), (x + 30, top + LINE / 2))?;
                 x += width;
             }
             top += LINE;
@@ -349,12 +319,11 @@ impl Chart {
     fn draw_plot(&self, area: &Area) -> Drawn {
         let (x, y) = (Places::of(&self.x), Places::of(&self.y));
         let (columns, rows) = (x.ticks.len().max(1), y.ticks.len().max(1));
-        let widest = y.ticks.iter().map(|(_, name)| name.chars().count()).max();
-        let widest = widest.unwrap_or(1);
+        let widest = y.ticks.iter().map(|(_, name)| width(name)).max();
         let mut context = ChartBuilder::on(area)
             .margin(MARGIN)
             .x_label_area_size(84)
-            .y_label_area_size(70 + (widest as f64 * CHARACTER) as i32)
+            .y_label_area_size(70 + widest.unwrap_or(0))
             .build_cartesian_2d(x, y)?;
         let cells = self.scale.is_some();
         let mut mesh = context.configure_mesh();
@@ -386,22 +355,15 @@ impl Chart {
         let colour = rgb(series.colour);
         match &series.data {
             Data::Line { points, dashed } => {
-                let points: Vec<&[f64; 4]> = points
-                    .iter()
-                    .filter(|point| point.iter().all(|v| v.is_finite()))
-                    .collect();
-                let band = points.iter().map(|[x, _, low, _]| self.at(*x, *low));
-                let band = band.chain(
-                    points
-                        .iter()
-                        .rev()
-                        .map(|[x, _, _, high]| self.at(*x, *high)),
-                );
-                plane.draw(&Polygon::new(band.collect::<Vec<_>>(), colour.mix(0.2)))?;
-                let line: Vec<(f64, f64)> =
-                    points.iter().map(|[x, y, ..]| self.at(*x, *y)).collect();
+                let is_finite = |point: &&[f64; 4]| point.iter().all(|v| v.is_finite());
+                let points: Vec<&[f64; 4]> = points.iter().filter(is_finite).collect();
+                let low = points.iter().map(|[x, _, low, _]| self.at(*x, *low));
+                let high = points.iter().map(|[x, .., high]| self.at(*x, *high));
+                let band: Vec<(f64, f64)> = low.chain(high.rev()).collect();
+                plane.draw(&Polygon::new(band, colour.mix(0.2)))?;
+                let line = points.iter().map(|[x, y, ..]| self.at(*x, *y));
                 let style = colour.stroke_width(if *dashed { 2 } else { 4 });
-                plane.draw(&PathElement::new(line, style))
+                plane.draw(&PathElement::new(line.collect::<Vec<_>>(), style))
             }
             Data::Points { shape, points } => self.draw_points(plane, *shape, points, colour),
             Data::Boxes { boxes } => boxes
@@ -409,10 +371,8 @@ impl Chart {
                 .try_for_each(|rect| self.draw_box(plane, rect, colour)),
             // Columns are not stacked here: only pages have stacks.
             Data::Columns { columns } => columns.iter().try_for_each(|column| {
-                let corners = [
-                    self.at(column.x[0], 0.0),
-                    self.at(column.x[1], column.height),
-                ];
+                let [left, right] = column.x;
+                let corners = [self.at(left, 0.0), self.at(right, column.height)];
                 plane.draw(&Rectangle::new(corners, colour.filled()))
             }),
         }
@@ -427,63 +387,42 @@ impl Chart {
     ) -> Drawn {
         /// Above this number of points, error bars are left out and symbols are small.
         const CROWD: usize = 250;
-        let points: Vec<&Point> = points
-            .iter()
-            .filter(|p| p.x.is_finite() && p.y.is_finite())
-            .collect();
-        let size = if points.len() > CROWD { 5 } else { 9 };
+        let is_finite = |point: &&Point| point.x.is_finite() && point.y.is_finite();
+        let points: Vec<&Point> = points.iter().filter(is_finite).collect();
+        let is_crowd = points.len() > CROWD;
+        let size = if is_crowd { 5 } else { 9 };
         for point in points
             .iter()
-            .filter(|point| point.low < point.high && points.len() <= CROWD)
+            .filter(|point| point.low < point.high && !is_crowd)
         {
             let bar = vec![self.at(point.x, point.low), self.at(point.x, point.high)];
             plane.draw(&PathElement::new(bar, colour.mix(0.75).stroke_width(2)))?;
         }
         for point in points {
             let at = self.at(point.x, point.y);
-            let symbol = symbol(shape, size);
-            plane.draw(&(EmptyElement::at(at) + Polygon::new(symbol.clone(), WHITE.filled())))?;
-            let edge = closed(&symbol);
-            if shape == Shape::Hollow {
-                plane.draw(
-                    &(EmptyElement::at(at) + PathElement::new(edge, colour.stroke_width(3))),
-                )?;
-            } else {
-                plane.draw(&(EmptyElement::at(at) + Polygon::new(symbol, colour.filled())))?;
-                plane.draw(
-                    &(EmptyElement::at(at) + PathElement::new(edge, WHITE.stroke_width(2))),
-                )?;
-            }
+            draw_symbol(plane, at, shape, size, colour)?;
             if !point.label.is_empty() {
-                let style = font(24, &INK).pos(Pos::new(HPos::Left, VPos::Center));
-                let wide = (point.label.chars().count() as f64 * CHARACTER * 0.9) as i32;
-                let back = Rectangle::new(
-                    [(size + 4, -14), (size + 8 + wide, 14)],
-                    WHITE.mix(0.7).filled(),
-                );
-                plane.draw(&(EmptyElement::at(at) + back))?;
-                plane.draw(
-                    &(EmptyElement::at(at)
-                        + Text::new(visible(&point.label), (size + 6, 0), style)),
-                )?;
+                let right = (f64::from(width(&point.label)) * 0.9) as i32 + size + 8;
+                let corners = [(size + 4, -14), (right, 14)];
+                let back = Rectangle::new(corners, WHITE.mix(0.7).filled());
+                let text = Text::new(visible(&point.label), (size + 6, 0), beside(24));
+                plane.draw(&(EmptyElement::at(at) + back + text))?;
             }
         }
         Ok(())
     }
 
     fn draw_box(&self, plane: &Plane, rect: &Rect, colour: RGBAColor) -> Drawn {
-        let colour = if rect.colour.is_empty() {
-            colour
-        } else {
-            rgb(&rect.colour)
+        let colour = match rect.colour.as_str() {
+            "" => colour,
+            own => rgb(own),
         };
         let (low, high) = (self.at(rect.x[0], rect.y[0]), self.at(rect.x[1], rect.y[1]));
         plane.draw(&Rectangle::new([low, high], colour.filled()))?;
         let [(left, bottom), (right, top)] = [low, high].map(|place| plane.map_coordinate(&place));
         let (width, height) = (right - left, bottom - top);
-        let room = f64::from(width - 8)
-            / (rect.label.chars().count().max(1) as f64 * CHARACTER / f64::from(TEXT));
-        let size = (room as i32).min(TEXT).min(height - 6);
+        let fitting = (width - 8) * TEXT / self::width(&rect.label).max(1);
+        let size = fitting.min(TEXT).min(height - 6);
         if rect.label.is_empty() || size < 17 {
             return Ok(());
         }
@@ -499,10 +438,8 @@ impl Chart {
         } else {
             (self.at(self.x.from, rule.at), self.at(self.x.to, rule.at))
         };
-        plane.draw(&PathElement::new(
-            vec![from, to],
-            INK.mix(0.7).stroke_width(2),
-        ))?;
+        let style = INK.mix(0.7).stroke_width(2);
+        plane.draw(&PathElement::new(vec![from, to], style))?;
         let style = font(TEXT, &INK).pos(Pos::new(HPos::Right, VPos::Bottom));
         plane.draw(&(EmptyElement::at(to) + Text::new(visible(&rule.name), (-8, -4), style)))
     }
@@ -534,37 +471,39 @@ fn symbol(shape: Shape, size: i32) -> Vec<(i32, i32)> {
     }
 }
 
-fn closed(corners: &[(i32, i32)]) -> Vec<(i32, i32)> {
+/// Draws a symbol with an edge that separates it from those below it.
+fn draw_symbol<C: CoordTranslate<From: Clone>>(
+    area: &DrawingArea<SVGBackend, C>,
+    at: C::From,
+    shape: Shape,
+    size: i32,
+    colour: RGBAColor,
+) -> Drawn {
+    let white = WHITE.to_rgba();
+    let (fill, edge, width) = match shape {
+        Shape::Hollow => (white, colour, 3),
+        _ => (colour, white, 2),
+    };
+    let symbol = symbol(shape, size);
     // Repeat the first edge, so that the last corner is as sharp as the others.
-    corners
-        .iter()
-        .chain(corners.iter().take(2))
-        .copied()
-        .collect()
+    let closed = symbol.iter().chain(symbol.iter().take(2)).copied();
+    let edge = PathElement::new(closed.collect::<Vec<_>>(), edge.stroke_width(width));
+    area.draw(&(EmptyElement::at(at) + Polygon::new(symbol, fill.filled()) + edge))
 }
 
-fn draw_symbol(area: &Area, series: &Series, at: (i32, i32)) -> Drawn {
+/// Draws the sample of a series in the legend.
+fn draw_sample(area: &Area, series: &Series, at: (i32, i32)) -> Drawn {
     let colour = rgb(series.colour);
     match &series.data {
-        Data::Points { shape, .. } => {
-            let symbol = symbol(*shape, 9);
-            if *shape == Shape::Hollow {
-                area.draw(
-                    &(EmptyElement::at(at)
-                        + PathElement::new(closed(&symbol), colour.stroke_width(3))),
-                )
-            } else {
-                area.draw(&(EmptyElement::at(at) + Polygon::new(symbol, colour.filled())))
-            }
+        Data::Points { shape, .. } => draw_symbol(area, at, *shape, 9, colour),
+        Data::Line { .. } => {
+            let line = vec![(at.0 - 18, at.1), (at.0 + 18, at.1)];
+            area.draw(&PathElement::new(line, colour.stroke_width(4)))
         }
-        Data::Line { .. } => area.draw(&PathElement::new(
-            vec![(at.0 - 18, at.1), (at.0 + 18, at.1)],
-            colour.stroke_width(4),
-        )),
-        _ => area.draw(&Rectangle::new(
-            [(at.0 - 14, at.1 - 10), (at.0 + 14, at.1 + 10)],
-            colour.filled(),
-        )),
+        Data::Boxes { .. } | Data::Columns { .. } => {
+            let corners = [(at.0 - 14, at.1 - 10), (at.0 + 14, at.1 + 10)];
+            area.draw(&Rectangle::new(corners, colour.filled()))
+        }
     }
 }
 
@@ -580,14 +519,12 @@ fn draw_key(area: &Area, key: &Key) -> Drawn {
         let colour = rgb(&scale::colour(share + 0.5 / f64::from(STEPS)));
         // Extend each step to the end, below the steps that follow, so that no seams are
         // visible.
-        area.draw(&Rectangle::new(
-            [(x(share), 40), (x(1.0), 60)],
-            colour.filled(),
-        ))?;
+        let corners = [(x(share), 40), (x(1.0), 60)];
+        area.draw(&Rectangle::new(corners, colour.filled()))?;
     }
     let mut end = i32::MIN;
     for (share, name) in &key.ticks {
-        let wide = (name.chars().count() as f64 * CHARACTER) as i32;
+        let wide = self::width(name);
         let from = (x(*share) - wide / 2).clamp(left, x(1.0) - wide);
         if from > end {
             area.draw_text(name, &font(TEXT, &SOFT), (from, 66))?;
@@ -682,60 +619,31 @@ mod tests {
     fn an_svg_is_well_formed_and_says_what_the_chart_says() {
         let svg = svg("a < b", &[&heat_map(), &trail()]).unwrap();
         let tree = roxmltree::Document::parse(&svg).unwrap();
-        let words: Vec<&str> = tree
-            .descendants()
-            .filter_map(|node| node.text())
-            .map(str::trim)
-            .collect();
-        for word in [
-            "a < b",
-            "two & two",
-            "40",
-            "80",
-            "failed",
-            "64",
-            "0.5",
-            "threshold",
-            "above the best",
-            "best",
-            "+10 %",
-            "trials",
-            "step time, ms",
-            "default 50",
-            "seven",
-            "expected",
-            "20",
-            "100",
-            "</svg> of ␛ all",
-        ] {
+        let words = tree.descendants().filter_map(|node| node.text());
+        let words: Vec<&str> = words.map(str::trim).collect();
+        for word in
+            "a < b|two & two|40|80|failed|64|0.5|threshold|above the best|best|+10 %|trials|\
+                     step time, ms|default 50|seven|expected|20|100|</svg> of ␛ all"
+                .split('|')
+        {
             assert!(words.contains(&word), "{word} in {words:?}");
         }
         assert!(!svg.contains("NaN"));
-        let (width, height) = (
-            tree.root_element().attribute("width"),
-            tree.root_element().attribute("height"),
-        );
-        assert_eq!(width, Some("760"));
-        assert!(height.unwrap().parse::<u32>().unwrap() > 600);
+        let size = ["width", "height"].map(|name| tree.root_element().attribute(name));
+        assert_eq!(size[0], Some("760"));
+        assert!(size[1].unwrap().parse::<u32>().unwrap() > 600);
     }
 
     #[test]
     fn nothing_is_drawn_outside_of_the_picture() {
         let svg = svg("t", &[&heat_map(), &trail()]).unwrap();
         let tree = roxmltree::Document::parse(&svg).unwrap();
-        let height: f64 = 2.0
-            * tree
-                .root_element()
-                .attribute("height")
-                .unwrap()
-                .parse::<f64>()
-                .unwrap();
+        let height = tree.root_element().attribute("height").unwrap();
+        let height = 2.0 * height.parse::<f64>().unwrap();
         for node in tree.descendants().filter(|node| node.has_tag_name("text")) {
             let at = |name: &str| node.attribute(name).unwrap().parse::<f64>().unwrap();
-            assert!(
-                (0.0..=f64::from(WIDTH)).contains(&at("x")) && (0.0..=height).contains(&at("y")),
-                "{node:?}"
-            );
+            let is_inside = (0.0..=f64::from(WIDTH)).contains(&at("x"));
+            assert!(is_inside && (0.0..=height).contains(&at("y")), "{node:?}");
         }
     }
 
@@ -744,33 +652,30 @@ mod tests {
         let png = png("t", &[&heat_map()]).unwrap();
         let pixels = tiny_skia::Pixmap::decode_png(&png).unwrap();
         assert_eq!(pixels.width(), WIDTH);
-        let count = |wanted: [u8; 3]| {
-            let pixels = pixels.pixels().iter();
-            pixels
-                .filter(|p| [p.red(), p.green(), p.blue()] == wanted)
-                .count()
-        };
+        let rgb =
+            |pixel: &tiny_skia::PremultipliedColorU8| [pixel.red(), pixel.green(), pixel.blue()];
+        let count = |wanted| pixels.pixels().iter().filter(|p| rgb(p) == wanted).count();
         // The best and the worst colour of the scale, and the letters of the title.
         assert!(count([0xfe, 0xe8, 0x25]) > 10_000 && count([0x44, 0x01, 0x54]) > 10_000);
         assert!(count([INK.0, INK.1, INK.2]) > 300);
     }
 
     #[test]
-    fn axes_name_round_values() {
+    fn axes_have_round_values() {
         let names = |axis: &Axis| {
-            axis.values()
-                .into_iter()
-                .map(|(_, name)| name)
-                .collect::<Vec<_>>()
+            let named = axis.labelled().into_iter().map(|(_, name)| name);
+            named.collect::<Vec<_>>().join(" ")
         };
-        assert_eq!(
-            names(&Axis::linear("", Unit::Count, 0.5, 4.5)),
-            ["1", "2", "3", "4"]
-        );
-        assert_eq!(
-            names(&Axis::log("", Unit::Ms, 3.0, 60.0)),
-            ["5", "10", "20", "50"]
-        );
+        assert_eq!(names(&Axis::linear("", Unit::Count, 0.5, 4.5)), "1 2 3 4");
+        let log = names(&Axis::log("", Unit::Ms, 3.0, 600.0));
+        assert!(log.contains("10 ") && log.contains("100"), "{log}");
         assert_eq!(Axis::linear("", Unit::Ms, 0.0, 10.0).place(1e9), 10.0);
+    }
+
+    #[test]
+    fn colours_are_those_of_the_page() {
+        assert_eq!(rgb("--series-1"), RGBAColor(0xc4, 0x4e, 0x00, 1.0));
+        assert_eq!(rgb("--ink"), INK.to_rgba());
+        assert_eq!(rgb("#01020380"), RGBAColor(1, 2, 3, 128.0 / 255.0));
     }
 }
