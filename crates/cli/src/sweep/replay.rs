@@ -1,6 +1,7 @@
 //! Predictions for a sweep: simulates the step times of the grid from a recording, and writes the
 //! job that verifies the best settings.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -12,7 +13,7 @@ use crate::replay::job::{Job, Recording};
 use crate::timeline::{error::Error as TimelineError, write_json};
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
-use ronde_job::replay::{Forecast, Setting};
+use ronde_job::replay::{Collective, Forecast, Setting};
 use ronde_lab::sweep::{
     Conclusion, Jobs, Phase, Point, Row, Status, StepTimes, Verdict, verdict_with,
 };
@@ -22,6 +23,8 @@ const PREDICTIONS_MOST: usize = 1 << 16;
 /// Smallest share of the step after its last result, which the benchmark does not reproduce, that
 /// is reported.
 const TAIL_TOLD: f64 = 0.01;
+/// Range of plausible bandwidths of a link, 10⁹ bytes a second.
+const GB_PER_S: RangeInclusive<f64> = 0.001..=2000.0;
 /// Name of the profile in the folder, for the benchmark.
 const PROFILE: &str = "profile.json";
 
@@ -183,13 +186,7 @@ impl Predictions {
         Output::open(&path)?.finish(|sink| write_json(sink, profile))?;
         let ready = profile.tensors.iter().filter_map(|tensor| tensor.ready_us);
         let compute_ms = ready.fold(0.0, f64::max) / 1e3;
-        let collective = self.job.fit.costs.flat.first();
-        let link = collective
-            .filter(|cost| cost.us_per_byte > 0.0)
-            .map(|cost| Link {
-                alpha_us: cost.alpha_us.max(0.0),
-                gb_per_s: 1e-3 / cost.us_per_byte,
-            });
+        let link = self.job.fit.costs.flat.first().and_then(link);
         let mut words = format!(
             "the tensors of {}, ready over {} as recorded",
             self.name(),
@@ -215,6 +212,11 @@ impl Predictions {
     fn differences(&self, left_out: usize) -> Vec<String> {
         let fit = &self.job.fit;
         let mut differences = Vec::new();
+        if fit.costs.flat.first().and_then(link).is_none() {
+            differences.push(
+                "the recorded allreduces do not determine a bandwidth, so the benchmark's link is not shaped".to_owned(),
+            );
+        }
         if fit.workload.tail_us > TAIL_TOLD * fit.measured_us {
             differences.push(format!(
                 "the recorded step continues for {} after its last result (mostly the optimizer), which the benchmark does not \
@@ -230,6 +232,16 @@ impl Predictions {
         }
         differences
     }
+}
+
+/// Link with the cost of a collective; `None` if its bandwidth is not that of existing hardware,
+/// because the recording does not determine it.
+fn link(cost: &Collective) -> Option<Link> {
+    let gb_per_s = 1e-3 / cost.us_per_byte;
+    GB_PER_S.contains(&gb_per_s).then(|| Link {
+        alpha_us: cost.alpha_us.max(0.0),
+        gb_per_s,
+    })
 }
 
 /// Placement of `np` ranks like that of the job: on one host if the job was on one.
@@ -264,5 +276,29 @@ fn row(point: Point, jobs: &[f64], at_s: f64) -> Row {
         status: Status::Done,
         times: StepTimes::of(jobs, 0),
         at_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_has_a_plausible_bandwidth() {
+        let of = |alpha_us, us_per_byte| {
+            link(&Collective {
+                alpha_us,
+                us_per_byte,
+            })
+        };
+        let expected = Link {
+            alpha_us: 0.0,
+            gb_per_s: 2.5,
+        };
+        assert_eq!(of(-1.0, 4e-4), Some(expected));
+        // 18,874 GB/s, no time per byte, and 100 kB/s.
+        for us_per_byte in [1e-3 / 18_874.0, 0.0, -1e-6, f64::NAN, 10.0] {
+            assert_eq!(of(10.0, us_per_byte), None);
+        }
     }
 }

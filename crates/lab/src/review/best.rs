@@ -36,7 +36,7 @@ pub struct Estimate {
 
 impl Estimate {
     /// From the mean and standard deviation of a normal log step time.
-    pub(super) fn new(measure: Measure, mean: f64, sd: f64) -> Self {
+    pub fn new(measure: Measure, mean: f64, sd: f64) -> Self {
         let ends = [-INTERVAL_95, INTERVAL_95].map(|scores| measure.value(mean + scores * sd));
         Self {
             value: measure.value(mean),

@@ -185,7 +185,7 @@ impl Fit {
     pub(super) fn drift(&self) -> Option<f64> {
         let states = || self.states.iter().flatten().copied();
         let (least, most) = (states().reduce(f64::min)?, states().reduce(f64::max)?);
-        (states().count() > 1).then(|| most - least)
+        (states().count() > 1).then_some(most - least)
     }
 
     /// Returns the expected value of `observation`, ln; `None` if its point or its block has no

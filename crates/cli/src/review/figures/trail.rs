@@ -6,7 +6,7 @@ use super::{Kind, measured};
 use crate::chart::scale::Better;
 use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Unit};
 use crate::present::units::short;
-use ronde_lab::review::{Phase, Review, Setting, Trial, Writer, range};
+use ronde_lab::review::{Estimate, Phase, Review, Setting, Trial, Writer, range};
 
 /// Largest number of points of the model's line; of more trials, every n-th is used.
 pub(super) const LINE_MOST: usize = 600;
@@ -159,15 +159,9 @@ fn line(review: &Review) -> Option<Vec<[f64; 4]>> {
     let settings: Vec<Setting> = chosen.iter().map(|(_, trial)| trial.setting).collect();
     let expected = review.surface.as_ref()?.at(&settings);
     let place = |((index, _), expected): (&(usize, &Trial), ronde_tuner::Expectation)| {
-        let ends =
-            [-1.96, 1.96].map(|scores| review.measure.value(expected.mean + scores * expected.sd));
-        let mean = review.measure.value(expected.mean);
-        [
-            (index + 1) as f64,
-            mean,
-            ends[0].min(ends[1]),
-            ends[0].max(ends[1]),
-        ]
+        let Estimate { value, low, high } =
+            Estimate::new(review.measure, expected.mean, expected.sd);
+        [(index + 1) as f64, value, low, high]
     };
     Some(chosen.iter().zip(expected).map(place).collect())
 }

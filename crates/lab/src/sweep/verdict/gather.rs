@@ -65,7 +65,7 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
 /// Outcome of a point with these rows.
 fn outcome(point: Point, rows: &[&Row]) -> Outcome {
     let predictions = rows.iter().filter(|row| row.phase == Phase::Predicted);
-    let predictions = predictions.filter_map(|row| times_of(row));
+    let mut predictions = predictions.filter_map(|row| times_of(row));
     let failures = rows.iter().filter(|row| times_of(row).is_none());
     let why = |row: &&Row| match &row.status {
         Status::Failed(why) => why.clone(),
@@ -88,7 +88,7 @@ fn outcome(point: Point, rows: &[&Row]) -> Outcome {
         ending,
         measurements: 0,
         failures: failures.count() as u32,
-        predicted_ms: predictions.last().map(prediction),
+        predicted_ms: predictions.next_back().map(prediction),
         above_best: None,
         against_default: None,
         tied: false,

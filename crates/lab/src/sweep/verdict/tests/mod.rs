@@ -4,7 +4,7 @@ mod properties;
 mod simulated;
 
 use super::*;
-use crate::sweep::{Phase, Status, StepTimes};
+use crate::sweep::{Phase, Status, StepTimes, testing};
 
 /// A point with this threshold in MiB, at the default's cycle time.
 fn point(fusion_mb: u64) -> Point {
@@ -18,23 +18,15 @@ fn point(fusion_mb: u64) -> Point {
 const DEFAULT: u64 = 128;
 
 fn times(ms: f64) -> StepTimes {
-    StepTimes {
-        steps: 20,
-        p10: ms,
-        p50: ms,
-        p90: ms,
-        mean: ms,
-    }
+    testing::row(point(0), ms).times.expect("it is measured")
 }
 
 fn row(phase: Phase, block: u32, fusion_mb: u64, ms: f64) -> Row {
     Row {
-        point: point(fusion_mb),
         phase,
         block,
-        status: Status::Done,
-        times: Some(times(ms)),
         at_s: f64::from(block) * 10.0,
+        ..testing::row(point(fusion_mb), ms)
     }
 }
 
