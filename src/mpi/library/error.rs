@@ -75,10 +75,9 @@ pub(crate) enum Unfit {
 
 impl Unfit {
     pub(super) fn open(error: &libloading::Error) -> Self {
-        // libloading puts its own words before the loader's.
-        let text =
-            std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-        Self::Open { text }
+        Self::Open {
+            text: loader_text(error),
+        }
     }
 
     /// A library of another ABI.
@@ -122,6 +121,11 @@ impl MpiLibraryError {
             },
         }
     }
+}
+
+/// Text of the loader, which libloading has as the source of its own error.
+pub(super) fn loader_text(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 fn list(paths: &[PathBuf]) -> String {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use ronde_mpi_table::{Abi, ENTRY, Entry, Header, MAGIC, Table, VERSION};
 
-use super::error::MpiLibraryError;
+use super::error::{MpiLibraryError, loader_text};
 
 /// Finds the plug-in's file.
 pub(super) fn find(abi: Abi, folders: &[PathBuf]) -> Result<PathBuf, MpiLibraryError> {
@@ -35,7 +35,7 @@ pub(super) fn open(file: &Path, abi: Abi) -> Result<&'static Table, MpiLibraryEr
     // SAFETY: the plug-in has no initializers. All of its symbols are resolved now, so a function that
     // this MPI lacks is an error here.
     let library = unsafe { Library::open(Some(file), RTLD_NOW | RTLD_LOCAL) }
-        .map_err(|error| refuse(error.to_string()))?;
+        .map_err(|error| refuse(loader_text(&error)))?;
     // SAFETY: the signature of every version of the plug-in.
     let entry = unsafe { library.get::<Entry>(ENTRY) };
     let entry: Entry = *entry.map_err(|_| refuse("it is no plug-in of ronde's".into()))?;

@@ -10,11 +10,20 @@ use crate::support::program::ronde;
 
 const BENCH: &str = "bench --model many-small --steps 2 --backend mpi";
 
-/// Asserts that one rank with these variables fails with one line that has these parts.
+/// Variables of a rank whose job cannot start without MPI.
+const RANK: [(&str, &str); 4] = [
+    ("HOROVOD_RANK", "0"),
+    ("HOROVOD_SIZE", "2"),
+    ("HOROVOD_LOCAL_RANK", "0"),
+    ("HOROVOD_LOCAL_SIZE", "2"),
+];
+
+/// Asserts that a rank with these variables fails at once, with one line that has these parts.
 fn refused(variables: &[(&str, &str)], parts: &[&str]) {
     let mut command = ronde();
     command
         .args(BENCH.split_whitespace())
+        .envs(RANK)
         .envs(variables.iter().copied());
     let (_, err) = texts(&command.output().expect("runs"));
     for part in parts {
