@@ -72,7 +72,7 @@ mod traffic;
 mod transport;
 
 pub use ronde_job::settings;
-use ronde_job::{fusion, fusion_class, percentile, replay};
+use ronde_job::{fusion, fusion_class, hold, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use context::{

@@ -28,7 +28,8 @@ impl Autotune {
             seed: self.knobs.autotune_seed,
         };
         // A proposal that was lost once may have been lost because of its evidence.
-        let evidence = (self.lost == 0).then_some(evidence);
+        // The replay has no batches in device memory.
+        let evidence = (self.lost == 0 && !self.facts.on_gpu).then_some(evidence);
         match Asked::new(
             self.search.session.proposal_job(),
             evidence,

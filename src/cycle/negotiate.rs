@@ -35,8 +35,12 @@ impl Cycle {
         if self.clocks.want_comparing(self.began) {
             status = status.with(Status::COMPARE_CLOCKS);
         }
+        if self.between_steps {
+            status = status.with(Status::BETWEEN_STEPS);
+        }
         self.block.status = status;
         self.block.settings = self.source.newest();
+        self.block.hold = self.holding.own();
         self.agreed.slots.clear();
         self.agreed.slots.extend_from_slice(self.cache.in_use());
         self.transport
@@ -44,9 +48,15 @@ impl Cycle {
         // All ranks switch in this same cycle; in the first cycle, to the settings of rank 0's
         // environment.
         if self.number == 1 || self.settings.version != self.agreed.settings.version {
+            if self.settings.cycle_time_ns != self.agreed.settings.cycle_time_ns {
+                self.paced_from = None; // this cycle's begin followed the former cycle time
+            }
             self.settings = self.agreed.settings;
             self.source.agreed(self.settings);
         }
+        let step_ended = self.agreed.all.has(Status::BETWEEN_STEPS);
+        self.holding
+            .agreed(self.agreed.hold, self.settings.hierarchy(), step_ended);
         let all_joined = self.agreed.joined().len() == self.transport.size();
         self.all_joined_at = all_joined.then(|| self.all_joined_at.unwrap_or(self.began));
         self.collective.set_hierarchy(self.settings.hierarchy());

@@ -66,6 +66,8 @@ pub(super) enum Complaint {
     Orphan,
     /// GPU work of unknown type.
     UnknownKernel,
+    /// Work of further GPUs.
+    OtherGpu,
 }
 
 #[derive(Debug)]
@@ -270,6 +272,10 @@ impl Entry {
             Complaint::UnknownKernel => format!(
                 "{} on the GPU counted neither as computation nor as a collective, {place}{about}",
                 many("event of unknown type", "events of unknown type")
+            ),
+            Complaint::OtherGpu => format!(
+                "{} left out{about}",
+                many("event of another GPU", "events of other GPUs")
             ),
             Complaint::Orphan => format!(
                 "{}, {place}{about}",

@@ -6,10 +6,10 @@ use std::time::Duration;
 use clap::ValueHint;
 use serde::{Deserialize, Serialize};
 
-use super::memory::MemoryError;
 use crate::EXIT_USAGE;
 use ronde::internal::collective::local::LocalCollective;
 use ronde::internal::identity::MAX_RANKS;
+use ronde_lab::bench::memory::MemoryError;
 use ronde_lab::bench::schedule::{ComputeKind, Schedule};
 use ronde_lab::bench::{Load, Workload, models, profile};
 
@@ -98,12 +98,9 @@ impl LoadArgs {
     /// Returns these arguments with all defaults filled in and with an absolute profile path.
     pub(crate) fn resolved(&self) -> Self {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let model = || match self.profile {
-            Some(_) => None,
-            None => Some(MODEL_DEFAULT.to_owned()),
-        };
+        let default = self.profile.is_none().then(|| MODEL_DEFAULT.to_owned());
         Self {
-            model: self.model.clone().or_else(model),
+            model: self.model.clone().or(default),
             profile: self.profile.as_ref().map(absolute),
             compute_ms: Some(self.compute_ms()),
             compute_kind: Some(self.compute_kind()),
@@ -163,10 +160,9 @@ fn parse_slow_rank(text: &str) -> Result<SlowRank, String> {
 }
 
 fn parse_compute_kind(text: &str) -> Result<ComputeKind, String> {
-    [ComputeKind::Sleep, ComputeKind::Spin]
-        .into_iter()
-        .find(|kind| kind.as_str() == text)
-        .ok_or_else(|| "give sleep or spin".to_owned())
+    let kinds = [ComputeKind::Sleep, ComputeKind::Spin];
+    let kind = kinds.into_iter().find(|kind| kind.as_str() == text);
+    kind.ok_or_else(|| "give sleep or spin".to_owned())
 }
 
 #[cfg(test)]
@@ -174,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compute_time_is_a_number_in_range() {
+    fn times_are_numbers_in_range() {
         assert_eq!(parse_compute_ms("2.5"), Ok(2.5));
         for bad in ["-1", "nan", "inf", "60001", "x", ""] {
             assert!(parse_compute_ms(bad).is_err(), "{bad}");
@@ -190,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_written_out_once() {
+    fn resolved_arguments_have_the_defaults() {
         let resolved = LoadArgs::default().resolved();
         assert_eq!(resolved.model.as_deref(), Some("resnet50"));
         assert_eq!(resolved.compute_ms, Some(0.0));
@@ -205,20 +201,16 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_counted() {
+    fn the_number_of_ranks_is_checked() {
         let slow = LoadArgs {
             slow_rank: Some(SlowRank { rank: 2, ms: 1.0 }),
             ..LoadArgs::default()
         };
         slow.check_ranks(3).unwrap();
         let message = slow.check_ranks(2).unwrap_err().to_string();
-        assert_eq!(
-            message,
-            "--slow-rank 2 is not one of the 2 ranks: give 0 to 1"
-        );
-        assert_eq!(
-            LoadArgs::default().check_ranks(0).unwrap_err().exit_code(),
-            EXIT_USAGE
-        );
+        let expected = "--slow-rank 2 is not one of the 2 ranks: give 0 to 1";
+        assert_eq!(message, expected);
+        let error = LoadArgs::default().check_ranks(0).unwrap_err();
+        assert_eq!(error.exit_code(), EXIT_USAGE);
     }
 }

@@ -5,7 +5,6 @@
 //! one of the ranks. The ranks' part is in `rank`; the measurement is in [`ronde_lab::bench`].
 
 mod load;
-mod memory;
 mod progress;
 mod rank;
 
@@ -15,7 +14,6 @@ use std::process::ExitCode;
 use clap::ValueHint;
 
 pub(super) use load::{LoadArgs, LoadError};
-pub(super) use memory::check as check_memory;
 
 use super::knob_flags::KnobFlags;
 use super::present::output::{self, OutputError};
@@ -24,7 +22,7 @@ use super::{EXIT_USAGE, fail, print, program};
 use ronde::internal::gpu::{self, GpuError};
 use ronde::internal::identity::{Identity, Source};
 use ronde::knobs::{Backend, Knobs};
-use ronde_lab::bench::{Load, Plan};
+use ronde_lab::bench::{Load, Plan, Workload, memory};
 
 /// Number of ranks without `-np`: two, so that data is exchanged, and the same number on every
 /// machine.
@@ -111,10 +109,8 @@ pub(super) fn main(args: &Args) -> ExitCode {
 fn start(args: &Args) -> Result<ExitCode, SetupError> {
     let workload = args.load.workload()?;
     if args.print_elements {
-        let lines = workload
-            .tensors
-            .iter()
-            .map(|tensor| format!("{}\n", tensor.elements()));
+        let tensors = workload.tensors.iter();
+        let lines = tensors.map(|tensor| format!("{}\n", tensor.elements()));
         return Ok(print(&lines.collect::<String>()));
     }
     let knobs = args.flags.knobs()?;
@@ -144,35 +140,40 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
         if on_gpu {
             gpu::check()?; // reported once, instead of by every rank
         }
-        let copies = if on_gpu {
-            memory::COPIES_ON_GPU
-        } else {
-            memory::COPIES_WITH_BASELINE
+        let copies = match on_gpu {
+            true => memory::COPIES_ON_GPU,
+            false => memory::COPIES_WITH_BASELINE,
         };
-        memory::check(&workload, ranks, copies)?;
+        check_memory(&workload, ranks, copies)?;
         if ranks > 1 {
             return Ok(launch(args, ranks));
         }
     }
-    let plan = plan(
-        args,
-        args.load.load(workload, (identity.rank, ranks)),
-        &knobs,
-    );
-    Ok(rank::main(args, &knobs, &plan))
+    let load = args.load.load(workload, (identity.rank, ranks));
+    Ok(rank::main(args, &knobs, &plan(args, load, &knobs)))
+}
+
+/// Checks that all ranks fit into this machine's memory.
+///
+/// # Errors
+/// [`LoadError::Memory`].
+pub(super) fn check_memory(
+    workload: &Workload,
+    ranks: usize,
+    copies: u64,
+) -> Result<(), LoadError> {
+    Ok(memory::check(workload, ranks, copies)?)
 }
 
 /// Starts the ranks: this program with the same arguments.
 fn launch(args: &Args, ranks: usize) -> ExitCode {
+    let settings = args.flags.settings();
+    let settings = settings.map(|(name, value)| (name.into(), value.into()));
     let outcome = run::launch(&LaunchSpec {
         label: "ronde bench".to_owned(),
         command: program::again_with(program::arguments().iter().cloned()),
         num_proc: ranks,
-        environment: args
-            .flags
-            .settings()
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect(),
+        environment: settings.collect(),
         output: Output::Live,
         output_dir: None,
         verbose: false,

@@ -12,7 +12,6 @@ mod guard;
 mod hosts;
 mod job;
 mod lines;
-mod mpi_flags;
 mod mpirun;
 mod output;
 mod rank;
@@ -29,8 +28,7 @@ pub(crate) use job::{Ended, launch_until};
 pub use spec::{LaunchError, LaunchSpec, Output};
 
 use hosts::RankPlacement;
-use mpirun::Launch;
-use threads::Threads;
+use mpirun::{Launch, MpiFlags};
 
 use super::knob_flags::KnobFlags;
 use super::{EXIT_USAGE, fail, print, program};
@@ -101,7 +99,7 @@ pub(super) struct Args {
     #[arg(short = 'v', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
     #[command(flatten)]
-    mpi: mpi_flags::MpiFlags,
+    mpi: MpiFlags,
     /// Accepted for horovodrun's sake: nothing is cached
     #[arg(long, hide = true)]
     disable_cache: bool,
@@ -137,14 +135,15 @@ pub(super) fn main(args: Args) -> ExitCode {
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
-    let is_elsewhere = args.mpi.wanted() || matches!(place, RankPlacement::Hosts(_));
+    let is_elsewhere = args.mpi.are_given() || matches!(place, RankPlacement::Hosts(_));
     // Without a list of hosts, mpirun uses those of a batch system.
     let are_here =
         !is_elsewhere || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
-    let threads = Threads::new(!args.no_thread_limit, are_here, num_proc, threads::cores());
-    environment.extend(threads.variable());
-    if let Some(note) = threads.note() {
-        eprintln!("ronde run: {note}");
+    if !args.no_thread_limit && std::env::var_os(threads::VARIABLE).is_none() {
+        let (threads, note) = threads::limit(are_here, num_proc, threads::cores());
+        environment.extend(threads.map(|n| (threads::VARIABLE.into(), n.to_string().into())));
+        note.into_iter()
+            .for_each(|note| eprintln!("ronde run: {note}"));
     }
     if is_elsewhere {
         return start_elsewhere(args, num_proc, place, environment);
@@ -175,6 +174,7 @@ fn start_elsewhere(
     place: RankPlacement,
     environment: Vec<(OsString, OsString)>,
 ) -> ExitCode {
+    let only_print = args.mpi.print_command;
     let launch = Launch {
         num_proc,
         hosts: match place {
@@ -185,13 +185,14 @@ fn start_elsewhere(
         timestamp: args.prefix_output_with_timestamp,
         output_filename: args.output_filename.map(PathBuf::into_os_string),
         command: args.command,
+        flags: args.mpi,
         ..Launch::default()
     };
-    let line = match args.mpi.command_line(launch) {
+    let line = match launch.line() {
         Ok(line) => line,
         Err(error) => return fail(&format!("run: {error}"), error.exit_code()),
     };
-    if args.mpi.only_print() {
+    if only_print {
         return print(&format!("{}\n", mpirun::quoted(&line)));
     }
     if args.verbose {

@@ -30,7 +30,8 @@
 //!  }]}
 //! ```
 //!
-//! - There is one finding for each number of ranks. Unknown values are null.
+//! - There is one finding for each number of ranks. Unknown values are null: `drift_pct` of a
+//!   single block, `recommended` if `withheld` has the reason why nothing is recommended.
 //! - `basis` is `grid`, `confirmed` (the gain is from measurements made after the grid),
 //!   `predicted` or `verified`.
 //! - `conclusion` is `faster`, `default-as-good`, `unproven`, `no-default` or `nothing`.

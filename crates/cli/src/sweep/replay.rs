@@ -13,20 +13,20 @@ use crate::timeline::{error::Error as TimelineError, write_json};
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Forecast, Setting};
-use ronde_lab::sweep::{self, Conclusion, Phase, Point, Row, Status, StepTimes, Verdict};
+use ronde_lab::sweep::{
+    Conclusion, Jobs, Phase, Point, Row, Status, StepTimes, Verdict, verdict_with,
+};
 
 /// Most predictions of one sweep; each simulates two dozen jobs.
 const PREDICTIONS_MOST: usize = 1 << 16;
-/// Relative error of the model at the recorded step above which a warning is given.
-const MISSES: f64 = 0.15;
 /// Smallest share of the step after its last result, which the benchmark does not reproduce, that
 /// is reported.
 const TAIL_TOLD: f64 = 0.01;
 /// Name of the profile in the folder, for the benchmark.
 const PROFILE: &str = "profile.json";
 
-/// Recording with its predictions.
-pub(super) struct Paper {
+/// Predictions of a grid from a recording.
+pub(super) struct Predictions {
     job: Job,
     points: Vec<Point>,
     /// For each point, the step times in ms of all jobs that fit the recording.
@@ -54,25 +54,15 @@ pub(super) struct Reenacted {
 /// # Errors
 /// The errors of `Job::read`.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
-    let mut job = Job::read(&Recording {
+    Job::read(&Recording {
         paths,
         outputs: &[],
         steps: None,
         ranks_per_host: None,
-    })?;
-    let off = job.fit.modelled_us / job.fit.measured_us - 1.0;
-    if off.abs() > MISSES || off.is_nan() {
-        job.warnings.push(format!(
-            "the model makes the recorded step {}, but it took {}: something that a recording does not show governs this job, and \
-             predictions mean little",
-            number::ms(job.fit.modelled_us / 1e3),
-            number::ms(job.fit.measured_us / 1e3),
-        ));
-    }
-    Ok(job)
+    })
 }
 
-impl Paper {
+impl Predictions {
     /// Predicts the step time of `job` at each of `points`.
     ///
     /// # Errors
@@ -86,19 +76,22 @@ impl Paper {
             });
         }
         let began = Instant::now();
-        let mut paper = Self {
+        let mut predictions = Self {
             jobs: vec![Vec::new(); points.len()],
             rows: Vec::with_capacity(points.len()),
             points,
             job,
         };
-        let mut ranks: Vec<u32> = paper.points.iter().map(|point| point.np).collect();
+        let mut ranks: Vec<u32> = predictions.points.iter().map(|point| point.np).collect();
         ranks.sort_unstable();
         ranks.dedup();
         for np in ranks {
-            let mut forecast =
-                Forecast::new(&paper.job.fit, &target(&paper.job, np), paper.job.fit.rules)?;
-            for (index, point) in paper
+            let mut forecast = Forecast::new(
+                &predictions.job.fit,
+                &target(&predictions.job, np),
+                predictions.job.fit.rules,
+            )?;
+            for (index, point) in predictions
                 .points
                 .iter()
                 .enumerate()
@@ -109,13 +102,13 @@ impl Paper {
                     .iter()
                     .map(|us| us / 1e3)
                     .collect();
-                paper
+                predictions
                     .rows
                     .push(row(*point, &jobs, began.elapsed().as_secs_f64()));
-                paper.jobs[index] = jobs;
+                predictions.jobs[index] = jobs;
             }
         }
-        Ok(paper)
+        Ok(predictions)
     }
 
     /// Predictions as rows of `sweep.csv`.
@@ -125,9 +118,13 @@ impl Paper {
 
     /// Verdict on `rows`: the predictions, and the measurements that verify them.
     pub(super) fn verdict(&self, rows: &[Row]) -> Verdict {
-        let mut verdict = sweep::verdict(rows);
-        sweep::compare_jobs(&mut verdict, &self.points, &self.jobs);
-        verdict
+        let fit = &self.job.fit;
+        let jobs = Jobs {
+            points: &self.points,
+            times: &self.jobs,
+            recorded: Some([fit.measured_us, fit.modelled_us].map(|us| us / 1e3)),
+        };
+        verdict_with(rows, &jobs)
     }
 
     /// File name of the recording, without its folder.
@@ -201,7 +198,7 @@ impl Paper {
         );
         if let Some(link) = link {
             words += &format!(
-                ", link shaped to what its allreduces took ({} µs and {} GB/s)",
+                ", link shaped to the time of its allreduces ({} µs and {} GB/s)",
                 number::digits(link.alpha_us),
                 number::digits(link.gb_per_s)
             );
@@ -221,8 +218,8 @@ impl Paper {
         let mut differences = Vec::new();
         if fit.workload.tail_us > TAIL_TOLD * fit.measured_us {
             differences.push(format!(
-                "the recorded step goes on for {} after its last result (the optimizer, mostly), which the benchmark's does not: what is \
-                 measured is shorter than what is predicted by that",
+                "the recorded step continues for {} after its last result (mostly the optimizer), which the benchmark does not \
+                 reproduce: measured steps are shorter than predicted ones by that time",
                 number::ms(fit.workload.tail_us / 1e3)
             ));
         }

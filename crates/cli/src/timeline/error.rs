@@ -8,7 +8,7 @@ use crate::present::output::OutputError;
 use ronde_trace::ReadError;
 use ronde_trace::analysis::{AnalysisError, ScalingError};
 
-use super::profile::ProfileError;
+use ronde_trace::analysis::profile::ProfileError;
 
 /// Reason why there is no report, or why an output is missing.
 #[derive(Debug, thiserror::Error)]

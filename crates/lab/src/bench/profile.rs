@@ -223,6 +223,13 @@ fn shorten(text: &str) -> String {
 #[derive(Deserialize)]
 struct ProfileFile {
     ronde_profile: u32,
+    /// Checked only: the number of ranks is that of the benchmark.
+    #[serde(
+        default,
+        rename = "np",
+        deserialize_with = "ronde_job::replay::profile::ranks"
+    )]
+    _np: Option<u32>,
     tensors: Vec<ProfileTensor>,
 }
 

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use ronde_job::units::{bytes, ms, percent};
+
 use super::Report;
-use super::advice::{bytes, ms, percent};
 use super::report::{PartKind, Quantiles, Summary};
 
 /// Smaller differences, as a share of the larger value, are ignored, however steady the runs are.

@@ -9,8 +9,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use ronde_job::units::{ms, percent};
+
 use super::Report;
-use super::advice::{ms, percent};
 use super::report::{PartKind, Quantiles};
 
 /// One run of a series, from a timeline's report or from the output of `ronde bench --json`.

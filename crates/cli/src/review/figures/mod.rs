@@ -208,7 +208,7 @@ mod tests {
         let default = named(second, "default");
         assert_eq!(
             points(default)[0].text,
-            "default: 128 MB, 1 ms (never tried)"
+            "default: 128 MiB, 1 ms (never tried)"
         );
         let best = named(first, "best");
         assert_eq!(points(best)[0].label, "150");

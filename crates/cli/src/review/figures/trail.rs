@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Kind, measured};
 use crate::chart::scale::Better;
 use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Unit};
-use ronde_lab::review::words::number;
+use crate::present::units::short;
 use ronde_lab::review::{Phase, Review, Setting, Trial, Writer, range};
 
 /// Largest number of points of the model's line; of more trials, every n-th is used.
@@ -29,7 +29,7 @@ pub(super) fn trail(review: &Review) -> Chart {
         let text = format!(
             "trial {}: {} {y_unit}\n{setting}",
             index + 1,
-            number(trial.value)
+            short(trial.value)
         );
         let point = Point {
             low: (trial.value - half).max(0.0),
@@ -179,7 +179,7 @@ fn references(review: &Review) -> Vec<Rule> {
     let reference = |name: &str, at: f64| Rule {
         upright: false,
         at,
-        name: format!("{name} {}", number(at)),
+        name: format!("{name} {}", short(at)),
     };
     let mut references = vec![reference("choice, expected", best.choice.expected.value)];
     if let Some(default) = &review.gain.default

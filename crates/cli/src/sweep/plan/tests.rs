@@ -63,13 +63,13 @@ fn a_plan_is_read_as_it_was_written() {
 fn a_plan_that_was_edited_is_refused() {
     let text = serde_json::to_string(&plan("--fusion-mb 1 --cycle-ms 1")).unwrap();
     for (from, to, what) in [
-        ("\"ronde_sweep\":1", "\"ronde_sweep\":2", "version 2"),
+        ("\"ronde_sweep\":1", "\"ronde_sweep\":2", "version is 2"),
         ("\"np\":[2]", "\"np\":[]", "lists must have values"),
         ("\"repeats\":3", "\"repeats\":0", "counts must be above 0"),
         (
             "\"cycle_time_ms\":[1.0]",
             "\"cycle_time_ms\":[-1.0]",
-            "its design is none",
+            "its design is invalid",
         ),
         (
             "\"cycle_time_ms\":[1.0]",
@@ -138,7 +138,7 @@ fn hierarchical_operations_take_several_hosts() {
         assert_eq!(
             flat.to_string(),
             "--hierarchical-allreduce on: all ranks are on one host, so no operation can be hierarchical; name several hosts, as in \
-             -np 4 -H node1:2,node2:2, or leave it out"
+             -np 4 -H node1:2,node2:2, or omit it"
         );
         assert_eq!(
             plan(&format!("{here} --hierarchical-allreduce off"))

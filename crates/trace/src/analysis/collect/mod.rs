@@ -336,9 +336,10 @@ impl Visitor for Collector {
             MarkKind::Settings {
                 fusion_threshold_bytes,
                 cycle_time_ns,
+                gpu_fusion_threshold_bytes,
             } => {
-                self.marks
-                    .settings(at, fusion_threshold_bytes, cycle_time_ns);
+                let thresholds = (fusion_threshold_bytes, gpu_fusion_threshold_bytes);
+                self.marks.settings(at, thresholds, cycle_time_ns);
             }
         }
     }
