@@ -54,7 +54,6 @@ mod gpu;
 mod identity;
 pub mod knobs;
 mod logging;
-#[cfg(feature = "mpi")]
 mod mpi;
 mod negotiation;
 mod observer;
@@ -87,6 +86,7 @@ pub use error::{
     SettingsError, StartError,
 };
 pub use gpu::{CudaVec, nccl_version};
+pub use mpi::{MpiFound, mpi_libraries};
 pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
 pub use traffic::MpiTraffic;
@@ -120,6 +120,10 @@ pub mod internal {
 
     pub mod logging {
         pub use crate::logging::rank;
+    }
+
+    pub mod mpi {
+        pub use crate::mpi::has_mpi_plugin;
     }
 
     pub mod timeline {

@@ -504,4 +504,22 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// Library of MPI, a file or a name for the loader. Unset: that of the launcher, if it is found.
+    mpi_library: Option<PathBuf> {
+        env: "RONDE_MPI_LIBRARY",
+        flag: None,
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Folder of the plug-ins for MPI. Unset: beside the program or in the Python package.
+    mpi_plugins: Option<PathBuf> {
+        env: "RONDE_MPI_PLUGINS",
+        flag: None,
+        kind: Kind::Folder,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
 }

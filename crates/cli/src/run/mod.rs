@@ -207,19 +207,46 @@ fn start_elsewhere(
     fail(&format!("run: {error}"), error.exit_code())
 }
 
-/// Text of `--check-build`, in horovodrun's format.
+/// Text of `--check-build`, in horovodrun's format, then the MPIs that were found.
 fn check_build() -> String {
     let mark = |there| if there { "X" } else { " " };
+    let mpis = ronde::mpi_libraries();
+    let has_mpi = mpis
+        .iter()
+        .any(|mpi| mpi.library.is_ok() && mpi.plugin.is_ok());
     format!(
         "Ronde v{}:\n\n\
          Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    \
          [ ] MXNet\n    [X] Rust\n\n\
          Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Local\n\n\
          Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    \
-         [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
+         [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n\n\
+         MPI libraries:\n{libraries}",
         env!("CARGO_PKG_VERSION"),
-        mpi = mark(cfg!(feature = "mpi")),
+        mpi = mark(has_mpi),
         nccl = mark(ronde::nccl_version().is_some()), // loaded when needed
         torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
+        libraries = mpis.iter().map(mpi_lines).collect::<String>(),
+    )
+}
+
+/// Lines on one family of MPIs: library and version, plug-in, or the reasons why there is none.
+fn mpi_lines(mpi: &ronde::MpiFound) -> String {
+    let mark = if mpi.library.is_ok() && mpi.plugin.is_ok() {
+        "X"
+    } else {
+        " "
+    };
+    let library = match &mpi.library {
+        Ok((file, version)) => format!("{version}, {}", file.display()),
+        Err(reason) => reason.clone(),
+    };
+    let plugin = match &mpi.plugin {
+        Ok(file) => file.display().to_string(),
+        Err(reason) => reason.clone(),
+    };
+    format!(
+        "    [{mark}] {}\n        library: {library}\n        plug-in: {plugin}\n",
+        mpi.family
     )
 }

@@ -26,8 +26,7 @@ pub(super) enum Kind {
 pub(crate) enum MpirunError {
     #[error(
         "ranks on other hosts are started by mpirun, which cannot be run: {source}; install Open \
-         MPI or MPICH (the one that ronde was built for) on all hosts, or use this machine alone \
-         (-H localhost:N)"
+         MPI or MPICH on all hosts, or use this machine alone (-H localhost:N)"
     )]
     Missing { source: io::Error },
     #[error(
