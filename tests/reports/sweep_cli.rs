@@ -412,7 +412,10 @@ fn a_folder_belongs_to_one_sweep() {
     fails(
         "--resume --out out --other-machine",
         1,
-        &["job.txt has changed since the sweep began", "1 tensors of 4000 bytes now"],
+        &[
+            "job.txt has changed since the sweep began",
+            "1 tensors of 4000 bytes now",
+        ],
     );
     fs::write(folder.path().join("job.txt"), profile).unwrap();
 
