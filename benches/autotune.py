@@ -45,7 +45,7 @@ def bench(arguments, environment=None):
         subprocess.run(
             command, check=True, timeout=900, stdout=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
         )
-        return json.load(out)
+        return json.loads(pathlib.Path(out.name).read_text())  # another file now has that name
 
 
 def fixed(job, fusion_mb, cycle_ms, about_ms):

@@ -63,9 +63,12 @@ impl Holding {
         self.messages.add(bytes, took_ns);
     }
 
-    /// Returns when a requested cycle begins that could begin at `at`.
-    pub(super) fn begin(&mut self, at: Nanos) -> Nanos {
-        let began = *self.step_began.get_or_insert(at);
+    /// Returns when a requested cycle begins that could begin at `at`. If the request was not
+    /// noticed at once, because the cycle time had not passed, the step began with this rank's
+    /// first `submission`.
+    pub(super) fn begin(&mut self, at: Nanos, submission: impl FnOnce() -> Option<Nanos>) -> Nanos {
+        let first = || submission().map_or(at, |submission| submission.min(at));
+        let began = *self.step_began.get_or_insert_with(first);
         let since_ns = at.0.saturating_sub(began.0);
         at + Duration::from_nanos(self.agreed.begin_ns(since_ns) - since_ns)
     }
@@ -178,13 +181,29 @@ mod tests {
         assert!((hold.from_ns, hold.until_ns) > (9 * MS, 20 * MS));
         holding.agreed(hold, Hierarchy::default(), true);
         let at = |ms: u64| Nanos(ms * MS);
-        assert_eq!(holding.begin(at(100)), Nanos(at(100).0 + hold.first_ns));
-        assert_eq!(holding.begin(at(112)), Nanos(at(100).0 + hold.until_ns));
-        assert_eq!(holding.begin(at(130)), at(130));
+        let none = || None;
+        assert_eq!(
+            holding.begin(at(100), none),
+            Nanos(at(100).0 + hold.first_ns)
+        );
+        assert_eq!(
+            holding.begin(at(112), none),
+            Nanos(at(100).0 + hold.until_ns)
+        );
+        assert_eq!(holding.begin(at(130), none), at(130));
         // Without an end of the step, later cycles are not delayed; after one, they are.
-        assert_eq!(holding.begin(at(200)), at(200));
+        assert_eq!(holding.begin(at(200), none), at(200));
         holding.agreed(hold, Hierarchy::default(), true);
-        assert_eq!(holding.begin(at(300)), Nanos(at(300).0 + hold.first_ns));
+        assert_eq!(
+            holding.begin(at(300), none),
+            Nanos(at(300).0 + hold.first_ns)
+        );
+        // The request came before this rank noticed it.
+        holding.agreed(hold, Hierarchy::default(), true);
+        assert_eq!(
+            holding.begin(at(412), || Some(at(400))),
+            Nanos(at(400).0 + hold.until_ns)
+        );
         // Other operations have other latencies.
         let other = Hierarchy {
             allreduce: true,

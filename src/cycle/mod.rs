@@ -72,7 +72,7 @@ impl Cycle {
         }
         let mut begin = now.max(pace);
         if self.early {
-            begin = self.holding.begin(begin);
+            begin = self.holding.begin(begin, || self.queue.step_began());
         }
         if now >= begin || (self.early && self.queue.doorbell.all_eager(next)) {
             Due::Now

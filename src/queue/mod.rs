@@ -359,6 +359,11 @@ impl TensorQueue {
         }
     }
 
+    /// Time of this rank's first submission of the current step, if there is one.
+    pub(crate) fn step_began(&self) -> Option<Nanos> {
+        lock(&self.intake).step_times.began()
+    }
+
     /// Called at the end of a cycle: if a step's last tensor was submitted during it, the next
     /// cycle starts early too.
     pub(crate) fn renew_eagerness(&self) {

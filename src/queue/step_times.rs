@@ -26,6 +26,11 @@ impl StepTimes {
         }
     }
 
+    /// Time of the first submission of the current step, if there is one.
+    pub(super) fn began(&self) -> Option<Nanos> {
+        self.current.first().map(|&(at, _)| at)
+    }
+
     /// The step is complete.
     pub(super) fn complete(&mut self) {
         self.last.clear();
@@ -57,8 +62,10 @@ mod tests {
     fn a_steps_times_begin_with_its_first_tensor() {
         let (mut times, mut taken) = (StepTimes::default(), Vec::new());
         assert!(!times.take(&mut taken));
+        assert_eq!(times.began(), None);
         times.submitted(Nanos(100), 8, false);
         times.submitted(Nanos(130), 16, false);
+        assert_eq!(times.began(), Some(Nanos(100)));
         times.complete();
         assert!(times.take(&mut taken));
         assert_eq!(taken, [(0, 8), (30, 16)]);

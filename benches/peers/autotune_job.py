@@ -1,7 +1,7 @@
 """One rank of a training job for `scripts/bench-autotune-torch`: the same program with Horovod's own
 package and with Ronde's shim of its name. Rank 0 writes one JSON object.
 
-    mpirun -np 4 python benches/torch/autotune_job.py --model cnn --tuning-steps 300 --seconds 60 --out out.json
+    mpirun -np 4 python benches/peers/autotune_job.py --model cnn --tuning-steps 300 --seconds 60 --out out.json
 
 First come the tuning steps: with Ronde until the tuner has a verdict, with Horovod as many as its search
 takes. Then the steps of `--seconds` seconds are timed, as many on each rank. A step's time is that of its
@@ -46,8 +46,8 @@ def largest(value, name):
 
 def report_of_tuner():
     """Returns Ronde's report, on rank 0 if the tuner is on; None with Horovod."""
-    ronde = sys.modules.get("ronde")
-    return ronde.autotune_report() if ronde else None
+    report = getattr(hvd, "autotune_report", None)
+    return report() if report else None
 
 
 def timed(step, count):
