@@ -20,10 +20,6 @@ pub struct Rules {
     /// A cycle begins immediately when all tensors of the step are ready, and is delayed where
     /// waiting for them takes less time than another batch ([`Hold`]); `RONDE_EARLY_CYCLE`.
     pub early: bool,
-    /// Tensors are fused in order, and a tensor that does not fit ends the batch; neither Ronde nor
-    /// Horovod does this.
-    #[serde(default)]
-    pub in_order: bool,
     /// Number of phases for the mean if cycles are periodic, at least 1.
     pub phases: u32,
 }
@@ -33,14 +29,12 @@ impl Rules {
     pub const RONDE: Self = Self {
         ticking: false,
         early: true,
-        in_order: false,
         phases: 1,
     };
     /// Horovod's rules.
     pub const HOROVOD: Self = Self {
         ticking: true,
         early: false,
-        in_order: false,
         phases: 3,
     };
 }
@@ -198,15 +192,10 @@ impl Simulator {
             let ready = open
                 .partition_point(|&ready| zero + ready * stretch <= began)
                 .max(1);
-            let (taken, threshold_bytes) = (
+            self.plan.make(
                 &self.items[done..done + ready],
                 setting.fusion_threshold_bytes,
             );
-            if self.rules.in_order {
-                self.plan.make_in_order(taken, threshold_bytes);
-            } else {
-                self.plan.make(taken, threshold_bytes);
-            }
             let negotiation = if setting.cache {
                 costs.cached
             } else {

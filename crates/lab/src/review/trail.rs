@@ -81,6 +81,9 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
     if let Some(chosen) = search.end.as_ref().and_then(Setting::of) {
         let is_default = |default: Setting| default.is_near(&chosen);
         let why = match (gain.default.is_some_and(is_default), &gain.contests[..]) {
+            (true, _) if search.reverted => {
+                "the default again; the setting chosen before turned out slower"
+            }
             (true, []) => "the default; no other setting promised enough for a comparison",
             (true, _) => "the default; no setting was faster beyond chance",
             (false, _) => "faster beyond chance",
@@ -177,6 +180,14 @@ mod tests {
                 &[
                     "Trial 1 (4 MiB, 5 ms) is the best so far: 100.",
                     "The setting of the best single trial was chosen, without repeating it: 4 MiB, 5 ms.",
+                ],
+            ),
+            (
+                RONDE,
+                "0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,4,600,final,,40,80,,,\n0,0,0,1,1,128,500,reverted,,40,100,,,\n",
+                &[
+                    "Default (128 MiB, 1 ms): 100 ms in 10 steps.",
+                    "Verdict: 128 MiB, 1 ms, the default again; the setting chosen before turned out slower.",
                 ],
             ),
             (HOROVOD, "", &[]),
