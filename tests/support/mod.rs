@@ -4,8 +4,10 @@
 #![allow(dead_code, unused_imports)] // each group of tests uses a part of it
 
 pub(crate) mod fixture;
+mod hosts;
 pub(crate) mod output;
 mod processes;
 pub(crate) mod program;
 
+pub(crate) use hosts::has_hosts;
 pub(crate) use processes::*;

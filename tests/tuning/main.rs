@@ -3,7 +3,7 @@
 
 mod autotune;
 // The bench `tuner` has no test harness, so its unit tests run here.
-#[allow(dead_code)] // used only by the bench's main program
+#[allow(dead_code, unused_imports)] // used only by the bench's main program
 #[path = "../../benches/tuner/harness/mod.rs"]
 mod harness;
 mod settings;

@@ -1,7 +1,7 @@
 //! The guard on the step-time processes of the bench `tuner`: a few runs of each, with fixed seeds.
 
 #[path = "../../benches/tuner/harness/attacks/mod.rs"]
-#[allow(dead_code)] // the table is the bench's
+#[allow(dead_code, unused_imports)] // the tables are the bench's
 mod attacks;
 
 use attacks::{CHOSEN, Process, Run, processes};

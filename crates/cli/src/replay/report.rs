@@ -168,9 +168,7 @@ fn table(outlook: &Outlook) -> Section<'_> {
     .with_keys(3);
     for at in &outlook.targets {
         let chosen = |text: &dyn Fn(&Choice) -> String| {
-            at.choice
-                .as_ref()
-                .map_or_else(|| NONE.to_owned(), |choice| text(choice))
+            at.choice.as_ref().map_or_else(|| NONE.to_owned(), text)
         };
         let optional =
             |cell: &Option<Cell>| cell.map_or(String::new(), |cell| digits(cell.step_ms));

@@ -89,7 +89,7 @@ impl Shades {
             let least = (NOISES * noise.max(0.0)).exp().clamp(LEAST, MOST);
             shades.beyond = shades.most > MOST.ln();
             shades.most = shades.most.clamp(least.ln(), MOST.ln());
-        } else if !(shades.most > 0.0) {
+        } else if shades.most.is_nan() || shades.most <= 0.0 {
             shades.most = 1.0;
         }
         shades
