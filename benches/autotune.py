@@ -45,7 +45,7 @@ def bench(arguments, environment=None):
         subprocess.run(
             command, check=True, timeout=900, stdout=subprocess.DEVNULL, env={**os.environ, **(environment or {})}
         )
-        return json.load(out)
+        return json.loads(pathlib.Path(out.name).read_text())  # another file now has that name
 
 
 def fixed(job, fusion_mb, cycle_ms, about_ms):
@@ -170,9 +170,9 @@ def main():
         "# Autotune against a grid",
         "",
         f"`cargo build --release && benches/autotune.py`, 2 ranks on {machine['cores']} cores ({machine['machine']}, Linux "
-        f"{machine['kernel']}). The links are shaped, not this machine's own. Each run starts with nothing but the job's own "
-        "replay as its prior. Final / best: the setting that a run ended at, and the grid's best, measured after it in turns "
-        "(three jobs each, medians).",
+        f"{machine['kernel']}). Links are shaped. The only prior of a run is the replay of its own job. Final / best: step time "
+        "with the final setting of a run, divided by that with the best setting of the grid; both are measured in turn after "
+        "the run (medians of three jobs each).",
         "",
     ]
     for job in jobs:

@@ -1,4 +1,4 @@
-//! Device streams and marks: a mark tells how far a stream has come.
+//! Device streams and marks: a mark is an event on a stream that can be polled and waited for.
 //!
 //! The owner of a device makes marks and implements their operations ([`Marks`]). Holders of a mark
 //! need not know the kind of the device.

@@ -1,5 +1,5 @@
-//! Ronde: collective communication for data-parallel training, with tensor fusion that tunes
-//! itself.
+//! Ronde: collective communication for data-parallel training, with automatically tuned tensor
+//! fusion.
 //!
 //! Every rank submits its gradients as they become ready. A background thread negotiates with the
 //! other ranks which tensors are ready on all of them (*negotiation*). It packs these tensors up to
@@ -54,7 +54,6 @@ mod gpu;
 mod identity;
 pub mod knobs;
 mod logging;
-#[cfg(feature = "mpi")]
 mod mpi;
 mod negotiation;
 mod observer;
@@ -73,7 +72,7 @@ mod traffic;
 mod transport;
 
 pub use ronde_job::settings;
-use ronde_job::{fusion, fusion_class, percentile, replay};
+use ronde_job::{fusion, fusion_class, hold, percentile, replay};
 
 pub use autotune::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub use context::{
@@ -87,6 +86,7 @@ pub use error::{
     SettingsError, StartError,
 };
 pub use gpu::{CudaVec, nccl_version};
+pub use mpi::{MpiFound, mpi_libraries};
 pub use settings::{Settings, Versioned};
 pub use tensor::{Device, Dtype, Element, ReduceOp};
 pub use traffic::MpiTraffic;
@@ -120,6 +120,10 @@ pub mod internal {
 
     pub mod logging {
         pub use crate::logging::rank;
+    }
+
+    pub mod mpi {
+        pub use crate::mpi::has_mpi_plugin;
     }
 
     pub mod timeline {

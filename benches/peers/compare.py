@@ -192,7 +192,7 @@ def summarise(rounds):
 
 
 def table(rows):
-    lines = ["| way | step ms | theirs / ours |", "| --- | --- | --- |"]
+    lines = ["| program | step ms | its step / Ronde's |", "| --- | --- | --- |"]
     for way, row in rows.items():
         ratio = (
             ""
@@ -248,10 +248,10 @@ def markdown(result):
         f"{result['machine']}. Load average from {result['load_first']} at the start to {result['load_last']} at the end.",
         ", ".join(result["versions"].values()) + ".",
         "",
-        "Median over rounds of the median step of the slowest rank; brackets: smallest and largest round. "
-        "Ratio: their step over ours in the same round.",
+        "Median over rounds of the median step of the slowest rank; brackets: minimum and maximum over "
+        "rounds. Ratio: step divided by Ronde's in the same round.",
         "",
-        f"Made by `{result['command']}`. What each row does: `benches/peers/README.md`.",
+        f"Made by `{result['command']}`. `benches/peers/README.md` describes the rows.",
         "",
     ]
     for model, rows in result["models"].items():

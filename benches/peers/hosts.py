@@ -196,13 +196,13 @@ def markdown(result):
         f"{result['link_rounds']} × {result['link_steps']} on two.",
         f"{result['machine']}. Load average from {result['load_first']} at the start to {result['load_last']} at the end.",
         f"{result['version']}.", "",
-        "Median over interleaved rounds of the median step of the slowest rank; brackets: smallest and largest round. Ratios are "
-        "taken inside a round. Hosts are network namespaces of this machine, so their ranks share its cores, and a processor "
-        "that must also move every byte through the kernel's network limits what a fast link can show.", "",
+        "Median over interleaved rounds of the median step of the slowest rank; brackets: minimum and maximum over rounds. Ratios "
+        "are of one round. Hosts are network namespaces of this machine: their ranks share its cores, which also execute the "
+        "kernel's network code, so results with a fast link are limited by the processor.", "",
         f"Made by `{result['command']}`.", "", *targets(result), ""]
     lines += ["## ResNet-50 on one host, 2 ranks", "", "| way | step ms |", "| --- | --- |"]
     lines += [f"| {way} | {cell(spread(times))} |" for way, times in result["one_host"].items()]
-    lines += ["", "Ronde's ways do the whole work of a step: 161 tensors with names, negotiation, an average. The loop of "
+    lines += ["", "Ronde's rows include the whole step: 161 named tensors, negotiation, and an average. The loop of "
               "`MPI_Allreduce` sums one buffer in place.", ""]
     if result["two_hosts"]:
         lines += ["## ResNet-50 on two hosts of 2 ranks", "",
@@ -213,16 +213,16 @@ def markdown(result):
                 lines.append(f"| {rate} Gbit/s | {way} | {cell(spread(step['ms'] for step in steps), '{:.0f}')} | "
                              f"{cell(spread(step['link_bytes'] / 1e6 for step in steps), '{:.0f}')} | "
                              f"{cell(spread(share(float(rate), step) for step in steps))} |")
-        lines += ["", "Of *B* bytes, 2·*B*·(*h* − 1)/*h* must cross the link of each of *h* hosts each way: here *B*, 102 MB. The share is the "
-                  "time that these take at the link's rate over the step.", ""]
+        lines += ["", "For *B* bytes, at least 2·*B*·(*h* − 1)/*h* are sent over the link of each of *h* hosts in each direction: "
+                  "*B*, 102 MB, for two hosts. Share: the time of these bytes at the link's rate, divided by the step.", ""]
     lines += [f"## Negotiation: {TENSORS} tensors of one float, {RANKS} ranks on {os.cpu_count()} cores, cached", "",
               "| ranks | step ms | messages a step | MPI collectives a step |", "| --- | --- | --- | --- |"]
     for way, runs in result["negotiation"].items():
         sent = [run["mpi"] for run in runs if run["mpi"]]
         counts = [cell(spread(one[kind] for one in sent)) if sent else "0" for kind in ["messages", "collectives"]]
         lines.append(f"| {way} | {cell(spread(run['ms'] for run in runs), '{:.3f}')} | {counts[0]} | {counts[1]} |")
-    lines += ["", "A step is a negotiation and an allreduce of 640 bytes. Counts are those of the rank that sends most, heartbeats "
-              "included.", "",
+    lines += ["", "A step is a negotiation and an allreduce of 640 bytes. Counts are those of the rank that sends the most messages, "
+              "including heartbeats.", "",
               f"## Idle: {RANKS} ranks, {result['idle_s']} s after the last operation", "",
               "| ranks | messages a second, all ranks | CPU of a rank, % of a core |", "| --- | --- | --- |"]
     for way, ranks in result["idle"].items():

@@ -101,17 +101,17 @@ def markdown(result):
         f"{result['steps']} steps, {result['bytes']:,} bytes of float32.",
         f"{result['machine']}. Load average from {result['load_first']} at the start to {result['load_last']} at the end.",
         f"{result['version']}.", "",
-        "The bytes are what an allreduce, a reducescatter and an alltoall read on every rank, what a broadcast sends, and what "
-        "an allgather gives. Median over rounds of the median step of the slowest rank, ms; brackets: smallest and largest "
-        "round. Ratio: their step over ours in the same round; chunked is the chunk size that was best over all rounds.", "",
-        f"Made by `{result['command']}`. What each way does: `benches/peers/README.md`.", "",
-        "| operation | ronde | MPI chunked | its best way | MPI whole | chunked / ronde | whole / ronde |",
+        "Bytes: input of each rank for an allreduce, reducescatter and alltoall; data of the root for a broadcast; output for an "
+        "allgather. Median over rounds of the median step of the slowest rank, ms; brackets: minimum and maximum over rounds. "
+        "Ratios: Open MPI's step divided by Ronde's in the same round. Chunked: the chunk size with the best median.", "",
+        f"Made by `{result['command']}`. `benches/peers/README.md` describes the programs.", "",
+        "| operation | Ronde | MPI chunked | best chunk size | MPI whole | chunked / Ronde | whole / Ronde |",
         "| --- | --- | --- | --- | --- | --- | --- |"]
     for name, operation in result["operations"].items():
         ms, ratio, best = operation["ms"], operation["ratio"], operation["best_chunk"]
         lines.append(f"| {name} | {cell(ms[OURS])} | {cell(ms[best])} | {best} | {cell(ms[WHOLE])} | "
                      f"{cell(ratio[CHUNKED])} | {cell(ratio[WHOLE])} |")
-    lines += ["", "The data path alone, without names, negotiation and handles: "
+    lines += ["", "Without names, negotiation and handles (data path only): "
               + ", ".join(f"{name} {cell(operation['ms']['bare'])}" for name, operation in result["operations"].items())
               + ".", ""]
     if "many_small" in result:
@@ -128,15 +128,15 @@ def many_small_markdown(result):
         f"## many-small on {ranks} ranks", "",
         f"1000 tensors of 1 KiB per step. `ronde bench --model many-small -np {ranks} --steps {result['steps']}`: step of the "
         f"slowest rank p50 {step_ms['p50']:.1f} ms, p90 {step_ms['p90']:.1f} ms.", "",
-        "Does a rank starve? All wait for all, so a rank that does not get its turn makes everyone late; it would stand out by "
-        "its lag: how long after the first rank it has all results of a step, on one clock. Starving is a rank with a median lag "
-        f"above {each['lag_steps_max']:g} median step, or once above {each['lag_steps_once_max']:g}. **Starving: {starving}.** "
-        f"All {ranks} ranks made all {each['steps']} steps with right results.", "",
-        "| least to most over the ranks, ms | |", "| --- | --- |",
-        f"| its step, p50 | {between('step_p50')} |", f"| its step, p90 | {between('step_p90')} |",
-        f"| its longest step | {between('step_max')} |", f"| lag behind the first rank, p50 | {between('lag_p50')} |",
+        "Starvation: all ranks wait for each other, so a rank that gets too little CPU time delays all. Its lag would be large: "
+        "the time from the first rank's last result of a step to its own, on one clock. A rank starves if its median lag is "
+        f"above {each['lag_steps_max']:g} median step, or one lag is above {each['lag_steps_once_max']:g}. **Starving: {starving}.** "
+        f"All {ranks} ranks completed all {each['steps']} steps with correct results.", "",
+        "| minimum to maximum over the ranks, ms | |", "| --- | --- |",
+        f"| step, p50 | {between('step_p50')} |", f"| step, p90 | {between('step_p90')} |",
+        f"| longest step | {between('step_max')} |", f"| lag behind the first rank, p50 | {between('lag_p50')} |",
         f"| longest lag | {between('lag_max')} |", f"| CPU time over all steps | {between('cpu')} |",
-        f"| the slowest rank's step there | p50 {each['p50']:.1f}, p90 {each['p90']:.1f} |", ""]
+        f"| step of the slowest rank in this run | p50 {each['p50']:.1f}, p90 {each['p90']:.1f} |", ""]
 
 
 def main():

@@ -13,39 +13,39 @@ A trial is one job in which one rank, the *victim*, is hit by one fault. These o
   survivor reports another survivor's error (`rank 2 stopped after an error: rank 1 died …`), the
   innermost error counts. An operation submitted after that fails with an error that names the
   victim as well, and the rank then leaves and exits by itself within 2 s.
-- **A survivor finishes normally** only where the ranks were about to leave anyway (phase
-  *shutdown*): nobody who has its results needs the victim any more.
+- **A survivor finishes normally** only in the phase *shutdown*, in which all ranks leave: a rank that
+  has its results does not need the victim any more.
 - **A survivor is ended by the launcher** with SIGTERM, if it does not ignore that signal; or it
   fails because of others that the launcher has ended, and names them. After a signal that killed
   the victim the launcher must name the victim. After the other faults it may name a survivor that
   failed: it cannot see that a rank is stopped, or which of two ranks that exit with a code gave up
   because of the other.
-- A fault that comes after the victim has left in order is no fault: all others must finish
-  normally, and the trial is drawn anew under the same number (`17.1`), so that the number of trials
-  is the number of faults.
+- A fault after the victim has left in order does not count: all others must finish normally, and the
+  trial is drawn again under the same number (`17.1`), so that the number of trials is the number of
+  faults.
 
-Limits, from the fault to the error (from the end of the meeting if that is later), by the settings
-of the job:
+Limits, from the fault to the error (from the end of the rendezvous if that is later), by the
+settings of the job:
 
 | situation | limit |
 | --- | --- |
 | a rank dies or leaves while the job runs | {DEATH_LIMIT_S} s |
 | a rank is stopped while the job runs | `HOROVOD_STALL_SHUTDOWN_TIME_SECONDS`={STALL_LIMIT_S} |
 | … in the phase *process-sets*, where it may be stopped at a rendezvous | {START_TIMEOUT_S} s, {START_GRACE_S} s, and the stall limit for the agreement that follows |
-| any fault while the ranks meet at the start | `HOROVOD_START_TIMEOUT`={START_TIMEOUT_S}, {START_GRACE_S} s in which rank 0's verdict is waited for, and the lateness of a rank that comes late |
-| the launcher's end after a stop | {LAUNCHER_GRACE_S} s more: the stopped rank does not heed SIGTERM |
+| any fault during the rendezvous at the start | `HOROVOD_START_TIMEOUT`={START_TIMEOUT_S}, {START_GRACE_S} s of waiting for rank 0's verdict, and the delay of a late rank |
+| the launcher's end after a stop | {LAUNCHER_GRACE_S} s more: a stopped rank does not react to SIGTERM |
 
-To each the driver adds its own allowance for a busy machine ({SLACK_S:g} s); the table's times are
-as measured. A job that has not ended {GIVE_UP_S:g} s after its fault counts as hanging, and is
+The driver adds an allowance for a busy machine to each limit ({SLACK_S:g} s); the times in the table are
+without it. A job that has not ended {GIVE_UP_S:g} s after its fault counts as hanging, and is
 killed.
 
 Nothing may be left: processes that inherited the trial's mark in their environment (only a stopped
 victim that was started without the launcher is ended by the driver), names in `/dev/shm`, abstract
-sockets of the job, files in the working folder, in the folder of outputs or in `TMPDIR` that nobody
-asked for. Core dumps are off. A timeline of a rank that ended by itself is complete; that of a
+sockets of the job, files in the working folder, in the folder of outputs or in `TMPDIR` that were not
+requested. Core dumps are off. A timeline of a rank that ended by itself is complete; that of a
 killed rank can be read up to its last write, and holds what was recorded half a second before the
 fault. An autotune log has whole lines; a state file is valid JSON or absent. A killed rank may
-leave its own unfinished file (`*.tmp`) if it was hit while it wrote it: nobody else can know of it.
+leave its own unfinished file (`*.tmp`) if the fault occurred during the write: no other process knows of it.
 """
 
 LEAVE_LIMIT_S = 2

@@ -72,7 +72,7 @@ def table(title, groups):
 
 def situation(drawn):
     if drawn.phase == "init":
-        return "a rank dies, leaves or is stopped while the ranks meet, or just after"
+        return "a rank dies, leaves or is stopped during the rendezvous, or just after it"
     return "a rank is stopped" if drawn.stops else "a rank dies or leaves"
 
 
@@ -88,7 +88,7 @@ def markdown(results, facts):
         ]
 
     lines = [
-        "# Reliability: what survivors see when a rank is killed, stopped or ends",
+        "# Reliability: errors on survivors after a rank is killed, stopped or ends",
         "",
         f"{facts['date']}, commit {facts['commit']}, seed {facts['seed']}: {len(faults)} faults in jobs "
         f"of 2 to 8 ranks, {len(survivors)} survivors. Void trials beside them: {void}. {facts['jobs']} trials at a time, {facts['minutes']:.1f} minutes.",
@@ -113,7 +113,7 @@ def markdown(results, facts):
     lines += ["## Trials with problems", ""]
     if failed:
         lines += [
-            "Again with `--seed` and `--replay NUMBER`; the moment within a trial depends on the machine, too.",
+            "Repeat a trial with `--seed` and `--replay NUMBER`; the time of the fault within a trial also depends on the machine.",
             "",
             "| trial | phase | ranks | victim | fault | problems |",
             "| --- | --- | --- | --- | --- | --- |",
@@ -142,10 +142,10 @@ def markdown(results, facts):
 
 
 PHASES = """\
-| phase | the job | the fault comes |
+| phase | the job | time of the fault |
 | --- | --- | --- |
-| init | the ranks start and meet; in half of the trials one comes up to half a second late | up to 0.1 s after the program's start, 0.4 s if a rank is late; without the launcher, signals come from outside |
-| steady | 1 to 5 allreduces of 10 to 300,000 float32, then an allgather, a broadcast, an alltoall or a barrier; in half of all jobs one rank comes late to every step | up to 0.3 s after the ranks have met |
+| init | the ranks start and connect; in half of the trials one rank starts up to half a second late | up to 0.1 s after the program's start, 0.4 s if a rank is late; without the launcher, signals are sent by another process |
+| steady | 1 to 5 allreduces of 10 to 300,000 float32, then an allgather, a broadcast, an alltoall or a barrier; in half of all jobs one rank is late in every step | up to 0.3 s after the rendezvous |
 | autotune | the same with `HOROVOD_AUTOTUNE` and its log, half of them with a state file | up to 1.5 s after |
 | timeline | the same, recorded by all ranks: plain, compressed, or started and stopped by the program | up to 0.7 s after |
 | process-sets | a set of drawn ranks is added, used and removed beside the same steps | up to 0.4 s after |
@@ -153,12 +153,12 @@ PHASES = """\
 """
 
 FAULTS = """\
-| fault | what happens to the victim |
+| fault | effect on the victim |
 | --- | --- |
-| kill, term, abort | SIGKILL, SIGTERM, SIGABRT to itself by a thread that does nothing else, or from outside |
+| kill, term, abort | SIGKILL, SIGTERM or SIGABRT, sent by a thread of its own or by another process |
 | stop | SIGSTOP; the job has a stall limit |
 | exit | `exit(1)` on that thread, without leaving the job |
-| quit | the program ends with code 1 in the middle of its work and drops the context, as after `sys.exit(1)` in Python |
+| quit | the program ends with code 1 during its work and drops the context, as after `sys.exit(1)` in Python |
 """
 
 

@@ -73,8 +73,8 @@ def markdown(record):
         "# PyTorch", "",
         f"{record['date']}, commit {record['commit']}, torch {record['torch']}, 2 ranks, one thread each.",
         f"{record['machine']}. Load average {record['load_first']} before, {record['load_last']} after.", "",
-        f"Made by `{record['command']}`. Median over rounds of the slowest rank's median step; brackets: least and greatest round.",
-        "Ratios are taken inside a round. *Added*: over the same step without any reduction.", "",
+        f"Made by `{record['command']}`. Median over rounds of the slowest rank's median step; brackets: minimum and maximum over rounds.",
+        "Ratios are of one round. *Added*: difference to the same step without reduction.", "",
         "| job | no reduction, ms | DDP (gloo), ms | Ronde, ms | DDP / Ronde | added: DDP, ms | Ronde, ms | ratio |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
@@ -85,17 +85,17 @@ def markdown(record):
         added_ratios = [a / b for a, b in zip(*added) if b > 0]
         cells = [job, *map(spread, (alone, ddp, ronde)), spread(ratios), *map(spread, added)]
         lines.append("| " + " | ".join([*cells, spread(added_ratios) if added_ratios else ""]) + " |")
-    lines += ["", "Of what is communicated, as Ronde's own timeline tells (rank 0, median step):", "",
-              "| job | exposed, ms | in all, ms | hidden behind computation |", "| --- | --- | --- | --- |"]
+    lines += ["", "Communication, from Ronde's timeline (rank 0, median step):", "",
+              "| job | exposed, ms | total, ms | overlaps computation |", "| --- | --- | --- | --- |"]
     for job, (shown, total) in record["exposed"].items():
         lines.append(f"| {job} | {shown:.2f} | {total:.2f} | {100 * (1 - shown / total):.0f} % |")
     lines += [
         "", "| what | |", "| --- | --- |",
         f"| 1,000 × 1 KiB: `allreduce_async_` each, then `synchronize` | {spread(record['small_ms'])} ms |",
-        f"| the same tensors by one call, as the optimizer hands small gradients over | {spread(record['small_batch_ms'])} ms |",
+        f"| the same tensors in one call, as the optimizer submits small gradients | {spread(record['small_batch_ms'])} ms |",
         f"| one number: `synchronize(allreduce_async_(…))` | {spread(record['scalar_us'])} µs |",
         f"| the same from Rust (`ronde bench`) | {record['rust_scalar_us']:.3g} µs |",
-        f"| the same alone, without another rank: what the calls cost | {record['alone_us']:.3g} µs |",
+        f"| the same on one rank: cost of the calls | {record['alone_us']:.3g} µs |",
         f"| `import ronde` | {record['import_ms']:.0f} ms |",
         f"| wheel | {record['wheel_mb']:.1f} MB |" if record["wheel_mb"] else "",
     ]

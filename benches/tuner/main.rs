@@ -1,8 +1,8 @@
 //! Evaluation of tuners on jobs whose best setting is known (`results/tuner/README.md`).
 //!
 //! `cargo bench --bench tuner` runs the main comparison: Ronde's tuner with and without a model of
-//! the job, no tuning, random search and Horovod's algorithm, on 14 surfaces and on the same with
-//! effects beyond all models, 50 runs on each; `-- --help` lists the options. Equal options give
+//! the job, no tuning, random search and Horovod's algorithm, on surfaces with which nothing was
+//! chosen, 50 runs on each. `-- --table` selects another table; `-- --help` lists the options. Equal options give
 //! equal results on any machine, which the hash at the end shows. Other tuners (`peers.py`) drive
 //! the same jobs through `--serve`, and `--add` puts their runs into the table.
 
@@ -25,7 +25,7 @@ use harness::serve::serve;
 use harness::truth::{Surface, Truth, label, surfaces};
 use harness::tuners::{self, Tuner};
 use harness::{attacks, drift, table};
-use options::Options;
+use options::{Options, Table};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -41,22 +41,81 @@ fn main() -> Result<(), Failure> {
             std::io::stdin().lock(),
             std::io::stdout().lock(),
             options.noise,
+            options.part,
         )?);
     }
+    if let Some(path) = &options.log {
+        let all = [&attacks::CHOSEN[..], &attacks::APART].concat();
+        let chosen = chosen_processes(&options, &all)?;
+        let [process] = chosen.as_slice() else {
+            return Err("--log: name one process with --processes".into());
+        };
+        return process.log(options.first_seed, path);
+    }
     print!("{}", environment::text());
-    if let Some(factor) = options.drift {
-        return drift_table(&options, factor);
+    if options.table.has_surfaces() {
+        println!("Surfaces: {} (split.rs).\n", options.part);
     }
-    if options.attacks {
-        return attacks_table(&options);
+    match options.table {
+        Table::Surfaces => surfaces_table(&options),
+        Table::Headline => {
+            println!("## Step-time processes\n");
+            print!(
+                "{}",
+                attacks::processes(&process_runs(&options, &attacks::CHOSEN)?)
+            );
+            println!("\n## Step-time processes with which nothing was chosen\n");
+            print!(
+                "{}",
+                attacks::processes(&process_runs(&options, &attacks::APART)?)
+            );
+            println!();
+            print!("{}", table::summary(&surface_runs(&options)?));
+            Ok(())
+        }
+        Table::Coverage => coverage_table(&options),
+        Table::NetworkDrift => network_drift_table(&options),
+        Table::Drift => process_drift_table(&options),
+        Table::Processes => {
+            print!(
+                "{}",
+                attacks::processes(&process_runs(&options, &attacks::CHOSEN)?)
+            );
+            Ok(())
+        }
+        Table::Apart => {
+            print!(
+                "{}",
+                attacks::processes(&process_runs(&options, &attacks::APART)?)
+            );
+            Ok(())
+        }
+        Table::Gains => {
+            print!(
+                "{}",
+                attacks::gains(&process_runs(&options, &attacks::GAINS)?)
+            );
+            Ok(())
+        }
+        Table::Flat => {
+            print!(
+                "{}",
+                attacks::flat(&process_runs(&options, &attacks::FLAT)?)
+            );
+            Ok(())
+        }
     }
+}
+
+/// Runs every tuner on every surface.
+fn surface_runs(options: &Options) -> Result<Vec<Outcome>, Failure> {
     let tuners = chosen_tuners(&options.tuners)?;
     let mut outcomes = Vec::new();
     for truth in &options.truth {
-        let surfaces = chosen_surfaces(&options, *truth, 1.0)?;
+        let surfaces = chosen_surfaces(options, *truth, 1.0)?;
         let surfaces: Vec<&Surface> = surfaces.iter().collect();
         let name = label(*truth, options.noise, options.error);
-        let plan = plan(&options, &name, &surfaces);
+        let plan = plan(options, &name, &surfaces);
         run::parallel(surfaces.len(), plan.threads, |index| {
             surfaces[index].optimum()
         });
@@ -70,6 +129,11 @@ fn main() -> Result<(), Failure> {
             );
         }
     }
+    Ok(outcomes)
+}
+
+fn surfaces_table(options: &Options) -> Result<(), Failure> {
+    let mut outcomes = surface_runs(options)?;
     let hash = table::hash(&outcomes);
     for path in &options.add {
         outcomes.extend(read(path)?);
@@ -108,6 +172,7 @@ fn plan<'a>(options: &Options, truth: &'a str, surfaces: &'a [&'a Surface]) -> P
 
 fn chosen_surfaces(options: &Options, truth: Truth, network: f64) -> Result<Vec<Surface>, Failure> {
     let mut all = surfaces(truth, network, options.noise)?;
+    all.retain(|surface| options.part.has(truth, surface));
     if !options.surfaces.is_empty() {
         let names: Vec<String> = all.iter().map(|surface| surface.name.clone()).collect();
         all.retain(|surface| {
@@ -141,20 +206,80 @@ fn chosen_tuners(names: &[String]) -> Result<Vec<Arc<dyn Tuner>>, Failure> {
     names.iter().map(find).collect()
 }
 
-fn attacks_table(options: &Options) -> Result<(), Failure> {
-    println!("{}", attacks::HEADER);
-    for process in &attacks::PROCESSES {
+/// Runs the processes of a list.
+fn process_runs(
+    options: &Options,
+    list: &[attacks::Process],
+) -> Result<Vec<(attacks::Process, Vec<attacks::Run>)>, Failure> {
+    let chosen = chosen_processes(options, list)?;
+    let runs = chosen.into_iter().map(|process| {
+        let began = Instant::now();
         let runs = run::parallel(options.seeds as usize, options.jobs, |index| {
             process.run(options.first_seed + index as u64)
         });
         let runs: Vec<attacks::Run> = runs.into_iter().collect::<Result<_, _>>()?;
-        println!("{}", attacks::row(process.name, &runs));
+        eprintln!("{}: {:.1} s", process.name, began.elapsed().as_secs_f64());
+        Ok((process, runs))
+    });
+    runs.collect()
+}
+
+fn chosen_processes(
+    options: &Options,
+    list: &[attacks::Process],
+) -> Result<Vec<attacks::Process>, Failure> {
+    let is_wanted = |process: &&attacks::Process| {
+        let wanted = &options.processes;
+        wanted.is_empty() || wanted.iter().any(|name| name == process.name)
+    };
+    let chosen: Vec<attacks::Process> = list.iter().filter(is_wanted).copied().collect();
+    if chosen.is_empty() {
+        let names: Vec<&str> = list.iter().map(|process| process.name).collect();
+        let wanted = options.processes.join(",");
+        return Err(format!("--processes {wanted}: none of {}", names.join(", ")).into());
     }
+    Ok(chosen)
+}
+
+/// Factors of a permanent change, and the processes under which it is to be noticed.
+const CHANGES: [f64; 2] = [4.0, 1.15];
+
+fn process_drift_table(options: &Options) -> Result<(), Failure> {
+    let seeds = options.seeds;
+    let mut rows = Vec::new();
+    for process in chosen_processes(options, &attacks::DRIFT)? {
+        let steps = options.calm_steps.div_ceil(seeds);
+        let seed = |index: usize| options.first_seed + index as u64;
+        let alarms = run::parallel(seeds as usize, options.jobs, |index| {
+            process.false_alarms(steps, seed(index))
+        });
+        let alarms: Vec<u64> = alarms.into_iter().collect::<Result<_, _>>()?;
+        for factor in CHANGES {
+            let runs = run::parallel(seeds as usize, options.jobs, |index| {
+                process.changed(factor, seed(index))
+            });
+            let runs: Vec<attacks::Change> = runs.into_iter().collect::<Result<_, _>>()?;
+            rows.push((process, factor, runs, [alarms.iter().sum(), steps * seeds]));
+        }
+    }
+    print!("{}", attacks::drift(&rows));
     Ok(())
 }
 
-fn drift_table(options: &Options, factor: f64) -> Result<(), Failure> {
+fn coverage_table(options: &Options) -> Result<(), Failure> {
+    println!("{}", table::COVERAGE_HEADER);
+    for row in table::rows(&surface_runs(options)?) {
+        println!("{}", table::coverage(&row));
+    }
+    println!();
+    let all = [&attacks::CHOSEN[..], &attacks::APART, &attacks::GAINS].concat();
+    print!("{}", attacks::coverage(&process_runs(options, &all)?));
+    Ok(())
+}
+
+fn network_drift_table(options: &Options) -> Result<(), Failure> {
     let truth = options.truth.first().copied().unwrap_or(Truth::Lab);
+    let factor = options.factor;
     let before = chosen_surfaces(options, truth, 1.0)?;
     let after = chosen_surfaces(options, truth, factor)?;
     let surfaces: Vec<(Surface, Surface)> = before.into_iter().zip(after).collect();

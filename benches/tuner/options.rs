@@ -4,11 +4,37 @@ use std::path::PathBuf;
 
 use clap::Parser;
 
+use crate::harness::split::Part;
 use crate::harness::truth::Truth;
 
 /// Most seeds, and surfaces, of a small run.
 const SMALL_SEEDS: u64 = 1;
 const SMALL_SURFACES: usize = 2;
+/// Most steps without a change of a small run.
+const SMALL_CALM_STEPS: u64 = 3000;
+
+/// A table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Table {
+    /// Tuners on surfaces: all together, and each surface.
+    Surfaces,
+    /// Step-time processes, then tuners on all surfaces together.
+    Headline,
+    /// Step-time processes with which the guard's constants were chosen.
+    Processes,
+    /// Step-time processes of other kinds.
+    Apart,
+    /// Gains of 20 %, 6 % and 2.5 %.
+    Gains,
+    /// Equal settings.
+    Flat,
+    /// Permanent changes of the step time, and false alarms.
+    Drift,
+    /// A network that gets slower after the verdict, on surfaces.
+    NetworkDrift,
+    /// Intervals of the gain that hold, on all truths and processes.
+    Coverage,
+}
 
 /// Evaluates tuners on jobs whose best setting is known; without options, prints the main
 /// comparison.
@@ -19,12 +45,18 @@ pub(crate) struct Options {
     #[arg(
         long,
         value_delimiter = ',',
-        default_value = "ours,ours-cold,default,random,random10,horovod2d,horovod"
+        default_value = "ours,ours-cold,default,random,horovod2d,horovod"
     )]
     pub(crate) tuners: Vec<String>,
-    /// Truths, separated by commas: lab, unmodelled, held-out, gradients, recorded.
-    #[arg(long, value_delimiter = ',', default_value = "lab,unmodelled")]
+    /// Table to print.
+    #[arg(long, value_enum, default_value_t = Table::Surfaces)]
+    pub(crate) table: Table,
+    /// Truths, separated by commas: lab, drawn, held-out, foreign, gradients, recorded.
+    #[arg(long, value_delimiter = ',', default_value = "lab,held-out,foreign")]
     pub(crate) truth: Vec<Truth>,
+    /// Part of the surfaces (see split.rs): choose settings with one, report with the other.
+    #[arg(long, value_enum, default_value_t = Part::Reported)]
+    pub(crate) part: Part,
     /// Only surfaces whose name contains one of these.
     #[arg(long, value_delimiter = ',')]
     pub(crate) surfaces: Vec<String>,
@@ -42,14 +74,20 @@ pub(crate) struct Options {
     /// times.
     #[arg(long, default_value_t = 0.3)]
     pub(crate) error: f64,
-    /// Instead of the table: make the network this many times as slow after the tuner is done.
+    /// Slow-down of the network for the table network-drift.
+    #[arg(long, default_value_t = 4.0)]
+    pub(crate) factor: f64,
+    /// Steps without a change, of all runs together, for the false alarms of the table drift.
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) calm_steps: u64,
+    /// Only step-time processes with these names.
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) processes: Vec<String>,
+    /// Instead of a table: write the log of one run of the process that --processes names to this
+    /// file, for `ronde review`.
     #[arg(long)]
-    pub(crate) drift: Option<f64>,
-    /// Instead of the table: step-time processes that may mislead a tuner's guard, `--seeds` runs
-    /// of each (see attacks.rs).
-    #[arg(long)]
-    pub(crate) attacks: bool,
-    /// Instead of the table: drive jobs by JSON lines on stdin and stdout (see serve.rs).
+    pub(crate) log: Option<PathBuf>,
+    /// Instead of a table: drive jobs by JSON lines on stdin and stdout (see serve.rs).
     #[arg(long)]
     pub(crate) serve: bool,
     /// Threads.
@@ -64,13 +102,21 @@ pub(crate) struct Options {
     /// Write the rows to this file, as JSON.
     #[arg(long)]
     pub(crate) json: Option<PathBuf>,
-    /// Run two surfaces only, as a test.
+    /// One run of two surfaces, or of each step-time process, as a test.
     #[arg(long)]
     pub(crate) small: bool,
     /// Argument of `cargo bench` that `cargo test` does not pass; without it the run is a small
     /// one.
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+impl Table {
+    /// Whether it is of surfaces, of which [`Options::part`] is a part.
+    pub(crate) fn has_surfaces(self) -> bool {
+        use Table::{Coverage, Headline, NetworkDrift, Surfaces};
+        matches!(self, Surfaces | Headline | NetworkDrift | Coverage)
+    }
 }
 
 impl Options {
@@ -87,15 +133,13 @@ impl Options {
                 fail(format!("{name} {share}: expected a share, 0.05 for 5 %"));
             }
         }
-        if let Some(drift) = options
-            .drift
-            .filter(|drift| !(0.01..=100.0).contains(drift))
-        {
-            fail(format!("--drift {drift}: expected a factor of 0.01 to 100"));
+        if !(0.01..=100.0).contains(&options.factor) {
+            fail(format!("--factor {}: expected 0.01 to 100", options.factor));
         }
         if options.small || !options.bench {
             options.small = true;
             options.seeds = options.seeds.min(SMALL_SEEDS);
+            options.calm_steps = options.calm_steps.min(SMALL_CALM_STEPS);
         }
         options
     }

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Drives other people's tuners on the jobs of `cargo bench --bench tuner -- --serve`, and writes a line of JSON for each run.
 
-The truth, the noise and the metrics are the harness's own: a tuner here sees step times and nothing else. All search the five
-knobs on logarithmic coordinates u (fusion threshold) and v (cycle time) in 0..1, as the harness's random search does, after
-30 steps at the default; the best score wins. A sample is the median of 10 steps, one more discarded: 80 of them, 40 where a
-proposal takes the tuner a second. `tpe` takes 24 samples of 50 steps, scored as Horovod scores. Put the runs into the table with `cargo bench --bench tuner -- --add FILE`.
+The truth, the noise, the samples and the metrics are the harness's own: a tuner here proposes settings and sees step times, nothing
+else. All search what Ronde's tuner searches: the lattice of fusion thresholds and cycle times, by index, and hierarchical allreduce.
+Samples are cut short where they are clearly worse, and a search ends after 20 samples without progress (`harness/sampling.rs`),
+or after 80 (40 where a proposal takes the tuner a second). The default is the first sample; the best score wins. Put the runs into
+the table with `cargo bench --bench tuner -- --add FILE`.
 """
 
 import argparse
@@ -13,18 +14,13 @@ import json
 import math
 import os
 import random
-import statistics
 import subprocess
 import sys
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
 
-MIB = 1024.0 * 1024.0
-FUSION = (65536.0 / MIB, 256.0)  # MiB
-CYCLE = (0.1, 100.0)  # ms
-DEFAULT = dict(fusion_mb=128.0, cycle_ms=1.0, hierarchical=False, allgather=False, cache=True)
-WARMUP_STEPS = 30
+DEFAULT = dict(fusion_mb=128.0, cycle_ms=1.0, hierarchical=False)
 
 
 class Server:
@@ -55,26 +51,28 @@ class Job:
     def __init__(self, server, tuner, truth, surface, number):
         self.server = server
         self.seed = server(do="reset", tuner=tuner, truth=truth, surface=surface, seed=number)["seed"]
-        self.best = (math.inf, DEFAULT)
-        self.run(DEFAULT, WARMUP_STEPS)
+        lattice = server(do="lattice")
+        self.fusion_mb, self.cycle_ms = lattice["fusion_mb"], lattice["cycle_ms"]
+        self.sample(DEFAULT)
 
-    def run(self, setting, steps):
-        return self.server(do="run", setting=setting, steps=steps)["ms"]
+    @property
+    def sizes(self):
+        """Numbers of levels of the parameters."""
+        return len(self.fusion_mb), len(self.cycle_ms), 2
 
-    def short(self, setting):
-        """Step time in ms: the median of 10 steps after one that is discarded."""
-        return self.score(setting, statistics.median(self.run(setting, 11)[1:]))
+    def setting(self, fusion, cycle, hierarchical):
+        """The setting of these indices, which may be rounded."""
+        index = [min(size - 1, max(0, round(float(at)))) for at, size in zip((fusion, cycle, hierarchical), self.sizes)]
+        return dict(fusion_mb=self.fusion_mb[index[0]], cycle_ms=self.cycle_ms[index[1]], hierarchical=bool(index[2]))
 
-    def long(self, setting):
-        """Step time in ms: the median speed of five times 10 steps."""
-        times = self.run(setting, 50)
-        return self.score(setting, statistics.median(sum(times[i : i + 10]) / 10 for i in range(0, 50, 10)))
+    def score(self, *indices):
+        """Log step time of a sample."""
+        return self.sample(self.setting(*indices))
 
-    def score(self, setting, step_ms):
-        if step_ms < self.best[0]:
-            self.best = (step_ms, setting)
-            self.server(do="incumbent", setting=setting)
-        return math.log(step_ms)
+    def sample(self, setting):
+        answer = self.server(do="sample", setting=setting)
+        self.best, self.done = answer["best"], answer["done"]
+        return math.log(answer["ms"])
 
     def timed(self, ask, *arguments):
         """Runs the tuner's own part and reports its CPU time (of this thread)."""
@@ -84,22 +82,10 @@ class Job:
         return result
 
     def end(self):
-        return self.server(do="end", setting=self.best[1])["outcome"]
+        return self.server(do="end", setting=self.best)["outcome"]
 
 
-def setting(u, v, hierarchical, allgather, cache):
-    """Coordinates as a setting; below u = 0.05 nothing is fused."""
-    fusion_mb = 0.0 if u < 0.05 else FUSION[0] * (FUSION[1] / FUSION[0]) ** max(0.0, (u - 0.1) / 0.9)
-    return dict(
-        fusion_mb=fusion_mb,
-        cycle_ms=CYCLE[0] * (CYCLE[1] / CYCLE[0]) ** v,
-        hierarchical=bool(hierarchical),
-        allgather=bool(allgather),
-        cache=bool(cache),
-    )
-
-
-def optuna_with(make_sampler, samples, score):
+def optuna_with(make_sampler, samples=80):
     def tune(job):
         import optuna
 
@@ -108,13 +94,13 @@ def optuna_with(make_sampler, samples, score):
 
         def ask():
             trial = study.ask()
-            flags = [trial.suggest_categorical(name, [0, 1]) for name in "abc"]
-            return trial, setting(trial.suggest_float("u", 0, 1), trial.suggest_float("v", 0, 1), *flags)
+            return trial, [trial.suggest_int(name, 0, size - 1) for name, size in zip("abc", job.sizes)]
 
         for _ in range(samples):
-            trial, where = job.timed(ask)
-            value = score(job, where)
-            study.tell(trial, value)
+            if job.done:
+                return
+            trial, indices = job.timed(ask)
+            study.tell(trial, job.score(*indices))
 
     return tune
 
@@ -131,49 +117,54 @@ def egobox(job, samples=80):
     import egobox as egx
     import numpy as np
 
-    specs = [egx.XSpec(egx.XType.FLOAT, [0.0, 1.0])] * 2 + [egx.XSpec(egx.XType.INT, [0, 1])] * 3
+    specs = [egx.XSpec(egx.XType.INT, [0, size - 1]) for size in job.sizes]
     engine = egx.Egor(specs, seed=job.seed)
     draw = random.Random(job.seed)
     points, values = [], []
     for index in range(samples):
+        if job.done:
+            return
         if index < 8:
-            point = [draw.random(), draw.random()] + [draw.randrange(2) for _ in range(3)]
+            point = [draw.randrange(size) for size in job.sizes]
         else:
             x, y = np.array(points, dtype=float), np.array(values, dtype=float).reshape(-1, 1)
             point = job.timed(lambda: engine.suggest(x, y))[0]
-        point = [min(1.0, max(0.0, float(p))) for p in point[:2]] + [round(float(p)) for p in point[2:]]
+        point = [round(float(p)) for p in point]
         points.append(point)
-        values.append(job.short(setting(*point)))
+        values.append(job.score(*point))
 
 
 def bayes_opt(job, samples=40):
     from bayes_opt import BayesianOptimization
 
-    bounds = {name: (0.0, 1.0) for name in "uvabc"}
+    bounds = {name: (0.0, size - 1.0) for name, size in zip("abc", job.sizes)}
     engine = BayesianOptimization(f=None, pbounds=bounds, random_state=job.seed, verbose=0, allow_duplicate_points=True)
     draw = random.Random(job.seed)
     for index in range(samples):
-        point = {name: draw.random() for name in "uvabc"} if index < 8 else job.timed(engine.suggest)
-        where = setting(point["u"], point["v"], *(point[name] >= 0.5 for name in "abc"))
-        engine.register(params=point, target=-job.short(where))
+        if job.done:
+            return
+        first = {name: float(draw.randrange(size)) for name, size in zip("abc", job.sizes)}
+        point = first if index < 8 else job.timed(engine.suggest)
+        point = {name: float(round(value)) for name, value in point.items()}
+        engine.register(params=point, target=-job.score(*(point[name] for name in "abc")))
 
 
 def skopt(job, samples=40):
     from skopt import Optimizer
 
-    engine = Optimizer(
-        [(0.0, 1.0), (0.0, 1.0), [0, 1], [0, 1], [0, 1]], n_initial_points=8, random_state=job.seed, acq_func="gp_hedge"
-    )
+    spaces = [(0, size - 1) for size in job.sizes]
+    engine = Optimizer(spaces, n_initial_points=8, random_state=job.seed, acq_func="gp_hedge")
     for _ in range(samples):
+        if job.done:
+            return
         point = job.timed(engine.ask)
-        value = job.short(setting(*point))
+        value = job.score(*point)
         job.timed(engine.tell, point, value)
 
 
 TUNERS = {
-    "tpe10": (optuna_with(tpe, 80, Job.short), "optuna"),
-    "tpe": (optuna_with(tpe, 24, Job.long), "optuna"),
-    "optuna-gp": (optuna_with(gp_sampler, 80, Job.short), "torch"),
+    "tpe": (optuna_with(tpe), "optuna"),
+    "optuna-gp": (optuna_with(gp_sampler), "torch"),
     "egobox": (egobox, "egobox"),
     "bayes_opt": (bayes_opt, "bayesian-optimization"),
     "skopt": (skopt, "scikit-optimize"),
@@ -218,8 +209,8 @@ def worker(arguments, work, results):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--server", required=True, help="the bench's program (scripts/bench-tuner-peers finds it)")
-    parser.add_argument("--tuners", default="tpe10,tpe,optuna-gp,egobox,bayes_opt,skopt")
-    parser.add_argument("--truth", default="lab,unmodelled")
+    parser.add_argument("--tuners", default="tpe,optuna-gp,egobox,bayes_opt,skopt")
+    parser.add_argument("--truth", default="lab,held-out,foreign")
     parser.add_argument("--surfaces", default="", help="only those whose name contains one of these")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--noise", type=float, help="noise of a step instead of each surface's own")

@@ -32,22 +32,22 @@ class Bottleneck(nn.Module):
 
 
 class ResNet50(nn.Module):
-    """161 parameter tensors, 25,557,032 numbers. Images (n, 3, h, w) to scores (n, 1000)."""
+    """161 parameter tensors; 25,557,032 numbers with the usual width of 64 channels. Images (n, 3,
+    h, w) to scores (n, 1000)."""
 
-    def __init__(self):
+    def __init__(self, width=64):
         super().__init__()
         self.stem = nn.Sequential(
-            nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
-            nn.BatchNorm2d(64),
+            nn.Conv2d(3, width, 7, stride=2, padding=3, bias=False),
+            nn.BatchNorm2d(width),
             nn.ReLU(inplace=True),
             nn.MaxPool2d(3, stride=2, padding=1),
         )
-        blocks, inputs = [], 64
+        blocks, inputs = [], width
         for stage, count in enumerate((3, 4, 6, 3)):
-            width = 64 << stage
             for block in range(count):
-                blocks.append(Bottleneck(inputs, width, 2 if stage > 0 and block == 0 else 1))
-                inputs = 4 * width
+                blocks.append(Bottleneck(inputs, width << stage, 2 if stage > 0 and block == 0 else 1))
+                inputs = 4 * width << stage
         self.blocks = nn.Sequential(*blocks)
         self.head = nn.Linear(inputs, 1000)
 

@@ -138,7 +138,7 @@ def mark_step() -> None:
 
 def mpi_built() -> bool:
     """
-    Whether MPI is built in.
+    Whether the package contains a plug-in for MPI.
     """
 
 def nccl_version() -> int:

@@ -233,10 +233,10 @@ pub(crate) fn is_homogeneous() -> PyResult<bool> {
     Ok(context.local_size() * context.cross_size() == context.size())
 }
 
-/// Whether MPI is built in.
+/// Whether the package contains a plug-in for MPI.
 #[pyfunction]
 pub(crate) fn mpi_built() -> bool {
-    cfg!(feature = "mpi")
+    ronde::internal::mpi::has_mpi_plugin()
 }
 
 /// Version of the NCCL library that can be loaded: major · 10000 + minor · 100 + patch; 0 if there

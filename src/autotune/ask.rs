@@ -28,7 +28,8 @@ impl Autotune {
             seed: self.knobs.autotune_seed,
         };
         // A proposal that was lost once may have been lost because of its evidence.
-        let evidence = (self.lost == 0).then_some(evidence);
+        // The replay has no batches in device memory.
+        let evidence = (self.lost == 0 && !self.facts.on_gpu).then_some(evidence);
         match Asked::new(
             self.search.session.proposal_job(),
             evidence,
@@ -74,7 +75,7 @@ impl Autotune {
     /// Ends the search, with the start settings.
     pub(super) fn give_up(&mut self) -> Settings {
         tracing::warn!(
-            "autotune: {LOST_MAX} proposals were lost in a row; given up, with the settings that the search began with"
+            "autotune: {LOST_MAX} proposals in a row were lost; tuning ends with the settings of its start"
         );
         self.given_up = true;
         self.write_log();

@@ -1,13 +1,13 @@
 //! Rows of the autotune log: Horovod's seven columns in its order, then Ronde's. `docs/AUTOTUNE.md`
 //! describes them.
 
-use ronde_tuner::{Best, Measurement, Verdict};
+use ronde_tuner::{Best, Measurement, Point, Verdict};
 
-use super::MIB;
 use super::logbook::Traffic;
-use crate::settings::Settings;
+use super::space::{CACHE, CYCLE_MS, FUSION_MB, HIERARCHICAL_ALLGATHER, HIERARCHICAL_ALLREDUCE};
 
-/// The header. Threshold in MB (MiB), score in bytes/µs; torus is always 0.
+/// The header. Threshold in MB (MiB), that of GPUs if the step's tensors are there; score in
+/// bytes/µs; torus is always 0.
 pub(super) const COLUMNS: [&str; 14] = [
     "hierarchical_allreduce",
     "hierarchical_allgather",
@@ -25,12 +25,8 @@ pub(super) const COLUMNS: [&str; 14] = [
     "negotiate_share",
 ];
 
-pub(super) fn measurement_row(
-    measured: &Measurement,
-    settings: &Settings,
-    traffic: &Traffic,
-) -> Vec<String> {
-    let mut row = horovod_columns(settings, measured.step_ms, traffic);
+pub(super) fn measurement_row(measured: &Measurement, traffic: &Traffic) -> Vec<String> {
+    let mut row = horovod_columns(&measured.setting, measured.step_ms, traffic);
     row.extend([
         measured.phase.to_string(),
         measured.sample.to_string(),
@@ -53,7 +49,7 @@ pub(super) fn best_row(
         Some(best) => (best.setting, best.step_ms, best.step_ms_ci95),
         None => (measured.setting, measured.step_ms, measured.step_ms_ci95),
     };
-    let mut row = horovod_columns(&super::space::settings(&setting), step_ms, traffic);
+    let mut row = horovod_columns(&setting, step_ms, traffic);
     let (steps, predicted) = (String::new(), String::new());
     row.extend([
         "best".into(),
@@ -67,13 +63,8 @@ pub(super) fn best_row(
     row
 }
 
-pub(super) fn final_row(
-    phase: &str,
-    verdict: &Verdict,
-    settings: &Settings,
-    traffic: &Traffic,
-) -> Vec<String> {
-    let mut row = horovod_columns(settings, verdict.chosen_step_ms, traffic);
+pub(super) fn final_row(phase: &str, verdict: &Verdict, traffic: &Traffic) -> Vec<String> {
+    let mut row = horovod_columns(&verdict.chosen, verdict.chosen_step_ms, traffic);
     let empty = String::new;
     row.extend([
         phase.into(),
@@ -85,16 +76,16 @@ pub(super) fn final_row(
     row
 }
 
-fn horovod_columns(settings: &Settings, step_ms: f64, traffic: &Traffic) -> Vec<String> {
+fn horovod_columns(point: &Point, step_ms: f64, traffic: &Traffic) -> Vec<String> {
     let bytes_per_step = traffic.bytes as f64 / traffic.steps.max(1) as f64;
     let switch = |on: bool| u8::from(on).to_string();
     vec![
-        switch(settings.hierarchical_allreduce),
-        switch(settings.hierarchical_allgather),
+        switch(point.flag(HIERARCHICAL_ALLREDUCE)),
+        switch(point.flag(HIERARCHICAL_ALLGATHER)),
         switch(false),
-        switch(settings.cache),
-        number(settings.cycle_time_ns as f64 / 1e6),
-        number(settings.fusion_threshold_bytes as f64 / MIB),
+        switch(point.flag(CACHE)),
+        number(point.value(CYCLE_MS)),
+        number(point.value(FUSION_MB)),
         number(bytes_per_step / (step_ms * 1e3)),
     ]
 }

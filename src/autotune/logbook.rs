@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ronde_tuner::{Best, Log, Measurement, Verdict};
 
 use super::csv;
-use super::space::settings;
+use super::space::words;
 use crate::error::{Error, SettingsError};
 use crate::timeline::metrics::StepSample;
 
@@ -75,10 +75,10 @@ impl Logbook {
                 "autotune: {} {}: fusion {}: {:.3} ms",
                 measurement.phase,
                 measurement.sample,
-                settings(&measurement.setting),
+                words(&measurement.setting),
                 measurement.step_ms
             );
-            let row = csv::measurement_row(measurement, &settings(&measurement.setting), &traffic);
+            let row = csv::measurement_row(measurement, &traffic);
             self.append(&row, &csv::best_row(best, measurement, &traffic));
         }
     }
@@ -91,8 +91,8 @@ impl Logbook {
         } else {
             "final"
         };
-        let row = csv::final_row(phase, verdict, &settings(&verdict.chosen), &traffic);
-        let best = csv::final_row("best", verdict, &settings(&verdict.chosen), &traffic);
+        let row = csv::final_row(phase, verdict, &traffic);
+        let best = csv::final_row("best", verdict, &traffic);
         self.append(&row, &best);
     }
 
@@ -101,8 +101,8 @@ impl Logbook {
             && let Err(error) = log.append(row, best)
         {
             tracing::warn!(
-                "autotune: the log cannot be written any more ({error}); tuning goes on without it, \
-                 and the rows before are complete"
+                "autotune: cannot write the log any more ({error}); tuning continues without it, and \
+                 earlier rows are complete"
             );
             self.log = None;
         }

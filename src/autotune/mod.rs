@@ -42,7 +42,7 @@ use crate::timeline::metrics::StepSample;
 use logbook::Logbook;
 use search::{Search, config, new_session};
 use signatures::{Seen, Signatures};
-use space::{Facts, Tunable, settings};
+use space::{Facts, Tunable};
 use store::Store;
 
 /// Bytes in the unit that Horovod's flags and log call MB.
@@ -98,6 +98,7 @@ impl Autotune {
             hosts,
             tensors: None,
             allgathers: false,
+            on_gpu: false,
         };
         let tunable = Tunable::new(knobs, &facts).map_err(configuration)?;
         let session = new_session(knobs, &tunable).map_err(configuration)?;
@@ -134,7 +135,7 @@ impl Autotune {
         });
         match opened {
             Ok(search) => self.search = search,
-            Err(error) => tracing::warn!("autotune: {error}; going on as if that were not known"), // as in `new`
+            Err(error) => tracing::warn!("autotune: {error}; ignoring that"), // as in `new`
         }
         self.report();
     }
@@ -154,6 +155,7 @@ impl Autotune {
         if self.given_up {
             return None;
         }
+        self.facts.on_gpu |= tracer.is_on_device();
         let signature = Some(sample.signature);
         let is_other = self.search.signature != signature;
         let soon = is_other
@@ -213,7 +215,7 @@ impl Autotune {
         match self.first_session(&facts, signature) {
             Ok((tunable, session)) => self.search = Search::new(signature, tunable, session),
             Err(error) => {
-                tracing::warn!("autotune: {error}; searching without what is known of the step"); // as in `new`
+                tracing::warn!("autotune: {error}; searching without a model of the step"); // as in `new`
                 self.search.signature = signature;
             }
         }
@@ -266,7 +268,7 @@ impl Autotune {
                 Match::Sibling => "of another job that trains this model",
             };
             tracing::info!(
-                "autotune: goes on from what a run {near} learnt ({})",
+                "autotune: continues from the state of a run {near} ({})",
                 state.date
             );
             let (space, start) = (tunable.space.clone(), tunable.start);
@@ -291,14 +293,14 @@ impl Autotune {
         self.write_log();
         let next = match &action {
             Action::Keep => None,
-            Action::Switch(point) => Some(settings(point)),
+            Action::Switch(point) => Some(self.search.tunable.settings(point)),
             Action::Ask => {
                 self.ask(tracer);
                 None
             }
             Action::Finished(verdict) => {
                 self.finish(verdict);
-                Some(settings(&verdict.chosen))
+                Some(self.search.tunable.settings(&verdict.chosen))
             }
             Action::Drifted(drift) => {
                 self.begin_anew(drift, tracer);
@@ -318,7 +320,7 @@ impl Autotune {
             after_ms,
         } = drift;
         self.tell(&format!(
-            "step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning anew"
+            "step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning again"
         ));
         self.search.verdict = None;
         tracer.forget();
@@ -326,7 +328,7 @@ impl Autotune {
 
     fn finish(&mut self, verdict: &Verdict) {
         self.logbook.finished(verdict);
-        let told = search::told(verdict);
+        let told = self.search.told(verdict);
         if !self.quiet {
             eprintln!("ronde: autotune: {told}");
         }

@@ -119,8 +119,12 @@ impl std::fmt::Display for AutotuneVerdict {
             )?;
             write!(f, "{low} to {high} % faster (95 % interval; ")?;
         }
-        write!(f, "{steps_active} steps, {steps_lost:.1} of them lost")?;
-        write!(f, " of {} allowed", (budget_steps * 10.0).round() / 10.0)?;
+        let budget = (budget_steps * 10.0).round() / 10.0;
+        let exceeded = if self.budget_kept { "" } else { ", exceeded" };
+        write!(
+            f,
+            "{steps_active} steps; cost {steps_lost:.1} steps, budget {budget}{exceeded}"
+        )?;
         if let Some(step) = self.payback_step {
             write!(f, ", paid back at step {step}")?;
         }
@@ -162,5 +166,39 @@ mod tests {
              (all ranks are on one host)"
         );
         assert_eq!(NotTuned::line(&[]), "");
+    }
+
+    #[test]
+    fn a_cost_above_the_budget_is_stated() {
+        let verdict = |steps_lost, budget_kept| AutotuneVerdict {
+            kept_default: false,
+            settings: Settings::default(),
+            reverted: false,
+            default_step_ms: 55.31,
+            chosen_step_ms: 45.48,
+            gain_pct: [4.9, 29.2],
+            steps_active: 160,
+            steps_lost,
+            budget_steps: 20.0,
+            budget_kept,
+            payback_step: Some(184),
+            reason: String::new(),
+            retuned: None,
+        };
+        for (steps_lost, kept, expected) in [
+            (
+                6.2,
+                true,
+                "160 steps; cost 6.2 steps, budget 20, paid back at step 184)",
+            ),
+            (
+                30.8,
+                false,
+                "160 steps; cost 30.8 steps, budget 20, exceeded, paid back at step 184)",
+            ),
+        ] {
+            let text = verdict(steps_lost, kept).to_string();
+            assert!(text.ends_with(expected), "{text}");
+        }
     }
 }

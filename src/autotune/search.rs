@@ -1,9 +1,9 @@
 //! Search for the settings of steps of one signature: its session and its state.
 
-use ronde_tuner::{Best, Session, SessionConfig, Verdict};
+use ronde_tuner::{Best, Point, Session, SessionConfig, Verdict};
 
 use super::report::{AutotuneReport, AutotuneVerdict, NotTuned};
-use super::space::{Tunable, settings};
+use super::space::Tunable;
 use super::trace::Steps;
 use super::worker::Asked;
 use crate::knobs::Knobs;
@@ -44,12 +44,12 @@ impl Search {
 
     /// Returns the settings for its next step.
     pub(super) fn settings(&self) -> Settings {
-        settings(&self.session.setting())
+        self.tunable.settings(&self.session.setting())
     }
 
     /// Returns the settings with which it compares all others.
     pub(super) fn reference(&self) -> Settings {
-        settings(&self.session.reference())
+        self.tunable.settings(&self.session.reference())
     }
 
     /// Logs the knobs that are not tuned, if there are any.
@@ -63,6 +63,7 @@ impl Search {
     /// Returns its progress.
     pub(super) fn report(&self) -> AutotuneReport {
         let progress = self.session.progress();
+        let settings = |point: &Point| self.tunable.settings(point);
         let best = |best: Best| (settings(&best.setting), best.step_ms);
         AutotuneReport {
             phase: progress.phase,
@@ -73,6 +74,25 @@ impl Search {
             steps_left: progress.steps_left,
             verdict: self.verdict.clone(),
             not_tuned: self.tunable.not_tuned.clone(),
+        }
+    }
+
+    /// Converts the session's verdict for the program.
+    pub(super) fn told(&self, verdict: &Verdict) -> AutotuneVerdict {
+        AutotuneVerdict {
+            kept_default: verdict.kept_default,
+            reverted: verdict.reverted,
+            settings: self.tunable.settings(&verdict.chosen),
+            default_step_ms: verdict.default_step_ms,
+            chosen_step_ms: verdict.chosen_step_ms,
+            gain_pct: verdict.gain_pct,
+            steps_active: verdict.steps_active,
+            steps_lost: verdict.steps_lost,
+            budget_steps: verdict.budget_steps,
+            budget_kept: verdict.budget_kept,
+            retuned: verdict.retuned.clone(),
+            payback_step: verdict.payback_step,
+            reason: verdict.reason.clone(),
         }
     }
 }
@@ -104,24 +124,5 @@ pub(super) fn config(knobs: &Knobs) -> SessionConfig {
         max_samples: knobs.autotune_max_samples,
         fixed_noise: knobs.autotune_noise,
         ..config
-    }
-}
-
-/// Converts the session's verdict for the program.
-pub(super) fn told(verdict: &Verdict) -> AutotuneVerdict {
-    AutotuneVerdict {
-        kept_default: verdict.kept_default,
-        reverted: verdict.reverted,
-        settings: settings(&verdict.chosen),
-        default_step_ms: verdict.default_step_ms,
-        chosen_step_ms: verdict.chosen_step_ms,
-        gain_pct: verdict.gain_pct,
-        steps_active: verdict.steps_active,
-        steps_lost: verdict.steps_lost,
-        budget_steps: verdict.budget_steps,
-        budget_kept: verdict.budget_kept,
-        retuned: verdict.retuned.clone(),
-        payback_step: verdict.payback_step,
-        reason: verdict.reason.clone(),
     }
 }

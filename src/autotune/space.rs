@@ -11,11 +11,11 @@ use crate::replay::Setting;
 use crate::settings::Settings;
 
 /// Positions of the parameters in a point.
-const FUSION_MB: usize = 0;
-const CYCLE_MS: usize = 1;
-const CACHE: usize = 2;
-const HIERARCHICAL_ALLREDUCE: usize = 3;
-const HIERARCHICAL_ALLGATHER: usize = 4;
+pub(super) const FUSION_MB: usize = 0;
+pub(super) const CYCLE_MS: usize = 1;
+pub(super) const CACHE: usize = 2;
+pub(super) const HIERARCHICAL_ALLREDUCE: usize = 3;
+pub(super) const HIERARCHICAL_ALLGATHER: usize = 4;
 
 /// Facts of the job that decide which parameters have an effect.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +26,8 @@ pub(super) struct Facts {
     pub(super) tensors: Option<usize>,
     /// Whether there are allgathers among them.
     pub(super) allgathers: bool,
+    /// Whether there are tensors in device memory: the fusion threshold is then that of GPUs.
+    pub(super) on_gpu: bool,
 }
 
 /// Search space, start and the knobs that are not tuned.
@@ -35,6 +37,11 @@ pub(super) struct Tunable {
     /// Start settings.
     pub(super) start: Point,
     pub(super) not_tuned: Vec<NotTuned>,
+    /// Whether the fusion threshold is that of GPUs.
+    on_gpu: bool,
+    /// Thresholds of the knobs, bytes.
+    fusion_threshold_bytes: u64,
+    gpu_fusion_threshold_bytes: u64,
 }
 
 impl Tunable {
@@ -47,9 +54,12 @@ impl Tunable {
         let fusion_mb = if knobs.disable_group_fusion {
             0.0
         } else {
-            wanted
-                .fusion_mb
-                .unwrap_or(knobs.fusion_threshold_bytes as f64 / MIB)
+            let of_gpus = match facts.on_gpu {
+                true => knobs.gpu_fusion_threshold_bytes,
+                false => u64::MAX,
+            };
+            let threshold_bytes = knobs.fusion_threshold_bytes.min(of_gpus);
+            wanted.fusion_mb.unwrap_or(threshold_bytes as f64 / MIB)
         };
         let cycle_ms = wanted.cycle_ms.unwrap_or(knobs.cycle_time_ms);
         let hierarchical = facts.hosts.why_flat().is_none();
@@ -87,20 +97,39 @@ impl Tunable {
             space,
             start,
             not_tuned,
+            on_gpu: facts.on_gpu,
+            fusion_threshold_bytes: match knobs.disable_group_fusion {
+                true => 0,
+                false => knobs.fusion_threshold_bytes,
+            },
+            gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         })
     }
 
-    /// Converts `settings` to a point, if they are in the space.
-    pub(super) fn point(&self, settings: &Settings) -> Option<Point> {
-        let flag = |on: bool| f64::from(u8::from(on));
-        let values = [
-            settings.fusion_threshold_bytes as f64 / MIB,
-            settings.cycle_time_ns as f64 / 1e6,
-            flag(settings.cache),
-            flag(settings.hierarchical_allreduce),
-            flag(settings.hierarchical_allgather),
-        ];
-        // Bytes and nanoseconds are integers, levels need not be.
+    /// Converts a point to settings. On GPUs the fusion threshold of host memory stays, unless that
+    /// of GPUs is larger.
+    pub(super) fn settings(&self, point: &Point) -> Settings {
+        let settings = of_host_memory(point);
+        let threshold_bytes = settings.fusion_threshold_bytes;
+        if !self.on_gpu {
+            return Settings {
+                gpu_fusion_threshold_bytes: self.gpu_fusion_threshold_bytes,
+                ..settings
+            };
+        }
+        Settings {
+            fusion_threshold_bytes: match threshold_bytes {
+                0 => 0,
+                _ => threshold_bytes.max(self.fusion_threshold_bytes),
+            },
+            gpu_fusion_threshold_bytes: threshold_bytes,
+            ..settings
+        }
+    }
+
+    /// Returns the point with these values, in the order of the parameters, if it is in the space.
+    pub(super) fn point(&self, values: [f64; 5]) -> Option<Point> {
+        // Values may be rounded: those of a log, for example.
         let lattice = self.space.lattice(&self.start);
         let near = |a: f64, b: f64| (a - b).abs() <= 1e-5 * a.abs().max(b.abs());
         let same = |point: &&Point| point.values().iter().zip(values).all(|(&a, b)| near(a, b));
@@ -109,20 +138,26 @@ impl Tunable {
     }
 }
 
-/// Converts a point to settings.
-pub(super) fn settings(point: &Point) -> Settings {
+/// Converts a point to settings of a job whose tensors are in host memory.
+fn of_host_memory(point: &Point) -> Settings {
     Settings {
         fusion_threshold_bytes: (point.value(FUSION_MB) * MIB).round() as u64,
         cycle_time_ns: (point.value(CYCLE_MS) * 1e6).round() as u64,
         cache: point.flag(CACHE),
         hierarchical_allreduce: point.flag(HIERARCHICAL_ALLREDUCE),
         hierarchical_allgather: point.flag(HIERARCHICAL_ALLGATHER),
+        ..Settings::default()
     }
 }
 
-/// Converts a point to a setting of the replay.
+/// Formats a point as settings.
+pub(super) fn words(point: &Point) -> String {
+    of_host_memory(point).to_string()
+}
+
+/// Converts a point to a setting of the replay, which has no tensors in device memory.
 pub(super) fn setting(point: &Point) -> Setting {
-    trace::setting(&settings(point))
+    trace::setting(&of_host_memory(point))
 }
 
 fn not_tuned(knobs: &Knobs, facts: &Facts) -> Vec<NotTuned> {
@@ -132,6 +167,8 @@ fn not_tuned(knobs: &Knobs, facts: &Facts) -> Vec<NotTuned> {
             .fixed
             .fusion_threshold
             .then_some("HOROVOD_FUSION_THRESHOLD is set"))
+        .or((facts.on_gpu && knobs.fixed.gpu_fusion_threshold)
+            .then_some("RONDE_GPU_FUSION_THRESHOLD is set"))
         .or(knobs
             .disable_group_fusion
             .then_some("HOROVOD_DISABLE_GROUP_FUSION is set"))
@@ -190,6 +227,7 @@ mod tests {
         },
         tensors: None,
         allgathers: false,
+        on_gpu: false,
     };
 
     fn knobs(env: &[(&str, &str)]) -> Knobs {
@@ -281,7 +319,7 @@ mod tests {
             Some("HOROVOD_HIERARCHICAL_ALLREDUCE is set")
         );
         let tunable = Tunable::new(&knobs(&set), &hosts).unwrap();
-        let start = settings(&tunable.start);
+        let start = tunable.settings(&tunable.start);
         assert_eq!(
             (start.hierarchical_allreduce, start.hierarchical_allgather),
             (false, true)
@@ -289,9 +327,57 @@ mod tests {
         assert_eq!(tunable.space.lattice(&tunable.start).len(), 17 * 13 + 1);
         // On one host it is off, whatever the user sets.
         let tunable = Tunable::new(&knobs(&set), &JOB).unwrap();
-        assert_eq!(settings(&tunable.start), settings(&tunable.start).flat());
+        let start = tunable.settings(&tunable.start);
+        assert_eq!(start, start.flat());
         let both = Tunable::new(&knobs(&[]), &hosts).unwrap();
         assert_eq!(both.space.lattice(&both.start).len(), 4 * (17 * 13 + 1));
+    }
+
+    #[test]
+    fn on_gpus_the_threshold_is_that_of_gpus() {
+        let on_gpu = Facts {
+            on_gpu: true,
+            ..JOB
+        };
+        let thresholds = |tunable: &Tunable, point: &Point| {
+            let settings = tunable.settings(point);
+            let bytes = [
+                settings.fusion_threshold_bytes,
+                settings.gpu_fusion_threshold_bytes,
+            ];
+            (
+                bytes.map(|bytes| bytes >> 20),
+                settings.device_threshold_bytes() >> 20,
+            )
+        };
+        let tunable = Tunable::new(&knobs(&[]), &on_gpu).unwrap();
+        assert_eq!(tunable.start.value(FUSION_MB), 32.0);
+        assert_eq!(thresholds(&tunable, &tunable.start), ([128, 32], 32));
+        // Every level is another setting, also beyond the threshold of host memory.
+        let effective: std::collections::BTreeSet<u64> = tunable
+            .space
+            .lattice(&tunable.start)
+            .iter()
+            .map(|point| tunable.settings(point).device_threshold_bytes())
+            .collect();
+        assert_eq!(effective.len(), 18); // 17 levels and the start
+        let of = |fusion_mb: f64| {
+            tunable
+                .space
+                .point(&[fusion_mb, 1.0, 1.0, 0.0, 0.0])
+                .unwrap()
+        };
+        assert_eq!(thresholds(&tunable, &of(256.0)), ([256, 256], 256));
+        assert_eq!(thresholds(&tunable, &of(0.0)), ([0, 0], 0));
+        // In host memory, the threshold of GPUs stays.
+        let tunable = Tunable::new(&knobs(&[("RONDE_GPU_FUSION_THRESHOLD", "8MB")]), &JOB).unwrap();
+        assert_eq!(thresholds(&tunable, &tunable.start), ([128, 8], 8));
+        let set = [("RONDE_GPU_FUSION_THRESHOLD", "8MB")];
+        assert_eq!(
+            because(&set, on_gpu, "fusion_mb"),
+            Some("RONDE_GPU_FUSION_THRESHOLD is set")
+        );
+        assert_eq!(because(&set, JOB, "fusion_mb"), None);
     }
 
     #[test]
@@ -320,15 +406,18 @@ mod tests {
         )
         .unwrap();
         for point in tunable.space.lattice(&tunable.start) {
-            assert_eq!(
-                tunable.point(&settings(&point)),
-                Some(point),
-                "{:?}",
-                point.values()
-            );
+            let settings = tunable.settings(&point);
+            let rounded = [
+                settings.fusion_threshold_bytes as f64 / MIB,
+                settings.cycle_time_ns as f64 / 1e6,
+                f64::from(u8::from(settings.cache)),
+                f64::from(u8::from(settings.hierarchical_allreduce)),
+                f64::from(u8::from(settings.hierarchical_allgather)),
+            ];
+            assert_eq!(tunable.point(rounded), Some(point), "{rounded:?}");
         }
         let fixed = Tunable::new(&knobs(&[("HOROVOD_CYCLE_TIME", "2")]), &JOB).unwrap();
-        assert_eq!(fixed.point(&Settings::default()), None); // 1 ms is not in the space
+        assert_eq!(fixed.point([128.0, 1.0, 1.0, 0.0, 0.0]), None); // 1 ms is not in the space
         let line = NotTuned::line(&fixed.not_tuned);
         assert!(
             line.contains("cycle_ms (HOROVOD_CYCLE_TIME is set)"),

@@ -14,10 +14,8 @@ use ronde_tuner::{
     LogRow, Match, STATE_MODEL, Scored, Session, State, StateError, read_log, read_text,
 };
 
-use super::MIB;
 use super::space::{Facts, Tunable};
 use crate::knobs::{Backend, Knobs, Link};
-use crate::settings::Settings;
 use crate::sync::lock;
 
 /// Key of a state: properties of the job that wrote it.
@@ -57,6 +55,7 @@ impl Store {
     pub(super) fn key(&self, model: u64, facts: &Facts) -> Key {
         let transport = match self.backend {
             Backend::Nccl => "nccl",
+            _ if facts.on_gpu => "nccl",
             Backend::Mpi => "mpi",
             Backend::Auto | Backend::Local if facts.hosts.count > 1 => "mpi",
             Backend::Auto | Backend::Local => "local",
@@ -104,7 +103,7 @@ impl Store {
             Err(error) => {
                 let path = path.display();
                 tracing::warn!(
-                    "autotune: {name}={path}: {error}; going on without it, and leaving it as it is"
+                    "autotune: {name}={path}: {error}; continuing without it, and leaving the file unchanged"
                 );
                 self.path = None;
                 return None;
@@ -114,8 +113,8 @@ impl Store {
             let model = |key: &Key| key.get(STATE_MODEL).cloned().unwrap_or_default();
             let (path, theirs, ours) = (path.display(), model(&state.key), model(key));
             tracing::warn!(
-                "autotune: {name}={path} is of another model ({theirs}, this is {ours}); going on without it, and \
-                 replacing it at the verdict"
+                "autotune: {name}={path} is of another model ({theirs}, this is {ours}); continuing without it; \
+                 the verdict replaces it"
             );
             remember(state); // it may be of a signature that occurs later
             return None;
@@ -140,7 +139,7 @@ impl Store {
         if let Some(path) = self.path.as_ref().filter(|_| in_file)
             && let Err(error) = state.save(path)
         {
-            tracing::warn!("autotune: RONDE_AUTOTUNE_STATE: {error}; what was learnt is not kept");
+            tracing::warn!("autotune: RONDE_AUTOTUNE_STATE: {error}; the results are not saved");
             self.path = None;
         }
         remember(state);
@@ -177,14 +176,14 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
     let text = match read_text(path) {
         Ok(text) => text,
         Err(error) => {
-            tracing::warn!("autotune: {name}: {error}; going on without it");
+            tracing::warn!("autotune: {name}: {error}; continuing without it");
             return Vec::new();
         }
     };
     let log = match read_log(&text) {
         Ok(log) => log,
         Err(error) => {
-            tracing::warn!("autotune: {name}: {error}; going on without it");
+            tracing::warn!("autotune: {name}: {error}; continuing without it");
             return Vec::new();
         }
     };
@@ -217,16 +216,17 @@ fn scored(row: &LogRow, tunable: &Tunable) -> Option<Scored> {
     if row.torus_allreduce == Some(true) {
         return None;
     }
-    let settings = Settings {
-        fusion_threshold_bytes: (row.fusion_mb? * MIB).round() as u64,
-        cycle_time_ns: (row.cycle_time_ms? * 1e6).round() as u64,
-        cache: row.cache_enabled.unwrap_or(true),
-        hierarchical_allreduce: row.hierarchical_allreduce.unwrap_or(false),
-        hierarchical_allgather: row.hierarchical_allgather.unwrap_or(false),
-    };
+    let flag = |on: bool| f64::from(u8::from(on));
+    let values = [
+        row.fusion_mb?,
+        row.cycle_time_ms?,
+        flag(row.cache_enabled.unwrap_or(true)),
+        flag(row.hierarchical_allreduce.unwrap_or(false)),
+        flag(row.hierarchical_allgather.unwrap_or(false)),
+    ];
     Some(Scored {
         row: usize::try_from(row.line).ok()?,
-        values: tunable.point(&settings)?.values().to_vec(),
+        values: tunable.point(values)?.values().to_vec(),
         score: row.score?,
     })
 }
@@ -247,6 +247,7 @@ mod tests {
             hosts: Hosts::one(2),
             tensors: None,
             allgathers: false,
+            on_gpu: false,
         };
         Tunable::new(&Knobs::from_lookup(value).unwrap(), &facts).unwrap()
     }
@@ -289,6 +290,7 @@ mod tests {
             hosts: Hosts::one(2),
             tensors: None,
             allgathers: false,
+            on_gpu: false,
         };
         let key = Store::new(&knobs).key(0xab, &facts);
         assert_eq!(key[STATE_MODEL], "00000000000000ab");
@@ -296,6 +298,12 @@ mod tests {
             (&*key["ranks"], &*key["transport"]),
             ("2", "local, shaped to 1000,2.5")
         );
+        let on_gpu = Facts {
+            on_gpu: true,
+            ..facts
+        };
+        let key = Store::new(&Knobs::default()).key(0xab, &on_gpu);
+        assert_eq!(&*key["transport"], "nccl");
         let spread = Facts {
             hosts: Hosts::of([1, 1]),
             ..facts

@@ -54,6 +54,8 @@ pub(crate) struct Tracer {
     /// Class numbers, valid for the whole trace.
     classes: FusionClasses,
     steps: Steps,
+    /// Whether a batch in device memory was executed.
+    is_on_device: bool,
 }
 
 /// Ready times of a tensor.
@@ -189,6 +191,18 @@ impl Tracer {
         cycle.ended = batch.ended;
         cycle.tensors.end = self.under_way.tensors.len();
         cycle.batches.end = self.under_way.batches.len();
+    }
+
+    /// A batch in device memory has been executed. The replay has no batches that outlive their
+    /// cycle.
+    pub(super) fn executed_on_device(&mut self) {
+        self.is_on_device = true;
+        self.disturbed();
+    }
+
+    /// Whether any batch was in device memory.
+    pub(super) fn is_on_device(&self) -> bool {
+        self.is_on_device
     }
 
     /// The cycle has ended, under `settings`; `whole` if a step has ended in it or before it.

@@ -75,7 +75,7 @@ impl Tuning {
             wait_ns: batch.phases.wait_ns,
         };
         if batch.on_device.is_some() {
-            self.tracer.disturbed(); // the replay has no batches that outlive their cycle
+            self.tracer.executed_on_device();
         } else if self.autotune.wants_traces() {
             self.tracer.executed(batch);
         }

@@ -38,7 +38,7 @@ impl Autotune {
             Some(index) => {
                 let known = self.others.remove(index);
                 tracing::info!(
-                    "autotune: steps of a known signature are back, and with them fusion {}",
+                    "autotune: steps of a known signature again: applying fusion {}",
                     known.settings()
                 );
                 known
@@ -112,7 +112,7 @@ impl Autotune {
                 Session::resume(space, config(&self.knobs), start, &state, Match::Sibling)?
             }
         };
-        self.tell(&format!("{REASON}; tuning anew"));
+        self.tell(&format!("{REASON}; tuning again"));
         let search = Search::new(signature, tunable, session);
         search.log_not_tuned();
         Ok(search)

@@ -86,8 +86,9 @@ impl Spent {
         }
         if let Some((modelled_us, measured_us)) = modelled {
             let (modelled_ms, measured_ms) = (modelled_us / 1e3, measured_us / 1e3);
-            text +=
-                &format!("; replay says {modelled_ms:.3} ms where {measured_ms:.3} were measured");
+            text += &format!(
+                "; replay predicts {modelled_ms:.3} ms, measured were {measured_ms:.3} ms"
+            );
         }
         text
     }
@@ -178,9 +179,7 @@ fn prior(evidence: Evidence, spent: &mut Spent) -> Option<Ensemble> {
             Some(Ensemble::new(fit, seed))
         }
         Ok(None) => {
-            tracing::info!(
-                "autotune: what was seen of the steps fits no model; searching without one"
-            );
+            tracing::info!("autotune: no model fits the recorded steps; searching without one");
             None
         }
         Err(_) => {
@@ -206,7 +205,7 @@ impl Model for Timed {
         let took_ns = ((cpu_ms() - began) * 1e6) as u64;
         self.took_ns.fetch_add(took_ns, Ordering::Relaxed);
         belief.unwrap_or_else(|_| {
-            tracing::warn!("autotune: replaying the steps failed; searching without that");
+            tracing::warn!("autotune: replaying the steps failed; searching without predictions");
             None
         })
     }

@@ -15,11 +15,8 @@ use crate::traffic::MpiTraffic;
 use crate::transport::Transport;
 
 mod local;
-#[cfg(feature = "mpi")]
 mod mpi;
-#[cfg(not(feature = "mpi"))]
-#[path = "no_mpi.rs"]
-mod mpi;
+
 /// Open process set: control, data, the watch over its ranks, and their hosts.
 pub(crate) struct Opened {
     pub(crate) transport: Box<dyn Transport>,
@@ -47,19 +44,22 @@ impl Backend {
     /// Selects the backend that the knobs name, or the one that the job needs.
     ///
     /// # Errors
-    /// Ranks on several hosts without MPI; `RONDE_BACKEND=mpi` without the feature; no GPU for this
-    /// rank where the backend needs one.
+    /// Ranks on several hosts, or `RONDE_BACKEND=mpi`, where no MPI can be used; no GPU for this rank
+    /// where the backend needs one.
     pub(crate) fn choose(knobs: &Knobs, identity: &Identity) -> Result<Self, Error> {
         let several_hosts = identity.local_size != identity.size;
         let reach = match knobs.backend {
-            knobs::Backend::Mpi => Reach::Mpi(mpi::Mpi::new()?),
-            knobs::Backend::Auto | knobs::Backend::Nccl
-                if several_hosts && cfg!(feature = "mpi") =>
-            {
-                Reach::Mpi(mpi::Mpi::new()?)
+            knobs::Backend::Mpi => Reach::Mpi(mpi::Mpi::new(knobs).map_err(StartError::NoMpi)?),
+            knobs::Backend::Auto | knobs::Backend::Nccl if several_hosts => {
+                let mpi = mpi::Mpi::new(knobs).map_err(|reason| StartError::SeveralHosts {
+                    size: identity.size,
+                    local_size: identity.local_size,
+                    reason,
+                })?;
+                Reach::Mpi(mpi)
             }
-            _ if several_hosts => {
-                return Err(StartError::SeveralHosts {
+            knobs::Backend::Local if several_hosts => {
+                return Err(StartError::NotLocal {
                     size: identity.size,
                     local_size: identity.local_size,
                 }

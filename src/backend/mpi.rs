@@ -7,7 +7,6 @@ use super::Opened;
 use crate::collective::Collective;
 use crate::collective::local::LocalCollective;
 use crate::collective::mpi::{HierarchicalCollective, IntraNode, Lane, Map, MpiCollective};
-use crate::error::Error;
 use crate::error::{Failure, failure};
 use crate::identity::Hosts;
 use crate::knobs::Knobs;
@@ -20,13 +19,19 @@ use crate::transport::mpi::{HostLayout, MpiTransport};
 
 /// MPI state of a context.
 pub(crate) struct Mpi {
+    library: &'static mpi::Mpi,
     /// State of the job, set by the first rendezvous.
     job: OnceLock<Arc<MpiJob>>,
 }
 
 impl Mpi {
-    pub(super) fn new() -> Result<Self, Error> {
+    /// Loads MPI's library.
+    ///
+    /// # Errors
+    /// There is none that fits.
+    pub(super) fn new(knobs: &Knobs) -> Result<Self, Failure> {
         Ok(Self {
+            library: mpi::load(knobs).map_err(failure)?,
             job: OnceLock::new(),
         })
     }
@@ -42,7 +47,7 @@ impl Mpi {
         let (job, communicators) = match self.job.get() {
             None => {
                 // Each rank has two threads that may be busy at once: the engine's and MPI's.
-                let (job, communicators) = mpi::connect_job(config, |ranks_here| {
+                let (job, communicators) = mpi::connect_job(self.library, config, |ranks_here| {
                     super::local::patience(knobs, 2 * ranks_here)
                 })?;
                 (self.job.get_or_init(|| Arc::new(job)), communicators)

@@ -13,7 +13,6 @@ pub(crate) mod asynchronous;
 mod inter_node;
 mod kernels;
 pub mod local;
-#[cfg(feature = "mpi")]
 pub(crate) mod mpi;
 mod nccl;
 mod stream;

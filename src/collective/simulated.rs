@@ -89,6 +89,7 @@ impl SimulatedCollective {
             }
         }
         let tensors = spans.len();
+        let bytes = own.len();
         let results: Vec<Vec<u8>> =
             self.set
                 .share(self.rank, own, &format!("{call:?}"), |all| {
@@ -108,6 +109,7 @@ impl SimulatedCollective {
                     );
                     results
                 })?;
+        self.set.transfer(bytes);
         for (span, result) in spans.iter().zip(results) {
             if !span.keeps_nothing() && !result.is_empty() {
                 // SAFETY: `Span::new` guarantees that the output is writable and not accessed

@@ -30,8 +30,7 @@ use crate::traffic::MpiTraffic;
 
 /// Knobs that each rank uses by itself and that must be equal on all ranks. (Settings come from
 /// rank 0, from the first cycle on.)
-const ALIKE: [&str; 4] = [
-    "RONDE_GPU_FUSION_THRESHOLD",
+const ALIKE: [&str; 3] = [
     "HOROVOD_CACHE_CAPACITY",
     "RONDE_CACHE_CAPACITY_MAX",
     "HOROVOD_DYNAMIC_PROCESS_SETS",
@@ -304,7 +303,6 @@ impl Job {
             },
             early: knobs.early_cycle,
             device: Arc::clone(binding) as Arc<dyn OpenDevice>,
-            gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         });
         self.engine_group.add(Arc::clone(&queue));
         let engine = Arc::new(Engine {
@@ -361,6 +359,7 @@ fn first_settings(knobs: &Knobs) -> Settings {
         } else {
             knobs.fusion_threshold_bytes
         },
+        gpu_fusion_threshold_bytes: knobs.gpu_fusion_threshold_bytes,
         cycle_time_ns: (knobs.cycle_time_ms * 1e6).round() as u64,
         cache: knobs.cache_capacity > 0,
         hierarchical_allreduce: knobs.hierarchical_allreduce,

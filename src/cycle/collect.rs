@@ -15,10 +15,21 @@ impl Cycle {
     pub(super) fn collect(&mut self, now: Nanos) -> Result<(), Error> {
         self.number += 1;
         self.began = now;
+        self.paced_from = Some(now);
         self.observer.cycle_began(now);
         let mut incoming = std::mem::take(&mut self.incoming);
-        self.queue
-            .collect(&mut incoming, &mut self.commands, self.number + 1);
+        let step = self.queue.collect(
+            &mut incoming,
+            &mut self.commands,
+            &mut self.step_times,
+            self.number + 1,
+        );
+        if step.is_new {
+            let threshold_bytes = self.settings.fusion_threshold_bytes;
+            self.holding
+                .step_submitted(&self.step_times, threshold_bytes);
+        }
+        self.between_steps = step.between_steps;
         for pending in &self.commands {
             if let Command::Settings(change) = &pending.command {
                 self.source.change(|settings| change.applied_to(settings));

@@ -168,7 +168,7 @@ impl Launches {
         }
         if !is_idle {
             tracing::error!(
-                "the GPU does not end what it was given; its memory and a thread are left to it"
+                "the GPU does not finish its work; its memory and a thread are not released"
             );
             std::mem::forget(collective);
         }

@@ -61,6 +61,13 @@ impl Cycle {
             .load
             .send(&mut *self.collective, first, root.unwrap_or(0))?;
         let ended = self.queue.clock.now();
+        if first.params.kind == OpKind::Allreduce && self.load.absent.is_empty() {
+            let bytes = self.load.spans.iter().map(|span| span.bytes() as u64).sum();
+            let since = allocated.unwrap_or(began);
+            let took_ns = ended.0.saturating_sub(since.0);
+            self.holding
+                .executed(bytes, took_ns.saturating_sub(phases.late_ns));
+        }
         let members: SmallVec<[&Ready; 16]> = members().collect();
         self.observer.executed(&Executed {
             members: &members,

@@ -7,8 +7,9 @@
 //! agreement of its exchange and from the response cache, which only agreements change.
 //!
 //! Each phase has its own file. Beside them: `parts` makes a cycle, `end` ends it, `groups` holds
-//! back incomplete groups, `device` launches batches on a device, `clocks` compares clocks,
-//! `liveness` and `stalls` detect lost peers and tensors that have waited too long.
+//! back incomplete groups, `hold` delays cycles where that saves a batch, `device` launches batches
+//! on a device, `clocks` compares clocks, `liveness` and `stalls` detect lost peers and tensors that
+//! have waited too long.
 
 mod clocks;
 mod collect;
@@ -18,6 +19,7 @@ pub(crate) mod engine;
 mod execute;
 mod finish;
 mod groups;
+mod hold;
 mod liveness;
 mod negotiate;
 mod parts;
@@ -61,16 +63,21 @@ impl Cycle {
     }
 
     /// Returns when the next cycle is due, seen from `now`.
-    pub(crate) fn due(&self, now: Nanos) -> Due {
+    pub(crate) fn due(&mut self, now: Nanos) -> Due {
         let next = self.number + 1;
-        let pace = self.began + Duration::from_nanos(self.settings.cycle_time_ns);
-        let paced = self.number == 0 || now >= pace;
+        let cycle_time = Duration::from_nanos(self.settings.cycle_time_ns);
+        let pace = self.paced_from.map_or(now, |began| began + cycle_time);
         if self.queue.doorbell.rung() < next {
-            Due::Idle((!paced).then_some(pace))
-        } else if paced || (self.early && self.queue.doorbell.all_eager(next)) {
+            return Due::Idle((now < pace).then_some(pace));
+        }
+        let mut begin = now.max(pace);
+        if self.early {
+            begin = self.holding.begin(begin, || self.queue.step_began());
+        }
+        if now >= begin || (self.early && self.queue.doorbell.all_eager(next)) {
             Due::Now
         } else {
-            Due::At(pace)
+            Due::At(begin)
         }
     }
 }
@@ -80,7 +87,7 @@ impl Cycle {
 pub(crate) enum Due {
     /// Now.
     Now,
-    /// When the cycle time has passed, or earlier if every rank becomes eager.
+    /// When the cycle time and a hold have passed, or earlier if every rank becomes eager.
     At(Nanos),
     /// When any rank requests it; not before this time, if the cycle time has not passed yet.
     Idle(Option<Nanos>),
@@ -100,6 +107,12 @@ pub(crate) struct Cycle {
     /// Number of the cycle that runs or ran last; the first is 1.
     number: u64,
     began: Nanos,
+    /// Begin of the last cycle; `None` before the first one, and if the cycle time has changed
+    /// since.
+    paced_from: Option<Nanos>,
+    holding: hold::Holding,
+    /// Whether this rank has submitted all tensors of the last step, and none of the next.
+    between_steps: bool,
     /// Settings in force in this set.
     settings: Versioned<Settings>,
     /// Source of changed settings.
@@ -129,6 +142,8 @@ pub(crate) struct Cycle {
 
     // Cleared and filled in every cycle; kept for their memory.
     incoming: Vec<Submission>,
+    /// Times and sizes of the last step's submissions.
+    step_times: Vec<(u64, u64)>,
     ready: Vec<Ready>,
     packing: plan::Packing,
     plan: Plan,

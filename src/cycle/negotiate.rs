@@ -35,8 +35,12 @@ impl Cycle {
         if self.clocks.want_comparing(self.began) {
             status = status.with(Status::COMPARE_CLOCKS);
         }
+        if self.between_steps {
+            status = status.with(Status::BETWEEN_STEPS);
+        }
         self.block.status = status;
         self.block.settings = self.source.newest();
+        self.block.hold = self.holding.own();
         self.agreed.slots.clear();
         self.agreed.slots.extend_from_slice(self.cache.in_use());
         self.transport
@@ -44,16 +48,22 @@ impl Cycle {
         // All ranks switch in this same cycle; in the first cycle, to the settings of rank 0's
         // environment.
         if self.number == 1 || self.settings.version != self.agreed.settings.version {
+            if self.settings.cycle_time_ns != self.agreed.settings.cycle_time_ns {
+                self.paced_from = None; // this cycle's begin followed the former cycle time
+            }
             self.settings = self.agreed.settings;
             self.source.agreed(self.settings);
         }
+        let step_ended = self.agreed.all.has(Status::BETWEEN_STEPS);
+        self.holding
+            .agreed(self.agreed.hold, self.settings.hierarchy(), step_ended);
         let all_joined = self.agreed.joined().len() == self.transport.size();
         self.all_joined_at = all_joined.then(|| self.all_joined_at.unwrap_or(self.began));
         self.collective.set_hierarchy(self.settings.hierarchy());
         if self.agreed.any.has(Status::COMPARE_CLOCKS) {
             if self.transport.shares_clock() {
                 return Err(self.invalid_answer(
-                    "clocks are to be compared, and the ranks share one".to_owned(),
+                    "a comparison of clocks, although the ranks share one".to_owned(),
                 ));
             }
             self.compare_clocks()?;
@@ -246,7 +256,7 @@ impl Cycle {
     fn evict(&mut self, slot: u32) -> Result<(), Error> {
         if self.cache.evict(slot).is_none() {
             return Err(self.invalid_answer(format!(
-                "slot {slot} of the response cache is to be emptied, and is empty"
+                "an eviction of slot {slot} of the response cache, which is empty"
             )));
         }
         if let Some(common) = self.agreed.common.get_mut(slot as usize / 64) {
@@ -341,11 +351,11 @@ impl Cycle {
             .and_then(|agreed| agreed.params.as_ref());
         match (outcome, receiver.own.or(others)) {
             _ if own.is_none() && !self.joined => {
-                Err("a response, and this rank has no request".to_owned())
+                Err("a response without a request of this rank".to_owned())
             }
             (Err(refusal), _) => refusal.check(&receiver),
             (Ok(_), None) => {
-                Err("a response without params, and this rank has no request".to_owned())
+                Err("a response without params and without a request of this rank".to_owned())
             }
             (Ok(agreed), Some(params)) => {
                 params.check(&self.members)?;
@@ -375,7 +385,7 @@ impl Cycle {
         if self.cache.capacity() > capacity && self.coordinator.is_some() {
             tracing::info!(
                 "the response cache was too small for a step and now holds {} tensors; \
-                 HOROVOD_CACHE_CAPACITY={0} has it begin so, RONDE_CACHE_CAPACITY_MAX bounds it",
+                 HOROVOD_CACHE_CAPACITY={0} sets that at the start, RONDE_CACHE_CAPACITY_MAX limits it",
                 self.cache.capacity()
             );
         }

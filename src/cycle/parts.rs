@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::clocks::Clocks;
 use super::groups::Groups;
+use super::hold::Holding;
 use super::{Cycle, device, execute, plan};
 use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
@@ -35,8 +36,6 @@ pub(crate) struct Parts {
     pub(crate) early: bool,
     /// Opens the device of tensors in device memory.
     pub(crate) device: Arc<dyn OpenDevice>,
-    /// Most bytes of a batch of GPU tensors, even if the settings allow more.
-    pub(crate) gpu_fusion_threshold_bytes: u64,
 }
 
 impl Cycle {
@@ -54,7 +53,6 @@ impl Cycle {
             settings,
             early,
             device,
-            gpu_fusion_threshold_bytes,
         } = parts;
         let compares = transport.size() > 1 && !transport.shares_clock();
         let clocks = Clocks::new(reference, is_world && compares && transport.rank() == 0);
@@ -70,6 +68,9 @@ impl Cycle {
             early,
             number: 0,
             began: Nanos(0),
+            paced_from: None,
+            holding: Holding::default(),
+            between_steps: false,
             settings: settings.begin(),
             source: settings,
             cache,
@@ -87,8 +88,9 @@ impl Cycle {
             commands: Vec::new(),
             agreed_commands: Vec::new(),
             incoming: Vec::new(),
+            step_times: Vec::new(),
             ready: Vec::new(),
-            packing: plan::Packing::new(gpu_fusion_threshold_bytes),
+            packing: plan::Packing::default(),
             plan: Plan::default(),
             load: execute::Load::default(),
             frame: Vec::new(),

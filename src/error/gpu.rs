@@ -56,7 +56,7 @@ pub enum GpuError {
     },
     /// A device has too little memory.
     #[error(
-        "CUDA device {ordinal} has no {bytes} bytes left; lower HOROVOD_FUSION_THRESHOLD, or what else lies on the device"
+        "CUDA device {ordinal} has less than {bytes} bytes of free memory; lower HOROVOD_FUSION_THRESHOLD, or free memory on the device"
     )]
     OutOfMemory {
         /// Number of the device.
@@ -66,7 +66,7 @@ pub enum GpuError {
     },
     /// The caller's stream is capturing a CUDA graph.
     #[error(
-        "the tensor's stream is being captured into a CUDA graph, which cannot hold what ranks agree on anew each time; submit \
+        "the tensor's stream is being captured into a CUDA graph, which cannot contain the ranks' negotiation; submit \
          the tensor outside of the capture"
     )]
     Capturing,
@@ -103,7 +103,7 @@ impl GpuError {
             "give each rank a GPU of its own (torch.cuda.set_device(hvd.local_rank())), or, to try things out on one GPU, give \
              each rank another NCCL_HOSTID, and NCCL_SOCKET_IFNAME=lo, NCCL_P2P_DISABLE=1 and NCCL_SHM_DISABLE=1"
         } else if name.contains("ILLEGAL_ADDRESS") {
-            "a tensor was freed, or is not where it was said to be; the device cannot be used by this process any more"
+            "a tensor was freed, or its address is wrong; this process cannot use the device any more"
         } else if matches!(
             name,
             "ncclRemoteError" | "ncclSystemError" | "ncclUnhandledCudaError"
@@ -113,7 +113,7 @@ impl GpuError {
             name,
             "CUDA_ERROR_INVALID_HANDLE" | "CUDA_ERROR_CONTEXT_IS_DESTROYED"
         ) {
-            "was the tensor's stream destroyed while it was in flight?"
+            "the tensor's stream may have been destroyed during the operation"
         } else {
             ""
         }

@@ -6,8 +6,8 @@
 pub enum LimitError {
     /// More tensors are in flight than the limit allows.
     #[error(
-        "tensor {tensor} would be one too many in flight on rank {rank} (limit {limit}); wait \
-         for some handles first"
+        "tensor {tensor} exceeds the limit of {limit} tensors in flight on rank {rank}; wait for \
+         some handles first"
     )]
     InFlight {
         /// Name of the tensor.
@@ -18,7 +18,7 @@ pub enum LimitError {
         limit: usize,
     },
     /// Not enough memory for a result.
-    #[error("no memory for the {bytes} bytes of the result of tensor {tensor}; gather it in parts")]
+    #[error("cannot allocate {bytes} bytes for the result of tensor {tensor}; gather it in parts")]
     Memory {
         /// The tensor.
         tensor: String,

@@ -49,7 +49,7 @@ pub enum PeerError {
     /// A rank did not answer within the stall limit.
     #[error(
         "rank {rank} has not answered for {waited_seconds} s \
-         (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); is it stopped, or stuck outside \
+         (HOROVOD_STALL_SHUTDOWN_TIME_SECONDS={limit_seconds}); it may be stopped, or blocked outside \
          of the training loop?"
     )]
     Stalled {

@@ -14,24 +14,34 @@ pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> 
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The ranks are on several hosts, but shared memory connects only ranks on one host.
+    /// The ranks are on several hosts, and no MPI can be used.
     #[error(
-        "the job has {size} ranks, only {local_size} of them on this host: ranks on several \
-         hosts need the MPI backend; build ronde with --features mpi (and leave RONDE_BACKEND \
-         at auto), or start all ranks on one host"
+        "the job has {size} ranks, only {local_size} of them on this host, and ranks on several \
+         hosts need MPI: {reason}"
     )]
     SeveralHosts {
         /// Number of ranks.
         size: usize,
         /// Number of ranks on this host.
         local_size: usize,
+        /// Reason why no MPI can be used.
+        reason: Arc<dyn std::error::Error + Send + Sync>,
     },
-    /// MPI was requested in a build without it.
+    /// The ranks are on several hosts, and shared memory was requested.
     #[error(
-        "RONDE_BACKEND=mpi: this build of ronde has no MPI; build it with --features mpi, or \
-         leave the backend at auto"
+        "RONDE_BACKEND=local: the job has {size} ranks, only {local_size} of them on this host, \
+         and shared memory connects only ranks on one host; leave RONDE_BACKEND at auto, which \
+         uses MPI"
     )]
-    NoMpi,
+    NotLocal {
+        /// Number of ranks.
+        size: usize,
+        /// Number of ranks on this host.
+        local_size: usize,
+    },
+    /// MPI was requested and cannot be used.
+    #[error("RONDE_BACKEND=mpi: {0}")]
+    NoMpi(Arc<dyn std::error::Error + Send + Sync>),
     /// The rendezvous with the other ranks failed.
     #[error(transparent)]
     Rendezvous(Arc<dyn std::error::Error + Send + Sync>),

@@ -163,7 +163,6 @@ fn heeded(lookup: Lookup) -> Result<Vec<Claim>, IdentityError> {
 
 /// Returns the source, and its variables, that give this process rank `rank` of `size`; `None` if
 /// the environment gives other values.
-#[cfg(feature = "mpi")]
 pub(crate) fn said_by(lookup: Lookup, rank: usize, size: usize) -> Option<(Source, [Found; 2])> {
     let first = heeded(lookup).ok()?.into_iter().next()?;
     let says_so = (first.rank.value, first.size.value) == (rank, size);

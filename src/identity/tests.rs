@@ -179,7 +179,6 @@ fn a_rank_without_a_size_from_pmix_is_refused() {
     );
 }
 
-#[cfg(feature = "mpi")]
 #[test]
 fn the_source_of_a_rank_is_reported_with_its_variables() {
     let environment = |name: &str| match name {

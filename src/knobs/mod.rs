@@ -56,6 +56,8 @@ const SIMILARITY_MIN_OF_STEM: f64 = 0.95;
 pub struct FixedKnobs {
     /// `HOROVOD_FUSION_THRESHOLD` is set.
     pub fusion_threshold: bool,
+    /// `RONDE_GPU_FUSION_THRESHOLD` is set.
+    pub gpu_fusion_threshold: bool,
     /// `HOROVOD_CYCLE_TIME` is set.
     pub cycle_time: bool,
     /// `HOROVOD_CACHE_CAPACITY` is set.
@@ -121,6 +123,7 @@ impl Knobs {
         let mut knobs = Knobs::read(&lookup)?;
         knobs.fixed = FixedKnobs {
             fusion_threshold: lookup("HOROVOD_FUSION_THRESHOLD").is_some(),
+            gpu_fusion_threshold: lookup("RONDE_GPU_FUSION_THRESHOLD").is_some(),
             cycle_time: lookup("HOROVOD_CYCLE_TIME").is_some(),
             cache_capacity: lookup("HOROVOD_CACHE_CAPACITY").is_some(),
             hierarchical_allreduce: lookup("HOROVOD_HIERARCHICAL_ALLREDUCE").is_some(),

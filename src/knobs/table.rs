@@ -119,14 +119,14 @@ knob_table! {
         scope: Scope::Runtime,
     }
     /// Most bytes fused into one collective of tensors on GPUs, if HOROVOD_FUSION_THRESHOLD is
-    /// larger; the same on all ranks. On a GPU the host runs ahead of the device, and a batch
-    /// begins when the data of its last tensor are ready.
+    /// larger. On a GPU the host runs ahead of the device, and a batch begins when the data of its
+    /// last tensor are ready. Where a step's tensors are on GPUs, the tuner changes this threshold.
     gpu_fusion_threshold_bytes: u64 {
         env: "RONDE_GPU_FUSION_THRESHOLD",
         flag: Flag::value("gpu-fusion-threshold"),
         kind: Kind::Bytes { max: FUSION_THRESHOLD_BYTES_MAX },
         default: "33554432",
-        tunable: false,
+        tunable: true,
         scope: Scope::Runtime,
     }
     /// An operation on a GPU completes on the host as soon as it is queued on the device. Torch's
@@ -169,7 +169,7 @@ knob_table! {
         scope: Scope::Runtime,
     }
     /// Start a cycle as soon as all tensors that the learnt step expects are submitted, or all
-    /// members wait. The cycle time is then only an upper bound.
+    /// members wait; and wait for these tensors where that takes less time than another batch.
     early_cycle: bool {
         env: "RONDE_EARLY_CYCLE",
         flag: Flag::switch("early-cycle", "no-early-cycle"),
@@ -501,6 +501,24 @@ knob_table! {
         flag: Flag::value("backend"),
         kind: Kind::Choice(Backend::WORDS),
         default: "auto",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Library of MPI, a file or a name for the loader. Unset: that of the launcher, if it is found.
+    mpi_library: Option<PathBuf> {
+        env: "RONDE_MPI_LIBRARY",
+        flag: None,
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Folder of the plug-ins for MPI. Unset: beside the program or in the Python package.
+    mpi_plugins: Option<PathBuf> {
+        env: "RONDE_MPI_PLUGINS",
+        flag: None,
+        kind: Kind::Folder,
+        default: "",
         tunable: false,
         scope: Scope::Runtime,
     }

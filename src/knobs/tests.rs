@@ -108,6 +108,7 @@ fn a_set_variable_fixes_its_knob_and_an_empty_one_does_not() {
         knobs.fixed,
         FixedKnobs {
             fusion_threshold: true,
+            gpu_fusion_threshold: false,
             cycle_time: false,
             cache_capacity: false,
             hierarchical_allreduce: false,

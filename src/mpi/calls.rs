@@ -1,4 +1,4 @@
-//! The floor: MPI's C functions with their return codes as values, on bytes.
+//! Calls of MPI through the plug-in's table, with return codes as values, on bytes.
 //!
 //! Lengths are C integers in MPI; nothing here moves more than a chunk at a time, so they fit.
 
@@ -7,7 +7,7 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::rc::Rc;
 
-use ::mpi::ffi;
+use ronde_mpi_table::{ANY_RANK, Comm as RawComm, NO_REQUEST, Request, SHORT_MESSAGE, Table};
 use smallvec::{SmallVec, smallvec};
 
 use super::pending::{Moved, Pending};
@@ -23,38 +23,32 @@ pub(crate) struct MpiError {
     pub(crate) text: String,
 }
 
-/// Longer than any MPI's `MPI_MAX_ERROR_STRING`: 256 in Open MPI, up to 1024 in MPICH.
+/// Capacity for the text of an error; longer ones are cut.
 const ERROR_TEXT_BYTES: usize = 4096;
 
 /// What comes of beginning a call over memory `B`.
 type Started<B> = Result<Pending<B>, MpiError>;
 
 /// The return code of `call` as a value.
-pub(super) fn check(call: &'static str, code: c_int) -> Result<(), MpiError> {
-    if code == ffi::MPI_SUCCESS as c_int {
+pub(super) fn check(table: &Table, call: &'static str, code: c_int) -> Result<(), MpiError> {
+    if code == 0 {
         return Ok(());
     }
+    let failed = |text: String| Err(MpiError { call, text });
+    if code == SHORT_MESSAGE {
+        return failed("a message is shorter than those that ranks of this version send".into());
+    }
     let mut text = [0 as c_char; ERROR_TEXT_BYTES];
-    let mut length = 0;
-    // SAFETY: the text is long enough for any error's and stays zero-terminated.
-    let known = unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr(), &mut length) } == 0;
+    // SAFETY: the buffer has this capacity.
+    let known = unsafe { (table.error_text)(code, text.as_mut_ptr(), ERROR_TEXT_BYTES) } == 0;
     text[ERROR_TEXT_BYTES - 1] = 0;
     // SAFETY: zero-terminated by the line above.
     let text = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy();
-    Err(MpiError {
-        call,
-        text: if known {
-            text.into_owned()
-        } else {
-            format!("error {code}")
-        },
+    failed(if known {
+        text.into_owned()
+    } else {
+        format!("error {code}")
     })
-}
-
-/// The datatype that everything travels as.
-fn byte() -> ffi::MPI_Datatype {
-    // SAFETY: a constant of the library once it is initialized, which an engine has done.
-    unsafe { ffi::RSMPI_UINT8_T }
 }
 
 /// A length as MPI counts.
@@ -126,7 +120,7 @@ pub(crate) fn part_range(rank: usize, part: usize, bytes: usize) -> std::ops::Ra
 struct Messages<'a> {
     comm: &'a Comm,
     tag: c_int,
-    requests: SmallVec<[ffi::MPI_Request; 4]>,
+    requests: SmallVec<[Request; 4]>,
 }
 
 impl<'a> Messages<'a> {
@@ -141,11 +135,10 @@ impl<'a> Messages<'a> {
     fn add(
         &mut self,
         call: &'static str,
-        start: impl FnOnce(*mut ffi::MPI_Request) -> c_int,
+        start: impl FnOnce(*mut Request) -> c_int,
     ) -> Result<(), MpiError> {
-        // SAFETY: a constant.
-        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
-        check(call, start(&mut request))?;
+        let mut request = NO_REQUEST;
+        check(self.comm.table, call, start(&mut request))?;
         self.requests.push(request);
         Ok(())
     }
@@ -153,43 +146,27 @@ impl<'a> Messages<'a> {
     /// # Safety
     /// `from` stays readable for `bytes` bytes until the message has gone, whatever comes of it.
     unsafe fn send(&mut self, from: *const u8, bytes: usize, to: usize) -> Result<(), MpiError> {
-        let (raw, tag) = (self.comm.raw, self.tag);
+        let (table, raw, tag) = (self.comm.table, self.comm.raw, self.tag);
         if bytes == 0 {
             return Ok(()); // nor does anybody expect it
         }
         count_message(bytes);
         // SAFETY: the caller's promise.
         self.add("MPI_Isend", |request| unsafe {
-            ffi::MPI_Isend(
-                from.cast(),
-                count(bytes),
-                byte(),
-                count(to),
-                tag,
-                raw,
-                request,
-            )
+            (table.send)(from, count(bytes), count(to), tag, raw, request)
         })
     }
 
     /// # Safety
     /// Likewise `to`, which nobody else reads or writes.
     unsafe fn receive(&mut self, to: *mut u8, bytes: usize, from: usize) -> Result<(), MpiError> {
-        let (raw, tag) = (self.comm.raw, self.tag);
+        let (table, raw, tag) = (self.comm.table, self.comm.raw, self.tag);
         if bytes == 0 {
             return Ok(());
         }
         // SAFETY: the caller's promise.
         self.add("MPI_Irecv", |request| unsafe {
-            ffi::MPI_Irecv(
-                to.cast(),
-                count(bytes),
-                byte(),
-                count(from),
-                tag,
-                raw,
-                request,
-            )
+            (table.receive)(to, count(bytes), count(from), tag, raw, request)
         })
     }
 
@@ -199,7 +176,7 @@ impl<'a> Messages<'a> {
             self.requests,
             "a message of an allreduce",
             memory,
-            &self.comm.moved,
+            self.comm,
         )
     }
 }
@@ -207,7 +184,8 @@ impl<'a> Messages<'a> {
 /// A communicator. Its calls are collective: every rank makes them in the same order.
 #[derive(Clone, Debug)]
 pub(crate) struct Comm {
-    raw: ffi::MPI_Comm,
+    table: &'static Table,
+    raw: RawComm,
     rank: usize,
     size: usize,
     moved: Rc<Moved>,
@@ -221,12 +199,16 @@ impl Comm {
     ///
     /// # Errors
     /// MPI's.
-    pub(super) unsafe fn new(raw: ffi::MPI_Comm, moved: &Rc<Moved>) -> Result<Self, MpiError> {
+    pub(super) unsafe fn new(
+        table: &'static Table,
+        raw: RawComm,
+        moved: &Rc<Moved>,
+    ) -> Result<Self, MpiError> {
         // SAFETY: a live communicator, for the call and by the caller's promise.
         unsafe {
-            let set = ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN);
-            check("MPI_Comm_set_errhandler", set)?;
-            Self::as_it_is(raw, moved)
+            let set = (table.return_errors)(raw);
+            check(table, "MPI_Comm_set_errhandler", set)?;
+            Self::as_it_is(table, raw, moved)
         }
     }
 
@@ -237,19 +219,35 @@ impl Comm {
     ///
     /// # Errors
     /// MPI's.
-    pub(super) unsafe fn as_it_is(raw: ffi::MPI_Comm, moved: &Rc<Moved>) -> Result<Self, MpiError> {
+    pub(super) unsafe fn as_it_is(
+        table: &'static Table,
+        raw: RawComm,
+        moved: &Rc<Moved>,
+    ) -> Result<Self, MpiError> {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: a live communicator; the results are two integers.
         unsafe {
-            check("MPI_Comm_rank", ffi::MPI_Comm_rank(raw, &mut rank))?;
-            check("MPI_Comm_size", ffi::MPI_Comm_size(raw, &mut size))?;
+            check(table, "MPI_Comm_rank", (table.rank)(raw, &mut rank))?;
+            check(table, "MPI_Comm_size", (table.size)(raw, &mut size))?;
         }
+        assert!(0 <= rank && rank < size, "rank {rank} of {size}");
         Ok(Self {
+            table,
             raw,
             rank: rank as usize,
             size: size as usize,
             moved: Rc::clone(moved),
         })
+    }
+
+    /// The functions by which its calls are made.
+    pub(super) fn table(&self) -> &'static Table {
+        self.table
+    }
+
+    /// What its completed requests are reported to.
+    pub(super) fn moved(&self) -> &Rc<Moved> {
+        &self.moved
     }
 
     /// This process's rank in it.
@@ -267,12 +265,11 @@ impl Comm {
         &self,
         call: &'static str,
         memory: B,
-        start: impl FnOnce(*mut ffi::MPI_Request) -> c_int,
+        start: impl FnOnce(*mut Request) -> c_int,
     ) -> Started<B> {
-        // SAFETY: a constant.
-        let mut request = unsafe { ffi::RSMPI_REQUEST_NULL };
-        check(call, start(&mut request))?;
-        Ok(Pending::new(smallvec![request], call, memory, &self.moved))
+        let mut request = NO_REQUEST;
+        check(self.table, call, start(&mut request))?;
+        Ok(Pending::new(smallvec![request], call, memory, self))
     }
 
     /// Likewise a collective call.
@@ -280,7 +277,7 @@ impl Comm {
         &self,
         call: &'static str,
         memory: B,
-        start: impl FnOnce(*mut ffi::MPI_Request) -> c_int,
+        start: impl FnOnce(*mut Request) -> c_int,
     ) -> Started<B> {
         count_collective();
         self.pending(call, memory, start)
@@ -351,50 +348,32 @@ impl Comm {
     pub(super) fn barrier(&self) -> Started<()> {
         // SAFETY: a live communicator; no memory.
         self.pending("MPI_Ibarrier", (), |request| unsafe {
-            ffi::MPI_Ibarrier(self.raw, request)
+            (self.table.barrier)(self.raw, request)
         })
     }
 
     /// The same communicator once more, with messages of its own.
-    pub(super) fn duplicate(&self) -> Started<Box<ffi::MPI_Comm>> {
-        // SAFETY: a constant.
-        let mut copy = Box::new(unsafe { ffi::RSMPI_COMM_NULL });
-        let place: *mut ffi::MPI_Comm = &mut *copy;
+    pub(super) fn duplicate(&self) -> Started<Box<RawComm>> {
+        let mut copy = Box::new(RawComm(0));
+        let place: *mut RawComm = &mut *copy;
         // SAFETY: the box is kept by the request.
         self.pending("MPI_Comm_idup", copy, |request| unsafe {
-            ffi::MPI_Comm_idup(self.raw, place, request)
+            (self.table.duplicate)(self.raw, place, request)
         })
     }
 
     /// A communicator of `members`, who all make this call now: it blocks until they have.
-    pub(super) fn of_members(
-        &self,
-        members: &[usize],
-        tag: u16,
-    ) -> Result<ffi::MPI_Comm, MpiError> {
+    pub(super) fn of_members(&self, members: &[usize], tag: u16) -> Result<RawComm, MpiError> {
         let ranks: Vec<c_int> = members.iter().map(|&rank| count(rank)).collect();
-        // SAFETY: constants; each is replaced by a live handle before it is used.
-        let (mut all, mut some, mut comm) = unsafe {
-            (
-                ffi::RSMPI_GROUP_NULL,
-                ffi::RSMPI_GROUP_NULL,
-                ffi::RSMPI_COMM_NULL,
-            )
+        let mut created = RawComm(0);
+        // SAFETY: a live communicator; `ranks` are distinct ranks of it.
+        let code = unsafe {
+            let tag = c_int::from(tag & 0x7fff);
+            let (ranks, members) = (ranks.as_ptr(), count(ranks.len()));
+            (self.table.of_members)(self.raw, ranks, members, tag, &mut created)
         };
-        // SAFETY: a live communicator; `ranks` are distinct ranks of it; the groups are freed once.
-        unsafe {
-            check("MPI_Comm_group", ffi::MPI_Comm_group(self.raw, &mut all))?;
-            check(
-                "MPI_Group_incl",
-                ffi::MPI_Group_incl(all, count(ranks.len()), ranks.as_ptr(), &mut some),
-            )?;
-            let created =
-                ffi::MPI_Comm_create_group(self.raw, some, c_int::from(tag & 0x7fff), &mut comm);
-            check("MPI_Comm_create_group", created)?;
-            check("MPI_Group_free", ffi::MPI_Group_free(&mut some))?;
-            check("MPI_Group_free", ffi::MPI_Group_free(&mut all))?;
-        }
-        Ok(comm)
+        check(self.table, "MPI_Comm_create_group", code)?;
+        Ok(created)
     }
 
     /// Sends `memory` to rank `to`.
@@ -407,19 +386,11 @@ impl Comm {
         );
         // SAFETY: the vector is kept by the request.
         self.pending("MPI_Isend", memory, |request| unsafe {
-            ffi::MPI_Isend(
-                from.cast(),
-                bytes,
-                byte(),
-                count(to),
-                tag,
-                self.raw,
-                request,
-            )
+            (self.table.send)(from, bytes, count(to), tag, self.raw, request)
         })
     }
 
-    /// Receives up to `memory.len()` bytes from rank `from`, or from any.
+    /// Receives a message of `memory.len()` bytes from rank `from`, or from any.
     pub(crate) fn receive(
         &self,
         mut memory: Vec<u8>,
@@ -431,11 +402,10 @@ impl Comm {
             count(memory.len()),
             c_int::from(tag & 0x7fff),
         );
-        // SAFETY: a constant.
-        let from = from.map_or(unsafe { ffi::RSMPI_ANY_SOURCE }, count);
+        let from = from.map_or(ANY_RANK, count);
         // SAFETY: the vector is kept by the request.
         self.pending("MPI_Irecv", memory, |request| unsafe {
-            ffi::MPI_Irecv(to.cast(), bytes, byte(), from, tag, self.raw, request)
+            (self.table.receive)(to, bytes, from, tag, self.raw, request)
         })
     }
 
@@ -450,14 +420,7 @@ impl Comm {
         let place = address_mut(&mut memory);
         // SAFETY: the vector is as long and is kept by the request.
         self.collective("MPI_Ibcast", memory, |request| unsafe {
-            ffi::MPI_Ibcast(
-                place.cast(),
-                count(bytes),
-                byte(),
-                count(root),
-                self.raw,
-                request,
-            )
+            (self.table.broadcast)(place, count(bytes), count(root), self.raw, request)
         })
     }
 
@@ -473,16 +436,7 @@ impl Comm {
         // SAFETY: both vectors are as long and are kept by the request.
         self.collective("MPI_Iallgather", (send, receive), |request| unsafe {
             let bytes = count(bytes);
-            ffi::MPI_Iallgather(
-                from.cast(),
-                bytes,
-                byte(),
-                to.cast(),
-                bytes,
-                byte(),
-                self.raw,
-                request,
-            )
+            (self.table.allgather)(from, to, bytes, self.raw, request)
         })
     }
 
@@ -503,17 +457,7 @@ impl Comm {
             "MPI_Iallgatherv",
             (send, receive, parts),
             |request| unsafe {
-                ffi::MPI_Iallgatherv(
-                    from.cast(),
-                    bytes,
-                    byte(),
-                    to.cast(),
-                    counts,
-                    begins,
-                    byte(),
-                    self.raw,
-                    request,
-                )
+                (self.table.allgather_parts)(from, bytes, to, counts, begins, self.raw, request)
             },
         )
     }
@@ -532,17 +476,7 @@ impl Comm {
         // SAFETY: both vectors are as long and are kept by the request.
         self.collective("MPI_Igather", (send, receive), |request| unsafe {
             let (bytes, root) = (count(bytes), count(root));
-            ffi::MPI_Igather(
-                from.cast(),
-                bytes,
-                byte(),
-                to.cast(),
-                bytes,
-                byte(),
-                root,
-                self.raw,
-                request,
-            )
+            (self.table.gather)(from, to, bytes, root, self.raw, request)
         })
     }
 
@@ -561,14 +495,12 @@ impl Comm {
         let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
         // SAFETY: the vectors are as long and are kept by the request.
         self.collective("MPI_Igatherv", (send, receive, parts), |request| unsafe {
-            ffi::MPI_Igatherv(
-                from.cast(),
+            (self.table.gather_parts)(
+                from,
                 bytes,
-                byte(),
-                to.cast(),
+                to,
                 counts,
                 begins,
-                byte(),
                 count(root),
                 self.raw,
                 request,
@@ -590,15 +522,13 @@ impl Comm {
         let ((sent, sent_at), (received, received_at)) = (lists(&send.1), lists(&receive.1));
         // SAFETY: the vectors are as long and are kept by the request.
         self.collective("MPI_Ialltoallv", [send, receive], |request| unsafe {
-            ffi::MPI_Ialltoallv(
-                from.cast(),
+            (self.table.alltoall_parts)(
+                from,
                 sent,
                 sent_at,
-                byte(),
-                to.cast(),
+                to,
                 received,
                 received_at,
-                byte(),
                 self.raw,
                 request,
             )

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::calls::MpiError;
 use super::finalize::{self, FINALIZE_PATIENCE};
+use super::library::Mpi;
 use super::start::{self, FINALIZE_INTERVAL, MpiStartError};
 use super::world::World;
 use crate::error::Error;
@@ -62,8 +63,8 @@ impl Engine {
     ///
     /// # Errors
     /// Any [`MpiStartError`].
-    pub(crate) fn get(patience: Duration) -> Result<Arc<Self>, MpiStartError> {
-        start::check()?;
+    pub(crate) fn get(mpi: &'static Mpi, patience: Duration) -> Result<Arc<Self>, MpiStartError> {
+        start::check(mpi)?;
         let mut engine = lock(&ENGINE);
         if let Some(engine) = &*engine {
             return Ok(Arc::clone(engine));
@@ -72,7 +73,7 @@ impl Engine {
         let (ready, started) = mpsc::sync_channel(1);
         let thread = std::thread::Builder::new().name("ronde-mpi".into());
         thread
-            .spawn(move || live(&received, &ready))
+            .spawn(move || live(mpi, &received, &ready))
             .map_err(|error| MpiStartError::Thread {
                 reason: error.to_string(),
             })?;
@@ -341,8 +342,8 @@ pub(crate) async fn turn() {
 }
 
 /// The thread's life.
-fn live(commands: &Receiver<Command>, ready: &SyncSender<Result<bool, MpiStartError>>) {
-    let world = match start::initialize() {
+fn live(mpi: &Mpi, commands: &Receiver<Command>, ready: &SyncSender<Result<bool, MpiStartError>>) {
+    let world = match start::initialize(mpi) {
         Ok((world, ours)) => {
             let _ = ready.send(Ok(ours));
             Rc::new(world)

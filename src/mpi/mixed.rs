@@ -1,6 +1,7 @@
 //! MPI says something else of this process than the launcher's variables: mostly because it was started by another
 //! launcher than MPI knows of. Who that was and what to do follows from the variables and from the library's name.
 
+use super::library::short;
 use crate::identity::{self, Source};
 
 /// MPI and the launcher's variables contradict each other.
@@ -20,9 +21,9 @@ pub(crate) struct Contradiction {
 
 impl Contradiction {
     /// Of a process that takes itself for rank `own.0` of `own.1`, and MPI for `mpi.0` of `mpi.1`.
-    pub(super) fn new(own: (usize, usize), mpi: (usize, usize)) -> Self {
-        let library = ::mpi::environment::library_version().unwrap_or_default();
-        Self::of(own, mpi, &library, &identity::environment)
+    /// `library` is the text by which MPI's library identifies itself.
+    pub(super) fn new(own: (usize, usize), mpi: (usize, usize), library: &str) -> Self {
+        Self::of(own, mpi, library, &identity::environment)
     }
 
     fn of(
@@ -49,14 +50,6 @@ impl Contradiction {
     }
 }
 
-/// What a library calls itself, without the details of its build: `Open MPI v4.1.4`, `MPICH Version: 4.0.2`.
-fn short(library: &str) -> String {
-    let line = library.lines().next().unwrap_or_default();
-    let name = line.split(',').next().unwrap_or_default();
-    let words: Vec<&str> = name.trim_end_matches('\0').split_whitespace().collect();
-    words.join(" ")
-}
-
 fn advice(source: Source, library: &str, mpi_size: usize) -> &'static str {
     let is_open_mpi = library.starts_with("Open MPI");
     match source {
@@ -64,16 +57,16 @@ fn advice(source: Source, library: &str, mpi_size: usize) -> &'static str {
             "two launchers, or variables set by hand, describe this process; unset those of the one that did not start it"
         }
         Source::OpenMpi if !is_open_mpi => {
-            "two MPIs are mixed: Open MPI's mpirun has started a program that was built for another MPI; start it with that \
-             one's mpiexec, or build it again with MPICC=<Open MPI's mpicc>"
+            "two MPIs are mixed: Open MPI's mpirun has started a process that has loaded another MPI; start it with that one's \
+             mpiexec, or unset RONDE_MPI_LIBRARY and import no library of the other MPI"
         }
         Source::Pmi if is_open_mpi => {
-            "two MPIs are mixed: a launcher that speaks PMI (MPICH's or Intel's mpiexec, srun --mpi=pmi2) has started a program \
-             that was built for Open MPI; start it with Open MPI's mpirun, or build it again with MPICC=<that MPI's mpicc>"
+            "two MPIs are mixed: a launcher that speaks PMI (MPICH's or Intel's mpiexec, srun --mpi=pmi2) has started a process \
+             that has loaded Open MPI; start it with Open MPI's mpirun, or unset RONDE_MPI_LIBRARY and import no library of Open MPI"
         }
         Source::OpenMpi | Source::Pmi => {
-            "two installations of MPI are mixed: start the program with the mpirun of the one that it was built for, or build \
-             it again with this one's mpicc in the path"
+            "two installations of MPI are mixed: start the program with the mpirun of this library, or set RONDE_MPI_LIBRARY to \
+             the library of that mpirun"
         }
         Source::Slurm => {
             "srun has not told this MPI of the job; choose what it understands, of those that srun --mpi=list shows \

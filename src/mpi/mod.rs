@@ -6,6 +6,7 @@
 //! futures in turn, `MPI_Test` by `MPI_Test`, and sleeps the longer the longer nothing has happened, 5 ms at most.
 //! Nothing here waits inside of MPI once the job has started, so a peer that falls silent can be given up.
 //!
+//! - `library`: finds MPI's library and the plug-in with the table of its functions, and loads both.
 //! - `calls`: the calls themselves, their return codes as values; [`Comm`], what it can do; `pending`: [`Pending`], calls
 //!   under way, which keep the memory that MPI may still touch.
 //! - `engine`: the thread. `start`: initializes and finalizes MPI; `finalize`: the last barrier of all ranks.
@@ -19,6 +20,7 @@ mod engine;
 mod finalize;
 mod heartbeat;
 mod hello;
+mod library;
 mod mixed;
 mod pending;
 mod rendezvous;
@@ -30,6 +32,8 @@ mod world;
 pub(crate) use calls::{Comm, MpiError, Parts, part_range};
 pub(crate) use engine::{Promise, turn};
 pub(crate) use heartbeat::{Bell, Heartbeat, Waiting, distances};
+pub(crate) use library::{Mpi, load};
+pub use library::{MpiFound, has_mpi_plugin, mpi_libraries};
 pub(crate) use pending::Pending;
 pub(crate) use rendezvous::{Communicators, MpiJob, connect_job, connect_set};
 pub(crate) use traffic::traffic;

@@ -9,10 +9,10 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use ::mpi::ffi;
+use ronde_mpi_table::{Request, Table};
 use smallvec::SmallVec;
 
-use super::calls::{MpiError, check};
+use super::calls::{Comm, MpiError, check};
 
 /// Whether any request has completed since the engine last looked: as long as some do, it does not sleep.
 #[derive(Debug, Default)]
@@ -34,7 +34,8 @@ impl Moved {
 /// is dropped before leaves its memory to MPI for ever: requests of collectives cannot be cancelled.
 #[derive(Debug)]
 pub(crate) struct Pending<B> {
-    requests: SmallVec<[ffi::MPI_Request; 4]>,
+    table: &'static Table,
+    requests: SmallVec<[Request; 4]>,
     call: &'static str,
     /// Taken out on completion, by `poll` alone.
     memory: Option<ManuallyDrop<B>>,
@@ -43,16 +44,17 @@ pub(crate) struct Pending<B> {
 
 impl<B> Pending<B> {
     pub(super) fn new(
-        requests: SmallVec<[ffi::MPI_Request; 4]>,
+        requests: SmallVec<[Request; 4]>,
         call: &'static str,
         memory: B,
-        moved: &Rc<Moved>,
+        comm: &Comm,
     ) -> Self {
         Self {
+            table: comm.table(),
             requests,
             call,
             memory: Some(ManuallyDrop::new(memory)),
-            moved: Rc::clone(moved),
+            moved: Rc::clone(comm.moved()),
         }
     }
 
@@ -66,14 +68,9 @@ impl<B> Pending<B> {
     pub(crate) fn test(&mut self) -> Result<Option<B>, MpiError> {
         let mut done = 0;
         let count = c_int::try_from(self.requests.len()).expect("a few");
-        // SAFETY: requests that were started on this thread (they are not `Send`) and have not been seen to complete.
-        check(self.call, unsafe {
-            ffi::MPI_Testall(
-                count,
-                self.requests.as_mut_ptr(),
-                &mut done,
-                ffi::RSMPI_STATUSES_IGNORE,
-            )
+        // SAFETY: requests that were started on this thread (`Rc` is not `Send`) and have not been seen to complete.
+        check(self.table, self.call, unsafe {
+            (self.table.test_all)(self.requests.as_mut_ptr(), count, &mut done)
         })?;
         if done == 0 {
             return Ok(None);
@@ -106,11 +103,10 @@ impl<B> Pending<B> {
     /// MPI's.
     pub(super) fn cancel(mut self) -> Result<(), MpiError> {
         for request in &mut self.requests {
-            // SAFETY: a live request of a receive, which `MPI_Wait` completes without any message once it is cancelled.
-            unsafe {
-                check("MPI_Cancel", ffi::MPI_Cancel(request))?;
-                check("MPI_Wait", ffi::MPI_Wait(request, ffi::RSMPI_STATUS_IGNORE))?;
-            }
+            // SAFETY: a live request of a receive.
+            check(self.table, "MPI_Cancel", unsafe {
+                (self.table.cancel)(request)
+            })?;
         }
         drop(self.memory.take().map(ManuallyDrop::into_inner));
         Ok(())

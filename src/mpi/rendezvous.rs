@@ -10,6 +10,7 @@ use super::calls::{MpiError, Parts};
 use super::engine::{Engine, Guard};
 use super::heartbeat::{Heartbeat, distances};
 use super::hello::{self, Difference, Hello, VersionMix};
+use super::library::Mpi;
 use super::mixed::Contradiction;
 use super::start::{self, MpiStartError};
 use super::startup_barrier::StartupBarrier;
@@ -92,10 +93,11 @@ pub(crate) struct Communicators {
 /// # Errors
 /// Any [`MpiRendezvousError`], as [`StartError::Rendezvous`] has it.
 pub(crate) fn connect_job(
+    mpi: &'static Mpi,
     config: &RendezvousConfig,
     patience: impl FnOnce(usize) -> Patience,
 ) -> Result<(MpiJob, Communicators), Failure> {
-    let engine = Engine::get(config.start_timeout)
+    let engine = Engine::get(mpi, config.start_timeout)
         .map_err(|error| failure(MpiRendezvousError::from(error)))?;
     let hello = Hello {
         version: env!("CARGO_PKG_VERSION").into(),
@@ -128,7 +130,7 @@ pub(crate) fn connect_job(
     let communicators = engine.run(Duration::ZERO, &guard, move |world| async move {
         let by_mpi = (world.all().rank(), world.all().size());
         if by_mpi != (rank, size) {
-            return Ok(Err(Contradiction::new((rank, size), by_mpi)));
+            return Ok(Err(Contradiction::new((rank, size), by_mpi, &mpi.version)));
         }
         if world.is_ours() {
             startup_barrier.wait(world.all(), tag).await?;

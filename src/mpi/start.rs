@@ -1,14 +1,16 @@
 //! How MPI begins and ends in this process.
 
-#![allow(unsafe_code)] // registers a function for the end of the process
+#![allow(unsafe_code)] // calls to MPI; registers a function for the end of the process
 
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ::mpi::environment::{self, Threading};
+use ronde_mpi_table::{THREAD_MULTIPLE, Table};
 
-use super::calls::MpiError;
+use super::calls::{MpiError, check as check_code};
 use super::engine::Engine;
+use super::library::Mpi;
 use super::world::World;
 
 /// Why MPI cannot be used in this process.
@@ -55,39 +57,53 @@ pub(crate) enum MpiStartError {
 }
 
 /// Initializes MPI on the calling thread, unless somebody has done so for all threads. Whether it is ours to finalize.
-pub(super) fn initialize() -> Result<(World, bool), MpiStartError> {
-    let ours = match environment::initialize_with_threading(Threading::Multiple) {
-        Some((universe, _)) => {
-            // Its end would be MPI's, and frees what others may use: `finalize` comes at the process's end.
-            std::mem::forget(universe);
-            true
+pub(super) fn initialize(mpi: &Mpi) -> Result<(World, bool), MpiStartError> {
+    let table = mpi.table;
+    let ours = !flag(table, "MPI_Initialized", table.initialized)?;
+    if ours {
+        // SAFETY: nobody else has initialized it; should another thread do so at this moment, the call fails.
+        check_code(table, "MPI_Init_thread", unsafe { (table.init)() })?;
+    } else {
+        let mut level = 0;
+        // SAFETY: MPI is initialized.
+        let code = unsafe { (table.thread_level)(&mut level) };
+        check_code(table, "MPI_Query_thread", code)?;
+        if level < THREAD_MULTIPLE {
+            return Err(MpiStartError::Threading {
+                provided: match level {
+                    0 => "MPI_THREAD_SINGLE",
+                    1 => "MPI_THREAD_FUNNELED",
+                    _ => "MPI_THREAD_SERIALIZED",
+                },
+            });
         }
-        None => {
-            let provided = environment::threading_support();
-            if provided != Threading::Multiple {
-                return Err(MpiStartError::Threading {
-                    provided: match provided {
-                        Threading::Single => "MPI_THREAD_SINGLE",
-                        Threading::Funneled => "MPI_THREAD_FUNNELED",
-                        _ => "MPI_THREAD_SERIALIZED",
-                    },
-                });
-            }
-            false
-        }
-    };
-    Ok((World::new(ours)?, ours))
+    }
+    Ok((World::new(table, ours)?, ours))
+}
+
+/// What one of the two functions says that may be called at any time.
+fn flag(
+    table: &Table,
+    call: &'static str,
+    function: unsafe extern "C" fn(*mut c_int) -> c_int,
+) -> Result<bool, MpiError> {
+    let mut flag = 0;
+    // SAFETY: has no other obligation than an integer to write to.
+    check_code(table, call, unsafe { function(&mut flag) })?;
+    Ok(flag != 0)
 }
 
 /// Whether MPI can be used in this process, or can still be initialized.
 ///
 /// # Errors
 /// It is over.
-pub(super) fn check() -> Result<(), MpiStartError> {
-    match (is_broken(), environment::is_finalized()) {
-        (true, _) => Err(MpiStartError::Broken),
-        (_, true) => Err(MpiStartError::Finalized),
-        _ => Ok(()),
+pub(super) fn check(mpi: &Mpi) -> Result<(), MpiStartError> {
+    if is_broken() {
+        return Err(MpiStartError::Broken);
+    }
+    match flag(mpi.table, "MPI_Finalized", mpi.table.finalized)? {
+        true => Err(MpiStartError::Finalized),
+        false => Ok(()),
     }
 }
 

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use ::mpi::ffi;
+use ronde_mpi_table::{Comm as RawComm, Table};
 
 use super::calls::{Comm, MpiError, check};
 use super::finalize::Inbox;
@@ -19,6 +19,7 @@ pub(crate) struct CommId(usize);
 /// which go on at the same time.
 #[derive(Debug)]
 pub(crate) struct World {
+    table: &'static Table,
     /// `MPI_COMM_WORLD`. If MPI is not ours it is duplicated and nothing else: others use it too.
     all: Comm,
     ours: bool,
@@ -34,16 +35,18 @@ impl World {
     ///
     /// # Errors
     /// MPI's.
-    pub(super) fn new(ours: bool) -> Result<Self, MpiError> {
+    pub(super) fn new(table: &'static Table, ours: bool) -> Result<Self, MpiError> {
         let moved = Rc::default();
         // SAFETY: `MPI_COMM_WORLD` lives from initialization on.
         let all = unsafe {
+            let all = (table.world)();
             match ours {
-                true => Comm::new(ffi::RSMPI_COMM_WORLD, &moved),
-                false => Comm::as_it_is(ffi::RSMPI_COMM_WORLD, &moved),
+                true => Comm::new(table, all, &moved),
+                false => Comm::as_it_is(table, all, &moved),
             }
         }?;
         Ok(Self {
+            table,
             all,
             ours,
             comms: RefCell::default(),
@@ -94,9 +97,9 @@ impl World {
 
     /// # Safety
     /// That of [`Comm::new`].
-    unsafe fn keep(&self, raw: ffi::MPI_Comm) -> Result<CommId, MpiError> {
+    unsafe fn keep(&self, raw: RawComm) -> Result<CommId, MpiError> {
         // SAFETY: the caller's promise.
-        let comm = unsafe { Comm::new(raw, &self.moved) }?;
+        let comm = unsafe { Comm::new(self.table, raw, &self.moved) }?;
         let mut comms = self.comms.borrow_mut();
         comms.push(comm);
         Ok(CommId(comms.len() - 1))
@@ -122,6 +125,8 @@ impl World {
     /// Ends MPI in this process; all ranks of the job do so.
     pub(super) fn finalize(&self) -> Result<(), MpiError> {
         // SAFETY: no request is under way that anybody waits for, and nothing is called afterwards: the engine ends.
-        check("MPI_Finalize", unsafe { ffi::MPI_Finalize() })
+        check(self.table, "MPI_Finalize", unsafe {
+            (self.table.finalize)()
+        })
     }
 }

@@ -4,14 +4,15 @@
 //! restrict the common bits. It may have submitted a tensor before it joined, and then takes part
 //! in that operation as any other rank; otherwise it is *absent* from it.
 //!
-//! The fold over the words is associative: intersections, unions, the newest settings. The ready
+//! The fold over the words is associative: intersections, unions, maxima, the newest settings. The ready
 //! times of each rank are not part of it. Rank 0's timeline and stall check need them, and they are
 //! kept rank by rank if requested.
 //!
 //! Blocks may lie in memory that other processes write. Each value is read once and checked before
 //! it is used.
 
-use super::block::{FACT_WORDS, InvalidBlock, READY_US_MAX, Status, check_facts, facts};
+use super::block::{FACT_WORDS, Facts, InvalidBlock, READY_US_MAX, Status, check_facts, facts};
+use crate::hold::Hold;
 use crate::settings::{Settings, Versioned};
 use crate::transport::{Combine, RankBlock};
 
@@ -25,6 +26,10 @@ pub(crate) struct Agreement {
     pub common: Vec<u64>,
     /// Facts that hold on at least one rank.
     pub any: Status,
+    /// Facts that hold on every rank that has not joined.
+    pub all: Status,
+    /// Delay of cycles: of each time, the latest of all ranks.
+    pub hold: Hold,
     /// Newest settings of all blocks; of equal versions, those of the first rank. Every rank
     /// computes the same settings, so all of them switch in this cycle.
     pub settings: Versioned<Settings>,
@@ -70,6 +75,8 @@ impl Agreement {
         self.common.clear();
         self.common.resize(words, 0);
         self.any = Status::default();
+        self.all = Status::ALL;
+        self.hold = Hold::default();
         self.ready.clear();
         self.ready_us.clear();
         self.ranks = 0;
@@ -85,8 +92,13 @@ impl Agreement {
     /// A block that no rank of this build sends in this cycle; the fold is then not usable.
     pub(crate) fn add(&mut self, block: &dyn RankBlock) -> Result<(), InvalidBlock> {
         block.read_words(&mut self.incoming);
-        let (status, settings) = facts(&self.incoming);
-        check_facts(self.ranks, status, &settings, self.version_before)?;
+        let facts = facts(&self.incoming);
+        check_facts(self.ranks, &facts, self.version_before)?;
+        let Facts {
+            status,
+            settings,
+            hold,
+        } = facts;
         self.check_slots()?;
         if status.has(Status::JOINED) {
             self.add_joined();
@@ -99,6 +111,10 @@ impl Agreement {
             }
         }
         self.any = self.any.with(status);
+        if !status.has(Status::JOINED) {
+            self.all = self.all.and(status);
+        }
+        self.hold = self.hold.max(hold);
         if self.ranks == 0 || settings.version > self.settings.version {
             self.settings = settings;
         }
@@ -297,6 +313,22 @@ mod tests {
     }
 
     #[test]
+    fn facts_of_all_leave_joined_ranks_out_and_the_latest_hold_counts() {
+        let between = Status::BETWEEN_STEPS;
+        let held = |status: Status, first_ns: u64, until_ns: u64| {
+            let mut block = block(status, &[]);
+            (block.hold.first_ns, block.hold.until_ns) = (first_ns, until_ns);
+            block
+        };
+        let joined = held(Status::JOINED, 0, 0);
+        let agreed = agree(false, &[held(between, 3, 5), joined, held(between, 2, 7)]);
+        assert!(agreed.all.has(between));
+        assert_eq!((agreed.hold.first_ns, agreed.hold.until_ns), (3, 7));
+        let agreed = agree(false, &[held(between, 0, 0), held(Status::UNCACHED, 0, 0)]);
+        assert!(!agreed.all.has(between) && agreed.any.has(between));
+    }
+
+    #[test]
     fn when_all_have_joined_a_bit_of_any_rank_is_common() {
         let blocks = [&[][..], &[7], &[7, 9]].map(|bits| block(Status::JOINED, bits));
         let agreed = agree(false, &blocks);
@@ -383,6 +415,8 @@ mod tests {
             block.settings.value.cycle_time_ns = u64::MAX
         });
         assert!(text.ends_with("ms is more than 60000 ms"), "{text}");
+        let text = refused(1, u64::MAX, &|block| block.hold.until_ns = u64::MAX);
+        assert!(text.starts_with("a hold of 0, 0 and"), "{text}");
         let text = refused(1, 1 << 3, &|block| block.set(5, 0));
         assert_eq!(
             text,

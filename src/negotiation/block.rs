@@ -1,7 +1,8 @@
-//! Block of a rank for one cycle: ready bits of cached tensors, status and settings.
+//! Block of a rank for one cycle: ready bits of cached tensors, status, settings and hold.
 
 use smallvec::smallvec;
 
+use crate::hold::Hold;
 use crate::settings::{Settings, Versioned};
 use crate::transport::{Contribution, RankBlock};
 
@@ -21,13 +22,27 @@ impl Status {
     /// Rank 0 starts a measurement of the clock offsets in this cycle.
     pub(crate) const COMPARE_CLOCKS: Self = Self(4);
 
+    /// The rank has submitted all tensors of the step that it knows, and none of the next.
+    pub(crate) const BETWEEN_STEPS: Self = Self(8);
+
+    /// Every status.
+    pub(super) const ALL: Self = Self(u32::MAX);
+
     /// Whether all bits of `other` are set.
     pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// All bits that have a meaning.
-    const KNOWN: Self = Self::UNCACHED.with(Self::JOINED).with(Self::COMPARE_CLOCKS);
+    const KNOWN: Self = Self::UNCACHED
+        .with(Self::JOINED)
+        .with(Self::COMPARE_CLOCKS)
+        .with(Self::BETWEEN_STEPS);
+
+    /// Returns the bits that both sets have.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
 
     /// Returns the union of both sets of bits.
     pub(crate) const fn with(self, other: Self) -> Self {
@@ -42,6 +57,8 @@ pub(crate) struct Block {
     pub status: Status,
     /// Newest settings that this rank knows.
     pub settings: Versioned<Settings>,
+    /// Delay of cycles that this rank computes from its last step.
+    pub hold: Hold,
     /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the
     /// same number of words in the same cycle.
     pub ready: Vec<u64>,
@@ -66,8 +83,8 @@ impl Block {
         self.ready_us[bit] = at_us;
     }
 
-    /// Returns the words that the transport sends: status and settings, then the ready bits, with
-    /// the ready times as details.
+    /// Returns the words that the transport sends: status, settings and hold, then the ready bits,
+    /// with the ready times as details.
     pub(crate) fn contribution(&self) -> Contribution<'_> {
         Contribution {
             version: BLOCK_VERSION,
@@ -77,6 +94,10 @@ impl Block {
                 self.settings.fusion_threshold_bytes,
                 self.settings.cycle_time_ns,
                 self.settings.switches(),
+                self.settings.gpu_fusion_threshold_bytes,
+                self.hold.first_ns,
+                self.hold.from_ns,
+                self.hold.until_ns,
             ],
             bits: &self.ready,
             details: &self.ready_us,
@@ -86,10 +107,15 @@ impl Block {
     /// Returns the block that `contribution` was made of.
     #[cfg(test)]
     pub(crate) fn of(contribution: &Contribution<'_>) -> Self {
-        let (status, settings) = facts(&contribution.head);
+        let Facts {
+            status,
+            settings,
+            hold,
+        } = facts(&contribution.head);
         Self {
             status,
             settings,
+            hold,
             ready: contribution.bits.to_vec(),
             ready_us: contribution.details.to_vec(),
         }
@@ -121,6 +147,9 @@ pub(crate) enum InvalidBlock {
     /// Settings outside of their range.
     #[error("{0}")]
     Settings(String),
+    /// A hold that no rank computes.
+    #[error("{0}")]
+    Hold(String),
     /// A ready bit for a slot of the response cache that holds no tensor.
     #[error("slot {0} of the response cache is ready and holds no tensor")]
     EmptySlot(usize),
@@ -135,40 +164,57 @@ pub(crate) enum InvalidBlock {
 }
 
 /// Version of the format of [`Block::contribution`].
-const BLOCK_VERSION: u64 = 1;
+const BLOCK_VERSION: u64 = 2;
 
-/// Number of words before the ready bits: status and settings.
-pub(super) const FACT_WORDS: usize = 5;
+/// Number of words before the ready bits.
+pub(super) const FACT_WORDS: usize = 9;
 
-/// Decodes the status and the settings of a block from its first words.
-pub(super) fn facts(words: &[u64]) -> (Status, Versioned<Settings>) {
+/// First words of a block.
+pub(super) struct Facts {
+    pub(super) status: Status,
+    pub(super) settings: Versioned<Settings>,
+    pub(super) hold: Hold,
+}
+
+/// Decodes the first words of a block.
+pub(super) fn facts(words: &[u64]) -> Facts {
     let status = Status(u32::try_from(words[0]).unwrap_or(u32::MAX)); // an unknown status
     let settings = Settings {
         fusion_threshold_bytes: words[2],
         cycle_time_ns: words[3],
+        gpu_fusion_threshold_bytes: words[5],
         ..Settings::default()
     };
     let settings = Versioned {
         version: words[1],
         value: settings.with_switches(words[4]),
     };
-    (status, settings)
+    let hold = Hold {
+        first_ns: words[6],
+        from_ns: words[7],
+        until_ns: words[8],
+    };
+    Facts {
+        status,
+        settings,
+        hold,
+    }
 }
 
 /// Largest difference of a settings version from that of the last cycle: more changes than a job
 /// makes, and far from overflow.
 const VERSIONS_MAX: u64 = 1 << 32;
 
-/// Checks the status and the settings in set rank `rank`'s block. `version` is the version of the
-/// last cycle's settings.
-pub(super) fn check_facts(
-    rank: usize,
-    status: Status,
-    settings: &Versioned<Settings>,
-    version: u64,
-) -> Result<(), InvalidBlock> {
+/// Checks the first words of set rank `rank`'s block. `version` is the version of the last cycle's
+/// settings.
+pub(super) fn check_facts(rank: usize, facts: &Facts, version: u64) -> Result<(), InvalidBlock> {
+    let Facts {
+        status,
+        settings,
+        hold,
+    } = facts;
     let is_rank_0s = status.has(Status::COMPARE_CLOCKS);
-    if !Status::KNOWN.has(status) || (is_rank_0s && rank > 0) {
+    if !Status::KNOWN.has(*status) || (is_rank_0s && rank > 0) {
         return Err(InvalidBlock::Status(status.0));
     }
     if settings.version > version.saturating_add(VERSIONS_MAX) {
@@ -177,9 +223,11 @@ pub(super) fn check_facts(
             version,
         });
     }
-    settings
-        .problem()
-        .map_or(Ok(()), |problem| Err(InvalidBlock::Settings(problem)))
+    if let Some(problem) = settings.problem() {
+        return Err(InvalidBlock::Settings(problem));
+    }
+    hold.problem()
+        .map_or(Ok(()), |problem| Err(InvalidBlock::Hold(problem)))
 }
 
 impl RankBlock for Block {

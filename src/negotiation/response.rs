@@ -219,7 +219,7 @@ impl Agreed {
         }
         if params.kind == OpKind::Join && joined.len() < size {
             return Err(format!(
-                "the end of a join, where of {size} ranks {joined:?} have joined"
+                "the end of a join, but of {size} ranks only {joined:?} have joined"
             ));
         }
         self.check_rows(params, receiver, takes_part)

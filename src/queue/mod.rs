@@ -8,6 +8,7 @@ mod commands;
 mod completions;
 mod marks;
 mod names;
+mod step_times;
 mod ticket;
 mod wanted;
 
@@ -18,6 +19,7 @@ pub(crate) use ticket::Ticket;
 pub(crate) use wanted::Wanted;
 
 use names::{Known, Names};
+use step_times::StepTimes;
 
 use crate::clock::{Clock, Nanos};
 use crate::command::Command;
@@ -184,6 +186,15 @@ pub(crate) struct TensorQueue {
     pub(crate) clock: Arc<dyn Clock>,
 }
 
+/// State of the learnt step when submissions are collected.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CollectedStep {
+    /// Whether a step is complete since the last collection.
+    pub(crate) is_new: bool,
+    /// Whether all tensors of the last step were submitted, and none of the next.
+    pub(crate) between_steps: bool,
+}
+
 struct Intake {
     names: Names,
     queue: Vec<Submission>,
@@ -193,6 +204,9 @@ struct Intake {
     rung: bool,
     /// Whether all tensors that the learnt step still expects are submitted.
     step_complete: bool,
+    /// Whether no tensor of the learnt step was submitted since the last step was complete.
+    between_steps: bool,
+    step_times: StepTimes,
     period: PeriodFinder,
     closed: Option<Error>,
     /// Error of submissions while they are suspended.
@@ -217,6 +231,8 @@ impl TensorQueue {
                 in_flight: 0,
                 rung: false,
                 step_complete: false,
+                between_steps: false,
+                step_times: StepTimes::default(),
                 period: PeriodFinder::new(),
                 closed: None,
                 suspended: None,
@@ -322,18 +338,30 @@ impl TensorQueue {
         lock(&self.intake).joined = false;
     }
 
-    /// Takes the submissions and commands in the queue; later ones belong to `next_cycle`.
+    /// Takes the submissions and commands in the queue; later ones belong to `next_cycle`. If a
+    /// step is complete since the last call, moves the times and sizes of its tensors to
+    /// `step_times`.
     pub(crate) fn collect(
         &self,
         into: &mut Vec<Submission>,
         commands: &mut Vec<PendingCommand>,
+        step_times: &mut Vec<(u64, u64)>,
         next_cycle: u64,
-    ) {
+    ) -> CollectedStep {
         let mut intake = lock(&self.intake);
         std::mem::swap(into, &mut intake.queue);
         commands.append(&mut intake.commands);
         intake.rung = false;
         self.next_cycle.store(next_cycle, Ordering::Relaxed);
+        CollectedStep {
+            is_new: intake.step_times.take(step_times),
+            between_steps: intake.between_steps,
+        }
+    }
+
+    /// Time of this rank's first submission of the current step, if there is one.
+    pub(crate) fn step_began(&self) -> Option<Nanos> {
+        lock(&self.intake).step_times.began()
     }
 
     /// Called at the end of a cycle: if a step's last tensor was submitted during it, the next
@@ -552,7 +580,21 @@ impl Intake {
     fn observe_from(&mut self, first: usize) {
         self.step_complete = false;
         for submission in &self.queue[first..] {
-            self.step_complete |= self.period.observe(submission.item).step_complete;
+            let observed = self.period.observe(submission.item);
+            self.step_complete |= observed.step_complete;
+            if observed.foreign {
+                continue;
+            }
+            if observed.changed {
+                self.step_times = StepTimes::default();
+            }
+            let on_device = submission.params.device.is_some();
+            self.step_times
+                .submitted(submission.at, submission.item.bytes(), on_device);
+            self.between_steps = observed.step_complete;
+            if observed.step_complete {
+                self.step_times.complete();
+            }
         }
     }
 }

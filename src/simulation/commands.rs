@@ -46,6 +46,7 @@ fn command(commander: usize, number: usize) -> Command {
     match ["a", "b", "no", "stop", "change"][(2 * commander + number) % 5] {
         "change" => Command::Settings(PartialSettings {
             fusion_threshold_bytes: Some(8 * number as u64),
+            gpu_fusion_threshold_bytes: Some(16 * number as u64),
             cycle_time: Some(Duration::from_micros(100 * (1 + number as u64))),
             cache: Some(number.is_multiple_of(2)),
             hierarchical_allreduce: Some(number % 4 < 2),

@@ -162,7 +162,6 @@ impl Member {
             settings: SettingsSource::Decides(Arc::new(SettingsCell::new(settings))),
             early: setup.early,
             device,
-            gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
             queue,

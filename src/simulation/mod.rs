@@ -21,6 +21,7 @@ use crate::transport::simulated::{SimulatedSet, World};
 mod clocks;
 mod commands;
 mod gpu;
+mod hold;
 mod job;
 mod member;
 mod programs;

@@ -173,6 +173,7 @@ impl Observer for Recorder {
         let retune = self.retune_every > 0 && self.cycles.is_multiple_of(self.retune_every);
         retune.then(|| Settings {
             fusion_threshold_bytes: 64 * self.cycles,
+            gpu_fusion_threshold_bytes: 48 * self.cycles,
             cache: !cycle.settings.cache,
             hierarchical_allreduce: !cycle.settings.hierarchical_allreduce,
             ..cycle.settings.value

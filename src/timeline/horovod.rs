@@ -144,12 +144,16 @@ impl Format {
         if settings == self.settings {
             return;
         }
-        self.settings = settings;
+        let before = std::mem::replace(&mut self.settings, settings);
         self.instant("SETTINGS", at);
         self.text.raw(", \"args\": {\"fusion_threshold_bytes\": ");
         self.text.number(settings.fusion_threshold_bytes);
         self.text.raw(", \"cycle_time_ns\": ");
         self.text.number(settings.cycle_time_ns);
+        if settings.gpu_fusion_threshold_bytes != before.gpu_fusion_threshold_bytes {
+            self.text.raw(", \"gpu_fusion_threshold_bytes\": ");
+            self.text.number(settings.gpu_fusion_threshold_bytes);
+        }
         self.switches();
         self.text.raw("}}");
     }

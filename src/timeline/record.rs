@@ -119,11 +119,18 @@ pub(super) fn put_epoch(words: &mut Words, number: u64, at: Nanos) {
 pub(super) fn put_settings(words: &mut Words, settings: &Settings, at: Nanos) {
     let Settings {
         fusion_threshold_bytes,
+        gpu_fusion_threshold_bytes,
         cycle_time_ns,
         ..
     } = *settings;
     let head = header(SETTINGS, 0, 0, settings.switches());
-    words.extend_from_slice(&[head, at.0, fusion_threshold_bytes, cycle_time_ns]);
+    words.extend_from_slice(&[
+        head,
+        at.0,
+        fusion_threshold_bytes,
+        gpu_fusion_threshold_bytes,
+        cycle_time_ns,
+    ]);
 }
 
 pub(super) fn put_error(words: &mut Words, tensor: TensorId, began: Nanos, ended: Nanos) {
@@ -237,9 +244,15 @@ pub(super) fn take<'a>(words: &mut &'a [u64]) -> Option<Record<'a>> {
         STEP => (Record::Step { number: high, at }, rest),
         EPOCH => (Record::Epoch { number: high, at }, rest),
         SETTINGS => {
-            let (&[fusion_threshold_bytes, cycle_time_ns], rest) = rest.split_first_chunk()?;
+            let (&numbers, rest) = rest.split_first_chunk()?;
+            let [
+                fusion_threshold_bytes,
+                gpu_fusion_threshold_bytes,
+                cycle_time_ns,
+            ] = numbers;
             let settings = Settings {
                 fusion_threshold_bytes,
+                gpu_fusion_threshold_bytes,
                 cycle_time_ns,
                 ..Settings::default()
             }

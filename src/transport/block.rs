@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 
 /// Most words of [`Contribution::head`].
-pub(crate) const BLOCK_HEAD_WORDS_MAX: usize = 8;
+pub(crate) const BLOCK_HEAD_WORDS_MAX: usize = 12;
 
 /// Block of this rank for one cycle. In a cycle the blocks of all ranks have the same version and
 /// size.

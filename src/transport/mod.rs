@@ -13,7 +13,6 @@ use crate::error::{Error, LimitError, PeerError};
 
 mod block;
 pub(crate) mod local;
-#[cfg(feature = "mpi")]
 pub(crate) mod mpi;
 #[cfg(test)]
 pub(crate) mod simulated;

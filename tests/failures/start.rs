@@ -135,13 +135,15 @@ fn ranks_on_other_hosts_are_refused_in_one_sentence() {
         ("HOROVOD_LOCAL_RANK", "0"),
         ("HOROVOD_LOCAL_SIZE", "2"),
     ];
-    // With MPI, the rank comes from MPI.
-    let whom = if cfg!(feature = "mpi") {
-        "rank 0 of 4"
-    } else {
-        "4 ranks"
-    };
-    check_fails(&["bench", "--model", "many-small"], &env, &[whom, "MPI"]);
+    let plugins = [&env[..], &[("RONDE_MPI_PLUGINS", "/nonexistent")]].concat();
+    let local = [&env[..], &[("RONDE_BACKEND", "local")]].concat();
+    let bench = ["bench", "--model", "many-small"];
+    check_fails(
+        &bench,
+        &plugins,
+        &["4 ranks", "no plug-in for MPI", "/nonexistent"],
+    );
+    check_fails(&bench, &local, &["RONDE_BACKEND=local", "4 ranks"]);
 }
 
 #[test]

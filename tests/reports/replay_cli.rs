@@ -120,6 +120,77 @@ fn fusing_four_messages_saves_three_latencies() {
     assert!(page.contains("How to read this page") && page.contains("<nav"));
 }
 
+/// Without the settings in force there is nothing to compare with: no output has a best setting.
+#[test]
+fn what_is_withheld_is_in_no_output() {
+    let folder = folder();
+    let unknown = PROFILE.replace("\"cycle_time_ms\": 1.0, \"fusion_threshold_bytes\": 0,", "");
+    std::fs::write(folder.path().join("p.json"), unknown).unwrap();
+    let arguments = [
+        "p.json",
+        "--json",
+        "r.json",
+        "--csv",
+        "r.csv",
+        "--html",
+        "r.html",
+        "--ranks",
+        "2,4",
+        "--ranks-per-host",
+        "4",
+    ];
+    let text = unwrapped(&stdout(&replay(folder.path(), &arguments)));
+    let reason = "No recommendation: the recording does not state the fusion threshold and the cycle time in force";
+    assert!(
+        text.contains(reason) && !text.contains("HOROVOD_"),
+        "{text}"
+    );
+    let outlook = json(&folder.path().join("r.json"));
+    assert_eq!(outlook["withheld"]["reason"], "unknown_settings");
+    assert_eq!(outlook["unknown_settings"].as_array().unwrap().len(), 2);
+    for at in outlook["targets"].as_array().unwrap() {
+        for field in ["best", "change", "flat", "hierarchical", "efficiency_best"] {
+            assert!(at.get(field).is_none(), "{field}: {at}");
+        }
+        assert!(at["current"]["fusion_threshold_bytes"].is_null());
+        assert!(at["current"]["cycle_time_ms"].is_null() && at["cells"].is_array());
+    }
+    let csv = std::fs::read_to_string(folder.path().join("r.csv")).unwrap();
+    let columns: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+    assert!(
+        columns.contains(&"current") && !columns.contains(&"best"),
+        "{columns:?}"
+    );
+    assert!(
+        csv.lines()
+            .all(|line| line.split(',').count() == columns.len()),
+        "{csv}"
+    );
+    let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
+    assert!(page.contains("No recommendation") && !page.contains("star in charts"));
+    assert!(!page.contains("the best setting"), "no curve of it");
+}
+
+#[test]
+fn a_profile_with_an_impossible_number_of_ranks_is_refused() {
+    let folder = folder();
+    for np in ["0", "1000000000"] {
+        let profile = PROFILE.replace("\"np\": 2", &format!("\"np\": {np}"));
+        std::fs::write(folder.path().join("np.json"), profile).unwrap();
+        for command in [
+            &["replay", "np.json"][..],
+            &["bench", "--profile", "np.json", "-np", "2"],
+            &["sweep", "--replay", "np.json", "--out", "sweep"],
+        ] {
+            let output = ronde().current_dir(folder.path()).args(command).output();
+            let output = output.unwrap();
+            let parts = ["np.json", &format!("np is {np}; give the number of ranks")];
+            assert_failed(&output, output.status.code().unwrap().max(1), &parts);
+            assert!(output.stdout.is_empty(), "{command:?}");
+        }
+    }
+}
+
 #[test]
 fn other_networks_and_more_ranks() {
     let folder = folder();
@@ -162,7 +233,7 @@ fn other_networks_and_more_ranks() {
     assert!(at(1)["flat"].is_object() && at(1)["hierarchical"].is_object());
     let assumed = at(1)["assumptions"].to_string();
     assert!(
-        assumed.contains("60 µs a hop, 0.117 GB/s") && assumed.contains("by a ring"),
+        assumed.contains("60 µs a hop, 0.117 GB/s") && assumed.contains("use a ring"),
         "{assumed}"
     );
     let page = std::fs::read_to_string(folder.path().join("r.html")).unwrap();
@@ -173,8 +244,8 @@ fn other_networks_and_more_ranks() {
     );
     let table = stdout(&replay(folder.path(), &arguments[..11]));
     assert!(
-        table.contains("Elsewhere")
-            && table.contains("Taken for granted")
+        table.contains("Other networks and numbers of ranks")
+            && table.contains("Assumptions")
             && table.contains("ib-hdr"),
         "{table}"
     );
@@ -182,7 +253,7 @@ fn other_networks_and_more_ranks() {
     for once in [
         "The recording is of 2 ranks",
         "Each rank does the same work",
-        "go by a ring",
+        "allreduces use a ring",
     ] {
         assert_eq!(unwrapped(&table).matches(once).count(), 1, "{table}");
     }
@@ -206,7 +277,7 @@ fn what_cannot_be_done_is_said() {
     assert_fails(
         &run(&["p.json", "--steps", "1..2"]),
         2,
-        &["--steps needs the timelines"],
+        &["--steps needs timelines"],
     );
     assert_fails(&run(&["none.json"]), 1, &["none.json"]);
     let many: Vec<String> = (1..=1200).map(|ranks| ranks.to_string()).collect();
@@ -235,10 +306,13 @@ fn what_cannot_be_done_is_said() {
     assert_fails(&run(&["cut.json"]), 1, &["cut.json", "line 4"]);
     // Errors reported by clap.
     for (arguments, part) in [
-        (["p.json", "--network", "25gbee"], "`25gbee` is no network"),
+        (
+            ["p.json", "--network", "25gbee"],
+            "`25gbee` is not a network",
+        ),
         (["p.json", "--fusion-mb", "4..1"], "in order"),
         (["p.json", "--ranks", "0"], "from 1 to 10000"),
-        (["p.json", "--cycle-ms", "1,x"], "`x` is no number"),
+        (["p.json", "--cycle-ms", "1,x"], "`x` is not a number"),
     ] {
         let output = run(&arguments);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -338,11 +412,11 @@ fn timelines_of_every_format() {
     );
     let path = fixture("byteps-comm.non-root.json");
     let output = replay(folder.path(), &[path.to_str().unwrap()]);
-    assert_fails(&output, 1, &["do not say enough", "HOROVOD_TIMELINE"]);
+    assert_fails(&output, 1, &["cannot be replayed", "HOROVOD_TIMELINE"]);
     let path = fixture("kineto-ddp.rank0.json.gz");
     let text = unwrapped(&stdout(&replay(folder.path(), &[path.to_str().unwrap()])));
     assert!(
-        text.contains("from its tensors alone") && text.contains("Predicted step"),
+        text.contains("from its tensors only") && text.contains("Predicted step"),
         "{text}"
     );
 }

@@ -330,7 +330,7 @@ fn an_interrupted_sweep_reports_what_there_is() {
     let printed = unwrapped(&printed);
     assert!(
         printed.contains("It was interrupted")
-            && printed.contains("to go on: ronde sweep --resume --out out"),
+            && printed.contains("to continue: ronde sweep --resume --out out"),
         "{printed}"
     );
     assert!(
@@ -360,7 +360,7 @@ fn a_folder_belongs_to_one_sweep() {
     let output = sweep(folder.path(), "--resume --out out").output().unwrap();
     assert_failed(&output, 1, &["another sweep is writing", "sweep.csv"]);
     let output = sweep(folder.path(), LONG).output().unwrap();
-    assert_failed(&output, 2, &["out holds sweep.json already", "--resume"]);
+    assert_failed(&output, 2, &["out contains sweep.json already", "--resume"]);
     until_rows(&out, 2);
     running.send("KILL");
     running.finish();
@@ -378,7 +378,7 @@ fn a_folder_belongs_to_one_sweep() {
             "{arguments}"
         );
     };
-    fails(LONG, 2, &["holds sweep.json already"]);
+    fails(LONG, 2, &["contains sweep.json already"]);
     fails(
         "--resume --out out --steps 11 --fusion-mb 0,1",
         2,
@@ -412,7 +412,10 @@ fn a_folder_belongs_to_one_sweep() {
     fails(
         "--resume --out out --other-machine",
         1,
-        &["job.txt is not what it was", "1 tensors of 4000 bytes now"],
+        &[
+            "job.txt has changed since the sweep began",
+            "1 tensors of 4000 bytes now",
+        ],
     );
     fs::write(folder.path().join("job.txt"), profile).unwrap();
 
@@ -456,19 +459,19 @@ fn bad_input_is_named() {
     let folder = folder();
     for (arguments, parts) in [
         ("--fusion-mb=", &["the list is empty"][..]),
-        ("--fusion-mb 4..1", &["is no range"]),
+        ("--fusion-mb 4..1", &["is not a range"]),
         (
             "--fusion-mb 64MB",
-            &["`64MB` is no number", "MiB, without a unit"],
+            &["`64MB` is not a number", "MiB, without a unit"],
         ),
         ("--cycle-ms 1..5:100", &["from 2 to 64 values"]),
-        ("--cycle-ms nan", &["`nan` is no number"]),
+        ("--cycle-ms nan", &["`nan` is not a number"]),
         ("-np 0", &["from 1 to 64"]),
         ("-np two", &["two"]),
         ("--cache maybe", &["on, off"]),
         ("--budget 10", &["with its unit, such as 90s"]),
         ("--budget 10x", &["with its unit"]),
-        ("--autotune", &["leave --autotune out"]),
+        ("--autotune", &["omit --autotune"]),
         ("--model resnet51", &["resnet50"]),
         (
             "--slow-rank 2,5",
@@ -486,7 +489,7 @@ fn bad_input_is_named() {
     let output = sweep(folder.path(), "--profile job.txt --out /proc/out")
         .output()
         .unwrap();
-    assert_failed(&output, 1, &["cannot make the folder /proc/out"]);
+    assert_failed(&output, 1, &["cannot create the folder /proc/out"]);
     let mut inside = sweep(folder.path(), "--profile job.txt");
     inside.env("HOROVOD_RANK", "0").env("HOROVOD_SIZE", "1");
     assert_failed(

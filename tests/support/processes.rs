@@ -236,9 +236,11 @@ fn all_succeed(job: Job, ranks: usize) -> Vec<Outcome> {
 /// Whether ranks on several hosts are available, or this is one of them.
 pub(crate) fn has_hosts() -> bool {
     let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
-    let can = is_rank || (cfg!(feature = "mpi") && std::env::var_os("TEST_RONDE_MPIRUN").is_some());
+    let can = is_rank
+        || (ronde::internal::mpi::has_mpi_plugin()
+            && std::env::var_os("TEST_RONDE_MPIRUN").is_some());
     if !can {
-        eprintln!("left out: ranks on several hosts (TEST_RONDE_MPIRUN and --features mpi)");
+        eprintln!("left out: ranks on several hosts (TEST_RONDE_MPIRUN and scripts/build-mpi)");
     }
     can
 }

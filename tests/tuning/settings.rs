@@ -19,6 +19,7 @@ fn refusal(context: &Context, change: PartialSettings) -> String {
 
 const FUSION: PartialSettings = PartialSettings {
     fusion_threshold_bytes: Some(1 << 20),
+    gpu_fusion_threshold_bytes: None,
     cycle_time: None,
     cache: None,
     hierarchical_allreduce: None,

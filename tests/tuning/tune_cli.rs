@@ -238,8 +238,8 @@ fn a_bad_line_is_answered_and_changes_nothing() {
     error(
         tune.say(json!({"tel": {}})),
         8,
-        "no request is named \"tel\"",
-        "step_ms, ask, tell, report",
+        "unknown variant `tel`, expected one of `step_ms`",
+        "docs/TUNE.md",
     );
     error(
         tune.say(space()),
@@ -257,7 +257,7 @@ fn a_bad_line_is_answered_and_changes_nothing() {
     error(
         tune.say(json!({"step_ms": 3})),
         11,
-        "goes by ask and tell",
+        "uses ask and tell",
         "another ronde tune",
     );
     for (line, value) in [(12, json!(0)), (13, json!(-2.5))] {
@@ -275,6 +275,64 @@ fn a_bad_line_is_answered_and_changes_nothing() {
     assert_eq!(report["report"]["gain_pct"], json!([0.0, 0.0]), "{report}");
     let (_, output) = tune.end();
     assert!(output.status.success());
+}
+
+/// A measurement outside of the bounds must not become the best setting.
+#[test]
+fn settings_outside_of_the_bounds_are_never_reported() {
+    let within = |answer: &Value| {
+        let cap = answer["setting"]["bucket_cap_mb"].as_f64().unwrap();
+        assert!((1.0..=256.0).contains(&cap), "{answer}");
+    };
+    let tell = |cap: f64, value: f64| json!({"tell": {"setting": {"bucket_cap_mb": cap, "view": false}, "value": value}});
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state.json");
+    let state = state.to_str().unwrap();
+
+    // With wider bounds, 512 is measured as the fastest.
+    let mut wider = space();
+    wider["parameters"][0]["high"] = json!(1024);
+    let mut tune = Tune::start(&["--state", state]);
+    tune.say(wider);
+    for (cap, value) in [(25.0, 40.0), (512.0, 5.0), (64.0, 30.0)] {
+        assert!(tune.say(tell(cap, value))["told"].is_object());
+    }
+    assert_eq!(
+        tune.say(json!({"report": {}}))["report"]["setting"]["bucket_cap_mb"],
+        512.0
+    );
+    assert!(tune.end().1.status.success());
+
+    let mut tune = Tune::start(&["--state", state]);
+    let ready = tune.say(space());
+    let warnings = ready["ready"]["warnings"].to_string();
+    assert!(
+        warnings.contains("1 of 3 measurements are outside of the bounds"),
+        "{ready}"
+    );
+    within(&ready["ready"]);
+    within(&tune.say(json!({"report": {}}))["report"]);
+    let refused = tune.say(tell(512.0, 5.0));
+    let message = refused["error"]["message"].as_str().unwrap();
+    assert!(
+        message.contains("cannot be 512: its bounds are 1 to 256"),
+        "{refused}"
+    );
+    let (last, output) = tune.end();
+    within(&last.unwrap()["report"]);
+    assert!(output.status.success());
+
+    let mut outside = space();
+    outside["start"]["bucket_cap_mb"] = json!(0.5);
+    let mut tune = Tune::start(&[]);
+    let refused = tune.say(outside);
+    assert!(
+        refused["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("0.5"),
+        "{refused}"
+    );
 }
 
 #[test]
@@ -350,7 +408,7 @@ fn a_second_run_begins_where_the_first_one_ended() {
         ready["warnings"][0]
             .as_str()
             .unwrap()
-            .contains("another job's"),
+            .contains("of another job"),
         "{ready}"
     );
     train(&mut other, ready["setting"].clone());

@@ -12,6 +12,8 @@
 //! A / (m (m + 1)), so all contests together stay below A = 0.025. The interval uses the quantile of the look that decided, so
 //! it is valid at the stop. `docs/ALGORITHM.md` has the theorem and the assumptions.
 
+use std::ops::RangeInclusive;
+
 use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 use statrs::distribution::{ContinuousCDF, StudentsT};
@@ -29,7 +31,7 @@ const LOOKS: [(usize, f64); 5] = [(4, 0.15), (5, 0.10), (6, 0.10), (8, 0.10), (1
 const LATE_LOOKS: [(usize, f64); 3] = [(222, 0.15), (340, 0.15), (500, 0.15)];
 /// Visit lengths: pairs up to the first number draw from the range after it. Short visits decide large gains in 41 steps; random
 /// lengths keep the pairs from aliasing with periodic jobs.
-const LENGTHS: [(usize, std::ops::RangeInclusive<usize>); 3] =
+const LENGTHS: [(usize, RangeInclusive<usize>); 3] =
     [(5, 3..=4), (8, 6..=10), (usize::MAX, 10..=16)];
 /// Steps are winsorized at this multiple of the pooled median. At 3, the interval would cover a clipped mean only.
 const WINSOR_FACTOR: f64 = 30.0;
@@ -173,10 +175,7 @@ impl Guard {
     }
 
     fn begin_pair(&mut self) {
-        let number = self.pairs.len() + 1;
-        let lengths = LENGTHS.iter().find(|(last, _)| number <= *last);
-        let range = lengths.map_or(10..=16, |(_, range)| range.clone());
-        let length = self.rng.random_range(range);
+        let length = self.rng.random_range(lengths(self.pairs.len() + 1));
         self.visits = Visits::new(&mut self.rng, length);
     }
 
@@ -343,14 +342,20 @@ impl Pair {
     }
 }
 
+/// Lengths of the visits of pair `number`, counted from 1.
+fn lengths(number: usize) -> RangeInclusive<usize> {
+    let later = &LENGTHS[LENGTHS.len() - 1];
+    let range = LENGTHS.iter().find(|(last, _)| number <= *last);
+    range.unwrap_or(later).1.clone()
+}
+
 /// Most steps that a contest with so many complete pairs still takes.
 pub fn contest_steps_left(rounds: u32) -> u64 {
-    let lengths = |pair: usize| LENGTHS.iter().find(|(last, _)| pair <= *last);
-    let done = (1..=rounds.min(100) as usize).filter_map(lengths);
-    let done: usize = done.map(|(_, range)| 2 * range.start()).sum();
+    let done = (1..=rounds.min(100) as usize).map(lengths);
+    let done: usize = done.map(|range| 2 * range.start()).sum();
     // The pair that reaches the limit is completed: two visits, a change before each.
-    let pair = lengths(usize::MAX).map_or(0, |(_, range)| 2 * range.end() + 2);
-    let most = LATE_LOOKS.last().map_or(0, |(active, _)| *active);
+    let pair = 2 * lengths(usize::MAX).end() + 2;
+    let most = LATE_LOOKS[LATE_LOOKS.len() - 1].0;
     (most.saturating_sub(done) + pair) as u64
 }
 

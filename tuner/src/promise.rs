@@ -49,6 +49,8 @@ struct Check {
     pairs: Vec<Pair>,
     wanted: usize,
     length: usize,
+    /// A block of steps suggested a loss.
+    is_suspicion: bool,
 }
 
 /// Comparison of the adopted candidate with the default for the rest of the job.
@@ -192,39 +194,46 @@ impl Promise {
             let slower = self.block.0 / self.block.1 as f64 > self.default_ms;
             self.block = (0.0, 0);
             if slower {
-                return self.begin_check(CHECK_PAIRS, CHECK_LENGTH);
+                return self.begin_check(CHECK_PAIRS, CHECK_LENGTH, true);
             }
         }
         if self.age >= self.look.0 {
             self.plan();
             let length = self.rng.random_range(LOOK_LENGTHS);
-            return self.begin_check(1, length);
+            return self.begin_check(1, length, false);
         }
         Outcome::Hold
     }
 
-    fn begin_check(&mut self, wanted: usize, length: usize) -> Outcome {
+    fn begin_check(&mut self, wanted: usize, length: usize, is_suspicion: bool) -> Outcome {
         let visits = Visits::new(&mut self.rng, length);
         self.check = Some(Check {
             visits,
             pairs: Vec::new(),
             wanted,
             length,
+            is_suspicion,
         });
         Outcome::Visit
     }
 
     fn end_of_check(&mut self) -> Outcome {
-        let pairs = self.check.take().map_or_else(Vec::new, |check| check.pairs);
+        let Some(Check {
+            pairs,
+            is_suspicion,
+            ..
+        }) = self.check.take()
+        else {
+            return Outcome::Hold;
+        };
         let fresh = self.update(&pairs);
         self.block = (0.0, 0);
-        let is_large = pairs.len() == CHECK_PAIRS;
-        if is_large {
+        if is_suspicion {
             self.gap *= 2;
             let default: Vec<f64> = pairs.iter().flat_map(|pair| pair.default.clone()).collect();
             self.default_ms = mean(&default);
         }
-        self.revert_if(is_large && fresh > 0.0)
+        self.revert_if(is_suspicion && fresh > 0.0)
             .unwrap_or(Outcome::Visit)
     }
 
@@ -260,16 +269,19 @@ mod tests {
     use super::*;
     use crate::guard::Decision;
 
+    /// A step of 100 ms under the default.
+    fn step_ms(arm: Arm, candidate_ms: f64) -> f64 {
+        match arm {
+            Arm::Default => 100.0,
+            Arm::Candidate => candidate_ms,
+        }
+    }
+
     /// A guard that has kept a candidate faster by 10 %.
     fn kept() -> Guard {
         let mut guard = Guard::new(7, 1);
         loop {
-            let step = if guard.arm() == Arm::Candidate {
-                90.0
-            } else {
-                100.0
-            };
-            match guard.push(step) {
+            match guard.push(step_ms(guard.arm(), 90.0)) {
                 None | Some(Decision::Undecided) => {}
                 decision => {
                     assert_eq!(decision, Some(Decision::KeepCandidate));
@@ -284,11 +296,7 @@ mod tests {
         let (mut promise, mut default, mut looks) = (Promise::new(&kept(), 7, 1), 0, 0);
         for _ in 0..3000 {
             default += u32::from(promise.arm() == Arm::Default);
-            let step = if promise.arm() == Arm::Candidate {
-                90.0
-            } else {
-                100.0
-            };
+            let step = step_ms(promise.arm(), 90.0);
             let before = promise.is_checking();
             assert!(matches!(promise.push(step), Outcome::Hold | Outcome::Visit));
             looks += u32::from(!before && promise.is_checking());
@@ -302,11 +310,7 @@ mod tests {
         let mut promise = Promise::new(&kept(), 7, 1);
         let reverted = (0..2000).find(|age| {
             let candidate = if *age < 1000 { 90.0 } else { 105.0 };
-            let step = if promise.arm() == Arm::Candidate {
-                candidate
-            } else {
-                100.0
-            };
+            let step = step_ms(promise.arm(), candidate);
             matches!(promise.push(step), Outcome::Revert { .. })
         });
         assert!((1000..1300).contains(&reverted.unwrap()), "{reverted:?}");
@@ -326,8 +330,7 @@ mod tests {
                 } else {
                     0.0
                 };
-                let step = if is_candidate { 90.0 } else { 100.0 };
-                match promise.push(step + stall) {
+                match promise.push(step_ms(promise.arm(), 90.0) + stall) {
                     Outcome::Revert { stalls_only, .. } => reverted |= stalls_only,
                     Outcome::Return { .. } => returned = true,
                     Outcome::Hold | Outcome::Visit => {}

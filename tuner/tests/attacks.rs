@@ -1,19 +1,16 @@
 //! The guard on the step-time processes of the bench `tuner`: a few runs of each, with fixed seeds.
 
-#[path = "../../benches/tuner/harness/attacks.rs"]
+#[path = "../../benches/tuner/harness/attacks/mod.rs"]
 #[allow(dead_code)] // the table is the bench's
 mod attacks;
 
-use attacks::{PROCESSES, Run, row};
+use attacks::{CHOSEN, Process, Run, processes};
 
-/// The runs of `process`, printed as a row.
+/// The runs of a process, printed as a table.
 fn runs(name: &str, count: u64) -> Vec<Run> {
-    let process = PROCESSES
-        .iter()
-        .find(|process| process.name == name)
-        .unwrap();
+    let process: Process = *CHOSEN.iter().find(|process| process.name == name).unwrap();
     let runs: Vec<Run> = (0..count).map(|seed| process.run(seed).unwrap()).collect();
-    println!("{}", row(name, &runs));
+    println!("{}", processes(&[(process, runs.clone())]));
     runs
 }
 
@@ -24,7 +21,7 @@ fn a_start_that_is_best_is_not_left() {
         let runs = runs(name, 3);
         assert!(
             runs.iter()
-                .all(|run| !run.away && run.claims == 0 && run.alarms == 0),
+                .all(|run| !run.end.is_away && run.claims == 0 && run.alarms == 0),
             "{name}: {runs:?}"
         );
         assert!(runs.iter().all(|run| run.paid < 0.015), "{name}: {runs:?}");
@@ -36,7 +33,7 @@ fn a_start_that_is_best_is_not_left() {
 fn rare_slow_steps_are_left_again() {
     for (name, count) in [("E", 4), ("F", 6)] {
         let runs = runs(name, count);
-        assert!(runs.iter().all(|run| !run.away), "{name}: {runs:?}");
+        assert!(runs.iter().all(|run| !run.end.is_away), "{name}: {runs:?}");
         assert!(
             runs.iter().map(|run| run.paid).sum::<f64>() < 0.03 * count as f64,
             "{name}: {runs:?}"
@@ -50,7 +47,7 @@ fn a_gain_is_found_within_its_interval() {
         let runs = runs(name, 3);
         assert!(
             runs.iter()
-                .all(|run| run.away && run.claims > 0 && run.missed == 0),
+                .all(|run| run.end.is_away && run.claims > 0 && run.missed == 0),
             "{name}: {runs:?}"
         );
     }

@@ -5,7 +5,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::{Distribution, Pareto, StandardNormal};
 use ronde_job::replay::{JobTopology, Trace};
 
-use super::truth::{Draws, Effects, Setting, Source, Surface, Unwatched};
+use super::truth::{Block, Draws, Effects, Setting, Source, Surface, Unwatched, Weather};
 use super::witness::{Errors, Witness};
 
 /// Slow-down of the first step after a change of setting, as a share.
@@ -34,7 +34,23 @@ pub(crate) struct Job<'a> {
     witness: Option<Witness>,
     errors: Option<Errors>,
     draws: Draws,
+    weather: Weather,
+    block: Option<Block>,
     ready: Vec<f64>,
+    verdicts: Vec<Verdict>,
+    is_searching: bool,
+}
+
+/// Verdict of a tuner on a job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Verdict {
+    /// Number of steps before it.
+    pub(crate) step: usize,
+    pub(crate) setting: Setting,
+    /// Interval of the gain over the default, in percent, if one is claimed.
+    pub(crate) gain_pct: Option<[f64; 2]>,
+    /// Whether it reverts an earlier one.
+    pub(crate) reverted: bool,
 }
 
 impl<'a> Job<'a> {
@@ -54,7 +70,11 @@ impl<'a> Job<'a> {
             witness: None,
             errors,
             draws: Draws::default(),
+            weather: Weather::default(),
+            block: None,
             ready: Vec::new(),
+            verdicts: Vec::new(),
+            is_searching: false,
         };
         job.watch();
         job
@@ -68,11 +88,11 @@ impl<'a> Job<'a> {
     }
 
     fn watch(&mut self) {
-        let simulation = self.surface.simulation();
-        self.witness = match (self.errors, simulation) {
-            (Some(errors), Some(simulation)) => Some(Witness::new(simulation, errors)),
-            _ => None,
-        };
+        self.witness = self.errors.and_then(|errors| match &self.surface.source {
+            Source::Simulated(simulation) => Some(Witness::new(simulation, errors)),
+            Source::Foreign(foreign) => Some(Witness::of_foreign(foreign, errors)),
+            Source::Recorded(_) => None,
+        });
     }
 
     /// Returns the surface.
@@ -85,16 +105,28 @@ impl<'a> Job<'a> {
         let changed = *setting != self.setting;
         let relative = self.surface.relative(setting);
         let mut factor = self.noise();
+        let witness = self.witness.as_mut().filter(|_| !changed);
         let mean_us = match &self.surface.source {
             Source::Simulated(simulation) => {
                 self.draws.redraw(simulation, &mut self.rng);
+                if let Some(witness) = witness {
+                    witness.step(setting, &self.draws, factor);
+                }
                 simulation.step_us(setting, &self.draws, &mut self.ready, &mut Unwatched)
             }
-            Source::Recorded(recorded) => recorded.draw_us(setting, &mut self.rng),
+            Source::Foreign(foreign) => {
+                let (weather, rng) = (&mut self.weather, &mut self.rng);
+                match witness {
+                    Some(witness) => witness.watch(setting, factor, |notes| {
+                        foreign.draw_us(setting, weather, rng, notes)
+                    }),
+                    None => foreign.draw_us(setting, weather, rng, &mut Unwatched),
+                }
+            }
+            Source::Recorded(recorded) => {
+                recorded.draw_us(setting, changed, &mut self.block, &mut self.rng)
+            }
         };
-        if let Some(witness) = self.witness.as_mut().filter(|_| !changed) {
-            witness.step(setting, &self.draws, factor);
-        }
         let mut regret = relative - 1.0;
         if changed {
             factor *= 1.0 + CHANGE;
@@ -136,6 +168,36 @@ impl<'a> Job<'a> {
             .and_then(|shape| Pareto::new(1.0, shape).ok())
             .map_or(1.0, |pareto| pareto.sample(&mut self.rng));
         1.0 + effects.spike * size.min(SPIKE_MOST)
+    }
+
+    /// Records a verdict.
+    pub(crate) fn decided(
+        &mut self,
+        setting: &Setting,
+        gain_pct: Option<[f64; 2]>,
+        reverted: bool,
+    ) {
+        self.verdicts.push(Verdict {
+            step: self.regret.len(),
+            setting: *setting,
+            gain_pct,
+            reverted,
+        });
+    }
+
+    /// Verdicts so far.
+    pub(crate) fn verdicts(&self) -> &[Verdict] {
+        &self.verdicts
+    }
+
+    /// Records whether a search is under way at the end.
+    pub(crate) fn ended(&mut self, is_searching: bool) {
+        self.is_searching = is_searching;
+    }
+
+    /// Whether a search was under way at the end.
+    pub(crate) fn is_searching(&self) -> bool {
+        self.is_searching
     }
 
     /// Records the setting that the tuner considers best now.

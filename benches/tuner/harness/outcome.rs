@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::job::Job;
 use super::truth::Setting;
 
+/// Steps of a run of Ronde's tuner, after whose verdict the re-checks go on.
+pub(crate) const STEPS: usize = 3000;
 /// A run ends worse than the default if its setting is slower by more than this share.
 const WORSE: f64 = 0.01;
 
@@ -15,15 +17,29 @@ pub(crate) struct Outcome {
     pub(crate) truth: String,
     pub(crate) surface: String,
     pub(crate) seed: u64,
-    /// Step times of the final setting and of the default.
+    /// Step times of the setting in force at step 3,000 (or, if the run is shorter, in the end), and
+    /// of the default.
     pub(crate) end: f64,
     pub(crate) default: f64,
-    /// Steps until the tuner was done, and changes of setting in them.
+    /// Steps until the first verdict, and changes of setting in all steps.
     pub(crate) active: usize,
     pub(crate) changes: usize,
     /// Losses in the first 500 and 2,000 steps.
     pub(crate) lost_500: f64,
     pub(crate) lost_2000: f64,
+    /// Mean loss of the first 3,000 steps, as a share of the best step time.
+    #[serde(default)]
+    pub(crate) lost_mean: f64,
+    /// Whether a search was under way at step 3,000, and whether a verdict was reverted before.
+    #[serde(default)]
+    pub(crate) is_searching: bool,
+    #[serde(default)]
+    pub(crate) reverted: bool,
+    /// Intervals of the gain that verdicts gave, and those that contain the true gain.
+    #[serde(default)]
+    pub(crate) intervals: usize,
+    #[serde(default)]
+    pub(crate) covered: usize,
     /// Step from which on the tuner's best setting was within 3 % and 5 %; `None` if it was not
     /// permanently.
     pub(crate) within_3: Option<usize>,
@@ -65,6 +81,16 @@ impl Outcome {
             }
             since
         };
+        let default_us = surface.step_us(&Setting::DEFAULT);
+        let intervals: Vec<bool> = job
+            .verdicts()
+            .iter()
+            .filter_map(|verdict| {
+                let [low, high] = verdict.gain_pct?;
+                let gain_pct = 100.0 * (1.0 - surface.step_us(&verdict.setting) / default_us);
+                Some((low..=high).contains(&gain_pct))
+            })
+            .collect();
         Self {
             tuner: tuner.into(),
             truth: truth.into(),
@@ -72,10 +98,18 @@ impl Outcome {
             seed,
             end,
             default: surface.relative(&Setting::DEFAULT),
-            active: job.steps(),
+            active: job
+                .verdicts()
+                .first()
+                .map_or(job.steps(), |verdict| verdict.step),
             changes: job.changes(),
             lost_500: lost(500),
             lost_2000: lost(2000),
+            lost_mean: lost(STEPS) / STEPS as f64,
+            is_searching: job.is_searching(),
+            reverted: job.verdicts().iter().any(|verdict| verdict.reverted),
+            intervals: intervals.len(),
+            covered: intervals.iter().filter(|is_covered| **is_covered).count(),
             within_3: within(0.03),
             within_5: within(0.05),
             setting: format!(

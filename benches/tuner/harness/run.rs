@@ -114,9 +114,9 @@ mod tests {
             error: 0.3,
             threads,
         };
-        let outcomes = all(&plan(1), &Random::short());
+        let outcomes = all(&plan(1), &Random);
         assert_eq!(outcomes.len(), 4);
-        assert_eq!(hash(&outcomes), hash(&all(&plan(2), &Random::short())));
+        assert_eq!(hash(&outcomes), hash(&all(&plan(2), &Random)));
         assert_ne!(outcomes[0].end, outcomes[1].end);
     }
 }

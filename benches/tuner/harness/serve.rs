@@ -5,30 +5,32 @@
 //! {"do":"surfaces","truth":"lab"}                        -> {"surfaces":["resnet50/nv 16x8", …]}
 //! {"do":"reset","tuner":"tpe","truth":"lab","surface":"vgg16/nv 2x2","seed":3}
 //!                                                        -> {"seed":12345}: to seed the tuner
-//! {"do":"run","setting":{…},"steps":10}                  -> {"ms":[65.2, …]}
-//! {"do":"incumbent","setting":{…}}                       -> {}
+//! {"do":"lattice"}                                       -> {"fusion_mb":[0.0, …],"cycle_ms":[0.1, …]}
+//! {"do":"sample","setting":{…}}                          -> {"ms":65.2,"done":false,"best":{…}}
 //! {"do":"asked","ms":41.5}                               -> {}
 //! {"do":"end","setting":{…}}                             -> {"outcome":{…}}: a line for `--add`
 //! ```
 //!
-//! A setting is
-//! `{"fusion_mb":128,"cycle_ms":1,"hierarchical":false,"allgather":false,"cache":true}`. The answer
-//! to an invalid request is `{"error":"…"}`; the next line is then read.
+//! A setting is `{"fusion_mb":128,"cycle_ms":1,"hierarchical":false}`. A sample is the median of 10
+//! steps, or of fewer if they are clearly worse; `done` is whether the search is to end
+//! (sampling.rs). The answer to an invalid request is `{"error":"…"}`; the next line is then read.
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::job::Job;
 use super::outcome::Outcome;
 use super::run::seed;
+use super::sampling::Sampling;
+use super::split::Part;
 use super::truth::{Setting, Surface, Truth, label, surfaces};
 
 /// Tuners outside do not use rank 0's view: their runs are listed with those of the usual error.
 const NO_VIEW: f64 = 0.3;
-/// Most steps of one request, and of one job.
+/// Most steps of a job.
 const STEPS_MOST: usize = 1_000_000;
 
 #[derive(Debug, Deserialize)]
@@ -43,11 +45,8 @@ enum Request {
         surface: String,
         seed: u64,
     },
-    Run {
-        setting: Wire,
-        steps: usize,
-    },
-    Incumbent {
+    Lattice {},
+    Sample {
         setting: Wire,
     },
     Asked {
@@ -58,14 +57,22 @@ enum Request {
     },
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Wire {
     fusion_mb: f64,
     cycle_ms: f64,
     hierarchical: bool,
-    allgather: bool,
-    cache: bool,
+}
+
+impl From<Setting> for Wire {
+    fn from(setting: Setting) -> Self {
+        Self {
+            fusion_mb: setting.fusion_mb(),
+            cycle_ms: setting.cycle_ms,
+            hierarchical: setting.hierarchical,
+        }
+    }
 }
 
 impl TryFrom<Wire> for Setting {
@@ -85,8 +92,6 @@ impl TryFrom<Wire> for Setting {
         }
         Ok(Self {
             hierarchical: wire.hierarchical,
-            allgather: wire.allgather,
-            cache: wire.cache,
             ..Self::of(fusion_mb, cycle_ms)
         })
     }
@@ -98,11 +103,13 @@ struct Running {
     truth: String,
     number: u64,
     job: Job<'static>,
+    sampling: Sampling,
 }
 
 /// Surfaces requested so far; kept until the program ends, with their computed step times.
 struct Stock {
     noise: Option<f64>,
+    part: Part,
     by_truth: HashMap<String, &'static [Surface]>,
 }
 
@@ -111,7 +118,10 @@ impl Stock {
         if let Some(known) = self.by_truth.get(truth) {
             return Ok(known);
         }
-        let made: &'static [Surface] = surfaces(truth.parse::<Truth>()?, 1.0, self.noise)?.leak();
+        let name = truth.parse::<Truth>()?;
+        let mut made = surfaces(name, 1.0, self.noise)?;
+        made.retain(|surface| self.part.has(name, surface));
+        let made: &'static [Surface] = made.leak();
         self.by_truth.insert(truth.into(), made);
         Ok(made)
     }
@@ -125,9 +135,11 @@ pub(crate) fn serve(
     input: impl BufRead,
     mut output: impl Write,
     noise: Option<f64>,
+    part: Part,
 ) -> std::io::Result<()> {
     let mut stock = Stock {
         noise,
+        part,
         by_truth: HashMap::new(),
     };
     let mut running = None;
@@ -143,9 +155,9 @@ pub(crate) fn serve(
     Ok(())
 }
 
-fn current(running: &mut Option<Running>) -> Result<&mut Job<'static>, String> {
-    let running = running.as_mut().ok_or("no job: send a reset first")?;
-    Ok(&mut running.job)
+fn current(running: &mut Option<Running>) -> Result<&mut Running, String> {
+    let running = running.as_mut();
+    running.ok_or_else(|| "no job: send a reset first".to_owned())
 }
 
 fn answer(
@@ -177,23 +189,28 @@ fn answer(
                 truth,
                 number,
                 job: Job::new(found, seed, None),
+                sampling: Sampling::default(),
             });
             Ok(json!({"seed": seed.rotate_left(17) >> 33})) // 31 bits, as many libraries want
         }
-        Request::Run { setting, steps } => {
-            let job = current(running)?;
-            if steps > STEPS_MOST || job.steps() + steps > STEPS_MOST {
-                return Err(format!("{steps} steps more: at most {STEPS_MOST} in all"));
-            }
-            let us = job.run_us(&setting.try_into()?, steps);
-            Ok(json!({"ms": us.iter().map(|us| us / 1e3).collect::<Vec<f64>>()}))
+        Request::Lattice {} => {
+            let lattice = Setting::lattice();
+            Ok(json!({
+                "fusion_mb": levels(&lattice, Setting::fusion_mb),
+                "cycle_ms": levels(&lattice, |setting| setting.cycle_ms),
+            }))
         }
-        Request::Incumbent { setting } => {
-            current(running)?.incumbent(&setting.try_into()?);
-            Ok(json!({}))
+        Request::Sample { setting } => {
+            let Running { job, sampling, .. } = current(running)?;
+            if job.steps() >= STEPS_MOST {
+                return Err(format!("at most {STEPS_MOST} steps in all"));
+            }
+            let ms = sampling.sample(job, &setting.try_into()?) / 1e3;
+            let best = sampling.best().map(Wire::from);
+            Ok(json!({"ms": ms, "done": sampling.is_done(), "best": best}))
         }
         Request::Asked { ms } => {
-            current(running)?.asked(ms);
+            current(running)?.job.asked(ms);
             Ok(json!({}))
         }
         Request::End { setting } => {
@@ -206,43 +223,52 @@ fn answer(
     }
 }
 
+/// Returns the distinct values of a parameter on the lattice without its first setting, the default,
+/// ascending.
+fn levels(lattice: &[Setting], of: impl Fn(&Setting) -> f64) -> Vec<f64> {
+    let mut levels: Vec<f64> = lattice[1..].iter().map(of).collect();
+    levels.sort_by(f64::total_cmp);
+    levels.dedup();
+    levels
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn talk(lines: &str) -> Vec<Value> {
         let mut output = Vec::new();
-        serve(lines.as_bytes(), &mut output, None).unwrap();
+        serve(lines.as_bytes(), &mut output, None, Part::All).unwrap();
         let text = String::from_utf8(output).unwrap();
         text.lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect()
     }
 
-    const SETTING: &str =
-        r#"{"fusion_mb":128,"cycle_ms":1,"hierarchical":true,"allgather":false,"cache":true}"#;
+    const SETTING: &str = r#"{"fusion_mb":128,"cycle_ms":1,"hierarchical":true}"#;
 
     #[test]
     fn a_run_from_outside() {
         let answers = talk(&format!(
             r#"{{"do":"surfaces","truth":"lab"}}
 {{"do":"reset","tuner":"t","truth":"lab","surface":"vgg16/nv 2x2","seed":3}}
-{{"do":"run","setting":{SETTING},"steps":10}}
-{{"do":"incumbent","setting":{SETTING}}}
+{{"do":"lattice"}}
+{{"do":"sample","setting":{SETTING}}}
 {{"do":"asked","ms":1.5}}
 {{"do":"end","setting":{SETTING}}}
 {{"do":"end","setting":{SETTING}}}"#
         ));
         assert_eq!(answers[0]["surfaces"].as_array().unwrap().len(), 14);
-        let ms: Vec<f64> = serde_json::from_value(answers[2]["ms"].clone()).unwrap();
-        assert!(
-            ms.len() == 10 && ms.iter().all(|ms| (60.0..130.0).contains(ms)),
-            "{ms:?}"
-        );
+        assert_eq!(answers[2]["fusion_mb"].as_array().unwrap().len(), 17);
+        assert_eq!(answers[2]["cycle_ms"].as_array().unwrap().len(), 13);
+        let ms = answers[3]["ms"].as_f64().unwrap();
+        assert!((60.0..80.0).contains(&ms), "{ms}");
+        assert_eq!(answers[3]["done"], false);
+        assert_eq!(answers[3]["best"]["hierarchical"], true);
         let outcome: Outcome = serde_json::from_value(answers[5]["outcome"].clone()).unwrap();
         assert_eq!(
             (outcome.active, outcome.changes, outcome.within_3),
-            (10, 1, Some(10))
+            (11, 1, Some(11))
         );
         assert!(outcome.end < 1.03 && outcome.asked_ms == [1.5]);
         assert_eq!(answers[6], json!({"error": "no job: send a reset first"}));
@@ -253,7 +279,7 @@ mod tests {
         let answers = talk(
             "x\n{}\n{\"do\":\"dance\"}\n{\"do\":\"surfaces\",\"truth\":\"false\"}\n\
              {\"do\":\"reset\",\"tuner\":\"t\",\"truth\":\"lab\",\"surface\":\"s\",\"seed\":1}\n\
-             {\"do\":\"run\",\"setting\":{\"fusion_mb\":-1},\"steps\":1}\n",
+             {\"do\":\"sample\",\"setting\":{\"fusion_mb\":-1}}\n",
         );
         assert_eq!(answers.len(), 6);
         assert!(

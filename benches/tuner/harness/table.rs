@@ -23,6 +23,13 @@ pub(crate) struct Row {
     pub(crate) lost_500_mean: f64,
     pub(crate) lost_2000_median: f64,
     pub(crate) lost_2000_mean: f64,
+    pub(crate) lost_mean_pct: f64,
+    /// Runs that searched at step 3,000, and that had reverted a verdict by then.
+    pub(crate) searching: usize,
+    pub(crate) reverted: usize,
+    /// Intervals of the gain, and those that contain the true gain.
+    pub(crate) intervals: usize,
+    pub(crate) covered: usize,
     pub(crate) active_median: f64,
     pub(crate) active_p90: f64,
     pub(crate) asked_ms_p50: Option<f64>,
@@ -112,12 +119,25 @@ impl Row {
             lost_500_mean: mean(&lost_500),
             lost_2000_median: quantile(&lost_2000, 0.5),
             lost_2000_mean: mean(&lost_2000),
+            lost_mean_pct: 100.0 * mean(&of(|o| o.lost_mean)),
+            searching: outcomes.iter().filter(|o| o.is_searching).count(),
+            reverted: outcomes.iter().filter(|o| o.reverted).count(),
+            intervals: outcomes.iter().map(|o| o.intervals).sum(),
+            covered: outcomes.iter().map(|o| o.covered).sum(),
             active_median: quantile(&active, 0.5),
             active_p90: quantile(&active, 0.9),
             asked_ms_p50: took(|o| &o.asked_ms, 0.5),
             asked_ms_p99: took(|o| &o.asked_ms, 0.99),
             modelled_ms_p50: took(|o| &o.modelled_ms, 0.5),
             modelled_ms_p99: took(|o| &o.modelled_ms, 0.99),
+        }
+    }
+
+    /// Coverage of the intervals of the gain.
+    pub(crate) fn coverage(&self) -> String {
+        match self.intervals {
+            0 => "none given".to_owned(),
+            all => format!("{:.1} % of {all}", 100.0 * self.covered as f64 / all as f64),
         }
     }
 
@@ -129,7 +149,7 @@ impl Row {
         let asked = took(self.asked_ms_p50, self.asked_ms_p99);
         let modelled = took(self.modelled_ms_p50, self.modelled_ms_p99);
         format!(
-            "| {} | {} | {:.3} / {:.3} / {:.4} | {} ({:.1} %), {:.3} | {} | {} | {:.0} / {:.1} | {:.0} / {:.1} | {:.0} / {:.0} | {asked} | {modelled} |",
+            "| {} | {} | {:.3} / {:.3} / {:.4} | {} ({:.1} %), {:.3} | {} | {} | {:.0} / {:.1} | {:.0} / {:.1} | {:.2} % | {}, {} | {} | {:.0} / {:.0} | {asked} | {modelled} |",
             self.tuner,
             self.runs,
             self.end_median,
@@ -144,14 +164,18 @@ impl Row {
             self.lost_500_mean,
             self.lost_2000_median,
             self.lost_2000_mean,
+            self.lost_mean_pct,
+            self.searching,
+            self.reverted,
+            self.coverage(),
             self.active_median,
             self.active_p90,
         )
     }
 }
 
-const HEADER: &str = "| tuner | runs | end / best: median / p90 / mean | > 1 % worse than default; worst / default | steps to ≤ 3 % for good: median / p90 (ever) | to ≤ 5 % | lost in 500: median / mean | lost in 2,000: median / mean | steps active: median / p90 | ask, ms of CPU: p50 / p99 | its model: p50 / p99 |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
+const HEADER: &str = "| tuner | runs | end / best: median / p90 / mean | > 1 % worse than default; worst / default | steps to ≤ 3 % for good: median / p90 (ever) | to ≤ 5 % | lost in 500: median / mean | lost in 2,000: median / mean | loss per step over 3,000: mean | at step 3,000: searching, reverted before | intervals of the gain that hold | steps to the first verdict: median / p90 | ask, ms of CPU: p50 / p99 | its model: p50 / p99 |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
 
 /// Removes repetitions and keeps the order.
 fn distinct<'a>(values: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
@@ -177,17 +201,50 @@ pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
     rows
 }
 
-/// Formats the tables: all surfaces together, then each one.
-pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
-    let rows = rows(outcomes);
+/// Header of the table of coverage.
+pub(crate) const COVERAGE_HEADER: &str = "| truth | tuner | runs | end / best: mean | > 1 % worse than default | intervals of the gain that hold |
+| --- | --- | --- | --- | --- | --- |";
+
+/// Formats a row of the table of coverage.
+pub(crate) fn coverage(row: &Row) -> String {
+    format!(
+        "| {} | {} | {} | {:.4} | {} | {} |",
+        row.truth,
+        row.tuner,
+        row.runs,
+        row.end_mean,
+        row.worse,
+        row.coverage()
+    )
+}
+
+/// Formats the table of all surfaces together, for each truth.
+pub(crate) fn summary(outcomes: &[Outcome]) -> String {
     let mut text = String::new();
+    let rows = rows(outcomes);
     for truth in distinct(outcomes.iter().map(|o| o.truth.as_str())) {
         text += &format!("## {truth}\n\n{HEADER}\n");
         for row in rows.iter().filter(|row| row.truth == truth) {
             text += &row.text();
             text.push('\n');
         }
-        text += "\nEach surface: end / best, median / p90; in brackets the mean lost in 2,000 steps.\n\n";
+        text.push('\n');
+    }
+    text
+}
+
+/// Formats the tables: all surfaces together, then each one.
+pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
+    let mut text = String::new();
+    for truth in distinct(outcomes.iter().map(|o| o.truth.as_str())) {
+        let here: Vec<Outcome> = outcomes
+            .iter()
+            .filter(|o| o.truth == truth)
+            .cloned()
+            .collect();
+        text += &summary(&here);
+        text +=
+            "Each surface: end / best, median / p90; in brackets the mean lost in 2,000 steps.\n\n";
         text += &by_surface(
             &outcomes
                 .iter()
@@ -263,6 +320,11 @@ mod tests {
             end,
             default: 1.05,
             active: 50,
+            lost_mean: 0.01,
+            is_searching: false,
+            reverted: false,
+            intervals: 1,
+            covered: 1,
             changes: 3,
             lost_500: 4.0,
             lost_2000: 10.0,

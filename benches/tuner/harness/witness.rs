@@ -13,7 +13,7 @@ use ronde_job::replay::{
     Collective, JobTopology, Trace, TracedBatch, TracedCycle, TracedStep, TracedTensor,
 };
 
-use super::truth::{Draws, Setting, Simulation, Watch};
+use super::truth::{Draws, Foreign, Setting, Simulation, Watch};
 
 /// Standard deviation of an event's error, as a share.
 const EVENT_NOISE: f64 = 0.05;
@@ -98,7 +98,9 @@ impl Errors {
 /// Traces a job.
 #[derive(Debug)]
 pub(crate) struct Witness {
-    mirror: Simulation,
+    /// The job with errors; `None` for a foreign job, whose own events are traced.
+    mirror: Option<Simulation>,
+    bytes: Vec<u64>,
     place: JobTopology,
     rng: Xoshiro256PlusPlus,
     traces: Vec<Trace>,
@@ -118,7 +120,33 @@ impl Witness {
             ..JobTopology::new(network.ranks as u32, network.ranks_per_host as u32)
         };
         Self {
-            mirror: errors.mirror(job),
+            mirror: Some(errors.mirror(job)),
+            bytes: job.model.bytes.clone(),
+            ..Self::at(place, errors)
+        }
+    }
+
+    /// Makes the traces of a foreign job: its own events, whose durations are measured exactly. Only
+    /// the costs inside a host are guessed.
+    pub(crate) fn of_foreign(job: &Foreign, errors: Errors) -> Self {
+        let (alpha_us, us_per_byte) = job.inner();
+        let place = JobTopology {
+            local: Collective {
+                alpha_us: alpha_us * errors.guesses[0],
+                us_per_byte: us_per_byte * errors.guesses[1],
+            },
+            ..JobTopology::new(job.ranks, job.ranks_per_host)
+        };
+        Self {
+            bytes: job.bytes.clone(),
+            ..Self::at(place, errors)
+        }
+    }
+
+    fn at(place: JobTopology, errors: Errors) -> Self {
+        Self {
+            mirror: None,
+            bytes: Vec::new(),
             place,
             rng: Xoshiro256PlusPlus::seed_from_u64(errors.seed),
             traces: Vec::new(),
@@ -128,6 +156,49 @@ impl Witness {
 
     /// Traces a step for which `draws` were drawn, and which took `factor` times its expected time.
     pub(crate) fn step(&mut self, setting: &Setting, draws: &Draws, factor: f64) {
+        let Some(index) = self.open(setting) else {
+            return;
+        };
+        let Some(mirror) = &self.mirror else {
+            return;
+        };
+        let mut notes = Notes {
+            bytes: &self.bytes,
+            noise: Some(&mut self.rng),
+            step: TracedStep::default(),
+        };
+        let step_us = mirror.step_us(setting, draws, &mut self.ready, &mut notes);
+        let mut step = notes.step;
+        step.step_us = step_us;
+        stretch(&mut step, factor);
+        self.traces[index].steps.push(step);
+    }
+
+    /// Traces the step that `step` takes, and which in the end takes `factor` times as long.
+    pub(crate) fn watch(
+        &mut self,
+        setting: &Setting,
+        factor: f64,
+        step: impl FnOnce(&mut Notes<'_>) -> f64,
+    ) -> f64 {
+        let index = self.open(setting);
+        let mut notes = Notes {
+            bytes: &self.bytes,
+            noise: None,
+            step: TracedStep::default(),
+        };
+        let step_us = step(&mut notes);
+        if let Some(index) = index {
+            let mut step = notes.step;
+            step.step_us = step_us;
+            stretch(&mut step, factor);
+            self.traces[index].steps.push(step);
+        }
+        step_us
+    }
+
+    /// Returns the index of the trace of `setting`; `None` if it has enough steps.
+    fn open(&mut self, setting: &Setting) -> Option<usize> {
         let seen = setting.replay();
         let index = self.traces.iter().position(|trace| trace.setting == seen);
         let index = index.unwrap_or_else(|| {
@@ -138,21 +209,7 @@ impl Witness {
             });
             self.traces.len() - 1
         });
-        if self.traces[index].steps.len() >= STEPS_MOST {
-            return;
-        }
-        let mut notes = Notes {
-            bytes: &self.mirror.model.bytes,
-            rng: &mut self.rng,
-            step: TracedStep::default(),
-        };
-        let step_us = self
-            .mirror
-            .step_us(setting, draws, &mut self.ready, &mut notes);
-        let mut step = notes.step;
-        step.step_us = step_us;
-        stretch(&mut step, factor);
-        self.traces[index].steps.push(step);
+        (self.traces[index].steps.len() < STEPS_MOST).then_some(index)
     }
 
     /// Returns the hosts of the ranks, and the guessed costs between the ranks of a host.
@@ -189,15 +246,19 @@ fn stretch(step: &mut TracedStep, factor: f64) {
 }
 
 /// Recorder of the events of a step.
-struct Notes<'a> {
+pub(crate) struct Notes<'a> {
     bytes: &'a [u64],
-    rng: &'a mut Xoshiro256PlusPlus,
+    /// Generator of the noise of events, if they have any.
+    noise: Option<&'a mut Xoshiro256PlusPlus>,
     step: TracedStep,
 }
 
 impl Watch for Notes<'_> {
     fn takes(&mut self, us: f64) -> f64 {
-        let z: f64 = StandardNormal.sample(self.rng);
+        let Some(rng) = &mut self.noise else {
+            return us;
+        };
+        let z: f64 = StandardNormal.sample(*rng);
         us * (1.0 + EVENT_NOISE * z).max(0.5)
     }
 

@@ -19,11 +19,8 @@ const SINGLE_DASH: &[(&str, &str)] = &[
 /// inserts `--` before the command if the subcommand takes one and the user gave no `--`.
 pub(super) fn rewrite(mut argv: Vec<OsString>, command: &mut clap::Command) -> Vec<OsString> {
     command.build();
-    let subcommand = argv
-        .get(1)
-        .and_then(|name| name.to_str())
-        .and_then(|name| command.find_subcommand(name));
-    let Some(subcommand) = subcommand else {
+    let name = argv.get(1).and_then(|name| name.to_str());
+    let Some(subcommand) = name.and_then(|name| command.find_subcommand(name)) else {
         return argv;
     };
     let takes_command = subcommand.get_positionals().any(|arg| arg.is_last_set());
@@ -40,14 +37,11 @@ pub(super) fn rewrite(mut argv: Vec<OsString>, command: &mut clap::Command) -> V
             Some((name, value)) => (name, Some(value)),
             None => (text, None),
         };
-        let long = SINGLE_DASH
-            .iter()
-            .find(|(single, _)| *single == name)
-            .map(|(_, double)| *double);
-        let values = if value.is_some() {
-            0
-        } else {
-            values_after(subcommand, long.unwrap_or(name))
+        let long = SINGLE_DASH.iter().find(|(single, _)| *single == name);
+        let long = long.map(|(_, double)| *double);
+        let values = match value {
+            Some(_) => 0,
+            None => values_after(subcommand, long.unwrap_or(name)),
         };
         if let Some(long) = long {
             argv[i] = value.map_or_else(|| long.into(), |value| format!("{long}={value}").into());
@@ -63,25 +57,17 @@ pub(super) fn rewrite(mut argv: Vec<OsString>, command: &mut clap::Command) -> V
 /// Number of arguments after the option `name` that are its values; 0 for an unknown option, which
 /// clap then reports.
 fn values_after(command: &clap::Command, name: &str) -> usize {
-    let arg = if let Some(long) = name.strip_prefix("--") {
-        let matches = |arg: &&clap::Arg| {
-            arg.get_long() == Some(long)
-                || arg
-                    .get_all_aliases()
-                    .is_some_and(|aliases| aliases.contains(&long))
-        };
-        command.get_arguments().find(matches)
-    } else {
-        // `-H` takes the next argument; `-Hlocalhost:2` contains its value.
-        let mut letters = name.chars().skip(1);
-        let short = letters.next();
-        if letters.next().is_some() {
-            return 0;
+    let is_named = |arg: &&clap::Arg| match name.strip_prefix("--") {
+        Some(long) => {
+            let aliases = arg.get_all_aliases().unwrap_or_default();
+            arg.get_long() == Some(long) || aliases.contains(&long)
         }
-        command
-            .get_arguments()
-            .find(|arg| arg.get_short().is_some() && arg.get_short() == short)
+        // `-H` takes the next argument; `-Hlocalhost:2` contains its value.
+        None => arg
+            .get_short()
+            .is_some_and(|short| name == format!("-{short}")),
     };
+    let arg = command.get_arguments().find(is_named);
     arg.filter(|arg| arg.get_action().takes_values())
         .and_then(|arg| arg.get_num_args())
         .map_or(0, |range| range.min_values())
@@ -96,68 +82,36 @@ mod tests {
     fn rewritten(text: &str) -> String {
         let argv = text.split_whitespace().map(OsString::from).collect();
         let argv = rewrite(argv, &mut Cli::command());
-        argv.iter()
-            .map(|arg| arg.to_str().unwrap())
-            .collect::<Vec<_>>()
-            .join(" ")
+        let words: Vec<&str> = argv.iter().map(|arg| arg.to_str().unwrap()).collect();
+        words.join(" ")
     }
 
     #[test]
     fn flags_are_rewritten_before_the_command_only() {
-        let table = [
+        for (before, after) in [
+            ("-np 2 -- a -np 3", "--num-proc 2 -- a -np 3"),
+            ("-np 2 a -np 3 -- -v", "--num-proc 2 -- a -np 3 -- -v"),
+            ("-np=2 a", "--num-proc=2 -- a"),
+            ("-hostfile h -np 2 a", "--hostfile h --num-proc 2 -- a"),
+            ("-H localhost:2 -np 2 a", "-H localhost:2 --num-proc 2 -- a"),
+            ("-Hlocalhost:2 -np 2 a", "-Hlocalhost:2 --num-proc 2 -- a"),
             (
-                "ronde run -np 2 -- a -np 3",
-                "ronde run --num-proc 2 -- a -np 3",
+                "-p 22 --verbose -np 2 a",
+                "-p 22 --verbose --num-proc 2 -- a",
             ),
-            (
-                "ronde run -np 2 a -np 3 -- -v",
-                "ronde run --num-proc 2 -- a -np 3 -- -v",
-            ),
-            ("ronde run -np=2 a", "ronde run --num-proc=2 -- a"),
-            (
-                "ronde run -hostfile h -np 2 a",
-                "ronde run --hostfile h --num-proc 2 -- a",
-            ),
-            (
-                "ronde run -H localhost:2 -np 2 a",
-                "ronde run -H localhost:2 --num-proc 2 -- a",
-            ),
-            (
-                "ronde run -Hlocalhost:2 -np 2 a",
-                "ronde run -Hlocalhost:2 --num-proc 2 -- a",
-            ),
-            (
-                "ronde run -p 22 --verbose -np 2 a",
-                "ronde run -p 22 --verbose --num-proc 2 -- a",
-            ),
-            (
-                "ronde run --fusion-mb 4 -np 2 a",
-                "ronde run --fusion-mb 4 --num-proc 2 -- a",
-            ),
-            (
-                "ronde run --autotune -np 2 a -cb",
-                "ronde run --autotune --num-proc 2 -- a -cb",
-            ),
-            (
-                "ronde run -prefix-timestamp -np 1 a",
-                "ronde run --prefix-output-with-timestamp --num-proc 1 -- a",
-            ),
-            (
-                "ronde run --output-filename -np a",
-                "ronde run --output-filename -np -- a",
-            ),
-            (
-                "ronde run --unknown 4 -np 2",
-                "ronde run --unknown -- 4 -np 2",
-            ),
-            ("ronde run -cb", "ronde run --check-build"),
-            ("ronde run -np", "ronde run --num-proc"),
-            ("ronde knobs --json", "ronde knobs --json"),
-            ("ronde -np 2", "ronde -np 2"),
-            ("ronde", "ronde"),
-        ];
-        for (before, after) in table {
-            assert_eq!(rewritten(before), after);
+            ("--fusion-mb 4 -np 2 a", "--fusion-mb 4 --num-proc 2 -- a"),
+            ("--autotune -np 2 a -cb", "--autotune --num-proc 2 -- a -cb"),
+            ("-prefix-timestamp a", "--prefix-output-with-timestamp -- a"),
+            ("--output-filename -np a", "--output-filename -np -- a"),
+            ("--unknown 4 -np 2", "--unknown -- 4 -np 2"),
+            ("-cb", "--check-build"),
+            ("-np", "--num-proc"),
+        ] {
+            let after = format!("ronde run {after}");
+            assert_eq!(rewritten(&format!("ronde run {before}")), after);
+        }
+        for unchanged in ["ronde knobs --json", "ronde -np 2", "ronde"] {
+            assert_eq!(rewritten(unchanged), unchanged);
         }
     }
 }

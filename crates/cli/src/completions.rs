@@ -1,6 +1,7 @@
 //! `ronde completions`: completion scripts for shells, generated from the definition of the command
 //! line.
 
+use clap::ValueEnum;
 use clap_complete::Shell;
 use std::process::ExitCode;
 
@@ -13,11 +14,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn main(args: &Args, mut command: clap::Command) -> ExitCode {
-    let shell = match args.shell.as_str() {
-        "bash" => Shell::Bash,
-        "zsh" => Shell::Zsh,
-        _ => Shell::Fish,
-    };
+    let shell = Shell::from_str(&args.shell, false).expect("clap has checked the name");
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut command, "ronde", &mut script);
     super::print(&String::from_utf8_lossy(&script))

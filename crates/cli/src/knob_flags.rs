@@ -1,41 +1,33 @@
 //! Command-line flags of the knobs, generated from the table of [`knobs`](ronde::knobs).
 //!
 //! A subcommand adds all flags, and `--config-file`, with `#[command(flatten)] flags: KnobFlags`;
-//! one with its own flags for some of the knobs uses `KnobFlags<NotSwept>`. A flag that is not
-//! given sets nothing, so the caller's environment stays in force. A flag that is given wins over
-//! the file, whatever their order, and the file wins over the environment.
+//! one that varies some of the knobs uses [`NotSwept`]. A flag that is not given sets nothing, so
+//! the caller's environment stays in force. A flag that is given wins over the file, whatever their
+//! order, and the file wins over the environment.
 
 use super::config_file::ConfigFile;
+use super::config_file::value::{expected, is_valid};
 use clap::builder::{OsStringValueParser, PossibleValuesParser, TypedValueParser, ValueParser};
-use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
 use ronde::knobs::{FlagForm, KNOBS, Kind, Knob, KnobError, Knobs, Scope};
 use std::ffi::{OsStr, OsString};
-use std::marker::PhantomData;
 
 /// Identifier of `--config-file`.
 const CONFIG_FILE: &str = "config_file";
 
-/// Selection of the knobs that have flags.
-pub trait Selection {
-    /// Whether `knob` has a flag.
-    fn has(knob: &Knob) -> bool;
+/// Heading of the settings in `--help`.
+const HEADING: &str = "Settings";
+
+/// Settings from flags and from a file, as values of environment variables. If `SWEPT` is false,
+/// the knobs that a sweep varies have no flags.
+#[derive(Clone, Debug, Default)]
+pub struct KnobFlags<const SWEPT: bool = true> {
+    settings: Vec<(&'static Knob, OsString)>,
 }
 
-/// Selects every knob.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct All;
-
-/// Selects all knobs except those that a sweep varies, which have flags of their own that take
+/// Settings without flags for the knobs that a sweep varies, which has flags of its own that take
 /// lists.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct NotSwept;
-
-impl Selection for All {
-    fn has(_: &Knob) -> bool {
-        true
-    }
-}
+pub type NotSwept = KnobFlags<false>;
 
 impl NotSwept {
     /// Environment variables of the knobs that a sweep varies.
@@ -46,58 +38,53 @@ impl NotSwept {
     ];
 }
 
-impl Selection for NotSwept {
-    fn has(knob: &Knob) -> bool {
-        !Self::VARIABLES.contains(&knob.env)
-    }
-}
-
-/// Settings from flags and from a file, as values of environment variables.
-#[derive(Clone, Debug, Default)]
-pub struct KnobFlags<S = All> {
-    settings: Vec<(&'static Knob, OsString)>,
-    selection: PhantomData<S>,
-}
-
-impl<S> KnobFlags<S> {
+impl<const SWEPT: bool> KnobFlags<SWEPT> {
     /// Environment variables that the flags and the file set, with their values.
     pub fn settings(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
-        self.settings
-            .iter()
-            .map(|(knob, value)| (knob.env, value.as_os_str()))
+        let settings = self.settings.iter();
+        settings.map(|(knob, value)| (knob.env, value.as_os_str()))
     }
 
     /// Value of a variable: from the flag, else from the file, else from this process's
     /// environment.
     pub fn lookup(&self, env: &str) -> Option<OsString> {
-        let flag = self.settings.iter().find(|(knob, _)| knob.env == env);
-        flag.map(|(_, value)| value.clone())
-            .or_else(|| std::env::var_os(env))
+        let setting = self.settings.iter().find(|(knob, _)| knob.env == env);
+        setting.map_or_else(|| std::env::var_os(env), |(_, value)| Some(value.clone()))
     }
 
     /// Reads the knobs as a process with these flags will read them, and adds the warnings about
     /// this process's environment.
     ///
     /// # Errors
-    /// As [`Knobs::from_lookup`].
+    /// As [`Knobs::from_lookup`]. The values of flags were checked when they were parsed.
     pub fn knobs(&self) -> Result<Knobs, KnobError> {
         let mut knobs = Knobs::from_lookup(|env| self.lookup(env))?;
         knobs.warn_of_unknown_variables();
         Ok(knobs)
     }
+
+    /// Knobs that have flags.
+    fn knobs_with_flags() -> impl Iterator<Item = &'static Knob> {
+        let is_selected = |knob: &&Knob| SWEPT || !NotSwept::VARIABLES.contains(&knob.env);
+        KNOBS.iter().filter(is_selected)
+    }
 }
 
-impl<S: Selection> clap::Args for KnobFlags<S> {
+impl<const SWEPT: bool> clap::Args for KnobFlags<SWEPT> {
     fn augment_args(command: Command) -> Command {
         let file = Arg::new(CONFIG_FILE)
             .long("config-file")
             .value_name("FILE")
             .help_heading(HEADING)
-            .help("Read settings from this YAML file, horovodrun's; flags win over it, and it wins over the environment")
+            .help(
+                "Read settings from this YAML file, horovodrun's; flags win over it, and it wins \
+                 over the environment",
+            )
             .value_hint(ValueHint::FilePath)
             .value_parser(OsStringValueParser::new().try_map(ConfigFile::read));
-        let command = command.arg(file);
-        selected::<S>().fold(command, |command, knob| command.args(arguments(knob)))
+        command
+            .arg(file)
+            .args(Self::knobs_with_flags().flat_map(arguments))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -105,40 +92,26 @@ impl<S: Selection> clap::Args for KnobFlags<S> {
     }
 }
 
-impl<S: Selection> clap::FromArgMatches for KnobFlags<S> {
+impl<const SWEPT: bool> clap::FromArgMatches for KnobFlags<SWEPT> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut flags = Self {
-            settings: Vec::new(),
-            selection: PhantomData,
-        };
-        flags.update_from_arg_matches(matches)?;
-        Ok(flags)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        for knob in selected::<S>() {
-            if let Some(value) = written(knob, matches)? {
-                self.settings.push((knob, value));
-            }
-        }
+        let flags =
+            Self::knobs_with_flags().filter_map(|knob| Some((knob, written(knob, matches)?)));
+        let mut settings: Vec<(&'static Knob, OsString)> = flags.collect();
         if let Some(file) = matches.get_one::<ConfigFile>(CONFIG_FILE) {
             for (knob, value) in file.settings() {
-                if self.settings.iter().all(|(given, _)| given.env != knob.env) {
-                    self.settings.push((knob, value.to_owned()));
+                if settings.iter().all(|(given, _)| given.env != knob.env) {
+                    settings.push((knob, value.to_owned()));
                 }
             }
         }
+        Ok(Self { settings })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
 }
-
-/// Knobs that have flags.
-fn selected<S: Selection>() -> impl Iterator<Item = &'static Knob> {
-    KNOBS.iter().filter(|knob| S::has(knob))
-}
-
-/// Heading of the settings in `--help`.
-const HEADING: &str = "Settings";
 
 /// Identifier of the flag that switches a knob off.
 fn off_id(knob: &Knob) -> String {
@@ -150,8 +123,8 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
     let Some(flag) = knob.flag else {
         return Vec::new();
     };
-    let not_here = matches!(knob.scope, Scope::NotHere(_));
-    let base = |id: String| Arg::new(id).help_heading(HEADING).hide(not_here);
+    let is_hidden = matches!(knob.scope, Scope::NotHere(_));
+    let base = |id: String| Arg::new(id).help_heading(HEADING).hide(is_hidden);
     let note = match knob.default {
         "" => format!("[env: {}]", knob.env),
         default => format!("[env: {}, default {default}]", knob.env),
@@ -161,82 +134,66 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
         .aliases(flag.aliases.iter().copied());
     match flag.form {
         FlagForm::Value | FlagForm::Megabytes => {
-            let name = match (flag.form, knob.kind) {
-                (FlagForm::Megabytes, _) => "MIB",
-                (_, Kind::Path | Kind::Timeline) => "FILE",
-                (_, Kind::Folder) => "FOLDER",
-                _ => "VALUE",
+            let (name, hint) = match (flag.form, knob.kind) {
+                (FlagForm::Megabytes, _) => ("MIB", ValueHint::Other),
+                (_, Kind::Path | Kind::Timeline) => ("FILE", ValueHint::FilePath),
+                (_, Kind::Folder) => ("FOLDER", ValueHint::DirPath),
+                _ => ("VALUE", ValueHint::Other),
             };
-            let help = format!("{} {note}", knob.doc);
-            // Accepted here, so that the error says that a negative number is out of range, not
-            // that it is an unknown flag.
             let on = on
+                .help(format!("{} {note}", knob.doc))
                 .value_name(name)
+                // Accepted here, so that the error names the range and not an unknown flag.
                 .allow_negative_numbers(true)
-                .value_parser(value_parser(knob.kind))
-                .value_hint(match knob.kind {
-                    Kind::Path | Kind::Timeline => ValueHint::FilePath,
-                    Kind::Folder => ValueHint::DirPath,
-                    _ => ValueHint::Other,
-                })
+                .value_hint(hint)
+                .value_parser(value_parser(knob, flag.form))
                 .ignore_case(true);
-            vec![on.help(help)]
+            vec![on]
         }
         FlagForm::Switch { off, off_aliases } => {
-            let help = format!("{} Opposite: --{off} {note}", knob.doc);
+            let on = on
+                .help(format!("{} Opposite: --{off} {note}", knob.doc))
+                .overrides_with(off_id(knob))
+                .action(ArgAction::SetTrue);
             let opposite = base(off_id(knob))
                 .long(off)
                 .aliases(off_aliases.iter().copied())
-                .hide(true);
-            let (on, opposite) = (
-                on.overrides_with(off_id(knob)).help(help),
-                opposite.overrides_with(knob.name),
-            );
-            vec![
-                on.action(ArgAction::SetTrue),
-                opposite.action(ArgAction::SetTrue),
-            ]
+                .hide(true)
+                .overrides_with(knob.name)
+                .action(ArgAction::SetTrue);
+            vec![on, opposite]
         }
     }
 }
 
-/// Parser of a flag's value. It accepts any text, because the value is checked where the variable
-/// is read; a list of words is checked here too, so that shells can complete it.
-fn value_parser(kind: Kind) -> ValueParser {
-    match kind {
-        Kind::Choice(words) => PossibleValuesParser::new(words).map(OsString::from).into(),
-        _ => OsStringValueParser::new().into(),
+/// Parser of a flag's value to the value of the knob's variable, so that an error names the flag.
+/// The words of a list are known to it, so that shells can complete them.
+fn value_parser(knob: &'static Knob, form: FlagForm) -> ValueParser {
+    if let Kind::Choice(words) = knob.kind {
+        return PossibleValuesParser::new(words).map(OsString::from).into();
     }
+    let parse = move |text: OsString| {
+        let value = match form {
+            FlagForm::Megabytes => bytes(&text).map(|bytes| bytes.to_string().into()),
+            _ => Some(text),
+        };
+        value
+            .filter(|value| is_valid(knob, value))
+            .ok_or_else(|| format!("expected {}", expected(knob, Some(form))))
+    };
+    OsStringValueParser::new().try_map(parse).into()
 }
 
 /// Value for a knob's variable from the flags, or `None` without a flag.
-fn written(knob: &'static Knob, matches: &ArgMatches) -> Result<Option<OsString>, clap::Error> {
-    let Some(flag) = knob.flag else {
-        return Ok(None);
-    };
-    match flag.form {
-        FlagForm::Value => Ok(matches.get_one::<OsString>(knob.name).cloned()),
-        FlagForm::Megabytes => match matches.get_one::<OsString>(knob.name) {
-            None => Ok(None),
-            Some(text) => match bytes(text) {
-                Some(bytes) => Ok(Some(bytes.to_string().into())),
-                None => {
-                    let message = format!(
-                        "--{} {} is not a number of MiB; write for example 64",
-                        flag.long,
-                        text.to_string_lossy()
-                    );
-                    Err(clap::Error::raw(ErrorKind::ValueValidation, message))
-                }
-            },
-        },
-        FlagForm::Switch { .. } if matches.get_flag(knob.name) => Ok(Some("1".into())),
-        FlagForm::Switch { .. } if matches.get_flag(&off_id(knob)) => Ok(Some("0".into())),
-        FlagForm::Switch { .. } => Ok(None),
+fn written(knob: &'static Knob, matches: &ArgMatches) -> Option<OsString> {
+    match knob.flag?.form {
+        FlagForm::Switch { .. } if matches.get_flag(knob.name) => Some("1".into()),
+        FlagForm::Switch { .. } => matches.get_flag(&off_id(knob)).then(|| "0".into()),
+        _ => matches.get_one::<OsString>(knob.name).cloned(),
     }
 }
 
-/// Converts MiB to bytes. The knob's range is checked where the variable is read.
+/// Converts MiB to bytes. The knob's range is checked by the knob's kind.
 pub(super) fn bytes(mib: &OsStr) -> Option<u64> {
     let mib: f64 = mib.to_str()?.trim().parse().ok()?;
     let bytes = (mib * 1_048_576.0).round();
@@ -246,19 +203,35 @@ pub(super) fn bytes(mib: &OsStr) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::{Args, FromArgMatches};
+    use clap::Parser;
 
-    fn settings(text: &str) -> Result<String, clap::Error> {
-        let command = KnobFlags::<All>::augment_args(Command::new("test"));
-        let matches = command.try_get_matches_from(format!("test {text}").split_whitespace())?;
-        let flags = KnobFlags::<All>::from_arg_matches(&matches)?;
+    #[derive(Parser)]
+    struct Test<const SWEPT: bool> {
+        #[command(flatten)]
+        flags: KnobFlags<SWEPT>,
+    }
+
+    fn parsed<const SWEPT: bool>(text: &str) -> Result<KnobFlags<SWEPT>, String> {
+        let words = ["test"].into_iter().chain(text.split_whitespace());
+        let test = Test::try_parse_from(words).map_err(|error| error.to_string())?;
+        Ok(test.flags)
+    }
+
+    fn settings(text: &str) -> String {
+        let flags = parsed::<true>(text).unwrap_or_else(|error| panic!("{text}: {error}"));
         let show = |(env, value): (&str, &OsStr)| format!("{env}={}", value.to_str().unwrap());
-        Ok(flags.settings().map(show).collect::<Vec<_>>().join(" "))
+        flags.settings().map(show).collect::<Vec<_>>().join(" ")
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
     }
 
     #[test]
     fn flags_write_horovods_variables() {
-        let table = [
+        for (flags, expected) in [
             ("", ""),
             (
                 "--fusion-threshold-mb 64",
@@ -279,82 +252,82 @@ mod tests {
                 "--no-hierarchical-allreduce",
                 "HOROVOD_HIERARCHICAL_ALLREDUCE=0",
             ),
-            ("--cycle-time-ms -3", "HOROVOD_CYCLE_TIME=-3"), // refused where the variable is read
-        ];
-        for (flags, expected) in table {
-            assert_eq!(settings(flags).unwrap(), expected, "{flags}");
+            ("--log-level DEBUG", "HOROVOD_LOG_LEVEL=DEBUG"),
+        ] {
+            assert_eq!(settings(flags), expected, "{flags}");
+        }
+    }
+
+    #[test]
+    fn an_error_names_the_flag_and_the_values() {
+        for (flags, flag, part) in [
+            (
+                "--cycle-ms fast",
+                "--cycle-time-ms",
+                "a number from 0 to 60000 (ms)",
+            ),
+            (
+                "--cycle-time-ms -3",
+                "--cycle-time-ms",
+                "a number from 0 to 60000 (ms)",
+            ),
+            (
+                "--cache-capacity 1.5",
+                "--cache-capacity",
+                "an integer from 0 to",
+            ),
+            (
+                "--fusion-mb many",
+                "--fusion-threshold-mb",
+                "a number from 0 to 1048576 (MiB)",
+            ),
+            (
+                "--fusion-mb -3",
+                "--fusion-threshold-mb",
+                "a number from 0 to 1048576 (MiB)",
+            ),
+            (
+                "--fusion-mb nan",
+                "--fusion-threshold-mb",
+                "a number from 0 to 1048576 (MiB)",
+            ),
+            ("--log-level loud", "--log-level", "trace, debug, info"),
+        ] {
+            let error = parsed::<true>(flags).unwrap_err();
+            assert!(error.contains(flag) && error.contains(part), "{error}");
+            assert!(!error.contains("HOROVOD"), "{error}");
         }
     }
 
     #[test]
     fn flags_win_over_the_file_wherever_they_stand() {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let text =
-            "params:\n  cycle_time_ms: 3\n  fusion_threshold_mb: 2\nautotune:\n  enabled: true\n";
-        std::fs::write(file.path(), text).unwrap();
+        let file = file(
+            "params:\n  cycle_time_ms: 3\n  fusion_threshold_mb: 2\nautotune:\n  enabled: true\n",
+        );
         let path = file.path().display();
-        let table = [
-            (
-                format!("--config-file {path}"),
-                "HOROVOD_CYCLE_TIME=3 HOROVOD_FUSION_THRESHOLD=2097152 HOROVOD_AUTOTUNE=1",
-            ),
-            (
-                format!("--cycle-time-ms 9 --config-file {path} --no-autotune"),
-                "HOROVOD_CYCLE_TIME=9 HOROVOD_AUTOTUNE=0 HOROVOD_FUSION_THRESHOLD=2097152",
-            ),
-        ];
-        for (flags, expected) in table {
-            assert_eq!(settings(&flags).unwrap(), expected, "{flags}");
-        }
+        assert_eq!(
+            settings(&format!("--config-file {path}")),
+            "HOROVOD_CYCLE_TIME=3 HOROVOD_FUSION_THRESHOLD=2097152 HOROVOD_AUTOTUNE=1"
+        );
+        assert_eq!(
+            settings(&format!(
+                "--cycle-time-ms 9 --config-file {path} --no-autotune"
+            )),
+            "HOROVOD_CYCLE_TIME=9 HOROVOD_AUTOTUNE=0 HOROVOD_FUSION_THRESHOLD=2097152"
+        );
     }
 
     #[test]
-    fn flags_of_what_is_swept_can_be_left_out() {
-        let command = KnobFlags::<NotSwept>::augment_args(Command::new("test"));
-        for gone in [
-            "fusion-threshold-mb",
-            "cycle-time-ms",
-            "hierarchical-allreduce",
-        ] {
-            assert!(
-                command
-                    .get_arguments()
-                    .all(|arg| arg.get_long() != Some(gone)),
-                "{gone}"
-            );
+    fn flags_of_swept_knobs_can_be_left_out() {
+        for flags in ["--fusion-mb 1", "--cycle-ms 1", "--hierarchical-allreduce"] {
+            assert!(parsed::<false>(flags).is_err(), "{flags}");
         }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "params:\n  cycle_time_ms: 3\n").unwrap();
-        let path = file.path().to_str().unwrap();
-        let matches =
-            command.try_get_matches_from(["test", "--link", "1000,2.5", "--config-file", path]);
-        let flags = KnobFlags::<NotSwept>::from_arg_matches(&matches.unwrap()).unwrap();
+        let file = file("params:\n  cycle_time_ms: 3\n");
+        let path = file.path().display();
+        let flags = parsed::<false>(&format!("--link 1000,2.5 --config-file {path}")).unwrap();
         assert_eq!(flags.lookup("RONDE_LINK").unwrap(), "1000,2.5");
         // `lookup` also returns the file's value of a swept knob, so that a caller can warn that it
         // has no effect.
         assert_eq!(flags.lookup("HOROVOD_CYCLE_TIME").unwrap(), "3");
-    }
-
-    #[test]
-    fn a_list_of_words_is_completed_and_checked() {
-        assert_eq!(
-            settings("--log-level DEBUG").unwrap(),
-            "HOROVOD_LOG_LEVEL=DEBUG"
-        );
-        let error = settings("--log-level loud").unwrap_err().to_string();
-        assert!(error.contains("trace, debug, info"), "{error}");
-    }
-
-    #[test]
-    fn sizes_that_are_none_are_refused() {
-        for text in ["many", "-1", "nan", "inf"] {
-            let error = settings(&format!("--fusion-mb {text}"))
-                .unwrap_err()
-                .to_string();
-            assert!(
-                error.contains("--fusion-threshold-mb") && error.contains(text),
-                "{error}"
-            );
-        }
     }
 }

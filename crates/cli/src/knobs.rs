@@ -2,15 +2,16 @@
 
 use super::present::Table;
 use super::{fail, print};
-use ronde::knobs::{FlagForm, IGNORED, KNOBS, Knob, Knobs, Scope};
+use ronde::knobs::{Effective, FlagForm, IGNORED, KNOBS, Knob, Knobs, Scope};
 use serde_json::json;
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::process::ExitCode;
 
 /// List every setting: environment variable, flag, range, default and meaning
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// Show the values in force in this environment, and where each comes from
+    /// Show the values in force in this environment, and their sources
     #[arg(long)]
     effective: bool,
     /// Print JSON
@@ -41,51 +42,38 @@ fn effective(as_json: bool) -> ExitCode {
         fail(&format!("warning: {warning}"), 0);
     }
     let rows = knobs.effective(|name| std::env::var_os(name));
+    let rows = rows.iter().map(|row| (row, row.value.to_string_lossy()));
     if as_json {
-        let row = |row: &ronde::knobs::Effective| {
+        let row = |(row, value): (&Effective, _)| {
             let source = if row.from_env {
                 "environment"
             } else {
                 "default"
             };
-            json!({"name": row.name, "env": row.env, "value": row.value.to_string_lossy(), "source": source})
+            json!({"name": row.name, "env": row.env, "value": value, "source": source})
         };
-        return print(&pretty(&rows.iter().map(row).collect()));
+        return print(&pretty(&rows.map(row).collect()));
     }
-    let row = |row: &ronde::knobs::Effective| {
-        let value = if row.value.is_empty() {
-            "-".into()
-        } else {
-            row.value.to_string_lossy().into_owned()
-        };
-        [
-            row.name.to_owned(),
-            value,
-            if row.from_env {
-                row.env.to_owned()
-            } else {
-                "default".to_owned()
-            },
-        ]
+    let row = |(row, value): (&Effective, Cow<str>)| {
+        let set_by = if row.from_env { row.env } else { "default" };
+        [row.name.to_owned(), or_dash(&value), set_by.to_owned()]
     };
-    let rows = rows.iter().map(row);
-    print(&(lines(&["<knob", "<value", "<set by"], rows).join("\n") + "\n"))
+    print(&(lines(&["<knob", "<value", "<set by"], rows.map(row)).join("\n") + "\n"))
 }
 
 fn table_text() -> String {
-    let row = |knob: &Knob| {
-        let tunable = if knob.tunable { "yes" } else { "" };
+    let row = |knob: &&Knob| {
         [
             knob.env.to_owned(),
             flag(knob),
             or_dash(knob.default),
             knob.kind.range(),
             knob.kind.unit().to_owned(),
-            tunable.to_owned(),
+            tunable(knob).to_owned(),
         ]
     };
-    let (here, elsewhere): (Vec<&Knob>, Vec<&Knob>) =
-        KNOBS.iter().partition(|knob| !is_elsewhere(knob));
+    let is_here = |knob: &&Knob| !matches!(knob.scope, Scope::NotHere(_));
+    let (here, elsewhere): (Vec<&Knob>, Vec<&Knob>) = KNOBS.iter().partition(is_here);
     let headings = [
         "<variable",
         "<flag",
@@ -94,7 +82,7 @@ fn table_text() -> String {
         "<unit",
         "<tunable",
     ];
-    let table = lines(&headings, here.iter().map(|knob| row(knob)));
+    let table = lines(&headings, here.iter().map(row));
     let mut text = table[0].clone();
     for (line, knob) in table[1..].iter().zip(&here) {
         let _ = write!(text, "\n{line}\n    {}", knob.doc);
@@ -116,19 +104,16 @@ fn table_markdown() -> String {
         "| variable | flag | default | values | tunable | meaning |\n|---|---|---|---|---|---|\n",
     );
     for knob in KNOBS {
-        let tunable = if knob.tunable { "yes" } else { "" };
         let meaning = match reason(knob) {
             "" => knob.doc.to_owned(),
             reason => format!("{} Without effect here: {reason}.", knob.doc),
         };
         let values = format!("{} {}", knob.kind.range(), knob.kind.unit()).replace('|', "\\|");
+        let (env, flag, default) = (knob.env, flag(knob), or_dash(knob.default));
+        let (values, tunable) = (values.trim(), tunable(knob));
         let _ = writeln!(
             text,
-            "| `{}` | {} | {} | {} | {tunable} | {meaning} |",
-            knob.env,
-            flag(knob),
-            or_dash(knob.default),
-            values.trim()
+            "| `{env}` | {flag} | {default} | {values} | {tunable} | {meaning} |"
         );
     }
     for group in IGNORED {
@@ -174,34 +159,29 @@ fn pretty(value: &serde_json::Value) -> String {
 }
 
 fn flag(knob: &Knob) -> String {
-    match knob.flag {
-        None => "-".into(),
-        Some(flag) => match flag.form {
-            FlagForm::Switch { off, .. } if off.strip_prefix("no-") == Some(flag.long) => {
-                format!("--[no-]{}", flag.long)
-            }
-            _ => format!("--{}", flag.long),
-        },
+    let Some(flag) = knob.flag else {
+        return "-".into();
+    };
+    match flag.form {
+        FlagForm::Switch { off, .. } if off.strip_prefix("no-") == Some(flag.long) => {
+            format!("--[no-]{}", flag.long)
+        }
+        _ => format!("--{}", flag.long),
     }
+}
+
+fn tunable(knob: &Knob) -> &'static str {
+    if knob.tunable { "yes" } else { "" }
 }
 
 fn or_dash(text: &str) -> String {
-    if text.is_empty() {
-        "-".into()
-    } else {
-        text.into()
-    }
-}
-
-fn is_elsewhere(knob: &Knob) -> bool {
-    matches!(knob.scope, Scope::NotHere(_))
+    if text.is_empty() { "-" } else { text }.to_owned()
 }
 
 fn reason(knob: &Knob) -> &'static str {
-    if let Scope::NotHere(reason) = knob.scope {
-        reason
-    } else {
-        ""
+    match knob.scope {
+        Scope::NotHere(reason) => reason,
+        _ => "",
     }
 }
 
@@ -222,28 +202,14 @@ mod tests {
     #[test]
     fn every_knob_is_in_every_form() {
         let json: serde_json::Value = serde_json::from_str(&table_json()).unwrap();
-        let ignored: Vec<&str> = IGNORED
-            .iter()
-            .flat_map(|group| group.names.iter().copied())
-            .collect();
-        assert_eq!(json.as_array().unwrap().len(), KNOBS.len() + ignored.len());
-        for (form, text) in [
-            ("text", table_text()),
-            ("markdown", table_markdown()),
-            ("json", table_json()),
-        ] {
-            for env in KNOBS
-                .iter()
-                .map(|knob| knob.env)
-                .chain(ignored.iter().copied())
-            {
-                // The next character must not continue the name, so that HOROVOD_AUTOTUNE is not
-                // found in HOROVOD_AUTOTUNE_LOG.
-                let found = text.match_indices(env).any(|(at, _)| {
-                    !text[at + env.len()..]
-                        .starts_with(|c: char| c == '_' || c.is_ascii_alphanumeric())
-                });
-                assert!(found, "{env} is not in the {form} form");
+        let ignored = IGNORED.iter().flat_map(|group| group.names.iter().copied());
+        let names: Vec<&str> = KNOBS.iter().map(|knob| knob.env).chain(ignored).collect();
+        assert_eq!(json.as_array().unwrap().len(), names.len());
+        for text in [table_text(), table_markdown(), table_json()] {
+            let is_part = |c: char| c == '_' || c.is_ascii_alphanumeric();
+            let words: Vec<&str> = text.split(|c| !is_part(c)).collect();
+            for name in &names {
+                assert!(words.contains(name), "{name} is not in: {text}");
             }
         }
     }

@@ -5,7 +5,6 @@
 
 mod argv;
 mod bench;
-mod chart;
 mod completions;
 pub mod config_file;
 mod html;
@@ -13,7 +12,6 @@ pub mod knob_flags;
 mod knobs;
 mod licences;
 mod man;
-mod present;
 mod program;
 mod range;
 mod replay;
@@ -23,33 +21,32 @@ mod sweep;
 mod timeline;
 mod tune;
 
-pub(crate) use present::{fail, print};
+pub(crate) use ronde_present::interrupt::end_signals;
+pub(crate) use ronde_present::{self as present, chart, fail, print};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Exit code for wrong usage, the same as clap's.
-pub const EXIT_USAGE: u8 = 2;
+pub use ronde_present::EXIT_USAGE;
 
 const EXAMPLES: &str = "\
 Examples:
   ronde run -np 4 -- python train.py             start four ranks on this machine
   ronde run -np 4 --autotune -- python train.py  the same, tuning while they train
-  ronde bench --model resnet50 -np 2             how fast this machine reduces a model's gradients
-  ronde sweep --model resnet50 --budget 5m       which settings are best here, and by how much
-  ronde timeline t.json t.rank1.json             where a recorded job's time goes, and what to change
-  ronde replay t.json --fusion-mb 1..128         what other settings would do to it
-  ronde review autotune.csv --html r.html        what an autotune log shows, Horovod's or Ronde's
+  ronde bench --model resnet50 -np 2             benchmark of a model's gradients
+  ronde sweep --model resnet50 --budget 5m       measured settings: the best one and its gain
+  ronde timeline t.json t.rank1.json             parts of a recorded job's steps, and advice
+  ronde replay t.json --fusion-mb 1..128         predictions for other settings
+  ronde review autotune.csv --html r.html        review of an autotune log, Horovod's or Ronde's
   ronde tune < requests.jsonl                    the tuner as a service for another program
   ronde knobs                                    every setting: variable, flag, range, default
-  ronde knobs --effective                        the values in force here, and who set them
-  ronde man | man -l -                           the manual page, the settings in it
-  ronde licenses                                 the licences of what this program contains
+  ronde knobs --effective                        the values in force here, and their sources
+  ronde man | man -l -                           the manual page, with all settings
+  ronde licenses                                 the licences of the files in this program
   ronde completions bash > ~/.local/share/bash-completion/completions/ronde";
 
-/// Data-parallel training whose tensor fusion tunes itself
+/// Data-parallel training with automatically tuned tensor fusion
 #[derive(Parser)]
 #[command(name = "ronde", version, after_help = EXAMPLES, arg_required_else_help = true)]
 struct Cli {
@@ -117,18 +114,6 @@ fn parse(argv: Vec<OsString>) -> Result<Cli, clap::Error> {
     Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Signals that end this process, without those that it was started to ignore (with `nohup`, a job
-/// outlives the terminal).
-fn end_signals() -> impl Iterator<Item = i32> {
-    // Signal n is bit n - 1 (proc_pid_status(5)).
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    let ignored = ignored.unwrap_or(0);
-    let signals = [SIGINT, SIGTERM, SIGHUP].into_iter();
-    signals.filter(move |signal| ignored >> (signal - 1) & 1 == 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -142,7 +127,15 @@ mod tests {
             ("bench --steps -3", "give a whole number from 1 to"),
             ("bench --num-proc -2", "give a whole number from 1 to"),
             ("replay t.json --fusion-mb -3", "from 0 to 65536"),
+            ("replay t.json --cycle-ms -1,2", "from 0 to 10000"),
             ("replay t.json --steps 3..1", "comes after"),
+            ("timeline t.json --steps 3..1", "comes after"),
+            ("bench --fusion-mb -3", "from 0 to 1048576"),
+            ("bench --cycle-time-ms fast", "from 0 to 60000"),
+            (
+                "run --cycle-time-ms -1 --num-proc 2 -- true",
+                "from 0 to 60000",
+            ),
         ] {
             let argv = format!("ronde {arguments}");
             let argv = argv.split(' ').map(OsString::from).collect();

@@ -2,17 +2,16 @@
 
 use std::process::ExitCode;
 
+use crate::chart::picture::FONT_LICENCE;
 use crate::html::ECHARTS_LICENCES;
 
 /// Print the licences of the charts and the font inside this program
 #[derive(clap::Args)]
 pub(super) struct Args {}
 
-const FONT: &str = include_str!("../assets/fonts/LICENSE-OFL");
-
 pub(super) fn main() -> ExitCode {
     super::print(&format!(
-        "{ECHARTS_LICENCES}\n{}\n\nFont of PNG pictures\n\n{FONT}",
+        "{ECHARTS_LICENCES}\n{}\n\nFont of PNG pictures\n\n{FONT_LICENCE}",
         "=".repeat(80)
     ))
 }

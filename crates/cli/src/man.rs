@@ -10,6 +10,7 @@ use clap::ValueHint;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use ronde::knobs::{IGNORED, KNOBS, Knob, Scope};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -21,21 +22,20 @@ pub(super) struct Args {
     dir: Option<PathBuf>,
 }
 
-/// Exit codes of all subcommands but `run`, which documents its own.
-const EXIT_STATUS: &[(&str, &str)] = &[
+/// Exit codes of all subcommands but `run`, which documents its own, and of the page about all.
+const EXIT_STATUS: [(&str, &str); 4] = [
     ("0", "All went well."),
-    ("1", "It failed; standard error says why."),
+    ("1", "It failed; standard error has the reason."),
     (
         "2",
-        "Wrong usage: a flag, a setting or a configuration file is not right.",
+        "Wrong usage: an invalid flag, setting or configuration file.",
+    ),
+    (
+        "other",
+        "Of ronde run: the code of the rank that failed first, 128 + n if signal n killed it, 127 \
+         if the command does not exist.",
     ),
 ];
-
-/// Exit code that only `run` has, for the page about all subcommands.
-const EXIT_STATUS_OF_RANKS: (&str, &str) = (
-    "other",
-    "Of ronde run: the code of the rank that failed first, 128 + n if signal n killed it, 127 if the command does not exist.",
-);
 
 pub(super) fn main(args: &Args, command: clap::Command) -> ExitCode {
     let pages = pages(command);
@@ -44,10 +44,10 @@ pub(super) fn main(args: &Args, command: clap::Command) -> ExitCode {
     };
     match write(dir, &pages) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => fail(
-            &format!("man: {error}; choose another --dir"),
-            error.exit_code(),
-        ),
+        Err(error) => {
+            let code = error.exit_code();
+            fail(&format!("man: {error}; choose another --dir"), code)
+        }
     }
 }
 
@@ -66,61 +66,61 @@ fn write(dir: &Path, pages: &[(String, String)]) -> Result<(), OutputError> {
 fn pages(command: clap::Command) -> Vec<(String, String)> {
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    let subcommands: Vec<&clap::Command> = command
-        .get_subcommands()
-        .filter(|inner| !inner.is_hide_set())
+    let is_shown = |inner: &&clap::Command| !inner.is_hide_set();
+    let inner: Vec<&clap::Command> = command.get_subcommands().filter(is_shown).collect();
+    let names: Vec<String> = inner
+        .iter()
+        .map(|one| format!("{}(1)", name(one)))
         .collect();
-    let names: Vec<String> = subcommands.iter().map(|inner| name(inner)).collect();
-    let main = page(&command, |roff| {
-        environment(roff);
-        exit_status(roff, &[EXIT_STATUS, &[EXIT_STATUS_OF_RANKS]].concat());
-        help_sections(roff, &command);
-        let pages = names.iter().map(|name| format!("{name}(1)"));
-        see_also(roff, &pages.collect::<Vec<_>>().join(", "));
-    });
-    let inner = |inner: &&clap::Command| {
-        page(inner, |roff| {
-            section(
-                roff,
-                "ENVIRONMENT",
-                "The variables that hold the settings are listed in ronde(1).",
-            );
-            if !help(inner).contains(EXIT_CODE) {
-                exit_status(roff, EXIT_STATUS);
-            }
-            help_sections(roff, inner);
-            see_also(roff, "ronde(1)");
-        })
+    let main = page(&command, environment, &names.join(", "));
+    let refer = |roff: &mut Roff| {
+        let text = "The variables that hold the settings are listed in ronde(1).";
+        section(roff, "ENVIRONMENT", text);
     };
-    std::iter::once(main)
-        .chain(subcommands.iter().map(inner))
-        .collect()
+    let inner = inner.into_iter().map(|one| page(one, refer, "ronde(1)"));
+    std::iter::once(main).chain(inner).collect()
 }
 
-/// Renders a page: the parts that clap generates, then `rest`.
-fn page(command: &clap::Command, rest: impl FnOnce(&mut Roff)) -> (String, String) {
-    let source = format!("Ronde {}", env!("CARGO_PKG_VERSION"));
+/// Renders a page with its file name: the parts that clap generates, then the others.
+fn page(
+    command: &clap::Command,
+    environment: impl FnOnce(&mut Roff),
+    see_also: &str,
+) -> (String, String) {
+    let generated = generated(command).expect("writing to memory does not fail");
+    let mut roff = Roff::new();
+    environment(&mut roff);
+    let help = command.get_after_help().map(ToString::to_string);
+    let help = help.unwrap_or_default();
+    if !help.contains(EXIT_CODE) {
+        roff.control("SH", ["EXIT STATUS"]);
+        let codes = if command.has_subcommands() { 4 } else { 3 };
+        for (code, meaning) in &EXIT_STATUS[..codes] {
+            tagged(&mut roff, vec![bold(*code)], meaning);
+        }
+    }
+    help_sections(&mut roff, &help);
+    section(&mut roff, "SEE ALSO", see_also);
+    let text = String::from_utf8_lossy(&generated).into_owned() + &roff.render();
+    (format!("{}.1", name(command)), text)
+}
+
+/// The parts of a page that clap generates.
+fn generated(command: &clap::Command) -> io::Result<Vec<u8>> {
     let man = Man::new(command.clone())
         .title(name(command).to_uppercase())
-        .source(source)
+        .source(format!("Ronde {}", env!("CARGO_PKG_VERSION")))
         .manual("User Commands");
     let mut bytes = Vec::new();
-    let rendered = man
-        .render_title(&mut bytes)
-        .and_then(|()| man.render_name_section(&mut bytes))
-        .and_then(|()| man.render_synopsis_section(&mut bytes))
-        .and_then(|()| man.render_description_section(&mut bytes))
-        .and_then(|()| man.render_options_section(&mut bytes));
-    let rendered = if command.has_subcommands() {
-        rendered.and_then(|()| man.render_subcommands_section(&mut bytes))
-    } else {
-        rendered
-    };
-    rendered.expect("writing to memory does not fail");
-    let mut roff = Roff::new();
-    rest(&mut roff);
-    let text = String::from_utf8_lossy(&bytes).into_owned() + &roff.render();
-    (format!("{}.1", name(command)), text)
+    man.render_title(&mut bytes)?;
+    man.render_name_section(&mut bytes)?;
+    man.render_synopsis_section(&mut bytes)?;
+    man.render_description_section(&mut bytes)?;
+    man.render_options_section(&mut bytes)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut bytes)?;
+    }
+    Ok(bytes)
 }
 
 /// Name of a subcommand's page, such as `ronde-run` for `ronde run`.
@@ -135,10 +135,6 @@ fn section(roff: &mut Roff, heading: &str, text: &str) {
     roff.control("SH", [heading]).text([roman(text)]);
 }
 
-fn see_also(roff: &mut Roff, pages: &str) {
-    section(roff, "SEE ALSO", pages);
-}
-
 /// Adds a paragraph with a hanging tag.
 fn tagged(roff: &mut Roff, tag: Vec<Inline>, text: &str) {
     roff.control("TP", []).text(tag).text([roman(text)]);
@@ -148,13 +144,11 @@ fn environment(roff: &mut Roff) {
     section(
         roff,
         "ENVIRONMENT",
-        "Every setting is an environment variable; flags and a configuration file write them. A variable set to the empty \
-         text counts as unset. A value that a variable does not take is an error.",
+        "Every setting is an environment variable, which flags and a configuration file write. An \
+         empty variable counts as unset. An invalid value is an error.",
     );
-    for knob in KNOBS
-        .iter()
-        .filter(|knob| !matches!(knob.scope, Scope::NotHere(_)))
-    {
+    let is_here = |knob: &&Knob| !matches!(knob.scope, Scope::NotHere(_));
+    for knob in KNOBS.iter().filter(is_here) {
         let default = match knob.default {
             "" => String::new(),
             default => format!(" Default {default}."),
@@ -164,15 +158,13 @@ fn environment(roff: &mut Roff) {
     roff.control("SS", ["Accepted, without effect"]);
     for knob in KNOBS {
         if let Scope::NotHere(reason) = knob.scope {
-            tagged(
-                roff,
-                vec![bold(knob.env)],
-                &format!("{} Without effect: {reason}.", knob.doc),
-            );
+            let text = format!("{} Without effect: {reason}.", knob.doc);
+            tagged(roff, vec![bold(knob.env)], &text);
         }
     }
     for group in IGNORED {
-        roff.control("SS", [format!("Ignored, {}", group.reason).as_str()]);
+        let heading = format!("Ignored, {}", group.reason);
+        roff.control("SS", [heading.as_str()]);
         roff.text([roman(group.names.join(" "))]);
     }
 }
@@ -192,33 +184,16 @@ fn variable(knob: &Knob) -> Vec<Inline> {
     tag
 }
 
-fn exit_status(roff: &mut Roff, codes: &[(&str, &str)]) {
-    roff.control("SH", ["EXIT STATUS"]);
-    for (code, meaning) in codes {
-        tagged(roff, vec![bold(*code)], meaning);
-    }
-}
-
 /// Beginning of the paragraph about exit codes in a command's closing help.
 const EXIT_CODE: &str = "Exit code: ";
 
 /// Beginning of the paragraph of examples in a command's closing help.
 const EXAMPLES: &str = "Examples:\n";
 
-fn help(command: &clap::Command) -> String {
-    command
-        .get_after_help()
-        .map(|help| help.to_string())
-        .unwrap_or_default()
-}
-
 /// Adds the paragraphs of a command's closing help, each under its own heading; examples keep their
 /// line breaks.
-fn help_sections(roff: &mut Roff, command: &clap::Command) {
-    for paragraph in help(command)
-        .split("\n\n")
-        .filter(|paragraph| !paragraph.is_empty())
-    {
+fn help_sections(roff: &mut Roff, help: &str) {
+    for paragraph in help.split("\n\n").filter(|text| !text.is_empty()) {
         if let Some(codes) = paragraph.strip_prefix(EXIT_CODE) {
             section(roff, "EXIT STATUS", codes);
         } else if let Some(examples) = paragraph.strip_prefix(EXAMPLES) {
@@ -250,16 +225,9 @@ mod tests {
     #[test]
     fn each_subcommand_has_a_page_with_every_section() {
         let pages = pages(Cli::command());
-        let names: Vec<&str> = pages.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names[0], "ronde.1");
-        for name in [
-            "ronde-run.1",
-            "ronde-bench.1",
-            "ronde-knobs.1",
-            "ronde-completions.1",
-            "ronde-man.1",
-        ] {
-            assert!(names.contains(&name), "{names:?}");
+        for name in ["-run", "-bench", "-knobs", "-completions", "-man"] {
+            let file = format!("ronde{name}.1");
+            assert!(pages.iter().any(|(name, _)| *name == file), "{file}");
         }
         for (name, page) in &pages {
             for heading in [
@@ -271,14 +239,27 @@ mod tests {
                 "\"EXIT STATUS\"",
             ] {
                 assert!(!under(page, heading).trim().is_empty(), "{name}: {heading}");
+                let headings = page.matches(&format!(".SH {heading}\n")).count();
+                assert_eq!(headings, 1, "{name}: {heading}");
             }
-            assert_eq!(page.matches(".SH \"EXIT STATUS\"").count(), 1, "{name}");
+        }
+        let (_, run) = pages
+            .iter()
+            .find(|(name, _)| name == "ronde-run.1")
+            .unwrap();
+        for (heading, part) in [
+            ("EXAMPLES", "python train.py"),
+            ("\"EXIT STATUS\"", "127"),
+            ("SETTINGS", "HOROVOD_FUSION_THRESHOLD"),
+        ] {
+            assert!(under(run, heading).contains(part), "{run}");
         }
     }
 
     #[test]
     fn the_page_of_ronde_has_every_variable() {
-        let (_, page) = &pages(Cli::command())[0];
+        let (name, page) = &pages(Cli::command())[0];
+        assert_eq!(name, "ronde.1");
         let environment = under(page, "ENVIRONMENT");
         let ignored = IGNORED.iter().flat_map(|group| group.names.iter().copied());
         for env in KNOBS.iter().map(|knob| knob.env).chain(ignored) {
@@ -287,21 +268,6 @@ mod tests {
         assert!(
             under(page, "EXAMPLES").contains("ronde run \\-np 4"),
             "{page}"
-        );
-    }
-
-    #[test]
-    fn examples_and_exit_codes_of_a_subcommand_stand_under_headings() {
-        let pages = pages(Cli::command());
-        let (_, run) = pages
-            .iter()
-            .find(|(name, _)| name == "ronde-run.1")
-            .unwrap();
-        assert!(under(run, "EXAMPLES").contains("python train.py"), "{run}");
-        assert!(under(run, "\"EXIT STATUS\"").contains("127"), "{run}");
-        assert!(
-            under(run, "SETTINGS").contains("HOROVOD_FUSION_THRESHOLD"),
-            "{run}"
         );
     }
 }

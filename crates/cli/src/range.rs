@@ -39,35 +39,28 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
             .filter(|value| (least..=most).contains(value));
         value.ok_or_else(|| {
             format!(
-                "`{part}` is no number from {least} to {most}; numbers are {}, without a unit",
+                "`{part}` is not a number from {least} to {most} ({}, without a unit)",
                 limits.unit
             )
         })
     };
     if text.trim().is_empty() {
-        return Err(
-            "the list is empty; give values such as 1,4,16 or a range such as 1..16".to_owned(),
-        );
+        let example = "values such as 1,4,16 or a range such as 1..16";
+        return Err(format!("the list is empty; give {example}"));
     }
     let mut values = match text.split_once("..") {
         Some((from, rest)) => {
             let (to, count) = match rest.split_once(':') {
-                Some((to, count)) => (
-                    to,
-                    count
-                        .trim()
-                        .parse()
-                        .ok()
-                        .filter(|count| (2..=COUNT_MOST).contains(count)),
-                ),
+                Some((to, count)) => (to, count.trim().parse().ok()),
                 None => (rest, Some(COUNT_DEFAULT)),
             };
+            let count = count.filter(|count| (2..=COUNT_MOST).contains(count));
             let count =
                 count.ok_or_else(|| format!("give from 2 to {COUNT_MOST} values in `{text}`"))?;
-            let (from, to) = (number(from)?, number(to)?);
+            let (from, to): (f64, f64) = (number(from)?, number(to)?);
             if from <= 0.0 || to <= from {
                 return Err(format!(
-                    "`{text}` is no range: its ends have to be above 0 and in order, since its values are a factor apart"
+                    "`{text}` is not a range: its ends must be above 0 and in order, because its values are in geometric progression"
                 ));
             }
             let factor = (to / from).ln() / (count - 1) as f64;
@@ -77,17 +70,14 @@ pub(super) fn parse(text: &str, limits: Limits) -> Result<List, String> {
         None => text.split(',').map(number).collect::<Result<Vec<_>, _>>()?,
     };
     values.sort_by(f64::total_cmp);
-    let mut repeated: Vec<f64> = values
-        .windows(2)
-        .filter(|pair| pair[0] == pair[1])
-        .map(|pair| pair[0])
-        .collect();
+    let equal = values.windows(2).filter(|pair| pair[0] == pair[1]);
+    let mut repeated: Vec<f64> = equal.map(|pair| pair[0]).collect();
     repeated.dedup();
     values.dedup();
     if values.len() > COUNT_MOST {
+        let count = values.len();
         return Err(format!(
-            "{} values are too many; give {COUNT_MOST} at most",
-            values.len()
+            "{count} values are too many; give {COUNT_MOST} at most"
         ));
     }
     Ok(List { values, repeated })
@@ -119,13 +109,11 @@ mod tests {
 
     #[test]
     fn lists_and_ranges() {
-        let parse = |text| {
-            let limits = Limits {
-                bounds: (0.0, 1000.0),
-                unit: "MiB",
-            };
-            super::parse(text, limits)
+        let limits = Limits {
+            bounds: (0.0, 1000.0),
+            unit: "MiB",
         };
+        let parse = |text| super::parse(text, limits);
         let list = parse("4, 0,1,4,0,4").unwrap();
         assert_eq!(
             (list.values, list.repeated),
@@ -133,25 +121,19 @@ mod tests {
         );
         assert_eq!(parse("1..100:3").unwrap().values, [1.0, 10.0, 100.0]);
         let eight = parse("1..128").unwrap();
-        assert_eq!(
-            (eight.values.len(), eight.values[1], eight.values[7]),
-            (8, 2.0, 128.0)
-        );
+        assert_eq!(eight.values, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0]);
         assert!(eight.repeated.is_empty());
-        for (bad, what) in [
+        for (bad, part) in [
             ("", "empty"),
             (" ", "empty"),
             (
                 "1,x",
-                "`x` is no number from 0 to 1000; numbers are MiB, without a unit",
+                "`x` is not a number from 0 to 1000 (MiB, without a unit)",
             ),
             ("1,,2", "a value is missing in `1,,2`"),
-            (
-                "64MB",
-                "`64MB` is no number from 0 to 1000; numbers are MiB",
-            ),
+            ("64MB", "`64MB` is not a number from 0 to 1000 (MiB"),
             ("-1", "from 0"),
-            ("nan", "no number"),
+            ("nan", "not a number"),
             ("2000", "to 1000"),
             ("4..1", "in order"),
             ("0..1", "above 0"),
@@ -159,7 +141,7 @@ mod tests {
             ("1..2:99", "from 2 to 64"),
         ] {
             let error = parse(bad).unwrap_err();
-            assert!(error.contains(what), "{bad}: {error}");
+            assert!(error.contains(part), "{bad}: {error}");
         }
     }
 }

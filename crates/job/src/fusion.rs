@@ -86,27 +86,6 @@ impl Plan {
         }
     }
 
-    /// Plans `items` as a runtime without look-ahead does: a batch ends where the next tensor does
-    /// not fit or is of another class. Groups are not kept together. Used for the replay of such
-    /// runtimes.
-    pub fn make_in_order(&mut self, items: &[Item], fusion_threshold_bytes: u64) {
-        self.order.clear();
-        self.ends.clear();
-        self.order.extend(0..items.len() as u32);
-        let mut filled_bytes = 0u64;
-        for (index, item) in items.iter().enumerate() {
-            let fits = filled_bytes.saturating_add(item.bytes) <= fusion_threshold_bytes;
-            if index > 0 && !(fits && item.class == items[index - 1].class) {
-                self.ends.push(index as u32);
-                filled_bytes = 0;
-            }
-            filled_bytes = filled_bytes.saturating_add(item.bytes);
-        }
-        if !items.is_empty() {
-            self.ends.push(items.len() as u32);
-        }
-    }
-
     /// Batches in order of execution; each lists positions in the planned items.
     pub fn batches(&self) -> impl ExactSizeIterator<Item = &[u32]> {
         self.ends.iter().enumerate().map(|(index, &end)| {
@@ -308,31 +287,6 @@ mod tests {
         // the second does.
         let items = [item(0, 60), item(0, 60), item(0, 60), item(0, 40)];
         assert_eq!(plan(&items, 100), [vec![0], vec![1, 3], vec![2]]);
-    }
-
-    #[test]
-    fn in_order_a_batch_ends_where_the_next_does_not_fit() {
-        let item = |class, bytes| Item {
-            class,
-            bytes,
-            group: None,
-        };
-        let items = [
-            item(0, 6),
-            item(0, 5),
-            item(0, 4),
-            item(1, 1),
-            item(0, 20),
-            item(0, 1),
-        ];
-        let mut plan = Plan::default();
-        let ends = |plan: &Plan| plan.batches().map(<[u32]>::len).collect::<Vec<_>>();
-        plan.make_in_order(&items, 10);
-        assert_eq!(ends(&plan), [1, 2, 1, 1, 1]);
-        plan.make_in_order(&items, 0);
-        assert_eq!(ends(&plan), [1; 6]);
-        plan.make_in_order(&[], 10);
-        assert_eq!(plan.batches().len(), 0);
     }
 
     proptest! {

@@ -24,6 +24,8 @@ pub const BASELINE_LEAST: u64 = 2;
 pub struct Evidence {
     /// Name of a file that is truncated or damaged.
     pub incomplete: Option<String>,
+    /// Name of a file that has calls of NCCL but no events of the GPU.
+    pub host_only: Option<String>,
     /// Difference that suggests that the files are of different jobs, as a predicate of the files.
     pub mixed: Option<String>,
     /// Settings that the data do not state.
@@ -49,6 +51,15 @@ pub enum Withheld {
         "No recommendation: {file} is truncated or damaged, so its last step and its totals are not reliable."
     )]
     Incomplete {
+        /// Name of the file.
+        file: String,
+    },
+    /// A profiler's trace has calls of NCCL but no events of the GPU.
+    #[error(
+        "No recommendation: {file} has calls of NCCL but no GPU events, so the times of collectives and of computation on the \
+         GPU are not known; record it with ProfilerActivity.CUDA."
+    )]
+    HostOnly {
         /// Name of the file.
         file: String,
     },
@@ -86,9 +97,11 @@ pub enum Withheld {
     },
     /// The baseline was measured too few times.
     #[error(
-        "No recommendation: the default was {}, so a difference from it cannot be told from noise; measure it {}.",
-        if *measurements == 0 { "never measured" } else { "measured only once" },
-        if *measurements == 0 { "beside the others" } else { "again" }
+        "No recommendation: the default was {}.",
+        match measurements {
+            0 => "never measured, so the gain over it is unknown; measure it beside the others",
+            _ => "measured only once, so a difference from it cannot be told from noise; measure it again",
+        }
     )]
     BaselineOnce {
         /// Number of measurements of the baseline.
@@ -113,6 +126,9 @@ impl Evidence {
     pub fn check(&self) -> Result<(), Withheld> {
         if let Some(file) = self.incomplete.clone() {
             return Err(Withheld::Incomplete { file });
+        }
+        if let Some(file) = self.host_only.clone() {
+            return Err(Withheld::HostOnly { file });
         }
         if let Some(difference) = self.mixed.clone() {
             return Err(Withheld::Mixed { difference });
@@ -167,6 +183,13 @@ mod tests {
                     ..none()
                 },
                 "t.json is truncated",
+            ),
+            (
+                Evidence {
+                    host_only: Some("k.json".into()),
+                    ..none()
+                },
+                "k.json has calls of NCCL but no GPU events",
             ),
             (
                 Evidence {

@@ -9,6 +9,7 @@
 //! - [`settings`]: the settings that may change while a job runs. [`fusion`]: assigns ready tensors
 //!   to batches.
 //! - [`step`]: detection of training steps, the repeating sequence of tensors.
+//! - [`hold`]: times at which waiting for tensors is shorter than another batch.
 //! - [`gate`]: conditions that data must meet before a setting is recommended.
 //! - [`replay`]: costs fitted to recorded steps, the simulator, other networks, the profile format.
 //!
@@ -26,6 +27,7 @@ mod dtype;
 pub mod fusion;
 pub mod fusion_class;
 pub mod gate;
+pub mod hold;
 mod operation;
 pub mod percentile;
 pub mod replay;

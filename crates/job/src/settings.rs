@@ -26,6 +26,8 @@ pub struct Hierarchy {
 pub struct Settings {
     /// Most bytes of a batch of several tensors; 0 disables fusion.
     pub fusion_threshold_bytes: u64,
+    /// Most bytes of a batch of several tensors in device memory, if the fusion threshold is larger.
+    pub gpu_fusion_threshold_bytes: u64,
     /// Shortest time between the starts of two cycles, nanoseconds.
     pub cycle_time_ns: u64,
     /// Whether known tensors are negotiated through the response cache.
@@ -43,6 +45,12 @@ impl Settings {
             allreduce: self.hierarchical_allreduce,
             allgather: self.hierarchical_allgather,
         }
+    }
+
+    /// Most bytes of a batch of several tensors in device memory.
+    pub fn device_threshold_bytes(&self) -> u64 {
+        self.fusion_threshold_bytes
+            .min(self.gpu_fusion_threshold_bytes)
     }
 
     /// These settings without hierarchical operations.
@@ -71,10 +79,13 @@ impl Settings {
     /// before a user's change is sent and when settings arrive from another rank.
     pub fn problem(&self) -> Option<String> {
         let cycle_time_ms = self.cycle_time_ns as f64 / 1e6;
-        if self.fusion_threshold_bytes > FUSION_THRESHOLD_BYTES_MAX {
+        let threshold_bytes = self
+            .fusion_threshold_bytes
+            .max(self.gpu_fusion_threshold_bytes);
+        if threshold_bytes > FUSION_THRESHOLD_BYTES_MAX {
             Some(format!(
-                "a fusion threshold of {} bytes is more than {FUSION_THRESHOLD_BYTES_MAX}",
-                self.fusion_threshold_bytes
+                "a fusion threshold of {threshold_bytes} bytes is more than \
+                 {FUSION_THRESHOLD_BYTES_MAX}"
             ))
         } else if cycle_time_ms > CYCLE_TIME_MS_MAX {
             Some(format!(
@@ -126,6 +137,9 @@ impl<T> std::ops::Deref for Versioned<T> {
 pub struct PartialSettings {
     /// Most bytes of a batch of several tensors; 0 disables fusion.
     pub fusion_threshold_bytes: Option<u64>,
+    /// Most bytes of a batch of several tensors in device memory, if the fusion threshold is larger.
+    #[serde(default)]
+    pub gpu_fusion_threshold_bytes: Option<u64>,
     /// Shortest time between the starts of two cycles.
     pub cycle_time: Option<Duration>,
     /// Whether known tensors are negotiated through the response cache.
@@ -148,6 +162,9 @@ impl PartialSettings {
             fusion_threshold_bytes: self
                 .fusion_threshold_bytes
                 .unwrap_or(settings.fusion_threshold_bytes),
+            gpu_fusion_threshold_bytes: self
+                .gpu_fusion_threshold_bytes
+                .unwrap_or(settings.gpu_fusion_threshold_bytes),
             cycle_time_ns: self.cycle_time.map_or(settings.cycle_time_ns, nanos),
             cache: self.cache.unwrap_or(settings.cache),
             hierarchical_allreduce: self
@@ -161,10 +178,12 @@ impl PartialSettings {
 }
 
 impl Default for Settings {
-    /// Horovod's defaults: 128 MiB, 1 ms, response cache on, no operation hierarchical.
+    /// Horovod's defaults: 128 MiB, 1 ms, response cache on, no operation hierarchical; 32 MiB in
+    /// device memory.
     fn default() -> Self {
         Self {
             fusion_threshold_bytes: 128 << 20,
+            gpu_fusion_threshold_bytes: 32 << 20,
             cycle_time_ns: 1_000_000,
             cache: true,
             hierarchical_allreduce: false,
@@ -174,7 +193,8 @@ impl Default for Settings {
 }
 
 impl std::fmt::Display for Settings {
-    /// Fusion threshold in MiB, which Horovod's flags call MB, and cycle time in ms.
+    /// Fusion threshold in MiB, which Horovod's flags call MB, and cycle time in ms. The threshold
+    /// of GPUs is shown if it is not the default.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (fusion_mb, cycle_ms) = (
             self.fusion_threshold_bytes as f64 / f64::from(1 << 20),
@@ -186,6 +206,10 @@ impl std::fmt::Display for Settings {
             Rounded(fusion_mb),
             Rounded(cycle_ms)
         )?;
+        if self.gpu_fusion_threshold_bytes != Self::default().gpu_fusion_threshold_bytes {
+            let gpu_mb = self.gpu_fusion_threshold_bytes as f64 / f64::from(1 << 20);
+            write!(f, ", {} MiB on GPUs", Rounded(gpu_mb))?;
+        }
         f.write_str(if self.cache {
             ""
         } else {
@@ -255,5 +279,12 @@ mod tests {
             after.to_string(),
             "128 MiB, cycle 1 ms, hierarchical allgather"
         );
+        let change = PartialSettings {
+            gpu_fusion_threshold_bytes: Some(8 << 20),
+            ..PartialSettings::default()
+        };
+        let after = change.applied_to(&Settings::default());
+        assert_eq!(after.to_string(), "128 MiB, cycle 1 ms, 8 MiB on GPUs");
+        assert_eq!(after.device_threshold_bytes(), 8 << 20);
     }
 }

@@ -26,9 +26,14 @@ pub fn short(value: f64) -> String {
     without_zeros(digits(value))
 }
 
-/// Formats the value of a setting with at most four decimals: 0.0625, 37.2728, 128.
+/// Formats the value of a setting with four significant digits, without trailing zeros: 0.0625,
+/// 37.27, 128.
 pub fn setting(value: f64) -> String {
-    without_zeros(fixed(value, 4)).replace(',', "")
+    let magnitude = match value.abs() {
+        v if v > 0.0 && v.is_finite() => v.log10().floor() as i32,
+        _ => 0,
+    };
+    without_zeros(fixed(value, (3 - magnitude).clamp(0, 9) as usize)).replace(',', "")
 }
 
 fn without_zeros(text: String) -> String {
@@ -220,8 +225,10 @@ mod tests {
         check(
             setting,
             [
-                (14.5041, "14.5041"),
+                (14.5041, "14.5"),
+                (37.2728, "37.27"),
                 (0.0625, "0.0625"),
+                (0.00123, "0.00123"),
                 (4096.0, "4096"),
                 (f64::NAN, "–"),
             ],

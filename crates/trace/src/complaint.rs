@@ -66,6 +66,8 @@ pub(super) enum Complaint {
     Orphan,
     /// GPU work of unknown type.
     UnknownKernel,
+    /// Work of further GPUs.
+    OtherGpu,
 }
 
 #[derive(Debug)]
@@ -172,7 +174,7 @@ impl Entry {
         };
         match self.complaint {
             Complaint::CompressedShort => format!(
-                "the compressed file is cut short; read as far as it goes, byte {} of the text, line {}",
+                "the compressed file is truncated; read up to byte {} of the text, line {}",
                 self.offset, self.line
             ),
             Complaint::CompressedBroken => format!(
@@ -201,15 +203,15 @@ impl Entry {
             Complaint::NoEvent => format!(
                 "{} left out, {place}",
                 many(
-                    "object that is no event (no \"ph\")",
-                    "objects that are no events (no \"ph\")"
+                    "object that is not an event (no \"ph\")",
+                    "objects that are not events (no \"ph\")"
                 )
             ),
             Complaint::BadTime => format!(
                 "{}, {place}; such an event gets the time of the one before it",
                 many(
-                    "time is missing, no number or out of range",
-                    "times are missing, no numbers or out of range"
+                    "time is missing, invalid or out of range",
+                    "times are missing, invalid or out of range"
                 )
             ),
             Complaint::NoProcess => format!(
@@ -256,8 +258,8 @@ impl Entry {
             Complaint::InFlight => format!(
                 "{} not counted as executed{about}",
                 many(
-                    "operation was under way when the file ended:",
-                    "operations were under way when the file ended:"
+                    "operation was in progress when the file ended:",
+                    "operations were in progress when the file ended:"
                 )
             ),
             Complaint::Waiting => format!(
@@ -270,6 +272,10 @@ impl Entry {
             Complaint::UnknownKernel => format!(
                 "{} on the GPU counted neither as computation nor as a collective, {place}{about}",
                 many("event of unknown type", "events of unknown type")
+            ),
+            Complaint::OtherGpu => format!(
+                "{} left out{about}",
+                many("event of another GPU", "events of other GPUs")
             ),
             Complaint::Orphan => format!(
                 "{}, {place}{about}",

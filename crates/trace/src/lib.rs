@@ -39,6 +39,7 @@ mod horovod;
 mod input;
 mod json;
 mod kineto;
+mod merge;
 pub mod model;
 mod names;
 #[cfg(test)]
@@ -56,6 +57,7 @@ mod vocabulary;
 pub use error::ReadError;
 pub use files::files;
 pub use input::Input;
+pub use merge::{MergeError, merge};
 pub use read::{read, read_input};
 
 pub(crate) use model::WALL_CLOCK_MIN_NS;

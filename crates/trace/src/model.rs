@@ -70,6 +70,9 @@ pub struct Source {
     pub dropped_cycles: u64,
     /// Whether text is missing: the file ends early, or part of it cannot be read.
     pub incomplete: bool,
+    /// Whether a profiler's trace has calls of NCCL but no events of the GPU: all times are then
+    /// those of the host.
+    pub host_only: bool,
     /// Bytes of JSON read, after decompression.
     pub bytes: u64,
     /// Events read, metadata included.
@@ -96,10 +99,21 @@ impl Source {
             shaped: false,
             dropped_cycles: 0,
             incomplete: false,
+            host_only: false,
             bytes: 0,
             events: 0,
             warnings: Vec::new(),
         }
+    }
+
+    /// Offset to be added to the times of this file to get times of `reference`; `None` if the
+    /// clocks cannot be related.
+    pub(crate) fn shift_to(&self, reference: &Source) -> Option<i64> {
+        let zeros = match (reference.clock, self.clock) {
+            (Some(there), Some(here)) => Some((there.zero_ns, here.zero_ns)),
+            _ => reference.epoch_ns.zip(self.epoch_ns),
+        };
+        zeros.map(|(there, here)| here.saturating_sub(there))
     }
 }
 
@@ -287,6 +301,8 @@ pub enum MarkKind {
         fusion_threshold_bytes: u64,
         /// Cycle time, nanoseconds.
         cycle_time_ns: u64,
+        /// Limit of batches on GPUs, bytes, if it has changed.
+        gpu_fusion_threshold_bytes: Option<u64>,
     },
 }
 

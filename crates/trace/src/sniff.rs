@@ -11,12 +11,12 @@ pub(super) const HEAD_BYTES: usize = 64 << 10;
 const MAGIC: [(&[u8], &str); 17] = [
     (
         b"{\"ronde_merge\":",
-        "is what `ronde timeline --merge` wrote for viewers; give the files it was made of",
+        "is an output of `ronde timeline --merge` for viewers; give its input files",
     ),
     (b"\x7fELF", "is a program, library or core dump (ELF)"),
     (
         b"PK\x03\x04",
-        "is a zip archive (PyTorch's checkpoints are); unpack it if there is a trace in it",
+        "is a zip archive, like PyTorch's checkpoints; unpack it if it contains a trace",
     ),
     (
         b"\x28\xb5\x2f\xfd",

@@ -114,7 +114,7 @@ class HorovodBasics:
         return _ronde.is_initialized() and _ronde.backend() == "mpi"
 
     def mpi_built(self) -> bool:
-        """Whether MPI is built in; it is needed for ranks on several hosts."""
+        """Whether the package has a plug-in for MPI, which ranks on several hosts need."""
         return _ronde.mpi_built()
 
     def gloo_enabled(self) -> bool:

@@ -76,7 +76,7 @@ def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
 
 
 def mpi_built(verbose: bool = False) -> bool:
-    """Whether MPI is built in."""
+    """Whether the package has a plug-in for MPI."""
     return _basics.mpi_built()
 
 

@@ -310,8 +310,8 @@ impl NcclCollective {
         self.is_limited = self.shared_bytes < wanted;
         if self.is_limited {
             tracing::warn!(
-                "CUDA device {} has {} MiB for the fusion buffer where {} are wanted (the least of all ranks counts): larger \
-                 batches are cut into smaller ones from here on",
+                "CUDA device {} has {} MiB for the fusion buffer instead of {} MiB (minimum of all ranks): larger batches are \
+                 split from now on",
                 device.ordinal,
                 self.shared_bytes >> 20,
                 wanted.div_ceil(1 << 20),

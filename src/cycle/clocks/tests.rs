@@ -111,7 +111,6 @@ fn cycle(rank: usize, size: usize, reference: &Arc<Reference>) -> Cycle {
         settings: SettingsSource::Decides(Arc::default()),
         early: true,
         device: Arc::new(NoDevice),
-        gpu_fusion_threshold_bytes: u64::MAX,
     })
 }
 

@@ -165,7 +165,7 @@ fn data_type(number: Number) -> ncclDataType_t {
     match number {
         Number::U8 => ncclDataType_t::ncclUint8,
         Number::I8 => ncclDataType_t::ncclInt8,
-        Number::I16 => unreachable!("NCCL has no 16-bit integers; they travel as 32-bit ones"),
+        Number::I16 => unreachable!("NCCL has no 16-bit integers; they are sent as 32-bit ones"),
         Number::I32 => ncclDataType_t::ncclInt32,
         Number::I64 => ncclDataType_t::ncclInt64,
         Number::F16 => ncclDataType_t::ncclFloat16,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::job::{GPU_FUSION_THRESHOLD_BYTES, Rank, Tensors, Told, job, on_all};
 use crate::gpu::simulated::{Did, Fabric};
 use crate::queue::Ticket;
+use crate::settings::Settings;
 
 /// Allocates a tensor of six bytes of one on a rank's device.
 fn ones(rank: &Rank) -> u64 {
@@ -140,32 +141,49 @@ fn who_has_joined_has_sent_what_came_before() {
 }
 
 #[test]
-fn batches_on_the_device_have_a_bound_of_their_own() {
+fn batches_on_the_device_have_a_bound_of_their_own_that_can_change() {
     let length = GPU_FUSION_THRESHOLD_BYTES as usize / 2;
     let fabric = Fabric::new(33, 1);
     let ranks = job(&fabric, 1);
     let rank = &ranks[0];
-    let names = ["a", "b", "c"];
-    let places = names.map(|_| rank.gpu.allocate_with(&vec![1; length]));
-    let entries = names
-        .iter()
-        .zip(places)
-        .map(|(name, at)| rank.entry(name, at, length));
+    let places = [(); 3].map(|()| rank.gpu.allocate_with(&vec![1; length]));
     // Not as a group, which is never split.
-    let tickets: Vec<_> = {
+    let step = |names: [&str; 3]| {
         let cycle = rank.engine.cycle.lock().expect("nobody panics");
-        let tickets = entries
+        let entries = names
+            .iter()
+            .zip(places)
+            .map(|(name, at)| rank.entry(name, at, length));
+        let tickets: Vec<_> = entries
             .map(|entry| rank.engine.queue.submit(entry).expect("submitted"))
             .collect();
         drop(cycle);
         rank.engine.queue.doorbell.wake_self();
         tickets
+            .iter()
+            .for_each(|ticket| rank.wait(ticket).expect("nothing is broken"));
     };
-    tickets
-        .iter()
-        .for_each(|ticket| rank.wait(ticket).expect("nothing is broken"));
+    let change = |gpu_fusion_threshold_bytes| {
+        rank.settings.change(|settings| Settings {
+            gpu_fusion_threshold_bytes,
+            ..*settings
+        });
+    };
+    step(["a", "b", "c"]);
+    change(4 * length as u64);
+    step(["d", "e", "f"]);
+    change(0);
+    step(["g", "h", "i"]);
     assert_eq!(rank.sum_in_host("last").expect("the job goes on"), 1);
-    assert_eq!(batches(rank), [vec!["a", "b"], vec!["c"]]);
+    let expected = [
+        vec!["a", "b"],
+        vec!["c"],
+        vec!["d", "e", "f"],
+        vec!["g"],
+        vec!["h"],
+        vec!["i"],
+    ];
+    assert_eq!(batches(rank), expected);
 }
 
 #[test]

@@ -21,7 +21,8 @@ use crate::negotiation::{OpKind, Params, ResponseCache};
 use crate::observer::{Executed, Negotiated, Observer};
 use crate::queue::{Entry, Output, Tensor, TensorQueue, Ticket};
 use crate::rendezvous::{Patience, RendezvousConfig};
-use crate::settings_cell::SettingsSource;
+use crate::settings::Settings;
+use crate::settings_cell::{SettingsCell, SettingsSource};
 use crate::sync::lock;
 use crate::tensor::{Device, Dtype, ReduceOp, Span};
 use crate::transport::Transport;
@@ -83,6 +84,7 @@ pub(super) struct Rank {
     pub(super) rank: usize,
     pub(super) gpu: Arc<SimulatedGpu>,
     pub(super) engine: Arc<Engine>,
+    pub(super) settings: Arc<SettingsCell>,
     binding: Arc<DeviceBinding>,
     in_flight: Box<dyn Fn() -> usize + Send + Sync>,
     diary: Diary,
@@ -168,6 +170,10 @@ impl Rank {
         let binding = Arc::new(DeviceBinding::new(registry, rank).answering_early(true));
         let diary = Diary::default();
         let in_host = LocalCollective::new(opened.data, rank, size, Duration::ZERO, opened.watch);
+        let settings = Arc::new(SettingsCell::new(Settings {
+            gpu_fusion_threshold_bytes: GPU_FUSION_THRESHOLD_BYTES,
+            ..Settings::default()
+        }));
         let cycle = Cycle::new(Parts {
             members: (0..size).collect(),
             transport: Box::new(opened.transport),
@@ -177,10 +183,9 @@ impl Rank {
             cache: ResponseCache::new(64, 128),
             reference: Arc::default(),
             is_world: true,
-            settings: SettingsSource::Decides(Arc::default()),
+            settings: SettingsSource::Decides(Arc::clone(&settings)),
             early: true,
             device: Arc::clone(&binding) as Arc<dyn OpenDevice>,
-            gpu_fusion_threshold_bytes: GPU_FUSION_THRESHOLD_BYTES,
         });
         let in_flight = Box::new(cycle.in_flight_view());
         let engine_group = Arc::<EngineGroup>::default();
@@ -201,6 +206,7 @@ impl Rank {
             stream: gpu.stream(),
             gpu,
             engine,
+            settings,
             binding,
             in_flight,
             diary,

@@ -165,7 +165,6 @@ where
 
 /// Doorbell of a rank that is alone on its host: it has its own bell. Arguments as for
 /// [`LocalDoorbell::new`].
-#[cfg(feature = "mpi")]
 pub(crate) fn own_bell(entered: Arc<AtomicU64>, spin: Duration) -> impl Doorbell {
     let rung: Box<[AtomicU64]> = Box::new([AtomicU64::new(0)]);
     let bells: Box<[Bell]> = Box::new([Bell::default()]);

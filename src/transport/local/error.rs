@@ -158,7 +158,7 @@ pub(crate) enum RendezvousError {
     },
     /// The received bytes are not a message of this protocol.
     #[error(
-        "rank {rank} sent {bytes} bytes that are not a rendezvous message ({problem}); is another program using this job's name?"
+        "rank {rank} sent {bytes} bytes that are not a rendezvous message ({problem}); another program may use this job's name"
     )]
     Malformed {
         /// Rank that sent them.

@@ -42,7 +42,6 @@ mod loom;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-#[cfg(feature = "mpi")]
 pub(crate) use doorbell::own_bell;
 pub(crate) use error::RendezvousError;
 
@@ -147,7 +146,6 @@ impl LocalTransport {
     }
 }
 
-#[cfg(feature = "mpi")]
 impl LocalTransport {
     /// Calls `outer` during waits for others, too.
     pub(crate) fn heed(&self, outer: peers::OuterWatch) {

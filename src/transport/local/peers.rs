@@ -120,7 +120,6 @@ impl Peers {
     }
 
     /// Calls `outer` during waits, too; only the first call has an effect.
-    #[cfg(feature = "mpi")]
     pub(super) fn heed(&self, outer: OuterWatch) {
         let _ = self.outer.set(outer);
     }

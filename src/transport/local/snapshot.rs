@@ -193,8 +193,8 @@ mod tests {
     use super::*;
     use crate::negotiation::{Agreement, Block};
 
-    /// Prefix, status and settings.
-    const HEAD_WORDS: usize = PREFIX_WORDS + 5;
+    /// Prefix, status, settings and hold.
+    const HEAD_WORDS: usize = PREFIX_WORDS + 9;
 
     struct Nobody;
 
@@ -243,17 +243,17 @@ mod tests {
             (
                 spoiled(0, 3),
                 1,
-                "a block of cycle 3, version 1, 5 words, where this rank has a block of cycle 1, version 1, 5 words",
+                "a block of cycle 3, version 2, 9 words, where this rank has a block of cycle 1, version 2, 9 words",
             ),
             (
-                spoiled(1, 2),
+                spoiled(1, 3),
                 1,
-                "a block of cycle 1, version 2, 5 words, where",
+                "a block of cycle 1, version 3, 9 words, where",
             ),
             (
                 spoiled(2, u64::MAX),
                 1,
-                "a block of cycle 1, version 1, 18446744073709551615 words",
+                "a block of cycle 1, version 2, 18446744073709551615 words",
             ),
             (spoiled(3, 1 << 40), 1, "status bits 0xffffffff"),
             (spoiled(6, u64::MAX), 1, "a cycle time of"),

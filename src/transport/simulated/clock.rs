@@ -1,5 +1,5 @@
-//! Simulated clocks: the world's clock or, in a world spread over hosts, one clock with offset and
-//! drift for each rank.
+//! Simulated clocks: one for the whole simulated world, or one with offset and drift for each rank if
+//! the world has several hosts.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
 //! Simulated process set: state that its members share, and their waits for each other.
 
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 use super::doorbell::Bell;
 use super::world::{Lives, World};
@@ -20,6 +21,8 @@ pub(crate) struct SimulatedSet {
     devices: OnceLock<Arc<Self>>,
     /// Job rank whose control messages are modified, if any.
     hostile: OnceLock<usize>,
+    /// Time of a collective in host memory: latency, ns, and ns per byte.
+    message: OnceLock<(u64, f64)>,
 }
 
 #[derive(Default)]
@@ -87,6 +90,7 @@ impl SimulatedSet {
             }),
             devices: OnceLock::new(),
             hostile: OnceLock::new(),
+            message: OnceLock::new(),
         })
     }
 
@@ -95,6 +99,20 @@ impl SimulatedSet {
     pub(crate) fn set_hostile(&self, rank: usize) {
         for set in [self, self.devices()] {
             set.hostile.get_or_init(|| rank);
+        }
+    }
+
+    /// Makes every collective in host memory take `latency_ns` and `ns_per_byte`.
+    pub(crate) fn set_message(&self, latency_ns: u64, ns_per_byte: f64) {
+        self.message.get_or_init(|| (latency_ns, ns_per_byte));
+    }
+
+    /// Delays the calling agent by the time of a collective of `bytes`.
+    pub(crate) fn transfer(&self, bytes: usize) {
+        if let Some((latency_ns, ns_per_byte)) = self.message.get() {
+            let took_ns = latency_ns + (ns_per_byte * bytes as f64) as u64;
+            self.world
+                .sleep_until(self.world.present() + Duration::from_nanos(took_ns));
         }
     }
 

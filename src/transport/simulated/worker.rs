@@ -1,4 +1,4 @@
-//! A worker of a simulated rank: an agent that does what it is given, one thing after another.
+//! A worker of a simulated rank: an agent that executes its tasks one after another.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

@@ -15,7 +15,7 @@ fn refusal(line: &str, arguments: &str) -> Option<String> {
 fn knobs_that_must_be_the_same_are_compared() {
     let line = "[ \"$rank\" = 0 ] || export HOROVOD_CACHE_CAPACITY=$((512 / rank))";
     let mut backends = vec![("local", "HOROVOD_CACHE_CAPACITY 512, rank 0 has 1024")];
-    if cfg!(feature = "mpi") {
+    if super::has_mpi() {
         backends.push(("mpi", "HOROVOD_CACHE_CAPACITY 1024, rank 1 on "));
     }
     for (backend, text) in backends {

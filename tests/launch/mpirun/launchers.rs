@@ -143,24 +143,10 @@ fn ranks_of_one_host_meet_whoever_started_them() {
     }
 }
 
-#[cfg(not(feature = "mpi"))]
-#[test]
-fn ranks_on_several_hosts_need_the_feature_and_are_told_so() {
-    for (launcher, tells) in LAUNCHERS {
-        for output in start(tells, true) {
-            let (_, err) = texts(&output);
-            assert_eq!(output.status.code(), Some(1), "{launcher}: {err}");
-            assert_eq!(err.lines().count(), 1, "{launcher}: {err}");
-            assert!(err.contains("--features mpi"), "{launcher}: {err}");
-        }
-    }
-}
-
 /// On several hosts with MPI, whose own launcher did not set these variables.
-#[cfg(feature = "mpi")]
 #[test]
 fn ranks_on_several_hosts_that_mpi_has_not_started_are_told_so() {
-    if !super::is_there(super::launcher()) {
+    if !super::has_mpi() || !super::is_there(super::launcher()) {
         return;
     }
     for (launcher, tells) in LAUNCHERS {
@@ -172,7 +158,9 @@ fn ranks_on_several_hosts_that_mpi_has_not_started_are_told_so() {
             // Open MPI itself detects that it runs under srun, and ends the process.
             let by_open_mpi =
                 launcher.starts_with("srun") && err.contains("direct launched using \"srun\"");
-            assert!(by_us || by_open_mpi, "{launcher}: {err}");
+            // There may be no library of the family that the launcher starts.
+            let missing = err.contains("no MPI was found");
+            assert!(by_us || by_open_mpi || missing, "{launcher}: {err}");
         }
     }
 }

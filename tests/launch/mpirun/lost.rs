@@ -13,7 +13,7 @@ fn a_killed_rank_ends_the_job_and_is_named() {
     if std::env::var_os("TEST_RONDE_BODY").is_none() && !is_there(launcher()) {
         return;
     }
-    let backends = if cfg!(feature = "mpi") {
+    let backends = if super::has_mpi() {
         &["local", "mpi"][..]
     } else {
         &["local"]
@@ -69,12 +69,11 @@ fn a_killed_rank_ends_the_job_and_is_named() {
 
 /// Open MPI keeps the survivors alive if requested: they get an error that names the rank and its
 /// host.
-#[cfg(feature = "mpi")]
 #[test]
 fn survivors_that_mpirun_lets_live_have_an_error() {
     let test = "mpirun::lost::survivors_that_mpirun_lets_live_have_an_error";
     let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
-    if !is_rank && (!is_there(launcher()) || super::is_of_mpich()) {
+    if !is_rank && (!super::has_mpi() || !is_there(launcher()) || super::is_of_mpich()) {
         return;
     }
     let mut env = PERMISSIONS.to_vec();
@@ -120,11 +119,11 @@ fn survivors_that_mpirun_lets_live_have_an_error() {
     );
 }
 
-#[cfg(feature = "mpi")]
 #[test]
 fn a_rank_that_does_not_come_is_named() {
     let test = "mpirun::lost::a_rank_that_does_not_come_is_named";
-    if std::env::var_os("TEST_RONDE_BODY").is_none() && !is_there(launcher()) {
+    let is_rank = std::env::var_os("TEST_RONDE_BODY").is_some();
+    if !is_rank && (!super::has_mpi() || !is_there(launcher())) {
         return;
     }
     let mut env = PERMISSIONS.to_vec();

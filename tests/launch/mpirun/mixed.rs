@@ -1,6 +1,6 @@
 //! Contradictions between MPI and the launcher's variables: the launcher of another MPI, or none.
 
-use super::{clean, is_of_mpich, is_there, launcher, mpirun_after};
+use super::{clean, has_mpi, is_of_mpich, is_there, launcher, library, mpirun_after};
 use crate::support::output::texts;
 use crate::support::program::ronde;
 
@@ -16,11 +16,12 @@ const BENCH: [&str; 7] = [
 
 #[test]
 fn the_launcher_of_another_mpi_is_found_out() {
+    let own = library();
     let (other, variable, parts) = match is_of_mpich() {
         true => (
             "mpirun.openmpi",
             "OMPI_COMM_WORLD_SIZE=2",
-            ["MPICH Version", "MPICC=<Open MPI's mpicc>"],
+            ["MPICH Version", "start it with that one's mpiexec"],
         ),
         false => (
             "mpiexec.mpich",
@@ -28,14 +29,15 @@ fn the_launcher_of_another_mpi_is_found_out() {
             ["Open MPI v", "start it with Open MPI's mpirun"],
         ),
     };
-    if !is_there(launcher()) || !is_there(other) {
+    if !has_mpi() || !is_there(launcher()) || !is_there(other) {
         return;
     }
     let mut command = clean(other);
     command
         .args(["-np", "2"])
         .arg(ronde().get_program())
-        .args(BENCH);
+        .args(BENCH)
+        .env("RONDE_MPI_LIBRARY", own);
     let (out, err) = texts(&command.output().expect("starts"));
     assert!(!out.contains("mpi backend"), "{out}{err}");
     assert!(
@@ -63,7 +65,7 @@ fn the_launcher_of_another_mpi_is_found_out() {
 
 #[test]
 fn ranks_without_any_mpirun_are_told_so() {
-    if !is_there(launcher()) {
+    if !has_mpi() || !is_there(launcher()) {
         return;
     }
     let mut command = ronde();
@@ -92,6 +94,9 @@ const STEP: &str = "export SLURM_JOB_ID=$PPID SLURM_STEP_ID=0 SLURM_PROCID=$task
 
 #[test]
 fn srun_on_several_hosts_uses_mpi_and_is_compared_with_it() {
+    if !has_mpi() {
+        return;
+    }
     let bench = "bench --model many-small --steps 2";
     let Some(output) = mpirun_after(&format!("task=$rank; {STEP}"), 2, bench) else {
         return;

@@ -1,11 +1,10 @@
-//! Jobs that `mpirun` starts, with and without the feature `mpi`. Skipped if there is no `mpirun`.
+//! Jobs that `mpirun` starts, with and without plug-ins for MPI. Skipped if there is no `mpirun`.
 
 mod different;
-#[cfg(feature = "mpi")]
 mod elsewhere;
 mod launchers;
+mod library;
 mod lost;
-#[cfg(feature = "mpi")]
 mod mixed;
 
 use std::ffi::OsString;
@@ -42,11 +41,35 @@ fn is_there(program: impl Into<OsString>) -> bool {
     found
 }
 
-/// Whether this program is built for MPICH, as far as the launcher under test shows.
-#[cfg(feature = "mpi")]
+/// Whether MPI can be used; prints a line if not.
+fn has_mpi() -> bool {
+    let found = ronde::internal::mpi::has_mpi_plugin();
+    if !found {
+        eprintln!("left out: no plug-in for MPI (scripts/build-mpi)");
+    }
+    found
+}
+
+/// Whether the launcher under test is MPICH's.
 fn is_of_mpich() -> bool {
     let said = Command::new(launcher()).arg("--version").output();
     said.is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("HYDRA"))
+}
+
+/// Name of the library of the MPI of the launcher under test, for the loader.
+fn library() -> &'static str {
+    let names: &[&str] = match is_of_mpich() {
+        true => &["libmpi.so.12", "libmpich.so.12"],
+        false => &["libmpi.so.40"],
+    };
+    // Not opened here: this process is to stay without MPI.
+    let linker = Command::new("/sbin/ldconfig").arg("-p").output();
+    let known = linker.map_or_else(|_| String::new(), |said| texts(&said).0);
+    let is_known = |name: &&&str| known.contains(&format!("\t{name} "));
+    names
+        .iter()
+        .find(is_known)
+        .unwrap_or(&names[names.len() - 1])
 }
 
 /// Returns a command in an environment without launchers and settings.
@@ -114,24 +137,27 @@ fn ranks_of_one_host_use_shared_memory() {
 }
 
 #[test]
-fn the_mpi_backend_needs_its_feature_and_then_does_the_same() {
+fn the_mpi_backend_needs_a_plugin_and_then_does_the_same() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("m.json");
     let arguments = format!(
         "bench --model many-small --steps 10 --backend mpi --json {}",
         path.display()
     );
-    let Some(output) = mpirun(2, &arguments, &[]) else {
+    let without = [("RONDE_MPI_PLUGINS", "/nonexistent")];
+    let Some(output) = mpirun(2, &arguments, &without) else {
         return;
     };
-    if cfg!(feature = "mpi") {
-        let text = stdout(&output);
+    let (out, err) = texts(&output);
+    assert!(!output.status.success(), "{out}");
+    assert!(
+        err.contains("RONDE_BACKEND=mpi: this installation of ronde has no plug-in"),
+        "{err}"
+    );
+    if has_mpi() {
+        let text = stdout(&mpirun(2, &arguments, &[]).expect("it was there before"));
         assert!(text.contains("2 ranks, mpi backend"), "{text}");
         assert_eq!(json(&path)["backend"], "mpi");
-    } else {
-        let (out, err) = texts(&output);
-        assert!(!output.status.success(), "{out}");
-        assert!(err.contains("--features mpi"), "{err}");
     }
 }
 
@@ -270,11 +296,7 @@ fn run_has_the_mpirun_in_the_path_start_ranks_with_their_settings() {
     let folders = std::env::split_paths(&path);
     let path =
         std::env::join_paths([folder.path().to_owned()].into_iter().chain(folders)).expect("paths");
-    let backend = if cfg!(feature = "mpi") {
-        "mpi"
-    } else {
-        "local"
-    };
+    let backend = if has_mpi() { "mpi" } else { "local" };
     let mut command = clean(ronde().get_program());
     command
         .env("PATH", path)

@@ -47,7 +47,7 @@ fn a_rank_that_ignores_sigterm_is_killed() {
     assert!(
         outcome
             .stderr
-            .contains("not all ranks have ended; killing them"),
+            .contains("some ranks have not ended; killing them"),
         "{}",
         outcome.stderr
     );

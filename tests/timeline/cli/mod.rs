@@ -3,6 +3,7 @@
 mod bad_input;
 mod comparisons;
 mod formats;
+mod gate;
 mod outputs;
 mod report;
 mod trace;

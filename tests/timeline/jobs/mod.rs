@@ -1,4 +1,4 @@
-//! From a job to its analysis: `ronde bench` records, and `ronde timeline` reads the files and
+//! Tests of the analysis of real jobs: `ronde bench` records, and `ronde timeline` reads the files and
 //! reports the cause.
 
 use std::path::{Path, PathBuf};

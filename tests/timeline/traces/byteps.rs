@@ -32,7 +32,7 @@ fn stages_partitions_and_whole_synchronizations() {
     assert_eq!(source["tensors"], 1);
     assert_activities(&report, &bars);
     assert!(
-        report["warnings"].to_string().contains("pushes nothing"),
+        report["warnings"].to_string().contains("has no PUSH stage"),
         "it is no root"
     );
 

@@ -46,7 +46,7 @@ fn the_second_run_begins_with_the_best_of_the_first() {
     let ((before, chosen), (steps, kept)) =
         (steps_and_settings(&first), steps_and_settings(&second));
     assert!(
-        second.contains("goes on from what a run of this job learnt"),
+        second.contains("continues from the state of a run of this job"),
         "{second}"
     );
     assert_eq!(chosen, kept, "{first}\n{second}");
@@ -72,7 +72,11 @@ fn a_state_file_that_says_nothing_of_this_job_is_one_warning() {
             std::fs::write(&state, text).expect("written");
         }
         let output = tuned(test, &state, &[]);
-        assert_eq!(output.matches("going on without it").count(), 1, "{output}");
+        assert_eq!(
+            output.matches("continuing without it").count(),
+            1,
+            "{output}"
+        );
         assert!(output.contains(complaint), "{output}");
         assert_eq!(
             std::fs::read_to_string(&state).expect("there"),
@@ -155,9 +159,9 @@ fn when_the_job_slows_down_it_is_tuned_anew() {
     });
     if let Some(first) = outcomes.first() {
         let told = &first.output;
-        assert!(told.contains("tuning anew"), "{told}");
+        assert!(told.contains("tuning again"), "{told}");
         assert!(
-            !told.contains("fits no model"),
+            !told.contains("no model fits"),
             "what is seen from then on is replayed: {told}"
         );
     }

@@ -108,6 +108,6 @@ fn steps_that_come_in_turns_are_tuned_as_one() {
         }
     });
     if let Some(first) = outcomes.first() {
-        assert!(!first.output.contains("tuning anew"), "{}", first.output);
+        assert!(!first.output.contains("tuning again"), "{}", first.output);
     }
 }

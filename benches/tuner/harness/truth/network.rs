@@ -193,6 +193,8 @@ pub(crate) struct Protocol {
 /// describe.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Effects {
+    /// Whether a tensor that does not fit is passed over, as in Ronde and Horovod, or ends the buffer.
+    pub(crate) looks_ahead: bool,
     /// Bytes at which the slow-down of copies is half of its maximum.
     pub(crate) copy_knee_bytes: f64,
     /// The number of hops is this times log2 of the ranks instead of a ring's, half of them each
@@ -224,6 +226,7 @@ pub(crate) struct Effects {
 impl Effects {
     /// The effects of the set `lab`.
     pub(crate) const LAB: Self = Self {
+        looks_ahead: true,
         copy_knee_bytes: 24.0 * 1048576.0,
         tree: None,
         ramp_bytes: 0.0,
@@ -238,8 +241,10 @@ impl Effects {
         spike_shape: None,
     };
 
-    /// Effects that no cost model of a tuner has.
-    pub(crate) const UNMODELLED: Self = Self {
+    /// Effects that the ensemble of replays draws too, with other parameters: hops as in a tree,
+    /// computation slowed by communication, copies that slow down from some size on. Only the
+    /// additional bytes of each message are beyond it.
+    pub(crate) const DRAWN: Self = Self {
         copy_knee_bytes: 6.0 * 1048576.0,
         tree: Some(3.0),
         ramp_bytes: 262_144.0,

@@ -3,10 +3,13 @@
 //!
 //! A setting's step time is that of the sweep's own report, corrected for the drift of the machine.
 //! If all measurements of a setting were ended early, because it was so much slower than the best,
-//! it is their step time until then. Steps are drawn with the scatter of the recorded ones: for
-//! every measurement that was not ended early, the 10th, 50th and 90th percentile of its steps over
-//! its setting's step time, which for normal noise have 1.1 times its variance. Failed measurements
-//! do not count. All combinations of the fusion thresholds and cycle times that occur must have
+//! it is their step time until then. Steps are drawn with the scatter of the recorded ones, in
+//! blocks: a block is one measurement that was not ended early, and each of its steps is the 10th,
+//! 50th or 90th percentile of that measurement over its setting's step time (for normal noise 1.1
+//! times its variance). So steps that follow each other are alike as far as the recorded ones were.
+//! A block ends with its number of steps, or when the setting changes. Two settings differ if their
+//! step times do by more than 95 % of the differences of two measurements of one setting. Failed
+//! measurements do not count. All combinations of the fusion thresholds and cycle times that occur must have
 //! been measured, on one number of ranks: values between them are interpolated, but no value is
 //! invented for a setting that the sweep's budget did not reach.
 
@@ -45,9 +48,23 @@ pub(crate) struct Recorded {
     fusion_mb: Vec<f64>,
     cycle_ms: Vec<f64>,
     modes: Vec<Mode>,
-    /// Percentiles of measurements as multiples of their setting's step time.
-    scatter: Vec<f64>,
+    /// Measurements from which steps are drawn.
+    blocks: Vec<Block>,
+    /// Relative difference of two measurements of one setting that 95 % do not exceed.
+    chance: f64,
 }
+
+/// Steps that were measured one after another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Block {
+    /// Their number.
+    steps: u32,
+    /// Percentiles as multiples of the setting's step time.
+    percentiles: [f64; 3],
+}
+
+/// Standard errors of a 95 % interval, times the root of 2 for a difference.
+const CHANCE_SD: f64 = 1.96 * std::f64::consts::SQRT_2;
 
 /// Settings that share their booleans.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,11 +155,18 @@ impl Recorded {
         let whole = rows
             .iter()
             .filter(|row| row.phase != Phase::Predicted && row.status == Status::Done);
-        let scatter = whole.filter_map(|row| Some((row.times?, step_ms(row)?)));
-        let scatter = scatter
-            .flat_map(|(times, step_ms)| [times.p10, times.p50, times.p90].map(|ms| ms / step_ms));
+        let blocks = whole.filter_map(|row| {
+            let (times, step_ms) = (row.times?, step_ms(row)?);
+            Some(Block {
+                steps: times.steps.max(1),
+                percentiles: [times.p10, times.p50, times.p90].map(|ms| ms / step_ms),
+            })
+        });
+        // Without repeated measurements nothing is known to differ.
+        let noise = finding.noise.as_ref();
         Ok(Self {
-            scatter: scatter.collect(),
+            blocks: blocks.collect(),
+            chance: noise.map_or(f64::INFINITY, |noise| CHANCE_SD * noise.sd),
             fusion_mb,
             cycle_ms,
             modes,
@@ -171,13 +195,31 @@ impl Recorded {
         (across(fusion) * (1.0 - fusion_share) + across(more_fusion) * fusion_share).exp()
     }
 
-    /// Draws a step under `setting`, µs.
-    pub(crate) fn draw_us(&self, setting: &Setting, rng: &mut Xoshiro256PlusPlus) -> f64 {
-        let scatter = match self.scatter.len() {
-            0 => 1.0,
-            count => self.scatter[rng.random_range(0..count)],
+    /// Relative difference of two settings that may be due to chance.
+    pub(crate) fn chance(&self) -> f64 {
+        self.chance
+    }
+
+    /// Draws a step under `setting`, µs. `block` is the block of the step before; a change of
+    /// setting ends it.
+    pub(crate) fn draw_us(
+        &self,
+        setting: &Setting,
+        is_changed: bool,
+        block: &mut Option<Block>,
+        rng: &mut Xoshiro256PlusPlus,
+    ) -> f64 {
+        let step_us = self.step_us(setting);
+        if self.blocks.is_empty() {
+            return step_us;
+        }
+        let mut current = match *block {
+            Some(block) if !is_changed && block.steps > 0 => block,
+            _ => self.blocks[rng.random_range(0..self.blocks.len())],
         };
-        self.step_us(setting) * scatter
+        current.steps -= 1;
+        *block = Some(current);
+        step_us * current.percentiles[rng.random_range(0..3)]
     }
 
     /// Returns the recorded settings.
@@ -322,12 +364,37 @@ mod tests {
         let recorded = recorded(&made_up()).unwrap();
         let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let setting = Setting::of(16.0, 1.0);
+        let mut block = None;
         let mut drawn: Vec<u32> = (0..200)
-            .map(|_| (recorded.draw_us(&setting, &mut rng) / 10.0).round() as u32)
+            .map(|_| {
+                let step_us = recorded.draw_us(&setting, false, &mut block, &mut rng);
+                (step_us / 10.0).round() as u32
+            })
             .collect();
         drawn.sort();
         drawn.dedup();
         assert_eq!(drawn, [900, 1000, 1100]);
+    }
+
+    #[test]
+    fn a_block_is_one_measurement() {
+        let mut rows = made_up();
+        rows.push(row(16, 1.0, 20.0)); // twice as slow as the other of this setting
+        let recorded = recorded(&rows).unwrap();
+        let setting = Setting::of(16.0, 1.0);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(2);
+        let (mut block, mut changes) = (None, 0);
+        for _ in 0..200 {
+            let before: Option<Block> = block;
+            recorded.draw_us(&setting, false, &mut block, &mut rng);
+            let percentiles = |block: Option<Block>| block.map(|block| block.percentiles);
+            changes += u32::from(percentiles(before) != percentiles(block));
+        }
+        assert!(
+            (2..=10).contains(&changes),
+            "{changes}: a block has 20 steps"
+        );
+        assert!(recorded.chance() > 0.5, "{}", recorded.chance());
     }
 
     #[test]
@@ -340,11 +407,7 @@ mod tests {
         let recorded = recorded(&rows).unwrap();
         assert!((recorded.step_us(&Setting::of(0.0, 1.0)) / 40e3 - 1.0).abs() < 1e-6);
         assert!((recorded.step_us(&Setting::of(16.0, 1.0)) / 10e3 - 1.0).abs() < 1e-6);
-        assert_eq!(
-            recorded.scatter.len(),
-            3 * 5,
-            "three for each whole measurement"
-        );
+        assert_eq!(recorded.blocks.len(), 5, "one for each whole measurement");
     }
 
     #[test]

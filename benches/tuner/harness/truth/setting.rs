@@ -10,6 +10,9 @@ pub(crate) const FUSION_LEAST: f64 = 65536.0;
 pub(crate) const FUSION_MOST: f64 = 256.0 * MIB;
 pub(crate) const CYCLE_LEAST_MS: f64 = 0.1;
 pub(crate) const CYCLE_MOST_MS: f64 = 100.0;
+/// Levels of the lattice that tuners search: fusion thresholds besides 0, and cycle times.
+pub(crate) const FUSION_LEVELS: usize = 16;
+pub(crate) const CYCLE_LEVELS: usize = 13;
 
 /// A setting of the five knobs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,6 +51,27 @@ impl Setting {
         };
         let cycle_ms = CYCLE_LEAST_MS * (CYCLE_MOST_MS / CYCLE_LEAST_MS).powf(cycle);
         Self::of(fusion_bytes / MIB, cycle_ms)
+    }
+
+    /// Returns the settings that tuners search: the lattice of fusion thresholds and cycle times,
+    /// flat and hierarchical, and the default.
+    pub(crate) fn lattice() -> Vec<Self> {
+        let spaced = |low: f64, high: f64, level: usize, levels: usize| {
+            low * (high / low).powf(level as f64 / (levels - 1) as f64)
+        };
+        let fusion_mb = (0..FUSION_LEVELS)
+            .map(|level| spaced(FUSION_LEAST, FUSION_MOST, level, FUSION_LEVELS) / MIB);
+        let mut settings = vec![Self::DEFAULT];
+        for fusion_mb in std::iter::once(0.0).chain(fusion_mb) {
+            for level in 0..CYCLE_LEVELS {
+                let cycle_ms = spaced(CYCLE_LEAST_MS, CYCLE_MOST_MS, level, CYCLE_LEVELS);
+                settings.extend([false, true].map(|hierarchical| Self {
+                    hierarchical,
+                    ..Self::of(fusion_mb, cycle_ms)
+                }));
+            }
+        }
+        settings
     }
 
     /// Fusion threshold in MiB.

@@ -109,6 +109,7 @@ impl Simulation {
 
         let (mut next, mut ended, mut busy_us) = (draws.phase * period_us, 0.0, 0.0);
         let (mut done, mut messages) = (0, 0);
+        let mut used = vec![false; ready.len()];
         while done < ready.len() {
             if ready[done] > next {
                 next += ((ready[done] - next) / period_us).ceil() * period_us;
@@ -124,7 +125,8 @@ impl Simulation {
             // Ends of copy in, collective and copy out of the latest buffer.
             let (mut copied, mut reduced, mut out) = (moving, moving, moving);
             while done < taken {
-                let (count, bytes) = batch(&model.bytes[done..taken], setting.fusion_bytes);
+                let (count, bytes) =
+                    batch(&model.bytes[..taken], done, &mut used, setting, effects);
                 let copy_us = if count > 1 {
                     watch.takes(network.copy_us(count, bytes as f64, effects))
                 } else {
@@ -148,7 +150,9 @@ impl Simulation {
                     out += copy_us + collective_us + copy_us;
                 }
                 messages += 1;
-                done += count;
+                while done < taken && used[done] {
+                    done += 1;
+                }
             }
             watch.moved(out - moving);
             ended = out;
@@ -160,13 +164,38 @@ impl Simulation {
     }
 }
 
-/// Returns the number of ready tensors in the next buffer, and their bytes.
-fn batch(ready: &[u64], fusion_bytes: u64) -> (usize, u64) {
-    let mut bytes = ready[0];
-    let mut count = 1;
-    while count < ready.len() && bytes + ready[count] <= fusion_bytes {
-        bytes += ready[count];
-        count += 1;
+/// Returns the number of tensors in the next buffer, and their bytes: the first ready one, and those
+/// behind it that fit. Marks them as used. The look-ahead ends when a threshold of bytes that would
+/// have fit into an empty buffer has been passed over (`docs/TENSOR.md`).
+fn batch(
+    ready: &[u64],
+    first: usize,
+    used: &mut [bool],
+    setting: &Setting,
+    effects: &Effects,
+) -> (usize, u64) {
+    let threshold = setting.fusion_bytes;
+    let (mut count, mut bytes, mut passed_over) = (1, ready[first], 0);
+    used[first] = true;
+    for index in first + 1..ready.len() {
+        if bytes >= threshold || passed_over > threshold {
+            break;
+        }
+        if used[index] {
+            continue;
+        }
+        if bytes + ready[index] <= threshold {
+            (count, bytes) = (count + 1, bytes + ready[index]);
+            used[index] = true;
+        } else if effects.looks_ahead {
+            passed_over += if ready[index] <= threshold {
+                ready[index]
+            } else {
+                0
+            };
+        } else {
+            break;
+        }
     }
     (count, bytes)
 }
@@ -226,6 +255,29 @@ mod tests {
         assert_eq!(step_us(&Setting::of(128.0, 2.0)), 6790.0);
         // Not fused: 2000 + 50 + (200 + 1000) + (200 + 3000) = 6450.
         assert_eq!(step_us(&Setting::of(0.0, 2.0)), 6950.0);
+    }
+
+    #[test]
+    fn a_buffer_looks_ahead_past_what_does_not_fit() {
+        let fuse = |ready: &[u64], looks_ahead: bool| {
+            let effects = Effects {
+                looks_ahead,
+                ..Effects::LAB
+            };
+            let setting = Setting {
+                fusion_bytes: 100,
+                ..Setting::DEFAULT
+            };
+            let (mut used, mut buffers) = (vec![false; ready.len()], Vec::new());
+            while let Some(first) = used.iter().position(|used| !used) {
+                buffers.push(batch(ready, first, &mut used, &setting, &effects).1);
+            }
+            buffers
+        };
+        assert_eq!(fuse(&[60, 70, 30, 500, 10], true), [100, 70, 500]);
+        assert_eq!(fuse(&[60, 70, 30, 500, 10], false), [60, 100, 500, 10]);
+        // The first buffer passes over 60 and 60, and does not look at the 40 any more.
+        assert_eq!(fuse(&[60, 60, 60, 40], true), [60, 100, 60]);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::sync::{Mutex, OnceLock};
 use rand::SeedableRng;
 use rand::rngs::Xoshiro256PlusPlus;
 
+use super::foreign::Foreign;
 use super::recorded::Recorded;
 use super::setting::Setting;
 use super::simulation::{Draws, Simulation, Unwatched};
@@ -27,6 +28,8 @@ const TRUE_SEED: u64 = 12345;
 pub(crate) enum Source {
     /// A simulation.
     Simulated(Box<Simulation>),
+    /// A simulation by another program, of effects that no cost model has.
+    Foreign(Box<Foreign>),
     /// Real runs.
     Recorded(Recorded),
 }
@@ -72,7 +75,7 @@ impl Surface {
     pub(crate) fn simulation(&self) -> Option<&Simulation> {
         match &self.source {
             Source::Simulated(simulation) => Some(simulation),
-            Source::Recorded(_) => None,
+            Source::Foreign(_) | Source::Recorded(_) => None,
         }
     }
 
@@ -88,14 +91,20 @@ impl Surface {
         step_us
     }
 
-    /// Returns the true step time as a multiple of the best.
+    /// Returns the true step time as a multiple of the best. On a recorded surface, 1 if the
+    /// difference does not exceed chance.
     pub(crate) fn relative(&self, setting: &Setting) -> f64 {
-        self.step_us(setting) / self.optimum().step_us
+        let relative = self.step_us(setting) / self.optimum().step_us;
+        match &self.source {
+            Source::Recorded(recorded) if relative < 1.0 + recorded.chance() => 1.0,
+            _ => relative,
+        }
     }
 
     fn mean_us(&self, setting: &Setting, stride: usize) -> f64 {
         let simulation = match &self.source {
             Source::Simulated(simulation) => simulation,
+            Source::Foreign(foreign) => return foreign.mean_us(setting),
             Source::Recorded(recorded) => return recorded.step_us(setting),
         };
         let draws = self.draws.get_or_init(|| true_draws(simulation));
@@ -107,7 +116,8 @@ impl Surface {
         steps.sum::<f64>() / count as f64
     }
 
-    /// Finds the best setting: of a grid of 32 x 25 x 4, or of the recorded ones.
+    /// Finds the best setting: of a grid of 32 x 25 x 4, of the tuners' own lattice for foreign
+    /// jobs, or of the recorded ones.
     pub(crate) fn optimum(&self) -> Optimum {
         *self.optimum.get_or_init(|| self.search())
     }
@@ -115,6 +125,7 @@ impl Surface {
     fn search(&self) -> Optimum {
         let grid = match &self.source {
             Source::Simulated(_) => grid(),
+            Source::Foreign(_) => Setting::lattice(),
             Source::Recorded(recorded) => recorded.settings(),
         };
         let coarse: Vec<f64> = grid

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use super::foreign::{Foreign, JOBS};
 use super::model::Model;
 use super::network::{Effects, Network};
 use super::recorded::Recorded;
@@ -15,10 +16,12 @@ use super::surface::{Source, Surface};
 pub(crate) enum Truth {
     /// 14 simulated jobs: the table in `results/tuner/README.md`.
     Lab,
-    /// These jobs with effects beyond all cost models.
-    Unmodelled,
-    /// These jobs with other such effects, which were not used during the tuner's development.
+    /// These jobs with effects that the tuner's ensemble of replays draws as well.
+    Drawn,
+    /// These jobs with other effects, which the ensemble does not draw.
     HeldOut,
+    /// Jobs of a simulator of its own, with effects drawn for each.
+    Foreign,
     /// Gradient lists of real models.
     Gradients,
     /// Real runs.
@@ -27,10 +30,11 @@ pub(crate) enum Truth {
 
 impl Truth {
     /// All sets.
-    pub(crate) const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Lab,
-        Self::Unmodelled,
+        Self::Drawn,
         Self::HeldOut,
+        Self::Foreign,
         Self::Gradients,
         Self::Recorded,
     ];
@@ -40,8 +44,9 @@ impl fmt::Display for Truth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Lab => "lab",
-            Self::Unmodelled => "unmodelled",
+            Self::Drawn => "drawn",
             Self::HeldOut => "held-out",
+            Self::Foreign => "foreign",
             Self::Gradients => "gradients",
             Self::Recorded => "recorded",
         })
@@ -317,8 +322,9 @@ pub(crate) fn surfaces(
 ) -> Result<Vec<Surface>, String> {
     match truth {
         Truth::Lab => Ok(lab(Effects::LAB, network, sigma)),
-        Truth::Unmodelled => Ok(lab(Effects::UNMODELLED, network, sigma)),
+        Truth::Drawn => Ok(lab(Effects::DRAWN, network, sigma)),
         Truth::HeldOut => Ok(lab(Effects::HELD_OUT, network, sigma)),
+        Truth::Foreign => Ok(foreign(network, sigma)),
         Truth::Gradients => gradients(network, sigma),
         Truth::Recorded => recorded(sigma),
     }
@@ -345,6 +351,16 @@ fn lab(effects: Effects, slower: f64, sigma: Option<f64>) -> Vec<Surface> {
         )
     };
     LAB.iter().map(surface).collect()
+}
+
+fn foreign(slower: f64, sigma: Option<f64>) -> Vec<Surface> {
+    let surface = |number: u64| {
+        let job = Foreign::draw(number).slower(slower);
+        let (name, own) = (job.name(number), job.sigma);
+        let source = Source::Foreign(Box::new(job));
+        Surface::new(name, source, sigma.unwrap_or(own), false)
+    };
+    (0..JOBS).map(surface).collect()
 }
 
 fn gradients(slower: f64, sigma: Option<f64>) -> Result<Vec<Surface>, String> {

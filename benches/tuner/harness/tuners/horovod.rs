@@ -7,9 +7,10 @@ use rand::{RngExt, SeedableRng};
 use statrs::distribution::{Continuous, ContinuousCDF, Normal};
 
 use super::super::job::Job;
+use super::super::sampling::median;
 use super::super::truth::Setting;
+use super::Tuner;
 use super::minimize::minimize;
-use super::{Tuner, median};
 
 /// First points and bounds: fusion threshold in MiB, cycle time in ms.
 const FIRST: [[f64; 2]; 4] = [[4.0, 5.0], [32.0, 50.0], [16.0, 25.0], [8.0, 10.0]];
@@ -106,7 +107,7 @@ impl Tuner for Horovod {
 fn score(job: &mut Job<'_>, setting: &Setting) -> f64 {
     let parts = (0..PARTS)
         .map(|_| PART_STEPS as f64 * 1e6 / job.run_us(setting, PART_STEPS).iter().sum::<f64>());
-    let score = median(parts.collect());
+    let score = median(&parts.collect::<Vec<f64>>());
     job.step_us(setting);
     score
 }

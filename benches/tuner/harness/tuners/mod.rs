@@ -48,20 +48,8 @@ pub(crate) fn all() -> Vec<Arc<dyn Tuner>> {
         Arc::new(Ours::with_model()),
         Arc::new(Ours::cold()),
         Arc::new(Stay),
-        Arc::new(Random::short()),
-        Arc::new(Random::long()),
+        Arc::new(Random),
         Arc::new(Horovod::numbers()),
         Arc::new(Horovod::chain()),
     ]
-}
-
-/// Median; the mean of the two middle values of an even number.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    if values.len() % 2 == 1 {
-        values[middle]
-    } else {
-        (values[middle - 1] + values[middle]) / 2.0
-    }
 }

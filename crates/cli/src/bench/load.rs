@@ -4,12 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueHint;
+use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 
-use super::memory::MemoryError;
 use crate::EXIT_USAGE;
 use ronde::internal::collective::local::LocalCollective;
 use ronde::internal::identity::MAX_RANKS;
+use ronde_lab::bench::memory::MemoryError;
 use ronde_lab::bench::schedule::{ComputeKind, Schedule};
 use ronde_lab::bench::{Load, Workload, models, profile};
 
@@ -24,18 +25,20 @@ const COMPUTE_MS_MAX: f64 = 60_000.0;
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct LoadArgs {
     /// Model whose gradients are reduced [default: resnet50]
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(models::NAMES))]
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(models::NAMES))]
     pub(crate) model: Option<String>,
-    /// Reduce what this file lists instead: a profile JSON, or one element count per line
+    /// Reduce the tensors of this file instead: a profile JSON, or one element count per line
     #[arg(long, value_name = "FILE", conflicts_with = "model", value_hint = ValueHint::FilePath)]
     pub(crate) profile: Option<PathBuf>,
     /// Spread the submissions over a backward pass of this length, in ms [default: 0]
     #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = parse_compute_ms)]
     pub(crate) compute_ms: Option<f64>,
-    /// Whether that pass leaves the CPU free (sleep: an accelerator) or needs it (spin) [default: sleep]
+    /// Whether that pass leaves the CPU idle (sleep, as with an accelerator) or uses it (spin)
+    /// [default: sleep]
     #[arg(long, value_name = "KIND", value_parser = parse_compute_kind)]
     pub(crate) compute_kind: Option<ComputeKind>,
-    /// Have this rank compute longer than the others, in ms: a straggler, for `ronde timeline` to find
+    /// Let this rank compute longer than the others, by MS: a straggler, which `ronde timeline`
+    /// finds
     #[arg(long, value_name = "RANK,MS", value_parser = parse_slow_rank)]
     pub(crate) slow_rank: Option<SlowRank>,
 }
@@ -98,12 +101,9 @@ impl LoadArgs {
     /// Returns these arguments with all defaults filled in and with an absolute profile path.
     pub(crate) fn resolved(&self) -> Self {
         let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        let model = || match self.profile {
-            Some(_) => None,
-            None => Some(MODEL_DEFAULT.to_owned()),
-        };
+        let default = self.profile.is_none().then(|| MODEL_DEFAULT.to_owned());
         Self {
-            model: self.model.clone().or_else(model),
+            model: self.model.clone().or(default),
             profile: self.profile.as_ref().map(absolute),
             compute_ms: Some(self.compute_ms()),
             compute_kind: Some(self.compute_kind()),
@@ -163,10 +163,9 @@ fn parse_slow_rank(text: &str) -> Result<SlowRank, String> {
 }
 
 fn parse_compute_kind(text: &str) -> Result<ComputeKind, String> {
-    [ComputeKind::Sleep, ComputeKind::Spin]
-        .into_iter()
-        .find(|kind| kind.as_str() == text)
-        .ok_or_else(|| "give sleep or spin".to_owned())
+    let kinds = [ComputeKind::Sleep, ComputeKind::Spin];
+    let kind = kinds.into_iter().find(|kind| kind.as_str() == text);
+    kind.ok_or_else(|| "give sleep or spin".to_owned())
 }
 
 #[cfg(test)]
@@ -174,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn compute_time_is_a_number_in_range() {
+    fn times_are_numbers_in_range() {
         assert_eq!(parse_compute_ms("2.5"), Ok(2.5));
         for bad in ["-1", "nan", "inf", "60001", "x", ""] {
             assert!(parse_compute_ms(bad).is_err(), "{bad}");
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_written_out_once() {
+    fn resolved_arguments_have_the_defaults() {
         let resolved = LoadArgs::default().resolved();
         assert_eq!(resolved.model.as_deref(), Some("resnet50"));
         assert_eq!(resolved.compute_ms, Some(0.0));
@@ -205,20 +204,16 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_counted() {
+    fn the_number_of_ranks_is_checked() {
         let slow = LoadArgs {
             slow_rank: Some(SlowRank { rank: 2, ms: 1.0 }),
             ..LoadArgs::default()
         };
         slow.check_ranks(3).unwrap();
         let message = slow.check_ranks(2).unwrap_err().to_string();
-        assert_eq!(
-            message,
-            "--slow-rank 2 is not one of the 2 ranks: give 0 to 1"
-        );
-        assert_eq!(
-            LoadArgs::default().check_ranks(0).unwrap_err().exit_code(),
-            EXIT_USAGE
-        );
+        let expected = "--slow-rank 2 is not one of the 2 ranks: give 0 to 1";
+        assert_eq!(message, expected);
+        let error = LoadArgs::default().check_ranks(0).unwrap_err();
+        assert_eq!(error.exit_code(), EXIT_USAGE);
     }
 }

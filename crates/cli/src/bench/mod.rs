@@ -5,7 +5,6 @@
 //! one of the ranks. The ranks' part is in `rank`; the measurement is in [`ronde_lab::bench`].
 
 mod load;
-mod memory;
 mod progress;
 mod rank;
 
@@ -15,16 +14,16 @@ use std::process::ExitCode;
 use clap::ValueHint;
 
 pub(super) use load::{LoadArgs, LoadError};
-pub(super) use memory::check as check_memory;
 
 use super::knob_flags::KnobFlags;
 use super::present::output::{self, OutputError};
+use super::range::whole;
 use super::run::{self, LaunchSpec, Output};
 use super::{EXIT_USAGE, fail, print, program};
 use ronde::internal::gpu::{self, GpuError};
 use ronde::internal::identity::{Identity, Source};
 use ronde::knobs::{Backend, Knobs};
-use ronde_lab::bench::{Load, Plan};
+use ronde_lab::bench::{Load, Plan, Workload, memory};
 
 /// Number of ranks without `-np`: two, so that data is exchanged, and the same number on every
 /// machine.
@@ -40,25 +39,27 @@ const STEPS_AFTER_TUNING: usize = 20;
 /// Most steps to wait for a verdict without `--steps`; a tuner that needs more is broken.
 const TUNING_STEPS_MAX: usize = 20_000;
 
-/// Reduce a model's gradients over ranks on this machine: step time, bandwidth, and what tuning gains
+/// Benchmark the reduction of a model's gradients: step time, bandwidth, gain of tuning
 #[derive(clap::Args)]
 #[command(override_usage = "ronde bench [-np N] [OPTIONS]")]
 pub(super) struct Args {
-    /// Ranks to start (also -np) [default: 2]; inside `ronde run`, mpirun or srun theirs
-    #[arg(short = 'n', long = "num-proc", value_name = "N", value_parser = crate::range::whole::<usize>(1, 1 << 20))]
+    /// Number of ranks to start (also -np) [default: 2]; inside `ronde run`, mpirun or srun, that
+    /// of the job
+    #[arg(short = 'n', long = "num-proc", value_name = "N", value_parser = whole::<usize>(1, 1 << 20))]
     np: Option<usize>,
     #[command(flatten)]
     load: LoadArgs,
-    /// Timed steps [default: 50]. With --autotune: most steps to wait for the verdict, after which 20 are timed
-    #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, 10_000_000))]
+    /// Timed steps [default: 50]. With --autotune: most steps to wait for the verdict, after which
+    /// 20 are timed
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, 10_000_000))]
     steps: Option<u32>,
     /// Untimed steps at the start
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = crate::range::whole::<u32>(1, 1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u32>(1, 1_000_000))]
     warmup: u32,
     /// Write the result to this file as JSON
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     json: Option<PathBuf>,
-    /// Print the tensors' element counts, one per line, and end
+    /// Print the element counts of the tensors, one per line, and exit
     #[arg(long, hide = true)]
     print_elements: bool,
     #[command(flatten)]
@@ -75,13 +76,14 @@ enum SetupError {
     #[error(transparent)]
     Knob(#[from] ronde::knobs::KnobError),
     #[error(
-        "-np {np} contradicts the job of {size} ranks that this process was started in; leave -np out here"
+        "-np {np} contradicts the job of {size} ranks that this process was started in; leave -np \
+         out here"
     )]
     InnerRankCount { np: usize, size: usize },
     #[error("backend nccl: {0}")]
     Gpu(#[from] GpuError),
     #[error(
-        "backend nccl: tensors on GPUs cannot be shaped to a network, only those in host memory; leave --link out"
+        "backend nccl: --link shapes operations in host memory only; omit it for tensors on GPUs"
     )]
     ShapedGpu,
     #[error(transparent)]
@@ -111,10 +113,8 @@ pub(super) fn main(args: &Args) -> ExitCode {
 fn start(args: &Args) -> Result<ExitCode, SetupError> {
     let workload = args.load.workload()?;
     if args.print_elements {
-        let lines = workload
-            .tensors
-            .iter()
-            .map(|tensor| format!("{}\n", tensor.elements()));
+        let tensors = workload.tensors.iter();
+        let lines = tensors.map(|tensor| format!("{}\n", tensor.elements()));
         return Ok(print(&lines.collect::<String>()));
     }
     let knobs = args.flags.knobs()?;
@@ -144,35 +144,40 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
         if on_gpu {
             gpu::check()?; // reported once, instead of by every rank
         }
-        let copies = if on_gpu {
-            memory::COPIES_ON_GPU
-        } else {
-            memory::COPIES_WITH_BASELINE
+        let copies = match on_gpu {
+            true => memory::COPIES_ON_GPU,
+            false => memory::COPIES_WITH_BASELINE,
         };
-        memory::check(&workload, ranks, copies)?;
+        check_memory(&workload, ranks, copies)?;
         if ranks > 1 {
             return Ok(launch(args, ranks));
         }
     }
-    let plan = plan(
-        args,
-        args.load.load(workload, (identity.rank, ranks)),
-        &knobs,
-    );
-    Ok(rank::main(args, &knobs, &plan))
+    let load = args.load.load(workload, (identity.rank, ranks));
+    Ok(rank::main(args, &knobs, &plan(args, load, &knobs)))
+}
+
+/// Checks that all ranks fit into this machine's memory.
+///
+/// # Errors
+/// [`LoadError::Memory`].
+pub(super) fn check_memory(
+    workload: &Workload,
+    ranks: usize,
+    copies: u64,
+) -> Result<(), LoadError> {
+    Ok(memory::check(workload, ranks, copies)?)
 }
 
 /// Starts the ranks: this program with the same arguments.
 fn launch(args: &Args, ranks: usize) -> ExitCode {
+    let settings = args.flags.settings();
+    let settings = settings.map(|(name, value)| (name.into(), value.into()));
     let outcome = run::launch(&LaunchSpec {
         label: "ronde bench".to_owned(),
         command: program::again_with(program::arguments().iter().cloned()),
         num_proc: ranks,
-        environment: args
-            .flags
-            .settings()
-            .map(|(name, value)| (name.into(), value.into()))
-            .collect(),
+        environment: settings.collect(),
         output: Output::Live,
         output_dir: None,
         verbose: false,

@@ -38,13 +38,6 @@ impl<'a> Display<'a> {
             .clone()
             .or_else(|| self.context.autotune_report())
     }
-
-    /// Removes the bar, so that only the result remains on the terminal.
-    pub(super) fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 impl Observer for Display<'_> {

@@ -27,14 +27,12 @@ pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
     };
     let mut display = Display::new(&context);
     let outcome = bench::run(&context, plan, &mut display);
-    display.finish();
+    let autotune = display.autotune();
+    drop(display);
     match outcome {
         Ok(measurement) if context.rank() == 0 => {
-            let autotune = display.autotune();
-            conclude(
-                args,
-                &report(args, knobs, plan, &measurement, &context, autotune),
-            )
+            let report = report(args, knobs, plan, &measurement, &context, autotune);
+            conclude(args, &report)
         }
         Ok(_) => ExitCode::SUCCESS,
         Err(error) => fail(&format!("bench: {error}"), 1),

@@ -25,7 +25,7 @@ pub enum Problem {
         source: io::Error,
     },
     /// The file is larger than any configuration file.
-    #[error("it has more than {bytes_max} bytes, so it is no file of settings")]
+    #[error("it has more than {bytes_max} bytes, so it is not a configuration file")]
     TooLarge {
         /// Limit in bytes.
         bytes_max: u64,
@@ -37,7 +37,7 @@ pub enum Problem {
         what: String,
     },
     /// The key is unknown.
-    #[error("{key} is no setting{}", nearest_clause(.nearest))]
+    #[error("{key} is not a setting{}", nearest_clause(.nearest))]
     Unknown {
         /// The key, with its section.
         key: String,
@@ -45,7 +45,7 @@ pub enum Problem {
         nearest: Option<String>,
     },
     /// The value has the wrong type or is out of range.
-    #[error("{key}: {found} does not fit: expected {expected}")]
+    #[error("{key} cannot be {found}: expected {expected}")]
     Value {
         /// The key, with its section.
         key: String,
@@ -55,7 +55,7 @@ pub enum Problem {
         expected: String,
     },
     /// Two keys set the same knob.
-    #[error("{key} sets again what {first_key} sets in line {first_line}; remove one of them")]
+    #[error("{key} repeats the setting of {first_key} in line {first_line}; remove one of them")]
     Twice {
         /// The second key.
         key: String,

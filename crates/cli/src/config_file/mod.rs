@@ -18,7 +18,7 @@
 
 mod error;
 mod keys;
-mod value;
+pub(crate) mod value;
 mod yaml;
 
 pub use error::{ConfigError, Problem};

@@ -80,85 +80,85 @@ fn what_is_wrong_is_said_with_file_line_key_and_what_is_expected() {
     let table = [
         (
             "params:\n  cycle_time_ms: -3\n",
-            "x.yaml:2: params.cycle_time_ms: -3 does not fit: expected a number from 0 to 60000 (ms)",
+            "x.yaml:2: params.cycle_time_ms cannot be -3: expected a number from 0 to 60000 (ms)",
         ),
         (
             "params:\n  fusion_threshold_mb: 2000000\n",
-            "x.yaml:2: params.fusion_threshold_mb: 2000000 does not fit: expected a number from 0 to 1048576 (MiB)",
+            "x.yaml:2: params.fusion_threshold_mb cannot be 2000000: expected a number from 0 to 1048576 (MiB)",
         ),
         (
             "params:\n\n  fusion_threshold_mb: '64'\n",
-            "x.yaml:3: params.fusion_threshold_mb: \"64\" does not fit: expected a number from 0 to 1048576 (MiB)",
+            "x.yaml:3: params.fusion_threshold_mb cannot be \"64\": expected a number from 0 to 1048576 (MiB)",
         ),
         (
             "params: {cache_capacity: [1, {a: 2}]}",
-            "x.yaml:1: params.cache_capacity: a list does not fit: expected an integer from 0 to 1048576 (tensors)",
+            "x.yaml:1: params.cache_capacity cannot be a list: expected an integer from 0 to 1048576 (tensors)",
         ),
         (
             "params: {cache_capacity: 1.5}",
-            "x.yaml:1: params.cache_capacity: 1.5 does not fit: expected an integer from 0 to 1048576 (tensors)",
+            "x.yaml:1: params.cache_capacity cannot be 1.5: expected an integer from 0 to 1048576 (tensors)",
         ),
         (
             "autotune: {enabled: maybe}",
-            "x.yaml:1: autotune.enabled: maybe does not fit: expected true or false",
+            "x.yaml:1: autotune.enabled cannot be maybe: expected true or false",
         ),
         (
             "autotune: {enabled: 'true'}",
-            "x.yaml:1: autotune.enabled: \"true\" does not fit: expected true or false",
+            "x.yaml:1: autotune.enabled cannot be \"true\": expected true or false",
         ),
         (
             "timeline: {filename: {a: b}}",
-            "x.yaml:1: timeline.filename: a mapping does not fit: expected a file, or DYNAMIC",
+            "x.yaml:1: timeline.filename cannot be a mapping: expected a file, or DYNAMIC",
         ),
         (
             "timeline: {filename: no}",
-            "x.yaml:1: timeline.filename: no does not fit: expected a file, or DYNAMIC",
+            "x.yaml:1: timeline.filename cannot be no: expected a file, or DYNAMIC",
         ),
         (
             "timeline: {filename: ''}",
-            "x.yaml:1: timeline.filename: \"\" does not fit: expected a file, or DYNAMIC",
+            "x.yaml:1: timeline.filename cannot be \"\": expected a file, or DYNAMIC",
         ),
         (
             "logging: {level: loud}",
-            "x.yaml:1: logging.level: loud does not fit: expected one of trace, debug, info, warning, error, fatal",
+            "x.yaml:1: logging.level cannot be loud: expected one of trace, debug, info, warning, error, fatal",
         ),
         (
             "params: 5",
-            "x.yaml:1: params: 5 does not fit: expected keys, indented below it",
+            "x.yaml:1: params cannot be 5: expected keys, indented below it",
         ),
         (
             "params:\n  cycle_time: 3\n",
-            "x.yaml:2: params.cycle_time is no setting; did you mean params.cycle_time_ms?",
+            "x.yaml:2: params.cycle_time is not a setting; did you mean params.cycle_time_ms?",
         ),
         (
             "prams:\n  cycle_time_ms: 3\n",
-            "x.yaml:1: prams is no setting; did you mean params?",
+            "x.yaml:1: prams is not a setting; did you mean params?",
         ),
         (
             "ronde: {xyzzy: 1}",
-            "x.yaml:1: ronde.xyzzy is no setting; docs/KNOBS.md shows a file with all of them",
+            "x.yaml:1: ronde.xyzzy is not a setting; docs/KNOBS.md shows a file with all of them",
         ),
         (
             "params:\n  cycle_time_ms: 3\nronde:\n  cycle-ms: 4\n",
-            "x.yaml:4: ronde.cycle-ms sets again what params.cycle_time_ms sets in line 2; remove one of them",
+            "x.yaml:4: ronde.cycle-ms repeats the setting of params.cycle_time_ms in line 2; remove one of them",
         ),
         (
             "params:\n  cycle_time_ms: 3\nparams:\n  cycle_time_ms: 4\n",
-            "x.yaml:3: params sets again what params sets in line 1; remove one of them",
+            "x.yaml:3: params repeats the setting of params in line 1; remove one of them",
         ),
         (
             "- params\n",
-            "x.yaml:1: a list stands where sections such as `params:` should",
+            "x.yaml:1: a list instead of sections such as `params:`",
         ),
         (
             "params: &a {}\n",
-            "x.yaml:1: anchors (&) and aliases (*) are not read; write the value out",
+            "x.yaml:1: anchors (&) and aliases (*) are not supported; write the value itself",
         ),
         (
             "params: {}\n---\nparams: {}\n",
-            "x.yaml:2: a second document begins here; settings stand in one",
+            "x.yaml:2: a second document begins here; use one document",
         ),
-        ("? [a]\n: b\n", "x.yaml:1: a list stands where a key should"),
+        ("? [a]\n: b\n", "x.yaml:1: a list instead of a key"),
     ];
     for (text, expected) in table {
         assert_eq!(read(text).unwrap_err(), expected, "{text}");

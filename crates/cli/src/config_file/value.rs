@@ -32,12 +32,17 @@ pub(super) fn written(target: Target, node: &Node) -> Result<OsString, String> {
     };
     let value = OsString::from(text);
     // An empty variable counts as unset, but an empty text in the file does not mean "unset".
-    let reads =
-        !value.is_empty() && Knobs::from_lookup(|env| (env == knob.env).then_some(&value)).is_ok();
+    let reads = !value.is_empty() && is_valid(knob, &value);
     if reads { Ok(value) } else { Err(unfit()) }
 }
 
-fn expected(knob: &Knob, form: Option<FlagForm>) -> String {
+/// Whether the knob's variable may have this value.
+pub(crate) fn is_valid(knob: &Knob, value: &OsStr) -> bool {
+    Knobs::from_lookup(|env| (env == knob.env).then_some(value)).is_ok()
+}
+
+/// Accepted values of a knob, for messages.
+pub(crate) fn expected(knob: &Knob, form: Option<FlagForm>) -> String {
     match (form, knob.kind) {
         (Some(FlagForm::Switch { .. }), _) => "true or false".into(),
         (Some(FlagForm::Megabytes), _) => {

@@ -90,7 +90,7 @@ pub(super) fn read(text: &str) -> Located<Vec<Entry>> {
     if reader.skip_to_document()? {
         return Err((
             reader.line,
-            yaml("a second document begins here; settings stand in one"),
+            yaml("a second document begins here; use one document"),
         ));
     }
     match root {
@@ -98,9 +98,7 @@ pub(super) fn read(text: &str) -> Located<Vec<Entry>> {
         root if root.is_null() => Ok(Vec::new()),
         root => Err((
             line,
-            yaml(format!(
-                "{root} stands where sections such as `params:` should"
-            )),
+            yaml(format!("{root} instead of sections such as `params:`")),
         )),
     }
 }
@@ -152,7 +150,7 @@ impl<'a> Reader<'a> {
             },
             _ => Err((
                 self.line,
-                yaml("anchors (&) and aliases (*) are not read; write the value out"),
+                yaml("anchors (&) and aliases (*) are not supported; write the value itself"),
             )),
         }
     }
@@ -167,7 +165,7 @@ impl<'a> Reader<'a> {
             let line = self.line;
             let key = match self.node(event, depth + 1)? {
                 Node::Scalar(scalar) => scalar.text,
-                node => return Err((line, yaml(format!("{node} stands where a key should")))),
+                node => return Err((line, yaml(format!("{node} instead of a key")))),
             };
             if let Some(first) = entries.iter().find(|first| first.key == key) {
                 let first_line = first.line;

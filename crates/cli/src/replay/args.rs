@@ -24,22 +24,22 @@ pub(crate) const CYCLE_MS: Limits = Limits {
 
 const EXAMPLES: &str = "\
 Examples:
-  ronde replay t.json                                       what other settings would do to this job
+  ronde replay t.json                                       other settings for this job
   ronde replay p.json --fusion-mb 0,1,4,16 --cycle-ms 0.5,1,5,25
-  ronde replay t.json --fusion-mb 1..128 --html grid.html   eight thresholds, a factor apart; with pictures
-  ronde replay p.json --ranks 16,128,1024 --network 25gbe   on more ranks, eight times as many hosts
+  ronde replay t.json --fusion-mb 1..128 --html grid.html   eight thresholds in geometric progression; with charts
+  ronde replay p.json --ranks 16,128,1024 --network 25gbe   more ranks, on more hosts
   ronde replay p.json --ranks 64 --ranks-per-host 8 --network 25gbe,100gbe,ib-hdr --local-network nvlink
   ronde replay p.json --network 1000,2.5                    a network of 1000 µs a hop and 2.5 GB/s";
 
 const LONG_ABOUT: &str = "\
-Predict what a recorded job's step would take with other settings, networks and numbers of ranks
+Predict the step time of a recorded job with other settings, networks and numbers of ranks
 
-Reads a timeline (as ronde timeline does) or a profile that ronde timeline --profile wrote or somebody by hand, fits what \
-messages, copies and negotiation cost, and runs the step on paper through the runtime's own planner. Intervals are from the \
-10th to the 90th percentile of jobs that would have left the same recording; they do not hold what no recording shows, such as \
+Reads a timeline (like ronde timeline) or a profile, written by ronde timeline --profile or by hand. Fits the costs of messages, \
+copies and negotiation, and simulates steps with the runtime's fusion planner. Intervals are from the 10th to the 90th \
+percentile of the jobs that are consistent with the recording; they do not include effects that a recording cannot show, such as \
 a congested network.";
 
-/// Predict what a recorded job's step would take with other settings, networks and numbers of ranks
+/// Predict the step time of a recorded job with other settings, networks and numbers of ranks
 #[derive(clap::Args)]
 #[command(override_usage = "ronde replay TIMELINE|PROFILE… [OPTIONS]", long_about = LONG_ABOUT, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -47,10 +47,10 @@ pub(crate) struct Args {
     #[arg(value_name = "TIMELINE|PROFILE", required = true, value_hint = ValueHint::AnyPath)]
     pub(super) paths: Vec<PathBuf>,
     /// Fusion thresholds in MiB, 0 for none: 0,1,4 or 1..128 or 1..128:5 [default: 0 and powers of two up to 256]
-    #[arg(long, value_name = "LIST", allow_negative_numbers = true, value_parser = fusion_mb)]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true, value_parser = fusion_mb)]
     pub(super) fusion_mb: Option<Values>,
-    /// Cycle times in ms, likewise [default: 0.25 to 25]
-    #[arg(long, value_name = "LIST", allow_negative_numbers = true, value_parser = cycle_ms)]
+    /// Cycle times in ms, in the same form [default: 0.25 to 25]
+    #[arg(long, value_name = "LIST", allow_hyphen_values = true, value_parser = cycle_ms)]
     pub(super) cycle_ms: Option<Values>,
     /// Hierarchical allreduces: on, off or both [default: both where there are several hosts of several ranks]
     #[arg(long, value_name = "on,off", value_delimiter = ',')]
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     /// The response cache: on, off or both [default: on]
     #[arg(long, value_name = "on,off", value_delimiter = ',')]
     pub(super) cache: Vec<Switch>,
-    /// Whether a cycle starts at once when all of the step is ready [default: as recorded]
+    /// Whether a cycle starts at once when all tensors of the step are ready [default: as recorded]
     #[arg(long, value_name = "on|off")]
     pub(super) early: Option<Switch>,
     /// Numbers of ranks, each doing the same work as now [default: as recorded]
@@ -73,16 +73,16 @@ pub(crate) struct Args {
     /// Networks between hosts: names such as 25gbe,ib-hdr, or a hop's latency and bandwidth [default: as recorded]
     #[arg(long, value_name = "NAME,…|ALPHA_US,GB_PER_S", value_parser = networks)]
     pub(super) network: Option<Networks>,
-    /// The network inside hosts, likewise [default: as recorded, or shared memory]
+    /// The network inside hosts, in the same form [default: as recorded, or shared memory]
     #[arg(long, value_name = "NAME|ALPHA_US,GB_PER_S", value_parser = network)]
     pub(super) local_network: Option<Network>,
-    /// How flat allreduces go where they were not measured
+    /// Algorithm of flat allreduces on networks that were not measured
     #[arg(long, value_name = "ring|tree", default_value = "ring")]
     pub(super) algorithm: Flat,
     /// Ranks on each host when the job was recorded [default: all if memory was shared, else one]
     #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, RANKS_MOST))]
     pub(super) recorded_ranks_per_host: Option<u32>,
-    /// Go by these steps alone, counted from 0, the last included: A..B, A.., ..B or A
+    /// Use only these steps, counted from 0, the last included: A..B, A.., ..B or A
     #[arg(long, value_name = "A..B", value_parser = parse_steps)]
     pub(super) steps: Option<RangeInclusive<u64>>,
     /// Write the predictions as JSON to this file; - is standard output, instead of the text
@@ -91,7 +91,7 @@ pub(crate) struct Args {
     /// Write a row for each prediction as CSV to this file; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) csv: Option<PathBuf>,
-    /// Write the predictions as one HTML page with pictures, which needs no network
+    /// Write the predictions as one HTML page with charts, which needs no network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) html: Option<PathBuf>,
 }
@@ -184,7 +184,7 @@ mod tests {
         assert!(
             count("25gbe,foo")
                 .unwrap_err()
-                .contains("`25gbe,foo` is no network")
+                .contains("`25gbe,foo` is not a network")
         );
         assert!(count("1000").is_err());
     }

@@ -72,7 +72,8 @@ pub(super) fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Cha
             &at.current,
             0.36,
         ),
-        mark("best", Shape::Star, "--ink", &at.best, -0.36),
+        at.choice
+            .and_then(|choice| mark("best", Shape::Star, "--ink", &choice.best, -0.36)),
     ];
     let names = |values: &[f64]| values.iter().map(|value| tick(*value)).collect::<Vec<_>>();
     Chart {
@@ -108,37 +109,43 @@ pub(super) fn curves(outlook: &Outlook) -> Markup {
 }
 
 fn curve(index: usize, network: &str, ats: &[&At]) -> Markup {
-    let all = || ats.iter().flat_map(|at| [&at.current, &at.best]);
+    let chosen = |at: &At| at.choice.map(|choice| choice.best);
+    let all = || {
+        ats.iter()
+            .flat_map(|at| [Some(at.current), chosen(at)])
+            .flatten()
+    };
     let low = all().map(|cell| cell.low_ms).fold(f64::INFINITY, f64::min);
     let high = all().map(|cell| cell.high_ms).fold(0.0, f64::max);
     let ranks = |at: &At| f64::from(at.ranks);
     let first = ats.first().map_or(1.0, |at| ranks(at));
     let last = ats.last().map_or(2.0, |at| ranks(at));
-    let series = |name: &str, colour, shape, of: &dyn Fn(&At) -> Cell| {
+    let series = |name: &str, colour, shape, of: &dyn Fn(&At) -> Option<Cell>| {
         let point = |at: &&At| {
-            let cell = of(at);
+            let cell = of(at)?;
             let text = format!(
                 "{} ranks, {name}\n{} ms ({})",
                 at.ranks,
                 digits(cell.step_ms),
                 interval(&cell)
             );
-            Point {
+            Some(Point {
                 low: cell.low_ms,
                 high: cell.high_ms,
                 ..Point::new(ranks(at), cell.step_ms, text)
-            }
+            })
         };
-        let line = ats
-            .iter()
-            .map(|at| [ranks(at), of(at).step_ms, of(at).step_ms, of(at).step_ms]);
+        let line = ats.iter().filter_map(|at| {
+            let step_ms = of(at)?.step_ms;
+            Some([ranks(at), step_ms, step_ms, step_ms])
+        });
         let line = Data::Line {
             points: line.collect(),
             dashed: true,
         };
         let points = Data::Points {
             shape,
-            points: ats.iter().map(point).collect(),
+            points: ats.iter().filter_map(point).collect(),
         };
         [
             Series::new(name, colour, line),
@@ -146,11 +153,13 @@ fn curve(index: usize, network: &str, ats: &[&At]) -> Markup {
         ]
     };
     let now = series("the setting in force", "--series-0", Shape::Circle, &|at| {
-        at.current
+        Some(at.current)
     });
-    let best = series("the best setting", "--series-1", Shape::Square, &|at| {
-        at.best
-    });
+    let recommended = ats.iter().any(|at| at.choice.is_some());
+    let best = recommended
+        .then(|| series("the best setting", "--series-1", Shape::Square, &chosen))
+        .into_iter()
+        .flatten();
     let chart = Chart {
         description: "Predicted step times with the setting in force and with the best one; error bars are from the 10th to the \
                       90th percentile."

@@ -5,14 +5,16 @@ use std::io::{self, Write};
 use super::outlook::{At, Cell, Outlook};
 
 const HEADER: &str = "ranks,hosts,network,hierarchical_allreduce,cache_enabled,cycle_time_ms,fusion_threshold_mb,step_ms,low_ms,high_ms,\
-                      current,best";
+                      current";
 
-/// Writes the header and the rows.
+/// Writes the header and the rows. The last column, `best`, is written only if the data support a
+/// recommendation.
 ///
 /// # Errors
 /// The error of `sink`.
 pub(super) fn write(sink: &mut dyn Write, outlook: &Outlook) -> io::Result<()> {
-    writeln!(sink, "{HEADER}")?;
+    let recommended = outlook.targets.iter().all(|at| at.choice.is_some());
+    writeln!(sink, "{HEADER}{}", if recommended { ",best" } else { "" })?;
     for at in &outlook.targets {
         let outside = |cell: &Cell| !at.cells.iter().any(|other| other.is_setting_of(cell));
         for cell in &at.cells {
@@ -37,9 +39,13 @@ fn stated(assumed: bool, value: f64) -> String {
 fn row(sink: &mut dyn Write, at: &At, cell: &Cell) -> io::Result<()> {
     // Only a network given as a pair of numbers has a comma in its name.
     let network = at.network.as_deref().unwrap_or("").replace(", ", "/");
+    let best = match at.choice {
+        Some(_) => format!(",{}", u8::from(at.is_best(cell))),
+        None => String::new(),
+    };
     writeln!(
         sink,
-        "{},{},{network},{},{},{},{},{:.4},{:.4},{:.4},{},{}",
+        "{},{},{network},{},{},{},{},{:.4},{:.4},{:.4},{}{best}",
         at.ranks,
         at.hosts,
         u8::from(cell.hierarchical),
@@ -50,6 +56,5 @@ fn row(sink: &mut dyn Write, at: &At, cell: &Cell) -> io::Result<()> {
         cell.low_ms,
         cell.high_ms,
         u8::from(cell.is_setting_of(&at.current)),
-        u8::from(cell.is_setting_of(&at.best)),
     )
 }

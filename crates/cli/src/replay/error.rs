@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use crate::EXIT_USAGE;
 use crate::present::output::OutputError;
 use crate::timeline::error::Error as TimelineError;
-use crate::timeline::profile;
 use ronde_job::replay::network::ProjectError;
 use ronde_job::replay::profile::ProfileError;
+use ronde_trace::analysis::profile;
 
 /// Reason why there is no prediction.
 #[derive(Debug, thiserror::Error)]
@@ -20,8 +20,8 @@ pub(crate) enum Error {
     #[error("profile {}, {source}", path.display())]
     Profile { path: PathBuf, source: ProfileError },
     #[error(
-        "{}: the files do not say enough to run the job again ({source}); record it with HOROVOD_TIMELINE, which says when tensors \
-         were ready, how large they are and what cycles took", path.display()
+        "{} cannot be replayed ({source}); record the job with HOROVOD_TIMELINE, whose files contain ready times, sizes and \
+         cycles", path.display()
     )]
     NotReplayable {
         path: PathBuf,
@@ -29,9 +29,9 @@ pub(crate) enum Error {
     },
     #[error("cannot read {}: {source}", path.display())]
     Open { path: PathBuf, source: io::Error },
-    #[error("profile {} is larger than {most} bytes: is it a timeline?", path.display())]
+    #[error("profile {} is larger than {most} bytes; it may be a timeline", path.display())]
     TooLarge { path: PathBuf, most: u64 },
-    #[error("--steps needs the timelines themselves; a profile has no steps")]
+    #[error("--steps needs timelines; a profile has no steps")]
     NeedsTraces,
     #[error(transparent)]
     Project(#[from] ProjectError),

@@ -8,12 +8,11 @@ use std::path::{Path, PathBuf};
 use super::error::Error;
 use crate::present::output::check_distinct;
 use crate::timeline::error::Error as TimelineError;
-use crate::timeline::fitted;
 use crate::timeline::input::{Inputs, Run, head};
-use crate::timeline::profile as extracted;
 use ronde_job::gate::{Evidence, Withheld};
 use ronde_job::replay::profile::Profile;
 use ronde_job::replay::{Fit, Hosts, JobTopology};
+use ronde_trace::analysis::profile as extracted;
 
 /// Largest profile that is read, in bytes; the same limit as the benchmark's.
 const PROFILE_BYTES_MOST: u64 = 64 << 20;
@@ -61,6 +60,34 @@ impl Job {
         self.withheld
             .clone()
             .or_else(|| self.evidence.check().err())
+    }
+
+    /// Evidence for a comparison of predictions with each other, for which the settings in force
+    /// need not be known.
+    pub(crate) fn recording(&self) -> Evidence {
+        let known = Evidence {
+            unknown_settings: Vec::new(),
+            ..self.evidence.clone()
+        };
+        match self.withheld.clone() {
+            Some(Withheld::Incomplete { file }) => Evidence {
+                incomplete: Some(file),
+                ..known
+            },
+            Some(Withheld::HostOnly { file }) => Evidence {
+                host_only: Some(file),
+                ..known
+            },
+            Some(Withheld::Mixed { difference }) => Evidence {
+                mixed: Some(difference),
+                ..known
+            },
+            Some(Withheld::Tuning) => Evidence {
+                tuning: true,
+                ..known
+            },
+            _ => known,
+        }
     }
 
     /// Whether the recording states the setting with this name.
@@ -137,7 +164,7 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
             profile.fusion_threshold_bytes.is_some(),
             profile.cycle_time_ms.is_some(),
         ),
-        withheld: None,
+        withheld: profile.withheld.clone(),
         recorded_steps: None,
         fit,
         profile: Ok(profile),
@@ -163,7 +190,7 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
     let states_threshold = fusion.is_some_and(|fusion| fusion.threshold_from_file);
     let states_cycle = fusion.is_some_and(|fusion| fusion.cycle_time_ms.is_some());
     let recorded = replayable.as_ref().and_then(|replayable| {
-        let fit = fitted(replayable)?;
+        let fit = replayable.fit()?;
         Some((fit, replayable.trace.steps.len()))
     });
     let (fit, profile, recorded_steps) = match recorded {
@@ -183,7 +210,7 @@ fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job
                 .map_err(|source| Error::Profile { path, source })?;
             warnings.extend(said);
             warnings.push(
-                "the files say nothing of cycles and batches: the job is replayed from its tensors alone"
+                "the files do not contain cycles and batches: the job is replayed from its tensors only"
                     .into(),
             );
             warnings.extend(assumed);

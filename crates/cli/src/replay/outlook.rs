@@ -37,6 +37,18 @@ pub(super) struct At {
     pub(super) assumptions: Vec<String>,
     /// Prediction for the setting in force.
     pub(super) current: Cell,
+    /// Scaling efficiency: step time of one rank divided by that of all ranks.
+    pub(super) efficiency: f64,
+    /// Best settings; `None`, and no field in JSON, if the data do not support a recommendation.
+    #[serde(flatten)]
+    pub(super) choice: Option<Choice>,
+    /// Grid, ordered by the booleans, then by threshold, then by cycle time.
+    pub(super) cells: Vec<Cell>,
+}
+
+/// Best settings for one network and number of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(super) struct Choice {
     /// Prediction for the best setting of the grid, or for the one in force if none is better.
     pub(super) best: Cell,
     /// Step time of the best setting relative to that of the setting in force.
@@ -44,12 +56,8 @@ pub(super) struct At {
     /// Best flat and best hierarchical setting, if both were tried.
     pub(super) flat: Option<Cell>,
     pub(super) hierarchical: Option<Cell>,
-    /// Scaling efficiency: step time of one rank divided by that of all ranks.
-    pub(super) efficiency: f64,
     /// Scaling efficiency with the best setting.
     pub(super) efficiency_best: f64,
-    /// Grid, ordered by the booleans, then by threshold, then by cycle time.
-    pub(super) cells: Vec<Cell>,
 }
 
 /// Setting with its prediction.
@@ -123,6 +131,12 @@ impl At {
             .collect();
         kinds.dedup();
         kinds
+    }
+
+    /// Whether `cell` has the recommended setting.
+    pub(super) fn is_best(&self, cell: &Cell) -> bool {
+        self.choice
+            .is_some_and(|choice| cell.is_setting_of(&choice.best))
     }
 
     /// Cells with this combination of the booleans.
@@ -329,18 +343,21 @@ fn at(job: &Job, target: &Target, rules: Rules, settings: &[Setting]) -> Result<
         .predict(&fit.reference)
         .step_us
         / 1e3;
+    let choice = job.withheld().is_none().then(|| Choice {
+        change: forecast.ratio(&best.setting(), &fit.reference).into(),
+        flat: kind(false),
+        hierarchical: kind(true),
+        efficiency_best: alone_ms / best.step_ms,
+        best,
+    });
     Ok(At {
         ranks: target.topology.ranks,
         hosts: target.topology.hosts(),
         network: target.network.as_ref().map(|network| network.name.clone()),
         assumptions: target.assumptions(&fit.place),
-        change: forecast.ratio(&best.setting(), &fit.reference).into(),
-        flat: kind(false),
-        hierarchical: kind(true),
         efficiency: alone_ms / current.step_ms,
-        efficiency_best: alone_ms / best.step_ms,
         current,
-        best,
+        choice,
         cells,
     })
 }

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 use super::charts::{curves, map};
 use super::heat::{self, grade};
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
-use super::outlook::{At, Cell, Change, NEARLY, Outlook};
+use super::outlook::{At, Cell, Change, Choice, NEARLY, Outlook};
 use crate::html::Document;
 use crate::present::units::{
     NONE, bytes, change, changes, counted, digits, ms, percent, setting as short,
@@ -19,7 +19,7 @@ const GRIDS_MOST: usize = 1;
 
 /// Renders the text, which ends with a newline.
 pub(super) fn text(job: &Job, outlook: &Outlook, look: &Look) -> String {
-    let mut sections = vec![head(job), warnings(job), table(job, outlook)];
+    let mut sections = vec![head(job), warnings(job), table(outlook)];
     let several = outlook.targets.len() > GRIDS_MOST;
     if let Some(at) = outlook.targets.last() {
         if !several {
@@ -37,7 +37,7 @@ pub(super) fn page(job: &Job, outlook: &Outlook) -> String {
     let titles: Vec<(String, String)> = titles
         .map(|(index, at)| (format!("at-{index}"), heading(at)))
         .collect();
-    let mut sections = vec![head(job), warnings(job), table(job, outlook)];
+    let mut sections = vec![head(job), warnings(job), table(outlook)];
     for (index, (at, (id, title))) in outlook.targets.iter().zip(&titles).enumerate() {
         let mut section = best(job, at, Section::new(id, title));
         let kinds = at.kinds();
@@ -49,7 +49,9 @@ pub(super) fn page(job: &Job, outlook: &Outlook) -> String {
                     grid(at, kind, None),
                 );
         }
-        sections.push(section.page(html! { p.note { "Star, *: the best. Diamond, +: as recorded. Point at a cell for its interval." } }));
+        sections.push(
+            section.page(html! { p.note { (marks(at)) " Point at a cell for its interval." } }),
+        );
     }
     sections.push(assumptions(outlook));
     sections.push(Section::new("guide", "How to read this page").page(guide()));
@@ -69,11 +71,11 @@ fn guide() -> Markup {
             dt { "Fusion threshold" }
             dd { "Tensors that are ready together are reduced in one message of at most this size, in MiB." }
             dt { "Cycle time" }
-            dd { "Pause between two rounds of negotiation, in ms: a longer one gathers more tensors and starts them later." }
+            dd { "Shortest time between the starts of two cycles, in ms: a longer one fuses more tensors and starts them later." }
             dt { "Hierarchical" }
-            dd { "The ranks of a host reduce first, then one rank of each host." }
+            dd { "Allreduces in two stages: within each host, then between hosts." }
             dt { "Cache" }
-            dd { "Tensors that were negotiated before are agreed on with one bit each." }
+            dd { "Tensors that were negotiated before are announced with one bit each." }
         }
     }
 }
@@ -108,10 +110,10 @@ fn head(job: &Job) -> Section<'_> {
     let off = fit.modelled_us / fit.measured_us - 1.0;
     let modelled = ms(fit.modelled_us / 1e3);
     let (error, sure) = match job.recorded_steps {
-        None => (String::new(), "as the profile says".to_owned()),
+        None => (String::new(), "from the profile".to_owned()),
         Some(_) => (
             format!(" ± {:.1} %", fit.measured_error * 100.0),
-            format!("which the model makes {modelled} ({})", change(off)),
+            format!("the model predicts {modelled} ({}) for it", change(off)),
         ),
     };
     let stated = |setting: &str, value: String| match job.states(setting) {
@@ -154,8 +156,8 @@ fn head(job: &Job) -> Section<'_> {
 }
 
 /// Table with a row for each network and number of ranks, unless there is only the recorded one.
-fn table<'a>(job: &Job, outlook: &'a Outlook) -> Section<'a> {
-    let section = Section::new("ranks", "Elsewhere");
+fn table(outlook: &Outlook) -> Section<'_> {
+    let section = Section::new("ranks", "Other networks and numbers of ranks");
     if outlook.targets.len() == 1 && outlook.targets[0].assumptions.is_empty() {
         return section;
     }
@@ -164,12 +166,14 @@ fn table<'a>(job: &Job, outlook: &'a Outlook) -> Section<'a> {
         "with", "flat", "hier.",
     ])
     .with_keys(3);
-    let withheld = job.withheld().is_some();
-    let recommended = |text: String| if withheld { NONE.to_owned() } else { text };
     for at in &outlook.targets {
-        let optional = |cell: &Option<Cell>| {
-            cell.map_or(String::new(), |cell| recommended(digits(cell.step_ms)))
+        let chosen = |text: &dyn Fn(&Choice) -> String| {
+            at.choice
+                .as_ref()
+                .map_or_else(|| NONE.to_owned(), |choice| text(choice))
         };
+        let optional =
+            |cell: &Option<Cell>| cell.map_or(String::new(), |cell| digits(cell.step_ms));
         table.row([
             at.ranks.to_string(),
             at.hosts.to_string(),
@@ -177,21 +181,25 @@ fn table<'a>(job: &Job, outlook: &'a Outlook) -> Section<'a> {
             digits(at.current.step_ms),
             interval(&at.current),
             percent(at.efficiency),
-            recommended(digits(at.best.step_ms)),
-            recommended(interval(&at.best)),
-            recommended(percent(at.efficiency_best)),
-            recommended(format!(
-                "{} MiB, {} ms",
-                short(at.best.fusion_mb()),
-                short(at.best.cycle_time_ms)
-            )),
-            optional(&at.flat),
-            optional(&at.hierarchical),
+            chosen(&|choice| digits(choice.best.step_ms)),
+            chosen(&|choice| interval(&choice.best)),
+            chosen(&|choice| percent(choice.efficiency_best)),
+            chosen(&|choice| {
+                let Cell { cycle_time_ms, .. } = choice.best;
+                format!(
+                    "{} MiB, {} ms",
+                    short(choice.best.fusion_mb()),
+                    short(cycle_time_ms)
+                )
+            }),
+            chosen(&|choice| optional(&choice.flat)),
+            chosen(&|choice| optional(&choice.hierarchical)),
         ]);
     }
     section.table(table).page(curves(outlook)).text(
-        "now: the setting that was recorded; best: of the grid, with this fusion threshold and cycle time. 80 %: from the 10th to the 90th \
-         percentile. Efficiency: one rank's step over that of all. flat, hier.: the best of either kind, ms.",
+        "now: recorded setting; best: best setting of the grid, in column \"with\". 80 %: from the 10th to the 90th percentile. \
+         effic.: scaling efficiency, step time of one rank divided by that of all. flat, hier.: step time of the best flat and the \
+         best hierarchical setting, ms.",
     )
 }
 
@@ -207,7 +215,7 @@ fn grids(at: &At) -> Vec<Section<'_>> {
             let mut lines = vec![look.title(&title)];
             lines.extend(grid(at, kind, Some(look)).lines(look.width));
             if at.kinds().last() == Some(&kind) {
-                let legend = format!("* best, + as recorded. {}.", heat::legend());
+                let legend = format!("{} {}.", marks(at), heat::legend());
                 lines.extend(wrapped("  ", &legend, look.width));
             }
             lines
@@ -215,6 +223,14 @@ fn grids(at: &At) -> Vec<Section<'_>> {
         Section::new("", "").untitled().terminal(grid)
     };
     kinds.iter().map(one).collect()
+}
+
+/// Explains the marks in a grid and in its chart.
+fn marks(at: &At) -> &'static str {
+    match at.choice {
+        Some(_) => "Best: * in tables, star in charts. As recorded: +, diamond.",
+        None => "As recorded: + in tables, diamond in charts.",
+    }
 }
 
 /// Predictions over threshold and cycle time; for the terminal with a column of grades.
@@ -232,7 +248,7 @@ fn grid(at: &At, kind: (bool, bool), look: Option<&Look>) -> Table {
         let mut shown = vec![TableCell::from(short(row[0].fusion_mb()))];
         let mut heat = String::new();
         for cell in row {
-            let mark = if cell.is_setting_of(&at.best) {
+            let mark = if at.is_best(cell) {
                 "*"
             } else if cell.is_setting_of(&at.current) {
                 "+"
@@ -262,7 +278,10 @@ fn best<'a>(job: &Job, at: &At, section: Section<'a>) -> Section<'a> {
     if let Some(withheld) = job.withheld() {
         return section.text(withheld.to_string());
     }
-    let same = at.best.is_setting_of(&at.current) || at.change.median > -NEARLY;
+    let Some(choice) = &at.choice else {
+        return section;
+    };
+    let same = choice.best.is_setting_of(&at.current) || choice.change.median > -NEARLY;
     let place = match &at.network {
         Some(network) => format!(" ({} on {network})", counted(at.ranks.into(), "rank")),
         None => String::new(),
@@ -276,30 +295,30 @@ fn best<'a>(job: &Job, at: &At, section: Section<'a>) -> Section<'a> {
     }
     let sentence = format!(
         "{}{place}: {}, {} against {} ms now. {}",
-        setting(&at.best, at),
-        predicted(&at.best),
-        changed(&at.change),
+        setting(choice, at),
+        predicted(&choice.best),
+        changed(&choice.change),
         digits(at.current.step_ms),
-        if at.change.high > 0.0 {
-            "That is within what is not known: let HOROVOD_AUTOTUNE=1 prove it in the running job."
+        if choice.change.high > 0.0 {
+            "The interval includes no gain: HOROVOD_AUTOTUNE=1 measures it in the running job."
         } else {
-            "HOROVOD_AUTOTUNE=1 proves it in the running job."
+            "HOROVOD_AUTOTUNE=1 confirms it in the running job."
         },
     );
-    let environment = environment(at);
+    let environment = environment(&choice.best, &at.current);
     let markup = html! { p { code { (environment) } } };
     let section = section.text(sentence).page(markup);
     section.terminal(move |_| vec![format!("  {environment}")])
 }
 
 /// Environment variables to put before a command.
-fn environment(at: &At) -> String {
+fn environment(best: &Cell, current: &Cell) -> String {
     let changed = |best: bool, current: bool| (best != current).then_some(best);
     let paste = Paste {
-        fusion_threshold_bytes: at.best.fusion_threshold_bytes,
-        cycle_time_ms: short(at.best.cycle_time_ms),
-        hierarchical_allreduce: changed(at.best.hierarchical, at.current.hierarchical),
-        cache: changed(at.best.cache, at.current.cache),
+        fusion_threshold_bytes: best.fusion_threshold_bytes,
+        cycle_time_ms: short(best.cycle_time_ms),
+        hierarchical_allreduce: changed(best.hierarchical, current.hierarchical),
+        cache: changed(best.cache, current.cache),
         ..Paste::default()
     };
     paste.environment()
@@ -312,17 +331,18 @@ fn assumptions(outlook: &Outlook) -> Section<'_> {
             said.push(sentence.clone());
         }
     }
-    Section::new("assumptions", "Taken for granted").list(List::Dashes, said)
+    Section::new("assumptions", "Assumptions").list(List::Dashes, said)
 }
 
-/// Short text of a setting; a boolean is named only if it differs from the setting in force.
-fn setting(cell: &Cell, at: &At) -> String {
+/// Short text of the best setting; a boolean is named only if it differs from the setting in force.
+fn setting(choice: &Choice, at: &At) -> String {
+    let cell = &choice.best;
     let mut words = format!(
         "fusion {} MiB, cycle {} ms",
         short(cell.fusion_mb()),
         short(cell.cycle_time_ms)
     );
-    if cell.hierarchical != at.current.hierarchical || at.hierarchical.is_some() {
+    if cell.hierarchical != at.current.hierarchical || choice.hierarchical.is_some() {
         words += if cell.hierarchical {
             ", hierarchical"
         } else {

@@ -12,24 +12,24 @@ const SAMPLES_MOST: u64 = 1_000_000;
 
 const EXAMPLES: &str = "\
 Examples:
-  ronde review autotune.csv                          finished or not, luck or not, which setting to use, what to try next
-  ronde review autotune.csv --html r.html            the same as a page with pictures, which needs no network
-  ronde review autotune.csv --png r.png              the pictures alone
+  ronde review autotune.csv                          whether the search ended, the setting to use, the next one to try
+  ronde review autotune.csv --html r.html            a page with charts, which needs no network
+  ronde review autotune.csv --png r.png              only the charts
   ronde review autotune.csv --max-samples 40 --steps-per-sample 20
-                                                     Horovod's log of a job that had these set
-  ronde review monday.csv tuesday.csv.gz --json -    several logs, for machines
-  ronde review --compare monday.csv tuesday.csv      what both tried, and whose choice is better";
+                                                     Horovod's log of a job with these settings
+  ronde review monday.csv tuesday.csv.gz --json -    several logs, as JSON
+  ronde review --compare monday.csv tuesday.csv      the settings that both tried, and the better choice";
 
 const LONG_ABOUT: &str = "\
-Say what an autotune log shows: whether the search was finished, how noisy it was, whether the winner was luck, what to use
+Review an autotune log: whether the search ended, how noisy its trials are, which setting to use, which to try next
 
-Reads Horovod's log (HOROVOD_AUTOTUNE_LOG) in every variant, whole or cut off, and Ronde's; plain or gzipped, with commas, semicolons \
-or tabs; several logs one after the other in a file are reviewed one by one. A surface is fitted to all trials of a search, their noise \
-estimated with it: what is expected of a setting is what its neighbours say, too.
+Reads the logs of Horovod (HOROVOD_AUTOTUNE_LOG) and of Ronde, complete or truncated, plain or gzipped, with commas, semicolons or \
+tabs. A file may contain several logs. A surface is fitted to all trials of a search, and their noise is estimated with it, so the \
+expected value of a setting depends on its neighbours too.
 
-Horovod's log holds scores (bytes per µs, higher is better) and thresholds in MiB; its default is never among what it tries.";
+Horovod's log has scores (bytes per µs, higher is better) and thresholds in MiB. Horovod's search never tries its default.";
 
-/// Say what an autotune log shows: finished or not, luck or not, which setting to use, what to try next
+/// Review an autotune log: whether the search ended, which setting to use, which to try next
 #[derive(clap::Args)]
 #[command(
     override_usage = "ronde review LOG.csv… [OPTIONS]\n       \
@@ -38,26 +38,26 @@ Horovod's log holds scores (bytes per µs, higher is better) and thresholds in M
     after_help = EXAMPLES
 )]
 pub(crate) struct Args {
-    /// Autotune logs, each of its own job; - is standard input
+    /// Autotune logs of different jobs; - is standard input
     #[arg(value_name = "LOG.csv|-", required_unless_present = "compare", value_hint = ValueHint::AnyPath)]
     pub(super) paths: Vec<PathBuf>,
-    /// Compare two logs: what both tried, where they agree, whose choice is better
+    /// Compare two logs: the settings that both tried, their agreement, the better choice
     #[arg(long, value_names = ["A.csv", "B.csv"], num_args = 2, value_hint = ValueHint::AnyPath,
           conflicts_with_all = ["paths", "html", "png", "svg"])]
     compare: Option<Vec<PathBuf>>,
-    /// Write the review as one HTML page with pictures, which needs no network
+    /// Write the review as one HTML page with charts, which needs no network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) html: Option<PathBuf>,
-    /// Write the pictures, one below the other, as PNG
+    /// Write the charts, one below the other, as PNG
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) png: Option<PathBuf>,
-    /// Write the pictures, one below the other, as SVG
+    /// Write the charts, one below the other, as SVG
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) svg: Option<PathBuf>,
     /// Write the review as JSON to this file; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) json: Option<PathBuf>,
-    /// HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES of the job [default: as the log shows, or 20]
+    /// HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES of the job [default: from the log, or 20]
     #[arg(long, value_name = "M", value_parser = crate::range::whole::<u64>(1, SAMPLES_MOST))]
     max_samples: Option<u64>,
     /// HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE of the job [default: 10]

@@ -8,11 +8,10 @@ use super::args::Args;
 use super::error::Error;
 use super::{input, text};
 use crate::present::output::{Output, check_distinct};
-use crate::present::units::{NONE, fixed};
+use crate::present::units::{NONE, change, counted, fixed, percent, setting};
 use crate::present::{Look, Section, Table};
 use crate::print;
 use crate::timeline::write_json;
-use ronde_lab::review::words::{counted, knob, percent, signed, within};
 use ronde_lab::review::{Comparison, Review, Switch, compare};
 
 /// Version of the JSON document.
@@ -75,7 +74,7 @@ pub(super) fn common(comparison: &Comparison) -> Section<'static> {
     let (Some(fusion), Some(cycle)) = (overlap.fusion_mb, overlap.cycle_ms) else {
         return section("The ranges that were tried do not overlap.");
     };
-    let range = |[low, high]: [f64; 2]| format!("{} to {}", knob(low), knob(high));
+    let range = |[low, high]: [f64; 2]| format!("{} to {}", setting(low), setting(high));
     let none = || NONE.to_owned();
     let mut table = Table::new(&[
         "fusion MiB",
@@ -93,7 +92,7 @@ pub(super) fn common(comparison: &Comparison) -> Section<'static> {
             .map_or_else(none, |correlation| fixed(correlation, 2)),
         overlap
             .slower
-            .map_or_else(none, |slower| signed(slower.mean)),
+            .map_or_else(none, |slower| change(slower.mean)),
     ]);
     let flat = overlap.correlation.is_none();
     section(match flat {
@@ -109,7 +108,7 @@ pub(super) fn preferred(comparison: &Comparison) -> Section<'static> {
     let Some(preference) = &comparison.preference else {
         return section("One of the logs has no choice.".to_owned());
     };
-    let [first, second] = [&preference.a, &preference.b].map(|setting| setting.words(&Switch::ALL));
+    let [first, second] = [&preference.a, &preference.b].map(|choice| choice.words(&Switch::ALL));
     if preference.same {
         return section(format!("Both chose {first}."));
     }
@@ -119,7 +118,7 @@ pub(super) fn preferred(comparison: &Comparison) -> Section<'static> {
         (comparison.b.as_str(), &preference.by_b),
         ("both", &preference.together),
     ] {
-        table.row([by.to_owned(), within(difference)]);
+        table.row([by.to_owned(), difference.words()]);
     }
     let together = &preference.together;
     let better = match together.mean {
@@ -127,7 +126,7 @@ pub(super) fn preferred(comparison: &Comparison) -> Section<'static> {
             "the logs contradict each other: measure both in one run".to_owned()
         }
         mean if together.low > 0.0 => format!("the first is better, by {}", percent(mean)),
-        mean if together.high < 0.0 => format!("the second is better, by {}", percent(mean)),
+        mean if together.high < 0.0 => format!("the second is better, by {}", percent(-mean)),
         _ if together.low > -MATTERS && together.high < MATTERS => {
             "they are equally good".to_owned()
         }

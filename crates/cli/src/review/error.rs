@@ -15,8 +15,8 @@ pub(super) enum Error {
     Read { path: PathBuf, source: io::Error },
     #[error("{} is {kind}; give a log that HOROVOD_AUTOTUNE_LOG named", path.display())]
     NotAFile { path: PathBuf, kind: &'static str },
-    #[error("{} is larger than {most_mb} MB, which no autotune log is", path.display())]
-    TooLarge { path: PathBuf, most_mb: u64 },
+    #[error("{} is larger than {most_mib} MiB, which no autotune log is", path.display())]
+    TooLarge { path: PathBuf, most_mib: u64 },
     #[error("{}: {source}", path.display())]
     Log { path: PathBuf, source: LogError },
     #[error("{}: there is nothing to compare: {why}", path.display())]

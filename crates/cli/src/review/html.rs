@@ -7,9 +7,8 @@ use super::figures::Pictures;
 use super::report;
 use crate::html::text::Foreign;
 use crate::html::{Document, tile};
-use crate::present::units::{changes, fixed};
+use crate::present::units::{change, changes, counted, fixed, percent};
 use crate::present::{Section, markup};
-use ronde_lab::review::words::{counted, percent, signed};
 use ronde_lab::review::{Measure, Review};
 
 const STYLE: &str = include_str!("review.css");
@@ -74,8 +73,8 @@ fn tiles(review: &Review) -> Markup {
         let ties = counted(best.ties.len() as u64, "other");
         tiles.push((
             "Luck of the choice",
-            percent(report::lucky_share(best)),
-            "of what was measured".to_owned(),
+            percent(best.luck.max(0.0)),
+            report::luck_of(review).to_owned(),
         ));
         tiles.push((
             "Choice is within 1 % of the best tried",
@@ -84,13 +83,13 @@ fn tiles(review: &Review) -> Markup {
         ));
     }
     if let Some(contest) = review.decisive_contest() {
-        let change = contest.gain.reversed();
+        let slower = contest.gain.reversed();
         tiles.push((
             "Step time against the default",
-            signed(change.mean),
+            change(slower.mean),
             format!(
                 "{}, {}",
-                changes(change.low, change.high),
+                changes(slower.low, slower.high),
                 counted(contest.rounds, "round")
             ),
         ));
@@ -113,16 +112,16 @@ fn guide(review: &Review) -> Markup {
     html! {
         @if review.measure == Measure::Score {
             p {
-                "A score is the bytes reduced per µs, the median of five stretches of a trial; higher is better. Thresholds are in MiB, which \
-                 Horovod calls MB. A score that is 5 % higher is a step that takes 5 % less time."
+                "A score is the bytes reduced per µs, the median of five samples of a trial; higher is better. A score that is 5 % \
+                 higher is a step that takes 5 % less time. Thresholds are in MiB (Horovod writes MB)."
             }
         } @else {
-            p { "Step times are those of the slowest rank, medians of a trial's steps; lower is better. Thresholds are in MiB, called MB." }
+            p { "Step times are those of the slowest rank, medians of a trial's steps; lower is better. Thresholds are in MiB." }
         }
         p {
-            "“Expected” is what a smooth surface, fitted to all trials, says of a setting: a Gaussian process over the logarithms of threshold and \
-             cycle time and the switches, as the tuner itself uses, its noise estimated together with it. The best of many noisy trials is \
-             also a lucky one; its neighbours tell by how much. Intervals hold 95 %."
+            "“Expected” values are those of a surface fitted to all trials: the tuner's Gaussian process over the logarithms of threshold \
+             and cycle time and over the switches. Its noise is estimated from the trials. The best of many noisy trials is usually too \
+             good by luck; the surface estimates by how much. Intervals have a probability of 95 %."
         }
     }
 }
@@ -138,7 +137,7 @@ mod tests {
         review(&read_log(text).unwrap(), source, &Known::default())
     }
 
-    const LOG: &str = "hierarchical_allreduce,cycle_time_ms,tensor_fusion_threshold,score\n0,5,4,100\n0,50,32,120\n1,5,4,150\n";
+    const LOG: &str = "hierarchical_allreduce,cycle_time_ms,tensor_fusion_threshold,score\n0,5,4,100\n0,50,32,120\n1,5,4,150\n0,1,128,90\n0,1,128,91\n";
 
     #[test]
     fn the_page_stands_alone_and_is_well_formed() {

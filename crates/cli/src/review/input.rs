@@ -110,7 +110,7 @@ fn text(path: &Path) -> Result<String, Error> {
     if bytes.len() as u64 > BYTES_MOST {
         return Err(Error::TooLarge {
             path: path.to_owned(),
-            most_mb: BYTES_MOST >> 20,
+            most_mib: BYTES_MOST >> 20,
         });
     }
     Ok(String::from_utf8(bytes)
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_log_is_named() {
+    fn files_that_are_not_logs_are_named() {
         let folder = tempfile::tempdir().unwrap();
         let message = |path: &Path| {
             read(&[path.to_owned()], &Known::default())

@@ -3,8 +3,7 @@
 use std::ffi::OsString;
 
 use super::hosts::{self, HostsError, RankPlacement};
-use super::mpi_flags::MpiFlags;
-use super::mpirun::{Launch, MpirunError};
+use super::mpirun::{Launch, MpiFlags, MpirunError};
 
 /// Reason why the job cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -55,9 +54,9 @@ impl Elsewhere<'_> {
             exported: vec!["RONDE_JOB_ID".into()],
             prefix: true,
             command,
+            flags: MpiFlags::with_args(self.mpi_args.map(str::to_owned)),
             ..Launch::default()
         };
-        let flags = MpiFlags::of(self.mpi_args.map(str::to_owned));
-        Ok(flags.command_line(launch)?)
+        Ok(launch.line()?)
     }
 }

@@ -345,7 +345,7 @@ impl<'a> Job<'a> {
                 self.advance(now);
             }
             Phase::Ending { kill_at } if now >= kill_at => {
-                self.say("not all ranks have ended; killing them");
+                self.say("some ranks have not ended; killing them");
                 self.kill();
                 self.phase = Phase::Ending {
                     kill_at: now + GRACE,

@@ -12,7 +12,6 @@ mod guard;
 mod hosts;
 mod job;
 mod lines;
-mod mpi_flags;
 mod mpirun;
 mod output;
 mod rank;
@@ -29,8 +28,7 @@ pub(crate) use job::{Ended, launch_until};
 pub use spec::{LaunchError, LaunchSpec, Output};
 
 use hosts::RankPlacement;
-use mpirun::Launch;
-use threads::Threads;
+use mpirun::{Launch, MpiFlags};
 
 use super::knob_flags::KnobFlags;
 use super::{EXIT_USAGE, fail, print, program};
@@ -58,11 +56,13 @@ OMP_NUM_THREADS is set to each rank's share of this machine's cores, unless it i
 
 Standard input goes to rank 0, unless it is a terminal; the other ranks have none.
 
-Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not exist, 2 for wrong usage.";
+Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not \
+exist, 2 for wrong usage.";
 
 /// Start the ranks of a job on this machine
 #[derive(clap::Args)]
-#[command(after_help = EXAMPLES, override_usage = "ronde run -np N [OPTIONS] [--] CMD…", version, disable_version_flag = true)]
+#[command(after_help = EXAMPLES, version, disable_version_flag = true)]
+#[command(override_usage = "ronde run -np N [OPTIONS] [--] CMD…")]
 pub(super) struct Args {
     /// Number of ranks; also -np
     #[arg(
@@ -73,8 +73,10 @@ pub(super) struct Args {
     )]
     #[arg(value_parser = crate::range::whole::<u64>(1, RANKS_MAX))]
     num_proc: Option<u64>,
-    /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other machines than this
-    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "hostfile", value_hint = ValueHint::Other)]
+    /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other
+    /// machines than this
+    #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", value_hint = ValueHint::Other)]
+    #[arg(conflicts_with = "hostfile")]
     hosts: Option<String>,
     /// File with a line such as "localhost slots=4" for each host; also -hostfile
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -88,24 +90,25 @@ pub(super) struct Args {
     /// Print the ranks' output without prefixes
     #[arg(long, conflicts_with = "prefix_output_with_timestamp")]
     no_prefix: bool,
-    /// Leave OMP_NUM_THREADS unset, instead of setting it to each rank's share of this machine's cores
+    /// Leave OMP_NUM_THREADS unset, instead of setting it to each rank's share of this machine's
+    /// cores
     #[arg(long)]
     no_thread_limit: bool,
-    /// Say what is started and how it ends
+    /// Print the start and the end of each rank
     #[arg(long)]
     verbose: bool,
-    /// Print what this build can do; also -cb
+    /// Print the features of this build; also -cb
     #[arg(long)]
     check_build: bool,
     /// Print the version
     #[arg(short = 'v', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
     #[command(flatten)]
-    mpi: mpi_flags::MpiFlags,
-    /// Accepted for horovodrun's sake: nothing is cached
+    mpi: MpiFlags,
+    /// Accepted for compatibility with horovodrun: nothing is cached
     #[arg(long, hide = true)]
     disable_cache: bool,
-    /// Accepted for horovodrun's sake: the embedded launcher is what runs
+    /// Accepted for compatibility with horovodrun: the embedded launcher is used
     #[arg(long, hide = true, conflicts_with = "mpi")]
     gloo: bool,
     #[command(flatten)]
@@ -113,8 +116,8 @@ pub(super) struct Args {
     #[command(flatten)]
     flags: KnobFlags,
     /// Command of each rank, and its arguments
-    #[arg(last = true, value_name = "CMD", required_unless_present_any = refused::names().chain(["check_build"]))]
-    #[arg(value_hint = ValueHint::CommandWithArguments)]
+    #[arg(last = true, value_name = "CMD", value_hint = ValueHint::CommandWithArguments)]
+    #[arg(required_unless_present_any = refused::names().chain(["check_build"]))]
     command: Vec<OsString>,
 }
 
@@ -137,14 +140,15 @@ pub(super) fn main(args: Args) -> ExitCode {
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
-    let is_elsewhere = args.mpi.wanted() || matches!(place, RankPlacement::Hosts(_));
+    let is_elsewhere = args.mpi.are_given() || matches!(place, RankPlacement::Hosts(_));
     // Without a list of hosts, mpirun uses those of a batch system.
     let are_here =
         !is_elsewhere || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
-    let threads = Threads::new(!args.no_thread_limit, are_here, num_proc, threads::cores());
-    environment.extend(threads.variable());
-    if let Some(note) = threads.note() {
-        eprintln!("ronde run: {note}");
+    if !args.no_thread_limit && std::env::var_os(threads::VARIABLE).is_none() {
+        let (threads, note) = threads::limit(are_here, num_proc, threads::cores());
+        environment.extend(threads.map(|n| (threads::VARIABLE.into(), n.to_string().into())));
+        note.into_iter()
+            .for_each(|note| eprintln!("ronde run: {note}"));
     }
     if is_elsewhere {
         return start_elsewhere(args, num_proc, place, environment);
@@ -175,6 +179,7 @@ fn start_elsewhere(
     place: RankPlacement,
     environment: Vec<(OsString, OsString)>,
 ) -> ExitCode {
+    let only_print = args.mpi.print_command;
     let launch = Launch {
         num_proc,
         hosts: match place {
@@ -185,13 +190,14 @@ fn start_elsewhere(
         timestamp: args.prefix_output_with_timestamp,
         output_filename: args.output_filename.map(PathBuf::into_os_string),
         command: args.command,
+        flags: args.mpi,
         ..Launch::default()
     };
-    let line = match args.mpi.command_line(launch) {
+    let line = match launch.line() {
         Ok(line) => line,
         Err(error) => return fail(&format!("run: {error}"), error.exit_code()),
     };
-    if args.mpi.only_print() {
+    if only_print {
         return print(&format!("{}\n", mpirun::quoted(&line)));
     }
     if args.verbose {
@@ -201,17 +207,46 @@ fn start_elsewhere(
     fail(&format!("run: {error}"), error.exit_code())
 }
 
-/// Text of `--check-build`, in horovodrun's format.
+/// Text of `--check-build`, in horovodrun's format, then the MPIs that were found.
 fn check_build() -> String {
     let mark = |there| if there { "X" } else { " " };
+    let mpis = ronde::mpi_libraries();
+    let has_mpi = mpis
+        .iter()
+        .any(|mpi| mpi.library.is_ok() && mpi.plugin.is_ok());
     format!(
         "Ronde v{}:\n\n\
-         Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    [ ] MXNet\n    [X] Rust\n\n\
+         Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    \
+         [ ] MXNet\n    [X] Rust\n\n\
          Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Local\n\n\
-         Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n",
+         Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    \
+         [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n\n\
+         MPI libraries:\n{libraries}",
         env!("CARGO_PKG_VERSION"),
-        mpi = mark(cfg!(feature = "mpi")),
+        mpi = mark(has_mpi),
         nccl = mark(ronde::nccl_version().is_some()), // loaded when needed
         torch = mark(program::is_contained()),        // by the Python package, which is for PyTorch
+        libraries = mpis.iter().map(mpi_lines).collect::<String>(),
+    )
+}
+
+/// Lines on one family of MPIs: library and version, plug-in, or the reasons why there is none.
+fn mpi_lines(mpi: &ronde::MpiFound) -> String {
+    let mark = if mpi.library.is_ok() && mpi.plugin.is_ok() {
+        "X"
+    } else {
+        " "
+    };
+    let library = match &mpi.library {
+        Ok((file, version)) => format!("{version}, {}", file.display()),
+        Err(reason) => reason.clone(),
+    };
+    let plugin = match &mpi.plugin {
+        Ok(file) => file.display().to_string(),
+        Err(reason) => reason.clone(),
+    };
+    format!(
+        "    [{mark}] {}\n        library: {library}\n        plug-in: {plugin}\n",
+        mpi.family
     )
 }

@@ -1,4 +1,5 @@
-//! Jobs on other hosts: builds the command line of the machine's `mpirun` and executes it.
+//! Jobs on other hosts: flags of `ronde run` for them, with horovodrun's names, and the command
+//! line of the machine's `mpirun`.
 //!
 //! This process is replaced by `mpirun`, which therefore handles signals, standard input and the
 //! exit code. The output of `mpirun --version` distinguishes Open MPI from the launchers that
@@ -7,7 +8,12 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
+
+use clap::ValueHint;
+
+use super::threads;
 
 /// Kind of the machine's launcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +25,13 @@ pub(super) enum Kind {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MpirunError {
     #[error(
-        "ranks on other hosts are started by mpirun, which cannot be run: {source}; install Open MPI or MPICH (the one that \
-         ronde was built for) on all hosts, or use this machine alone (-H localhost:N)"
+        "ranks on other hosts are started by mpirun, which cannot be run: {source}; install Open \
+         MPI or MPICH on all hosts, or use this machine alone (-H localhost:N)"
     )]
     Missing { source: io::Error },
     #[error(
-        "mpirun --version says {said:?}, which is neither Open MPI's nor Hydra's; start the command with it yourself"
+        "mpirun --version says {said:?}, which is neither Open MPI's nor Hydra's; start the command \
+         with it yourself"
     )]
     Unknown { said: String },
     #[error("{flag} has no equivalent in Hydra's mpirun; pass its own option with --mpi-args")]
@@ -54,7 +61,66 @@ impl MpirunError {
     }
 }
 
-/// Job to start, with its options.
+/// Flags for jobs that `mpirun` starts.
+#[derive(clap::Args, Clone, Debug, Default)]
+pub(super) struct MpiFlags {
+    /// Start the ranks with mpirun, also on this machine
+    #[arg(long)]
+    mpi: bool,
+    /// Print the mpirun command line that starts the job, and end
+    #[arg(long)]
+    pub(super) print_command: bool,
+    /// Further options for mpirun, as one argument
+    #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true)]
+    #[arg(value_hint = ValueHint::Other)]
+    mpi_args: Option<String>,
+    /// Options of mpirun for binding ranks to cores [default: no binding]
+    #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true)]
+    #[arg(value_hint = ValueHint::Other)]
+    binding_args: Option<String>,
+    /// Use TCP between hosts, even if MPI supports a faster network
+    #[arg(long)]
+    tcp: bool,
+    /// Port of ssh on the other hosts
+    #[arg(short = 'p', long, value_name = "PORT")]
+    ssh_port: Option<u16>,
+    /// Key of ssh for the other hosts
+    #[arg(short = 'i', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    ssh_identity_file: Option<OsString>,
+    /// Network interfaces between the hosts, such as eth0,eth1; also --network-interface, once for
+    /// each
+    #[arg(long, alias = "network-interface", value_name = "NAMES", value_hint = ValueHint::Other)]
+    network_interfaces: Vec<String>,
+}
+
+impl MpiFlags {
+    /// Flags with only `--mpi-args`.
+    pub(super) fn with_args(mpi_args: Option<String>) -> Self {
+        Self {
+            mpi_args,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the flags require `mpirun`, whatever the hosts.
+    pub(super) fn are_given(&self) -> bool {
+        self.mpi
+            || self.print_command
+            || self.tcp
+            || self.mpi_args.is_some()
+            || self.binding_args.is_some()
+    }
+
+    /// Binding options: the user's, else `usual`.
+    fn binding(&self, usual: &[&str]) -> Result<Vec<String>, MpirunError> {
+        match &self.binding_args {
+            Some(text) => split(text),
+            None => Ok(usual.iter().map(ToString::to_string).collect()),
+        }
+    }
+}
+
+/// Job to start.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Launch {
     pub(super) num_proc: usize,
@@ -64,28 +130,36 @@ pub(super) struct Launch {
     pub(super) environment: Vec<(OsString, OsString)>,
     /// Names of this process's variables to export.
     pub(super) exported: Vec<OsString>,
-    pub(super) is_root: bool,
     /// Whether each line of output begins with its rank; `timestamp` adds the time.
     pub(super) prefix: bool,
     pub(super) timestamp: bool,
-    pub(super) ssh_port: Option<u16>,
-    pub(super) ssh_identity_file: Option<OsString>,
-    pub(super) interfaces: Option<String>,
-    pub(super) tcp: bool,
-    /// Options that replace the usual binding options.
-    pub(super) binding_args: Option<String>,
-    pub(super) mpi_args: Option<String>,
     pub(super) output_filename: Option<OsString>,
     pub(super) command: Vec<OsString>,
+    pub(super) flags: MpiFlags,
 }
 
 impl Launch {
-    /// Binding options: the user's, else `usual`.
-    fn binding(&self, usual: &[&str]) -> Result<Vec<String>, MpirunError> {
-        match &self.binding_args {
-            Some(text) => split(text),
-            None => Ok(usual.iter().map(ToString::to_string).collect()),
+    /// Returns the command line. Exports this process's variables too, and warns beforehand if
+    /// `mpirun` will refuse the launch.
+    ///
+    /// # Errors
+    /// No `mpirun`, or one that does not support a requested flag; a value that it would take for
+    /// an option or would split.
+    pub(super) fn line(mut self) -> Result<Vec<OsString>, MpirunError> {
+        for (name, _) in std::env::vars_os() {
+            let is_set = self.environment.iter().any(|(own, _)| *own == name);
+            if is_exported(&name) && !is_set && !self.exported.contains(&name) {
+                self.exported.push(name);
+            }
         }
+        let kind = kind()?;
+        let cores = threads::cores().unwrap_or(usize::MAX);
+        let has = |name: &str| std::env::var_os(name).is_some();
+        if let Some(reason) = too_many_for_cores(kind, &self, cores, has) {
+            eprintln!("ronde run: {reason}");
+        }
+        let is_root = rustix::process::geteuid().is_root();
+        command_line(kind, &self, is_root)
     }
 
     /// Rejects values that `mpirun`, or an `ssh` that it starts, would take for options or would
@@ -101,7 +175,8 @@ impl Launch {
             })
         };
         let is_option = |value: &OsStr| value.as_encoded_bytes().starts_with(b"-");
-        for name in self.interfaces.iter().flat_map(|names| names.split(',')) {
+        let interfaces = &self.flags.network_interfaces;
+        for name in interfaces.iter().flat_map(|names| names.split(',')) {
             let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:/@".contains(&byte);
             if name.is_empty() || name.starts_with('-') || !name.bytes().all(is_allowed) {
                 let reason =
@@ -109,12 +184,10 @@ impl Launch {
                 return refuse("--network-interfaces", name.as_ref(), reason);
             }
         }
-        if let Some(file) = &self.ssh_identity_file {
+        if let Some(file) = &self.flags.ssh_identity_file {
             // Open MPI splits the arguments of ssh at blanks and does not interpret quotes.
-            let is_one_word = file
-                .to_str()
-                .is_some_and(|text| !text.is_empty() && !text.contains(char::is_whitespace));
-            if is_option(file) || !is_one_word {
+            let is_word = |text: &str| !text.is_empty() && !text.contains(char::is_whitespace);
+            if is_option(file) || !file.to_str().is_some_and(is_word) {
                 let reason = "cannot be passed on to ssh; give a path in UTF-8 without blanks that \
                               does not begin with '-'";
                 return refuse("--ssh-identity-file", file, reason);
@@ -132,7 +205,7 @@ impl Launch {
 }
 
 /// Runs `mpirun --version` to find its kind.
-pub(super) fn kind() -> Result<Kind, MpirunError> {
+fn kind() -> Result<Kind, MpirunError> {
     let output = Command::new("mpirun").arg("--version").output();
     let output = output.map_err(|source| MpirunError::Missing { source })?;
     kind_of(&String::from_utf8_lossy(&output.stdout))
@@ -152,39 +225,26 @@ fn kind_of(said: &str) -> Result<Kind, MpirunError> {
 
 /// Whether a variable of this process has the same meaning on another host, so that it may be
 /// exported.
-pub(super) fn is_exported(name: &OsStr) -> bool {
+fn is_exported(name: &OsStr) -> bool {
+    const OWN: &str = "BASH_FUNC_ OMPI_ PMIX_ PMI_ HYDRA_ SSH_ XDG_";
+    const HERE: [&str; 7] = ["OLDPWD", "PWD", "SHLVL", "HOSTNAME", "DISPLAY", "TERM", "_"];
     let name = name.to_string_lossy();
-    let own = [
-        "BASH_FUNC_",
-        "OMPI_",
-        "PMIX_",
-        "PMI_",
-        "HYDRA_",
-        "SSH_",
-        "XDG_",
-    ];
-    let here = ["OLDPWD", "PWD", "SHLVL", "HOSTNAME", "DISPLAY", "TERM", "_"];
-    !own.iter().any(|prefix| name.starts_with(prefix))
-        && !here.contains(&&*name)
+    !OWN.split(' ').any(|prefix| name.starts_with(prefix))
+        && !HERE.contains(&&*name)
         && !name.ends_with("CUDA_VISIBLE_DEVICES")
         && name
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
-/// Builds the command line.
-///
-/// # Errors
-/// A flag that this kind of `mpirun` does not support; a value that it would take for an option or
-/// would split.
-pub(super) fn command_line(kind: Kind, launch: &Launch) -> Result<Vec<OsString>, MpirunError> {
+fn command_line(kind: Kind, launch: &Launch, is_root: bool) -> Result<Vec<OsString>, MpirunError> {
     launch.check()?;
     let mut line: Vec<OsString> = vec!["mpirun".into()];
     match kind {
-        Kind::OpenMpi => open_mpi(launch, &mut line)?,
+        Kind::OpenMpi => open_mpi(launch, is_root, &mut line)?,
         Kind::Hydra => hydra(launch, &mut line)?,
     }
-    if let Some(text) = &launch.mpi_args {
+    if let Some(text) = &launch.flags.mpi_args {
         line.extend(split(text)?.into_iter().map(OsString::from));
     }
     line.extend(launch.command.iter().cloned());
@@ -194,7 +254,7 @@ pub(super) fn command_line(kind: Kind, launch: &Launch) -> Result<Vec<OsString>,
 /// Returns an error text if `mpirun` will refuse this launch: without a number of slots, Open MPI
 /// starts at most as many ranks as there are cores. `has` tells whether a variable is set; `cores`
 /// is the number of cores that this process may use.
-pub(super) fn too_many_for_cores(
+fn too_many_for_cores(
     kind: Kind,
     launch: &Launch,
     cores: usize,
@@ -211,64 +271,62 @@ pub(super) fn too_many_for_cores(
         "PE_HOSTFILE",
     ];
     let num_proc = launch.num_proc;
-    let options = [&launch.mpi_args, &launch.binding_args];
+    let options = [&launch.flags.mpi_args, &launch.flags.binding_args];
+    let has_word = |options: &String| {
+        let mut words = ["oversubscribe", "host", "-H"].into_iter();
+        words.any(|word| options.contains(word))
+    };
     let is_told = !launch.hosts.is_empty()
         || TOLD.iter().any(|name| has(name))
-        || options.iter().any(|options| {
-            let options = options.as_deref().unwrap_or_default();
-            ["oversubscribe", "host", "-H"]
-                .iter()
-                .any(|word| options.contains(word))
-        });
+        || options.into_iter().flatten().any(has_word);
     (kind == Kind::OpenMpi && num_proc > cores && !is_told).then(|| {
         format!(
-            "{num_proc} ranks on a machine of {cores} cores: Open MPI's mpirun refuses that unless it is told otherwise, with \
-             -H localhost:{num_proc} or --mpi-args=--oversubscribe; `ronde run` without --mpi starts them by itself"
+            "{num_proc} ranks on a machine of {cores} cores: Open MPI's mpirun refuses that unless \
+             it is told otherwise, with -H localhost:{num_proc} or --mpi-args=--oversubscribe; \
+             `ronde run` without --mpi starts them by itself"
         )
     })
 }
 
-fn open_mpi(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
+fn open_mpi(launch: &Launch, is_root: bool, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
+    let flags = &launch.flags;
     let mut add = |words: &[&str]| line.extend(words.iter().map(OsString::from));
-    if launch.is_root {
+    if is_root {
         add(&["--allow-run-as-root"]);
     }
     add(&["-np", &launch.num_proc.to_string()]);
     if !launch.hosts.is_empty() {
         add(&["-H", &list(&launch.hosts)]);
     }
-    let binding = launch.binding(&["--bind-to", "none", "--map-by", "slot"])?;
-    add(&binding.iter().map(String::as_str).collect::<Vec<_>>());
+    for word in flags.binding(&["--bind-to", "none", "--map-by", "slot"])? {
+        add(&[&word]);
+    }
     if launch.prefix {
         add(&["--tag-output"]);
     }
     if launch.timestamp {
         add(&["--timestamp-output"]);
     }
-    let mut ssh = Vec::new();
-    if let Some(port) = launch.ssh_port {
-        ssh.push(format!("-p {port}"));
-    }
-    if let Some(file) = &launch.ssh_identity_file {
-        ssh.push(format!("-i {}", file.to_string_lossy()));
-    }
+    let port = flags.ssh_port.map(|port| format!("-p {port}"));
+    let file = flags.ssh_identity_file.as_ref();
+    let file = file.map(|file| format!("-i {}", file.to_string_lossy()));
+    let ssh: Vec<String> = port.into_iter().chain(file).collect();
     if !ssh.is_empty() {
         add(&["--mca", "plm_rsh_args", &ssh.join(" ")]);
     }
-    if let Some(interfaces) = &launch.interfaces {
-        add(&["--mca", "btl_tcp_if_include", interfaces]);
-        add(&["--mca", "oob_tcp_if_include", interfaces]);
+    if !flags.network_interfaces.is_empty() {
+        let names = flags.network_interfaces.join(",");
+        add(&["--mca", "btl_tcp_if_include", &names]);
+        add(&["--mca", "oob_tcp_if_include", &names]);
     }
-    if launch.tcp {
+    if flags.tcp {
         add(&["--mca", "pml", "ob1", "--mca", "btl", "tcp,vader,self"]);
     }
     for name in &launch.exported {
         line.extend(["-x".into(), name.clone()]);
     }
     for (name, value) in &launch.environment {
-        let mut pair = name.clone();
-        pair.push("=");
-        pair.push(value);
+        let pair: OsString = [name, OsStr::new("="), value].into_iter().collect();
         line.extend(["-x".into(), pair]);
     }
     if let Some(folder) = &launch.output_filename {
@@ -278,12 +336,12 @@ fn open_mpi(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError
 }
 
 fn hydra(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
-    if launch.ssh_port.is_some() || launch.ssh_identity_file.is_some() {
-        return Err(MpirunError::Flag {
-            flag: "--ssh-port and --ssh-identity-file",
-        });
+    let flags = &launch.flags;
+    if flags.ssh_port.is_some() || flags.ssh_identity_file.is_some() {
+        let flag = "--ssh-port and --ssh-identity-file";
+        return Err(MpirunError::Flag { flag });
     }
-    if launch.tcp {
+    if flags.tcp {
         return Err(MpirunError::Flag { flag: "--tcp" });
     }
     let mut add = |words: &[&str]| line.extend(words.iter().map(OsString::from));
@@ -291,38 +349,32 @@ fn hydra(launch: &Launch, line: &mut Vec<OsString>) -> Result<(), MpirunError> {
     if !launch.hosts.is_empty() {
         add(&["-hosts", &list(&launch.hosts)]);
     }
-    let binding = launch.binding(&["-bind-to", "none"])?;
-    add(&binding.iter().map(String::as_str).collect::<Vec<_>>());
+    for word in flags.binding(&["-bind-to", "none"])? {
+        add(&[&word]);
+    }
     if launch.prefix {
         add(&["-prepend-rank"]);
     }
-    if let Some(interfaces) = &launch.interfaces {
-        add(&["-iface", interfaces]);
+    if !flags.network_interfaces.is_empty() {
+        add(&["-iface", &flags.network_interfaces.join(",")]);
     }
     if !launch.exported.is_empty() {
-        let names: Vec<_> = launch
-            .exported
-            .iter()
-            .map(|name| name.to_string_lossy())
-            .collect();
-        add(&["-genvlist", &names.join(",")]);
+        let names = launch.exported.iter().map(|name| name.to_string_lossy());
+        add(&["-genvlist", &names.collect::<Vec<_>>().join(",")]);
     }
     for (name, value) in &launch.environment {
         line.extend(["-genv".into(), name.clone(), value.clone()]);
     }
     if let Some(folder) = &launch.output_filename {
-        let pattern = std::path::Path::new(folder).join("rank.%r");
+        let pattern = Path::new(folder).join("rank.%r");
         line.extend(["-outfile-pattern".into(), pattern.into_os_string()]);
     }
     Ok(())
 }
 
 fn list(hosts: &[(String, usize)]) -> String {
-    let hosts: Vec<String> = hosts
-        .iter()
-        .map(|(host, slots)| format!("{host}:{slots}"))
-        .collect();
-    hosts.join(",")
+    let hosts = hosts.iter().map(|(host, slots)| format!("{host}:{slots}"));
+    hosts.collect::<Vec<_>>().join(",")
 }
 
 /// Splits a text into words as a shell does, without expansions.
@@ -349,7 +401,7 @@ pub(super) fn exec(line: &[OsString]) -> MpirunError {
 mod tests {
     use super::*;
 
-    fn launch() -> Launch {
+    fn launch(flags: MpiFlags) -> Launch {
         Launch {
             num_proc: 4,
             hosts: vec![("a".into(), 2), ("b".into(), 2)],
@@ -357,173 +409,139 @@ mod tests {
             exported: vec!["PATH".into()],
             prefix: true,
             command: vec!["python".into(), "train me.py".into()],
+            flags,
             ..Launch::default()
         }
     }
 
     #[test]
-    fn the_two_families_are_told_apart() {
+    fn the_output_of_the_version_tells_the_kind() {
+        for (said, kind) in [
+            ("mpirun (Open MPI) 4.1.4\n\nReport bugs", Kind::OpenMpi),
+            ("HYDRA build details:\n    Version: 4.0.2", Kind::Hydra),
+            ("Intel(R) MPI Library for Linux* OS", Kind::Hydra),
+        ] {
+            assert_eq!(kind_of(said).unwrap(), kind);
+        }
+        let error = kind_of("frobnicate 1\nmore").unwrap_err().to_string();
+        assert!(error.contains("\"frobnicate 1\""), "{error}");
+    }
+
+    #[test]
+    fn command_lines_of_both_kinds() {
+        let launch = launch(MpiFlags::default());
+        let line = |kind| quoted(&command_line(kind, &launch, false).unwrap());
         assert_eq!(
-            kind_of("mpirun (Open MPI) 4.1.4\n\nReport bugs").unwrap(),
-            Kind::OpenMpi
+            line(Kind::OpenMpi),
+            "mpirun -np 4 -H 'a:2,b:2' --bind-to none --map-by slot --tag-output -x PATH \
+             -x 'HOROVOD_AUTOTUNE=1' python 'train me.py'"
         );
         assert_eq!(
-            kind_of("HYDRA build details:\n    Version: 4.0.2").unwrap(),
-            Kind::Hydra
-        );
-        assert_eq!(
-            kind_of("Intel(R) MPI Library for Linux* OS").unwrap(),
-            Kind::Hydra
-        );
-        assert!(
-            kind_of("frobnicate 1\nmore")
-                .unwrap_err()
-                .to_string()
-                .contains("\"frobnicate 1\"")
+            line(Kind::Hydra),
+            "mpirun -n 4 -hosts 'a:2,b:2' -bind-to none -prepend-rank -genvlist PATH \
+             -genv HOROVOD_AUTOTUNE 1 python 'train me.py'"
         );
     }
 
     #[test]
-    fn lines_of_both() {
-        let line = command_line(Kind::OpenMpi, &launch()).unwrap();
-        assert_eq!(
-            quoted(&line),
-            "mpirun -np 4 -H 'a:2,b:2' --bind-to none --map-by slot --tag-output -x PATH -x 'HOROVOD_AUTOTUNE=1' python 'train me.py'"
-        );
-        let line = command_line(Kind::Hydra, &launch()).unwrap();
-        assert_eq!(
-            quoted(&line),
-            "mpirun -n 4 -hosts 'a:2,b:2' -bind-to none -prepend-rank -genvlist PATH -genv HOROVOD_AUTOTUNE 1 python 'train me.py'"
-        );
-    }
-
-    #[test]
-    fn what_mpirun_will_refuse_is_known() {
-        let here = Launch {
+    fn too_many_ranks_for_open_mpi_are_reported() {
+        let here = |mpi_args: Option<&str>| Launch {
             hosts: Vec::new(),
-            ..launch()
+            ..launch(MpiFlags {
+                mpi_args: mpi_args.map(str::to_owned),
+                ..MpiFlags::default()
+            })
         };
         let of = |kind, launch: &Launch, cores, variable: &str| {
             too_many_for_cores(kind, launch, cores, |name| name == variable)
         };
-        let text = of(Kind::OpenMpi, &here, 2, "").unwrap();
+        let text = of(Kind::OpenMpi, &here(None), 2, "").unwrap();
         assert!(
-            text.starts_with("4 ranks on a machine of 2 cores") && text.contains("-H localhost:4")
+            text.starts_with("4 ranks on a machine of 2 cores"),
+            "{text}"
         );
-        let more = Launch {
-            mpi_args: Some("--oversubscribe".into()),
-            ..here.clone()
-        };
+        assert!(text.contains("-H localhost:4"), "{text}");
         for (kind, launch, cores, variable) in [
-            (Kind::OpenMpi, &here, 4, ""),
-            (Kind::OpenMpi, &launch(), 2, ""), // with the hosts' slots
-            (Kind::OpenMpi, &more, 2, ""),
-            (Kind::OpenMpi, &here, 2, "SLURM_JOB_ID"),
-            (Kind::Hydra, &here, 2, ""),
+            (Kind::OpenMpi, here(None), 4, ""),
+            (Kind::OpenMpi, launch(MpiFlags::default()), 2, ""), // with the hosts' slots
+            (Kind::OpenMpi, here(Some("--oversubscribe")), 2, ""),
+            (Kind::OpenMpi, here(None), 2, "SLURM_JOB_ID"),
+            (Kind::Hydra, here(None), 2, ""),
         ] {
-            assert_eq!(
-                of(kind, launch, cores, variable),
-                None,
-                "{kind:?} {cores} {variable}"
-            );
+            let text = of(kind, &launch, cores, variable);
+            assert_eq!(text, None, "{kind:?} {cores} {variable}");
         }
     }
 
     #[test]
-    fn what_is_given_for_mpirun_stands_before_the_command() {
-        let launch = Launch {
-            is_root: true,
+    fn flags_for_mpirun_stand_before_the_command() {
+        let launch = launch(MpiFlags {
             ssh_port: Some(2222),
             ssh_identity_file: Some("key".into()),
-            interfaces: Some("eth0".into()),
+            network_interfaces: vec!["eth0".into(), "eth1".into()],
             tcp: true,
             binding_args: Some("--bind-to core".into()),
             mpi_args: Some("--mca a 'b c'".into()),
-            ..launch()
-        };
-        let line = quoted(&command_line(Kind::OpenMpi, &launch).unwrap());
+            ..MpiFlags::default()
+        });
+        let line = quoted(&command_line(Kind::OpenMpi, &launch, true).unwrap());
         for part in [
             "--allow-run-as-root -np 4",
             "--bind-to core --tag-output",
             "--mca plm_rsh_args '-p 2222 -i key'",
-            "--mca btl_tcp_if_include eth0 --mca oob_tcp_if_include eth0",
+            "--mca btl_tcp_if_include 'eth0,eth1' --mca oob_tcp_if_include 'eth0,eth1'",
             "--mca pml ob1 --mca btl 'tcp,vader,self'",
             "-x 'HOROVOD_AUTOTUNE=1' --mca a 'b c' python",
         ] {
             assert!(line.contains(part), "{part} in: {line}");
         }
-        let error = command_line(Kind::Hydra, &launch).unwrap_err().to_string();
-        assert!(error.contains("--ssh-port"), "{error}");
-        let open = Launch {
-            mpi_args: Some("a 'b".into()),
-            ..launch
-        };
-        assert!(matches!(
-            command_line(Kind::OpenMpi, &open),
-            Err(MpirunError::Quote { .. })
-        ));
+        let error = command_line(Kind::Hydra, &launch, true).unwrap_err();
+        assert!(error.to_string().contains("--ssh-port"), "{error}");
+        let mut open = launch;
+        open.flags.mpi_args = Some("a 'b".into());
+        let error = command_line(Kind::OpenMpi, &open, true).unwrap_err();
+        assert!(matches!(error, MpirunError::Quote { .. }), "{error}");
     }
 
     #[test]
-    fn values_that_mpirun_or_ssh_would_read_as_something_else_are_refused() {
-        let base = || Launch {
-            interfaces: Some("eth0,10.0.0.0/8,ib0:1".into()),
-            ssh_identity_file: Some("/home/me/.ssh/id".into()),
-            ssh_port: Some(22),
-            ..launch()
-        };
-        assert!(command_line(Kind::OpenMpi, &base()).is_ok());
-        let of = |launch: &Launch| command_line(Kind::OpenMpi, launch).unwrap_err();
-        for names in ["-x", "eth0,-x", "eth0,", "eth0;x", "eth 0"] {
-            let interfaces = Some(names.into());
-            let error = of(&Launch {
-                interfaces,
-                ..base()
+    fn values_that_mpirun_or_ssh_would_read_as_options_are_refused() {
+        let line = |names: &str, file: &str, command: &str| {
+            let mut launch = launch(MpiFlags {
+                network_interfaces: vec![names.into()],
+                ssh_identity_file: Some(file.into()),
+                ssh_port: Some(22),
+                ..MpiFlags::default()
             });
+            launch.command = vec![command.into()];
+            command_line(Kind::OpenMpi, &launch, false)
+        };
+        let (names, file) = ("eth0,10.0.0.0/8,ib0:1", "/home/me/.ssh/id");
+        assert!(line(names, file, "python").is_ok());
+        for bad in ["-x", "eth0,-x", "eth0,", "eth0;x", "eth 0"] {
+            let error = line(bad, file, "python").unwrap_err();
             assert!(
                 error.to_string().starts_with("--network-interfaces: "),
                 "{error}"
             );
             assert_eq!(error.exit_code(), super::super::EXIT_USAGE);
         }
-        for file in ["", "-oProxyCommand=x", "key -oProxyCommand=x", "a\nb"] {
-            let ssh_identity_file = Some(file.into());
-            let error = of(&Launch {
-                ssh_identity_file,
-                ..base()
-            });
-            assert!(
-                error.to_string().starts_with("--ssh-identity-file: "),
-                "{error}"
-            );
+        for bad in ["", "-oProxyCommand=x", "key -oProxyCommand=x", "a\nb"] {
+            let error = line(names, bad, "python").unwrap_err().to_string();
+            assert!(error.starts_with("--ssh-identity-file: "), "{error}");
         }
-        let command = vec!["--hostfile".into(), "x".into()];
-        let error = of(&Launch { command, ..base() }).to_string();
-        assert!(
-            error.starts_with("the command: \"--hostfile\" begins with '-'"),
-            "{error}"
-        );
+        let error = line(names, file, "--hostfile").unwrap_err().to_string();
+        let expected = "the command: \"--hostfile\" begins with '-'";
+        assert!(error.starts_with(expected), "{error}");
     }
 
     #[test]
-    fn what_belongs_to_this_host_does_not_travel() {
-        for name in [
-            "PATH",
-            "HOROVOD_FUSION_THRESHOLD",
-            "LD_LIBRARY_PATH",
-            "OMP_NUM_THREADS",
-            "VIRTUAL_ENV",
-        ] {
+    fn variables_of_this_host_are_not_exported() {
+        let names = "PATH HOROVOD_FUSION_THRESHOLD LD_LIBRARY_PATH OMP_NUM_THREADS VIRTUAL_ENV";
+        for name in names.split(' ') {
             assert!(is_exported(OsStr::new(name)), "{name}");
         }
-        for name in [
-            "BASH_FUNC_x%%",
-            "OLDPWD",
-            "CUDA_VISIBLE_DEVICES",
-            "OMPI_COMM_WORLD_RANK",
-            "HOSTNAME",
-            "a b",
-        ] {
+        let names = "BASH_FUNC_x%% OLDPWD CUDA_VISIBLE_DEVICES OMPI_COMM_WORLD_RANK HOSTNAME a-b";
+        for name in names.split(' ') {
             assert!(!is_exported(OsStr::new(name)), "{name}");
         }
     }

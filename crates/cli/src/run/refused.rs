@@ -53,14 +53,15 @@ impl clap::Args for Refused {
 
 impl clap::FromArgMatches for Refused {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Refused, clap::Error> {
-        let given =
-            |name: &str| matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine);
-        match REFUSED.iter().find(|(name, _, _)| given(name)) {
+        let is_given = |(name, ..): &&(&str, usize, &str)| {
+            matches.value_source(name) == Some(clap::parser::ValueSource::CommandLine)
+        };
+        match REFUSED.iter().find(is_given) {
             None => Ok(Refused),
-            Some((name, _, reason)) => Err(clap::Error::raw(
-                ErrorKind::ArgumentConflict,
-                format!("--{name}: {reason}"),
-            )),
+            Some((name, _, reason)) => {
+                let text = format!("--{name}: {reason}");
+                Err(clap::Error::raw(ErrorKind::ArgumentConflict, text))
+            }
         }
     }
 

@@ -60,7 +60,10 @@ pub enum LaunchError {
     #[error("no command to start; write it after --")]
     NoCommand,
     /// The program of a rank could not be started.
-    #[error("cannot start {} as rank {rank}: {source}; check the command's spelling and PATH", .program.display())]
+    #[error(
+        "cannot start {} as rank {rank}: {source}; check the command's spelling and PATH",
+        .program.display()
+    )]
     Start {
         /// The program.
         program: PathBuf,

@@ -7,7 +7,7 @@ use clap::ValueHint;
 use jiff::SignedDuration;
 
 use crate::bench::LoadArgs;
-use crate::knob_flags::{KnobFlags, NotSwept};
+use crate::knob_flags::NotSwept;
 use crate::range::{self, List};
 use crate::replay::{CYCLE_MS, FUSION_MB, Switch};
 use ronde::internal::identity::MAX_RANKS;
@@ -15,26 +15,26 @@ use ronde::internal::identity::MAX_RANKS;
 const EXAMPLES: &str = "\
 Examples:
   ronde sweep --model resnet50 -np 2 --compute-ms 40 --link 1000,2.5 --fusion-mb 0,1,4,16,64,128 --cycle-ms 0.5,1,2.5,5,10
-  ronde sweep --model bert-base -np 2 --fusion-mb 1..256 --out bert      eight thresholds, a factor apart; into the folder bert
-  ronde sweep --out bert --resume                                        go on where it was cut off
-  ronde sweep --fusion-mb 1..128 --cycle-ms 0.5..10 --budget 10m         as well as ten minutes allow
+  ronde sweep --model bert-base -np 2 --fusion-mb 1..256 --out bert      eight thresholds at a constant ratio; folder bert
+  ronde sweep --out bert --resume                                        continue an interrupted sweep
+  ronde sweep --fusion-mb 1..128 --cycle-ms 0.5..10 --budget 10m         as many measurements as fit into ten minutes
   ronde sweep -np 1,2,4 --cache on,off                                   numbers of ranks, and the response cache
-  ronde sweep -np 4 -H node1:2,node2:2 --hierarchical-allreduce on,off   several hosts, through mpirun
+  ronde sweep -np 4 -H node1:2,node2:2 --hierarchical-allreduce on,off   several hosts, with mpirun
   ronde sweep --replay t.json --fusion-mb 0.25..256 --cycle-ms 0.1..100 --verify 3
                                                                          predicted; the best three measured
 
-The folder gets sweep.csv (a row for each measurement, written before the next one starts), sweep.json (plan, machine, \
-versions), summary.md, summary.json and heat maps as SVG and PNG. Ctrl-C ends the sweep with a report of what there is.";
+The folder contains sweep.csv (a row for each measurement, written before the next one starts), sweep.json (plan, machine, \
+versions), summary.md, summary.json and heat maps as SVG and PNG. Ctrl-C ends the sweep with a report of the measurements so far.";
 
 const LONG_ABOUT: &str = "\
-Measure settings against each other and against the default: which is best, by how much, and how sure that is
+Measure settings and compare them with the default: the best setting and its gain with a confidence interval
 
-The ranks are started once and the settings changed in the running job, so that a setting costs steps, not a start. The grid \
-is measured in blocks, each in a random order with the default in between, so that a machine that drifts does not colour one \
-setting; what is clearly worse ends early and is not measured again. Then those that cannot be told from the best and the \
-default take turns, which gives the gain its interval. Every step's results are checked.";
+The ranks are started once, and the settings are changed in the running job. The grid is measured in blocks, each in a random \
+order with the default in between, so that drift of the machine does not favour a setting. Measurements of clearly worse settings \
+end early and are not repeated. Then the settings that cannot be distinguished from the best and the default are measured in turns, \
+which gives the interval of the gain. Every step's results are checked.";
 
-/// Measure settings against each other and against the default: which is best, by how much, and how sure that is
+/// Measure settings and compare them with the default: the best setting and its gain with a confidence interval
 #[derive(clap::Args)]
 #[command(override_usage = "ronde sweep [-np N,…] [OPTIONS]", long_about = LONG_ABOUT, after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -69,48 +69,48 @@ pub(crate) struct Args {
     pub(super) mpi_args: Option<String>,
     #[command(flatten)]
     pub(super) load: LoadArgs,
-    /// Times that the whole grid is measured [default: 3]
+    /// Number of times that the whole grid is measured [default: 3]
     #[arg(long, value_name = "R", value_parser = crate::range::whole::<u32>(1, 100))]
     pub(super) repeats: Option<u32>,
-    /// Rounds in which the best few and the default take turns afterwards; 0 for none [default: twice --repeats; 0 with
-    /// --repeats 1]
+    /// Number of rounds in which the best settings and the default are measured again in turns [default: twice --repeats; 0
+    /// with --repeats 1]
     #[arg(long, value_name = "ROUNDS", value_parser = crate::range::whole::<u32>(0, 100))]
     pub(super) confirm: Option<u32>,
-    /// Timed steps of each measurement [default: 20, and where they are short as many as take a quarter of a second]
+    /// Timed steps of each measurement [default: 20, or as many as take a quarter of a second]
     #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, 1_000_000))]
     pub(super) steps: Option<u32>,
     /// Untimed steps of each measurement [default: 3]
     #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, 1_000_000))]
     pub(super) warmup: Option<u32>,
-    /// Time that all of it may take, such as 90s, 10m or 1.5h: fewer steps, then fewer repeats
+    /// Time limit of the sweep, such as 90s, 10m or 1.5h: fewer steps, then fewer repeats
     #[arg(long, value_name = "TIME", value_parser = budget)]
     pub(super) budget: Option<Duration>,
-    /// Folder for what comes of it [default: sweep- and the name of the model or profile]
+    /// Folder of the sweep's files [default: sweep- and the name of the model or profile]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(super) out: Option<PathBuf>,
     /// Write the summary as JSON to this file too; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) json: Option<PathBuf>,
-    /// Go on with the sweep in that folder; what else is given must be as it was, but for --budget
+    /// Continue the sweep in that folder; other arguments must be unchanged, except --budget
     #[arg(long)]
     pub(super) resume: bool,
-    /// With --resume: go on although this is not the machine that it began on
+    /// With --resume: continue on another machine than at the start
     #[arg(long, requires = "resume")]
     pub(super) other_machine: bool,
-    /// What the random order comes from [default: drawn]
+    /// Seed of the random order [default: random]
     #[arg(long, value_name = "N")]
     pub(super) seed: Option<u64>,
     /// Predict step times from these timelines of one run, or from a profile, instead of measuring
     #[arg(long, value_name = "TIMELINE|PROFILE", num_args = 1, value_hint = ValueHint::AnyPath)]
     pub(super) replay: Vec<PathBuf>,
-    /// With --replay: measure the K settings that are predicted to be best, and the default
+    /// With --replay: measure the K settings with the best predictions, and the default
     #[arg(long, value_name = "K", requires = "replay", value_parser = crate::range::whole::<u32>(1, 100))]
     pub(super) verify: Option<u32>,
     /// Seconds without a step after which a job hangs, for tests
     #[arg(long, hide = true, value_name = "SECONDS", value_parser = crate::range::whole::<u32>(1, 86_400))]
     pub(super) hang_seconds: Option<u32>,
     #[command(flatten)]
-    pub(super) flags: KnobFlags<NotSwept>,
+    pub(super) flags: NotSwept,
 }
 
 fn fusion_mb(text: &str) -> Result<List, String> {
@@ -128,7 +128,7 @@ fn budget(text: &str) -> Result<Duration, String> {
         .and_then(|duration| Duration::try_from(duration).ok())
         .filter(|duration| !duration.is_zero())
         .ok_or_else(|| {
-            format!("`{text}` is no time; give a number with its unit, such as 90s, 10m or 1.5h")
+            format!("`{text}` is not a time; give a number with its unit, such as 90s, 10m or 1.5h")
         })
 }
 

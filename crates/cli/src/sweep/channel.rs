@@ -187,7 +187,11 @@ mod tests {
         for message in messages {
             assert_eq!(lines.next::<Message>().unwrap(), Some(message));
         }
-        assert_eq!(lines.next::<Message>().unwrap(), None, "a cut line is none");
+        assert_eq!(
+            lines.next::<Message>().unwrap(),
+            None,
+            "a truncated line is no message"
+        );
     }
 
     #[test]

@@ -33,55 +33,53 @@ pub(super) enum Error {
     Report(#[from] ReportError),
     #[error(transparent)]
     Replay(#[from] ReplayError),
-    #[error(
-        "a sweep starts its own ranks: start it by itself, not inside `ronde run`, mpirun or srun"
-    )]
+    #[error("a sweep starts its own ranks: start it without `ronde run`, mpirun or srun")]
     InsideJob,
     #[error(
-        "a sweep changes the settings itself, which the tuner would do too: leave --autotune out (HOROVOD_AUTOTUNE)"
+        "a sweep changes the settings itself, so the tuner must be off: omit --autotune (HOROVOD_AUTOTUNE)"
     )]
     Autotune,
     #[error(transparent)]
     Elsewhere(#[from] ElsewhereError),
     #[error(
         "--hierarchical-allreduce on: {because}, so no operation can be hierarchical; name several hosts, as in -np 4 -H node1:2,node2:2, \
-         or leave it out"
+         or omit it"
     )]
     Flat { because: &'static str },
     #[error("{points} points are too many; give shorter lists ({most} in all)")]
     TooMany { points: usize, most: usize },
-    #[error("cannot make the folder {}: {source}", path.display())]
+    #[error("cannot create the folder {}: {source}", path.display())]
     Folder { path: PathBuf, source: io::Error },
     #[error(
-        "{} holds {found} already: give another --out, or --resume to go on with the sweep that is there", folder.display()
+        "{} contains {found} already: give another --out, or --resume to continue that sweep", folder.display()
     )]
     Taken {
         folder: PathBuf,
         found: &'static str,
     },
-    #[error("there is no sweep in {} to go on with: {source}; leave --resume out to begin one", path.display())]
+    #[error("there is no sweep in {} to continue: {source}; omit --resume to start one", path.display())]
     NoPlan { path: PathBuf, source: io::Error },
-    #[error("{}, line {}: not a plan that `ronde sweep` wrote: {source}", path.display(), source.line())]
+    #[error("{}, line {}: not a plan of `ronde sweep`: {source}", path.display(), source.line())]
     Plan {
         path: PathBuf,
         source: serde_json::Error,
     },
     #[error(
-        "the sweep in {} is another one: {}; leave these out, or give another --out", folder.display(), differences.join("; ")
+        "the sweep in {} has other arguments: {}; omit these, or give another --out", folder.display(), differences.join("; ")
     )]
     Differs {
         folder: PathBuf,
         differences: Vec<String>,
     },
     #[error(
-        "the sweep in {} began on another machine ({}): step times cannot be compared; go on there, or give --other-machine",
+        "the sweep in {} began on another machine ({}): step times cannot be compared; continue there, or give --other-machine",
         folder.display(), changes.join("; ")
     )]
     OtherMachine {
         folder: PathBuf,
         changes: Vec<String>,
     },
-    #[error("{profile} is not what it was when the sweep began: {then} then, {now} now")]
+    #[error("{profile} has changed since the sweep began: {then} then, {now} now")]
     OtherProfile {
         profile: String,
         then: String,
@@ -93,7 +91,7 @@ pub(super) enum Error {
         source: io::Error,
     },
     #[error(
-        "the job of {np} ranks does not start: {reason}; what was measured is safe, go on with --resume when that is settled"
+        "the job of {np} ranks does not start: {reason}; the measurements so far are safe, continue with --resume"
     )]
     NoStart { np: u32, reason: String },
 }

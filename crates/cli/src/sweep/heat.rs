@@ -209,7 +209,7 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
             tied,
             Shape::Triangle,
             "--series-3",
-            "cannot be told from the best".to_owned(),
+            "cannot be distinguished from the best".to_owned(),
         ),
         default.and_then(|(default, name)| mark(vec![default], Shape::Diamond, "--series-1", name)),
         best.and_then(|(best, name)| mark(vec![best], Shape::Star, "--ink", name)),
@@ -275,7 +275,9 @@ fn subtitle(
         parts.push("≈ cut short".to_owned());
     }
     if unmarked > 0 {
-        parts.push(format!("{unmarked} settings cannot be told from the best"));
+        parts.push(format!(
+            "{unmarked} settings cannot be distinguished from the best"
+        ));
     }
     parts.join("; ")
 }

@@ -30,7 +30,8 @@
 //!  }]}
 //! ```
 //!
-//! - There is one finding for each number of ranks. Unknown values are null.
+//! - There is one finding for each number of ranks. Unknown values are null: `drift_pct` of a
+//!   single block, `recommended` if `withheld` has the reason why nothing is recommended.
 //! - `basis` is `grid`, `confirmed` (the gain is from measurements made after the grid),
 //!   `predicted` or `verified`.
 //! - `conclusion` is `faster`, `default-as-good`, `unproven`, `no-default` or `nothing`.
@@ -44,7 +45,7 @@
 //!   the value until then) or `failed` (with a `reason`). Points are ordered from the best to the
 //!   worst.
 //! - Levels of knobs are in MiB and ms, on = 1. Their `effect` is relative to the mean; `best_ms`
-//!   is the shortest step time with that value; `tied` tells whether a point with that value ties
+//!   is the shortest step time with that value; `tied` is true if a point with that value ties
 //!   with the best.
 
 use ronde_job::gate::Withheld;

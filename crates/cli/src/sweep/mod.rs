@@ -150,7 +150,7 @@ fn measured(
 ) -> Result<ExitCode, Error> {
     let order = SweepOrder::new(&plan.design);
     say(&format!(
-        "{} settings, {}, about {} measurements to make; they go to {}",
+        "{} settings, {}, about {} measurements; folder {}",
         plan.points.len(),
         plan.job(),
         order.left(&rows),
@@ -196,7 +196,7 @@ fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Optio
     let (why, more) = match halt {
         Halt::Signal(_) => ("it was interrupted".to_owned(), ""),
         Halt::Budget => (
-            format!("its budget of {budget} is spent"),
+            format!("its budget of {budget} is used up"),
             ", with a larger --budget",
         ),
         Halt::Done => (
@@ -206,7 +206,7 @@ fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Optio
     };
     (missing > 0).then(|| {
         format!(
-            "{}: about {missing} measurements are missing; to go on: ronde sweep --resume --out {}{more}",
+            "{}: about {missing} measurements are missing; to continue: ronde sweep --resume --out {}{more}",
             capitalized(&why),
             folder.path().display()
         )
@@ -226,7 +226,7 @@ fn about(plan: &Plan, (job, how): (String, String), unfinished: Option<String>) 
     let changes = plan.changes_since();
     let warning = || {
         format!(
-            "part of it was measured elsewhere ({}): step times cannot be compared",
+            "a part was measured elsewhere ({}): step times cannot be compared",
             changes.join("; ")
         )
     };

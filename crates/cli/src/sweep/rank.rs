@@ -56,7 +56,7 @@ enum Error {
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Run(#[from] RunError),
-    #[error("cannot talk to the sweep: {0}")]
+    #[error("cannot communicate with the sweep: {0}")]
     Channel(#[from] std::io::Error),
 }
 

@@ -228,8 +228,11 @@ fn read(listener: &Listener, over: &AtomicBool, events: &Sender<Event>) {
         };
         Ok(Some((stream.try_clone()?, Lines::new(stream))))
     };
-    let failed =
-        |error: io::Error| Event::Said(Message::Failed(format!("cannot hear rank 0: {error}")));
+    let failed = |error: io::Error| {
+        Event::Said(Message::Failed(format!(
+            "cannot receive from rank 0: {error}"
+        )))
+    };
     let mut lines = match connected() {
         Ok(None) => return,
         Ok(Some((stream, lines))) => {

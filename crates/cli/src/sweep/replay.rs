@@ -1,6 +1,7 @@
 //! Predictions for a sweep: simulates the step times of the grid from a recording, and writes the
 //! job that verifies the best settings.
 
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -12,21 +13,23 @@ use crate::replay::job::{Job, Recording};
 use crate::timeline::{error::Error as TimelineError, write_json};
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
-use ronde_job::replay::{Forecast, Setting};
-use ronde_lab::sweep::{self, Conclusion, Phase, Point, Row, Status, StepTimes, Verdict};
+use ronde_job::replay::{Collective, Forecast, Setting};
+use ronde_lab::sweep::{
+    Conclusion, Jobs, Phase, Point, Row, Status, StepTimes, Verdict, verdict_with,
+};
 
 /// Most predictions of one sweep; each simulates two dozen jobs.
 const PREDICTIONS_MOST: usize = 1 << 16;
-/// Relative error of the model at the recorded step above which a warning is given.
-const MISSES: f64 = 0.15;
 /// Smallest share of the step after its last result, which the benchmark does not reproduce, that
 /// is reported.
 const TAIL_TOLD: f64 = 0.01;
+/// Range of plausible bandwidths of a link, 10⁹ bytes a second.
+const GB_PER_S: RangeInclusive<f64> = 0.001..=2000.0;
 /// Name of the profile in the folder, for the benchmark.
 const PROFILE: &str = "profile.json";
 
-/// Recording with its predictions.
-pub(super) struct Paper {
+/// Predictions of a grid from a recording.
+pub(super) struct Predictions {
     job: Job,
     points: Vec<Point>,
     /// For each point, the step times in ms of all jobs that fit the recording.
@@ -54,25 +57,15 @@ pub(super) struct Reenacted {
 /// # Errors
 /// The errors of `Job::read`.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
-    let mut job = Job::read(&Recording {
+    Job::read(&Recording {
         paths,
         outputs: &[],
         steps: None,
         ranks_per_host: None,
-    })?;
-    let off = job.fit.modelled_us / job.fit.measured_us - 1.0;
-    if off.abs() > MISSES || off.is_nan() {
-        job.warnings.push(format!(
-            "the model makes the recorded step {}, but it took {}: something that a recording does not show governs this job, and \
-             predictions mean little",
-            number::ms(job.fit.modelled_us / 1e3),
-            number::ms(job.fit.measured_us / 1e3),
-        ));
-    }
-    Ok(job)
+    })
 }
 
-impl Paper {
+impl Predictions {
     /// Predicts the step time of `job` at each of `points`.
     ///
     /// # Errors
@@ -86,19 +79,22 @@ impl Paper {
             });
         }
         let began = Instant::now();
-        let mut paper = Self {
+        let mut predictions = Self {
             jobs: vec![Vec::new(); points.len()],
             rows: Vec::with_capacity(points.len()),
             points,
             job,
         };
-        let mut ranks: Vec<u32> = paper.points.iter().map(|point| point.np).collect();
+        let mut ranks: Vec<u32> = predictions.points.iter().map(|point| point.np).collect();
         ranks.sort_unstable();
         ranks.dedup();
         for np in ranks {
-            let mut forecast =
-                Forecast::new(&paper.job.fit, &target(&paper.job, np), paper.job.fit.rules)?;
-            for (index, point) in paper
+            let mut forecast = Forecast::new(
+                &predictions.job.fit,
+                &target(&predictions.job, np),
+                predictions.job.fit.rules,
+            )?;
+            for (index, point) in predictions
                 .points
                 .iter()
                 .enumerate()
@@ -109,13 +105,13 @@ impl Paper {
                     .iter()
                     .map(|us| us / 1e3)
                     .collect();
-                paper
+                predictions
                     .rows
                     .push(row(*point, &jobs, began.elapsed().as_secs_f64()));
-                paper.jobs[index] = jobs;
+                predictions.jobs[index] = jobs;
             }
         }
-        Ok(paper)
+        Ok(predictions)
     }
 
     /// Predictions as rows of `sweep.csv`.
@@ -125,9 +121,12 @@ impl Paper {
 
     /// Verdict on `rows`: the predictions, and the measurements that verify them.
     pub(super) fn verdict(&self, rows: &[Row]) -> Verdict {
-        let mut verdict = sweep::verdict(rows);
-        sweep::compare_jobs(&mut verdict, &self.points, &self.jobs);
-        verdict
+        let jobs = Jobs {
+            points: &self.points,
+            times: &self.jobs,
+            recording: self.job.recording(),
+        };
+        verdict_with(rows, &jobs)
     }
 
     /// File name of the recording, without its folder.
@@ -187,13 +186,7 @@ impl Paper {
         Output::open(&path)?.finish(|sink| write_json(sink, profile))?;
         let ready = profile.tensors.iter().filter_map(|tensor| tensor.ready_us);
         let compute_ms = ready.fold(0.0, f64::max) / 1e3;
-        let collective = self.job.fit.costs.flat.first();
-        let link = collective
-            .filter(|cost| cost.us_per_byte > 0.0)
-            .map(|cost| Link {
-                alpha_us: cost.alpha_us.max(0.0),
-                gb_per_s: 1e-3 / cost.us_per_byte,
-            });
+        let link = self.job.fit.costs.flat.first().and_then(link);
         let mut words = format!(
             "the tensors of {}, ready over {} as recorded",
             self.name(),
@@ -201,7 +194,7 @@ impl Paper {
         );
         if let Some(link) = link {
             words += &format!(
-                ", link shaped to what its allreduces took ({} µs and {} GB/s)",
+                ", link shaped to the time of its allreduces ({} µs and {} GB/s)",
                 number::digits(link.alpha_us),
                 number::digits(link.gb_per_s)
             );
@@ -219,10 +212,15 @@ impl Paper {
     fn differences(&self, left_out: usize) -> Vec<String> {
         let fit = &self.job.fit;
         let mut differences = Vec::new();
+        if fit.costs.flat.first().and_then(link).is_none() {
+            differences.push(
+                "the recorded allreduces do not determine a bandwidth, so the benchmark's link is not shaped".to_owned(),
+            );
+        }
         if fit.workload.tail_us > TAIL_TOLD * fit.measured_us {
             differences.push(format!(
-                "the recorded step goes on for {} after its last result (the optimizer, mostly), which the benchmark's does not: what is \
-                 measured is shorter than what is predicted by that",
+                "the recorded step continues for {} after its last result (mostly the optimizer), which the benchmark does not \
+                 reproduce: measured steps are shorter than predicted ones by that time",
                 number::ms(fit.workload.tail_us / 1e3)
             ));
         }
@@ -234,6 +232,16 @@ impl Paper {
         }
         differences
     }
+}
+
+/// Link with the cost of a collective; `None` if its bandwidth is not that of existing hardware,
+/// because the recording does not determine it.
+fn link(cost: &Collective) -> Option<Link> {
+    let gb_per_s = 1e-3 / cost.us_per_byte;
+    GB_PER_S.contains(&gb_per_s).then(|| Link {
+        alpha_us: cost.alpha_us.max(0.0),
+        gb_per_s,
+    })
 }
 
 /// Placement of `np` ranks like that of the job: on one host if the job was on one.
@@ -268,5 +276,29 @@ fn row(point: Point, jobs: &[f64], at_s: f64) -> Row {
         status: Status::Done,
         times: StepTimes::of(jobs, 0),
         at_s,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_has_a_plausible_bandwidth() {
+        let of = |alpha_us, us_per_byte| {
+            link(&Collective {
+                alpha_us,
+                us_per_byte,
+            })
+        };
+        let expected = Link {
+            alpha_us: 0.0,
+            gb_per_s: 2.5,
+        };
+        assert_eq!(of(-1.0, 4e-4), Some(expected));
+        // 18,874 GB/s, no time per byte, and 100 kB/s.
+        for us_per_byte in [1e-3 / 18_874.0, 0.0, -1e-6, f64::NAN, 10.0] {
+            assert_eq!(of(10.0, us_per_byte), None);
+        }
     }
 }

@@ -7,25 +7,25 @@ use super::error::Error;
 use super::folder::Folder;
 use super::interrupt::Interrupt;
 use super::plan::Plan;
-use super::replay::{self, Paper, Reenacted};
+use super::replay::{self, Predictions, Reenacted};
 use super::supervisor::{Halt, Supervisor};
 use super::{Args, about, check, conclude, say, unfinished};
 use crate::bench::LoadArgs;
 use ronde_lab::bench::schedule::ComputeKind;
-use ronde_lab::sweep::order::{left_in_turns, next_in_turns};
+use ronde_lab::sweep::order::turns;
 use ronde_lab::sweep::{Phase, Row};
 
-/// Predicts a grid, and verifies it if requested.
+/// Predicts a grid, and measures the best predictions if requested.
 ///
 /// # Errors
 /// The recording cannot be replayed, the folder cannot be used, or the job cannot be measured.
 pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
     let job = replay::read(&args.replay)?;
     let mut plan = Plan::of_recording(args, job.fit.place.ranks)?;
-    let paper = Paper::new(job, plan.points.clone())?;
+    let predictions = Predictions::new(job, plan.points.clone())?;
     let mut folder = Folder::create(path, &plan)?;
     let reenacted = if plan.reenacted {
-        let reenacted = paper.reenacted(folder.path())?;
+        let reenacted = predictions.reenacted(folder.path())?;
         plan.load = LoadArgs {
             profile: Some(reenacted.profile.clone()),
             compute_ms: Some(reenacted.compute_ms),
@@ -49,9 +49,9 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
         check(&plan, &workload)?;
         folder.write_plan(&plan)?;
     }
-    let rows = paper.rows().to_vec();
+    let rows = predictions.rows().to_vec();
     rows.iter().try_for_each(|row| folder.store.append(row))?;
-    verify(args, &plan, &paper, reenacted, folder, rows)
+    verify(args, &plan, &predictions, reenacted, folder, rows)
 }
 
 /// Resumes a sweep from a recording.
@@ -64,8 +64,8 @@ pub(super) fn resume(
     mut folder: Folder,
     mut rows: Vec<Row>,
 ) -> Result<ExitCode, Error> {
-    let paper = Paper::new(replay::read(&plan.replay)?, plan.points.clone())?;
-    let missing = paper.rows().iter().skip(rows.len());
+    let predictions = Predictions::new(replay::read(&plan.replay)?, plan.points.clone())?;
+    let missing = predictions.rows().iter().skip(rows.len());
     if rows.iter().all(|row| row.phase == Phase::Predicted) {
         // The sweep was interrupted while it wrote the predictions.
         for row in missing {
@@ -74,53 +74,51 @@ pub(super) fn resume(
         }
     }
     let reenacted = if plan.reenacted {
-        Some(paper.reenacted(folder.path())?)
+        Some(predictions.reenacted(folder.path())?)
     } else {
         None
     };
-    verify(args, &plan, &paper, reenacted, folder, rows)
+    verify(args, &plan, &predictions, reenacted, folder, rows)
 }
 
 /// Makes the remaining measurements, and reports.
 fn verify(
     args: &Args,
     plan: &Plan,
-    paper: &Paper,
+    predictions: &Predictions,
     reenacted: Option<Reenacted>,
     mut folder: Folder,
     mut rows: Vec<Row>,
 ) -> Result<ExitCode, Error> {
-    let mut how = paper.how();
+    let mut how = predictions.how();
     let (mut halt, mut missing) = (Halt::Done, 0);
     if let Some(most) = plan.verify {
         let design = &plan.design;
-        let points = paper.candidates(most as usize);
+        let points = predictions.candidates(most as usize);
         let with = reenacted
             .as_ref()
             .map_or_else(|| plan.job(), |reenacted| reenacted.words.clone());
         say(&format!(
-            "measuring the best {most} and the default {} times each, with {with}; it goes to {}",
+            "measuring the best {most} and the default {} times each, with {with}; folder {}",
             design.confirm.max(1),
             folder.path().display()
         ));
         how += &format!("; measured with {with}");
         let blocks = 0..design.confirm.max(1);
+        let left = |rows: &[Row]| turns(Phase::Verify, blocks.clone(), &points, design.seed, rows);
         let interrupt = Interrupt::watch()?;
         let mut supervisor =
             Supervisor::new(plan, &mut folder.store, &interrupt, rows, args.hang_seconds);
-        halt = supervisor.run(
-            |rows| next_in_turns(Phase::Verify, blocks.clone(), &points, design.seed, rows),
-            |rows| left_in_turns(Phase::Verify, blocks.clone(), &points, design.seed, rows),
-        )?;
+        halt = supervisor.run(|rows| left(rows).first().copied(), |rows| left(rows).len())?;
         rows = std::mem::take(&mut supervisor.rows);
-        missing = left_in_turns(Phase::Verify, blocks, &points, design.seed, &rows);
+        missing = left(&rows).len();
     }
     let mut about = about(
         plan,
-        (paper.name(), how),
+        (predictions.name(), how),
         unfinished(plan, &folder, halt, missing),
     );
-    about.warnings.extend_from_slice(paper.warnings());
+    about.warnings.extend_from_slice(predictions.warnings());
     about.warnings.extend(
         reenacted
             .into_iter()
@@ -129,7 +127,7 @@ fn verify(
     conclude(
         args.json.as_deref(),
         &about,
-        &paper.verdict(&rows),
+        &predictions.verdict(&rows),
         &rows,
         &folder,
         halt,

@@ -4,7 +4,7 @@
 use super::words::{self, Naming};
 use crate::present::units::{NONE, digits};
 use crate::present::{Cell, List, Section, Table};
-use ronde_lab::sweep::{Basis, Ending, Finding, Outcome};
+use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point};
 
 /// Number of rows, not counting the default if it is not among the best.
 const ROWS: usize = 10;
@@ -51,15 +51,18 @@ fn best(finding: &Finding) -> Table {
         (true, against.as_str()),
         (measured, "n"),
     ];
-    let mut headings = vec!["<"];
-    headings.extend(naming.headings());
-    headings.extend(
-        columns
-            .iter()
-            .filter(|(there, _)| *there)
-            .map(|(_, heading)| *heading),
-    );
-    let mut table = Table::new(&headings).with_keys(1 + naming.headings().len());
+    let settings = naming.columns(&Point::default_of(finding.np));
+    let others = columns
+        .iter()
+        .filter(|(is_shown, _)| *is_shown)
+        .map(|(_, heading)| *heading);
+    let settings = settings.into_iter().map(|(heading, _)| heading);
+    let headings: Vec<&str> = ["<"]
+        .into_iter()
+        .chain(settings.clone())
+        .chain(others)
+        .collect();
+    let mut table = Table::new(&headings).with_keys(1 + settings.count());
     for outcome in shown {
         let dash = || NONE.to_owned();
         let both = outcome.step_ms.zip(outcome.predicted_ms);
@@ -78,17 +81,16 @@ fn best(finding: &Finding) -> Table {
             words::change(outcome.against_default),
             outcome.measurements.to_string(),
         ];
-        let cells = columns
+        let others = columns
             .iter()
             .zip(cells)
-            .filter(|((there, _), _)| *there)
+            .filter(|((is_shown, _), _)| *is_shown);
+        let settings = naming
+            .columns(&outcome.point)
+            .into_iter()
             .map(|(_, cell)| cell);
-        table.row(
-            [mark(finding, outcome)]
-                .into_iter()
-                .chain(naming.cells(&outcome.point))
-                .chain(cells),
-        );
+        let mark = [mark(finding, outcome)].into_iter();
+        table.row(mark.chain(settings).chain(others.map(|(_, cell)| cell)));
     }
     table
 }

@@ -10,10 +10,15 @@ use crate::present::output::{given, is_stdout};
 /// Default number of rows in the tables of tensors.
 const TENSORS_DEFAULT: u32 = 10;
 
+/// Arguments for the report on one run.
+const OF_ONE_RUN: [&str; 7] = [
+    "paths", "csv", "html", "profile", "merge", "steps", "tensors",
+];
+
 const EXAMPLES: &str = "\
 Examples:
-  ronde timeline t.json                              where time goes, who is late, what to change
-  ronde timeline t.json t.rank1.json --html t.html   all ranks together, as a page with pictures
+  ronde timeline t.json                              parts of a step, late ranks, settings to change
+  ronde timeline t.json t.rank1.json --html t.html   all ranks together, as a page with charts
   ronde timeline tr --json -                         a folder of traces; the report as JSON
   ronde timeline t.json --profile p.json             tensors and costs, for ronde bench --profile
   ronde timeline t.json t.rank*.json --merge m.json  one trace on one clock, for Perfetto
@@ -21,16 +26,16 @@ Examples:
   ronde timeline --scaling 1.json 2.json 4.json      speed-up and efficiency on 1, 2 and 4 ranks";
 
 const LONG_ABOUT: &str = "\
-Say where a recorded job's time goes, who is late and what to change
+Analyse a recorded job: parts of a step, late ranks, settings to change
 
-Reads timelines of Horovod and Ronde (HOROVOD_TIMELINE), BytePS's comm.json and traces of PyTorch's profiler, plain or \
-gzipped; damaged or unfinished files as far as they go. A report that --json wrote is shown again.
+Reads timelines of Horovod and Ronde (HOROVOD_TIMELINE), BytePS's comm.json and traces of PyTorch's \
+profiler, plain or gzipped; damaged or unfinished files as far as they go. A report that --json wrote is shown again.
 
-The columns of --csv, one row a step: step, began_ms (since the file's beginning), ms, tensors, batches, bytes, partial \
-(1 if it is not counted in the summaries), then for each part of a step NAME_ms (what it adds to the step) and \
-NAME_total_ms (with what computation hides).";
+The columns of --csv, one row a step: step, began_ms (since the file's beginning), ms, tensors, \
+batches, bytes, partial (1 if it is not counted in the summaries), then for each part of a step \
+NAME_ms (what it adds to the step) and NAME_total_ms (with what computation hides).";
 
-/// Say where a recorded job's time goes, who is late and what to change
+/// Analyse a recorded job: parts of a step, late ranks, settings to change
 #[derive(clap::Args)]
 #[command(
     override_usage = "ronde timeline FILE|DIR… [OPTIONS]\n       \
@@ -41,15 +46,18 @@ NAME_total_ms (with what computation hides).";
 )]
 pub(crate) struct Args {
     /// The timelines of one run: its ranks' files, or folders of them
-    #[arg(value_name = "FILE|DIR", required_unless_present_any = ["compare", "scaling"], value_hint = ValueHint::AnyPath)]
+    #[arg(value_name = "FILE|DIR", value_hint = ValueHint::AnyPath)]
+    #[arg(required_unless_present_any = ["compare", "scaling"])]
     pub(super) paths: Vec<PathBuf>,
-    /// Compare two runs, each a timeline, a folder or a --json report; files of one run may be joined by commas
-    #[arg(long, value_names = ["A", "B"], num_args = 2, value_hint = ValueHint::AnyPath,
-          conflicts_with_all = ["paths", "scaling", "csv", "html", "profile", "merge", "steps", "tensors"])]
+    /// Compare two runs, each a timeline, a folder or a --json report; files of one run may be
+    /// joined by commas
+    #[arg(long, value_names = ["A", "B"], num_args = 2, value_hint = ValueHint::AnyPath)]
+    #[arg(conflicts_with_all = OF_ONE_RUN, conflicts_with = "scaling")]
     compare: Option<Vec<PathBuf>>,
-    /// Compare runs on 1, 2, 4, … ranks, each as for --compare or a file that `ronde bench --json` wrote
-    #[arg(long, value_name = "RUN", num_args = 1.., value_hint = ValueHint::AnyPath,
-          conflicts_with_all = ["paths", "csv", "html", "profile", "merge", "steps", "tensors"])]
+    /// Compare runs on 1, 2, 4, … ranks, each as for --compare or a file that `ronde bench --json`
+    /// wrote
+    #[arg(long, value_name = "RUN", num_args = 1.., value_hint = ValueHint::AnyPath)]
+    #[arg(conflicts_with_all = OF_ONE_RUN)]
     scaling: Option<Vec<PathBuf>>,
     /// Write the report as JSON to this file; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
@@ -57,16 +65,17 @@ pub(crate) struct Args {
     /// Write a row for each step as CSV to this file; - is standard output, instead of the text
     #[arg(long, value_name = "FILE|-", value_hint = ValueHint::FilePath)]
     pub(super) csv: Option<PathBuf>,
-    /// Write the report as one HTML page with pictures, which needs no network
+    /// Write the report as one HTML page with charts, which needs no network
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) html: Option<PathBuf>,
-    /// Write the tensors, their sizes and ready times, and the measured costs, for `ronde bench --profile`
+    /// Write the tensors, their sizes and ready times, and the measured costs, for `ronde bench
+    /// --profile`
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) profile: Option<PathBuf>,
     /// Write all ranks into one trace on rank 0's clock, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(super) merge: Option<PathBuf>,
-    /// Look at these steps alone, counted from 0, the last included: A..B, A.., ..B or A
+    /// Use only these steps, counted from 0, the last included: A..B, A.., ..B or A
     #[arg(long, value_name = "A..B", value_parser = parse_steps)]
     pub(super) steps: Option<RangeInclusive<u64>>,
     /// Rows of the tables of tensors [default: 10]

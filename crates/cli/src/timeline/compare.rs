@@ -7,9 +7,9 @@ use ronde_trace::analysis::compare::{Change, ChangeGroup};
 use ronde_trace::analysis::{Comparison, compare};
 
 use super::args::Args;
+use super::conclude;
 use super::error::Error;
 use super::input::Inputs;
-use super::write_json;
 use crate::present::output;
 use crate::present::units::{bytes, change as relative, decimals};
 use crate::present::{self, Cell, List, Look, Section, Table, harmless};
@@ -23,13 +23,8 @@ pub(super) fn run(a: &Path, b: &Path, args: &Args) -> Result<ExitCode, Error> {
     let files: Vec<_> = a.files().iter().chain(b.files()).cloned().collect();
     output::check_distinct(&args.outputs(), &files)?;
     let json = output::open(&args.json)?;
-    let comparison = compare(&a.read()?.report, &b.read()?.report);
-    let mut code = ExitCode::SUCCESS;
-    if args.stdout_is_free() {
-        code = super::print(&text(&comparison, &Look::of_stdout(args.tensors())));
-    }
-    output::write(json, |sink| write_json(sink, &comparison))?;
-    Ok(code)
+    let comparison = compare(&a.report()?, &b.report()?);
+    conclude(args, json, |look| text(&comparison, look), &comparison)
 }
 
 /// Renders the comparison as text: first a summary of the changes, then all values.
@@ -37,18 +32,15 @@ fn text(comparison: &Comparison, look: &Look) -> String {
     let section = |title| Section::new("", title);
     let names = [("A  ", &comparison.a), ("B  ", &comparison.b)];
     let names = names.map(|(letter, name)| format!("{letter}{}", harmless(name)));
-    let sentences = section("").untitled();
-    let mut sections = vec![
+    let first = [
         section("").untitled().terminal(move |_| names.to_vec()),
-        comparison.sentences.iter().fold(sentences, Section::text),
+        section("").untitled().texts(&comparison.sentences),
         section("Settings that differ").table(settings(comparison)),
     ];
-    let groups = GROUPS.iter();
-    sections.extend(
-        groups.map(|(group, title)| section(title).table(changes(comparison, *group, look))),
-    );
-    sections.push(section("Warnings").list(List::Warnings, comparison.warnings.clone()));
-    present::text(&sections, look)
+    let group = |(group, title)| section(title).table(changes(comparison, group, look));
+    let warnings = section("Warnings").list(List::Warnings, comparison.warnings.clone());
+    let sections = first.into_iter().chain(GROUPS.map(group)).chain([warnings]);
+    present::text(&sections.collect::<Vec<_>>(), look)
 }
 
 /// Groups of changes, in the order of the text.
@@ -70,33 +62,26 @@ fn settings(comparison: &Comparison) -> Table {
 
 fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Table {
     let mut table = Table::new(&["<", "A", "B", "<", "change", "", "<"]);
-    let nothing = |change: &&Change| change.a == Some(0.0) && change.b == Some(0.0);
-    let of_group = comparison
-        .changes
-        .iter()
-        .filter(|change| change.group == group);
-    for change in of_group.filter(|change| !nothing(change)) {
+    let nothing = |change: &Change| change.a == Some(0.0) && change.b == Some(0.0);
+    let shown = |change: &&Change| change.group == group && !nothing(change);
+    for change in comparison.changes.iter().filter(shown) {
         let decimals = decimals(change.a.into_iter().chain(change.b));
-        let value = |value: Option<f64>| match value {
-            None => "-".to_owned(),
-            Some(value) if change.unit == "bytes" => bytes(value as u64),
-            Some(value) => format!("{value:.decimals$}"),
+        let is_size = change.unit == "bytes";
+        let number = |value: f64| match is_size {
+            true => bytes(value as u64),
+            false => format!("{value:.decimals$}"),
         };
-        let difference = match change.difference {
-            None => String::new(),
-            Some(difference) if change.unit == "bytes" => {
-                let sign = if difference < 0.0 { '-' } else { '+' };
-                format!("{sign}{}", bytes(difference.abs() as u64))
-            }
-            Some(difference) => format!("{difference:+.decimals$}"),
-        };
-        let unit = Some(&change.unit).filter(|unit| *unit != "bytes");
+        let value = |value: Option<f64>| value.map_or("-".to_owned(), number);
+        let difference = change.difference.map(|difference| {
+            let sign = if difference < 0.0 { '-' } else { '+' };
+            format!("{sign}{}", number(difference.abs()))
+        });
         table.row([
             change.name.as_str().into(),
             value(change.a).into(),
             value(change.b).into(),
-            unit.map_or("", String::as_str).into(),
-            difference.into(),
+            if is_size { "" } else { &change.unit }.into(),
+            difference.unwrap_or_default().into(),
             change.relative.map(relative).unwrap_or_default().into(),
             Cell::Styled(look.dim(remark(change))),
         ]);

@@ -8,7 +8,7 @@ use crate::present::output::OutputError;
 use ronde_trace::ReadError;
 use ronde_trace::analysis::{AnalysisError, ScalingError};
 
-use super::profile::ProfileError;
+use ronde_trace::analysis::profile::ProfileError;
 
 /// Reason why there is no report, or why an output is missing.
 #[derive(Debug, thiserror::Error)]
@@ -25,13 +25,18 @@ pub(crate) enum Error {
     Output(#[from] OutputError),
     #[error("cannot read {}: {source}", path.display())]
     Open { path: PathBuf, source: io::Error },
-    #[error("{}, line {}: not a report that `ronde timeline --json` wrote: {source}", path.display(), source.line())]
+    #[error(
+        "{}, line {}: not a report that `ronde timeline --json` wrote: {source}",
+        path.display(), source.line()
+    )]
     Report {
         path: PathBuf,
         source: serde_json::Error,
     },
     #[error(
-        "{} is a report of version {found}; this ronde reads {expected}: make it again from the timeline", path.display()
+        "{} is a report of version {found}; this ronde reads {expected}: make it again from the \
+         timeline",
+        path.display()
     )]
     ReportVersion {
         path: PathBuf,
@@ -39,7 +44,8 @@ pub(crate) enum Error {
         expected: u32,
     },
     #[error(
-        "{} is a result of `ronde bench`, which says how long steps took, not why; give a timeline, or use --scaling",
+        "{} is a result of `ronde bench`, which says how long steps took, not why; give a timeline, \
+         or use --scaling",
         path.display()
     )]
     Bench { path: PathBuf },

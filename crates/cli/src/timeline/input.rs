@@ -22,7 +22,7 @@ const BENCH_BYTES_MAX: u64 = 1 << 20;
 /// Number of bytes read to identify the format of a file.
 const HEAD_BYTES: u64 = 512;
 
-/// Name of the first field of a report.
+/// Name of the first field of a report, which has its version.
 const REPORT_KEY: &str = "ronde_timeline";
 
 /// Run that has been read.
@@ -51,12 +51,11 @@ impl Inputs {
     /// # Errors
     /// A path that cannot be read, or a folder without traces.
     pub(crate) fn find(paths: &[PathBuf]) -> Result<Self, Error> {
-        if let [path] = paths
-            && let Some(found) = Self::result(path)
-        {
-            return Ok(found);
-        }
-        Ok(Self::Traces(ronde_trace::files(paths)?))
+        let result = match paths {
+            [path] => Self::result(path),
+            _ => None,
+        };
+        result.map_or_else(|| Ok(Self::Traces(ronde_trace::files(paths)?)), Ok)
     }
 
     /// Finds the files of a run given as one argument: a path, or several paths joined by commas.
@@ -64,12 +63,11 @@ impl Inputs {
     /// # Errors
     /// As [`find`](Self::find).
     pub(super) fn find_joined(run: &Path) -> Result<Self, Error> {
-        if run.exists() {
-            return Self::find(&[run.to_owned()]);
-        }
         match run.to_str() {
-            Some(text) => Self::find(&text.split(',').map(PathBuf::from).collect::<Vec<_>>()),
-            None => Self::find(&[run.to_owned()]),
+            Some(text) if !run.exists() => {
+                Self::find(&text.split(',').map(PathBuf::from).collect::<Vec<_>>())
+            }
+            _ => Self::find(&[run.to_owned()]),
         }
     }
 
@@ -77,25 +75,21 @@ impl Inputs {
     /// readers of traces, which report their errors.
     fn result(path: &Path) -> Option<Self> {
         let (head, length) = head(path)?;
-        let first = head
-            .trim_start()
-            .strip_prefix('{')?
-            .trim_start()
-            .strip_prefix('"')?;
-        if first.split('"').next() == Some(REPORT_KEY) {
+        let object = head.trim_start().strip_prefix('{')?.trim_start();
+        let (first, _) = object.strip_prefix('"')?.split_once('"')?;
+        if first == REPORT_KEY {
             return Some(Self::Report([path.to_owned()]));
         }
         if length > BENCH_BYTES_MAX || head.contains("\"traceEvents\"") {
             return None;
         }
         let value: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-        let has = |key: &str| value.get(key).is_some();
-        if has(REPORT_KEY) {
+        if value.get(REPORT_KEY).is_some() {
             return Some(Self::Report([path.to_owned()]));
         }
         // Profiles also have `np` and `step_ms`, but there `step_ms` is a number.
-        let times = value.get("step_ms").is_some_and(Value::is_object);
-        (has("np") && times).then(|| Self::Bench([path.to_owned()], value))
+        let is_bench = value.get("np").is_some() && value["step_ms"].is_object();
+        is_bench.then(|| Self::Bench([path.to_owned()], value))
     }
 
     /// Input files, which no output may overwrite.
@@ -106,19 +100,11 @@ impl Inputs {
         }
     }
 
-    /// Reads the files and analyses all steps.
+    /// Reads the files and analyses `steps`, by default all.
     ///
     /// # Errors
     /// Files that are not traces or do not belong together, a damaged report, or the result of a
-    /// benchmark.
-    pub(super) fn read(self) -> Result<Run, Error> {
-        self.read_steps(None)
-    }
-
-    /// Reads the files and analyses only `steps`.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read), or `steps` for a report, which cannot be analysed again.
+    /// benchmark; `steps` for a report, which cannot be analysed again.
     pub(crate) fn read_steps(self, steps: Option<RangeInclusive<u64>>) -> Result<Run, Error> {
         match self {
             Self::Traces(files) => read_traces(&files, steps.unwrap_or(0..=u64::MAX)),
@@ -130,6 +116,14 @@ impl Inputs {
             }),
             Self::Bench([path], _) => Err(Error::Bench { path }),
         }
+    }
+
+    /// Reads the files and returns the report on all steps.
+    ///
+    /// # Errors
+    /// As [`read_steps`](Self::read_steps).
+    pub(super) fn report(self) -> Result<Report, Error> {
+        Ok(self.read_steps(None)?.report)
     }
 }
 
@@ -144,18 +138,16 @@ pub(crate) fn head(path: &Path) -> Option<(String, u64)> {
 }
 
 fn read_traces(files: &[PathBuf], steps: RangeInclusive<u64>) -> Result<Run, Error> {
-    let mut progress = Progress::new("reading", files);
-    let read = |file: &PathBuf| {
+    let progress = Progress::new("reading", files.iter().map(PathBuf::as_path));
+    let read = |(index, file): (usize, &PathBuf)| {
         let mut collector = Collector::new();
-        let source = progress.during(file, |told| ronde_trace::read(file, &mut collector, told))?;
-        Ok(collector.finish(source))
+        let mut told = |bytes| progress.show(index, bytes);
+        let source = ronde_trace::read(file, &mut collector, &mut told)?;
+        Ok((source.clone(), collector.finish(source)))
     };
-    let records: Vec<_> = files.iter().map(read).collect::<Result<_, Error>>()?;
+    let read = files.iter().enumerate().map(read);
+    let (sources, records) = read.collect::<Result<(Vec<_>, Vec<_>), Error>>()?;
     drop(progress);
-    let sources = records
-        .iter()
-        .map(|record| record.source().clone())
-        .collect();
     let (report, replayable) = analyze_for_replay(records, steps)?;
     Ok(Run {
         report,

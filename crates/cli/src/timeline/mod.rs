@@ -11,24 +11,28 @@ mod compare;
 mod csv;
 pub(super) mod error;
 pub(super) mod input;
-mod merge;
-pub(super) mod profile;
+mod part;
 mod progress;
 mod report;
 mod scaling;
 
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use ronde_job::replay::{self, Fit};
-use ronde_trace::analysis::Replayable;
+use ronde_trace::analysis::{Replayable, profile};
+use ronde_trace::{MergeError, Source};
+use serde::Serialize;
 
-use crate::present::output;
+use crate::present::output::{self, Output};
 use crate::present::{Look, warn};
 pub(super) use args::Args;
 use args::Task;
 pub(super) use args::parse_steps;
 use error::Error;
 use input::Run;
+use progress::Progress;
 
 pub(super) use crate::present::output::write_json;
 
@@ -52,7 +56,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
     let inputs = input::Inputs::find(&args.paths)?;
     output::check_distinct(&args.outputs(), inputs.files())?;
     if args.merge.is_some() {
-        merge::check_inputs(inputs.files())?;
+        check_no_pipe(inputs.files())?;
     }
     let (json, csv, html) = (
         output::open(&args.json)?,
@@ -69,46 +73,76 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
         return Err(Error::NeedsTraces { flag: "--merge" });
     }
 
-    // Print the text first, so that a later output error does not suppress it.
-    let mut code = ExitCode::SUCCESS;
-    if args.stdout_is_free() {
-        code = print(&report::text(&report, &Look::of_stdout(args.tensors())));
-    } else {
-        for warning in report
-            .sources
-            .iter()
-            .flat_map(|source| &source.warnings)
-            .chain(&report.warnings)
-        {
-            warn("timeline", warning);
-        }
+    if !args.stdout_is_free() {
+        let of_files = report.sources.iter().flat_map(|source| &source.warnings);
+        warn_all(of_files.chain(&report.warnings));
     }
-    output::write(json, |sink| write_json(sink, &report))?;
+    let code = conclude(args, json, |look| report::text(&report, look), &report)?;
     output::write(csv, |sink| csv::write(sink, &report))?;
     output::write(html, |sink| {
         sink.write_all(report::page(&report).as_bytes())
     })?;
     if let Some(output) = profile {
-        let (profile, warnings) = profile::extract(&report, replayable.as_ref().and_then(fitted))?;
-        warnings
-            .iter()
-            .for_each(|warning| warn("timeline", warning));
+        let fit = replayable.as_ref().and_then(Replayable::fit);
+        let (profile, warnings) = profile::extract(&report, fit)?;
+        warn_all(&warnings);
         output.finish(|sink| write_json(sink, &profile))?;
     }
     if let Some(output) = merge {
-        merge::write(output, &sources)?
-            .iter()
-            .for_each(|warning| warn("timeline", warning));
+        warn_all(&write_merged(output, &sources)?);
     }
     Ok(code)
 }
 
-/// Fits the replay to a recording.
-pub(super) fn fitted(replayable: &Replayable) -> Option<Fit> {
-    let Replayable {
-        trace,
-        rules,
-        place,
-    } = replayable;
-    replay::fit(std::slice::from_ref(trace), *rules, *place)
+/// Rejects inputs of `--merge` that cannot be read a second time: opening a pipe again would wait
+/// for a writer that has ended.
+fn check_no_pipe(files: &[PathBuf]) -> Result<(), Error> {
+    let is_pipe = |file: &&PathBuf| file.metadata().is_ok_and(|file| file.file_type().is_fifo());
+    match files.iter().find(is_pipe) {
+        Some(path) => Err(Error::MergeOfPipe { path: path.clone() }),
+        None => Ok(()),
+    }
+}
+
+/// Writes the merged trace of `sources` and returns warnings.
+fn write_merged(output: Output, sources: &[Source]) -> Result<Vec<String>, Error> {
+    let progress = Progress::new("merging", sources.iter().map(|source| &*source.path));
+    let (mut warnings, mut unread) = (Vec::new(), None);
+    let written = output.finish(|sink| {
+        match ronde_trace::merge(sources, sink, &mut |file, bytes| progress.show(file, bytes)) {
+            Ok(found) => warnings = found,
+            Err(MergeError::Write(error)) => return Err(error),
+            Err(MergeError::Read(error)) => {
+                unread = Some(error);
+                return Err(io::ErrorKind::Other.into());
+            }
+        }
+        Ok(())
+    });
+    match unread {
+        Some(error) => Err(error.into()),
+        None => Ok(written.map(|()| warnings)?),
+    }
+}
+
+/// Prints a text, unless an output goes to standard output, and writes the same as JSON.
+fn conclude(
+    args: &Args,
+    json: Option<Output>,
+    text: impl FnOnce(&Look) -> String,
+    value: &impl Serialize,
+) -> Result<ExitCode, Error> {
+    // Print the text first, so that a later output error does not suppress it.
+    let mut code = ExitCode::SUCCESS;
+    if args.stdout_is_free() {
+        code = print(&text(&Look::of_stdout(args.tensors())));
+    }
+    output::write(json, |sink| write_json(sink, value))?;
+    Ok(code)
+}
+
+fn warn_all<'a>(warnings: impl IntoIterator<Item = &'a String>) {
+    warnings
+        .into_iter()
+        .for_each(|warning| warn("timeline", warning));
 }

@@ -1,7 +1,6 @@
 //! Progress bar for reading large files, shown if there is a terminal.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use indicatif::ProgressBar;
 
@@ -10,48 +9,35 @@ use crate::present::{bar, harmless};
 const TEMPLATE: &str =
     "{prefix} {bar:24} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta} left {wide_msg}";
 
-/// Progress of reading several files.
+/// Progress of reading several files. The bar disappears at the end, so that only the result
+/// remains.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
-    /// Bytes of the files that are done.
-    done: u64,
+    /// Names of the files, and the bytes of the files before each.
+    files: Vec<(String, u64)>,
 }
 
 impl Progress {
     /// Creates a bar that ends when all `files` are read.
-    pub(super) fn new(prefix: &'static str, files: &[PathBuf]) -> Self {
-        let bytes = files.iter().map(|file| size(file)).sum();
-        let bar = bar(TEMPLATE, Some(bytes)).map(|bar| bar.with_prefix(prefix));
-        Self { bar, done: 0 }
-    }
-
-    /// Calls `read` for `file`; `read` reports the number of bytes that it has read.
-    pub(super) fn during<T>(
-        &mut self,
-        file: &Path,
-        read: impl FnOnce(&mut dyn FnMut(u64)) -> T,
-    ) -> T {
-        let Some(bar) = &self.bar else {
-            return read(&mut |_| {});
+    pub(super) fn new<'a>(prefix: &'static str, files: impl IntoIterator<Item = &'a Path>) -> Self {
+        let mut bytes = 0;
+        let before = |file: &Path| {
+            let name = harmless(&file.to_string_lossy());
+            let size = file.metadata().map_or(0, |metadata| metadata.len());
+            bytes += size;
+            (name, bytes - size)
         };
-        bar.set_message(harmless(&file.to_string_lossy()));
-        let done = self.done;
-        let outcome = read(&mut |bytes| bar.set_position(done + bytes));
-        self.done += size(file);
-        bar.set_position(self.done);
-        outcome
+        let files = files.into_iter().map(before).collect();
+        let bar = bar(TEMPLATE, Some(bytes)).map(|bar| bar.with_prefix(prefix));
+        Self { bar, files }
     }
-}
 
-impl Drop for Progress {
-    /// Removes the bar, so that only the result remains.
-    fn drop(&mut self) {
+    /// Shows that these bytes of the file with this index are read.
+    pub(super) fn show(&self, file: usize, bytes: u64) {
         if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+            let (name, before) = &self.files[file];
+            bar.set_message(name.clone());
+            bar.set_position(before + bytes);
         }
     }
-}
-
-fn size(file: &Path) -> u64 {
-    fs::metadata(file).map_or(0, |metadata| metadata.len())
 }

@@ -9,9 +9,9 @@ use ronde_trace::analysis::scaling::ScalingRow;
 use ronde_trace::analysis::{Scaling, ScalingRun, scaling};
 
 use super::args::Args;
+use super::conclude;
 use super::error::Error;
 use super::input::Inputs;
-use super::write_json;
 use crate::present::output;
 use crate::present::units::{decimals, fixed, percent};
 use crate::present::{self, Cell, List, Look, Section, Table};
@@ -21,10 +21,8 @@ use crate::present::{self, Cell, List, Look, Section, Table};
 /// # Errors
 /// A run that cannot be read, or an output that cannot be written.
 pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
-    let inputs: Vec<Inputs> = runs
-        .iter()
-        .map(|run| Inputs::find_joined(run))
-        .collect::<Result<_, _>>()?;
+    let inputs = runs.iter().map(|run| Inputs::find_joined(run));
+    let inputs: Vec<Inputs> = inputs.collect::<Result<_, _>>()?;
     let files: Vec<PathBuf> = inputs.iter().flat_map(Inputs::files).cloned().collect();
     output::check_distinct(&args.outputs(), &files)?;
     let json = output::open(&args.json)?;
@@ -32,31 +30,21 @@ pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
         let label = path.display().to_string();
         match inputs {
             Inputs::Bench(_, result) => Ok(ScalingRun::from_bench(&label, &result)?),
-            inputs => Ok(ScalingRun::from_report(&label, &inputs.read()?.report)?),
+            inputs => Ok(ScalingRun::from_report(&label, &inputs.report()?)?),
         }
     };
-    let series: Vec<ScalingRun> = runs
-        .iter()
-        .zip(inputs)
-        .map(read)
-        .collect::<Result<_, Error>>()?;
-    let scaling = scaling(series);
-    let mut code = ExitCode::SUCCESS;
-    if args.stdout_is_free() {
-        code = super::print(&text(&scaling, &Look::of_stdout(args.tensors())));
-    }
-    output::write(json, |sink| write_json(sink, &scaling))?;
-    Ok(code)
+    let series = runs.iter().zip(inputs).map(read);
+    let scaling = scaling(series.collect::<Result<_, Error>>()?);
+    conclude(args, json, |look| text(&scaling, look), &scaling)
 }
 
 /// Renders the series as text.
 fn text(scaling: &Scaling, look: &Look) -> String {
     let section = |title| Section::new("", title);
-    let sentences = section("").untitled();
     let sections = [
         section("Speed-up and efficiency").table(efficiency(scaling)),
         section("Time lost per step, by part").table(losses(scaling)),
-        scaling.sentences.iter().fold(sentences, Section::text),
+        section("").untitled().texts(&scaling.sentences),
         section("Warnings").list(List::Warnings, scaling.warnings.clone()),
     ];
     present::text(&sections, look)
@@ -98,10 +86,9 @@ fn efficiency(scaling: &Scaling) -> Table {
 
 /// Table of the time lost, with a column for each part that changed in any run.
 fn losses(scaling: &Scaling) -> Table {
-    let rows: Vec<(&ScalingRow, [f64; PartKind::COUNT])> = scaling
-        .rows
-        .iter()
-        .filter(|row| row.run.ranks != scaling.base_ranks)
+    let rows = scaling.rows.iter();
+    let compared = rows.filter(|row| row.run.ranks != scaling.base_ranks);
+    let rows: Vec<(&ScalingRow, [f64; PartKind::COUNT])> = compared
         .filter_map(|row| Some((row, row.parts_lost_ms?)))
         .collect();
     let decimals = decimals(rows.iter().flat_map(|(_, parts)| parts.iter().copied()));
@@ -111,12 +98,8 @@ fn losses(scaling: &Scaling) -> Table {
         .filter(|part| rows.iter().any(|(_, parts)| parts[*part].abs() >= least))
         .collect();
     let labels = grown.iter().map(|part| PartKind::ALL[*part].name());
-    let headings: Vec<&str> = ["ranks"]
-        .into_iter()
-        .chain(labels)
-        .chain(["in all ms"])
-        .collect();
-    let mut table = Table::new(&headings);
+    let headings = ["ranks"].into_iter().chain(labels).chain(["in all ms"]);
+    let mut table = Table::new(&headings.collect::<Vec<_>>());
     for (row, parts) in rows.into_iter().filter(|_| !grown.is_empty()) {
         let number = |ms: f64| format!("{ms:+.decimals$}");
         let cells = grown.iter().map(|part| number(parts[*part]));

@@ -10,6 +10,7 @@ use ronde_tuner::{
 };
 
 use super::request::Problem;
+use super::space::is_within;
 
 /// State file with the key of its job.
 pub(super) struct Memory {
@@ -23,25 +24,20 @@ pub(super) struct Memory {
 impl Memory {
     /// Reads the file if it exists.
     pub(super) fn load(path: &Path, key: BTreeMap<String, String>) -> Self {
+        let unusable = |reason: String| (None, Some(reason));
+        let name = path.display();
         let (earlier, foreign) = match State::load(path) {
             Ok(state) => match state.matches(&key) {
                 Some(matching) => (Some((state, matching)), None),
-                None => (
-                    None,
-                    Some(format!(
-                        "state file {}: it is another job's (its key differs)",
-                        path.display()
-                    )),
-                ),
+                None => unusable(format!(
+                    "state file {name} is of another job (its key differs)"
+                )),
             },
             Err(StateError::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 (None, None)
             }
-            Err(error @ StateError::Io { .. }) => (None, Some(error.to_string())),
-            Err(error) => (
-                None,
-                Some(format!("state file {}: {error}", path.display())),
-            ),
+            Err(error @ StateError::Io { .. }) => unusable(error.to_string()),
+            Err(error) => unusable(format!("state file {name}: {error}")),
         };
         Self {
             path: path.to_owned(),
@@ -59,6 +55,33 @@ impl Memory {
         ))
     }
 
+    /// Removes measurements and a verdict outside of the space's bounds, which another run may
+    /// have had wider. Returns a warning if there are any.
+    pub(super) fn keep_within(&mut self, space: &Space) -> Option<String> {
+        let (state, _) = self.earlier.as_mut()?;
+        let inside = |setting: &BTreeMap<String, f64>| {
+            let mut parameters = space.parameters().iter();
+            parameters.all(|parameter| {
+                let value = setting.get(parameter.name());
+                value.is_none_or(|&value| is_within(parameter, value))
+            })
+        };
+        let before = state.samples.len();
+        state.samples.retain(|sample| inside(&sample.setting));
+        state.verdict = state
+            .verdict
+            .take()
+            .filter(|verdict| inside(&verdict.chosen));
+        let outside = before - state.samples.len();
+        (outside > 0).then(|| {
+            format!(
+                "state file {}: {outside} of {before} measurements are outside of the bounds and \
+                 are not used",
+                self.path.display()
+            )
+        })
+    }
+
     /// Creates a session with the measurements of the file.
     pub(super) fn session(
         &self,
@@ -72,32 +95,27 @@ impl Memory {
         })
     }
 
-    /// Adds the measurements of the same job to the tuner. Returns the number of measurements whose
-    /// settings are not in the space.
-    pub(super) fn tell(&self, tuner: &mut Tuner) -> usize {
+    /// Adds the measurements of the same job to the tuner, without those whose settings are not in
+    /// the space; a session warns of these.
+    pub(super) fn tell(&self, tuner: &mut Tuner) {
         let Some((state, Match::Same)) = &self.earlier else {
-            return 0;
+            return;
         };
-        let mut misfits = 0;
         for sample in &state.samples {
             let parameters = tuner.space().parameters().iter();
-            let values: Option<Vec<f64>> = parameters
-                .map(|parameter| sample.setting.get(parameter.name()).copied())
-                .collect();
-            let point = values.filter(|values| values.len() == sample.setting.len());
-            let told = point
-                .and_then(|values| tuner.space().point(&values).ok())
-                .and_then(|point| {
-                    let observation = Observation {
-                        value: sample.step_ms,
-                        spread: sample.spread * sample.step_ms,
-                        steps: u32::try_from(sample.steps).unwrap_or(u32::MAX),
-                    };
-                    tuner.tell(point, observation).ok()
-                });
-            misfits += usize::from(told.is_none());
+            let values = parameters.map(|parameter| sample.setting.get(parameter.name()).copied());
+            let values = values.collect::<Option<Vec<f64>>>();
+            let values = values.filter(|values| values.len() == sample.setting.len());
+            if let Some(Ok(point)) = values.map(|values| tuner.space().point(&values)) {
+                let observation = Observation {
+                    value: sample.step_ms,
+                    spread: sample.spread * sample.step_ms,
+                    steps: u32::try_from(sample.steps).unwrap_or(u32::MAX),
+                };
+                // An observation that the tuner refuses is a damaged one: it is skipped too.
+                let _ = tuner.tell(point, observation);
+            }
         }
-        misfits
     }
 
     pub(super) fn save_session(&self, session: &Session) -> Result<(), String> {
@@ -105,12 +123,9 @@ impl Memory {
     }
 
     pub(super) fn save_tuner(&self, tuner: &Tuner) -> Result<(), String> {
+        let parameters = || tuner.space().parameters().iter();
         let named = |point: &Point| {
-            let names = tuner
-                .space()
-                .parameters()
-                .iter()
-                .map(|parameter| parameter.name().to_owned());
+            let names = parameters().map(|parameter| parameter.name().to_owned());
             names.zip(point.values().iter().copied()).collect()
         };
         let samples = tuner.samples().iter().map(|sample| {

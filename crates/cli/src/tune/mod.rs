@@ -38,19 +38,20 @@ const EXAMPLES: &str = r#"Examples:
 const LONG_ABOUT: &str = "\
 Tune any program: a line of JSON in, a line of JSON out
 
-The first line gives the parameters and the setting in force; then either each step's time comes in and settings to switch to go \
-out, until the winner has beaten the setting in force at the start in interleaved windows or that stays; or the program asks for \
-settings and tells what it measured. The protocol stands in docs/TUNE.md; examples/tune-ddp-bucket.py tunes PyTorch's \
+The first line gives the parameters and the setting in force; then either each step's time comes in \
+and settings to switch to go out, until the winner has beaten the setting in force at the start in \
+interleaved windows or that stays; or the program asks for settings and tells what it measured. The \
+protocol stands in docs/TUNE.md; examples/tune-ddp-bucket.py tunes PyTorch's \
 DistributedDataParallel.";
 
 /// Tune any program: a line of JSON in, a line of JSON out
 #[derive(clap::Args)]
 #[command(long_about = LONG_ABOUT, after_help = EXAMPLES)]
 pub(super) struct Args {
-    /// Read the parameters (the protocol's first line) from this file instead of standard input
+    /// Read the parameters (the first line of the protocol) from this file instead of standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     space: Option<PathBuf>,
-    /// Begin with what this file says of an earlier run, and write to it what this one learns
+    /// State file: read the measurements of an earlier run, and write those of this run
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     state: Option<PathBuf>,
 }

@@ -10,9 +10,6 @@ use serde_json::Value;
 
 use super::answer::Answer;
 
-/// Names of the requests, for messages.
-const REQUESTS: [&str; 4] = ["step_ms", "ask", "tell", "report"];
-
 /// Error in a line, with a hint for the user.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Problem {
@@ -102,52 +99,39 @@ impl Tell {
     }
 }
 
-/// Line after the first.
-#[derive(Debug)]
+/// Line after the first: an object with one of these names.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum Request {
     /// Time of a step, in ms.
-    Step(f64),
+    StepMs(f64),
     /// Requests the next setting to measure.
-    Ask,
+    Ask(Nothing),
     /// Reports a measurement.
     Tell(Tell),
     /// Requests the state of the search.
-    Report,
+    Report(Nothing),
 }
 
-#[derive(Deserialize)]
+/// An object without fields.
+#[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Nothing {}
+pub(super) struct Nothing {}
 
 impl Request {
     pub(super) fn parse(line: &str) -> Result<Self, Problem> {
-        let object: BTreeMap<String, Value> = json(line)?;
-        let mut entries = object.into_iter();
-        let (Some((name, value)), None) = (entries.next(), entries.next()) else {
-            return Err(Problem::new(
-                "a request has one name",
-                format!("write one of {}", REQUESTS.join(", ")),
-            ));
-        };
-        match name.as_str() {
-            "step_ms" => match value.as_f64() {
-                Some(step_ms) if step_ms > 0.0 && step_ms.is_finite() => Ok(Self::Step(step_ms)),
-                _ => Err(Problem::new(
-                    format!("step_ms cannot be {value}, expected a number > 0"),
-                    "leave out steps that were not timed",
-                )),
-            },
-            "ask" => typed::<Nothing>(&name, value).map(|_| Self::Ask),
-            "tell" => typed(&name, value).map(Self::Tell),
-            "report" => typed::<Nothing>(&name, value).map(|_| Self::Report),
-            "parameters" => Err(Problem::new(
-                "the parameters were given before",
-                "start another ronde tune for another space",
+        if let Ok(Value::Object(object)) = serde_json::from_str(line)
+            && object.len() != 1
+        {
+            let hint = "write one of step_ms, ask, tell, report";
+            return Err(Problem::new("a request has one name", hint));
+        }
+        match json(line)? {
+            Self::StepMs(ms) if ms <= 0.0 => Err(Problem::new(
+                format!("step_ms cannot be {ms}, expected a number > 0"),
+                "leave out steps that were not timed",
             )),
-            _ => Err(Problem::new(
-                format!("no request is named {name:?}"),
-                format!("write one of {}", REQUESTS.join(", ")),
-            )),
+            request => Ok(request),
         }
     }
 }
@@ -162,9 +146,8 @@ pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<T, Problem> {
         ));
     }
     serde_json::from_str(line).map_err(|error| {
-        let text = error.to_string();
         // The parser gets one line at a time, so its line number is always 1.
-        let text = text.replace(" at line 1 column ", ", column ");
+        let text = error.to_string().replace(" at line 1 column ", ", column ");
         let hint = if error.is_data() {
             "see docs/TUNE.md for the fields"
         } else {
@@ -174,72 +157,51 @@ pub(super) fn json<T: DeserializeOwned>(line: &str) -> Result<T, Problem> {
     })
 }
 
-fn typed<T: DeserializeOwned>(name: &str, value: Value) -> Result<T, Problem> {
-    serde_json::from_value(value).map_err(|error| {
-        Problem::new(
-            format!("{name}: {error}"),
-            "see docs/TUNE.md for the fields",
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn problem(line: &str) -> String {
-        Request::parse(line).unwrap_err().to_string()
-    }
-
     #[test]
     fn requests_by_name() {
-        assert!(matches!(
-            Request::parse(r#"{"step_ms": 4}"#),
-            Ok(Request::Step(4.0))
-        ));
-        assert!(matches!(Request::parse(r#"{"ask":{}}"#), Ok(Request::Ask)));
-        let tell = Request::parse(r#"{"tell":{"setting":{"a":1.5,"b":true},"value":3}}"#);
-        let Ok(Request::Tell(tell)) = tell else {
-            panic!()
-        };
+        let parse = |line| Request::parse(line).unwrap();
+        assert!(matches!(parse(r#"{"step_ms": 4}"#), Request::StepMs(4.0)));
+        assert!(matches!(parse(r#"{"ask":{}}"#), Request::Ask(_)));
+        let tell = parse(r#"{"tell":{"setting":{"a":1.5,"b":true},"value":3}}"#);
+        let Request::Tell(tell) = tell else { panic!() };
         assert_eq!(tell.observation(), Observation::of(3.0));
-        assert_eq!(
-            (tell.setting["a"].value(), tell.setting["b"].value()),
-            (1.5, 1.0)
-        );
+        let values = ["a", "b"].map(|name| tell.setting[name].value());
+        assert_eq!(values, [1.5, 1.0]);
     }
 
     #[test]
-    fn problems_say_what_to_try() {
-        assert_eq!(
-            problem(r#"{"stepms": 4}"#),
-            "no request is named \"stepms\"; write one of step_ms, ask, tell, report"
-        );
-        assert!(problem("{}").starts_with("a request has one name; write one of"));
-        for value in ["0", "-1", "null", "\"4\""] {
-            let text = problem(&format!(r#"{{"step_ms": {value}}}"#));
-            assert!(text.contains("expected a number > 0; leave out"), "{text}");
+    fn problems_name_the_remedy() {
+        for (line, part) in [
+            (
+                r#"{"stepms": 4}"#,
+                "unknown variant `stepms`, expected one of `step_ms`",
+            ),
+            ("{}", "a request has one name; write one of"),
+            (r#"{"step_ms": 0}"#, "expected a number > 0; leave out"),
+            (r#"{"step_ms": -1}"#, "expected a number > 0; leave out"),
+            (
+                r#"{"step_ms": "4"}"#,
+                "invalid type: string \"4\", expected f64",
+            ),
+            (r#"{"step_ms": 1e999}"#, "number out of range"),
+            ("[]", "a request is a JSON object"),
+            (r#"["ask"]"#, "a request is a JSON object"),
+            ("3", "a request is a JSON object"),
+            (r#"{"ask""#, "one JSON object on a line"),
+            ("ask", "one JSON object on a line"),
+            (r#"{"tell":{"value":3}}"#, "missing field `setting`, column"),
+            (
+                r#"{"tell":{"setting":{"a":"x"},"value":3}}"#,
+                "a number, true or false",
+            ),
+            (r#"{"ask":{"n":2}}"#, "unknown field `n`"),
+        ] {
+            let text = Request::parse(line).unwrap_err().to_string();
+            assert!(text.contains(part), "{line}: {text}");
         }
-        assert!(
-            problem(r#"{"step_ms": 1e999}"#).contains("number out of range"),
-            "{}",
-            problem(r#"{"step_ms": 1e999}"#)
-        );
-        for none in ["[]", "null", "3", r#"["ask"]"#] {
-            assert!(
-                problem(none).starts_with("a request is a JSON object"),
-                "{none}"
-            );
-        }
-        for broken in [r#"{"ask""#, "ask"] {
-            let text = problem(broken);
-            assert!(text.contains("one JSON object on a line"), "{text}");
-        }
-        assert!(problem(r#"{"tell":{"value":3}}"#).contains("tell: missing field `setting`"));
-        assert!(
-            problem(r#"{"tell":{"setting":{"a":"x"},"value":3}}"#)
-                .contains("a number, true or false")
-        );
-        assert!(problem(r#"{"ask":{"n":2}}"#).contains("ask: unknown field `n`"));
     }
 }

@@ -66,12 +66,16 @@ impl Service {
             ..TunerConfig::default()
         };
         let mut tuner = Tuner::new(space.clone(), tuner, start)?;
-        let memory = self.state.as_ref().map(|path| Memory::load(path, line.key));
+        let mut memory = self.state.as_ref().map(|path| Memory::load(path, line.key));
         let mut warnings: Vec<String> = memory.iter().filter_map(Memory::warning).collect();
+        warnings.extend(
+            memory
+                .as_mut()
+                .and_then(|memory| memory.keep_within(&space)),
+        );
         let session = match &memory {
             Some(memory) => {
-                // The session reports the measurements that do not fit, too.
-                let _ = memory.tell(&mut tuner);
+                memory.tell(&mut tuner);
                 memory.session(space.clone(), config, start)?
             }
             None => Session::new(space.clone(), config, start)?,
@@ -101,15 +105,15 @@ impl Service {
     fn follow(&mut self, request: Request) -> Result<Answer, Problem> {
         self.decide(&request);
         match (&mut self.stage, request) {
-            (Stage::Steps { session }, Request::Step(step_ms)) => {
+            (Stage::Steps { session }, Request::StepMs(step_ms)) => {
                 Ok(Answer::Action(step(session, step_ms, self.memory.as_ref())))
             }
-            (Stage::AskTell { tuner }, Request::Ask) => Ok(ask(tuner)),
+            (Stage::AskTell { tuner }, Request::Ask(_)) => Ok(ask(tuner)),
             (Stage::AskTell { tuner }, Request::Tell(tell_of)) => tell(tuner, &tell_of),
-            (Stage::Steps { session }, Request::Report) => verdict(session).ok_or_else(|| {
+            (Stage::Steps { session }, Request::Report(_)) => verdict(session).ok_or_else(|| {
                 Problem::new("no step has been measured yet", "report step_ms first")
             }),
-            (Stage::AskTell { tuner } | Stage::Ready { tuner, .. }, Request::Report) => {
+            (Stage::AskTell { tuner } | Stage::Ready { tuner, .. }, Request::Report(_)) => {
                 standing(tuner).map(Answer::Report).ok_or_else(|| {
                     Problem::new(
                         "the start setting has not been measured yet",
@@ -118,11 +122,12 @@ impl Service {
                 })
             }
             (Stage::Steps { .. }, _) => Err(Problem::new(
-                "this search goes by step_ms, which asks by itself",
-                "do what the answer to each step_ms says, or start another ronde tune for ask and tell",
+                "this search uses step_ms, whose answers contain the settings",
+                "do what the answer to each step_ms says, or start another ronde tune for ask and \
+                 tell",
             )),
             (Stage::AskTell { .. }, _) => Err(Problem::new(
-                "this search goes by ask and tell",
+                "this search uses ask and tell",
                 "tell what was measured, or start another ronde tune for step_ms",
             )),
             (Stage::Nothing | Stage::Ready { .. }, _) => Err(Problem::new(
@@ -134,11 +139,11 @@ impl Service {
 
     /// Decides the form of the search by the first request other than `report`.
     fn decide(&mut self, request: &Request) {
-        if matches!(request, Request::Report) {
+        if matches!(request, Request::Report(_)) {
             return;
         }
         self.stage = match std::mem::replace(&mut self.stage, Stage::Nothing) {
-            Stage::Ready { session, .. } if matches!(request, Request::Step(_)) => {
+            Stage::Ready { session, .. } if matches!(request, Request::StepMs(_)) => {
                 Stage::Steps { session }
             }
             Stage::Ready { tuner, .. } => Stage::AskTell { tuner },

@@ -60,12 +60,8 @@ impl SpaceLine {
 
     /// Returns the space and the start setting.
     pub(super) fn space(&self) -> Result<(Space, Point), Problem> {
-        let parameters: Result<Vec<Parameter>, Problem> = self
-            .parameters
-            .iter()
-            .map(ParameterLine::parameter)
-            .collect();
-        let space = Space::new(parameters?)?;
+        let parameters = self.parameters.iter().map(ParameterLine::parameter);
+        let space = Space::new(parameters.collect::<Result<_, _>>()?)?;
         let start = point(&space, &self.start)?;
         Ok((space, start))
     }
@@ -73,73 +69,83 @@ impl SpaceLine {
 
 impl ParameterLine {
     fn parameter(&self) -> Result<Parameter, Problem> {
-        let name = self.name.clone();
+        let name = &self.name;
         let problem =
             |what: &str, hint: &str| Problem::new(format!("parameter {name:?} {what}"), hint);
-        let parameter = match (self.scale, self.low, self.high) {
-            (ScaleName::Boolean, None, None) => Parameter::boolean(&name),
-            (ScaleName::Boolean, ..) => {
-                return Err(problem("is off or on", "leave low and high out"));
-            }
+        let fields = [
+            ("low", self.low.is_some()),
+            ("high", self.high.is_some()),
+            ("rough", self.rough),
+            ("levels", self.levels.is_some()),
+            ("zero", self.zero),
+        ];
+        let allowed = match self.scale {
+            ScaleName::Log => 5,
+            ScaleName::Linear => 4,
+            ScaleName::Integer => 3,
+            ScaleName::Boolean => 0,
+        };
+        if let Some((field, _)) = fields[allowed..].iter().find(|(_, given)| *given) {
+            let what = format!("cannot have {field:?}");
+            return Err(problem(&what, "its scale has none, leave it out"));
+        }
+        let levels = self.levels.unwrap_or(LEVELS);
+        let mut parameter = match (self.scale, self.low, self.high) {
+            (ScaleName::Boolean, ..) => Parameter::boolean(name),
             (_, None, _) | (_, _, None) => {
                 return Err(problem(
                     "needs low and high",
                     "give the bounds of its values",
                 ));
             }
-            (ScaleName::Log, Some(low), Some(high)) => {
-                let parameter = Parameter::log(&name, low, high, self.levels.unwrap_or(LEVELS));
-                if self.zero {
-                    parameter.with_zero()
-                } else {
-                    parameter
-                }
-            }
+            (ScaleName::Log, Some(low), Some(high)) => Parameter::log(name, low, high, levels),
             (ScaleName::Linear, Some(low), Some(high)) => {
-                Parameter::linear(&name, low, high, self.levels.unwrap_or(LEVELS))
+                Parameter::linear(name, low, high, levels)
             }
             (ScaleName::Integer, Some(low), Some(high)) => {
                 if low.fract() != 0.0 || high.fract() != 0.0 {
-                    return Err(problem(
-                        "has bounds that are not whole",
-                        "use the scale linear",
-                    ));
+                    let what = "has bounds that are not whole";
+                    return Err(problem(what, "use the scale linear"));
                 }
                 // Values beyond 64 bits saturate, and are then rejected as too large.
-                Parameter::integer(&name, low as i64, high as i64)
+                Parameter::integer(name, low as i64, high as i64)
             }
         };
-        if self.zero && self.scale != ScaleName::Log {
-            return Err(problem(
-                "cannot have \"zero\"",
-                "only a log scale lacks a 0",
-            ));
+        if self.zero {
+            parameter = parameter.with_zero();
         }
-        if self.levels.is_some() && matches!(self.scale, ScaleName::Integer | ScaleName::Boolean) {
-            return Err(problem(
-                "cannot have \"levels\"",
-                "whole numbers and booleans have theirs",
-            ));
+        if self.rough {
+            parameter = parameter.rough();
         }
-        if self.rough && self.scale == ScaleName::Boolean {
-            return Err(problem(
-                "cannot have \"rough\"",
-                "off and on are no neighbours on a curve",
-            ));
+        if let Some(value) = self.fixed {
+            parameter = parameter.fixed(value.value());
         }
-        let parameter = if self.rough {
-            parameter.rough()
-        } else {
-            parameter
-        };
-        Ok(match self.fixed {
-            Some(value) => parameter.fixed(value.value()),
-            None => parameter,
-        })
+        Ok(parameter)
     }
 }
 
-/// Converts a setting by name to a point. A fixed parameter may be omitted.
+/// Bounds of a parameter's values; `None` for a boolean.
+fn bounds(parameter: &Parameter) -> Option<[f64; 2]> {
+    match parameter.scale() {
+        Scale::Log { low, high, .. } | Scale::Linear { low, high, .. } => Some([low, high]),
+        Scale::Integer { low, high } => Some([low as f64, high as f64]),
+        Scale::Boolean => None,
+    }
+}
+
+/// Whether a value is within the bounds of its parameter, or is the zero of a log scale or the
+/// fixed value.
+pub(super) fn is_within(parameter: &Parameter, value: f64) -> bool {
+    let Some([low, high]) = bounds(parameter) else {
+        return true;
+    };
+    // Levels are computed, so the last one may exceed the bound by a rounding error.
+    let slack = 1e-9 * (low.abs() + high.abs());
+    let zero = matches!(parameter.scale(), Scale::Log { zero: true, .. }) && value == 0.0;
+    zero || parameter.fixed_value() == Some(value) || (low - slack..=high + slack).contains(&value)
+}
+
+/// Converts a setting by name to a point within the bounds. A fixed parameter may be omitted.
 pub(super) fn point(space: &Space, setting: &Setting) -> Result<Point, Problem> {
     let parameters = space.parameters();
     if let Some(name) = setting
@@ -162,7 +168,21 @@ pub(super) fn point(space: &Space, setting: &Setting) -> Result<Point, Problem> 
         })
     };
     let values: Result<Vec<f64>, Problem> = parameters.iter().map(value).collect();
-    Ok(space.point(&values?)?)
+    let point = space.point(&values?)?;
+    for (parameter, &value) in parameters.iter().zip(point.values()) {
+        if let Some([low, high]) = bounds(parameter)
+            && !is_within(parameter, value)
+        {
+            return Err(Problem::new(
+                format!(
+                    "parameter {:?} cannot be {value}: its bounds are {low} to {high}",
+                    parameter.name()
+                ),
+                "give a value within the bounds, or wider bounds on the first line",
+            ));
+        }
+    }
+    Ok(point)
 }
 
 /// Formats a setting as JSON: booleans as true and false, whole numbers without a fraction.
@@ -185,9 +205,33 @@ pub(super) fn setting(space: &Space, point: &Point) -> Value {
 mod tests {
     use super::*;
 
-    const LINE: &str = r#"{"parameters":[{"name":"mb","scale":"log","low":1,"high":256,"levels":9,"zero":true,"rough":true},
+    #[test]
+    fn settings_outside_of_the_bounds_are_refused() {
+        let (space, _) = SpaceLine::parse(LINE).unwrap().space().unwrap();
+        let found = |mb: f64, n: f64| {
+            let of = |name: &str, value| (name.to_owned(), Number::Value(value));
+            let setting = Setting::from([of("mb", mb), of("n", n), of("b", 0.0)]);
+            point(&space, &setting).map(|point| point.value(0))
+        };
+        for inside in [0.0, 1.0, 17.3, 256.0, 256.0 * (1.0 + 1e-12)] {
+            assert_eq!(found(inside, 1.0), Ok(inside));
+        }
+        for outside in [0.5, 257.0, 1e9] {
+            let error = found(outside, 1.0).unwrap_err().to_string();
+            let part =
+                format!("parameter \"mb\" cannot be {outside}: its bounds are 1 to 256; give");
+            assert!(error.starts_with(&part), "{error}");
+        }
+        assert!(found(2.0, 5.0).is_err() && found(2.0, 0.0).is_err());
+        let start = LINE.replace("\"mb\":25", "\"mb\":512");
+        assert!(SpaceLine::parse(&start).unwrap().space().is_err());
+    }
+
+    const LINE: &str = r#"{"parameters":[
+        {"name":"mb","scale":"log","low":1,"high":256,"levels":9,"zero":true,"rough":true},
         {"name":"n","scale":"integer","low":1,"high":4},{"name":"b","scale":"boolean"},
-        {"name":"x","scale":"linear","low":0,"high":1,"fixed":0.5}],"start":{"mb":25,"n":2,"b":false}}"#;
+        {"name":"x","scale":"linear","low":0,"high":1,"fixed":0.5}],
+        "start":{"mb":25,"n":2,"b":false}}"#;
 
     #[test]
     fn a_space_with_everything() {
@@ -203,54 +247,63 @@ mod tests {
     }
 
     #[test]
-    fn bad_spaces_say_what_to_try() {
+    fn problems_of_a_space_name_the_remedy() {
         let problem = |line: &str| {
             let space = SpaceLine::parse(line).and_then(|line| line.space());
             space.unwrap_err().to_string()
         };
-        let of = |parameter: &str| {
-            problem(&format!(
-                r#"{{"parameters":[{parameter}],"start":{{"x":2}}}}"#
-            ))
-        };
-        assert!(problem(r#"{"start":{}}"#).contains("missing field `parameters`"));
-        assert!(
-            problem(r#"{"parameters":[],"start":{}}"#).contains("no parameters; add at least one")
-        );
-        assert!(
-            of(r#"{"name":"x","scale":"log","low":4,"high":1}"#)
-                .contains("4..1 are reversed; swap them")
-        );
-        assert!(
-            of(r#"{"name":"x","scale":"log","low":4}"#)
-                .contains("needs low and high; give the bounds")
-        );
-        assert!(
-            of(r#"{"name":"x","scale":"lin","low":4,"high":1}"#)
-                .contains("unknown variant `lin`, expected one of")
-        );
-        assert!(
-            of(r#"{"name":"x","scale":"integer","low":0.5,"high":4}"#)
-                .contains("not whole; use the scale linear")
-        );
-        assert!(
-            of(r#"{"name":"x","scale":"integer","low":-1e300,"high":4}"#).contains("within +-2^53")
-        );
-        assert!(
-            of(r#"{"name":"x","scale":"boolean","low":0,"high":1}"#)
-                .contains("leave low and high out")
-        );
-        assert!(of(r#"{"name":"x","scale":"boolean"}"#).contains("cannot be 2, expected 0 or 1"));
-        assert!(of(r#"{"name":"y","scale":"boolean"}"#).contains("no parameter \"x\"; it has y"));
-        assert!(
-            of(r#"{"name":"x","scale":"boolean","levels":3}"#).contains("cannot have \"levels\"")
-        );
-        assert!(
-            of(r#"{"name":"x","scale":"boolean","rough":true}"#).contains("cannot have \"rough\"")
-        );
-        assert!(
-            of(r#"{"name":"x","scale":"linear","low":1,"high":4,"fixed":3}"#)
-                .contains("fixed at 3")
-        );
+        let missing = problem(r#"{"start":{}}"#);
+        assert!(missing.contains("missing field `parameters`"), "{missing}");
+        for (parameter, part) in [
+            ("", "no parameters; add at least one"),
+            (
+                r#"{"name":"x","scale":"log","low":4,"high":1}"#,
+                "4..1 are reversed; swap them",
+            ),
+            (
+                r#"{"name":"x","scale":"log","low":4}"#,
+                "needs low and high; give the bounds",
+            ),
+            (
+                r#"{"name":"x","scale":"lin","low":4,"high":1}"#,
+                "unknown variant `lin`, expected one of",
+            ),
+            (
+                r#"{"name":"x","scale":"integer","low":0.5,"high":4}"#,
+                "not whole; use the scale linear",
+            ),
+            (
+                r#"{"name":"x","scale":"integer","low":-1e300,"high":4}"#,
+                "within +-2^53",
+            ),
+            (
+                r#"{"name":"x","scale":"boolean","low":0,"high":1}"#,
+                "cannot have \"low\"",
+            ),
+            (
+                r#"{"name":"x","scale":"boolean"}"#,
+                "cannot be 2, expected 0 or 1",
+            ),
+            (
+                r#"{"name":"y","scale":"boolean"}"#,
+                "no parameter \"x\"; it has y",
+            ),
+            (
+                r#"{"name":"x","scale":"integer","low":1,"high":4,"levels":3}"#,
+                "cannot have \"levels\"",
+            ),
+            (
+                r#"{"name":"x","scale":"boolean","rough":true}"#,
+                "cannot have \"rough\"",
+            ),
+            (
+                r#"{"name":"x","scale":"linear","low":1,"high":4,"fixed":3}"#,
+                "fixed at 3",
+            ),
+        ] {
+            let line = format!(r#"{{"parameters":[{parameter}],"start":{{"x":2}}}}"#);
+            let text = problem(&line);
+            assert!(text.contains(part), "{parameter}: {text}");
+        }
     }
 }

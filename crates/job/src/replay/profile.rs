@@ -15,13 +15,15 @@
 //! copying in and out, in µs per MiB; the two negotiation costs are the time from ready on all
 //! ranks to the start of the batch, in µs. Values that the files do not contain are null. `replay`
 //! contains the whole fit of a recording, with covariances and with tensors that the benchmark
-//! cannot run; if it is present, replay uses only it. A profile written by hand needs
+//! cannot run; if it is present, replay uses only it. `withheld` is the reason if the recording
+//! supports no recommendation. A profile written by hand needs
 //! `ronde_profile`, `tensors` with name, dtype and elements, and all other values that are known.
 
 use serde::{Deserialize, Serialize};
 
 use super::Fit;
 use crate::Dtype;
+use crate::gate::Withheld;
 
 /// Version of the profile format that this reader supports.
 pub const PROFILE_VERSION: u32 = 1;
@@ -48,13 +50,15 @@ pub const PROFILE_DTYPES: [Dtype; 7] = [
 mod check;
 mod fit;
 
+pub use check::ranks;
+
 /// Profile of a job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Profile {
     /// Version of the format, 1.
     pub ronde_profile: u32,
-    /// Number of ranks.
-    #[serde(default)]
+    /// Number of ranks, from 1.
+    #[serde(default, deserialize_with = "ranks")]
     pub np: Option<u32>,
     /// Median step time, ms.
     #[serde(default)]
@@ -76,6 +80,9 @@ pub struct Profile {
     /// Fit of the recording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replay: Option<Fit>,
+    /// Reason why the recording supports no recommendation, if there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub withheld: Option<Withheld>,
 }
 
 /// Tensor of a profile.

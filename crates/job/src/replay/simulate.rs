@@ -10,18 +10,16 @@ use serde::{Deserialize, Serialize};
 
 use super::{Costs, Setting, Workload};
 use crate::fusion::{Item, Plan};
+use crate::hold::Hold;
 
 /// Rules by which cycles start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rules {
     /// Cycles run periodically even without pending tensors, as in Horovod.
     pub ticking: bool,
-    /// A cycle begins immediately when all tensors of the step are ready (`RONDE_EARLY_CYCLE`).
+    /// A cycle begins immediately when all tensors of the step are ready, and is delayed where
+    /// waiting for them takes less time than another batch ([`Hold`]); `RONDE_EARLY_CYCLE`.
     pub early: bool,
-    /// Tensors are fused in order, and a tensor that does not fit ends the batch; neither Ronde nor
-    /// Horovod does this.
-    #[serde(default)]
-    pub in_order: bool,
     /// Number of phases for the mean if cycles are periodic, at least 1.
     pub phases: u32,
 }
@@ -31,14 +29,12 @@ impl Rules {
     pub const RONDE: Self = Self {
         ticking: false,
         early: true,
-        in_order: false,
         phases: 1,
     };
     /// Horovod's rules.
     pub const HOROVOD: Self = Self {
         ticking: true,
         early: false,
-        in_order: false,
         phases: 3,
     };
 }
@@ -57,6 +53,8 @@ pub struct Simulator {
     pending_us: Vec<f64>,
     tail_us: f64,
     plan: Plan,
+    /// Time from the first pending tensor, ns, and size of each tensor, for the hold.
+    submitted: Vec<(u64, u64)>,
     steps: u64,
     batches: u64,
 }
@@ -86,6 +84,7 @@ impl Simulator {
             pending_us,
             tail_us: workload.tail_us,
             plan: Plan::default(),
+            submitted: Vec::new(),
             steps: 0,
             batches: 0,
         }
@@ -121,6 +120,7 @@ impl Simulator {
             setting,
             stretch,
             period_us,
+            hold: self.hold(costs, setting, stretch),
         };
         if self.rules.ticking {
             let phases = self.rules.phases.max(1);
@@ -160,11 +160,17 @@ impl Simulator {
             setting,
             stretch,
             period_us,
+            hold,
         } = *run;
         clock.free = clock.free.max(zero);
         self.steps += 1;
         let count = self.items.len();
         let all_ready = zero + self.ready_us.last().map_or(0.0, |ready| ready * stretch);
+        let first_pending = zero + self.pending_us.first().map_or(0.0, |first| first * stretch);
+        let held = |at: f64| {
+            let since_ns = ((at - first_pending).max(0.0) * 1e3) as u64;
+            at + (hold.begin_ns(since_ns) - since_ns) as f64 / 1e3
+        };
         let mut overlapped_us = 0.0;
         let mut done = 0;
         while done < count {
@@ -173,9 +179,11 @@ impl Simulator {
             if !self.rules.ticking {
                 began = began.max(zero + self.pending_us[done] * stretch);
             }
+            began = held(began);
             if began < next_ready {
                 began =
                     (began + ((next_ready - began) / period_us).ceil() * period_us).max(next_ready);
+                began = held(began);
             }
             if self.rules.early {
                 began = began.min(clock.free.max(all_ready));
@@ -184,15 +192,10 @@ impl Simulator {
             let ready = open
                 .partition_point(|&ready| zero + ready * stretch <= began)
                 .max(1);
-            let (taken, threshold_bytes) = (
+            self.plan.make(
                 &self.items[done..done + ready],
                 setting.fusion_threshold_bytes,
             );
-            if self.rules.in_order {
-                self.plan.make_in_order(taken, threshold_bytes);
-            } else {
-                self.plan.make(taken, threshold_bytes);
-            }
             let negotiation = if setting.cache {
                 costs.cached
             } else {
@@ -205,6 +208,25 @@ impl Simulator {
             done += ready;
         }
         clock.free.max(all_ready) + costs.contention * overlapped_us + self.tail_us
+    }
+
+    /// Returns the hold of the steps.
+    fn hold(&mut self, costs: &Costs, setting: &Setting, stretch: f64) -> Hold {
+        let (Some(first_us), Some(item), true) =
+            (self.ready_us.first(), self.items.last(), self.rules.early)
+        else {
+            return Hold::default();
+        };
+        let since_first = |at: &f64| ((at - first_us) * stretch * 1e3) as u64;
+        self.submitted.clear();
+        self.submitted.extend(
+            self.ready_us
+                .iter()
+                .zip(&self.items)
+                .map(|(at, item)| (since_first(at), item.bytes)),
+        );
+        let message = costs.collective(item.class, setting);
+        Hold::new(&self.submitted, message, setting.fusion_threshold_bytes)
     }
 
     /// Returns the end of the planned batches, which begin with item `done`.
@@ -246,6 +268,7 @@ struct Run<'a> {
     setting: &'a Setting,
     stretch: f64,
     period_us: f64,
+    hold: Hold,
 }
 
 #[cfg(test)]
@@ -324,6 +347,51 @@ mod tests {
         let early = Simulator::new(&workload(4), Rules::RONDE)
             .step_us(&costs(), &setting(1 << 20, 2_500.0));
         assert!((early - (13_000.0 + 225.0 + 500.0)).abs() < 1e-9, "{early}");
+    }
+
+    /// The two step times of one setting on a network with high latency: without a hold, the first
+    /// cycle finds tensors on one rank only if the other's first tensor is 0.1 ms late, and the
+    /// first batch is then formed a cycle time later, with more tensors.
+    #[test]
+    fn a_hold_makes_one_step_time_of_two() {
+        let workload = |late_us: f64| Workload {
+            tensors: (0..160)
+                .map(|i| {
+                    let pending_us = 125.0 * f64::from(i);
+                    let item = Item {
+                        class: 0,
+                        bytes: 640_000,
+                        group: None,
+                    };
+                    WorkTensor {
+                        item,
+                        pending_us,
+                        ready_us: pending_us + late_us,
+                    }
+                })
+                .collect(),
+            tail_us: 0.0,
+        };
+        // 15 ms and 10 GB/s.
+        let costs = Costs {
+            flat: vec![Collective {
+                alpha_us: 15_000.0,
+                us_per_byte: 1e-4,
+            }],
+            ..costs()
+        };
+        let step_us = |rules: Rules, late_us: f64, cycle_us: f64| {
+            let mut simulator = Simulator::new(&workload(late_us), rules);
+            simulator.step_us(&costs, &setting(111 << 20, cycle_us))
+        };
+        let (same, late) = (0.0, 100.0);
+        let unheld = [same, late].map(|late_us| step_us(LATE, late_us, 4_220.0));
+        assert!(unheld[0] > 55_000.0 && unheld[1] < 47_000.0, "{unheld:?}");
+        for cycle_us in [500.0, 1_000.0, 2_370.0] {
+            let held = [same, late].map(|late_us| step_us(Rules::RONDE, late_us, cycle_us));
+            assert!((held[0] / held[1] - 1.0).abs() < 0.01, "{held:?}");
+            assert!(held[0] < unheld[1], "{held:?}");
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod buffer;
 mod job;
 mod measure;
 pub mod memcpy;
+pub mod memory;
 pub mod models;
 mod payload;
 pub mod profile;

@@ -40,7 +40,7 @@ pub enum ProfileError {
         source: std::io::Error,
     },
     /// The file is too large for a profile.
-    #[error("profile {} is larger than {max_bytes} bytes: is it a timeline? Extract a profile from it with `ronde timeline FILE --profile OUT`", path.display())]
+    #[error("profile {} is larger than {max_bytes} bytes; if it is a timeline, extract a profile from it with `ronde timeline FILE --profile OUT`", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
@@ -223,6 +223,13 @@ fn shorten(text: &str) -> String {
 #[derive(Deserialize)]
 struct ProfileFile {
     ronde_profile: u32,
+    /// Checked only: the number of ranks is that of the benchmark.
+    #[serde(
+        default,
+        rename = "np",
+        deserialize_with = "ronde_job::replay::profile::ranks"
+    )]
+    _np: Option<u32>,
     tensors: Vec<ProfileTensor>,
 }
 

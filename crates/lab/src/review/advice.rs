@@ -35,20 +35,20 @@ impl Advice {
     /// Recommends a setting after a search.
     ///
     /// # Errors
-    /// If the default was measured fewer than two times and another setting would replace it.
+    /// If a setting would replace the default, and the default was measured fewer than two times.
     pub(super) fn of(search: &Search, best: &Best, gain: &Gain) -> Result<Self, Withheld> {
         let advice = Self::unchecked(search, best, gain);
-        let at_default = |default: &Setting| {
-            let trials = search.trials.iter();
-            trials
-                .filter(|trial| trial.setting.is_near(default))
-                .count() as u64
-        };
-        let against = gain
+        let keeps_default = gain
             .default
-            .filter(|default| !default.is_near(&advice.setting));
+            .is_some_and(|default| default.is_near(&advice.setting));
+        let is_default = |setting: &Setting| gain.default.is_some_and(|of| of.is_near(setting));
+        let measurements = search
+            .trials
+            .iter()
+            .filter(|trial| is_default(&trial.setting))
+            .count();
         let evidence = Evidence {
-            baseline_measurements: against.as_ref().map(at_default),
+            baseline_measurements: (!keeps_default).then_some(measurements as u64),
             ..Evidence::default()
         };
         evidence.check().map(|()| advice)
@@ -88,34 +88,57 @@ mod tests {
         let near = format!("{default}0,0,0,1,1,4,500,sample,1,8,99,2,,\n");
         assert_eq!(advice(RONDE, &near), (128.0, Reason::Default));
         let faster = format!("{default}0,0,0,1,1,4,500,sample,1,8,50,0.5,,\n");
-        let once = reviewed(RONDE, &faster);
-        assert_eq!(
-            once.withheld,
-            Some(Withheld::BaselineOnce { measurements: 1 })
-        );
-        assert!(once.advice.is_none());
         let again = "0,0,0,1,1,128,500,sample,2,8,100,2,,\n";
-        let faster = format!("{faster}{again}");
-        assert_eq!(advice(RONDE, &faster), (4.0, Reason::Choice));
+        assert_eq!(
+            advice(RONDE, &format!("{faster}{again}")),
+            (4.0, Reason::Choice)
+        );
         let verdict = format!("{near}{again}0,0,0,1,1,4,500,final,,60,99,,,\n");
         assert_eq!(advice(RONDE, &verdict), (4.0, Reason::Verdict));
     }
 
     #[test]
-    fn a_lucky_choice_gives_way_to_the_favourite() {
-        let mut rows = String::new();
-        for i in 0..10 {
-            // Fast near 32 MB, slow near 2 MB, where one trial was lucky.
-            rows += &format!(
-                "0,0,0, 1,5,{},{}\n0,0,0, 1,5,{},{}\n",
-                30 + i,
-                600 + 9 * (i % 3),
-                2.0 + 0.1 * f64::from(i),
-                400 + 9 * (i % 3)
+    fn a_default_that_was_not_measured_twice_supports_no_recommendation() {
+        let of_ronde =
+            "0,0,0,1,1,128,500,default,0,10,100,2,,\n0,0,0,1,1,4,500,sample,1,8,50,0.5,,\n";
+        let never = "0,0,0, 1,5,4,424\n0,0,0, 1,50,32,491\n0,0,0, 1,25,16,480\n";
+        let once = format!("{never}0,0,0, 1,1,128,300\n");
+        for (header, rows, measurements) in [
+            (RONDE, of_ronde, 1),
+            (HOROVOD, never, 0),
+            (HOROVOD, &once, 1),
+        ] {
+            let review = reviewed(header, rows);
+            assert_eq!(
+                review.withheld,
+                Some(Withheld::BaselineOnce { measurements })
             );
+            assert!(review.advice.is_none() && review.best.is_some());
         }
-        rows += "0,0,0, 1,5,2.45,640\n";
-        let (fusion_mb, reason) = advice(HOROVOD, &rows);
+        let twice = reviewed(
+            HOROVOD,
+            &format!("{once}0,0,0, 1,1,128,301\n0,0,0, 1,50,32,490\n"),
+        );
+        assert!(
+            twice.withheld.is_none() && twice.advice.is_some(),
+            "{:?}",
+            twice.withheld
+        );
+    }
+
+    #[test]
+    fn a_lucky_choice_gives_way_to_the_favourite() {
+        // Fast near 32 MiB, slow near 2 MiB, where one trial was lucky; the default is slowest.
+        let row = |i: usize| {
+            let (fast, slow) = (600 + 9 * (i % 3), 400 + 9 * (i % 3));
+            let slowest = 200 + 9 * (i % 3);
+            let (large, small) = (30 + i, 2.0 + 0.1 * i as f64);
+            format!(
+                "0,0,0, 1,5,{large},{fast}\n0,0,0, 1,5,{small},{slow}\n0,0,0, 1,1,128,{slowest}\n"
+            )
+        };
+        let rows: String = (0..10).map(row).collect();
+        let (fusion_mb, reason) = advice(HOROVOD, &(rows + "0,0,0, 1,5,2.45,640\n"));
         assert!(
             reason == Reason::Favourite && fusion_mb >= 30.0,
             "{fusion_mb} {reason:?}"

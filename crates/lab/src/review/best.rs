@@ -5,15 +5,14 @@
 //! the noise), the probability that the setting is the best of those tried, and the settings that
 //! cannot be distinguished from it.
 
-use std::collections::HashMap;
-
 use ronde_tuner::Expectation;
 use serde::Serialize;
 use statrs::statistics::Statistics;
 
 use super::setting::Setting;
 use super::surface::{Surface, interval};
-use super::trial::{Measure, Search, Trial, Writer};
+use super::trial::{INTERVAL_95, Measure, Search, Trial, Writer};
+use ronde_job::units;
 
 /// Maximum number of settings that are compared, most promising first: a longer list is not
 /// readable, and drawing surfaces becomes slow.
@@ -37,8 +36,8 @@ pub struct Estimate {
 
 impl Estimate {
     /// From the mean and standard deviation of a normal log step time.
-    pub(super) fn new(measure: Measure, mean: f64, sd: f64) -> Self {
-        let ends = [-1.96, 1.96].map(|scores| measure.value(mean + scores * sd));
+    pub fn new(measure: Measure, mean: f64, sd: f64) -> Self {
+        let ends = [-INTERVAL_95, INTERVAL_95].map(|scores| measure.value(mean + scores * sd));
         Self {
             value: measure.value(mean),
             low: ends[0].min(ends[1]),
@@ -65,6 +64,12 @@ impl Difference {
         Self { mean, low, high }
     }
 
+    /// From the mean of a log step time and the half-width of its interval.
+    pub(super) fn around(mean: f64, half: f64) -> Self {
+        let [mean, low, high] = [mean, mean - half, mean + half].map(f64::exp_m1);
+        Self { mean, low, high }
+    }
+
     /// Converts a gain to a change of the step time, or back.
     pub fn reversed(&self) -> Self {
         Self {
@@ -72,6 +77,15 @@ impl Difference {
             low: -self.high,
             high: -self.low,
         }
+    }
+
+    /// Formats the difference with its interval: `−20.0 % (−21.3 to −18.7 %)`.
+    pub fn words(&self) -> String {
+        format!(
+            "{} ({})",
+            units::change(self.mean),
+            units::changes(self.low, self.high)
+        )
     }
 }
 
@@ -101,8 +115,8 @@ pub struct Best {
     pub choice: Candidate,
     /// Whether the log contains it as its verdict.
     pub is_verdict: bool,
-    /// Luck of the choice: how much better its measured value is than its expected value, as a
-    /// share.
+    /// Luck of the choice: the share of the measured score that is not expected again, or of the
+    /// expected step time by which the measured one is shorter; negative if it was unlucky.
     pub luck: f64,
     /// The favourite: the tried setting with the best expected value; often the choice.
     pub favourite: Candidate,
@@ -125,23 +139,27 @@ impl Best {
             .map(|group| trials[group[0]].setting)
             .collect();
         let chosen_group = firsts.iter().position(|first| first.is_near(&chosen));
-        let mut order = promising(trials, groups);
-        if let Some(group) = chosen_group.filter(|group| !order.contains(group)) {
-            order.push(group);
-        }
+        // The most promising groups by the means of their trials, then by the surface.
+        let logs = |group: usize| groups[group].iter().map(|&index| trials[index].log);
+        let by_trials: Vec<f64> = (0..groups.len()).map(|group| logs(group).mean()).collect();
+        let order = lowest_few(
+            (0..groups.len()).collect(),
+            &by_trials,
+            SETTINGS_MOST,
+            chosen_group,
+        );
         let settings: Vec<Setting> = order.iter().map(|&group| firsts[group]).collect();
-        let expected: HashMap<usize, Expectation> =
-            order.iter().copied().zip(surface.at(&settings)).collect();
-        order.sort_by(|a, b| expected[a].mean.total_cmp(&expected[b].mean));
-        order.truncate(CANDIDATES_MOST);
-        if let Some(group) = chosen_group.filter(|group| !order.contains(group)) {
-            order.push(group);
+        let mut expected = vec![None; groups.len()];
+        for (&group, expectation) in order.iter().zip(surface.at(&settings)) {
+            expected[group] = Some(expectation);
         }
+        let mean = |expected: &Option<Expectation>| expected.map_or(f64::INFINITY, |of| of.mean);
+        let means: Vec<f64> = expected.iter().map(mean).collect();
+        let order = lowest_few(order, &means, CANDIDATES_MOST, chosen_group);
 
         let settings: Vec<Setting> = order.iter().map(|&group| firsts[group]).collect();
         let draws = surface.draws(&settings);
-        let mut wins = vec![0u32; order.len()];
-        let mut near = vec![0u32; order.len()];
+        let (mut wins, mut near) = (vec![0u32; order.len()], vec![0u32; order.len()]);
         for draw in &draws {
             let winner = lowest(draw);
             wins[winner] += 1;
@@ -151,15 +169,14 @@ impl Best {
         }
         let share = |count: u32| f64::from(count) / draws.len().max(1) as f64;
         let candidate = |place: usize| {
-            let group = &groups[order[place]];
-            let logs: Vec<f64> = group.iter().map(|&index| trials[index].log).collect();
-            let measured = trials[group[lowest(&logs)]].value;
-            let expected = expected[&order[place]];
+            let group = order[place];
+            let best = lowest(&logs(group).collect::<Vec<_>>());
+            let sd = expected[group].map_or(f64::NAN, |of| of.sd);
             Candidate {
                 setting: settings[place],
-                trials: group.len() as u64,
-                measured,
-                expected: Estimate::new(search.measure, expected.mean, expected.sd),
+                trials: groups[group].len() as u64,
+                measured: trials[groups[group][best]].value,
+                expected: Estimate::new(search.measure, means[group], sd),
                 probability_best: share(wins[place]),
                 probability_good: share(near[place]),
                 slower: Difference::of(draws.iter().map(|draw| draw[place] - draw[0]).collect()),
@@ -167,18 +184,15 @@ impl Best {
         };
         // Candidates are ordered by expected value, so the favourite is the first.
         let favourite = candidate(0);
-        let chosen_place =
-            chosen_group.and_then(|group| order.iter().position(|&other| other == group));
-        let choice = chosen_place.map_or_else(|| favourite.clone(), &candidate);
-        let luck = luck(search, &choice);
-        let mut ties: Vec<Candidate> = (1..order.len())
-            .map(candidate)
-            .filter(|other| other.slower.low <= 0.0)
-            .collect();
+        let chosen_place = order.iter().position(|&group| Some(group) == chosen_group);
+        let choice = chosen_place.map_or_else(|| favourite.clone(), candidate);
+        let others = (1..order.len()).map(candidate);
+        let mut ties: Vec<Candidate> = others.filter(|other| other.slower.low <= 0.0).collect();
         ties.sort_by(|a, b| b.probability_best.total_cmp(&a.probability_best));
         Some(Self {
-            is_verdict: search.end.is_some(),
-            luck,
+            // A verdict for a setting that the log did not measure cannot be judged.
+            is_verdict: search.end.is_some() && chosen_place.is_some(),
+            luck: luck(search, &choice),
             is_favourite: chosen_place == Some(0),
             choice,
             favourite,
@@ -188,32 +202,25 @@ impl Best {
     }
 }
 
-/// Returns the groups to judge, in order: all of them, or, if there are too many, those with the
-/// best means.
-fn promising(trials: &[Trial], groups: &[Vec<usize>]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..groups.len()).collect();
-    if order.len() > SETTINGS_MOST {
-        let mean = |group: &usize| groups[*group].iter().map(|&index| trials[index].log).mean();
-        order.sort_by(|a, b| mean(a).total_cmp(&mean(b)));
-        order.truncate(SETTINGS_MOST);
-        order.sort_unstable();
-    }
-    order
+/// Returns at most `most` of `groups`, those with the lowest values in ascending order, and `also`.
+fn lowest_few(
+    mut groups: Vec<usize>,
+    values: &[f64],
+    most: usize,
+    also: Option<usize>,
+) -> Vec<usize> {
+    groups.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    groups.truncate(most);
+    groups.extend(also.filter(|also| !groups.contains(also)));
+    groups
 }
 
 /// Returns the best setting according to the log: the verdict, otherwise Ronde's best so far,
 /// otherwise the best trial.
 fn choice(search: &Search) -> Option<Setting> {
-    let said = search
-        .end
-        .as_ref()
-        .or(search.best.as_ref())
-        .and_then(Setting::of);
-    let best = || {
-        let logs: Vec<f64> = search.trials.iter().map(|trial| trial.log).collect();
-        (!logs.is_empty()).then(|| search.trials[lowest(&logs)].setting)
-    };
-    said.or_else(best)
+    let said = search.end.as_ref().or(search.best.as_ref());
+    let best = || Some(records(&search.trials).last()?.setting);
+    said.and_then(Setting::of).or_else(best)
 }
 
 /// Returns how much better the measured value of the choice is than its expected value. For
@@ -226,9 +233,9 @@ fn luck(search: &Search, choice: &Candidate) -> f64 {
         Writer::Horovod => logs.into_iter().fold(f64::INFINITY, f64::min),
         Writer::Ronde => logs.mean(),
     };
-    let expected = search.measure.log(choice.expected.value);
-    if measured.is_finite() {
-        (expected - measured).exp_m1()
+    let better = search.measure.log(choice.expected.value) - measured;
+    if better.is_finite() {
+        -(-better).exp_m1()
     } else {
         0.0
     }
@@ -265,28 +272,34 @@ mod tests {
     #[test]
     fn the_luckiest_of_many_equals_is_not_believed() {
         // One setting repeated, and one trial of a neighbour that was 20 % better.
-        let mut rows = String::new();
-        for i in 0..20 {
-            rows += &format!(
-                "0,0,0, 1,{},{},{}\n",
-                5.0 + 0.3 * f64::from(i),
-                16.0,
-                500 + 30 * (i % 3) - 30
-            );
-        }
-        rows += "0,0,0, 1,8,17,620\n";
-        let best = best(HOROVOD, &rows);
+        let row = |i: i32| {
+            let cycle = 5.0 + 0.3 * f64::from(i);
+            format!("0,0,0, 1,{cycle},16,{}\n", 500 + 30 * (i % 3) - 30)
+        };
+        let rows: String = (0..20).map(row).collect();
+        let best = best(HOROVOD, &(rows + "0,0,0, 1,8,17,620\n"));
         assert_eq!((best.choice.measured, best.is_verdict), (620.0, false));
+        let expected = best.choice.expected.value;
+        assert!((490.0..550.0).contains(&expected), "{:?}", best.choice);
+        // Luck is a share of the measured score.
+        assert!((best.luck - (620.0 - expected) / 620.0).abs() < 1e-9 && best.luck > 0.1);
         assert!(
-            (490.0..550.0).contains(&best.choice.expected.value),
-            "{:?}",
-            best.choice
-        );
-        assert!(
-            best.luck > 0.1 && best.choice.probability_best < 0.7,
+            best.choice.probability_best < 0.7 && best.ties.len() > 10,
             "{best:?}"
         );
-        assert!(best.ties.len() > 10, "{}", best.ties.len());
+    }
+
+    #[test]
+    fn the_luck_of_a_step_time_is_a_share_of_the_expected_one() {
+        // One trial of 30 ms among trials of about 100 ms at the same setting.
+        let row = |i: u32| format!("0,0,0,1,1,4,500,sample,{i},8,{},,,\n", 98 + i % 5);
+        let rows: String = (1..20).map(row).collect();
+        let best = best(RONDE, &(rows + "0,0,0,1,1,16,500,sample,20,8,30,,,\n"));
+        let share = 1.0 - best.choice.measured / best.choice.expected.value;
+        assert!(
+            (best.luck - share).abs() < 1e-9 && best.luck < 1.0,
+            "{best:?}"
+        );
     }
 
     #[test]
@@ -298,19 +311,21 @@ mod tests {
             }
         }
         let best = best(HOROVOD, &rows);
+        let Candidate {
+            setting,
+            probability_best,
+            probability_good,
+            ..
+        } = best.choice;
+        assert!(best.is_favourite && setting.fusion_mb == 64.0, "{best:?}");
         assert!(
-            best.is_favourite && best.choice.probability_best > 0.99,
-            "{best:?}"
-        );
-        assert!(
-            best.choice.probability_good >= best.choice.probability_best,
+            probability_good >= probability_best && probability_best > 0.99,
             "{best:?}"
         );
         assert!(
             best.ties.is_empty() && best.luck.abs() < 0.02 && best.settings == 4,
             "{best:?}"
         );
-        assert_eq!(best.choice.setting.fusion_mb, 64.0);
     }
 
     #[test]
@@ -322,6 +337,11 @@ mod tests {
         );
         assert!(best.is_verdict && best.choice.setting.fusion_mb == 128.0);
         assert!(best.luck.abs() < 0.01, "{best:?}");
+        let unmeasured = self::best(
+            RONDE,
+            "0,0,0,1,1,128,500,default,0,10,61.2,0.6,,0.02\n0,0,0,1,1,16,500,final,,40,50,,,0.02\n",
+        );
+        assert!(!unmeasured.is_verdict && unmeasured.choice.setting.fusion_mb == 128.0);
     }
 
     #[test]

@@ -10,6 +10,7 @@ use statrs::statistics::Statistics;
 
 use super::best::Difference;
 use super::setting::{Setting, geometric};
+use super::trial::INTERVAL_95;
 use super::{Review, Surface};
 
 /// Number of levels per dimension at which two surfaces are compared, over the range that both
@@ -125,11 +126,7 @@ fn preference(a: &Review, b: &Review) -> Option<Preference> {
     let weights = [by_a, by_b].map(|(_, sd)| 1.0 / (sd * sd).max(1e-12));
     let mean = (weights[0] * by_a.0 + weights[1] * by_b.0) / (weights[0] + weights[1]);
     let sd = (weights[0] + weights[1]).powf(-0.5);
-    let difference = |(mean, sd): (f64, f64)| Difference {
-        mean: mean.exp_m1(),
-        low: (mean - 1.96 * sd).exp_m1(),
-        high: (mean + 1.96 * sd).exp_m1(),
-    };
+    let difference = |(mean, sd): (f64, f64)| Difference::around(mean, INTERVAL_95 * sd);
     Some(Preference {
         same: same_numbers(&chosen_a, &chosen_b) && chosen_a.switches == chosen_b.switches,
         a: chosen_a,
@@ -221,15 +218,19 @@ mod tests {
     fn two_logs_of_one_job() {
         let a = log(&|fusion| 500.0 + 50.0 * fusion.log2());
         let b = log(&|fusion| 400.0 + 40.0 * fusion.log2());
-        let comparison = compare(&a, &b);
+        let Comparison {
+            overlap,
+            preference,
+            ..
+        } = compare(&a, &b);
         assert_eq!(
-            (comparison.overlap.settings, comparison.overlap.fusion_mb),
+            (overlap.settings, overlap.fusion_mb),
             (14, Some([1.0, 64.0]))
         );
-        assert!(comparison.overlap.correlation.unwrap() > 0.98);
+        assert!(overlap.correlation.unwrap() > 0.98);
         // Scores that are lower by a fifth: steps that are longer by a quarter.
-        assert!((comparison.overlap.slower.unwrap().mean - 0.25).abs() < 0.01);
-        let preference = comparison.preference.unwrap();
+        assert!((overlap.slower.unwrap().mean - 0.25).abs() < 0.01);
+        let preference = preference.unwrap();
         assert!(
             preference.together.mean.abs() < 0.01 && !preference.contradiction,
             "{preference:?}"
@@ -240,17 +241,20 @@ mod tests {
     fn opposite_logs_contradict_each_other() {
         let a = log(&|fusion| 500.0 + 50.0 * fusion.log2());
         let b = log(&|fusion| 500.0 - 50.0 * fusion.log2());
-        let comparison = compare(&a, &b);
-        assert!(comparison.overlap.correlation.unwrap() < -0.9);
-        let preference = comparison.preference.unwrap();
-        assert!(
-            preference.contradiction && !preference.same,
-            "{preference:?}"
-        );
-        assert!(
-            preference.by_a.low > 0.0 && preference.by_b.high < 0.0,
-            "{preference:?}"
-        );
+        let Comparison {
+            overlap,
+            preference,
+            ..
+        } = compare(&a, &b);
+        assert!(overlap.correlation.unwrap() < -0.9);
+        let Preference {
+            by_a,
+            by_b,
+            contradiction,
+            same,
+            ..
+        } = preference.unwrap();
+        assert!(contradiction && !same && by_a.low > 0.0 && by_b.high < 0.0);
     }
 
     #[test]

@@ -6,11 +6,7 @@ use super::best::Best;
 use super::ending::Known;
 use super::gain::Gain;
 use super::setting::Setting;
-use super::trial::{Search, Writer};
-
-/// Number of sub-samples in one of Horovod's samples, and its default number of steps for each.
-const SUB_SAMPLES: u64 = 5;
-const STEPS_DEFAULT: u64 = 10;
+use super::trial::{Search, Trial, Writer};
 
 /// Baseline of the cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -45,11 +41,9 @@ pub struct Cost {
 impl Cost {
     /// Computes the cost of a search; `None` without a baseline.
     pub(super) fn of(search: &Search, known: &Known, best: &Best, gain: &Gain) -> Option<Self> {
-        let per_trial = SUB_SAMPLES * known.steps_per_sample.unwrap_or(STEPS_DEFAULT) + 1;
-        let assumed = search.writer == Writer::Horovod && known.steps_per_sample.is_none();
-        let steps_of = |steps: Option<u64>| match search.writer {
-            Writer::Horovod => per_trial as f64,
-            Writer::Ronde => steps.unwrap_or(0) as f64,
+        let steps_of = |trial: &Trial| match search.writer {
+            Writer::Horovod => known.steps_per_trial(),
+            Writer::Ronde => trial.steps.unwrap_or(0),
         };
         let (against, base) = match &gain.default {
             Some(default) => (Against::Default, center(search, default)?),
@@ -58,36 +52,29 @@ impl Cost {
                 (Against::Favourite, search.measure.log(at))
             }
         };
-        let excess = |log: f64| (log - base).exp_m1();
-        let of_default = |setting: &Setting| {
-            gain.default
-                .as_ref()
-                .is_some_and(|default| default.is_near(setting))
+        let is_default = |trial: &&Trial| {
+            let default = gain.default.as_ref();
+            default.is_some_and(|default| default.is_near(&trial.setting))
         };
-        let (mut steps, mut lost) = (0.0, 0.0);
-        for trial in &search.trials {
-            let count = steps_of(trial.steps);
-            steps += count;
-            // The scatter of the default is no cost.
-            if !of_default(&trial.setting) {
-                lost += count * excess(trial.log);
-            }
-        }
+        // The scatter of the default is no cost.
+        let others = search.trials.iter().filter(|trial| !is_default(trial));
+        let lost: f64 = others
+            .map(|trial| steps_of(trial) as f64 * (trial.log - base).exp_m1())
+            .sum();
         let end = search.end.as_ref().and_then(|end| end.steps);
-        let steps = end
-            .filter(|_| search.writer == Writer::Ronde)
-            .map_or(steps, |steps| steps as f64);
+        let steps = end.filter(|_| search.writer == Writer::Ronde);
+        let steps = steps.unwrap_or_else(|| search.trials.iter().map(steps_of).sum());
         let gained = gain
             .contest_of(&best.choice.setting)
             .map(|contest| contest.gain.mean);
         let gained = gained.filter(|gained| search.end.is_some() && *gained > 0.0);
         Some(Self {
-            steps: steps as u64,
-            steps_assumed: assumed,
+            steps,
+            steps_assumed: search.writer == Writer::Horovod && known.steps_per_sample.is_none(),
             steps_lost: lost,
-            share: if steps > 0.0 { lost / steps } else { 0.0 },
+            share: if steps > 0 { lost / steps as f64 } else { 0.0 },
             against,
-            payback_step: gained.map(|gained| (steps + (lost.max(0.0) / gained).ceil()) as u64),
+            payback_step: gained.map(|gained| steps + (lost.max(0.0) / gained).ceil() as u64),
         })
     }
 }
@@ -135,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn horovods_is_held_against_the_favourite() {
+    fn horovods_cost_is_relative_to_the_favourite() {
         let rows = "0,0,0, 1,5,4,500\n0,0,0, 1,5.01,4,500\n0,0,0, 1,50,32,250\n0,0,0, 1,5,4,499\n";
         let known = Known {
             steps_per_sample: Some(20),

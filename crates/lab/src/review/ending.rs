@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::setting::Switch;
 use super::trial::{Phase, Search, Trial, Writer};
-use super::words::{counted, list};
+use ronde_job::units::{counted, list};
 
 /// Horovod's defaults of M and S.
 const SAMPLES_DEFAULT: u64 = 20;
@@ -28,6 +28,13 @@ pub struct Known {
     pub max_samples: Option<u64>,
     /// S, `HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE`.
     pub steps_per_sample: Option<u64>,
+}
+
+impl Known {
+    /// Steps of one of Horovod's trials: S for each sub-sample, and one.
+    pub(super) fn steps_per_trial(&self) -> u64 {
+        SUB_SAMPLES * self.steps_per_sample.unwrap_or(STEPS_DEFAULT) + 1
+    }
 }
 
 /// End of a search.
@@ -93,40 +100,41 @@ fn of_ronde(search: &Search) -> Ending {
 fn of_horovod(search: &Search, known: &Known) -> Ending {
     let trials = search.trials.len() as u64;
     let finished = search.end.is_some();
-    let blocks = blocks(search);
+    // Lengths of the runs of rows with one combination of switches.
+    let same = |a: &Trial, b: &Trial| a.setting.switches == b.setting.switches;
+    let blocks: Vec<u64> = search
+        .trials
+        .chunk_by(same)
+        .map(|run| run.len() as u64)
+        .collect();
     let combinations = blocks.len() as u64;
-    let mut evidence = vec![if finished {
-        "the last row repeats the best trial, which Horovod does at the end of a search".to_owned()
+    let repeats = if finished {
+        "the last row repeats"
     } else {
-        "no last row repeats the best trial, which Horovod adds at the end of a search".to_owned()
-    }];
+        "no last row repeats"
+    };
+    let mut evidence = vec![format!(
+        "{repeats} the best trial, which Horovod adds at the end of a search"
+    )];
 
     // M + 1: given by the user, or seen in the log, or the default as long as the rows do not
     // contradict it.
     let first = blocks.first().copied().unwrap_or(0);
     let seen = (combinations > 1 || (finished && combinations == 1)).then_some(first);
-    let said = known.max_samples.map(|samples| samples.saturating_add(1));
+    let given = known.max_samples.map(|samples| samples.saturating_add(1));
     let default = SAMPLES_DEFAULT + 1;
     let per_combination = seen
-        .or(said.filter(|said| *said >= first))
+        .or(given.filter(|given| *given >= first))
         .or((first <= default).then_some(default));
-    if let (Some(seen), Some(said)) = (seen, said)
-        && seen != said
-    {
-        evidence.push(format!(
-            "each combination of switches has {}{}, not the {said} of --max-samples {}",
-            counted(seen, "trial"),
-            match blocks.last() {
-                Some(last) if *last != seen => format!(" (the last one {last})"),
-                _ => String::new(),
-            },
-            said - 1
-        ));
-    }
-    match (per_combination, seen, said) {
+    match (per_combination, seen, given) {
+        (_, Some(seen), Some(given)) if seen != given => evidence.push(format!(
+            "the combinations of switches have {} trials, not the {given} of --max-samples {}",
+            list(&blocks.iter().map(u64::to_string).collect::<Vec<_>>()),
+            given - 1
+        )),
         (None, ..) => evidence.push(format!(
             "{} of one combination of switches are more than the {default} of Horovod's default: HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES was \
-             set, to {} or more (say what it was with --max-samples)",
+             set to {} or more (--max-samples states it)",
             counted(first, "trial"),
             first - 1
         )),
@@ -143,8 +151,7 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
     let samples_left = per_combination.filter(|_| !finished).map(|per| {
         let left = |switches: u32| per.saturating_mul(1 << switches).saturating_sub(trials);
         let least = if left(varied) > 0 { varied } else { varied + 1 };
-        let most = (columns.len() as u32).max(least);
-        [left(least), left(most)]
+        [left(least), left((columns.len() as u32).max(least))]
     });
     if !finished && per_combination.is_none() && !columns.is_empty() {
         let all = (first << columns.len()).saturating_sub(trials);
@@ -154,25 +161,15 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
             if columns.len() == 1 { "was" } else { "were" },
         ));
     }
-    let per_sample = SUB_SAMPLES * known.steps_per_sample.unwrap_or(STEPS_DEFAULT) + 1;
+    let steps = |samples: u64| samples.saturating_mul(known.steps_per_trial());
     Ending {
         finished,
         evidence,
         samples_per_combination: per_combination,
         combinations,
         samples_left,
-        steps_left: samples_left.map(|left| left.map(|samples| samples.saturating_mul(per_sample))),
+        steps_left: samples_left.map(|left| left.map(steps)),
     }
-}
-
-/// Lengths of the runs of rows with one combination of switches.
-fn blocks(search: &Search) -> Vec<u64> {
-    let same = |a: &Trial, b: &Trial| a.setting.switches == b.setting.switches;
-    search
-        .trials
-        .chunk_by(same)
-        .map(|block| block.len() as u64)
-        .collect()
 }
 
 /// Whether a log begins with the settings with which Horovod always begins.
@@ -191,101 +188,123 @@ mod tests {
     use crate::review::trial::tests::{HOROVOD, RONDE, read};
 
     fn rows(count: usize, switches: &str, from: usize) -> String {
-        (0..count)
-            .map(|i| format!("{switches},5,{},{}\n", i + from, 100 + i + from))
-            .collect()
+        let row = |i: usize| format!("{switches},5,{i},{}\n", 100 + i);
+        (from..from + count).map(row).collect()
     }
 
-    fn ending(rows: &str, known: Known) -> Ending {
-        Ending::of(&read(HOROVOD, rows)[0], &known)
+    fn known(max_samples: Option<u64>, steps_per_sample: Option<u64>) -> Known {
+        Known {
+            max_samples,
+            steps_per_sample,
+        }
     }
 
     #[test]
-    fn the_first_flip_tells_how_many_samples_a_combination_gets() {
-        // M + 1 = 21, one switch changed: 42 at least, 21 · 2^4 at most.
-        let ending = ending(
-            &(rows(21, "0,0,0, 0", 0) + &rows(4, "1,0,0, 0", 30)),
-            Known::default(),
-        );
-        assert_eq!(
+    fn the_number_of_missing_samples() {
+        let first = |count: usize| rows(count, "0,0,0, 0", 0);
+        let none = Known::default();
+        // M + 1 = 21 and five columns of switches; 21 · 2^4 at most. Where one switch changed, 42
+        // at least. A whole combination without an end: another switch is tuned. The steps of a
+        // trial are 5 S + 1.
+        for (log, known, left, steps_per_trial) in [
             (
-                ending.finished,
-                ending.samples_per_combination,
-                ending.combinations
+                first(21) + &rows(4, "1,0,0, 0", 30),
+                none,
+                Some([17, 336 - 25]),
+                51,
             ),
-            (false, Some(21), 2)
-        );
-        assert_eq!(ending.samples_left, Some([17, 336 - 25]));
-        assert_eq!(ending.steps_left, Some([17 * 51, 311 * 51]));
+            (first(10), none, Some([11, 326]), 51),
+            (first(21), none, Some([21, 315]), 51),
+            (String::new(), none, Some([21, 336]), 51),
+            (
+                first(37),
+                known(Some(40), Some(20)),
+                Some([4, 41 * 16 - 37]),
+                101,
+            ),
+            (first(37), none, None, 51),
+            (first(21) + "0,0,0, 0,5,20,120\n", none, None, 51), // the last row repeats the best
+        ] {
+            let ending = Ending::of(&read(HOROVOD, &log)[0], &known);
+            assert_eq!(ending.samples_left, left, "{ending:?}");
+            assert_eq!(
+                ending.steps_left,
+                left.map(|left| left.map(|n| n * steps_per_trial))
+            );
+        }
     }
 
     #[test]
-    fn a_finished_search_repeats_its_best_row() {
-        let ending = ending(
-            &(rows(21, "0,0,0, 0", 0) + "0,0,0, 0,5,20,120\n"),
-            Known::default(),
-        );
-        assert_eq!((ending.finished, ending.samples_left), (true, None));
-        assert!(ending.evidence[0].contains("repeats"));
+    fn evidence_of_horovods_ending() {
+        let unequal = rows(29, "0,0,0, 0", 0) + &rows(12, "1,0,0, 0", 30);
+        for (log, known, finished, part) in [
+            (
+                rows(21, "0,0,0, 0", 0) + "0,0,0, 0,5,20,120\n",
+                Known::default(),
+                true,
+                "the last row repeats",
+            ),
+            (
+                rows(37, "0,0,0, 0", 0),
+                Known::default(),
+                false,
+                "37 trials of one",
+            ),
+            (
+                rows(37, "0,0,0, 0", 0),
+                Known::default(),
+                false,
+                "was set to 36 or more",
+            ),
+            (
+                rows(37, "0,0,0, 0", 0),
+                Known::default(),
+                false,
+                "at least 555 more",
+            ),
+            (
+                unequal,
+                known(Some(40), None),
+                false,
+                "have 29 and 12 trials, not the 41 of",
+            ),
+        ] {
+            let ending = Ending::of(&read(HOROVOD, &log)[0], &known);
+            assert_eq!(ending.finished, finished);
+            let evidence = ending.evidence.join("; ");
+            assert!(evidence.contains(part), "{evidence}");
+        }
     }
 
     #[test]
-    fn unfinished_with_the_defaults_or_with_what_is_said() {
-        let first = ending(&rows(10, "0,0,0, 0", 0), Known::default());
-        assert_eq!(first.samples_left, Some([11, 326]));
-        let known = Known {
-            max_samples: Some(40),
-            steps_per_sample: Some(20),
-        };
-        let second = ending(&rows(37, "0,0,0, 0", 0), known);
-        assert_eq!(
-            (second.samples_left, second.steps_left),
-            (Some([4, 41 * 16 - 37]), Some([404, 619 * 101]))
-        );
-        let third = ending(&rows(37, "0,0,0, 0", 0), Known::default());
-        assert_eq!(third.samples_left, None);
-        assert!(
-            third.evidence[1].contains("37 trials") && third.evidence[1].contains("to 36 or more"),
-            "{third:?}"
-        );
-        assert!(third.evidence[2].contains("at least 555 more"), "{third:?}");
-        // A whole combination without an end: another switch is tuned.
-        assert_eq!(
-            ending(&rows(21, "0,0,0, 0", 0), Known::default()).samples_left,
-            Some([21, 315])
-        );
-        let nothing = ending("", Known::default());
-        assert_eq!(
-            (nothing.finished, nothing.samples_left),
-            (false, Some([21, 336]))
-        );
-    }
-
-    #[test]
-    fn rondes_ends_with_its_verdict() {
-        let of = |rows: &str| Ending::of(&read(RONDE, rows)[0], &Known::default());
+    fn rondes_search_ends_with_its_verdict() {
         let default = "0,0,0,1,1,128,500,default,0,10,61.2,1.2,,0.02\n";
-        assert!(of(default).evidence[0].contains("after sample 0"));
-        let followed = of(&format!("{default}{default}"));
-        assert!(followed.evidence[0].contains("began anew"));
-        let ab = of(&format!(
-            "{default}0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n"
-        ));
-        assert!(ab.evidence[0].contains("in round 3") && !ab.finished);
-        // 500 steps less two pairs of visits of at least 3 steps, and the pair under way, of 16 and a change each.
-        assert_eq!(ab.steps_left, Some([0, 500 - 12 + 34]));
-        let kept = format!("{default}0,0,0,1,1,64,520,final,,52,58,,,0.02\n");
-        assert!(of(&kept).finished && of(&kept).evidence[0].contains("\"final\""));
-        let reverted = of(&format!(
-            "{kept}0,0,0,1,1,128,500,reverted,,52,61.2,,,0.02\n"
-        ));
-        assert!(reverted.finished && reverted.evidence[0].contains("turned out slower"));
-        assert!(
-            of(&format!(
-                "{default}0,0,0,1,1,128,500,final,,10,61.2,,,0.02\n"
-            ))
-            .finished
-        );
-        assert!(of("").evidence[0].contains("first sample was under way"));
+        let window = "0,0,0,1,1,128,500,ab,2,5,61.0,1.2,,0.02\n";
+        let verdict = "0,0,0,1,1,64,520,final,,52,58,,,0.02\n";
+        let reverted = "0,0,0,1,1,128,500,reverted,,52,61.2,,,0.02\n";
+        // 500 steps less two pairs of visits of at least 3 steps, and the pair under way, of 16 and
+        // a change each.
+        let left = Some([0, 500 - 12 + 34]);
+        for (rows, finished, steps_left, part) in [
+            (String::new(), false, None, "first sample was under way"),
+            (default.to_owned(), false, None, "after sample 0"),
+            (default.repeat(2), false, None, "began anew"),
+            (format!("{default}{window}"), false, left, "in round 3"),
+            (format!("{default}{verdict}"), true, None, "\"final\""),
+            (
+                format!("{default}{verdict}{reverted}"),
+                true,
+                None,
+                "turned out slower",
+            ),
+        ] {
+            let ending = Ending::of(&read(RONDE, &rows)[0], &Known::default());
+            assert_eq!(
+                (ending.finished, ending.steps_left),
+                (finished, steps_left),
+                "{rows}"
+            );
+            assert!(ending.evidence[0].contains(part), "{ending:?}");
+        }
     }
 }

@@ -83,122 +83,89 @@ impl Gain {
 /// Returns the default of a search if it was measured: the one that Ronde's log names, or Horovod's
 /// own.
 pub(super) fn default(search: &Search) -> Option<Setting> {
-    let said = search
-        .trials
-        .iter()
-        .find(|trial| trial.phase == Phase::Default);
-    let known = || {
-        let is_default =
-            |trial: &&Trial| DEFAULTS.contains(&(trial.setting.fusion_mb, trial.setting.cycle_ms));
-        search.trials.iter().find(is_default)
-    };
+    let find = |is_it: &dyn Fn(&Trial) -> bool| search.trials.iter().find(|trial| is_it(trial));
+    let said = find(&|trial| trial.phase == Phase::Default);
+    let known =
+        || find(&|trial| DEFAULTS.contains(&(trial.setting.fusion_mb, trial.setting.cycle_ms)));
     // A resumed search begins with the windows: first the remembered winner's, then the default's.
     let second = || {
-        let mut windows = search
-            .trials
-            .iter()
-            .filter(|trial| trial.phase == Phase::Ab);
-        let first = windows.next()?;
-        windows.find(|trial| !trial.setting.is_near(&first.setting))
+        let first = find(&|trial| trial.phase == Phase::Ab)?.setting;
+        find(&|trial| trial.phase == Phase::Ab && !trial.setting.is_near(&first))
     };
-    said.or_else(known)
-        .or_else(second)
-        .map(|trial| trial.setting)
+    Some(said.or_else(known).or_else(second)?.setting)
+}
+
+/// Splits trials into contests and the trials before, between and after them: a contest is a run of
+/// windows. Another one begins with a window of round 0 after a complete round.
+pub(super) fn chunks(trials: &[Trial]) -> impl Iterator<Item = &[Trial]> {
+    let mut of_round_0 = 0;
+    trials.chunk_by(move |trial, next| {
+        of_round_0 = match (trial.phase, trial.number) {
+            (Phase::Ab, 0) => of_round_0 + 1,
+            _ => 0,
+        };
+        let is_complete = of_round_0 % 2 == 0;
+        let begins = next.phase == Phase::Ab && next.number == 0 && is_complete;
+        (trial.phase == Phase::Ab) == (next.phase == Phase::Ab) && !begins
+    })
 }
 
 fn contests(search: &Search, default: &Setting) -> Vec<Contest> {
-    let mut contests: Vec<Vec<&Trial>> = Vec::new();
-    for (index, trial) in search.trials.iter().enumerate() {
-        if begins_contest(&search.trials, index) {
-            contests.push(Vec::new());
-        }
-        if trial.phase == Phase::Ab
-            && let Some(contest) = contests.last_mut()
-        {
-            contest.push(trial);
-        }
-    }
     let mut known: Vec<Contest> = Vec::new();
-    for windows in &contests {
+    for windows in chunks(&search.trials).filter(|chunk| chunk[0].phase == Phase::Ab) {
         known.extend(contest(windows, default, &known));
     }
     known
 }
 
-/// Whether the trial at `index` is the first window of a contest: a window of round 0 with an even
-/// number of such windows directly before it, or the first window of a log that starts later.
-pub(super) fn begins_contest(trials: &[Trial], index: usize) -> bool {
-    if trials[index].phase != Phase::Ab {
-        return false;
-    }
-    let before = trials[..index].iter().rev();
-    match trials[index].number {
-        0 => {
-            let of_round = before.take_while(|trial| trial.phase == Phase::Ab && trial.number == 0);
-            of_round.count() % 2 == 0
-        }
-        _ => before.take(1).all(|trial| trial.phase != Phase::Ab),
-    }
-}
-
-fn contest(windows: &[&Trial], default: &Setting, before: &[Contest]) -> Option<Contest> {
-    let with_default = windows.iter().any(|trial| trial.setting.is_near(default));
+fn contest(windows: &[Trial], default: &Setting, before: &[Contest]) -> Option<Contest> {
     // Without the default, the setting that has beaten it comes first.
-    let champion = match with_default {
+    let champion = match windows.iter().any(|trial| trial.setting.is_near(default)) {
         true => None,
         false => {
             let first = windows.first()?.setting;
-            let mut earlier = before.iter().rev();
-            Some(earlier.find(|contest| contest.challenger.is_near(&first))?)
+            Some(
+                before
+                    .iter()
+                    .rev()
+                    .find(|contest| contest.challenger.is_near(&first))?,
+            )
         }
     };
     let base = champion.map_or(*default, |champion| champion.challenger);
-    let challenger = windows
-        .iter()
-        .find(|trial| !trial.setting.is_near(&base))?
-        .setting;
-    let of = |number: u64, of_base: bool| {
-        let mut windows = windows.iter();
-        windows.find(|trial| trial.number == number && trial.setting.is_near(&base) == of_base)
+    let is_base = |trial: &Trial| trial.setting.is_near(&base);
+    let challenger = windows.iter().find(|trial| !is_base(trial))?.setting;
+    let window = |number: u64, of_base: bool| {
+        windows
+            .iter()
+            .find(|trial| trial.number == number && is_base(trial) == of_base)
     };
     let last = windows.iter().map(|trial| trial.number).max()?;
-    let rounds: Vec<(&Trial, &Trial)> = (0..=last.min(windows.len() as u64))
-        .filter_map(|number| Some((*of(number, true)?, *of(number, false)?)))
-        .collect();
+    let rounds = (0..=last.min(windows.len() as u64))
+        .filter_map(|number| Some([window(number, true)?, window(number, false)?]));
+    let rounds: Vec<[&Trial; 2]> = rounds.collect();
     if rounds.is_empty() {
         return None;
     }
     let count = rounds.len() as f64;
-    let logs: Vec<f64> = rounds
+    let of_rounds = |of: fn(&[&Trial; 2]) -> f64| rounds.iter().map(of).collect::<Vec<f64>>();
+    let logs = of_rounds(|[base, winner]| winner.log - base.log);
+    let stated: f64 = of_rounds(|[base, winner]| base.variance + winner.variance)
         .iter()
-        .map(|(base, winner)| winner.log - base.log)
-        .collect();
-    let mean = (&logs).mean();
-    let stated: f64 = rounds
-        .iter()
-        .map(|(base, winner)| base.variance + winner.variance)
         .sum();
     let half = (INTERVAL_95 * stated.sqrt() / count).max(scattered(&logs));
-    let center =
-        |of: &dyn Fn(&(&Trial, &Trial)) -> f64| (rounds.iter().map(of).sum::<f64>() / count).exp();
-    let gain = |log: f64| -log.exp_m1();
-    let by_round = logs.iter().copied().map(gain).collect();
     // The sum of two differences: that of the earlier winner, and that of the challenger relative
     // to it.
     let (ahead, ahead_half) = champion.map_or((0.0, 0.0), Contest::log_difference);
-    let (mean, half) = (mean + ahead, half.hypot(ahead_half));
+    let (mean, half) = ((&logs).mean() + ahead, half.hypot(ahead_half));
     Some(Contest {
         challenger,
         against: champion.map(|champion| champion.challenger),
         rounds: rounds.len() as u64,
-        default_ms: center(&|round| round.0.log - ahead),
-        challenger_ms: center(&|round| round.1.log),
-        gain: Difference {
-            mean: gain(mean),
-            low: gain(mean + half),
-            high: gain(mean - half),
-        },
-        by_round,
+        default_ms: (of_rounds(|[base, _]| base.log).mean() - ahead).exp(),
+        challenger_ms: of_rounds(|[_, winner]| winner.log).mean().exp(),
+        gain: Difference::around(mean, half).reversed(),
+        by_round: logs.iter().map(|log| -log.exp_m1()).collect(),
     })
 }
 
@@ -206,11 +173,9 @@ impl Contest {
     /// Difference of the log step times, challenger less default, and half the width of its 95 %
     /// interval.
     fn log_difference(&self) -> (f64, f64) {
-        let log = |gain: f64| (-gain).ln_1p();
-        (
-            log(self.gain.mean),
-            (log(self.gain.low) - log(self.gain.high)) / 2.0,
-        )
+        let [mean, low, high] =
+            [self.gain.mean, self.gain.low, self.gain.high].map(|gain| (-gain).ln_1p());
+        (mean, (low - high) / 2.0)
     }
 }
 
@@ -235,58 +200,77 @@ mod tests {
         Gain::of(&read(header, rows)[0], None, None)
     }
 
+    /// Windows of one round: thresholds in MiB, step times and half-widths in ms.
+    fn round(number: usize, windows: [(u64, f64, &str); 2]) -> String {
+        let row = |(fusion, ms, ci95): &(u64, f64, &str)| {
+            format!("0,0,0,1,1,{fusion},500,ab,{number},5,{ms},{ci95},,\n")
+        };
+        windows.iter().map(row).collect()
+    }
+
+    const DEFAULT: &str = "0,0,0,1,1,128,500,default,0,10,100,,,\n";
+    const SAMPLE: &str = "0,0,0,1,1,8,600,sample,2,8,80,,,\n";
+
+    /// Half the width of a gain's interval in logarithms.
+    fn half(contest: &Contest) -> f64 {
+        ((1.0 - contest.gain.low) / (1.0 - contest.gain.mean)).ln()
+    }
+
     #[test]
     fn rounds_by_hand() {
         // Windows without an interval of their own: 10, 20 and 30 % faster, so only the scatter of
         // the rounds is known.
-        let mut rows =
-            "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,4,600,sample,1,8,80,,,\n".to_owned();
-        for (round, ms) in [90.0, 80.0, 70.0].into_iter().enumerate() {
-            rows += &format!(
-                "0,0,0,1,1,128,500,ab,{round},5,100,,,\n0,0,0,1,1,4,600,ab,{round},5,{ms},,,\n"
-            );
-        }
-        let gain = gain(RONDE, &rows);
+        let rounds = [90.0, 80.0, 70.0].into_iter().enumerate();
+        let rounds: String = rounds
+            .map(|(i, ms)| round(i, [(128, 100.0, ""), (4, ms, "")]))
+            .collect();
+        let gain = gain(RONDE, &format!("{DEFAULT}{SAMPLE}{rounds}"));
         let contest = &gain.contests[0];
         assert_eq!((contest.rounds, contest.challenger.fusion_mb), (3, 4.0));
         assert!((contest.default_ms - 100.0).abs() < 1e-9);
         let expected = 1.0 - (0.9f64 * 0.8 * 0.7).cbrt();
         assert!((contest.gain.mean - expected).abs() < 1e-9);
         // ln 0.9, ln 0.8, ln 0.7: sd 0.12577, times 4.3027 (t, 2 degrees, 97.5 %) over √3: 0.31243.
-        let half = ((1.0 - contest.gain.low) / (1.0 - contest.gain.mean)).ln();
-        assert!((half - 0.31243).abs() < 1e-4, "{half}");
+        assert!((half(contest) - 0.31243).abs() < 1e-4, "{contest:?}");
         assert!((contest.by_round[1] - 0.2).abs() < 1e-9);
         assert_eq!(gain.contest_of(&contest.challenger), Some(contest));
     }
 
     #[test]
     fn a_winner_that_lost_is_followed_by_another_contest() {
-        let rows = "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,128,500,ab,0,5,100,2,,\n0,0,0,1,1,4,600,ab,0,5,110,2,,\n\
-                    0,0,0,1,1,8,600,sample,2,8,80,,,\n0,0,0,1,1,8,600,ab,0,5,80,2,,\n0,0,0,1,1,128,500,ab,0,5,100,2,,\n\
-                    0,0,0,1,1,128,500,ab,1,5,100,2,,\n";
-        let gain = gain(RONDE, rows);
-        let challengers: Vec<f64> = gain
-            .contests
-            .iter()
-            .map(|contest| contest.challenger.fusion_mb)
-            .collect();
-        assert_eq!(challengers, [4.0, 8.0]);
-        assert!(gain.contests[0].gain.mean < 0.0 && gain.contests[1].rounds == 1);
+        let first = round(0, [(128, 100.0, "2"), (4, 110.0, "2")]);
+        let second = round(0, [(8, 80.0, "2"), (128, 100.0, "2")]);
+        let unfinished = "0,0,0,1,1,128,500,ab,1,5,100,2,,\n";
+        let gain = gain(
+            RONDE,
+            &format!("{DEFAULT}{first}{SAMPLE}{second}{unfinished}"),
+        );
+        let [first, second] = &gain.contests[..] else {
+            panic!("{gain:?}")
+        };
+        assert_eq!(
+            (first.challenger.fusion_mb, second.challenger.fusion_mb),
+            (4.0, 8.0)
+        );
+        assert!(first.gain.mean < 0.0 && second.rounds == 1);
         // Half-widths of 2 and 2.5 % (2 ms at 100 and at 80), combined, for one round.
-        let contest = &gain.contests[1];
-        let half = ((1.0 - contest.gain.low) / (1.0 - contest.gain.mean)).ln();
-        assert!((half - 0.02f64.hypot(0.025)).abs() < 1e-9, "{half}");
+        assert!(
+            (half(second) - 0.02f64.hypot(0.025)).abs() < 1e-9,
+            "{second:?}"
+        );
     }
 
     #[test]
-    fn what_beat_the_default_is_challenged_in_its_turn() {
-        // 4 MB is 10 % faster than the default, 8 MB is 10 % faster than that; then 16 MB is
+    fn a_setting_that_beat_the_default_is_challenged_in_its_turn() {
+        // 4 MiB is 10 % faster than the default, 8 MiB is 10 % faster than that; then 16 MiB is
         // slower.
-        let rows = "0,0,0,1,1,128,500,default,0,10,100,,,\n0,0,0,1,1,128,500,ab,0,5,100,2,,\n0,0,0,1,1,4,600,ab,0,5,90,1.8,,\n\
-                    0,0,0,1,1,4,600,ab,0,5,90,1.8,,\n0,0,0,1,1,8,600,ab,0,5,81,1.62,,\n\
-                    0,0,0,1,1,8,600,ab,0,5,81,1.62,,\n0,0,0,1,1,16,600,ab,0,5,90,1.8,,\n";
-        let gain = gain(RONDE, rows);
-        let [first, second, third] = gain.contests.as_slice() else {
+        let rounds = [
+            round(0, [(128, 100.0, "2"), (4, 90.0, "1.8")]),
+            round(0, [(4, 90.0, "1.8"), (8, 81.0, "1.62")]),
+            round(0, [(8, 81.0, "1.62"), (16, 90.0, "1.8")]),
+        ];
+        let gain = gain(RONDE, &(DEFAULT.to_owned() + &rounds.concat()));
+        let [first, second, third] = &gain.contests[..] else {
             panic!("{gain:?}");
         };
         assert_eq!(
@@ -294,29 +278,37 @@ mod tests {
             (None, Some(first.challenger))
         );
         assert!((second.gain.mean - 0.19).abs() < 1e-9 && (second.by_round[0] - 0.1).abs() < 1e-9);
-        assert!(
-            (second.default_ms - 100.0).abs() < 1e-9 && (second.challenger_ms - 81.0).abs() < 1e-9
-        );
+        assert!((second.default_ms - 100.0).abs() < 1e-9);
+        assert!((second.challenger_ms - 81.0).abs() < 1e-9);
         // Four windows, each with an interval of ±2 %.
-        let half = ((1.0 - second.gain.low) / (1.0 - second.gain.mean)).ln();
-        assert!((half - 0.04).abs() < 1e-9, "{half}");
+        assert!((half(second) - 0.04).abs() < 1e-9, "{second:?}");
         assert!((third.gain.mean - 0.1).abs() < 1e-9);
         assert_eq!(gain.decisive(Some(&second.challenger)), Some(second));
         assert_eq!(gain.decisive(None), Some(third));
     }
 
     #[test]
-    fn the_default_is_what_ronde_says_or_horovods_own() {
-        let of = |header: &str, rows: &str| {
-            default(&read(header, rows)[0]).map(|setting| setting.fusion_mb)
-        };
-        assert_eq!(of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,50,32,100\n"), None);
-        assert_eq!(
-            of(HOROVOD, "0,0,0, 1,5,4,100\n0,0,0, 1,5,64,100\n"),
-            Some(64.0)
-        );
-        let windows = "0,0,0,1,1,4,600,ab,0,5,80,2,,\n0,0,0,1,1,64,500,ab,0,5,100,2,,\n";
-        assert_eq!(of(RONDE, windows), Some(64.0));
+    fn the_default_is_that_of_the_log_or_a_known_one() {
+        for (header, rows, expected) in [
+            (
+                HOROVOD,
+                "0,0,0, 1,5,4,100\n0,0,0, 1,50,32,100\n".to_owned(),
+                None,
+            ),
+            (
+                HOROVOD,
+                "0,0,0, 1,5,4,100\n0,0,0, 1,5,64,100\n".to_owned(),
+                Some(64.0),
+            ),
+            (
+                RONDE,
+                round(0, [(4, 80.0, "2"), (64, 100.0, "2")]),
+                Some(64.0),
+            ),
+        ] {
+            let default = default(&read(header, &rows)[0]);
+            assert_eq!(default.map(|setting| setting.fusion_mb), expected);
+        }
         assert_eq!(gain(HOROVOD, "0,0,0, 1,5,4,100\n"), Gain::default());
     }
 }

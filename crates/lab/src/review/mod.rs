@@ -35,9 +35,9 @@ mod setting;
 mod surface;
 mod trail;
 mod trial;
-pub mod words;
 
 use ronde_job::gate::Withheld;
+use ronde_job::units::counted;
 use ronde_tuner::LogContents;
 use serde::Serialize;
 
@@ -55,7 +55,6 @@ pub use surface::Surface;
 pub use trial::{Measure, Phase, Trial, Writer};
 
 use trial::{Search, searches};
-use words::counted;
 
 /// With fewer trials the surface is determined mostly by the prior.
 pub const TRIALS_FEW: usize = 8;
@@ -210,9 +209,8 @@ fn warnings(search: &Search) -> Vec<String> {
     if (1..TRIALS_FEW).contains(&search.trials.len()) {
         let count = search.trials.len() as u64;
         warnings.push(format!(
-            "{} {} little of a surface: what is expected besides is mostly what jobs are like in general",
+            "{} are too few for a reliable surface: expected values depend mostly on the model's prior",
             counted(count, "trial"),
-            if count == 1 { "says" } else { "say" }
         ));
     }
     warnings

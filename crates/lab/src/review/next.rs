@@ -81,44 +81,32 @@ mod tests {
     use crate::review::tests::reviewed;
     use crate::review::trial::tests::HOROVOD;
 
-    fn next(rows: &str) -> Next {
-        reviewed(HOROVOD, rows).next.unwrap()
-    }
-
     #[test]
-    fn a_slope_is_worth_following() {
-        // Larger thresholds are better, and 16 MB was the largest tried.
-        let rows: String = [1, 2, 4, 8, 16]
-            .iter()
-            .map(|fusion| format!("0,0,0, 1,5,{fusion},{}\n", 200 + 20 * fusion))
-            .collect();
-        let next = next(&rows);
+    fn a_slope_is_worth_following_and_a_plain_is_not() {
+        // Larger thresholds are better, and 16 MiB was the largest tried.
+        let row = |fusion: &u32| format!("0,0,0, 1,5,{fusion},{}\n", 200 + 20 * fusion);
+        let rows: String = [1, 2, 4, 8, 16].iter().map(row).collect();
+        let slope = reviewed(HOROVOD, &rows).next.unwrap();
         assert!(
-            next.setting.unwrap().fusion_mb > 16.0 && next.improvement > 0.05,
-            "{next:?}"
+            slope.setting.unwrap().fusion_mb > 16.0 && slope.probability > 0.5,
+            "{slope:?}"
         );
-        assert!(next.probability > 0.5);
-    }
+        assert!(slope.improvement > 0.05, "{slope:?}");
 
-    #[test]
-    fn a_plain_is_not() {
         let mut rows = String::new();
         for fusion in [0.0, 0.0625, 1.0, 4.0, 16.0, 64.0, 256.0] {
             for cycle in [0.1, 0.5, 2.0, 5.0, 20.0, 100.0] {
-                rows += &format!(
-                    "0,0,0, 1,{cycle},{fusion},{}\n",
-                    500.0 + 0.1 * f64::sin(fusion + cycle)
-                );
+                let score = 500.0 + 0.1 * f64::sin(fusion + cycle);
+                rows += &format!("0,0,0, 1,{cycle},{fusion},{score}\n");
             }
         }
-        let next = next(&rows);
-        assert_eq!(next.setting, None, "{next:?}");
+        let plain = reviewed(HOROVOD, &rows).next.unwrap();
+        assert_eq!(plain.setting, None, "{plain:?}");
     }
 
     #[test]
     fn trials_by_hand() {
         // 2 (2.8016 · 0.05 / 0.02)² = 98.1.
-        assert_eq!(trials_to_tell(0.05, 0.02), 99);
-        assert_eq!(trials_to_tell(0.0, 0.02), 1);
+        assert_eq!([0.05, 0.0].map(|sd| trials_to_tell(sd, 0.02)), [99, 1]);
     }
 }

@@ -141,31 +141,26 @@ fn replicates(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
 
 /// Half the mean square of the differences between neighbours.
 fn neighbours(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
-    let first: Vec<&Trial> = groups
+    let firsts = groups
         .iter()
         .take(SETTINGS_MOST)
-        .map(|group| &trials[group[0]])
-        .collect();
-    let apart = |a: &Setting, b: &Setting| {
-        let ratio = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln();
-        let (fusion, cycle) = (
-            ratio(a.fusion_mb, b.fusion_mb),
-            ratio(a.cycle_ms, b.cycle_ms),
-        );
+        .map(|group| &trials[group[0]]);
+    let firsts: Vec<&Trial> = firsts.collect();
+    let ratio = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln();
+    let distance = |a: &Setting, b: &Setting| {
+        let apart = ratio(a.fusion_mb, b.fusion_mb).hypot(ratio(a.cycle_ms, b.cycle_ms));
         if a.switches == b.switches {
-            fusion.hypot(cycle)
+            apart
         } else {
             f64::INFINITY
         }
     };
     let (mut squares, mut pairs) = (0.0, 0);
-    for (index, one) in first.iter().enumerate() {
-        let before = first[..index]
-            .iter()
-            .map(|other| (apart(&one.setting, &other.setting), other));
-        if let Some((distance, other)) = before.min_by(|a, b| a.0.total_cmp(&b.0))
-            && distance <= NEIGHBOURS
-        {
+    for (index, one) in firsts.iter().enumerate() {
+        let before = firsts[..index].iter();
+        let before = before.map(|other| (distance(&one.setting, &other.setting), other));
+        let nearest = before.min_by(|a, b| a.0.total_cmp(&b.0));
+        if let Some((_, other)) = nearest.filter(|(distance, _)| *distance <= NEIGHBOURS) {
             squares += 0.5 * (one.log - other.log).powi(2);
             pairs += 1;
         }
@@ -214,37 +209,27 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_near_but_not_the_same() {
-        let rows: String = (0..5)
-            .map(|i| {
-                format!(
-                    "0,0,0, 1,5,{},{}\n",
-                    10.0 * 1.2f64.powi(i),
-                    100 + 10 * (i % 2)
-                )
-            })
-            .collect();
-        let search = &read(HOROVOD, &rows)[0];
-        let neighbours = Noise::of(search, &groups(&search.trials), None)
-            .neighbours
-            .unwrap();
+    fn neighbours_by_hand() {
         // Each value differs from the previous one by 10 %: ln 1.1 / √2.
+        let row = |i: i32| {
+            format!(
+                "0,0,0, 1,5,{},{}\n",
+                10.0 * 1.2f64.powi(i),
+                100 + 10 * (i % 2)
+            )
+        };
+        let search = &read(HOROVOD, &(0..5).map(row).collect::<String>())[0];
+        let neighbours = neighbours(&search.trials, &groups(&search.trials)).unwrap();
         assert!((neighbours.sd - 1.1f64.ln() / 2f64.sqrt()).abs() < 1e-6);
         assert_eq!(neighbours.differences, 4);
     }
 
     #[test]
     fn a_hundred_thousand_trials_are_grouped_at_once() {
-        let rows: String = (0..100_000)
-            .map(|i| format!("0,0,0, 1,{},{},{}\n", 1 + i % 100, 1 + i / 1000, 1 + i))
-            .collect();
-        let trials = &read(HOROVOD, &rows)[0].trials;
-        let groups = groups(trials);
+        let row = |i: u32| format!("0,0,0, 1,{},{},{}\n", 1 + i % 100, 1 + i / 1000, 1 + i);
+        let rows: String = (0..100_000).map(row).collect();
+        let groups = groups(&read(HOROVOD, &rows)[0].trials);
         assert_eq!(groups.iter().map(Vec::len).sum::<usize>(), 100_000);
-        assert!(
-            groups.len() <= 10_000 && groups.len() > 5_000,
-            "{}",
-            groups.len()
-        );
+        assert!((5_001..=10_000).contains(&groups.len()), "{}", groups.len());
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of reviews of whole logs.
+
 use ronde_tuner::read_log;
 
 use super::*;
@@ -26,7 +28,7 @@ fn a_header_alone_is_a_review_without_trials() {
 }
 
 #[test]
-fn everything_fixed_is_noise_alone() {
+fn equal_settings_show_only_noise() {
     // Horovod with both numbers fixed: the same setting, 21 times.
     let rows: String = (0..21)
         .map(|i| format!("0,0,0, 1,1,32,{}\n", 300 + 10 * (i * 7 % 11)))
@@ -34,22 +36,15 @@ fn everything_fixed_is_noise_alone() {
     let review = reviewed(HOROVOD, &rows);
     let tried = review.tried.unwrap();
     assert_eq!((tried.trials, tried.settings), (21, 1));
-    let replicates = review.noise.replicates.unwrap();
-    assert!(
-        replicates.differences == 20 && (0.06..0.13).contains(&replicates.sd),
-        "{replicates:?}"
-    );
+    let Scatter {
+        sd, differences, ..
+    } = review.noise.replicates.unwrap();
+    assert!(differences == 20 && (0.06..0.13).contains(&sd), "{sd}");
     let best = review.best.unwrap();
-    assert!(
-        best.ties.is_empty() && best.luck > 0.05 && best.choice.probability_best == 1.0,
-        "{best:?}"
-    );
-    assert!(
-        review
-            .knobs
-            .iter()
-            .all(|effect| effect.importance == Importance::Fixed)
-    );
+    assert!(best.ties.is_empty() && best.luck > 0.05, "{best:?}");
+    assert_eq!(best.choice.probability_best, 1.0);
+    let mut importances = review.knobs.iter().map(|effect| effect.importance);
+    assert!(importances.all(|importance| importance == Importance::Fixed));
 }
 
 #[test]
@@ -58,19 +53,14 @@ fn rondes_search_after_a_drift_is_a_second_one() {
                 0,0,0,1,1,128,400,default,0,10,75,1,,\n0,0,0,1,1,128,400,best,0,10,75,1,,\n";
     let log = read_log(&format!("{RONDE}{rows}")).unwrap();
     let reviews = review(&log, "a.csv", &Known::default());
-    let sources: Vec<&str> = reviews
-        .iter()
-        .map(|review| review.source.as_str())
-        .collect();
-    assert_eq!(sources, ["a.csv, search 1", "a.csv, search 2"]);
-    assert_eq!(
-        [reviews[0].ending.finished, reviews[1].ending.finished],
-        [true, false]
-    );
+    let of = |review: &Review| (review.source.clone(), review.ending.finished);
+    let expected = [("a.csv, search 1", true), ("a.csv, search 2", false)];
+    let expected = expected.map(|(source, finished)| (source.to_owned(), finished));
+    assert_eq!(reviews.iter().map(of).collect::<Vec<_>>(), expected);
 }
 
 #[test]
-fn settings_that_no_job_can_have_are_left_out() {
+fn settings_that_no_job_can_have_are_ignored() {
     let review = reviewed(
         HOROVOD,
         "0,0,0, 1,5,4,100\n0,0,0, 1,0,0,100\n0,0,0, 1,1e300,4,100\n0,0,0, 1,5,4,1e308\n0,0,0, 1,5,1e-300,5\n",

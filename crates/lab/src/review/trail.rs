@@ -2,10 +2,10 @@
 
 use super::best::records;
 use super::ending::begins_as_horovod;
-use super::gain::{Contest, Gain, begins_contest};
+use super::gain::{Contest, Gain, chunks};
 use super::setting::{Setting, Switch};
 use super::trial::{Phase, Search, Trial, Writer};
-use super::words::{counted, list, signed, within};
+use ronde_job::units::{change, counted, list};
 
 /// A sample of Ronde's with fewer steps ended early.
 const STEPS_FULL: u64 = 5;
@@ -58,27 +58,32 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
     let mut trail = Vec::new();
     let mut default: Option<&Trial> = None;
     let mut contests = gain.contests.iter();
-    for (index, trial) in search.trials.iter().enumerate() {
-        match trial.phase {
-            Phase::Default => {
-                trail.push(measured(search, trial, "Default".to_owned(), None));
-                default = Some(trial);
-            }
-            Phase::Sample => {
-                let name = format!("Sample {}", trial.number);
-                trail.push(measured(search, trial, name, default));
-            }
-            // The sentence at the first window describes the whole contest.
-            Phase::Ab if begins_contest(&search.trials, index) => {
-                let contest = contests.next();
-                trail.extend(contest.map(|contest| compared(contest, &varied)));
-            }
-            Phase::Ab => {}
+    for chunk in chunks(&search.trials) {
+        if chunk[0].phase == Phase::Ab {
+            trail.extend(contests.next().map(|contest| compared(contest, &varied)));
+            continue;
+        }
+        for trial in chunk {
+            let name = match trial.phase {
+                Phase::Default => "Default".to_owned(),
+                _ => format!("Sample {}", trial.number),
+            };
+            let is_default = trial.phase == Phase::Default;
+            trail.push(measured(
+                search,
+                trial,
+                name,
+                default.filter(|_| !is_default),
+            ));
+            default = if is_default { Some(trial) } else { default };
         }
     }
     if let Some(chosen) = search.end.as_ref().and_then(Setting::of) {
         let is_default = |default: Setting| default.is_near(&chosen);
         let why = match (gain.default.is_some_and(is_default), &gain.contests[..]) {
+            (true, _) if search.reverted => {
+                "the default again; the setting chosen before turned out slower"
+            }
             (true, []) => "the default; no other setting promised enough for a comparison",
             (true, _) => "the default; no setting was faster beyond chance",
             (false, _) => "faster beyond chance",
@@ -97,7 +102,7 @@ fn measured(search: &Search, trial: &Trial, name: String, default: Option<&Trial
     }
     let slower = default.map(|default| (trial.log - default.log).exp_m1());
     if let Some(slower) = slower {
-        sentence += &format!(", {} against the default", signed(slower));
+        sentence += &format!(", {} against the default", change(slower));
     }
     if let Some(predicted) = trial.predicted_step_ms {
         sentence += &format!(" ({} expected)", search.measure.words(predicted));
@@ -110,7 +115,7 @@ fn measured(search: &Search, trial: &Trial, name: String, default: Option<&Trial
 }
 
 fn compared(contest: &Contest, varied: &[Switch]) -> String {
-    let rounds: Vec<String> = contest.by_round.iter().map(|gain| signed(-gain)).collect();
+    let rounds: Vec<String> = contest.by_round.iter().map(|gain| change(-gain)).collect();
     let against = contest.against.map_or_else(
         || "the default".to_owned(),
         |against| format!("{}, the winner so far", against.words(varied)),
@@ -118,7 +123,7 @@ fn compared(contest: &Contest, varied: &[Switch]) -> String {
     format!(
         "{} in alternation with {against}: {} against the default in {}, each {}.",
         contest.challenger.words(varied),
-        within(&contest.gain.reversed()),
+        contest.gain.reversed().words(),
         counted(contest.rounds, "round"),
         list(&rounds),
     )
@@ -141,61 +146,65 @@ mod tests {
     use super::*;
     use crate::review::trial::tests::{HOROVOD, RONDE, read};
 
-    fn trail_of(header: &str, rows: &str) -> Vec<String> {
-        let search = &read(header, rows)[0];
-        trail(search, &Gain::of(search, None, None))
+    #[test]
+    fn trails_in_words() {
+        let ronde = "0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,0,600,sample,1,2,200,1,98,\n0,0,0,1,1,4,600,sample,2,8,80,1,90,\n\
+                     0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,600,ab,0,5,80,1,,\n0,0,0,1,1,4,600,ab,1,5,80,1,,\n\
+                     0,0,0,1,1,128,500,ab,1,5,100,1,,\n0,0,0,1,1,4,600,final,,40,80,,,\n";
+        let started = "0,0,0, 0,5,4,100\n0,0,0, 0,50,32,110\n0,0,0, 0,25,16,90\n0,0,0, 0,10,8,90\n";
+        for (header, rows, expected) in [
+            (
+                RONDE,
+                ronde,
+                &[
+                    "Default (128 MiB, 1 ms): 100 ms in 10 steps.",
+                    "Sample 1 (0 MiB, 1 ms): 200 ms in 2 steps, +100 % against the default (98 ms expected); ended early, as clearly worse.",
+                    "Sample 2 (4 MiB, 1 ms): 80 ms in 8 steps, −20.0 % against the default (90 ms expected).",
+                    "4 MiB, 1 ms in alternation with the default: −20.0 % (−20.9 to −19.1 %) against the default in 2 rounds, each −20.0 % and −20.0 %.",
+                    "Verdict: 4 MiB, 1 ms, faster beyond chance.",
+                ][..],
+            ),
+            (
+                HOROVOD,
+                started,
+                &[
+                    "The first four settings are those of every search of Horovod's.",
+                    "Trial 1 (4 MiB, 5 ms) is the best so far: 100.",
+                    "Trial 2 (32 MiB, 50 ms) is the best so far: 110.",
+                    "2 trials after it.",
+                ],
+            ),
+            (
+                HOROVOD,
+                "0,0,0, 1,5,4,100\n0,0,0, 1,6,4,90\n0,0,0, 1,5,4,100\n",
+                &[
+                    "Trial 1 (4 MiB, 5 ms) is the best so far: 100.",
+                    "The setting of the best single trial was chosen, without repeating it: 4 MiB, 5 ms.",
+                ],
+            ),
+            (
+                RONDE,
+                "0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,4,600,final,,40,80,,,\n0,0,0,1,1,128,500,reverted,,40,100,,,\n",
+                &[
+                    "Default (128 MiB, 1 ms): 100 ms in 10 steps.",
+                    "Verdict: 128 MiB, 1 ms, the default again; the setting chosen before turned out slower.",
+                ],
+            ),
+            (HOROVOD, "", &[]),
+        ] {
+            let search = &read(header, rows)[0];
+            assert_eq!(trail(search, &Gain::of(search, None, None)), expected);
+        }
     }
 
     #[test]
-    fn rondes_trail_in_words() {
-        let rows = "0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,0,600,sample,1,2,200,1,98,\n0,0,0,1,1,4,600,sample,2,8,80,1,90,\n\
-                    0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,600,ab,0,5,80,1,,\n0,0,0,1,1,4,600,ab,1,5,80,1,,\n\
-                    0,0,0,1,1,128,500,ab,1,5,100,1,,\n0,0,0,1,1,4,600,final,,40,80,,,\n";
-        assert_eq!(
-            trail_of(RONDE, rows),
-            [
-                "Default (128 MiB, 1 ms): 100 ms in 10 steps.",
-                "Sample 1 (0 MiB, 1 ms): 200 ms in 2 steps, +100 % against the default (98 ms expected); ended early, as clearly worse.",
-                "Sample 2 (4 MiB, 1 ms): 80 ms in 8 steps, −20.0 % against the default (90 ms expected).",
-                "4 MiB, 1 ms in alternation with the default: −20.0 % (−20.9 to −19.1 %) against the default in 2 rounds, each −20.0 % and −20.0 %.",
-                "Verdict: 4 MiB, 1 ms, faster beyond chance.",
-            ]
-        );
-    }
-
-    #[test]
-    fn horovods_trail_in_words() {
-        let rows = "0,0,0, 0,5,4,100\n0,0,0, 0,50,32,110\n0,0,0, 0,25,16,90\n0,0,0, 0,10,8,90\n";
-        assert_eq!(
-            trail_of(HOROVOD, rows),
-            [
-                "The first four settings are those of every search of Horovod's.",
-                "Trial 1 (4 MiB, 5 ms) is the best so far: 100.",
-                "Trial 2 (32 MiB, 50 ms) is the best so far: 110.",
-                "2 trials after it.",
-            ]
-        );
-        let finished = trail_of(
-            HOROVOD,
-            "0,0,0, 1,5,4,100\n0,0,0, 1,6,4,90\n0,0,0, 1,5,4,100\n",
-        );
-        assert_eq!(
-            finished[1],
-            "The setting of the best single trial was chosen, without repeating it: 4 MiB, 5 ms."
-        );
-        assert!(trail_of(HOROVOD, "").is_empty());
-    }
-
-    #[test]
-    fn what_never_varied_is_told() {
+    fn switches_that_never_varied_are_named() {
         let search = &read(HOROVOD, "0,1,0, 1,5,4,100\n0,0,0, 1,5,4,100\n")[0];
-        assert_eq!(
-            never_varied(search),
-            [
-                "hierarchical allreduce off",
-                "torus allreduce off",
-                "response cache on"
-            ]
-        );
+        let expected = [
+            "hierarchical allreduce off",
+            "torus allreduce off",
+            "response cache on",
+        ];
+        assert_eq!(never_varied(search), expected);
     }
 }

@@ -4,7 +4,7 @@ use ronde_tuner::{LogContents, LogRow};
 use serde::Serialize;
 
 use super::setting::{Setting, Switch};
-use super::words::counted;
+use ronde_job::units::{counted, short};
 
 /// Larger thresholds and cycle times are treated as typing errors, MiB and ms.
 const KNOB_MOST: f64 = 1e6;
@@ -41,7 +41,8 @@ impl Measure {
         }
     }
 
-    pub(super) fn log(self, value: f64) -> f64 {
+    /// Returns the logarithm of the step time, up to a constant; lower is better.
+    pub fn log(self, value: f64) -> f64 {
         match self {
             Self::StepMs => value.ln(),
             Self::Score => -value.ln(),
@@ -51,8 +52,8 @@ impl Measure {
     /// Formats a value with its unit.
     pub fn words(self, value: f64) -> String {
         match self {
-            Self::StepMs => format!("{} ms", super::words::number(value)),
-            Self::Score => super::words::number(value),
+            Self::StepMs => format!("{} ms", short(value)),
+            Self::Score => short(value),
         }
     }
 }
@@ -115,6 +116,8 @@ pub(super) struct Search {
     pub(super) is_followed: bool,
     /// Whether the chosen settings were reverted to the default after the verdict.
     pub(super) reverted: bool,
+    /// Number of rows that cannot be used.
+    left_out: u64,
     /// Rows that were left out, and the reasons.
     pub(super) warnings: Vec<String>,
 }
@@ -150,16 +153,13 @@ impl Search {
 /// Splits a log into its searches, at least one. Ronde begins a new search when the job has
 /// changed.
 pub(super) fn searches(log: &LogContents) -> Vec<Search> {
-    let writer = if log.is_ronde {
-        Writer::Ronde
-    } else {
-        Writer::Horovod
+    let writer = match log.is_ronde {
+        true => Writer::Ronde,
+        false => Writer::Horovod,
     };
-    let timed = log.rows.iter().any(|row| row.step_ms_p50.is_some());
-    let measure = if timed {
-        Measure::StepMs
-    } else {
-        Measure::Score
+    let measure = match log.rows.iter().any(|row| row.step_ms_p50.is_some()) {
+        true => Measure::StepMs,
+        false => Measure::Score,
     };
     let new = || Search {
         writer,
@@ -170,63 +170,54 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
         best: None,
         is_followed: false,
         reverted: false,
+        left_out: 0,
         warnings: Vec::new(),
     };
-    let mut searches = vec![new()];
-    let mut left_out = vec![0];
+    let mut finished = Vec::new();
+    let mut search = new();
     for (index, row) in log.rows.iter().enumerate() {
-        let phase = match row.phase.as_deref() {
-            Some("default") => Phase::Default,
-            Some("ab") => Phase::Ab,
-            _ => Phase::Sample,
+        let (is_end, phase) = match row.phase.as_deref() {
+            Some("default") => (false, Phase::Default),
+            Some("ab") => (false, Phase::Ab),
+            Some("final" | "reverted") => (true, Phase::Sample),
+            _ => (!log.is_ronde && Some(index) == log.best, Phase::Sample),
         };
-        let current = searches.len() - 1;
-        let begun = searches[current].end.is_some() || !searches[current].trials.is_empty();
+        let begun = search.end.is_some() || !search.trials.is_empty();
         if log.is_ronde && phase == Phase::Default && begun {
-            searches[current].is_followed = true;
-            searches.push(new());
-            left_out.push(0);
+            search.is_followed = true;
+            finished.push(std::mem::replace(&mut search, new()));
         }
-        let current = searches.len() - 1;
-        let search = &mut searches[current];
-        match row.phase.as_deref() {
-            Some("final") => {
-                search.end = Some(row.clone());
-                search.reverted = false;
-            }
-            Some("reverted") => {
-                search.end = Some(row.clone());
-                search.reverted = true;
-            }
-            Some("best") => search.best = Some(row.clone()),
-            _ if !log.is_ronde && Some(index) == log.best => search.end = Some(row.clone()),
-            _ => match trial(row, phase, measure, search.trials.len() as u64 + 1) {
-                Some(trial) => search.trials.push(trial),
-                None => left_out[current] += 1,
-            },
+        if is_end {
+            search.end = Some(row.clone());
+            search.reverted = row.phase.as_deref() == Some("reverted");
+        } else if row.phase.as_deref() == Some("best") {
+            search.best = Some(row.clone());
+        } else if let Some(trial) = trial(row, phase, measure, search.trials.len() as u64 + 1) {
+            search.trials.push(trial);
+        } else {
+            search.left_out += 1;
         }
     }
-    for (search, left_out) in searches.iter_mut().zip(left_out) {
-        if left_out > 0 {
-            let unit = match measure {
-                Measure::StepMs => "step time",
-                Measure::Score => "score",
-            };
-            search.warnings.push(format!(
-                "{} without a setting or a {unit} above 0 left out",
-                counted(left_out, "row")
-            ));
-        }
+    finished.push(search);
+    for search in finished.iter_mut().filter(|search| search.left_out > 0) {
+        let unit = match measure {
+            Measure::StepMs => "step time",
+            Measure::Score => "score",
+        };
+        let rows = counted(search.left_out, "row");
+        search.warnings.push(format!(
+            "{rows} without a setting or a {unit} above 0 left out"
+        ));
     }
-    let first = &mut searches[0].warnings;
-    first.splice(0..0, log.warnings.iter().map(ToString::to_string));
+    let mut of_log: Vec<String> = log.warnings.iter().map(ToString::to_string).collect();
     if log.warnings_more > 0 {
-        first.push(format!(
+        of_log.push(format!(
             "{} like these",
             counted(log.warnings_more, "more warning")
         ));
     }
-    searches
+    finished[0].warnings.splice(0..0, of_log);
+    finished
 }
 
 fn trial(row: &LogRow, phase: Phase, measure: Measure, count: u64) -> Option<Trial> {
@@ -281,28 +272,26 @@ pub(super) mod tests {
              0,0,0,1,1,4,600,final,,40,50,,,0.02\n\
              0,0,0,1,1,4,400,default,0,10,75,1.2,,0.02\n0,0,0,1,1,4,400,best,0,10,75,,,0.02\n",
         );
-        assert_eq!(
-            (
-                searches.len(),
-                searches[0].trials.len(),
-                searches[1].trials.len()
-            ),
-            (2, 4, 1)
-        );
-        let first = &searches[0];
+        let [first, second] = &searches[..] else {
+            panic!("{searches:?}")
+        };
+        assert_eq!((first.trials.len(), second.trials.len()), (4, 1));
         assert_eq!(
             (first.measure, first.writer),
             (Measure::StepMs, Writer::Ronde)
         );
-        assert!(first.end.is_some() && first.best.is_none() && searches[1].best.is_some());
-        let sample = first.trials[1];
-        assert_eq!(
-            (sample.phase, sample.number, sample.steps),
-            (Phase::Sample, 1, Some(8))
-        );
-        assert!((sample.log - 51f64.ln()).abs() < 1e-12);
+        assert!(first.end.is_some() && first.best.is_none() && second.best.is_some());
+        let Trial {
+            phase,
+            number,
+            steps,
+            log,
+            variance,
+            ..
+        } = first.trials[1];
+        assert_eq!((phase, number, steps), (Phase::Sample, 1, Some(8)));
         // Half an interval of 0.5 ms at 51 ms: a standard deviation of 0.5 %.
-        assert!((sample.variance.sqrt() - 0.005).abs() < 1e-5);
+        assert!((log - 51f64.ln()).abs() < 1e-12 && (variance.sqrt() - 0.005).abs() < 1e-5);
         assert!(first.varied().is_empty() && first.has(Switch::CacheEnabled));
     }
 

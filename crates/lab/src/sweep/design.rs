@@ -69,26 +69,14 @@ impl Design {
 }
 
 /// Hashable key of a point; equal points have equal keys.
-pub(super) type Key = (u32, u64, u64, bool, bool);
+pub(super) type Key = (u32, u64, u64, [bool; 2]);
 
 impl Point {
     pub(super) fn key(&self) -> Key {
-        let Self {
-            np,
-            fusion_threshold_bytes,
-            cycle_time_ms,
-            cache,
-            hierarchical_allreduce,
-        } = *self;
+        let switches = [self.cache, self.hierarchical_allreduce];
         // The sum converts −0 to 0.
-        let cycle_bits = (cycle_time_ms + 0.0).to_bits();
-        (
-            np,
-            fusion_threshold_bytes,
-            cycle_bits,
-            cache,
-            hierarchical_allreduce,
-        )
+        let cycle_bits = (self.cycle_time_ms + 0.0).to_bits();
+        (self.np, self.fusion_threshold_bytes, cycle_bits, switches)
     }
 }
 
@@ -98,36 +86,35 @@ mod tests {
     use crate::sweep::testing::design;
 
     #[test]
-    fn the_default_is_there_once() {
+    fn every_point_is_there_once() {
         let design = Design {
             np: vec![1, 2],
             fusion_threshold_bytes: vec![0, 128 << 20],
             cycle_time_ms: vec![1.0, 5.0],
             ..design()
         };
-        let points = design.points();
         // For each of two numbers of ranks: the default (which is in the grid) and three other
         // points.
+        let points = design.points();
         assert_eq!(points.len(), 8);
         assert!(points[0].is_default() && points[4].is_default());
         assert_eq!(points.iter().filter(|point| point.is_default()).count(), 2);
-
-        let without = Design {
-            fusion_threshold_bytes: vec![0],
-            ..design
-        };
-        assert_eq!(without.points().len(), 6);
-        assert_eq!(without.grid(2).len(), 2);
-    }
-
-    #[test]
-    fn a_point_that_is_named_twice_is_measured_as_one() {
-        let design = Design {
-            fusion_threshold_bytes: vec![0, 0, 1024],
-            cycle_time_ms: vec![0.0, -0.0],
-            cache: vec![true, true],
-            ..design()
-        };
-        assert_eq!(design.grid(2).len(), 2);
+        // A grid without the default, and one in which points are named twice.
+        for (fusion_threshold_bytes, cycle_time_ms, count) in [
+            (vec![0], vec![1.0, 5.0], 2),
+            (vec![0, 0, 1024], vec![0.0, -0.0], 2),
+        ] {
+            let cache = vec![true, true];
+            let design = Design {
+                fusion_threshold_bytes,
+                cycle_time_ms,
+                cache,
+                ..design.clone()
+            };
+            assert_eq!(
+                (design.grid(2).len(), design.points().len()),
+                (count, 2 * count + 2)
+            );
+        }
     }
 }

@@ -74,24 +74,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_is_known() {
+    fn differences_between_machines_are_named() {
         let here = Machine::here();
         assert!(here.cores > 0 && here.memory_mib > 0, "{here:?}");
         assert!(!here.cpu.is_empty() && !here.kernel.is_empty(), "{here:?}");
         assert!(here.differences(&Machine::here()).is_empty());
-    }
-
-    #[test]
-    fn differences_are_named() {
-        let here = Machine::here();
+        let (host, cores) = ("elsewhere".to_owned(), here.cores + 1);
         let other = Machine {
-            cores: here.cores + 1,
-            host: "elsewhere".to_owned(),
+            cores,
+            host,
             ..here.clone()
         };
         let expected = [
             format!("host: {} then, elsewhere now", here.host),
-            format!("cores: {} then, {} now", here.cores, here.cores + 1),
+            format!("cores: {} then, {cores} now", here.cores),
         ];
         assert_eq!(here.differences(&other), expected);
     }

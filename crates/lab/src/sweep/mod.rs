@@ -17,9 +17,9 @@ pub use design::Design;
 pub use machine::Machine;
 pub use prune::{CLEARLY, best_so_far, stop_above_ms};
 pub use verdict::{
-    Basis, Conclusion, Ending, Estimate, Finding, GAIN_THAT_MATTERS, Knob, KnobEffect, LEVEL,
-    LEVEL_PREDICTED, Level, Noise, Outcome, Stray, Tally, Verdict, compare_jobs, settings_to_json,
-    verdict,
+    Basis, Conclusion, Ending, Estimate, Finding, GAIN_THAT_MATTERS, Jobs, Knob, KnobEffect, LEVEL,
+    LEVEL_PREDICTED, Level, Noise, Outcome, Stray, Tally, Verdict, settings_to_json, verdict,
+    verdict_with,
 };
 
 use serde::{Deserialize, Serialize};
@@ -110,19 +110,13 @@ pub struct StepTimes {
 impl StepTimes {
     /// Summarises the times of `steps` steps, or the predictions of several jobs; `None` if empty.
     pub fn of(step_ms: &[f64], steps: usize) -> Option<Self> {
-        let StepSummary {
-            p10,
-            p50,
-            p90,
-            mean,
-        } = StepSummary::new(step_ms)?;
-        let steps = steps as u32; // at most the requested number
+        let summary = StepSummary::new(step_ms)?;
         Some(Self {
-            steps,
-            p10,
-            p50,
-            p90,
-            mean,
+            steps: steps as u32, // at most the requested number
+            p10: summary.p10,
+            p50: summary.p50,
+            p90: summary.p90,
+            mean: summary.mean,
         })
     }
 }

@@ -69,63 +69,56 @@ impl<'a> SweepOrder<'a> {
     /// Returns the next measurement of a sweep that has measured `rows`; `None` at the end, or if
     /// no further measurement fits into the budget.
     pub fn next(&self, rows: &[Row]) -> Option<Task> {
-        for block in 0..self.design.repeats {
-            let agenda = Agenda::of_block(self.design, rows, block);
-            if let Some(task) = agenda.next() {
-                let confirmation = self.design.confirm.min(1) as usize * self.confirmed_expected();
-                let count = agenda.left.len() + confirmation;
-                if agenda.is_begun || fits(self.design, rows, count) {
-                    return Some(task);
-                }
-                break;
-            }
-        }
-        self.next_confirmation(rows)
+        let fits = |agenda: &Agenda, more: usize| {
+            agenda.is_begun || fits(self.design, rows, agenda.left.len() + more)
+        };
+        let has_left = |agenda: &Agenda| !agenda.left.is_empty();
+        let more = self.design.confirm.min(1) as usize * self.confirmed_expected();
+        let of_grid = self.grid(rows).find(has_left);
+        let of_grid = of_grid.filter(|agenda| fits(agenda, more));
+        let agenda = of_grid.or_else(|| {
+            let confirmation = self.confirmation(rows).find(has_left);
+            confirmation.filter(|agenda| fits(agenda, 0))
+        });
+        agenda?.left.first().copied()
     }
 
     /// Estimates the number of remaining measurements, as if later blocks left out no further
     /// points.
     pub fn left(&self, rows: &[Row]) -> usize {
-        let in_block = |block| Agenda::of_block(self.design, rows, block).left.len();
-        let of_grid: usize = (0..self.design.repeats).map(in_block).sum();
-        if of_grid > 0 {
-            return of_grid + self.design.confirm as usize * self.confirmed_expected();
+        match self.grid(rows).map(|agenda| agenda.left.len()).sum() {
+            0 => self
+                .confirmation(rows)
+                .map(|agenda| agenda.left.len())
+                .sum(),
+            of_grid => of_grid + self.design.confirm as usize * self.confirmed_expected(),
         }
-        let of_ranks = |&np: &u32| {
-            let points = self.candidates(rows, np);
-            left_in_turns(
-                Phase::Confirm,
-                self.confirmation(),
-                &points,
-                self.design.seed,
-                rows,
-            )
-        };
-        self.design.np.iter().map(of_ranks).sum()
-    }
-
-    fn confirmation(&self) -> Range<u32> {
-        let first = self.design.repeats;
-        first..first.saturating_add(self.design.confirm)
     }
 
     fn confirmed_expected(&self) -> usize {
         self.design.np.len() * CONFIRMED_EXPECTED
     }
 
-    fn next_confirmation(&self, rows: &[Row]) -> Option<Task> {
-        let design = self.design;
-        for np in shuffled(design.np.clone(), design.seed, design.repeats) {
+    /// Blocks of the grid.
+    fn grid(&self, rows: &[Row]) -> impl Iterator<Item = Agenda> {
+        (0..self.design.repeats).map(move |block| Agenda::of_block(self.design, rows, block))
+    }
+
+    /// Rounds of the confirmation.
+    fn confirmation(&self, rows: &[Row]) -> impl Iterator<Item = Agenda> {
+        let Design {
+            repeats,
+            confirm,
+            seed,
+            ..
+        } = *self.design;
+        let ranks = shuffled(self.design.np.clone(), seed, repeats).into_iter();
+        ranks.flat_map(move |np| {
             let points = self.candidates(rows, np);
-            for block in self.confirmation() {
-                let agenda = Agenda::of_turns(Phase::Confirm, block, &points, design.seed, rows);
-                if let Some(task) = agenda.next() {
-                    let fits = agenda.is_begun || fits(design, rows, agenda.left.len());
-                    return fits.then_some(task);
-                }
-            }
-        }
-        None
+            let blocks = repeats..repeats.saturating_add(confirm);
+            let turns = move |block| Agenda::of_turns(Phase::Confirm, block, &points, seed, rows);
+            blocks.map(turns)
+        })
     }
 
     /// Returns the default and the points that cannot be distinguished from the best.
@@ -133,16 +126,15 @@ impl<'a> SweepOrder<'a> {
         if self.design.confirm == 0 {
             return Vec::new();
         }
-        let of_grid = rows
-            .iter()
-            .filter(|row| row.phase == Phase::Grid && row.point.np == np);
-        let of_grid: Vec<Row> = of_grid.cloned().collect();
+        let is_of_grid = |row: &&Row| row.phase == Phase::Grid && row.point.np == np;
+        let count = rows.iter().filter(is_of_grid).count();
         let mut confirmed = self.confirmed.borrow_mut();
         match confirmed.get(&np) {
-            Some((count, points)) if *count == of_grid.len() => points.clone(),
+            Some((of, points)) if *of == count => points.clone(),
             _ => {
+                let of_grid: Vec<Row> = rows.iter().filter(is_of_grid).cloned().collect();
                 let points = candidates(&of_grid);
-                confirmed.insert(np, (of_grid.len(), points.clone()));
+                confirmed.insert(np, (count, points.clone()));
                 points
             }
         }
@@ -171,43 +163,23 @@ fn candidates(of_grid: &[Row]) -> Vec<Point> {
     points // empty if the default is best: there is no gain to confirm
 }
 
-/// Returns the next of `points`, which take turns in each of `blocks`, each block in a random
-/// order; `None` at the end. Used for confirmations and for other comparisons of a few points.
-pub fn next_in_turns(
+/// Returns the remaining measurements of `points`, which take turns in each of `blocks`, each block
+/// in a random order. Used for comparisons of a few points.
+pub fn turns(
     phase: Phase,
     blocks: Range<u32>,
     points: &[Point],
     seed: u64,
     rows: &[Row],
-) -> Option<Task> {
-    blocks
-        .filter_map(|block| Agenda::of_turns(phase, block, points, seed, rows).next())
-        .next()
-}
-
-/// Returns the number of remaining measurements in these turns.
-pub fn left_in_turns(
-    phase: Phase,
-    blocks: Range<u32>,
-    points: &[Point],
-    seed: u64,
-    rows: &[Row],
-) -> usize {
-    blocks
-        .map(|block| {
-            Agenda::of_turns(phase, block, points, seed, rows)
-                .left
-                .len()
-        })
-        .sum()
+) -> Vec<Task> {
+    let agendas = blocks.map(|block| Agenda::of_turns(phase, block, points, seed, rows));
+    agendas.flat_map(|agenda| agenda.left).collect()
 }
 
 /// Remaining measurements of a block, in order.
 struct Agenda {
-    phase: Phase,
-    block: u32,
     is_begun: bool,
-    left: Vec<Point>,
+    left: Vec<Task>,
 }
 
 impl Agenda {
@@ -238,32 +210,28 @@ impl Agenda {
     /// Removes the measurements in `rows` from `sequence`, each as often as it occurs.
     fn new(phase: Phase, block: u32, sequence: Vec<Point>, rows: &[Row]) -> Self {
         let mut have: HashMap<Key, usize> = HashMap::new();
-        for row in rows
-            .iter()
-            .filter(|row| row.phase == phase && row.block == block)
-        {
-            *have.entry(row.point.key()).or_default() += 1;
+        for row in rows {
+            if row.phase == phase && row.block == block {
+                *have.entry(row.point.key()).or_default() += 1;
+            }
         }
         let is_left = |point: &Point| {
             let count = have.get_mut(&point.key()).filter(|count| **count > 0);
             count.map(|count| *count -= 1).is_none()
         };
         let count = sequence.len();
-        let left: Vec<Point> = sequence.into_iter().filter(is_left).collect();
+        let points = sequence.into_iter().filter(is_left);
+        let left: Vec<Task> = points
+            .map(|point| Task {
+                point,
+                phase,
+                block,
+            })
+            .collect();
         Self {
-            phase,
-            block,
             is_begun: left.len() < count,
             left,
         }
-    }
-
-    fn next(&self) -> Option<Task> {
-        self.left.first().map(|&point| Task {
-            point,
-            phase: self.phase,
-            block: self.block,
-        })
     }
 }
 

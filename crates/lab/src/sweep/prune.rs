@@ -137,54 +137,41 @@ mod tests {
 
     #[test]
     fn the_bound_is_half_above_the_slower_steps_of_the_best() {
-        assert_eq!(stop_above_ms([].iter(), 2), None);
+        let default = Point::default_of(2);
         // In `row` the 10th percentile is 10 % below the median, the 90th 20 % above.
-        let rows = [
-            row(point(1), 10.0),
-            row(point(2), 20.0),
-            row(point(1), 12.0),
-        ];
+        let of = |cells: &[(Point, f64)], np| {
+            let rows: Vec<Row> = cells.iter().map(|&(point, ms)| row(point, ms)).collect();
+            stop_above_ms(rows.iter(), np)
+        };
         // Best: 10 and 12, so 11; 90th percentiles 12 and 14.4, so 13.2.
-        let bound_ms = stop_above_ms(rows.iter(), 2).unwrap();
-        assert!((bound_ms - 1.5 * 13.2).abs() < 1e-9, "{bound_ms}");
+        let cells = [(point(1), 10.0), (point(2), 20.0), (point(1), 12.0)];
+        assert!((of(&cells, 2).unwrap() - 1.5 * 13.2).abs() < 1e-9);
         assert_eq!(
-            stop_above_ms(rows.iter(), 4),
-            None,
+            (of(&[], 2), of(&cells, 4)),
+            (None, None),
             "other ranks, other steps"
         );
+        // A machine that has become slower by a factor of 2 raises the bound.
+        let slowed = of(&[(default, 10.0), (default, 10.0), (default, 20.0)], 2).unwrap();
+        assert!((slowed - 1.5 * 12.0 * 2.0).abs() < 1e-9);
     }
 
     #[test]
-    fn a_slower_machine_raises_the_bound() {
-        let default = Point::default_of(2);
-        let rows = [row(default, 10.0), row(default, 10.0), row(default, 20.0)];
-        let bound_ms = stop_above_ms(rows.iter(), 2).unwrap();
-        assert!((bound_ms - 1.5 * 12.0 * 2.0).abs() < 1e-9, "{bound_ms}");
-    }
-
-    #[test]
-    fn what_is_clearly_worse_is_left_out() {
+    fn points_that_are_clearly_worse_or_failed_twice_are_left_out() {
         // Bound: 1.5 · 12 = 18. 10th percentiles: 17.1 of 19, 18.9 of 21.
         let default = Point::default_of(2);
         let rows = [
             row(point(1), 10.0),
             row(point(2), 19.0),
             row(point(3), 21.0),
-            row(default, 50.0),
+            row(default, 50.0), // the reference
+            failed(point(5)),
+            failed(point(6)),
+            failed(point(6)),
         ];
         let prune = Prune::new(rows.iter(), 2);
-        assert!(!prune.leaves_out(&point(1)) && !prune.leaves_out(&point(2)));
-        assert!(prune.leaves_out(&point(3)));
-        assert!(!prune.leaves_out(&point(4)), "not measured yet");
-        assert!(!prune.leaves_out(&default), "the reference");
-    }
-
-    #[test]
-    fn a_point_that_failed_is_tried_once_more() {
-        let rows = [failed(point(1)), row(point(2), 10.0)];
-        assert!(!Prune::new(rows.iter(), 2).leaves_out(&point(1)));
-        let rows = [failed(point(1)), failed(point(1))];
-        let prune = Prune::new(rows.iter(), 2);
-        assert!(prune.leaves_out(&point(1)) && prune.has_failed(&point(1)));
+        let left_out = |fusion_mb: &u64| prune.leaves_out(&point(*fusion_mb));
+        assert_eq!((1..=6).filter(left_out).collect::<Vec<_>>(), [3, 6]);
+        assert!(!prune.leaves_out(&default) && prune.has_failed(&point(6)));
     }
 }

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use ronde_job::units::{bytes, ms, percent};
+
 use super::Report;
-use super::advice::{bytes, ms, percent};
 use super::report::{PartKind, Quantiles, Summary};
 
 /// Smaller differences, as a share of the larger value, are ignored, however steady the runs are.
@@ -322,7 +323,7 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
             .find(|change| change.group == group && change.name == name)
     };
     let Some(step) = find(ChangeGroup::Step, "step") else {
-        return vec!["Neither run has steps to compare.".to_owned()];
+        return vec!["Neither run has steps.".to_owned()];
     };
     let (Some(a), Some(b), Some(difference)) = (step.a, step.b, step.difference) else {
         return vec!["Only one of the runs has steps, so there is nothing to compare.".to_owned()];
@@ -332,19 +333,19 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
         sentences.push(format!("No change: a step takes {} in both.", ms(b)));
     } else if !step.beyond_spread {
         sentences.push(format!(
-            "No change to speak of: a step takes {} in A and {} in B, a difference of {}, which is {}.",
+            "No significant change: a step takes {} in A and {} in B, a difference of {}, which is {}.",
             ms(a),
             ms(b),
             ms(difference.abs()),
             match step.spread {
                 Some(spread) if difference.abs() <= spread =>
-                    format!("within what the runs vary in themselves ({})", ms(spread)),
+                    format!("within the scatter of the runs ({})", ms(spread)),
                 _ => "no more than a hundredth".to_owned(),
             }
         ));
     } else {
         sentences.push(format!(
-            "A step takes {} in B instead of {} in A: {} {} ({}), beyond what the runs vary in themselves ({}).",
+            "A step takes {} in B instead of {} in A: {} {} ({}), more than the scatter of the runs ({}).",
             ms(b),
             ms(a),
             ms(difference.abs()),
@@ -375,7 +376,7 @@ fn sentences(changes: &[Change], settings: &[SettingChange]) -> Vec<String> {
     }
     let batches = find(ChangeGroup::Fusion, "batches a step").filter(|change| change.beyond_spread);
     if let Some((a, b)) = batches.and_then(|change| change.a.zip(change.b)) {
-        sentences.push(format!("{b:.0} batches a step travel instead of {a:.0}."));
+        sentences.push(format!("A step has {b:.0} batches instead of {a:.0}."));
     }
     let costs = changes
         .iter()
@@ -413,7 +414,7 @@ fn warnings(a: &Report, b: &Report) -> Vec<String> {
     let (x, y) = (bytes_of(a), bytes_of(b));
     if x > 0 && y > 0 && x.abs_diff(y) as f64 > 0.02 * x.max(y) as f64 {
         warnings.push(format!(
-            "a step moves {} in A and {} in B: this is not the same job, or not at the same settings",
+            "a step moves {} in A and {} in B: the runs are of different jobs or settings",
             bytes(x),
             bytes(y)
         ));
@@ -428,7 +429,7 @@ fn warnings(a: &Report, b: &Report) -> Vec<String> {
     }
     if a.steps_found_by != b.steps_found_by {
         warnings.push(
-            "the runs' steps were told apart in different ways, so their lengths may differ by what lies between".into(),
+            "the steps of the runs were separated by different methods, so their lengths may not be comparable".into(),
         );
     }
     warnings

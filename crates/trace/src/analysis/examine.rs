@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 
 use super::collect::{Cut, Facts, RankRecord};
-use super::join::{Readiness, ready_here, shift_ns};
+use super::join::{Readiness, ready_here};
 use super::quantiles::median;
 use super::report::{PartKind, Quantiles, REPORT_VERSION, Report, StepsFoundBy};
 use super::steady::SteadyStep;
@@ -103,7 +103,7 @@ pub(super) fn examine<'a>(
     warn(&mut warnings, records, &whole, &steps, waits_for_data);
     if in_force.changed {
         warnings.push(
-            "fusion threshold or cycle time changed within the steady steps (tuning?): their figures mix settings".into(),
+            "fusion threshold or cycle time changed within the steady steps (tuning?): the figures are of several settings".into(),
         );
     }
     let mut report = Report {
@@ -131,7 +131,8 @@ pub(super) fn examine<'a>(
         lanes: lanes::lanes(records, ranks, settled, step_ms),
         warnings,
     };
-    let evidence = evidence::of(records, whatif.as_ref(), in_force.changed);
+    let fusion = report.fusion.as_ref();
+    let evidence = evidence::of(records, fusion, whatif.as_ref(), in_force.changed);
     (report.advice, report.withheld) = advice::advice(&report, whatif.as_ref(), &evidence);
     (report, steps)
 }
@@ -209,13 +210,14 @@ fn warn(
 ) {
     let reference = &records[0];
     if reference.counters.operations == 0 {
-        warnings
-            .push("no tensor has travelled in this file, so there is nothing to analyse".into());
+        warnings.push(
+            "the file contains no collective operation, so there is nothing to analyse".into(),
+        );
         return;
     }
     if reference.found_by == StepsFoundBy::Nothing {
         warnings.push(format!(
-            "no step was found: no tensor comes twice and nothing repeats, so all is taken for one step; record longer{}",
+            "no steps were found, because no tensor name and no sequence of operations is repeated: the whole file counts as one step; record more steps{}",
             match reference.source.format {
                 Format::Ronde => ", or mark steps (ctx.mark_step())",
                 Format::Kineto => ", or mark steps (profiler.step())",
@@ -224,7 +226,7 @@ fn warn(
         ));
     } else if whole.is_empty() {
         warnings.push(
-            "each of these steps has foreign traffic or is cut off by the file's beginning or end: there is nothing to sum up"
+            "every step has other operations in between, or is cut off by the start or the end of the file: there is no summary"
                 .into(),
         );
     } else if whole
@@ -232,12 +234,12 @@ fn warn(
         .all(|&index| reference.steps[index].cut != Cut::Whole)
     {
         warnings.push(
-            "no whole step was recorded; what is shown is cut off by the file's beginning or end"
+            "no complete step was recorded: the steps shown are cut off by the start or the end of the file"
                 .into(),
         );
     } else if whole.len() < 10 {
         warnings.push(format!(
-            "only {} whole step{}: medians are rough and tails mean little; record 20 or more",
+            "only {} complete step{}: medians are inaccurate and high percentiles not meaningful; record 20 steps or more",
             whole.len(),
             if whole.len() == 1 { "" } else { "s" }
         ));
@@ -245,7 +247,7 @@ fn warn(
     for record in records {
         if record.source.dropped_cycles > 0 {
             warnings.push(format!(
-                "the recorder of rank {} dropped {} cycles: steps in which tensors are missing are left out",
+                "the recorder of rank {} dropped {} cycles: steps with missing tensors are left out",
                 record.rank(),
                 record.source.dropped_cycles
             ));
@@ -264,36 +266,38 @@ fn warn(
             .count();
         if unknown * 20 > all {
             warnings.push(format!(
-                "{} % of the steady operations do not say when this rank had them ready (Horovod writes that only the \
-                 first time, before the response cache knows a tensor): when the first rank had them stands in for it, \
-                 so waiting for other ranks is over-estimated, and who was late is known only for the rest",
+                "the file does not contain this rank's ready time for {} % of the steady operations (Horovod writes it only \
+                 before a tensor is in the response cache). The ready time of the first rank is used instead, so waiting for \
+                 other ranks is overestimated; late ranks are known for the other operations only",
                 unknown * 100 / all
             ));
         }
     }
     for record in &records[1..] {
-        let (here, there) = (reference.counters.ends_ns(), record.counters.ends_ns());
-        if let (Some(shift), Some(here), Some(there)) = (shift_ns(reference, record), here, there)
-            && (there.0.saturating_add(shift) > here.1 || there.1.saturating_add(shift) < here.0)
-        {
+        if !evidence::overlap_in_time(reference, record) {
             warnings.push(format!(
-                "{} was recorded while {} was not: are they of one job?",
+                "{} and {} were not recorded at the same time and may be of different jobs",
                 record.source.path.display(),
                 reference.source.path.display()
             ));
         }
-        if shift_ns(reference, record).is_none() {
+        if record.source.shift_to(&reference.source).is_none() {
             warnings.push(format!(
-                "{} says nothing of its clock, so its times are not compared with those of rank {}",
+                "{} does not state its clock, so its times are not compared with those of rank {}",
                 record.source.path.display(),
                 reference.rank()
             ));
         }
     }
-    if reference.source.format == Format::Kineto {
+    if let Some(record) = records.iter().find(|record| record.source.host_only) {
+        warnings.push(format!(
+            "{} has no GPU events: computation and collectives are those of the host",
+            record.source.path.display()
+        ));
+    } else if reference.source.format == Format::Kineto {
         warnings.push(
-            "in a profiler's trace a collective's time includes its wait for the other ranks; give all ranks' files to \
-             tell them apart"
+            "in a profiler's trace, the time of a collective includes waiting for other ranks; give the files of all ranks to \
+             separate the two"
                 .into(),
         );
     } else if reference.source.format == Format::Byteps {
@@ -307,8 +311,8 @@ fn warn(
         });
         if waits_for_data && !stages.any(pushes) {
             warnings.push(
-                "this worker pushes nothing over the network itself (its machine's root does): the time that takes shows here \
-                 as waiting for data, between the stages"
+                "this worker has no PUSH stage (the root of its machine pushes): that time appears here as waiting for data, \
+                 between the stages"
                     .into(),
             );
         }

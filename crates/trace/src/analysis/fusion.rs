@@ -11,6 +11,8 @@ use crate::Activity;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct InForce {
     pub(super) threshold_bytes: Option<u64>,
+    /// Additional limit of batches on GPUs.
+    pub(super) gpu_threshold_bytes: Option<u64>,
     pub(super) cycle_time_ms: Option<f64>,
     /// Whether they changed within these steps.
     pub(super) changed: bool,
@@ -28,6 +30,9 @@ pub(super) fn in_force(record: &RankRecord, began: i64, ended: i64) -> InForce {
         threshold_bytes: last
             .map(|set| set.fusion_threshold_bytes)
             .or(record.source.fusion_threshold_bytes),
+        gpu_threshold_bytes: last
+            .and_then(|set| set.gpu_fusion_threshold_bytes)
+            .or(record.source.gpu_fusion_threshold_bytes),
         cycle_time_ms: last
             .map(|set| set.cycle_time_ns as f64 / 1e6)
             .or(record.source.cycle_time_ms)
@@ -53,7 +58,7 @@ pub(super) fn fusion(
         .filter(|batch| batch.members.len() > 1)
         .filter_map(|batch| batch.bytes)
         .max();
-    let of_gpus = record.source.gpu_fusion_threshold_bytes;
+    let of_gpus = in_force.gpu_threshold_bytes;
     let bound = |of_gpus: Option<u64>| {
         [in_force.threshold_bytes, of_gpus]
             .into_iter()

@@ -77,7 +77,7 @@ fn difference(one: &RankRecord, other: &RankRecord) -> Option<String> {
     if let (Some(here), Some(there)) = (a.size, b.size)
         && here != there
     {
-        return Some(format!("one says {here} ranks, the other {there}"));
+        return Some(format!("one is of {here} ranks, the other of {there}"));
     }
     if let (Some(size), Some(rank)) = (a.size.or(b.size), a.rank.max(b.rank))
         && rank >= size
@@ -87,7 +87,7 @@ fn difference(one: &RankRecord, other: &RankRecord) -> Option<String> {
     if let (Some(here), Some(there)) = (a.backend.as_deref(), b.backend.as_deref())
         && here != there
     {
-        return Some(format!("one moves data by {here}, the other by {there}"));
+        return Some(format!("one uses the backend {here}, the other {there}"));
     }
     if let Some(apart) = apart_ns(one, other)
         && apart > APART_NS
@@ -180,7 +180,7 @@ fn name_ranks(records: &mut [RankRecord]) {
         record.source.rank = Some(rank);
         if guessed {
             record.warnings.push(format!(
-                "{} does not say whose it is; it is taken for rank {rank}'s",
+                "{} does not state its rank; rank {rank} is assumed",
                 record.source.path.display()
             ));
         }

@@ -51,17 +51,6 @@ pub(super) fn ready_here(record: &RankRecord, op: &Op) -> Option<i64> {
         .or_else(|| (!record.batcher.fuses).then(|| op.ready(rank)))
 }
 
-/// Offset to be added to the times of `record` to get times of `reference`; `None` if the clocks
-/// cannot be related.
-pub(super) fn shift_ns(reference: &RankRecord, record: &RankRecord) -> Option<i64> {
-    let (a, b) = (&reference.source, &record.source);
-    let zeros = match (a.clock, b.clock) {
-        (Some(a), Some(b)) => Some((a.zero_ns, b.zero_ns)),
-        _ => a.epoch_ns.zip(b.epoch_ns),
-    };
-    zeros.map(|(a, b)| b.saturating_sub(a))
-}
-
 impl Readiness {
     /// Joins `records`, in order of rank; the first is the reference. `step_ns` is the usual length
     /// of a step.
@@ -74,7 +63,7 @@ impl Readiness {
             .map(|(index, name)| (&**name, NameId(index as u32)))
             .collect();
         let others = records[1..].iter().filter_map(|record| {
-            let shift = shift_ns(reference, record)?;
+            let shift = record.source.shift_to(&reference.source)?;
             let mut times: HashMap<NameId, Vec<_>> = HashMap::new();
             for op in record.kept.iter().flat_map(|step| &step.ops) {
                 let (Some(ready), Some(&id)) =

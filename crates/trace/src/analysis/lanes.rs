@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::collect::RankRecord;
-use super::join::shift_ns;
 use super::op::Op;
 use super::report::{LaneBar, LaneTick, PartKind, RankBars};
 use crate::{NameId, Phase, Span};
@@ -41,7 +40,7 @@ pub(super) fn lanes(
         let shift = if index == 0 {
             0
         } else {
-            shift_ns(reference, record)?
+            record.source.shift_to(&reference.source)?
         };
         let mut bars = Vec::new();
         let (mut ready, mut cycles) = (Vec::new(), Vec::new());

@@ -17,6 +17,7 @@ mod join;
 mod lanes;
 mod op;
 mod parts;
+pub mod profile;
 mod quantiles;
 pub mod report;
 pub mod scaling;
@@ -35,7 +36,7 @@ mod tests;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use ronde_job::replay::{JobTopology, Rules, Trace};
+use ronde_job::replay::{self, Fit, JobTopology, Rules, Trace};
 
 pub use collect::{Collector, RankRecord};
 pub use compare::{Comparison, compare};
@@ -125,6 +126,13 @@ pub struct Replayable {
     /// Hosts of the ranks: one host if the file shows that memory was shared, otherwise one for
     /// each rank.
     pub place: JobTopology,
+}
+
+impl Replayable {
+    /// Fits the model of a job to the recording; `None` if its steps cannot be modelled.
+    pub fn fit(&self) -> Option<Fit> {
+        replay::fit(std::slice::from_ref(&self.trace), self.rules, self.place)
+    }
 }
 
 /// Analyses as [`analyze_steps`], and returns the steady steps for replay. None if the files do not

@@ -9,8 +9,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use ronde_job::units::{ms, percent};
+
 use super::Report;
-use super::advice::{ms, percent};
 use super::report::{PartKind, Quantiles};
 
 /// One run of a series, from a timeline's report or from the output of `ronde bench --json`.
@@ -258,9 +259,8 @@ fn sentences(base: &ScalingRun, rows: &[ScalingRow]) -> Vec<String> {
 fn warnings(runs: &[ScalingRun]) -> Vec<String> {
     let mut warnings = Vec::new();
     if runs.len() == 1 {
-        warnings.push(
-            "one run alone says nothing of scaling; give runs at other numbers of ranks".to_owned(),
-        );
+        warnings
+            .push("scaling needs several runs; give runs with other numbers of ranks".to_owned());
     }
     for pair in runs.windows(2) {
         let (a, b) = (&pair[0], &pair[1]);
@@ -284,7 +284,7 @@ fn warnings(runs: &[ScalingRun]) -> Vec<String> {
         let far = a.bytes.abs_diff(b.bytes) as f64 > 0.02 * a.bytes.max(b.bytes) as f64;
         if a.bytes > 0 && b.bytes > 0 && far {
             warnings.push(format!(
-                "{} moves {} bytes a step and {} {}: each rank's work is not the same, so efficiency means little",
+                "{} moves {} bytes a step and {} {}: the work of a rank is not the same in all runs, so the efficiency is not meaningful",
                 a.label, a.bytes, b.label, b.bytes
             ));
         }
@@ -293,7 +293,7 @@ fn warnings(runs: &[ScalingRun]) -> Vec<String> {
         && runs.iter().any(|run| run.parts_ms.is_some())
     {
         warnings.push(
-            "benchmarks say how long a step takes, not what it consists of: parts are compared among timelines only".into(),
+            "benchmark files contain step times but not their parts: parts are compared for timelines only".into(),
         );
     }
     warnings

@@ -85,6 +85,7 @@ impl Horovod {
                 (Some(fusion_threshold_bytes), Some(cycle_time_ns)) => MarkKind::Settings {
                     fusion_threshold_bytes,
                     cycle_time_ns,
+                    gpu_fusion_threshold_bytes: count("gpu_fusion_threshold_bytes"),
                 },
                 _ => return,
             },

@@ -149,6 +149,7 @@ fn what_ronde_adds() {
     let settings = MarkKind::Settings {
         fusion_threshold_bytes: 1024,
         cycle_time_ns: 500,
+        gpu_fusion_threshold_bytes: None,
     };
     let marks: Vec<_> = told.marks.iter().map(|mark| (mark.kind, mark.at)).collect();
     assert_eq!(
@@ -394,7 +395,10 @@ fn the_end_tells_what_was_under_way() {
             && warnings.contains("(waiting, ready on ranks 0, 2 alone)"),
         "{warnings}"
     );
-    assert!(warnings.contains("1 operation was under way"), "{warnings}");
+    assert!(
+        warnings.contains("1 operation was in progress"),
+        "{warnings}"
+    );
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(super) struct Kernel {
     pub(super) name: NameId,
     pub(super) text: Box<str>,
     pub(super) span: Span,
+    /// Number of the GPU, if the event has one.
+    pub(super) device: Option<u64>,
     /// Correlation number, shared with the launch.
     pub(super) correlation: Option<u64>,
     pub(super) description: Option<Description>,

@@ -6,24 +6,24 @@
 //! GPU. Without GPU kernels, collectives are the spans that the process group annotates
 //! (`gloo:all_reduce`, …), and computation is the operators that no other operator called. A few
 //! tens of bytes for each event are kept until the file ends; events are some 300 bytes long.
-//! events are some 300 bytes long.
 
+mod class;
 mod collectives;
 mod description;
+mod device;
 mod occurrence;
 
 use std::collections::HashMap;
 
+use self::class::{Class, is_nccl, is_unknown_collective};
 use self::collectives::{Annotation, Kernel, Launch};
 use self::description::Description;
+use self::device::GpuWork;
 use super::complaint::{Complaint, FilePosition};
 use super::event::{Event, Id};
 use super::json::{NS_MAX, Value, member};
 use super::model::{Mark, MarkKind, Operation, Span, WALL_CLOCK_MIN_NS, Work};
 use super::reader::Out;
-
-/// Prefixes of a process group's annotations.
-const BACKENDS: [&str; 4] = ["nccl:", "gloo:", "mpi:", "ucc:"];
 
 /// Reader for profiler traces.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(super) struct Kineto {
     /// Kernel launches on the CPU.
     launches: Vec<Launch>,
     /// Other work of the GPU.
-    gpu: Vec<(Span, Work)>,
+    gpu: Vec<GpuWork>,
     /// CPU operators, by thread; not kept once a kernel has been seen.
     cpu: Vec<(u32, Span)>,
     has_gpu: bool,
@@ -67,7 +67,7 @@ impl Kineto {
         match class {
             Class::Step => self.steps.push(span),
             Class::Kernel => self.kernel(event, span, place, out),
-            Class::Copy => self.gpu_work(span, Work::OtherGpu),
+            Class::Copy => self.gpu_work(event, span, Work::OtherGpu),
             Class::UnknownGpu => {
                 let detail = || {
                     format!(
@@ -77,7 +77,7 @@ impl Kineto {
                     )
                 };
                 out.complaints.add(Complaint::UnknownKernel, place, detail);
-                self.gpu_work(span, Work::OtherGpu);
+                self.gpu_work(event, span, Work::OtherGpu);
             }
             Class::Annotation => {
                 let annotation = self.annotation(event, span);
@@ -109,12 +109,13 @@ impl Kineto {
     }
 
     /// Adds work of the GPU other than NCCL kernels.
-    fn gpu_work(&mut self, span: Span, work: Work) {
+    fn gpu_work(&mut self, event: &Event<'_>, span: Span, work: Work) {
         if !self.has_gpu {
             self.has_gpu = true;
             self.cpu = Vec::new();
         }
-        self.gpu.push((span, work));
+        let device = device::of(event);
+        self.gpu.push(GpuWork { span, work, device });
     }
 
     /// Adds a kernel.
@@ -128,11 +129,11 @@ impl Kineto {
         let name = event.name.decode();
         if !is_nccl(&name) {
             if !is_unknown_collective(&name) {
-                return self.gpu_work(span, Work::Kernel);
+                return self.gpu_work(event, span, Work::Kernel);
             }
             let detail = || format!("kernel {name:?}");
             out.complaints.add(Complaint::UnknownKernel, place, detail);
-            return self.gpu_work(span, Work::OtherGpu);
+            return self.gpu_work(event, span, Work::OtherGpu);
         }
         self.has_gpu = true;
         self.cpu = Vec::new();
@@ -142,6 +143,7 @@ impl Kineto {
             name: out.name(name),
             text: name.into(),
             span,
+            device: device::of(event),
             correlation: event.argument("correlation").and_then(Value::count),
             description: Description::of(event.arguments),
         });
@@ -186,6 +188,9 @@ impl Kineto {
 
     /// Ends the file: sorts everything and passes it to the visitor.
     pub(super) fn finish(mut self, out: &mut Out<'_>) {
+        self.keep_one_gpu(out);
+        let mut calls = self.annotations.iter().map(|call| &call.name);
+        out.source.host_only = !self.has_gpu && calls.any(|name| name.starts_with("nccl:"));
         let zero = self.zero();
         // Older versions write wall clock times.
         let base = if zero >= WALL_CLOCK_MIN_NS {
@@ -195,8 +200,20 @@ impl Kineto {
         };
         let base = base.saturating_add(zero);
         out.source.epoch_ns = (base >= WALL_CLOCK_MIN_NS).then_some(base);
-        let mut compute = if self.has_gpu {
-            std::mem::take(&mut self.gpu)
+        let mut compute: Vec<(Span, Work)> = if self.has_gpu {
+            if self.gpu.is_empty() {
+                // Tells that the work of the GPU is known, even if it consists of collectives only.
+                self.gpu.push(GpuWork {
+                    span: Span {
+                        began: zero,
+                        ended: zero,
+                    },
+                    work: Work::OtherGpu,
+                    device: None,
+                });
+            }
+            let gpu = std::mem::take(&mut self.gpu).into_iter();
+            gpu.map(|work| (work.span, work.work)).collect()
         } else {
             let cpu = outermost(std::mem::take(&mut self.cpu)).into_iter();
             cpu.map(|span| (span, Work::Cpu)).collect()
@@ -254,6 +271,24 @@ impl Kineto {
         until(None, out);
     }
 
+    /// Removes the work of all GPUs but one.
+    fn keep_one_gpu(&mut self, out: &mut Out<'_>) {
+        let Some(selected) = device::select(&self.kernels, &self.gpu) else {
+            return;
+        };
+        let detail = || format!("the report is about GPU {selected}");
+        let mut keep = |device: Option<u64>| {
+            let kept = device.is_none_or(|device| device == selected);
+            if !kept {
+                let place = FilePosition::default();
+                out.complaints.add(Complaint::OtherGpu, place, detail);
+            }
+            kept
+        };
+        self.kernels.retain(|kernel| keep(kernel.device));
+        self.gpu.retain(|work| keep(work.device));
+    }
+
     /// Earliest time of everything that is passed to the visitor.
     fn zero(&self) -> i64 {
         let kernels = self.kernels.iter().map(|kernel| kernel.span.began);
@@ -261,7 +296,7 @@ impl Kineto {
             .annotations
             .iter()
             .map(|annotation| annotation.span.began);
-        let gpu = self.gpu.iter().map(|(span, _)| span);
+        let gpu = self.gpu.iter().map(|work| &work.span);
         let spans = gpu
             .chain(self.cpu.iter().map(|(_, span)| span))
             .chain(&self.steps);
@@ -274,83 +309,6 @@ impl Kineto {
 
 fn ended(operation: &Operation) -> i64 {
     operation.execution.map_or(0, |span| span.ended)
-}
-
-/// Category of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    Step,
-    Kernel,
-    Copy,
-    UnknownGpu,
-    Annotation,
-    Parameters,
-    Launch,
-    Operator,
-    Other,
-}
-
-impl Class {
-    fn of(event: &Event<'_>) -> Self {
-        let name = event.name.raw;
-        match event.category.raw {
-            b"kernel" | b"Kernel" | b"concurrent_kernel" => Self::Kernel,
-            b"gpu_memcpy" | b"Memcpy" | b"gpu_memset" | b"Memset" => Self::Copy,
-            b"cuda_runtime" | b"cuda_driver" | b"Runtime" => Self::Launch,
-            b"cpu_op" | b"user_annotation" | b"Operator" if name.starts_with(b"ProfilerStep#") => {
-                Self::Step
-            }
-            b"cpu_op" | b"user_annotation" | b"Operator" if name == b"record_param_comms" => {
-                Self::Parameters
-            }
-            b"cpu_op" | b"user_annotation" | b"Operator"
-                if BACKENDS
-                    .iter()
-                    .any(|backend| name.starts_with(backend.as_bytes())) =>
-            {
-                Self::Annotation
-            }
-            // Calls into the process group wait for other ranks: not computation.
-            b"cpu_op" | b"Operator" if !name.starts_with(b"c10d::") => Self::Operator,
-            b"gpu_user_annotation" | b"cuda_sync" | b"cuda_event" | b"overhead" | b"Trace" => {
-                Self::Other
-            }
-            // Only GPU work has a device and a stream.
-            category if !category.starts_with(b"cpu_") && on_gpu_stream(event) => Self::UnknownGpu,
-            _ => Self::Other,
-        }
-    }
-}
-
-fn on_gpu_stream(event: &Event<'_>) -> bool {
-    let has = |key| event.argument(key).and_then(Value::count).is_some();
-    has("stream") && has("device")
-}
-
-/// Whether this is a kernel of NCCL, RCCL or MSCCL, in any version:
-/// `ncclKernel_AllReduce_RING_LL_Sum_float`, `ncclDevKernel_…`.
-fn is_nccl(name: &str) -> bool {
-    name.contains("nccl") && name.contains("Kernel") || name.starts_with("mscclKernel")
-}
-
-/// Whether this is a collective of another library: not computation, and not described by PyTorch.
-fn is_unknown_collective(name: &str) -> bool {
-    const PARTS: [&str; 8] = [
-        "nccl",
-        "nvshmem",
-        "allreduce",
-        "allgather",
-        "reducescatter",
-        "alltoall",
-        "crossdevicereduce",
-        "mscclpp",
-    ];
-    let plain: String = name
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .map(|character| character.to_ascii_lowercase())
-        .collect();
-    PARTS.iter().any(|part| plain.contains(part))
 }
 
 /// Marked steps in order of time. A step that is marked twice (as operator and as annotation)

@@ -144,7 +144,7 @@ fn compressed_whole_in_parts_cut_and_broken() {
     let long = gzip(format!("[{NAME},{BEGIN},{END},\n{lines}]").as_bytes());
     let warnings = one_operation(&long[..long.len() / 2]);
     assert!(
-        warnings.contains("compressed file is cut short"),
+        warnings.contains("compressed file is truncated"),
         "{warnings}"
     );
     let mut broken = long.clone();
@@ -153,7 +153,7 @@ fn compressed_whole_in_parts_cut_and_broken() {
     let warnings = one_operation(&broken);
     assert!(warnings.contains("compressed file is"), "{warnings}");
     let error = told_by(&long[..8], None).unwrap_err().to_string();
-    assert!(error.contains("cut short"), "{error}");
+    assert!(error.contains("is truncated"), "{error}");
 }
 
 #[test]

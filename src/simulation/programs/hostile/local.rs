@@ -148,7 +148,6 @@ fn play_rank(
             settings: SettingsSource::Decides(Arc::default()),
             early: true,
             device: Arc::new(NoDevice),
-            gpu_fusion_threshold_bytes: u64::MAX,
         });
         let engine = Arc::new(Engine {
             queue,

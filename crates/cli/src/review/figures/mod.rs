@@ -13,7 +13,7 @@ use surface::{combinations, surface};
 use trail::trail;
 
 /// Default settings of Horovod and Ronde: fusion threshold in MiB, cycle time in ms.
-const DEFAULT: (f64, f64) = (128.0, 1.0);
+pub(super) const DEFAULT: (f64, f64) = (128.0, 1.0);
 
 /// Charts of one review.
 pub(super) struct Pictures {
@@ -208,7 +208,7 @@ mod tests {
         let default = named(second, "default");
         assert_eq!(
             points(default)[0].text,
-            "default: 128 MB, 1 ms (never tried)"
+            "default: 128 MiB, 1 ms (never tried)"
         );
         let best = named(first, "best");
         assert_eq!(points(best)[0].label, "150");
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_trials_a_line_through_some() {
+    fn many_trials_are_thinned_out() {
         let rows: String = (0..5000)
             .map(|i| format!("0,{},{},{}\n", 1 + i % 90, 1 + i % 60, 100 + i % 17))
             .collect();

@@ -4,8 +4,8 @@
 use super::{DEFAULT, Kind, measured};
 use crate::chart::scale::{self, Better, Shades};
 use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Unit};
+use crate::present::units::short;
 use ronde_job::percentile::percentile;
-use ronde_lab::review::words::number;
 use ronde_lab::review::{Review, Setting, Switch, Writer, geometric, range};
 
 /// Points of a surface's grid in either direction, without the point at 0.
@@ -67,11 +67,11 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
             y: [y - 0.5, y + 0.5],
             colour: format!("{shade}{:02x}", (sure * 255.0) as u8),
             text: format!(
-                "{} MB, {} ms\nexpected {} {unit} ± {}",
-                number(setting.fusion_mb),
-                number(setting.cycle_ms),
-                number(*mean),
-                number(1.96 * mean * expected.sd)
+                "{} MiB, {} ms\nexpected {} {unit} ± {}",
+                short(setting.fusion_mb),
+                short(setting.cycle_ms),
+                short(*mean),
+                short(1.96 * mean * expected.sd)
             ),
             label: String::new(),
         }
@@ -93,7 +93,7 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
         description: "By all trials together; paler where the model is less sure.".to_owned(),
         height_px: 420,
         x: axis("cycle time, ms", &cycle, 10.0),
-        y: axis("fusion threshold, MB", &fusion, 2.0),
+        y: axis("fusion threshold, MiB", &fusion, 2.0),
         series,
         scale: Some(shades.key(key)),
         ..Chart::new(
@@ -218,7 +218,7 @@ fn samples(
             _ => String::new(),
         };
         let label = match few || kind != Kind::Sample {
-            true => number(*mean),
+            true => short(*mean),
             false => String::new(),
         };
         if index.is_multiple_of(every) || kind != Kind::Sample {
@@ -232,7 +232,7 @@ fn samples(
             cycle_ms: DEFAULT.1,
             switches,
         };
-        let name = "default: 128 MB, 1 ms (never tried)".to_owned();
+        let name = "default: 128 MiB, 1 ms (never tried)".to_owned();
         samples.push((Kind::Default, setting, name, String::new()));
     }
     let of_kind = Kind::ALL.map(|kind| {

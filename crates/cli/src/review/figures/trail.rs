@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::{Kind, measured};
 use crate::chart::scale::Better;
 use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Unit};
-use ronde_lab::review::words::number;
-use ronde_lab::review::{Phase, Review, Setting, Trial, Writer, range};
+use crate::present::units::short;
+use ronde_lab::review::{Estimate, Phase, Review, Setting, Trial, Writer, range};
 
 /// Largest number of points of the model's line; of more trials, every n-th is used.
 pub(super) const LINE_MOST: usize = 600;
@@ -29,7 +29,7 @@ pub(super) fn trail(review: &Review) -> Chart {
         let text = format!(
             "trial {}: {} {y_unit}\n{setting}",
             index + 1,
-            number(trial.value)
+            short(trial.value)
         );
         let point = Point {
             low: (trial.value - half).max(0.0),
@@ -159,15 +159,9 @@ fn line(review: &Review) -> Option<Vec<[f64; 4]>> {
     let settings: Vec<Setting> = chosen.iter().map(|(_, trial)| trial.setting).collect();
     let expected = review.surface.as_ref()?.at(&settings);
     let place = |((index, _), expected): (&(usize, &Trial), ronde_tuner::Expectation)| {
-        let ends =
-            [-1.96, 1.96].map(|scores| review.measure.value(expected.mean + scores * expected.sd));
-        let mean = review.measure.value(expected.mean);
-        [
-            (index + 1) as f64,
-            mean,
-            ends[0].min(ends[1]),
-            ends[0].max(ends[1]),
-        ]
+        let Estimate { value, low, high } =
+            Estimate::new(review.measure, expected.mean, expected.sd);
+        [(index + 1) as f64, value, low, high]
     };
     Some(chosen.iter().zip(expected).map(place).collect())
 }
@@ -179,7 +173,7 @@ fn references(review: &Review) -> Vec<Rule> {
     let reference = |name: &str, at: f64| Rule {
         upright: false,
         at,
-        name: format!("{name} {}", number(at)),
+        name: format!("{name} {}", short(at)),
     };
     let mut references = vec![reference("choice, expected", best.choice.expected.value)];
     if let Some(default) = &review.gain.default

@@ -1,9 +1,8 @@
-//! The choice of a search: its luck, its rivals, its gain over the default, and the next trial.
+//! The choice of a search: its luck, similar settings, its gain over the default, and the next trial.
 
-use super::{DEFAULT, LUCKY, lucky_share, probability, words};
-use crate::present::units::NONE;
+use super::{DEFAULT, LUCKY, luck, probability, words};
+use crate::present::units::{self, NONE, counted, percent, short};
 use crate::present::{Section, Table};
-use ronde_lab::review::words::{counted, knob, number, percent, within};
 use ronde_lab::review::{Best, Candidate, Measure, Review, Setting, TRIALS_FEW, Writer};
 
 /// Largest number of candidates in the table.
@@ -21,7 +20,7 @@ pub(super) fn choice(review: &Review) -> Section<'static> {
         false => "Nothing was chosen; the best so far",
     };
     let luck = match best.luck > LUCKY {
-        true => format!("; {} of that was luck", percent(lucky_share(best))),
+        true => format!("; {}", luck(review, best)),
         false => String::new(),
     };
     let choice = format!(
@@ -45,18 +44,18 @@ pub(super) fn choice(review: &Review) -> Section<'static> {
     for candidate in shown(best) {
         let slower = match candidate == &best.favourite {
             true => String::new(),
-            false => within(&candidate.slower),
+            false => candidate.slower.words(),
         };
         let expected = &candidate.expected;
         table.row([
             words(review, &candidate.setting),
             candidate.trials.to_string(),
-            number(candidate.measured),
+            short(candidate.measured),
             format!(
                 "{} ({}–{})",
-                number(expected.value),
-                number(expected.low),
-                number(expected.high)
+                short(expected.value),
+                short(expected.low),
+                short(expected.high)
             ),
             probability(candidate.probability_best),
             probability(candidate.probability_good),
@@ -95,7 +94,7 @@ pub(super) fn gain(review: &Review) -> Section<'static> {
     };
     let mut table = Table::new(&[
         "=setting",
-        "=compared with",
+        "=against",
         "default's time",
         "time",
         "change (95 %)",
@@ -108,7 +107,7 @@ pub(super) fn gain(review: &Review) -> Section<'static> {
             against.map_or_else(|| "default".to_owned(), |setting| words(review, setting)),
             review.measure.words(contest.default_ms),
             review.measure.words(contest.challenger_ms),
-            within(&contest.gain.reversed()),
+            contest.gain.reversed().words(),
             counted(contest.rounds, "round"),
         ]);
     }
@@ -120,7 +119,7 @@ pub(super) fn gain(review: &Review) -> Section<'static> {
             "default".to_owned(),
             NONE.to_owned(),
             NONE.to_owned(),
-            within(&gain.reversed()),
+            gain.reversed().words(),
             counted(review.trials.len() as u64, "trial"),
         ]);
     }
@@ -130,7 +129,7 @@ pub(super) fn gain(review: &Review) -> Section<'static> {
     let default = words(review, default);
     section
         .text(format!(
-            "The default is {default}; changes of the step time are against it."
+            "The default is {default}; changes of the step time are relative to it."
         ))
         .table(table)
 }
@@ -155,7 +154,7 @@ pub(super) fn next(review: &Review) -> Section<'static> {
     let told = next.probability >= 0.5 && review.trials.len() >= TRIALS_FEW;
     match next.setting.as_ref().filter(|_| !verdict || told) {
         Some(setting) => lines.push(format!(
-            "{} {}: it is faster than {} with a probability of {}, and promises {} on average.{}",
+            "{} {}: faster than {} with a probability of {}, by {} on average.{}",
             if verdict {
                 "The trials alone suggest"
             } else {
@@ -190,8 +189,13 @@ fn extrapolated(review: &Review, setting: &Setting) -> Option<String> {
     let outside = |[least, most]: [f64; 2], value: f64| value < 0.99 * least || value > 1.01 * most;
     let is_outside =
         outside(tried.fusion_mb, setting.fusion_mb) || outside(tried.cycle_ms, setting.cycle_ms);
-    let range =
-        |[least, most]: [f64; 2], unit: &str| format!("{} to {} {unit}", knob(least), knob(most));
+    let range = |ends: [f64; 2], unit: &str| {
+        let [least, most] = ends.map(units::setting);
+        match least == most {
+            true => format!("{least} {unit}"),
+            false => format!("{least} to {most} {unit}"),
+        }
+    };
     is_outside.then(|| {
         format!(
             " This is an extrapolation: the log has {} and {}.",

@@ -1,9 +1,10 @@
 //! Evidence of a review: noise, effects of the knobs, the end of the search and its cost.
 
 use super::finished;
-use crate::present::units::{NONE, capitalized, count, fixed};
+use crate::present::units::{
+    self, NONE, capitalized, change, count, counted, fixed, list, percent, short,
+};
 use crate::present::{Section, Table};
-use ronde_lab::review::words::{counted, knob, list, number, percent, signed, within};
 use ronde_lab::review::{Against, Effect, Importance, Knob, Measure, Phase, Review, Scatter};
 
 /// Relative standard deviation of equal settings above which single trials are not conclusive.
@@ -69,7 +70,7 @@ pub(super) fn knobs(review: &Review) -> Section<'static> {
         "change (95 %)",
         "share",
     ]);
-    let mut fixed = Vec::new();
+    let mut same = Vec::new();
     for effect in &review.knobs {
         let knob = match effect.knob {
             Knob::FusionMb => "fusion MiB",
@@ -81,7 +82,7 @@ pub(super) fn knobs(review: &Review) -> Section<'static> {
             Importance::Dead => "no effect",
             Importance::Unclear => "unclear",
             Importance::Fixed => {
-                fixed.push(format!("{knob} {}", level(effect, effect.best)));
+                same.push(format!("{knob} {}", level(effect, effect.best)));
                 continue;
             }
         };
@@ -92,14 +93,14 @@ pub(super) fn knobs(review: &Review) -> Section<'static> {
             format!("{low} to {high}"),
             level(effect, effect.best),
             level(effect, effect.worst),
-            within(&effect.reach),
+            effect.reach.words(),
             percent(effect.share),
         ]);
     }
     let section = Section::new("knobs", "Knobs");
-    let section = match &fixed[..] {
+    let section = match &same[..] {
         [] => section,
-        fixed => section.text(format!("The same in all trials: {}.", list(fixed))),
+        same => section.text(format!("The same in all trials: {}.", list(same))),
     };
     section.table(table)
 }
@@ -107,7 +108,7 @@ pub(super) fn knobs(review: &Review) -> Section<'static> {
 /// Formats a level of a knob.
 fn level(effect: &Effect, value: f64) -> String {
     match effect.knob {
-        Knob::FusionMb | Knob::CycleMs => knob(value),
+        Knob::FusionMb | Knob::CycleMs => units::setting(value),
         Knob::Switch(_) => if value > 0.5 { "on" } else { "off" }.to_owned(),
     }
 }
@@ -164,13 +165,13 @@ pub(super) fn cost(review: &Review) -> Section<'static> {
         against.to_owned(),
         count(cost.steps),
         fixed(cost.steps_lost, 1),
-        signed(cost.share),
+        change(cost.share),
         cost.payback_step
             .map_or_else(|| NONE.to_owned(), |step| step.to_string()),
     ]);
     let section = match (cost.steps_assumed, cost.against) {
         (true, _) => {
-            section.text("Assumes 10 steps per sample; --steps-per-sample states another number.")
+            section.text("Assumes 10 steps per sample; --steps-per-sample sets another number.")
         }
         (false, Against::Default) => {
             section.text("Without the steps right after a change, which no log contains.")
@@ -185,7 +186,7 @@ pub(super) fn trials(review: &Review) -> Section<'static> {
     let mut table = Table::new(&[
         "line", "<for", "=setting", "value", "±", "expected", "steps",
     ]);
-    let optional = |value: Option<f64>| value.map_or_else(String::new, number);
+    let optional = |value: Option<f64>| value.map_or_else(String::new, short);
     for trial in review.trials.iter().take(TRIALS) {
         let phase = match trial.phase {
             Phase::Default => "default",

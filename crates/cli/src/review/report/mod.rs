@@ -6,13 +6,13 @@ mod evidence;
 
 use maud::html;
 
-use super::figures::Pictures;
+use super::figures::{self, Pictures};
 use crate::html::text::Foreign;
+use crate::present::units::{counted, percent, setting, short};
 use crate::present::{List, Section, prose};
-use ronde_lab::review::words::{counted, number, percent, within};
-use ronde_lab::review::{Best, CANDIDATES_MOST, Contest, Reason, Review, Setting, Writer};
+use ronde_lab::review::{Best, CANDIDATES_MOST, Contest, Measure, Reason, Review, Setting, Writer};
 
-/// Relative luck above which it is mentioned.
+/// Luck above which it is mentioned.
 const LUCKY: f64 = 0.01;
 /// Default of Horovod and Ronde, which Horovod's search never tries.
 const DEFAULT: &str = "128 MiB and 1 ms";
@@ -84,15 +84,36 @@ pub(super) fn finished(review: &Review) -> &'static str {
 
 /// Recommendation, in a few sentences.
 pub(super) fn answer(review: &Review) -> Vec<String> {
-    if let Some(withheld) = &review.withheld {
-        return vec![withheld.to_string()];
-    }
-    let (Some(best), Some(advice)) = (&review.best, &review.advice) else {
+    let Some(best) = &review.best else {
         return vec![no_trials(review).to_owned()];
     };
-    let setting = words(review, &advice.setting);
-    let mut lines = vec![match advice.reason {
-        Reason::Verdict => match review.gain.contest_of(&advice.setting) {
+    let mut lines = match (&review.advice, &review.withheld) {
+        (Some(advice), _) => recommended(review, best, &advice.setting, advice.reason),
+        (None, withheld) => {
+            let withheld = withheld.iter().map(ToString::to_string);
+            withheld.chain(unproven(review, best)).collect()
+        }
+    };
+    let is_verdict = review
+        .advice
+        .is_some_and(|advice| advice.reason == Reason::Verdict);
+    if !best.ties.is_empty() && !is_verdict {
+        // If the limit of compared candidates is reached, there may be more.
+        let limited = best.ties.len() + 1 >= CANDIDATES_MOST;
+        lines.push(format!(
+            "{}{} of the {} cannot be distinguished from the best.",
+            if limited { "At least " } else { "" },
+            best.ties.len() + 1,
+            counted(best.settings, "setting")
+        ));
+    }
+    lines
+}
+
+fn recommended(review: &Review, best: &Best, of: &Setting, reason: Reason) -> Vec<String> {
+    let setting = words(review, of);
+    let mut lines = vec![match reason {
+        Reason::Verdict => match review.gain.contest_of(of) {
             Some(contest) => verdict(&setting, contest),
             None => format!("Use {setting}: nothing that was tried is faster."),
         },
@@ -108,32 +129,74 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
             format!("Keep the default, {setting}: nothing that was tried is faster beyond chance.")
         }
     }];
-    if best.luck > LUCKY && advice.reason == Reason::Choice {
+    if best.luck > LUCKY && reason == Reason::Choice {
         lines.push(format!(
-            "Expect {} there, not the measured {}: {} of that was luck.",
+            "Expect {} there, not the measured {}: {}.",
             review.measure.words(best.choice.expected.value),
-            number(best.choice.measured),
-            percent(lucky_share(best))
-        ));
-    }
-    if !best.ties.is_empty() && advice.reason != Reason::Verdict {
-        // If the limit of compared candidates is reached, there may be more.
-        let least = match best.ties.len() + 1 >= CANDIDATES_MOST {
-            true => "At least ",
-            false => "",
-        };
-        lines.push(format!(
-            "{least}{} of the {} cannot be told from the best.",
-            best.ties.len() + 1,
-            counted(best.settings, "setting")
+            short(best.choice.measured),
+            luck(review, best)
         ));
     }
     lines
 }
 
+/// The fastest measured setting with its spread, and the measurement that shows its gain.
+fn unproven(review: &Review, best: &Best) -> [String; 2] {
+    let Review { measure, .. } = review;
+    let judged = [&best.choice, &best.favourite]
+        .into_iter()
+        .chain(&best.ties);
+    let fastest = judged.min_by(|a, b| measure.log(a.measured).total_cmp(&measure.log(b.measured)));
+    let fastest = fastest.unwrap_or(&best.choice);
+    let expected = &fastest.expected;
+    let default = review.gain.default;
+    let (fusion_mb, cycle_ms) = default.map_or(figures::DEFAULT, |default| {
+        (default.fusion_mb, default.cycle_ms)
+    });
+    // Each value once.
+    let both = |own: f64, default: f64| {
+        let (own, default) = (setting(own), setting(default));
+        if own == default {
+            own
+        } else {
+            format!("{own},{default}")
+        }
+    };
+    [
+        format!(
+            "Fastest measurement: {} with {} (best of {}; expected there: {}, 95 %: {} to {}).",
+            measure.words(fastest.measured),
+            words(review, &fastest.setting),
+            counted(fastest.trials, "trial"),
+            short(expected.value),
+            short(expected.low),
+            short(expected.high),
+        ),
+        format!(
+            "To find out, measure it in turns with the default: ronde sweep --profile PROFILE --fusion-mb {} --cycle-ms {}, or run \
+             the job several times with each.",
+            both(fastest.setting.fusion_mb, fusion_mb),
+            both(fastest.setting.cycle_ms, cycle_ms),
+        ),
+    ]
+}
+
+/// The luck of the choice, as a sentence without its end.
+fn luck(review: &Review, best: &Best) -> String {
+    format!("luck is {} {}", percent(best.luck), luck_of(review))
+}
+
+/// Quantity of which luck is a share.
+pub(super) fn luck_of(review: &Review) -> &'static str {
+    match review.measure {
+        Measure::Score => "of the measured score",
+        Measure::StepMs => "of the expected step time",
+    }
+}
+
 /// The search's verdict, which its alternating windows may confirm or contradict.
 fn verdict(setting: &str, contest: &Contest) -> String {
-    let change = within(&contest.gain.reversed());
+    let change = contest.gain.reversed().words();
     let rounds = counted(contest.rounds, "round");
     match contest.gain.mean > 0.0 {
         true => format!(
@@ -175,15 +238,6 @@ fn words(review: &Review, setting: &Setting) -> String {
     setting.words(&review.varied)
 }
 
-/// Luck relative to the measured value; 0 if the choice was not lucky.
-pub(super) fn lucky_share(best: &Best) -> f64 {
-    let measured = best.choice.measured;
-    match best.luck > 0.0 {
-        true => (best.choice.expected.value - measured).abs() / measured,
-        false => 0.0,
-    }
-}
-
 /// Formats a probability.
 pub(super) fn probability(probability: f64) -> String {
     match probability {
@@ -196,6 +250,7 @@ pub(super) fn probability(probability: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::present::Look;
     use ronde_lab::review::{Known, review};
     use ronde_tuner::read_log;
 
@@ -209,56 +264,157 @@ mod tests {
             "{RONDE}0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,4,500,sample,1,8,99,1,,\n\
              0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,500,ab,0,5,{ms},1,,\n0,0,0,1,1,4,500,final,,40,101,,,\n"
         );
-        review(&read_log(&rows).unwrap(), "a.csv", &Known::default()).remove(0)
+        reviewed(&rows)
+    }
+
+    fn reviewed(log: &str) -> Review {
+        review(&read_log(log).unwrap(), "a.csv", &Known::default()).remove(0)
+    }
+
+    /// Review as text on a terminal of this width.
+    fn text(review: Review, width: usize) -> String {
+        let look = Look {
+            width,
+            ..Look::PLAIN
+        };
+        crate::review::text::reviews(&[review], &look)
     }
 
     #[test]
-    fn rows_that_cannot_be_used_are_no_job_that_ended() {
+    fn logs_without_trials_are_explained() {
         for (rows, expected) in [
             ("", "Either the job ended during its warm-up"),
             ("5,4,nan\n5,8,-1\n", "No row of the log can be used"),
         ] {
             let log = format!("cycle_time_ms,tensor_fusion_threshold,score\n{rows}");
-            let reviews = review(&read_log(&log).unwrap(), "a.csv", &Known::default());
-            let said = answer(&reviews[0]).join(" ");
-            assert!(said.contains(expected), "{said}");
+            let answer = answer(&reviewed(&log)).join(" ");
+            assert!(answer.contains(expected), "{answer}");
         }
     }
 
     #[test]
     fn a_loss_is_not_called_a_gain() {
-        for (ms, expected, change) in [
-            (
-                "102",
-                "The log's verdict is 4 MiB, 1 ms, but in 1 round in alternation its step time was +2.0 % (+0.6 to +3.4 %) \
-                 against the default: measure both again before you use it.",
-                "+2.0 % (+0.6 to +3.4 %)",
-            ),
-            (
-                "100",
-                "The log's verdict is 4 MiB, 1 ms, but in 1 round in alternation its step time was 0.0 % (−1.4 to +1.4 %) \
-                 against the default: measure both again before you use it.",
-                "0.0 % (−1.4 to +1.4 %)",
-            ),
+        let contradicted =
+            "The log's verdict is 4 MiB, 1 ms, but in 1 round in alternation its step time was ";
+        for (ms, before, change) in [
+            ("151", contradicted, "+51.0 % (+49.2 to +52.8 %)"),
+            ("102", contradicted, "+2.0 % (+0.6 to +3.4 %)"),
+            ("100", contradicted, "0.0 % (−1.4 to +1.4 %)"),
             (
                 "80",
-                "Use 4 MiB, 1 ms: step time −20.0 % (−21.3 to −18.7 %) against the default, by 1 round in alternation.",
+                "Use 4 MiB, 1 ms: step time ",
                 "−20.0 % (−21.3 to −18.7 %)",
             ),
         ] {
             let review = search(ms);
-            assert_eq!(answer(&review)[0], expected);
+            let answer = &answer(&review)[0];
+            assert!(
+                answer.starts_with(&format!("{before}{change} against the default")),
+                "{answer}"
+            );
+            assert_eq!(
+                answer.contains("measure both again"),
+                before == contradicted
+            );
             let table = choice::gain(&review).markdown();
             let row = format!("| 4 MiB, 1 ms | default | 100 ms | {ms} ms | {change} | 1 round |");
             assert!(table.contains(&row), "{table}");
         }
     }
 
+    /// Horovod's log of a search in which larger thresholds are better, up to 64 MiB.
+    fn slope(default: &str) -> String {
+        let row = |fusion: &u32| format!("6,{fusion},{}\n", 300 + 3 * fusion);
+        let rows: String = [1, 2, 4, 8, 16, 32, 64].iter().map(row).collect();
+        format!("cycle_time_ms,tensor_fusion_threshold,score\n{rows}{default}")
+    }
+
+    #[test]
+    fn a_default_that_was_not_measured_twice_supports_no_recommendation() {
+        for (default, reason) in [
+            (
+                "",
+                "the default was never measured, so the gain over it is unknown",
+            ),
+            ("1,128,200\n", "the default was measured only once"),
+        ] {
+            let review = reviewed(&slope(default));
+            let lines = answer(&review);
+            let expected = format!("No recommendation: {reason}");
+            assert!(lines[0].starts_with(&expected), "{lines:?}");
+            let expected =
+                "Fastest measurement: 492 with 64 MiB, 6 ms (best of 1 trial; expected there: ";
+            assert!(lines[1].starts_with(expected), "{lines:?}");
+            assert!(
+                lines[2]
+                    .contains("ronde sweep --profile PROFILE --fusion-mb 64,128 --cycle-ms 6,1, "),
+                "{lines:?}"
+            );
+            assert_eq!(paste(&review), None);
+            let json = serde_json::to_value(&review).unwrap();
+            assert!(json["advice"].is_null() && json["withheld"]["reason"] == "baseline_once");
+            let text = text(review, 100);
+            assert!(
+                !text.contains("Use ") && !text.contains("HOROVOD_FUSION"),
+                "{text}"
+            );
+        }
+        let twice = reviewed(&slope("1,128,200\n1,128,201\n"));
+        assert!(
+            answer(&twice)[0].starts_with("Use 64 MiB, 6 ms"),
+            "{:?}",
+            answer(&twice)
+        );
+    }
+
+    #[test]
+    fn an_extrapolation_is_called_one() {
+        let review = reviewed(&slope(""));
+        let suggested = review.next.as_ref().unwrap().setting.unwrap();
+        assert!(suggested.fusion_mb > 64.0, "{suggested:?}");
+        let next = choice::next(&review).markdown();
+        let expected = "This is an extrapolation: the log has 1 to 64 MiB and 6 ms.";
+        assert!(next.contains(expected), "{next}");
+    }
+
+    #[test]
+    fn luck_is_a_share_of_the_measured_score() {
+        // One trial of 620 among trials of about 500 nearby.
+        let row = |i: u32| format!("{},16,{}\n", 5.0 + 0.3 * f64::from(i), 470 + 30 * (i % 3));
+        let rows: String = (0..20).map(row).collect();
+        let review = reviewed(&format!(
+            "cycle_time_ms,tensor_fusion_threshold,score\n{rows}8,17,620\n"
+        ));
+        let best = review.best.as_ref().unwrap();
+        let share = percent((620.0 - best.choice.expected.value) / 620.0);
+        let choice = choice::choice(&review).markdown();
+        assert!(
+            choice.contains(&format!("luck is {share} of the measured score")),
+            "{choice}"
+        );
+    }
+
+    #[test]
+    fn text_and_tables_fit_the_terminal() {
+        for width in [60, 80, 120] {
+            let text = text(search("80"), width);
+            let (report, paste) = text.split_once("To paste").unwrap();
+            assert!(
+                paste.contains("HOROVOD_FUSION_THRESHOLD=4194304"),
+                "{paste}"
+            );
+            for line in report.lines() {
+                assert!(
+                    console::measure_text_width(line) <= width,
+                    "{width}: {line}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn probabilities_have_no_false_certainty() {
-        assert_eq!(
-            [0.0, 0.004, 0.126, 0.9999].map(probability),
-            ["below 1 %", "below 1 %", "13 %", "above 99 %"]
-        );
+        let expected = ["below 1 %", "below 1 %", "13 %", "above 99 %"];
+        assert_eq!([0.0, 0.004, 0.126, 0.9999].map(probability), expected);
     }
 }

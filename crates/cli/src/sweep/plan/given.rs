@@ -33,7 +33,7 @@ pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
     let mut repeated = |flag: &str, values: Vec<String>| {
         if !values.is_empty() {
             notes.push(format!(
-                "{flag} has {} more than once; each value is taken once, --repeats says how often it is measured",
+                "{flag} has {} more than once; each value is used once, and --repeats sets how often it is measured",
                 values.join(", ")
             ));
         }
@@ -61,7 +61,7 @@ pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
             .is_some_and(|value| !value.is_empty())
         {
             notes.push(format!(
-                "{variable} is set, but has no effect here: a sweep sets it itself, see {flag}"
+                "{variable} has no effect here: a sweep sets it itself, see {flag}"
             ));
         }
     }

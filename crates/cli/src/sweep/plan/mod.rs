@@ -174,7 +174,7 @@ impl Plan {
         }
         match self.design.hierarchical_allreduce.contains(&true) && !many {
             true if !self.replay.is_empty() => Err(Error::Flat {
-                because: "a recording does not say which ranks share a host",
+                because: "a recording does not contain which ranks share a host",
             }),
             true => Err(Error::Flat {
                 because: "all ranks are on one host",
@@ -197,7 +197,7 @@ impl Plan {
         let wrong = |what: String| Err(serde_json::Error::custom(what));
         if plan.ronde_sweep != PLAN_VERSION {
             return wrong(format!(
-                "it is of version {}, this ronde knows {PLAN_VERSION}",
+                "its version is {}, and this program reads {PLAN_VERSION}",
                 plan.ronde_sweep
             ));
         }
@@ -215,7 +215,7 @@ impl Plan {
             || !times_are_numbers
         {
             return wrong(
-                "its design is none: lists must have values, counts must be above 0".to_owned(),
+                "its design is invalid: lists must have values, counts must be above 0".to_owned(),
             );
         }
         let points = plan.points.clone();

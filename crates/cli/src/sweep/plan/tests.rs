@@ -33,7 +33,7 @@ fn a_bare_sweep_has_a_grid() {
 }
 
 #[test]
-fn what_is_not_swept_stays_at_the_default() {
+fn settings_that_are_not_swept_keep_the_default() {
     let design = plan("--fusion-mb 0,0.5 --repeats 1").design;
     assert_eq!(design.fusion_threshold_bytes, [0, 1 << 19]);
     assert_eq!(design.cycle_time_ms, [1.0]);
@@ -63,13 +63,13 @@ fn a_plan_is_read_as_it_was_written() {
 fn a_plan_that_was_edited_is_refused() {
     let text = serde_json::to_string(&plan("--fusion-mb 1 --cycle-ms 1")).unwrap();
     for (from, to, what) in [
-        ("\"ronde_sweep\":1", "\"ronde_sweep\":2", "version 2"),
+        ("\"ronde_sweep\":1", "\"ronde_sweep\":2", "version is 2"),
         ("\"np\":[2]", "\"np\":[]", "lists must have values"),
         ("\"repeats\":3", "\"repeats\":0", "counts must be above 0"),
         (
             "\"cycle_time_ms\":[1.0]",
             "\"cycle_time_ms\":[-1.0]",
-            "its design is none",
+            "its design is invalid",
         ),
         (
             "\"cycle_time_ms\":[1.0]",
@@ -117,7 +117,7 @@ fn arguments_that_differ_are_named() {
 }
 
 #[test]
-fn what_cannot_be_swept_is_refused() {
+fn invalid_sweeps_are_refused() {
     let workload = models::workload("many-small").unwrap();
     let refused = |text| Plan::new(&args(text), &workload).unwrap_err();
     assert!(matches!(refused("--autotune"), Error::Autotune));
@@ -138,7 +138,7 @@ fn hierarchical_operations_take_several_hosts() {
         assert_eq!(
             flat.to_string(),
             "--hierarchical-allreduce on: all ranks are on one host, so no operation can be hierarchical; name several hosts, as in \
-             -np 4 -H node1:2,node2:2, or leave it out"
+             -np 4 -H node1:2,node2:2, or omit it"
         );
         assert_eq!(
             plan(&format!("{here} --hierarchical-allreduce off"))
@@ -165,7 +165,7 @@ fn hierarchical_operations_take_several_hosts() {
 }
 
 #[test]
-fn what_has_no_effect_is_said_once() {
+fn arguments_without_effect_are_noted_once() {
     assert!(notes(&args("--fusion-mb 1,2")).is_empty());
     let notes = notes(&args(
         "--fusion-mb 1,2,1,1 --cycle-ms 5,5 -n 2,2 --cache on,on --hierarchical-allreduce off,off",

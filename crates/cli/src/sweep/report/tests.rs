@@ -59,6 +59,10 @@ fn rows() -> Vec<Row> {
     rows
 }
 
+fn unwrapped(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 fn about() -> About {
     About {
         job: "resnet50".into(),
@@ -109,7 +113,7 @@ fn the_terminal_gets_the_table_and_the_conclusion_first() {
 }
 
 #[test]
-fn where_nothing_gains_there_is_nothing_to_paste() {
+fn without_a_gain_there_is_nothing_to_paste() {
     let same: Vec<Row> = (0..3u32)
         .flat_map(|block| {
             let ms = 50.0 + 0.1 * f64::from(block);
@@ -128,15 +132,57 @@ fn where_nothing_gains_there_is_nothing_to_paste() {
 }
 
 #[test]
-fn one_repeat_is_called_no_proof() {
+fn one_repeat_supports_no_recommendation() {
     let once: Vec<Row> = rows().into_iter().filter(|row| row.block == 0).collect();
-    let text = text::page(&about(), &verdict(&once), Path::new("o"), &LOOK);
-    assert!(text.contains("No setting was measured twice"), "{text}");
-    assert!(text.contains("--repeats 3"), "{text}");
+    let verdict = verdict(&once);
+    let text = text::page(&about(), &verdict, Path::new("o"), &LOOK);
+    let conclusion = text.split_once("Conclusion").unwrap().1;
+    let expected =
+        "No recommendation: no setting was measured twice, so chance cannot be excluded;";
+    assert!(unwrapped(conclusion).starts_with(expected), "{text}");
+    assert!(
+        text.contains("--repeats 3") && !text.contains("HOROVOD_"),
+        "{text}"
+    );
+    let json = serde_json::to_value(json::Document::new(&about(), &verdict)).unwrap();
+    let finding = &json["findings"][0];
+    assert!(finding["recommended"].is_null(), "{finding}");
+    assert_eq!(finding["withheld"]["reason"], "chance");
 }
 
 #[test]
-fn nothing_at_all_is_said_to_be_nothing() {
+fn a_disturbed_machine_is_not_reported_as_free_of_drift() {
+    // One block, in which the default took 157 and then 318 ms.
+    let disturbed = [(128, 157.0), (16, 120.0), (128, 318.0)]
+        .map(|(fusion_mb, ms)| row(Phase::Grid, 0, (fusion_mb, 1.0), ms));
+    let verdict = verdict(&disturbed);
+    let text = text::page(&about(), &verdict, Path::new("o"), &LOOK);
+    assert!(
+        text.contains("The default took 157 ms to 318 ms (2 measurements)."),
+        "{text}"
+    );
+    assert!(!text.contains("Drift") && !text.contains("drift"), "{text}");
+    let json = serde_json::to_value(json::Document::new(&about(), &verdict)).unwrap();
+    assert!(json["findings"][0]["noise"]["drift_pct"].is_null());
+}
+
+#[test]
+fn text_and_tables_fit_the_terminal() {
+    for width in [60, 80, 100] {
+        let look = Look { width, ..LOOK };
+        let text = text::page(&about(), &verdict(&rows()), Path::new("out"), &look);
+        // Lines to paste stay whole.
+        for line in text.lines().filter(|line| !line.starts_with("    ")) {
+            assert!(
+                console::measure_text_width(line) <= width,
+                "{width}: {line}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_sweep_without_results_says_so() {
     let failed: Vec<Row> = rows()
         .into_iter()
         .filter(|row| row.times.is_none())
@@ -265,7 +311,7 @@ fn predictions_and_measurements_stand_side_by_side() {
 fn a_job_that_is_not_the_recorded_one_is_noticed() {
     let rows = verified([50.0, 40.0, 90.0]);
     let text = text::page(&about(), &verdict(&rows), Path::new("o"), &LOOK);
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = unwrapped(&text);
     for part in [
         "Replay was off by −50.0 %.",
         "is not the recorded one",

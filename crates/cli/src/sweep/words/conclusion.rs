@@ -3,6 +3,7 @@
 
 use super::naming::Naming;
 use crate::present::units::{self, capitalized, changes, counted, ms, percent};
+use ronde_job::gate::Withheld;
 use ronde_lab::sweep::{
     Basis, Conclusion, Ending, Estimate, Finding, LEVEL, LEVEL_PREDICTED, Outcome,
 };
@@ -18,23 +19,29 @@ pub(in crate::sweep) fn conclusion(finding: &Finding) -> Vec<String> {
         return vec!["No setting has a result.".to_owned()];
     };
     let compared = compared(finding, best);
-    let main = match finding.conclusion {
-        Conclusion::Nothing => "No setting has a result.".to_owned(),
-        Conclusion::NoDefault => format!(
-            "{compared}. The gain cannot be estimated, because the default has no result: {}.",
+    let predicted = finding.basis == Basis::Predicted;
+    let main = match (finding.conclusion, finding.withheld()) {
+        (Conclusion::NoDefault, _) => format!(
+            "No recommendation: the default has no result ({}), so the gain over it is unknown. {compared}.",
             no_default(finding)
         ),
-        Conclusion::Faster if finding.gains_too_little() => {
+        (Conclusion::Unproven, Some(Withheld::Chance)) => {
+            let why = match predicted {
+                true => {
+                    "the recording does not determine the gain well enough; --verify 3 measures the best three"
+                }
+                false => {
+                    "no setting was measured twice, so chance cannot be excluded; use --repeats 3"
+                }
+            };
+            format!("No recommendation: {why}. {compared}.")
+        }
+        (_, Some(withheld)) => format!("{withheld} {compared}."),
+        (Conclusion::Faster, None) if finding.gains_too_little() => {
             format!("Keep the default: the gain is too small to matter. {compared}.")
         }
-        Conclusion::Faster => format!("{compared}. {}.", basis(finding)),
-        Conclusion::Unproven if finding.basis == Basis::Predicted => format!(
-            "{compared}. The recording does not determine this well enough: --verify 3 measures the best three."
-        ),
-        Conclusion::Unproven => format!(
-            "{compared}. No setting was measured twice, so chance cannot be excluded: use --repeats 3."
-        ),
-        Conclusion::DefaultAsGood => keep_default(finding, &compared),
+        (Conclusion::DefaultAsGood, None) => keep_default(finding, &compared),
+        (_, None) => format!("{compared}. {}.", basis(finding)),
     };
     [Some(main), ties(finding), missed(finding)]
         .into_iter()
@@ -70,7 +77,7 @@ fn compared(finding: &Finding, best: &Outcome) -> String {
 
 fn no_default(finding: &Finding) -> String {
     match finding.default().map(|default| &default.ending) {
-        Some(Ending::Failed(why)) => format!("it failed ({why})"),
+        Some(Ending::Failed(why)) => format!("it failed: {why}"),
         Some(_) => "it was cut short".to_owned(),
         None => "it was not measured".to_owned(),
     }
@@ -142,7 +149,7 @@ fn ties(finding: &Finding) -> Option<String> {
         .count()
         .saturating_sub(1);
     Some(format!(
-        "Of the {}, {tied} cannot be told from the best (`ties` in the table).",
+        "Of the {}, {tied} cannot be distinguished from the best (`ties` in the table).",
         counted(others as u64, "other setting")
     ))
 }
@@ -164,7 +171,7 @@ fn missed(finding: &Finding) -> Option<String> {
     let mut text = format!("Replay was off by {range}.");
     // An error common to all settings does not change their order.
     if errors.iter().all(|error| error.abs() > MISSES) {
-        text += " The measured job is not the recorded one (another machine, network or load): trust the order of the settings, \
+        text += " The measured job is not the recorded one (another machine, network or load): use the order of the settings, \
                  not the times.";
     }
     Some(text)
@@ -225,6 +232,7 @@ mod tests {
             default: Some(1),
             gain: Some(gain),
             ties_known: true,
+            recording: ronde_job::gate::Evidence::default(),
             noise: None,
             knobs: Vec::new(),
             interaction: 0.0,
@@ -235,113 +243,146 @@ mod tests {
         Estimate { value, interval }
     }
 
-    fn first(finding: &Finding) -> String {
-        super::conclusion(finding)[0].clone()
+    #[track_caller]
+    fn said(finding: &Finding, parts: &[&str]) {
+        let said = super::conclusion(finding).join(" ");
+        for part in parts {
+            assert!(said.contains(part), "{said}");
+        }
     }
 
     #[test]
     fn the_main_sentence_depends_on_the_conclusion() {
-        use Basis::{Confirmed, Grid, Predicted};
+        use Basis::{Confirmed, Grid, Predicted, Verified};
         use Conclusion::{DefaultAsGood, Faster, Unproven};
+        let slower = Some([-0.045, 0.006]);
+        let slower_than_default = "+2.0 % against the default (95 %: −0.6 to +4.5 %).";
         for (conclusion, basis, gain, interval, parts) in [
             (
                 Faster,
                 Confirmed,
                 0.02,
                 Some([0.012, 0.028]),
-                "Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −2.0 % against the default (95 %: −2.8 to −1.2 %). Measured again after \
-                 the grid, in turns with the default.",
+                &[
+                    "Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −2.0 % against the default (95 %: −2.8 to −1.2 %). Measured again after \
+                     the grid, in turns with the default.",
+                ][..],
             ),
             (
                 Faster,
                 Confirmed,
                 0.0003,
                 Some([0.0001, 0.0004]),
-                "Keep the default: the gain is too small to matter.",
+                &["Keep the default: the gain is too small to matter."],
             ),
             (
                 DefaultAsGood,
                 Confirmed,
-                0.01,
-                Some([-0.005, 0.025]),
-                "Keep the default: no setting is faster beyond chance. Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −1.0 % against the \
-                 default (95 %: −2.5 to +0.5 %).",
+                -0.02,
+                slower,
+                &[
+                    "Keep the default: no setting is faster beyond chance.",
+                    slower_than_default,
+                ],
+            ),
+            (
+                DefaultAsGood,
+                Verified,
+                -0.02,
+                slower,
+                &["Keep the default: ", slower_than_default],
+            ),
+            (
+                DefaultAsGood,
+                Predicted,
+                -0.02,
+                slower,
+                &["Keep the default: ", "(80 %: −0.6 to +4.5 %)"],
             ),
             (
                 DefaultAsGood,
                 Grid,
                 0.01,
                 Some([-0.05, 0.07]),
-                "more --repeats or --steps narrow the interval.",
+                &["more --repeats or --steps narrow the interval."],
             ),
             (
                 Unproven,
                 Grid,
-                0.1,
+                0.269,
                 None,
-                "−10.0 % against the default. No setting was measured twice, so chance cannot be excluded: use --repeats 3.",
+                &[
+                    "No recommendation: no setting was measured twice, so chance cannot be excluded; use --repeats 3. ",
+                    "−26.9 % against",
+                ],
             ),
             (
                 Unproven,
                 Predicted,
                 0.1,
                 Some([-0.01, 0.2]),
-                ": predicted 50.0 ms, −10.0 % against the default (80 %: −20.0 to +1.0 %). The recording does not determine this \
-                 well enough: --verify 3 measures the best three.",
+                &[
+                    "No recommendation: the recording does not determine the gain well enough; --verify 3 measures the best three. ",
+                    ": predicted 50.0 ms, −10.0 % against the default (80 %: −20.0 to +1.0 %).",
+                ],
             ),
         ] {
-            let said = first(&finding(conclusion, basis, estimate(gain, interval)));
-            assert!(said.contains(parts), "{said}");
+            said(&finding(conclusion, basis, estimate(gain, interval)), parts);
         }
     }
 
     #[test]
-    fn a_setting_that_may_be_slower_leaves_the_default() {
-        let slower = estimate(-0.02, Some([-0.045, 0.006]));
-        for basis in [
-            Basis::Grid,
-            Basis::Confirmed,
-            Basis::Verified,
-            Basis::Predicted,
-        ] {
-            let said = first(&finding(Conclusion::DefaultAsGood, basis, slower));
-            assert!(said.starts_with("Keep the default: "), "{said}");
-            assert!(said.contains("+2.0 % against the default"), "{said}");
-            assert!(said.contains(" %: −0.6 to +4.5 %)"), "{said}");
-        }
-    }
-
-    #[test]
-    fn without_a_default_there_is_no_gain() {
+    fn data_that_do_not_support_a_recommendation_are_named() {
         let mut failed = finding(Conclusion::NoDefault, Basis::Grid, Estimate::bare(0.0));
         (failed.gain, failed.points[1].ending) = (None, Ending::Failed("rank 1 died".into()));
-        let said = first(&failed);
-        let expected = "the default has no result: it failed (rank 1 died).";
-        assert!(said.ends_with(expected), "{said}");
+        let expected = "No recommendation: the default has no result (it failed: rank 1 died), so";
+        said(&failed, &[expected]);
+
+        let gain = estimate(0.1, Some([0.05, 0.15]));
+        let mut once = finding(Conclusion::Faster, Basis::Grid, gain);
+        once.points[1].measurements = 1;
+        said(
+            &once,
+            &[
+                "No recommendation: the default was measured only once",
+                "−10.0 %",
+            ],
+        );
+
+        for conclusion in [Conclusion::Faster, Conclusion::DefaultAsGood] {
+            let mut off = finding(conclusion, Basis::Predicted, gain);
+            off.recording.model = Some([100.0, 150.0]);
+            said(
+                &off,
+                &[
+                    "No recommendation: the model predicts 150.0 ms for the recorded step of 100.0 ms",
+                ],
+            );
+            assert_eq!(off.recommended(), None);
+        }
     }
 
     #[test]
-    fn where_the_default_is_best_the_others_are_bounded() {
+    fn if_the_default_is_best_the_others_are_bounded() {
         let mut finding = finding(Conclusion::DefaultAsGood, Basis::Grid, Estimate::bare(0.0));
         (finding.best, finding.gain) = (Some(1), None);
-        finding.points[0].tied = false;
         for (low, most) in [(-0.011, "1.1 %"), (0.01, "0.0 %")] {
             finding.points[0].against_default = Some(estimate(0.02, Some([low, 0.05])));
-            let expected = format!("No other setting gains more than {most} (95 %).");
-            assert!(first(&finding).ends_with(&expected));
+            said(
+                &finding,
+                &[&format!("No other setting gains more than {most} (95 %).")],
+            );
         }
     }
 
     #[test]
     fn ties_are_counted() {
-        let mut finding = finding(
-            Conclusion::DefaultAsGood,
-            Basis::Grid,
-            Estimate::bare(0.001),
-        );
+        let gain = Estimate::bare(0.001);
+        let mut finding = finding(Conclusion::DefaultAsGood, Basis::Grid, gain);
         for fusion_mb in 1..=8 {
+            let fusion_threshold_bytes = fusion_mb << 20;
             let point = Point {
-                fusion_threshold_bytes: fusion_mb << 20,
+                fusion_threshold_bytes,
                 ..Point::default_of(2)
             };
             finding.points.push(Outcome {
@@ -349,10 +390,8 @@ mod tests {
                 ..outcome(point, 50.5)
             });
         }
-        assert_eq!(
-            super::conclusion(&finding)[1],
-            "Of the 9 other settings, 8 cannot be told from the best (`ties` in the table)."
-        );
+        let expected = "Of the 9 other settings, 8 cannot be distinguished from the best (`ties` in the table).";
+        said(&finding, &[expected]);
     }
 
     #[test]
@@ -362,14 +401,12 @@ mod tests {
         for (predicted, expected) in [
             (
                 40.0,
-                "Replay was off by −20.0 %. The measured job is not the recorded one (another machine, network or load): trust the \
-                 order of the settings, not the times.",
+                "Replay was off by −20.0 %. The measured job is not the recorded one",
             ),
             (49.0, "Replay was off by −2.0 %."),
         ] {
             finding.points[0].predicted_ms = Some(Estimate::bare(predicted));
-            let said = super::conclusion(&finding).join(" ");
-            assert!(said.ends_with(expected), "{said}");
+            said(&finding, &[expected]);
         }
     }
 

@@ -102,18 +102,24 @@ pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
     let (least, most) = times.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), ms| {
         (least.min(ms), most.max(ms))
     });
+    let (least, most) = (number::ms(least), number::ms(most));
     let default = match noise.default_over_time.len() {
-        0 | 1 => String::new(),
-        count => format!(
-            "; the default took {} to {} ({count} measurements)",
-            number::ms(least),
-            number::ms(most)
-        ),
+        0 | 1 => None,
+        count => Some(format!(
+            "the default took {least} to {most} ({count} measurements)"
+        )),
     };
-    sentences.push(format!(
-        "Drift of the machine: {}, removed from the results{default}.",
-        percent(noise.drift)
-    ));
+    // The times of the default include drift within blocks, which counts as noise.
+    let drift = noise.drift.map(|drift| {
+        format!(
+            "drift between blocks: {}, removed from the results",
+            percent(drift)
+        )
+    });
+    let parts: Vec<String> = [drift, default].into_iter().flatten().collect();
+    if !parts.is_empty() {
+        sentences.push(format!("{}.", capitalized(&parts.join("; "))));
+    }
     let strays = noise.strays.iter().map(|stray| {
         format!(
             "{}: {}, expected {}, at {}",
@@ -125,8 +131,8 @@ pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
     });
     let strays: Vec<String> = strays.collect();
     if !strays.is_empty() {
-        let count = number::counted(strays.len() as u64, "stray");
-        sentences.push(format!("Left out, {count}: {}.", strays.join("; ")));
+        let count = number::counted(strays.len() as u64, "outlier");
+        sentences.push(format!("{count} left out: {}.", strays.join("; ")));
     }
     sentences
 }
@@ -186,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_knob_does_is_told_as_a_share_or_as_a_factor() {
+    fn effects_are_shares_or_factors() {
         let said = |worst: f64, share: f64, tied: bool| {
             effect(&KnobEffect {
                 knob: Knob::FusionThreshold,

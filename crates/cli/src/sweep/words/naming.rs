@@ -41,29 +41,20 @@ impl Naming {
         words
     }
 
-    /// Headings of a setting's columns.
-    pub(in crate::sweep) fn headings(self) -> Vec<&'static str> {
-        let optional = [(self.cache, "cache"), (self.hierarchical, "hier.")];
-        let optional = optional
-            .into_iter()
-            .filter(|(there, _)| *there)
-            .map(|(_, heading)| heading);
-        ["fusion MiB", "cycle ms"]
-            .into_iter()
-            .chain(optional)
-            .collect()
-    }
-
-    /// Cells of a setting's columns.
-    pub(in crate::sweep) fn cells(self, point: &Point) -> Vec<String> {
-        let mut cells = vec![knob(point.fusion_mb()), knob(point.cycle_time_ms)];
-        if self.cache {
-            cells.push(on(point.cache).to_owned());
-        }
-        if self.hierarchical {
-            cells.push(on(point.hierarchical_allreduce).to_owned());
-        }
-        cells
+    /// Columns of a setting: heading and cell.
+    pub(in crate::sweep) fn columns(self, point: &Point) -> Vec<(&'static str, String)> {
+        let columns = [
+            (true, "fusion MiB", knob(point.fusion_mb())),
+            (true, "cycle ms", knob(point.cycle_time_ms)),
+            (self.cache, "cache", on(point.cache).to_owned()),
+            (
+                self.hierarchical,
+                "hier.",
+                on(point.hierarchical_allreduce).to_owned(),
+            ),
+        ];
+        let shown = columns.into_iter().filter(|(is_shown, ..)| *is_shown);
+        shown.map(|(_, heading, cell)| (heading, cell)).collect()
     }
 }
 

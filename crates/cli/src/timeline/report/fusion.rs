@@ -11,9 +11,10 @@ use crate::present::{Cell, Section, Table};
 pub(super) fn section(report: &Report) -> Section<'_> {
     let section = Section::new("fusion", "Tensor fusion");
     let Some(fusion) = &report.fusion else {
-        return section.page(html! {
-            p { "Nothing is fused in these files: they have no operations, or each of them travels alone." }
-        });
+        return section.page_text(
+            "Nothing is fused in these files: they have no operations, or every operation is a \
+             batch of its own.",
+        );
     };
     let section = section
         .text(summary(fusion))
@@ -26,27 +27,23 @@ pub(super) fn section(report: &Report) -> Section<'_> {
 }
 
 fn summary(fusion: &Fusion) -> String {
-    let mut text = format!(
-        "{} a step, each of {}",
-        counted(fusion.batches_per_step.p50.round() as u64, "batch"),
-        counted(fusion.tensors_per_batch.p50.round() as u64, "tensor"),
-    );
+    let batches = counted(fusion.batches_per_step.p50.round() as u64, "batch");
+    let tensors = counted(fusion.tensors_per_batch.p50.round() as u64, "tensor");
+    let mut text = format!("{batches} a step, each of {tensors}");
     // Some formats do not contain the size of a tensor.
     if fusion.bytes_per_batch.max > 0.0 {
         text += &format!(" and {}", bytes(fusion.bytes_per_batch.p50 as u64));
     }
     text += " (medians)";
-    match (fusion.threshold_bytes, fusion.threshold_from_file) {
-        (Some(0), true) => text += "; fusion is off",
-        (Some(threshold), true) => text += &format!("; fusion threshold {}", bytes(threshold)),
-        (Some(threshold), false) => {
-            text += &format!(
-                "; fusion threshold not known, at least {} as the largest batch",
-                bytes(threshold)
-            );
-        }
-        (None, _) => {}
-    }
+    text += &match (fusion.threshold_bytes, fusion.threshold_from_file) {
+        (Some(0), true) => "; fusion is off".to_owned(),
+        (Some(threshold), true) => format!("; fusion threshold {}", bytes(threshold)),
+        (Some(largest), false) => format!(
+            "; fusion threshold not known, at least {} as the largest batch",
+            bytes(largest)
+        ),
+        (None, _) => String::new(),
+    };
     if let Some(cycle) = fusion.cycle_time_ms {
         text += &format!("; cycle time {} ms", (cycle * 1e3).round() / 1e3);
     }
@@ -63,16 +60,14 @@ fn quantiles(fusion: &Fusion) -> Table {
     row("batches a step", &fusion.batches_per_step, short);
     row("tensors a batch", &fusion.tensors_per_batch, short);
     if fusion.bytes_per_batch.max > 0.0 {
-        row("bytes a batch", &fusion.bytes_per_batch, |size| {
-            bytes(size.max(0.0) as u64)
-        });
+        let size = |size: f64| bytes(size.max(0.0) as u64);
+        row("bytes a batch", &fusion.bytes_per_batch, size);
     }
     table
 }
 
 fn histogram(fusion: &Fusion) -> Table {
-    let batches = fusion.histogram.iter().map(|bin| bin.batches);
-    let most = batches.max().unwrap_or(0);
+    let most = most_batches(fusion);
     let mut table = Table::new(&["bytes from", "to", "batches", "tensors", "|"]);
     for bin in fusion.histogram.iter().filter(|bin| bin.batches > 0) {
         table.row([
@@ -80,64 +75,61 @@ fn histogram(fusion: &Fusion) -> Table {
             bytes(bin.to).into(),
             count(bin.batches).into(),
             count(bin.tensors).into(),
-            Cell::Bar(bin.batches as f64 / most as f64),
+            Cell::Bar(bin.batches as f64 / most),
         ]);
     }
     table
+}
+
+fn most_batches(fusion: &Fusion) -> f64 {
+    let batches = fusion.histogram.iter().map(|bin| bin.batches);
+    batches.max().unwrap_or(0) as f64
 }
 
 fn chart(fusion: &Fusion) -> Markup {
     let bins = &fusion.histogram;
     let place = |bytes: u64| bytes.max(1) as f64;
     let shown = bins.iter().filter(|bin| bin.batches > 0);
-    let boxes = shown.map(|bin| Rect {
-        // Slightly narrower than the bin, so that neighbours are distinguishable.
-        x: [place(bin.from) * 1.04, place(bin.to) / 1.04],
-        y: [0.0, bin.batches as f64],
-        colour: String::new(),
-        text: format!(
-            "{} to {}: {} with {}",
-            bytes(bin.from),
-            bytes(bin.to),
+    let boxes = shown.map(|bin| {
+        let (from, to) = (bytes(bin.from), bytes(bin.to));
+        let (batches, tensors) = (
             counted(bin.batches, "batch"),
-            counted(bin.tensors, "tensor")
-        ),
-        label: count(bin.batches),
+            counted(bin.tensors, "tensor"),
+        );
+        Rect {
+            // Slightly narrower than the bin, so that neighbours are distinguishable.
+            x: [place(bin.from) * 1.04, place(bin.to) / 1.04],
+            y: [0.0, bin.batches as f64],
+            colour: String::new(),
+            text: format!("{from} to {to}: {batches} with {tensors}"),
+            label: count(bin.batches),
+        }
     });
-    let from = bins
-        .iter()
-        .map(|bin| place(bin.from))
-        .fold(f64::MAX, f64::min);
+    let boxes = boxes.collect();
+    let begins = bins.iter().map(|bin| place(bin.from));
+    let from = begins.fold(f64::MAX, f64::min);
     let end = bins.iter().map(|bin| place(bin.to)).fold(1.0, f64::max);
     // Show the threshold even if all batches are smaller, unless it is far away.
     let threshold = fusion.threshold_bytes.map(place);
     let threshold = threshold.filter(|at| (from..=end * 256.0).contains(at));
     let to = threshold.map_or(end, |at| end.max(at * 1.5));
-    let most = bins.iter().map(|bin| bin.batches).max().unwrap_or(0);
     let rule = threshold.map(|at| Rule {
         upright: true,
         at,
         name: format!("threshold {}", bytes(at as u64)),
     });
-    let boxes = Data::Boxes {
-        boxes: boxes.collect(),
-    };
+    let caption = "Batches of steady steps by their size, a column for each power of two.";
     let chart = Chart {
-        description:
-            "A column for each power of two; its height is the number of batches in steady steps."
-                .into(),
+        description: caption.into(),
         height_px: 260,
         x: Axis::log("size of a batch", Unit::Bytes, from, to),
-        y: Axis::linear("batches", Unit::Count, 0.0, most as f64 * 1.1),
-        series: vec![Series::new("batches", "--series-0", boxes)],
+        y: Axis::linear("batches", Unit::Count, 0.0, most_batches(fusion) * 1.1),
+        series: vec![Series::new("batches", "--series-0", Data::Boxes { boxes })],
         rules: rule.into_iter().collect(),
         ..Chart::new("histogram-chart", "Batches by size")
     };
     html! {
-        figure {
-            (chart)
-            figcaption { "Batches of steady steps by their size, a column for each power of two." }
-        }
+        figure { (chart) figcaption { (caption) } }
     }
 }
 

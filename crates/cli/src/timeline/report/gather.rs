@@ -4,7 +4,7 @@
 //! A trace has a bar for every tensor. Without merging, a batch of a hundred tensors would show a
 //! hundred equal bars.
 
-use ronde_trace::analysis::report::{LaneBar, PartKind, RankBars};
+use ronde_trace::analysis::report::{LaneBar, LaneTick, PartKind, RankBars};
 
 /// Largest difference in ms between the times of two bars of one batch. The recorder writes the
 /// events of its tensors one after another.
@@ -21,33 +21,25 @@ pub(super) const MOST_ROWS: u32 = 1_000;
 /// Times of at least this magnitude (some years) are invalid.
 const FAR_MS: f64 = 1e11;
 
+fn is_valid(ms: f64) -> bool {
+    ms.abs() < FAR_MS
+}
+
 /// Returns the lanes with one bar for each batch, rows assigned again, and without invalid times.
 pub(super) fn gathered(lanes: &[RankBars]) -> Vec<RankBars> {
-    lanes
-        .iter()
-        .map(|lane| RankBars {
-            rank: lane.rank,
-            step_ends_ms: lane
-                .step_ends_ms
-                .iter()
-                .copied()
-                .filter(|end| end.abs() < FAR_MS)
-                .collect(),
-            bars: in_rows(batches(&lane.bars)),
-            ready: lane
-                .ready
-                .iter()
-                .filter(|tick| tick.at_ms.abs() < FAR_MS)
-                .cloned()
-                .collect(),
-            cycles_ms: lane
-                .cycles_ms
-                .iter()
-                .copied()
-                .filter(|at| at.abs() < FAR_MS)
-                .collect(),
-        })
-        .collect()
+    let valid = |times: &[f64]| times.iter().copied().filter(|ms| is_valid(*ms)).collect();
+    let ticks = |ready: &[LaneTick]| {
+        let ready = ready.iter().filter(|tick| is_valid(tick.at_ms));
+        ready.cloned().collect()
+    };
+    let lanes = lanes.iter().map(|lane| RankBars {
+        rank: lane.rank,
+        step_ends_ms: valid(&lane.step_ends_ms),
+        bars: in_rows(batches(&lane.bars)),
+        ready: ticks(&lane.ready),
+        cycles_ms: valid(&lane.cycles_ms),
+    });
+    lanes.collect()
 }
 
 /// Number of the group of rows for a part, from the top.
@@ -62,7 +54,7 @@ fn band(part: PartKind) -> u8 {
 
 /// Merges the bars of each batch into one.
 fn batches(bars: &[LaneBar]) -> Vec<LaneBar> {
-    let possible = |bar: &&LaneBar| bar.began_ms.abs() < FAR_MS && bar.ended_ms.abs() < FAR_MS;
+    let possible = |bar: &&LaneBar| is_valid(bar.began_ms) && is_valid(bar.ended_ms);
     let mut bars: Vec<&LaneBar> = bars.iter().filter(possible).collect();
     bars.sort_by(|a, b| {
         let order = a.part.cmp(&b.part).then(a.ended_ms.total_cmp(&b.ended_ms));
@@ -92,11 +84,9 @@ fn together(a: &LaneBar, b: &LaneBar) -> bool {
 }
 
 fn merged(bars: &[&LaneBar]) -> Option<LaneBar> {
-    let first = bars
-        .iter()
-        .min_by(|a, b| a.began_ms.total_cmp(&b.began_ms))?;
-    let began_ms = first.began_ms;
-    let ended_ms = bars.iter().map(|bar| bar.ended_ms).fold(began_ms, f64::max);
+    let begin = |a: &&&LaneBar, b: &&&LaneBar| a.began_ms.total_cmp(&b.began_ms);
+    let first = bars.iter().min_by(begin)?;
+    let ends = bars.iter().map(|bar| bar.ended_ms);
     let label = match bars.iter().find(|bar| bar.label != first.label) {
         None => first.label.clone(),
         Some(other) => {
@@ -110,34 +100,27 @@ fn merged(bars: &[&LaneBar]) -> Option<LaneBar> {
         label,
         part: first.part,
         row: 0,
-        began_ms,
-        ended_ms,
+        began_ms: first.began_ms,
+        ended_ms: ends.fold(first.began_ms, f64::max),
     })
 }
 
 /// Longest common suffix that begins with a space: the activity, without the tensor's name.
 fn common_end<'a>(a: &'a str, b: &str) -> &'a str {
-    let same = a
-        .bytes()
-        .rev()
-        .zip(b.bytes().rev())
-        .take_while(|(x, y)| x == y)
-        .count();
-    // A space is one byte, so that the text after it begins at a character boundary.
-    let from = a.len() - same;
-    match a.bytes().skip(from).position(|byte| byte == b' ') {
-        Some(at) if from + at > 0 => &a[from + at..],
-        _ => "",
+    let (mut spaces, mut end) = (a.rmatch_indices(' '), "");
+    while let Some((at, _)) = spaces
+        .next()
+        .filter(|(at, _)| *at > 0 && b.ends_with(&a[*at..]))
+    {
+        end = &a[at..];
     }
+    end
 }
 
 /// Assigns each bar, in order of its beginning, to the first free row of its group.
 fn in_rows(mut bars: Vec<LaneBar>) -> Vec<LaneBar> {
-    bars.sort_by(|a, b| {
-        band(a.part)
-            .cmp(&band(b.part))
-            .then(a.began_ms.total_cmp(&b.began_ms))
-    });
+    let begin = |a: &LaneBar, b: &LaneBar| a.began_ms.total_cmp(&b.began_ms);
+    bars.sort_by(|a, b| band(a.part).cmp(&band(b.part)).then(begin(a, b)));
     let mut top = 0;
     for band_bars in bars.chunk_by_mut(|a, b| band(a.part) == band(b.part)) {
         let mut free_from: Vec<f64> = Vec::new();
@@ -156,7 +139,7 @@ fn in_rows(mut bars: Vec<LaneBar>) -> Vec<LaneBar> {
         }
         top += (free_from.len() as u32).min(BAND_ROWS);
     }
-    bars.sort_by(|a, b| a.began_ms.total_cmp(&b.began_ms));
+    bars.sort_by(begin);
     bars
 }
 
@@ -165,17 +148,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn bar(label: &str, part: PartKind, began_ms: f64, ended_ms: f64) -> LaneBar {
-        LaneBar {
-            label: label.into(),
-            part,
-            row: 0,
-            began_ms,
-            ended_ms,
-        }
-    }
-
-    fn told(bars: Vec<LaneBar>) -> Vec<(String, u32, f64, f64)> {
+    fn lane(bars: Vec<LaneBar>) -> RankBars {
         let lane = RankBars {
             rank: 0,
             step_ends_ms: vec![f64::NAN, 5.0],
@@ -183,28 +156,33 @@ mod tests {
             ready: vec![],
             cycles_ms: vec![],
         };
-        let mut lanes = gathered(&[lane]);
-        assert_eq!(lanes[0].step_ends_ms, [5.0]);
-        let lane = lanes.remove(0);
-        lane.bars
-            .into_iter()
-            .map(|b| (b.label, b.row, b.began_ms, b.ended_ms))
-            .collect()
+        gathered(&[lane]).remove(0)
     }
 
     #[test]
-    fn a_batch_is_one_bar() {
+    fn the_bars_of_a_batch_are_merged() {
         use PartKind::{Collective, Compute, WaitForRanks};
-        let told = told(vec![
-            bar("fc.bias waits for ranks", WaitForRanks, 1.0, 3.0),
-            bar("fc.weight waits for ranks", WaitForRanks, 2.0, 3.001),
-            bar("conv1 waits for ranks", WaitForRanks, 2.5, 9.0),
-            bar("fc.bias SHM_ALLREDUCE", Collective, 3.1, 8.0),
-            bar("fc.weight SHM_ALLREDUCE", Collective, 3.101, 8.001),
-            bar("alone SHM_ALLREDUCE", Collective, 6.0, 8.0),
-            bar("computation", Compute, 0.0, 6.0),
-            bar("odd", Compute, f64::NAN, 6.0),
-        ]);
+        let bars = [
+            ("fc.bias waits for ranks", WaitForRanks, 1.0, 3.0),
+            ("fc.weight waits for ranks", WaitForRanks, 2.0, 3.001),
+            ("conv1 waits for ranks", WaitForRanks, 2.5, 9.0),
+            ("fc.bias SHM_ALLREDUCE", Collective, 3.1, 8.0),
+            ("fc.weight SHM_ALLREDUCE", Collective, 3.101, 8.001),
+            ("alone SHM_ALLREDUCE", Collective, 6.0, 8.0),
+            ("computation", Compute, 0.0, 6.0),
+            ("odd", Compute, f64::NAN, 6.0),
+        ];
+        let bars = bars.map(|(label, part, began_ms, ended_ms)| LaneBar {
+            label: label.into(),
+            part,
+            row: 0,
+            began_ms,
+            ended_ms,
+        });
+        let lane = lane(bars.into());
+        assert_eq!(lane.step_ends_ms, [5.0]);
+        let bars = lane.bars.iter();
+        let bars = bars.map(|b| (b.label.as_str(), b.row, b.began_ms, b.ended_ms));
         let expected = [
             ("computation", 0, 0.0, 6.0),
             ("fc.bias and 1 more: waits for ranks", 3, 1.0, 3.001),
@@ -212,15 +190,13 @@ mod tests {
             ("fc.bias and 1 more: SHM_ALLREDUCE", 1, 3.1, 8.001),
             ("alone SHM_ALLREDUCE", 2, 6.0, 8.0),
         ];
-        assert_eq!(
-            told,
-            expected.map(|(label, row, from, to)| (label.to_owned(), row, from, to))
-        );
+        assert_eq!(bars.collect::<Vec<_>>(), expected);
     }
 
     #[test]
-    fn what_two_labels_share_begins_with_a_word() {
+    fn the_common_end_of_two_labels_begins_with_a_space() {
         assert_eq!(common_end("a.bias NCCL", "b.bias NCCL"), " NCCL");
+        assert_eq!(common_end("a waits for b", "c waits for b"), " waits for b");
         assert_eq!(common_end("ä x", "a x"), " x");
         assert_eq!(common_end("same", "name"), "");
         assert_eq!(common_end(" x", "b x"), "");
@@ -228,13 +204,21 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bars_of_a_row_never_overlap(times in prop::collection::vec((0usize..7, 0.0..50.0f64, 0.0..9.0f64), 0..60)) {
-            let bars = times.iter().map(|(part, from, length)| bar("x", PartKind::ALL[*part], *from, from + length));
-            let lanes = gathered(&[RankBars { rank: 0, step_ends_ms: vec![], bars: bars.collect(), ready: vec![], cycles_ms: vec![] }]);
-            let bars = &lanes[0].bars;
+        fn bars_of_a_row_never_overlap(
+            times in prop::collection::vec((0usize..7, 0.0..50.0f64, 0.0..9.0f64), 0..60),
+        ) {
+            let bars = times.iter().map(|(part, from, length)| LaneBar {
+                label: "x".into(),
+                part: PartKind::ALL[*part],
+                row: 0,
+                began_ms: *from,
+                ended_ms: from + length,
+            });
+            let bars = lane(bars.collect()).bars;
             for (i, a) in bars.iter().enumerate() {
                 for b in &bars[i + 1..] {
-                    prop_assert!(a.row != b.row || a.ended_ms <= b.began_ms || b.ended_ms <= a.began_ms, "{a:?} {b:?}");
+                    let apart = a.ended_ms <= b.began_ms || b.ended_ms <= a.began_ms;
+                    prop_assert!(a.row != b.row || apart, "{a:?} {b:?}");
                 }
             }
         }

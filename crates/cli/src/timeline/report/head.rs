@@ -29,11 +29,8 @@ pub(super) fn title(report: &Report) -> String {
 /// Files on the terminal, key figures on the page, and the number and lengths of the steps.
 pub(super) fn section(report: &Report) -> Section<'_> {
     let files = |look: &Look| {
-        let mut lines: Vec<String> = report
-            .sources
-            .iter()
-            .flat_map(|one| source(one, look))
-            .collect();
+        let files = report.sources.iter().flat_map(|one| source(one, look));
+        let mut lines: Vec<String> = files.collect();
         if !lines.is_empty() {
             lines.push(String::new());
         }
@@ -52,39 +49,32 @@ pub(super) fn section(report: &Report) -> Section<'_> {
 }
 
 fn source(source: &SourceReport, look: &Look) -> Vec<String> {
-    let rank = source
-        .rank
-        .map_or(String::new(), |rank| format!(", rank {rank}"));
-    let recorded_at = source
-        .recorded_at
-        .as_ref()
-        .map_or(String::new(), |at| format!(", {}", harmless(at)));
-    let mut text = format!(
-        "{}{rank}{recorded_at}: {}, {} on {}, {}",
-        format_name(source.format),
+    let mut text = format_name(source.format).to_owned();
+    if let Some(rank) = source.rank {
+        text += &format!(", rank {rank}");
+    }
+    if let Some(at) = &source.recorded_at {
+        text += &format!(", {at}");
+    }
+    text += &format!(
+        ": {}, {} on {}, {}",
         counted(source.events, "event"),
         counted(source.operations, "operation"),
         counted(source.tensors, "tensor"),
         ms(source.span_ms),
     );
-    if let Some(clock) = source
-        .clock
-        .filter(|clock| clock.offset_ns != 0 || clock.error_ns != 0)
-    {
-        text += &format!(
-            "; clock {:+.1} µs, known to {:.1} µs",
-            clock.offset_ns as f64 / 1e3,
-            clock.error_ns as f64 / 1e3
-        );
+    let clock = source.clock.as_ref();
+    if let Some(clock) = clock.filter(|clock| clock.offset_ns != 0 || clock.error_ns != 0) {
+        let [offset, error] = [clock.offset_ns as f64, clock.error_ns as f64].map(|ns| ns / 1e3);
+        text += &format!("; clock {offset:+.1} µs, error at most {error:.1} µs");
     }
-    let name = format!("{}  ", harmless(&source.path));
+    let (name, text) = (harmless(&source.path), harmless(&text));
     // A long path gets a line of its own, because the text beside it would have no space.
-    let mut lines = if name.chars().count() * 2 > look.width {
-        let mut lines = vec![name.trim_end().to_owned()];
-        lines.extend(wrapped("  ", &text, look.width));
-        lines
+    let mut lines = if (name.chars().count() + 2) * 2 > look.width {
+        let text = wrapped("  ", &text, look.width);
+        [name].into_iter().chain(text).collect()
     } else {
-        wrapped(&name, &text, look.width)
+        wrapped(&format!("{name}  "), &text, look.width)
     };
     let dropped = (source.dropped_cycles > 0).then(|| {
         let cycles = counted(source.dropped_cycles, "cycle");
@@ -100,14 +90,15 @@ fn source(source: &SourceReport, look: &Look) -> Vec<String> {
 /// Name of the software that wrote a file.
 pub(super) fn format_name(format: Format) -> &'static str {
     match format {
-        Format::Horovod => "Horovod",
-        Format::Ronde => "Ronde",
-        Format::Byteps => "BytePS",
         Format::Kineto => "PyTorch profiler",
+        other => other.name(),
     }
 }
 
 fn found(report: &Report) -> String {
+    if report.steps.is_empty() {
+        return "No step was found: the file has no operation.".to_owned();
+    }
     let found_by = match report.steps_found_by {
         StepsFoundBy::Marks => "marked in the file",
         StepsFoundBy::Names => "found by repeating tensor names",
@@ -115,22 +106,16 @@ fn found(report: &Report) -> String {
         StepsFoundBy::Nothing => "no repetition found, so everything is one step",
     };
     let partial = report.steps.iter().filter(|step| step.partial).count();
-    let partial = match partial {
+    let partial = match partial as u64 {
         0 => String::new(),
         partial => format!(
             "; {} skipped: other operations in between, or incomplete",
-            count(partial as u64)
+            count(partial)
         ),
     };
-    if report.steps.is_empty() {
-        return "No step was found: the file has no operation.".to_owned();
-    }
-    format!(
-        "{} on rank {} of {} ({found_by}{partial})",
-        counted(report.steps.len() as u64, "step"),
-        report.reference_rank,
-        report.ranks
-    )
+    let steps = counted(report.steps.len() as u64, "step");
+    let (rank, ranks) = (report.reference_rank, report.ranks);
+    format!("{steps} on rank {rank} of {ranks} ({found_by}{partial})")
 }
 
 /// Summaries that the report has, with their names.
@@ -157,12 +142,8 @@ fn summaries(report: &Report) -> Table {
     for (name, summary) in named {
         let ms = &summary.step_ms;
         let figures = [ms.p50, ms.p10, ms.p90, ms.p99].map(|ms| fixed(ms, places));
-        let cells = [
-            name.to_owned(),
-            count(summary.first_step),
-            count(summary.steps),
-        ];
-        table.row(cells.into_iter().chain(figures));
+        let steps = [summary.first_step, summary.steps].map(count);
+        table.row([name.to_owned()].into_iter().chain(steps).chain(figures));
     }
     table
 }
@@ -170,34 +151,54 @@ fn summaries(report: &Report) -> Table {
 /// Tiles with the step time, communication, the slowest rank and others.
 fn figures(report: &Report, steady: &Summary) -> Markup {
     let exposed = steady.exposed_ms();
-    let slowest = report
-        .stragglers
-        .as_ref()
-        .map(|stragglers| stragglers.slowest_rank());
-    let (slowest, slow) = match slowest {
-        None => (
-            "not known".to_owned(),
-            "ready times of one rank only".to_owned(),
-        ),
-        Some(None) => ("none".to_owned(), "no rank stands out".to_owned()),
-        Some(Some(rank)) => (
-            rank.rank.to_string(),
-            format!("costs {} a step", ms(rank.cost_ms)),
-        ),
-    };
-    html! {
-        dl.tiles {
-            (tile("Median step", &ms(steady.step_ms.p50), &format!("of {}", counted(steady.steps, "steady step"))))
-            (tile("One step in ten is longer than", &ms(steady.step_ms.p90), &format!("longest {}", ms(steady.step_ms.max))))
-            (tile("Exposed communication", &ms(exposed), &format!("{} of a mean step", percent(exposed / steady.step_ms.mean))))
-            (tile("Overlap", &percent(steady.overlap), &format!("of {} hidden behind computation", ms(steady.communication_ms.p50))))
-            (tile("Slowest rank", &slowest, &slow))
-            @if steady.bytes > 0 {
-                (tile("Payload a step", &bytes(steady.bytes), &format!("in {}", counted(report.tensors.len() as u64, "tensor"))))
-            }
-            @if let Some(startup) = &report.startup {
-                (tile("Start-up", &ms(startup.step_ms.p50), &format!("median of the first {}", counted(startup.steps, "step"))))
-            }
+    let stragglers = report.stragglers.as_ref();
+    let (slowest, slow) = match stragglers.map(|stragglers| stragglers.slowest_rank()) {
+        None => ("not known".into(), "ready times of one rank only".into()),
+        Some(None) => ("none".into(), "no rank stands out".into()),
+        Some(Some(rank)) => {
+            let cost = format!("costs {} a step", ms(rank.cost_ms));
+            (rank.rank.to_string(), cost)
         }
+    };
+    let mut tiles = vec![
+        (
+            "Median step",
+            ms(steady.step_ms.p50),
+            format!("of {}", counted(steady.steps, "steady step")),
+        ),
+        (
+            "One step in ten is longer than",
+            ms(steady.step_ms.p90),
+            format!("longest {}", ms(steady.step_ms.max)),
+        ),
+        (
+            "Exposed communication",
+            ms(exposed),
+            format!("{} of a mean step", percent(exposed / steady.step_ms.mean)),
+        ),
+        (
+            "Overlap",
+            percent(steady.overlap),
+            format!(
+                "of {} hidden behind computation",
+                ms(steady.communication_ms.p50)
+            ),
+        ),
+        ("Slowest rank", slowest, slow),
+    ];
+    if steady.bytes > 0 {
+        let tensors = counted(report.tensors.len() as u64, "tensor");
+        tiles.push((
+            "Payload a step",
+            bytes(steady.bytes),
+            format!("in {tensors}"),
+        ));
+    }
+    if let Some(startup) = &report.startup {
+        let steps = format!("median of the first {}", counted(startup.steps, "step"));
+        tiles.push(("Start-up", ms(startup.step_ms.p50), steps));
+    }
+    html! {
+        dl.tiles { @for (name, value, detail) in &tiles { (tile(name, value, detail)) } }
     }
 }

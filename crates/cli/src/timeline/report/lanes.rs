@@ -1,10 +1,10 @@
-//! Section of lanes, for the page: ready ticks, batches and cycles of every rank over a few steps, in a chart with
-//! zoom.
+//! Section of lanes, for the page: ready ticks, batches and cycles of every rank over a few steps,
+//! in a chart with zoom.
 //!
 //! The bars are embedded as compact JSON; `html/charts.js` draws those in view. Without JavaScript,
 //! only the table of the longest bars is shown.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use maud::{Markup, html};
 use serde::Serialize;
@@ -12,9 +12,9 @@ use serde::Serialize;
 use super::gather::{BAND_ROWS, MOST_ROWS, gathered};
 use crate::chart::{Axis, Unit, page};
 use crate::html::text::{shortened, visible};
-use crate::present::part::{appearance, title};
 use crate::present::units::{counted, digits, ms};
 use crate::present::{Cell, Section, Table};
+use crate::timeline::part::{appearance, title};
 use ronde_trace::analysis::report::{LaneBar, PartKind, RankBars};
 
 /// Largest number of ranks drawn.
@@ -65,7 +65,7 @@ pub(super) fn section(lanes: &[RankBars]) -> Section<'_> {
     let shown = &gathered(&lanes[..lanes.len().min(MOST_LANES)])[..];
     let section = Section::new("lanes", "A few steps in full");
     if bars(shown).next().is_none() {
-        return section.page(html! { p { "There is no whole steady step to draw." } });
+        return section.page_text("There is no complete steady step to draw.");
     }
     section
         .page(figure(shown, lanes.len()))
@@ -74,30 +74,36 @@ pub(super) fn section(lanes: &[RankBars]) -> Section<'_> {
 
 fn figure(shown: &[RankBars], ranks: usize) -> Markup {
     let until_ms = until_ms(shown);
-    let crowded = bars(shown).filter(|(_, bar)| bar.row >= MOST_ROWS).count() as u64;
-    let left_out = bars(shown)
-        .filter(|(_, bar)| bar.began_ms >= until_ms)
-        .count() as u64;
+    let crowded = bars(shown).filter(|(_, bar)| bar.row >= MOST_ROWS).count();
+    let left_out = bars(shown).filter(|(_, bar)| bar.began_ms >= until_ms);
+    let left_out = left_out.count();
     html! {
         p.screen-only {
-            "Zoom with the buttons, the slider, two fingers or the wheel with " kbd { "Ctrl" } "; drag to move. "
-            "Point at a bar to read it; click a name to hide it."
+            "Zoom with the buttons, the slider, two fingers or the wheel with " kbd { "Ctrl" }
+            "; drag to move. Point at a bar to read it; click a name to hide it."
         }
         figure {
             (page::frame(
                 "lane-chart",
                 "Ready ticks, batches and cycles of every rank",
-                "One lane for each rank, time from left to right; the longest bars are in the table below.",
+                "One lane for each rank, time from left to right; the longest bars are in the \
+                 table below.",
                 height_px(shown),
                 &data(shown, until_ms),
             ))
         }
         p.note {
-            "Tensors of one batch share a bar. The upper row of a rank has a tick for every tensor that it reported ready. Times count from the beginning of the first step drawn, on the clock of the rank whose steps these are; dashed lines are where steps end. "
+            "Tensors of one batch share a bar. The upper row of a rank has a tick for every tensor "
+            "that it reported ready. Times count from the beginning of the first step drawn, on "
+            "the clock of the rank whose steps these are; dashed lines are where steps end. "
             @if shown.len() < ranks { "The first " (MOST_LANES) " of " (ranks) " ranks. " }
-            @if crowded > 0 { (counted(crowded, "bar")) " left out where more than " (BAND_ROWS) " of a kind overlap on a rank. " }
+            @if crowded > 0 {
+                (counted(crowded as u64, "bar")) " left out where more than " (BAND_ROWS)
+                " of a kind overlap on a rank. "
+            }
             @if left_out > 0 {
-                (counted(left_out, "bar")) " from " (ms(until_ms)) " on left out, to keep this page small. "
+                (counted(left_out as u64, "bar")) " from " (ms(until_ms))
+                " on left out, to keep this page small. "
             }
         }
     }
@@ -106,38 +112,31 @@ fn figure(shown: &[RankBars], ranks: usize) -> Markup {
 fn bars(lanes: &[RankBars]) -> impl Iterator<Item = (u32, &LaneBar)> {
     lanes
         .iter()
-        .flat_map(|lane| lane.bars.iter().map(|bar| (lane.rank, bar)))
+        .flat_map(|lane| std::iter::repeat(lane.rank).zip(&lane.bars))
 }
 
 /// Time from which bars are left out to limit the size of the data: the end of a step if one fits,
 /// else the beginning of the first bar that does not fit.
 fn until_ms(lanes: &[RankBars]) -> f64 {
-    let mut all: Vec<(f64, &str)> = bars(lanes)
-        .map(|(_, bar)| (bar.began_ms, bar.label.as_str()))
-        .collect();
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (mut bytes, mut seen) = (0, std::collections::HashSet::new());
-    let full = all.iter().find(|(_, label)| {
+    let mut all: Vec<&LaneBar> = bars(lanes).map(|(_, bar)| bar).collect();
+    all.sort_by(|a, b| a.began_ms.total_cmp(&b.began_ms));
+    let (mut bytes, mut seen) = (0, HashSet::new());
+    let full = all.iter().find(|bar| {
         // About twenty characters per bar, and each label once.
-        bytes += 20
-            + if seen.insert(*label) {
-                label.len().min(4 * LABEL_CHARS) + 3
-            } else {
-                0
-            };
+        bytes += 20;
+        if seen.insert(&bar.label) {
+            bytes += bar.label.len().min(4 * LABEL_CHARS) + 3;
+        }
         bytes > MOST_BYTES
     });
-    let Some((full_ms, _)) = full else {
+    let Some(full) = full else {
         return f64::INFINITY;
     };
-    let ends = lanes
-        .first()
-        .into_iter()
-        .flat_map(|lane| &lane.step_ends_ms)
-        .copied();
-    ends.filter(|end| *end > 0.0 && end <= full_ms)
-        .fold(None, |_, end| Some(end))
-        .unwrap_or(*full_ms)
+    let ends = lanes.first().map_or(&[][..], |lane| &lane.step_ends_ms);
+    let fitting = ends
+        .iter()
+        .rfind(|end| **end > 0.0 && **end <= full.began_ms);
+    *fitting.unwrap_or(&full.began_ms)
 }
 
 /// Height of the chart in pixels: enough to read the bars, but not much more than a screen.
@@ -147,23 +146,18 @@ fn height_px(lanes: &[RankBars]) -> u32 {
 }
 
 fn rows(lane: &RankBars) -> u32 {
-    let last = lane
-        .bars
-        .iter()
-        .map(|bar| bar.row)
-        .filter(|row| *row < MOST_ROWS)
-        .max();
-    last.map_or(0, |row| row + 1)
+    let rows = lane.bars.iter().map(|bar| bar.row + 1);
+    rows.filter(|row| *row <= MOST_ROWS).max().unwrap_or(0)
 }
 
 fn data(lanes: &[RankBars], until_ms: f64) -> Data<'_> {
-    let ends = lanes.iter().flat_map(|lane| &lane.step_ends_ms).copied();
-    let to = bars(lanes)
-        .map(|(_, bar)| bar.ended_ms)
-        .chain(ends)
-        .fold(0.0, f64::max)
-        .min(until_ms);
+    let step_ends = lanes.iter().flat_map(|lane| &lane.step_ends_ms).copied();
+    let ends = bars(lanes).map(|(_, bar)| bar.ended_ms).chain(step_ends);
+    let to = ends.fold(0.0, f64::max).min(until_ms);
     let from = bars(lanes).map(|(_, bar)| bar.began_ms).fold(0.0, f64::min);
+    let drawn = |bar: &&LaneBar| bar.began_ms < until_ms && bar.row < MOST_ROWS;
+    let has = |kind: &PartKind| bars(lanes).any(|(_, bar)| bar.part == *kind && drawn(&bar));
+    let parts: Vec<PartKind> = PartKind::ALL.into_iter().filter(has).collect();
     let mut labels = Vec::new();
     let mut numbers = HashMap::new();
     let mut number = |label| {
@@ -173,45 +167,42 @@ fn data(lanes: &[RankBars], until_ms: f64) -> Data<'_> {
         })
     };
     let ticks = |ms: f64| (ms * TICKS).round() as i64;
-    let lanes = lanes
-        .iter()
-        .map(|lane| {
-            let (mut drawn, mut last) = (Vec::new(), 0);
-            let shown = lane.bars.iter().filter(|bar| bar.began_ms < until_ms);
-            for bar in shown.filter(|bar| bar.row < MOST_ROWS) {
-                let (label, row) = (number(bar.label.as_str()), i64::from(bar.row));
-                let began = ticks(bar.began_ms);
-                let length = ticks(bar.ended_ms - bar.began_ms).max(0);
-                drawn.extend([label, bar.part as i64, row, began - last, length]);
-                last = began;
-            }
-            let (mut ready, mut last) = (Vec::new(), 0);
-            for tick in lane.ready.iter().filter(|tick| tick.at_ms < until_ms) {
-                let at = ticks(tick.at_ms);
-                ready.extend([number(tick.tensor.as_str()), at - last]);
-                last = at;
-            }
-            LaneData {
-                rank: lane.rank,
-                rows: rows(lane),
-                ends_ms: &lane.step_ends_ms,
-                bars: drawn,
-                ready,
-                cycles_ms: &lane.cycles_ms,
-            }
-        })
-        .collect();
+    let lanes = lanes.iter().map(|lane| {
+        let (mut bars, mut last) = (Vec::new(), 0);
+        for bar in lane.bars.iter().filter(drawn) {
+            let part = parts.iter().position(|part| *part == bar.part);
+            let (label, part) = (number(bar.label.as_str()), part.unwrap_or(0) as i64);
+            let began = ticks(bar.began_ms);
+            let length = ticks(bar.ended_ms - bar.began_ms).max(0);
+            bars.extend([label, part, i64::from(bar.row), began - last, length]);
+            last = began;
+        }
+        let (mut ready, mut last) = (Vec::new(), 0);
+        for tick in lane.ready.iter().filter(|tick| tick.at_ms < until_ms) {
+            let at = ticks(tick.at_ms);
+            ready.extend([number(tick.tensor.as_str()), at - last]);
+            last = at;
+        }
+        LaneData {
+            rank: lane.rank,
+            rows: rows(lane),
+            ends_ms: &lane.step_ends_ms,
+            bars,
+            ready,
+            cycles_ms: &lane.cycles_ms,
+        }
+    });
+    let lanes = lanes.collect();
+    let part = |kind: PartKind| Part {
+        name: title(kind),
+        colour: appearance(kind).colour,
+        hatch: appearance(kind).hatch,
+    };
     Data {
         x: Axis::linear("time since the first step drawn began", Unit::Ms, from, to),
         y: Axis::places("", []),
         zoom: true,
-        parts: PartKind::ALL
-            .map(|kind| Part {
-                name: title(kind),
-                colour: appearance(kind).colour,
-                hatch: appearance(kind).hatch,
-            })
-            .into(),
+        parts: parts.iter().copied().map(part).collect(),
         labels,
         lanes,
         ticks: TICKS,
@@ -226,7 +217,7 @@ fn longest(lanes: &[RankBars]) -> Table {
     for (rank, bar) in all.into_iter().take(LONGEST) {
         table.row([
             shortened(&bar.label, LABEL_CHARS).into(),
-            Cell::Part(bar.part),
+            Cell::Mark(appearance(bar.part)),
             title(bar.part).into(),
             rank.to_string().into(),
             digits(bar.began_ms).into(),
@@ -241,68 +232,54 @@ mod tests {
     use super::*;
     use ronde_trace::analysis::report::LaneTick;
 
-    fn bar(label: &str, row: u32, began_ms: f64, ended_ms: f64) -> LaneBar {
-        LaneBar {
+    fn lane(bars: impl IntoIterator<Item = (&'static str, u32, f64, f64)>) -> RankBars {
+        let bar = |(label, row, began_ms, ended_ms): (&str, u32, f64, f64)| LaneBar {
             label: label.into(),
             part: PartKind::CopyIn,
             row,
             began_ms,
             ended_ms,
-        }
-    }
-
-    fn tick(tensor: &str, at_ms: f64) -> LaneTick {
-        LaneTick {
-            tensor: tensor.into(),
-            at_ms,
+        };
+        RankBars {
+            rank: 3,
+            ready: vec![],
+            cycles_ms: vec![],
+            step_ends_ms: vec![10_000.0, 30_000.0, 70_000.0],
+            bars: bars.into_iter().map(bar).collect(),
         }
     }
 
     #[test]
-    fn bars_travel_as_differences() {
+    fn bars_are_embedded_as_differences() {
+        let bars = [("a", 0, 1.0, 2.5), ("b", 1, 2.0, 1.0), ("a", 0, 4.0, 4.5)];
+        let tick = |tensor: &str, at_ms| LaneTick {
+            tensor: tensor.into(),
+            at_ms,
+        };
         let lane = RankBars {
-            rank: 3,
             ready: vec![tick("b", 0.5), tick("c", 0.75)],
-            cycles_ms: vec![],
-            step_ends_ms: vec![10.0],
-            bars: vec![
-                bar("a", 0, 1.0, 2.5),
-                bar("b", 1, 2.0, 1.0),
-                bar("a", 0, 4.0, 4.5),
-            ],
+            ..lane(bars)
         };
         let data = data(std::slice::from_ref(&lane), f64::INFINITY);
         assert_eq!(data.labels, ["a", "b", "c"]);
-        assert_eq!(data.lanes[0].ready, [1, 5_000, 2, 2_500]);
-        assert_eq!((data.lanes[0].rank, data.lanes[0].rows), (3, 2));
-        assert_eq!(
-            data.lanes[0].bars,
-            [
-                0, 4, 0, 10_000, 15_000, 1, 4, 1, 10_000, 0, 0, 4, 0, 20_000, 5_000
-            ]
-        );
+        let names: Vec<&str> = data.parts.iter().map(|part| part.name.as_str()).collect();
+        assert_eq!(names, ["Copying in"]);
+        let lane = &data.lanes[0];
+        assert_eq!((lane.rank, lane.rows), (3, 2));
+        assert_eq!(lane.ready, [1, 5_000, 2, 2_500]);
+        let first_two = [0, 0, 0, 10_000, 15_000, 1, 0, 1, 10_000, 0];
+        assert_eq!(lane.bars[..10], first_two);
+        assert_eq!(lane.bars[10..], [0, 0, 0, 20_000, 5_000]);
     }
 
     #[test]
     fn too_many_bars_end_with_a_step() {
-        let bars = (0..100_000)
-            .map(|i| bar("a", 0, f64::from(i), f64::from(i) + 0.5))
-            .collect();
-        let lane = RankBars {
-            rank: 0,
-            ready: vec![],
-            cycles_ms: vec![],
-            step_ends_ms: vec![10_000.0, 30_000.0, 70_000.0],
-            bars,
-        };
-        let until = until_ms(std::slice::from_ref(&lane));
-        assert_eq!(until, 30_000.0);
+        let bars = (0..100_000).map(|i| ("a", 0, f64::from(i), f64::from(i) + 0.5));
+        let lane = lane(bars);
+        assert_eq!(until_ms(std::slice::from_ref(&lane)), 30_000.0);
         let page = figure(&gathered(&[lane]), 1).into_string();
-        assert!(
-            page.contains("70,000 bars from 30.0 s on left out"),
-            "{}",
-            &page[..3000]
-        );
+        let note = "70,000 bars from 30.0 s on left out";
+        assert!(page.contains(note), "{}", &page[..3000]);
         assert!(page.len() < 2 * MOST_BYTES, "{}", page.len());
     }
 }

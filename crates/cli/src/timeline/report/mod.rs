@@ -17,15 +17,16 @@ mod tensors;
 #[cfg(test)]
 mod page_tests;
 #[cfg(test)]
-pub(super) mod sample;
+mod sample;
 #[cfg(test)]
 mod tests;
 
 use maud::{Markup, html};
+use serde::Serialize;
 
 use crate::html::{Document, swatch};
-use crate::present::part::{self, appearance};
 use crate::present::{self, List, Look, Section};
+use crate::timeline::part::{self, appearance};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Advice, PartKind};
 
@@ -60,8 +61,11 @@ pub(super) fn page(report: &Report) -> String {
     };
     Document {
         title: &head::title(report),
-        style: &(part::style() + STYLE),
-        body: html! { (part::patterns()) (present::markup(&sections(report, rows))) },
+        style: &(present::style(&part::all()) + STYLE),
+        body: html! {
+            (present::patterns(&part::all()))
+            (present::markup(&sections(report, rows)))
+        },
     }
     .render()
 }
@@ -81,8 +85,28 @@ fn sections(report: &Report, rows: Rows) -> Vec<Section<'_>> {
         lanes::section(&report.lanes),
         sources::section(report),
         Section::new("warnings", "Warnings").list(List::Warnings, report.warnings.clone()),
-        Section::new("guide", "How to read this page").page(guide()),
+        Section::new("guide", "How to read this page").page(guide(report)),
     ]
+}
+
+/// Parts that the steps of the report have, in order.
+fn recorded_parts(report: &Report) -> impl Iterator<Item = PartKind> {
+    let mut has = [false; PartKind::COUNT];
+    for step in &report.steps {
+        let times = has.iter_mut().zip(step.total_ms);
+        times.for_each(|(has, ms)| *has |= ms > 0.0);
+    }
+    PartKind::ALL
+        .into_iter()
+        .filter(move |kind| has[*kind as usize])
+}
+
+/// Name of a unit variant in JSON.
+pub(super) fn name_in_json(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(name)) => name,
+        _ => unreachable!("unit variants are serialized as their names"),
+    }
 }
 
 fn advice(advice: &[Advice]) -> Section<'_> {
@@ -97,31 +121,43 @@ fn advice(advice: &[Advice]) -> Section<'_> {
     };
     let section = Section::new("advice", "Advice");
     match advice {
-        [] => section.page(html! { p { "Nothing stands out: no setting promises a gain that these files could show." } }),
+        [] => section.page_text("No advice: these files do not show a gain from other settings."),
         advice => section.list(List::Numbered, advice.iter().map(item).collect()),
     }
 }
 
 /// Definitions of the terms of the page.
-fn guide() -> Markup {
+fn guide(report: &Report) -> Markup {
     html! {
         dl.guide {
             dt { "A step" }
-            dd { "lasts from the last result of the step before to its own last result, on the rank named at the top." }
-            @for kind in PartKind::ALL {
+            dd {
+                "lasts from the last result of the previous step to its own last result, on the rank "
+                "named at the top."
+            }
+            @for kind in recorded_parts(report) {
                 dt { (swatch(appearance(kind).class())) " " (part::title(kind)) }
                 dd { (appearance(kind).meaning) "." }
             }
             dt { "Share and hidden" }
-            dd { "A part makes the step longer by its time while this rank has nothing left to compute; what is hidden runs behind computation." }
+            dd {
+                "A part makes the step longer by its exposed time; its hidden time overlaps "
+                "computation."
+            }
             dt { "Overlap" }
             dd { "is the part of all communication that is hidden." }
             dt { "Step without a rank" }
-            dd { "is computed anew from the ready times of the others: every batch moves as early as they allow." }
+            dd {
+                "is simulated from the ready times of the other ranks: every batch begins as early "
+                "as they allow."
+            }
             dt { "Time of a message" }
-            dd { "has a part that does not depend on its size, and a part for each MiB. Small batches pay mostly the first: fuse more of them." }
+            dd {
+                "has a part that does not depend on the size, and a part per MiB. For small "
+                "batches the first part dominates: fuse more tensors."
+            }
             dt { "Median, p10, p90" }
-            dd { "are the value in the middle, and those below which lie a tenth and nine tenths of all." }
+            dd { "are the median and the 10th and 90th percentiles." }
         }
     }
 }

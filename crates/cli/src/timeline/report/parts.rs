@@ -2,14 +2,14 @@
 
 use maud::{Markup, html};
 use ronde_trace::analysis::Report;
-use ronde_trace::analysis::report::{PartKind, Summary};
+use ronde_trace::analysis::report::Summary;
 
 use super::head::named;
-use super::sources::word;
-use crate::chart::{Axis, Chart, Data, Rect, Series, Unit};
-use crate::present::part::title;
+use super::{name_in_json, recorded_parts};
+use crate::chart::{Axis, Chart, Data, Rect, Unit};
 use crate::present::units::{counted, decimals, fixed, ms, percent};
-use crate::present::{Cell, Look, Section, Table};
+use crate::present::{Appearance, Cell, Look, Section, Table};
+use crate::timeline::part::{self, appearance, title};
 
 /// Largest width of the bar in characters; a wider bar would show no more.
 const BAR_WIDTH_MAX: usize = 80;
@@ -18,24 +18,21 @@ const BAR_WIDTH_MAX: usize = 80;
 pub(super) fn section(report: &Report) -> Section<'_> {
     let section = Section::new("breakdown", "Parts of a step");
     let Some(steady) = &report.steady else {
-        return section
-            .page(html! { p { "No whole step was found, so there is nothing to break down." } });
+        return section.page_text("No complete step was found, so there are no parts.");
     };
-    let summaries = named(report);
     let mut section = section
-        .page(chart(&summaries))
+        .page(chart(report))
         .terminal(move |look| bars(&named(report), look))
-        .table(table(steady));
-    for note in notes(report, steady) {
-        section = section.text(note);
-    }
+        .table(table(steady))
+        .texts(&notes(report, steady));
     if let Some(startup) = &report.startup {
         section = section.folded("The parts at start-up", table(startup));
     }
-    for (name, summary) in summaries {
-        section = section.folded(format!("Activities by phase, {name}"), phases(summary));
-    }
-    section
+    named(report)
+        .into_iter()
+        .fold(section, |section, (name, summary)| {
+            section.folded(format!("Activities by phase, {name}"), phases(summary))
+        })
 }
 
 /// Section on the stages of BytePS, with the share of time in which each overlaps others.
@@ -64,15 +61,13 @@ pub(super) fn stages(report: &Report) -> Section<'_> {
     }
     section
         .table(table)
-        .text("Overlap: part of the time under way with another stage under way too.")
+        .text("Overlap: part of the time in progress that overlaps another stage.")
 }
 
 /// One bar, or two bars whose lengths are proportional to the step times.
 fn bars(summaries: &[(&str, &Summary)], look: &Look) -> Vec<String> {
-    let longest = summaries
-        .iter()
-        .map(|(_, summary)| summary.step_ms.p50)
-        .fold(0.0, f64::max);
+    let lengths = summaries.iter().map(|(_, summary)| summary.step_ms.p50);
+    let longest = lengths.fold(0.0, f64::max);
     let bar = |(name, summary): &(&str, &Summary)| {
         let name = match summaries {
             [_] => String::new(),
@@ -80,17 +75,19 @@ fn bars(summaries: &[(&str, &Summary)], look: &Look) -> Vec<String> {
         };
         let room = (look.width - 2 - name.len()).min(BAR_WIDTH_MAX);
         let width = (room as f64 * summary.step_ms.p50 / longest).round() as usize;
-        let shares = summary.parts.iter().map(|part| (part.kind, part.share));
-        let shares: Vec<(PartKind, f64)> = shares.collect();
+        let parts = summary.parts.iter();
+        let shares = parts.map(|part| (appearance(part.kind), part.share));
+        let shares: Vec<(&Appearance, f64)> = shares.collect();
         format!("  {name}{}", Look::bar(&shares, width.clamp(1, room)))
     };
     summaries.iter().map(bar).collect()
 }
 
 /// Draws a horizontal bar for each summary, with its parts side by side.
-fn chart(summaries: &[(&str, &Summary)]) -> Markup {
+fn chart(report: &Report) -> Markup {
+    let summaries = named(report);
     let mut ends = vec![0.0; summaries.len()];
-    let parts = PartKind::ALL.map(|kind| {
+    let series = recorded_parts(report).map(|kind| {
         let rect = |(row, (name, summary)): (usize, &(&str, &Summary))| {
             let part = summary.parts.iter().find(|part| part.kind == kind)?;
             let (mean, share) = (part.exposed_ms.mean, percent(part.share));
@@ -105,8 +102,9 @@ fn chart(summaries: &[(&str, &Summary)]) -> Markup {
             })
         };
         let boxes = summaries.iter().enumerate().filter_map(rect).collect();
-        Series::of_part(kind, Data::Boxes { boxes })
+        part::series(kind, Data::Boxes { boxes })
     });
+    let series = series.collect();
     let lengths = summaries.iter().map(|(name, summary)| {
         let steps = counted(summary.steps, "step");
         format!("{name}: {steps}, mean {}", ms(summary.step_ms.mean))
@@ -118,7 +116,7 @@ fn chart(summaries: &[(&str, &Summary)]) -> Markup {
         height_px: 60 + 60 * summaries.len() as u32,
         x: Axis::linear("time a step", Unit::Ms, 0.0, most),
         y: Axis::places("", summaries.iter().map(|(name, _)| (*name).to_owned())),
-        series: parts.into(),
+        series,
         ..Chart::new("breakdown-chart", "Parts of a mean step")
     };
     html! {
@@ -131,21 +129,18 @@ fn table(summary: &Summary) -> Table {
     let mut table = Table::new(&["<", "<part", "median ms", "p90", "share", "hidden ms"]);
     let shown = summary.parts.iter().filter(|part| part.total_ms.max > 0.0);
     for part in shown {
-        let hidden = (part.total_ms.mean - part.exposed_ms.mean).max(0.0);
+        let hidden = part.total_ms.mean - part.exposed_ms.mean;
+        let hidden = (hidden > 0.0).then(|| fixed(hidden, places));
         table.row([
-            Cell::Part(part.kind),
+            Cell::Mark(appearance(part.kind)),
             part.kind.name().into(),
             fixed(part.exposed_ms.p50, places).into(),
             fixed(part.exposed_ms.p90, places).into(),
             percent(part.share).into(),
-            match hidden > 0.0 {
-                true => fixed(hidden, places).into(),
-                false => "".into(),
-            },
+            hidden.unwrap_or_default().into(),
         ]);
     }
-    let step = [summary.step_ms.p50, summary.step_ms.p90].map(|ms| fixed(ms, places));
-    let [median, p90] = step;
+    let [median, p90] = [summary.step_ms.p50, summary.step_ms.p90].map(|ms| fixed(ms, places));
     table.row(["", "step", &median, &p90, "100 %", ""]);
     table
 }
@@ -153,7 +148,7 @@ fn table(summary: &Summary) -> Table {
 fn phases(summary: &Summary) -> Table {
     let mut table = Table::new(&["<phase", "a step, added up over tensors"]);
     for (phase, time) in &summary.phases_ms {
-        table.row([word(phase), ms(*time)]);
+        table.row([name_in_json(phase).replace('_', " "), ms(*time)]);
     }
     table
 }
@@ -164,15 +159,16 @@ fn notes(report: &Report, steady: &Summary) -> Vec<String> {
     } else {
         "computation is assumed to last until the rank's last tensor is ready"
     };
+    let communication = ms(steady.communication_ms.p50);
+    let overlap = percent(steady.overlap);
     let mut notes = vec![format!(
-        "Communication: {} a step, {} of it overlaps computation ({until}).",
-        ms(steady.communication_ms.p50),
-        percent(steady.overlap)
+        "Communication: {communication} a step, {overlap} of it overlaps computation ({until})."
     )];
     if let Some(streamed) = steady.streamed_ms {
         let [copy_in, reduce, copy_out, wait] = streamed.map(ms);
         notes.push(format!(
-            "Within the collective: copying in {copy_in}, reducing {reduce}, copying out {copy_out}, waiting for peers {wait}."
+            "Within the collective: copying in {copy_in}, reducing {reduce}, copying out \
+             {copy_out}, waiting for peers {wait}."
         ));
     }
     let negotiated = [

@@ -1,49 +1,48 @@
 //! Section on the input files, for the page: their contents, warnings and activities.
 
-use serde::Serialize;
-
-use super::head::format_name;
-use crate::html::text::Foreign;
-use crate::present::units::{count, counted, digits, ms};
-use crate::present::{Section, Table};
 use maud::html;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::SourceReport;
+
+use super::head::format_name;
+use super::name_in_json;
+use crate::html::text::Foreign;
+use crate::present::units::{NONE, count, counted, digits, ms};
+use crate::present::{Section, Table};
 
 /// Largest number of files, and of warnings of one file.
 const MOST_LISTED: usize = 100;
 
 pub(super) fn section(report: &Report) -> Section<'_> {
-    let sources = &report.sources[..report.sources.len().min(MOST_LISTED)];
-    let mut section = Section::new("sources", "Files").page(html! {
-        @for source in sources.iter().filter(|source| !source.warnings.is_empty()) {
-            details open {
-                summary { (Foreign(&source.path)) ": " (counted(source.warnings.len() as u64, "warning")) }
-                ul { @for warning in source.warnings.iter().take(MOST_LISTED) { li { (Foreign(warning)) } } }
+    let all = report.sources.len();
+    let sources = &report.sources[..all.min(MOST_LISTED)];
+    let warned = sources.iter().filter(|source| !source.warnings.is_empty());
+    let mut section = Section::new("sources", "Files")
+        .page(html! {
+            @for source in warned {
+                details open {
+                    summary {
+                        (Foreign(&source.path)) ": "
+                        (counted(source.warnings.len() as u64, "warning"))
+                    }
+                    ul {
+                        @for warning in source.warnings.iter().take(MOST_LISTED) {
+                            li { (Foreign(warning)) }
+                        }
+                    }
+                }
             }
-        }
-    });
-    section = section.page_table(table(sources));
-    if sources.len() < report.sources.len() {
-        let all = report.sources.len();
-        section =
-            section.page(html! { p.note { "The first " (MOST_LISTED) " of " (all) " files." } });
+        })
+        .page_table(table(sources));
+    if sources.len() < all {
+        section = section.page_text(&format!("The first {MOST_LISTED} of {all} files."));
     }
-    for source in sources
+    let acted = sources
         .iter()
-        .filter(|source| !source.activities.is_empty())
-    {
-        section = section.folded(format!("Activities in {}", source.path), activities(source));
-    }
-    section
-}
-
-/// Name of a value in JSON, with spaces instead of underscores.
-pub(super) fn word(value: &impl Serialize) -> String {
-    match serde_json::to_value(value) {
-        Ok(serde_json::Value::String(name)) => name.replace('_', " "),
-        _ => String::new(),
-    }
+        .filter(|source| !source.activities.is_empty());
+    acted.fold(section, |section, source| {
+        section.folded(format!("Activities in {}", source.path), activities(source))
+    })
 }
 
 fn table(sources: &[SourceReport]) -> Table {
@@ -60,23 +59,19 @@ fn table(sources: &[SourceReport]) -> Table {
         "clock",
     ]);
     for source in sources {
-        let clock = source.clock.as_ref();
+        let error_us = |error_ns| format!("± {} µs", digits(error_ns as f64 / 1e3));
+        let clock = source.clock.map(|clock| error_us(clock.error_ns));
         table.row([
             source.path.clone(),
             format_name(source.format).to_owned(),
-            source
-                .rank
-                .map_or_else(|| "–".to_owned(), |rank| rank.to_string()),
+            source.rank.map_or(NONE.to_owned(), |rank| rank.to_string()),
             ms(source.span_ms),
             count(source.events),
             count(source.operations),
             count(source.tensors),
             count(source.cycles),
             count(source.dropped_cycles),
-            clock.map_or_else(
-                || "–".to_owned(),
-                |clock| format!("± {} µs", digits(clock.error_ns as f64 / 1e3)),
-            ),
+            clock.unwrap_or_else(|| NONE.to_owned()),
         ]);
     }
     table
@@ -89,7 +84,7 @@ fn activities(source: &SourceReport) -> Table {
         table.row([row.name.clone(), count(row.count), ms(row.total_ms)]);
     }
     for (kind, n) in &source.kinds {
-        table.row([word(kind), count(*n), String::new()]);
+        table.row([name_in_json(kind), count(*n), String::new()]);
     }
     table
 }

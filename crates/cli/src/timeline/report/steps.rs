@@ -2,9 +2,11 @@
 
 use maud::html;
 
+use super::recorded_parts;
 use crate::chart::{Axis, Chart, Column, Data, Point, Rule, Series, Shape, Unit, robust_top};
 use crate::present::units::{bytes, count, counted, ms};
 use crate::present::{Section, Table};
+use crate::timeline::part;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{PartKind, Step};
 
@@ -15,57 +17,44 @@ const MOST_COLUMNS: usize = 240;
 pub(super) fn section(report: &Report) -> Section<'_> {
     let steps = &report.steps[..];
     let section = Section::new("steps", "Steps over time");
-    let (Some(first), Some(last)) = (steps.first(), steps.last()) else {
+    if steps.is_empty() {
         return section;
-    };
+    }
+    let (first, last) = ends(steps);
     let per_column = steps.len().div_ceil(MOST_COLUMNS);
     let groups: Vec<&[Step]> = steps.chunks(per_column).collect();
     let top = robust_top(groups.iter().map(|group| mean_ms(group)));
-    let parts = PartKind::ALL.map(|kind| {
+    let parts = recorded_parts(report).map(|kind| {
         let columns = groups.iter().map(|group| column(group, kind)).collect();
         Series {
             hatch: "",
-            ..Series::of_part(kind, Data::Columns { columns })
+            ..part::series(kind, Data::Columns { columns })
         }
     });
-    let beyond: Vec<Point> = groups
-        .iter()
-        .filter(|group| mean_ms(group) > top)
-        .map(|group| {
-            let middle = (group[0].index as f64 + group[group.len() - 1].index as f64 + 1.0) / 2.0;
-            Point::new(
-                middle,
-                top,
-                format!("{}: {}", range(group), ms(mean_ms(group))),
-            )
-        })
-        .collect();
-    let outliers = (!beyond.is_empty()).then(|| {
-        let data = Data::Points {
-            shape: Shape::Triangle,
-            points: beyond,
-        };
-        Series::new("beyond the axis", "--ink", data)
+    let beyond = groups.iter().filter(|group| mean_ms(group) > top);
+    let beyond = beyond.map(|group| {
+        let (first, last) = ends(group);
+        let text = format!("{}: {}", range(group), ms(mean_ms(group)));
+        Point::new((first + last) / 2.0, top, text)
+    });
+    let points: Vec<Point> = beyond.collect();
+    let outliers = (!points.is_empty()).then(|| {
+        let shape = Shape::Triangle;
+        Series::new("beyond the axis", "--ink", Data::Points { shape, points })
     });
     let steady = report.steady.as_ref();
-    let rule = steady
-        .filter(|_| report.startup.is_some())
-        .map(|steady| Rule {
-            upright: true,
-            at: steady.first_step as f64,
-            name: format!("steady from step {}", count(steady.first_step)),
-        });
+    let changed = steady.filter(|_| report.startup.is_some());
+    let rule = changed.map(|steady| Rule {
+        upright: true,
+        at: steady.first_step as f64,
+        name: format!("steady from step {}", count(steady.first_step)),
+    });
     let chart = Chart {
         description:
             "A column for each step, stacked by part as in the bars above, in order of time.".into(),
-        x: Axis::linear(
-            "step",
-            Unit::Count,
-            first.index as f64,
-            last.index as f64 + 1.0,
-        ),
+        x: Axis::linear("step", Unit::Count, first, last),
         y: Axis::linear("time a step", Unit::Ms, 0.0, top),
-        series: parts.into_iter().chain(outliers).collect(),
+        series: parts.chain(outliers).collect(),
         rules: rule.into_iter().collect(),
         zoom: true,
         ..Chart::new("steps-chart", "Length of every step")
@@ -79,9 +68,13 @@ pub(super) fn section(report: &Report) -> Section<'_> {
             figcaption {
                 @if per_column > 1 { "Each column is the mean of " (per_column) " steps. " }
                 @if cut_off > 0 {
-                    (counted(cut_off, "step")) " longer than the chart is high, marked ▲; the longest takes " (ms(longest)) ". "
+                    (counted(cut_off, "step")) " longer than the chart is high, marked ▲; the "
+                    "longest takes " (ms(longest)) ". "
                 }
-                @if partial > 0 { (counted(partial, "step")) " left out of the summaries, cut off or with other traffic in between: drawn pale. " }
+                @if partial > 0 {
+                    (counted(partial, "step")) " excluded from the summaries (cut off, or other "
+                    "operations in between): drawn pale. "
+                }
             }
         }
     };
@@ -92,17 +85,23 @@ pub(super) fn section(report: &Report) -> Section<'_> {
 
 /// Column with the mean of one part over neighbouring steps.
 fn column(steps: &[Step], kind: PartKind) -> Column {
-    let (first, last) = (&steps[0], &steps[steps.len() - 1]);
+    let (first, last) = ends(steps);
+    let sum: f64 = steps
+        .iter()
+        .map(|step| step.exposed_ms[kind as usize])
+        .sum();
     Column {
-        x: [first.index as f64, last.index as f64 + 1.0],
-        height: steps
-            .iter()
-            .map(|step| step.exposed_ms[kind as usize])
-            .sum::<f64>()
-            / steps.len() as f64,
+        x: [first, last],
+        height: sum / steps.len() as f64,
         text: format!("{}: {}", range(steps), ms(mean_ms(steps))),
         pale: steps.iter().all(|step| step.partial),
     }
+}
+
+/// Beginning of the first step and end of the last, as numbers of steps.
+fn ends(steps: &[Step]) -> (f64, f64) {
+    let last = steps[steps.len() - 1].index;
+    (steps[0].index as f64, last as f64 + 1.0)
 }
 
 fn mean_ms(steps: &[Step]) -> f64 {
@@ -137,9 +136,7 @@ fn table(steps: &[Step], per_row: usize) -> Table {
         table.row([
             range(steps),
             ms(mean(|step| step.ms)),
-            ms(mean(|step| {
-                step.exposed_ms.iter().sum::<f64>() - step.exposed_ms[0]
-            })),
+            ms(mean(|step| step.exposed_ms[1..].iter().sum())),
             count(whole(|step| step.tensors)),
             count(whole(|step| step.batches)),
             bytes(whole(|step| step.bytes)),

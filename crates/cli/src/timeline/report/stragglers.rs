@@ -1,6 +1,5 @@
 //! Section on stragglers: how often each rank is last, its cost, and the tensors that wait longest.
 
-use maud::html;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{StragglerRank, StragglerTensor, Stragglers};
 
@@ -11,13 +10,11 @@ use crate::present::{Cell, Section, Table};
 pub(super) fn section(report: &Report, rows: Rows) -> Section<'_> {
     let section = Section::new("stragglers", "Stragglers");
     let Some(stragglers) = &report.stragglers else {
-        return section.page(html! {
-            p {
-                "The ready times of at least two ranks are needed to find late ranks, and these files have those of one. "
-                "Horovod’s rank 0 file has them as ticks inside the negotiation; Ronde writes a file for every rank with "
-                code { "RONDE_TIMELINE_ALL_RANKS=1" } "."
-            }
-        });
+        return section.page_text(
+            "The ready times of at least two ranks are needed to find late ranks, and these files \
+             have those of one. Horovod’s rank 0 file has them as ticks inside the negotiation; \
+             Ronde writes a file for every rank with RONDE_TIMELINE_ALL_RANKS=1.",
+        );
     };
     let mut section = section.table(ranks(&stragglers.ranks, rows.ranks));
     let left_out = stragglers.ranks.len().saturating_sub(rows.ranks);

@@ -9,10 +9,7 @@ use crate::present::{Section, Table};
 
 /// Section with the requested number of tensors, the slowest first.
 pub(super) fn section(report: &Report, rows: Rows) -> Section<'_> {
-    let timed = report
-        .tensors
-        .iter()
-        .filter(|tensor| tensor.latency_ms.n > 0);
+    let timed = report.tensors.iter().filter(|row| row.latency_ms.n > 0);
     let mut shown: Vec<&TensorRow> = timed.collect();
     shown.sort_by(|left, right| right.latency_ms.p50.total_cmp(&left.latency_ms.p50));
     shown.truncate(rows.tensors);
@@ -33,7 +30,7 @@ pub(super) fn section(report: &Report, rows: Rows) -> Section<'_> {
         let unknown = || "?".to_owned();
         table.row([
             tensor.name.clone(),
-            format!("{:?}", tensor.kind).to_ascii_lowercase(),
+            super::name_in_json(&tensor.kind),
             tensor.dtype.clone().unwrap_or_else(unknown),
             tensor.elements.map_or_else(unknown, count),
             ready_us.map_or_else(unknown, |us| fixed(us / 1e3, places)),

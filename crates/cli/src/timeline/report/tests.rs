@@ -12,7 +12,7 @@ const SAMPLE: &str = "\
 t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 15 operations on
         3 tensors, 215 ms
 t.rank1.json  Ronde, rank 1: 1,234 events, 15 operations on 3 tensors, 215 ms;
-              clock +12.5 µs, known to 4.0 µs
+              clock +12.5 µs, error at most 4.0 µs
   ! the file ends inside an event (line 7, byte 1200)
   ! the recorder dropped 1 cycle for lack of space
 
@@ -111,7 +111,8 @@ fn a_small_terminal_without_unicode_will_do() {
 fn what_is_not_there_is_left_out() {
     assert_eq!(
         text(&sample::empty(), &LOOK),
-        "t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 0 operations on 0\n        tensors, 215 ms\n\n\
+        "t.json  Ronde, rank 0, 2026-11-21T22:31:05.250Z: 1,234 events, 0 operations on 0\n        \
+         tensors, 215 ms\n\n\
          No step was found: the file has no operation.\n"
     );
 }

@@ -38,7 +38,7 @@ pub struct Network {
 /// Unknown or invalid network.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error(
-    "`{text}` is no network: give its latency for a hop in µs and its bandwidth in GB/s, such as 25,2.4 (more than 0, at most \
+    "`{text}` is not a network: give the latency of a hop in µs and the bandwidth in GB/s, such as 25,2.4 (more than 0, at most \
      1000000 each), or one of {}", Network::names().collect::<Vec<_>>().join(", ")
 )]
 pub struct NetworkError {

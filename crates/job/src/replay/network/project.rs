@@ -204,7 +204,7 @@ impl Target {
             }
         }
         sentences.push(format!(
-            "Flat allreduces go by {}; α–β model without congestion. What part of a measured latency is launch is not known.",
+            "Flat allreduces use {}; α–β model without congestion. The share of launch time in a measured latency is unknown.",
             match self.algorithm {
                 Algorithm::Tree => "recursive halving and doubling",
                 Algorithm::Ring | Algorithm::Hierarchical => "a ring",
@@ -212,11 +212,11 @@ impl Target {
         ));
         if self.topology.ranks != place.ranks {
             sentences.push(format!(
-                "Each rank does the same work whatever their number; the last of P is as late as the largest of P normal numbers{}.",
+                "Each rank does the same work for any number of ranks; the delay of the last one is the expected maximum of P normally distributed delays{}.",
                 if place.ranks > 1 {
-                    ", by the spread of the recorded ranks"
+                    ", with the scatter of the recorded ranks"
                 } else {
-                    " with 0.8 % of the computation as spread, since one rank alone was recorded"
+                    ", with a standard deviation of 0.8 % of the computation, because one rank was recorded"
                 }
             ));
         }

@@ -3,6 +3,7 @@
 use super::TENSORS_MAX;
 use super::{Profile, ProfileError};
 use crate::replay::Fit;
+use serde::de::{Deserialize, Deserializer, Error};
 
 /// Maximum time in a profile, µs: a day.
 pub(super) const TIME_MOST_US: f64 = 86_400e6;
@@ -27,14 +28,6 @@ impl Profile {
             .max(self.tensors.len());
         if count > TENSORS_MAX {
             return Err(ProfileError::TooMany { count });
-        }
-        if let Some(np) = self.np
-            && !(1..=RANKS_MOST).contains(&np)
-        {
-            return Err(ProfileError::Ranks {
-                np,
-                most: RANKS_MOST,
-            });
         }
         let costs = &self.costs;
         let ms_most = TIME_MOST_US / 1e3;
@@ -63,6 +56,25 @@ impl Profile {
             None => Ok(()),
         }
     }
+}
+
+/// Reads the number of ranks of a profile.
+///
+/// # Errors
+/// The parser's error, with the range, if it is 0 or more than any job has.
+pub fn ranks<'de, D: Deserializer<'de>>(source: D) -> Result<Option<u32>, D::Error> {
+    let np = Option::<u64>::deserialize(source)?;
+    let checked = |np| {
+        let ranks = u32::try_from(np).ok();
+        ranks
+            .filter(|ranks| (1..=RANKS_MOST).contains(ranks))
+            .ok_or_else(|| {
+                D::Error::custom(format!(
+                    "np is {np}; give the number of ranks, 1 to {RANKS_MOST}"
+                ))
+            })
+    };
+    np.map(checked).transpose()
 }
 
 fn check(field: &'static str, value: f64, most: f64) -> Result<(), ProfileError> {

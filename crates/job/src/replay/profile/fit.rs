@@ -40,18 +40,13 @@ impl Profile {
         let workload = self.workload(&mut assumed)?;
         let place = JobTopology::one_host(self.np.unwrap_or(2).max(1)).with_hosts(Hosts::Assumed);
         match self.np {
-            Some(1) | None => assumed.push(format!(
-                "the profile {}; it is taken for one of {} on one host",
-                if self.np.is_none() {
-                    "does not say how many ranks it is of"
-                } else {
-                    "is of one rank"
-                },
+            None => assumed.push(format!(
+                "the profile does not state the number of ranks: {} ranks on one host are assumed",
                 place.ranks
             )),
+            Some(1) => assumed.push("the profile is of one rank".into()),
             Some(_) => assumed.push(
-                "the profile does not say where its ranks are: they are taken to be on one host"
-                    .into(),
+                "the profile does not state the hosts of its ranks: one host is assumed".into(),
             ),
         }
         let spread = self.spread(classes(&workload), &mut assumed);
@@ -87,8 +82,7 @@ impl Profile {
             fit.modelled_us += tail_us;
         } else {
             assumed.push(
-                "the profile does not say how long a step took: the model's own step stands for it"
-                    .into(),
+                "the profile does not state step_ms: the step time of the model is used".into(),
             );
         }
         Ok((fit, assumed))
@@ -105,7 +99,7 @@ impl Profile {
         let timed = known == self.tensors.len();
         if !timed {
             assumed.push(format!(
-                "{} no time at which all is ready: tensors are spread evenly over the step",
+                "{} no ready time: even distribution over the step is assumed",
                 if known == 0 {
                     "tensors have"
                 } else {
@@ -152,7 +146,7 @@ impl Profile {
             Some(value) => (value, GIVEN_SD),
             None => {
                 assumed.push(format!(
-                    "costs.{name} is not given: {otherwise} stands for it, right to a factor of two"
+                    "costs.{name} is missing: {otherwise} is assumed, with an uncertainty of a factor of two"
                 ));
                 (otherwise, GUESS_SD)
             }

@@ -21,13 +21,15 @@ fn a_profile_by_hand_is_enough() {
     // 10 µs, 100 µs, and 1 µs for 1,000 bytes, after the last at 2 ms.
     assert!((fit.modelled_us - 2_111.0).abs() < 0.1, "{fit:?}");
     assert!(
-        assumed.iter().any(|text| text.contains("how many ranks")),
+        assumed
+            .iter()
+            .any(|text| text.contains("the number of ranks")),
         "{assumed:?}"
     );
     assert!(
         assumed
             .iter()
-            .any(|text| text.contains("how long a step took")),
+            .any(|text| text.contains("does not state step_ms")),
         "{assumed:?}"
     );
 }
@@ -79,6 +81,15 @@ fn what_makes_no_sense_is_said_with_its_name() {
             "costs.alpha_us is -3",
         ),
         ("{\"ronde_profile\": 1,\n\"tensors\": 7}", "line 2"),
+        (
+            "{\"ronde_profile\": 1,\n\"np\": 0, \"tensors\": []}",
+            "np is 0; give the number of ranks, 1 to 1048576 at line 2",
+        ),
+        (
+            r#"{"ronde_profile": 1, "np": 1000000000, "tensors": []}"#,
+            "np is 1000000000; give",
+        ),
+        (r#"{"ronde_profile": 1, "np": -2, "tensors": []}"#, "`-2`"),
     ];
     for (text, expected) in cases {
         let error = Profile::parse(text.as_bytes())

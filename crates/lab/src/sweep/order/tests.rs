@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::sweep::testing::{design, failed, row};
+use crate::sweep::testing::{self, design, failed, row};
 
 /// Measures until the end; `step_ms` returns the step time of a task, or `None` if it fails.
 fn measured(
@@ -46,8 +46,8 @@ fn of_block(rows: &[Row], phase: Phase, block: u32) -> Vec<Point> {
 }
 
 #[test]
-fn the_default_stands_between_points() {
-    let points: Vec<Point> = (1..=13).map(crate::sweep::testing::point).collect();
+fn the_default_is_measured_between_points() {
+    let points: Vec<Point> = (1..=13).map(testing::point).collect();
     let default = Point::default_of(2);
     let sequence = interleaved(&points, Some(default));
     let defaults: Vec<usize> = (0..sequence.len())
@@ -61,93 +61,65 @@ fn the_default_stands_between_points() {
 
 #[test]
 fn blocks_differ_and_seeds_too() {
-    let design = design();
-    let rows = measured(&design, Vec::new(), of_point);
+    let measure = |seed| measured(&Design { seed, ..design() }, Vec::new(), of_point);
+    let (rows, other) = (measure(1), measure(2));
     let first = of_block(&rows, Phase::Grid, 0);
     assert_ne!(first, of_block(&rows, Phase::Grid, 1));
-    let other = measured(
-        &Design {
-            seed: 2,
-            ..design.clone()
-        },
-        Vec::new(),
-        of_point,
-    );
     assert_ne!(first, of_block(&other, Phase::Grid, 0));
-    assert_eq!(
-        rows,
-        measured(&design, Vec::new(), of_point),
-        "the same seed, the same order"
-    );
+    assert_eq!(rows, measure(1), "the same seed, the same order");
 }
 
 #[test]
 fn the_best_and_the_default_take_turns_after_the_grid() {
-    let design = design();
+    let fusion_threshold_bytes = 1 << 20;
     let best = Point {
-        fusion_threshold_bytes: 1 << 20,
+        fusion_threshold_bytes,
         ..Point::default_of(2)
     };
-    let rows = measured(&design, Vec::new(), |task| {
-        Some(if task.point == best { 8.0 } else { 10.0 })
-    });
+    let with_best = |best: Point| {
+        measured(&design(), Vec::new(), |task| {
+            Some(if task.point == best { 8.0 } else { 10.0 })
+        })
+    };
+    let rows = with_best(best);
     for block in 3..9 {
         let mut turn = of_block(&rows, Phase::Confirm, block);
-        turn.sort_by_key(|point| point.fusion_threshold_bytes);
+        turn.sort_by_key(Point::key);
         assert_eq!(turn, [best, Point::default_of(2)], "round {block}");
     }
-    assert_eq!(
-        rows.iter()
-            .filter(|row| row.phase == Phase::Confirm)
-            .count(),
-        12
-    );
+    let is_of_grid = |row: &&Row| row.phase == Phase::Grid;
+    let grid: Vec<Row> = rows.iter().filter(is_of_grid).cloned().collect();
+    assert_eq!(rows.len() - grid.len(), 12);
     let without = Design {
         confirm: 0,
-        ..design
+        ..design()
     };
-    let grid: Vec<Row> = rows
-        .into_iter()
-        .filter(|row| row.phase == Phase::Grid)
-        .collect();
     assert_eq!(SweepOrder::new(&without).next(&grid), None);
-}
-
-#[test]
-fn where_the_default_is_best_there_is_nothing_to_confirm() {
-    let rows = measured(&design(), Vec::new(), |task| {
-        Some(if task.point.is_default() { 8.0 } else { 10.0 })
-    });
+    // If the default is best, there is nothing to confirm.
+    let rows = with_best(Point::default_of(2));
     assert!(rows.iter().all(|row| row.phase == Phase::Grid));
 }
 
 #[test]
-fn what_is_clearly_worse_is_measured_once() {
-    let slow = |point: &Point| point.fusion_threshold_bytes == 0;
-    let rows = measured(&design(), Vec::new(), |task| {
-        Some(if slow(&task.point) {
-            30.0
-        } else {
-            of_point(task)?
-        })
+fn points_that_are_clearly_worse_or_fail_are_left_out() {
+    let no_fusion = |point: &Point| point.fusion_threshold_bytes == 0;
+    let rows = measured(&design(), Vec::new(), |task| match no_fusion(&task.point) {
+        true => Some(30.0),
+        false => of_point(task),
     });
-    for block in 0..3 {
-        let count = of_block(&rows, Phase::Grid, block)
-            .iter()
-            .filter(|point| slow(point))
-            .count();
-        assert_eq!(count, if block == 0 { 2 } else { 0 });
+    for (block, expected) in [(0, 2), (1, 0), (2, 0)] {
+        let points = of_block(&rows, Phase::Grid, block);
+        assert_eq!(
+            points.iter().filter(|point| no_fusion(point)).count(),
+            expected
+        );
     }
-}
-
-#[test]
-fn what_fails_is_tried_once_more() {
-    let broken = |point: &Point| point.fusion_threshold_bytes == 0 && point.cycle_time_ms == 5.0;
+    // A point that fails is tried once more.
+    let broken = |point: &Point| no_fusion(point) && point.cycle_time_ms == 5.0;
     let rows = measured(&design(), Vec::new(), |task| {
         of_point(task).filter(|_| !broken(&task.point))
     });
-    let tries = rows.iter().filter(|row| broken(&row.point)).count();
-    assert_eq!(tries, 2);
+    assert_eq!(rows.iter().filter(|row| broken(&row.point)).count(), 2);
     // If all measurements fail: each point twice, the default as often as it occurs in the first
     // two blocks.
     let rows = measured(&design(), Vec::new(), |_| None);
@@ -155,26 +127,31 @@ fn what_fails_is_tried_once_more() {
 }
 
 #[test]
-fn a_budget_leaves_out_what_does_not_fit() {
+fn blocks_that_do_not_fit_into_the_budget_are_left_out() {
     // A measurement takes a second: 23 steps. The minimum is 6 steps, so a block of 8 and a round
     // of confirmation with the expected 3 measurements take at least 66 steps, or 2.9 s.
-    let budget = |budget_s| Design {
-        budget_s: Some(budget_s),
-        ..design()
-    };
-    let blocks = |budget_s| {
-        let rows = measured(&budget(budget_s), Vec::new(), of_point);
+    for (budget_s, blocks) in [
+        (0.5, 1), // the first block is begun in any case
+        (10.5, 1),
+        (11.5, 2),
+        (1e6, 3),
+    ] {
+        let budget_s = Some(budget_s);
+        let rows = measured(
+            &Design {
+                budget_s,
+                ..design()
+            },
+            Vec::new(),
+            of_point,
+        );
         let grid = rows.iter().filter(|row| row.phase == Phase::Grid);
-        grid.map(|row| row.block + 1).max()
-    };
-    assert_eq!(blocks(0.5), Some(1), "the first block is begun in any case");
-    assert_eq!(blocks(10.5), Some(1));
-    assert_eq!(blocks(11.5), Some(2));
-    assert_eq!(blocks(1e6), Some(3));
+        assert_eq!(grid.map(|row| row.block + 1).max(), Some(blocks));
+    }
 }
 
 #[test]
-fn what_is_left_is_counted() {
+fn remaining_measurements_are_counted() {
     let design = design();
     let order = SweepOrder::new(&design);
     // Six points and the default twice, three times; in each of six rounds three measurements are
@@ -236,7 +213,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sweep_that_was_cut_off_goes_on_as_if_it_had_not(design in designs(), share in 0.0..1.0f64) {
+    fn a_resumed_sweep_has_the_same_order(design in designs(), share in 0.0..1.0f64) {
         // Some points fail sometimes.
         let outcome = |task: &Task| of_point(task).filter(|_| !(task.point.key().1 == 0 && task.block == 1));
         let whole = measured(&design, Vec::new(), outcome);
@@ -259,17 +236,23 @@ proptest! {
 
 #[test]
 fn a_few_points_take_turns() {
-    let points = [
-        Point::default_of(2),
-        crate::sweep::testing::point(1),
-        crate::sweep::testing::point(2),
-    ];
+    let points = [Point::default_of(2), testing::point(1), testing::point(2)];
     let mut rows: Vec<Row> = Vec::new();
-    while let Some(task) = next_in_turns(Phase::Verify, 5..8, &points, 9, &rows) {
+    let next = |rows: &[Row]| {
+        turns(Phase::Verify, 5..8, &points, 9, rows)
+            .first()
+            .copied()
+    };
+    while let Some(Task {
+        point,
+        phase,
+        block,
+    }) = next(&rows)
+    {
         rows.push(Row {
-            phase: task.phase,
-            block: task.block,
-            ..row(task.point, 1.0)
+            phase,
+            block,
+            ..row(point, 1.0)
         });
     }
     assert_eq!(rows.len(), 9);

@@ -17,10 +17,10 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use csv::{ReaderBuilder, StringRecord};
+use csv::{Position, ReaderBuilder};
 
 use super::Row;
-use line::{columns, header, line, row};
+use line::{COLUMNS, line, row};
 
 /// Maximum size of a file, in bytes: a million measurements.
 const BYTES_MOST: u64 = 256 << 20;
@@ -48,10 +48,10 @@ pub enum Fault {
     #[error(" cannot be read: {0}")]
     Read(io::Error),
     /// It is too large to be a sweep.
-    #[error(" is larger than {BYTES_MOST} bytes: it is no sweep")]
+    #[error(" is larger than {BYTES_MOST} bytes: it is not a sweep")]
     TooLarge,
     /// A line, counted from 1, is not a valid measurement.
-    #[error(", line {line}: {what}; correct the line or take it out")]
+    #[error(", line {line}: {what}; correct the line or remove it")]
     Line {
         /// Line, from 1.
         line: u64,
@@ -59,11 +59,11 @@ pub enum Fault {
         what: String,
     },
     /// The header is not that of a sweep.
-    #[error(" is no sweep: its first line should be {}", header().trim_end())]
+    #[error(" is not a sweep: its first line should be {}", COLUMNS.join(","))]
     Header,
     /// A measurement cannot be written.
     #[error(
-        " cannot be written: {source}; the {safe} measurements before are safe: make room, then go on with --resume"
+        " cannot be written: {source}; the {safe} measurements before are safe: free some space, then continue with --resume"
     )]
     Write {
         /// Number of measurements in the file.
@@ -125,7 +125,7 @@ impl Store {
         Ok(metadata.len() == 0)
     }
 
-    /// Reads the rows of the file and prepares it for more: removes a truncated last line, and
+    /// Reads the rows of the file and prepares it for more rows: removes a truncated last line, and
     /// writes the header if it is missing.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl Store {
             .set_len(whole)
             .map_err(|source| self.write_error(source))?;
         if whole == 0 {
-            self.write(header().as_bytes())?;
+            self.write((COLUMNS.join(",") + "\n").as_bytes())?;
         }
         Ok(rows)
     }
@@ -201,32 +201,27 @@ fn read_file(path: &Path, file: &mut File) -> Result<(Vec<Row>, u64), StoreError
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Row>, StoreError> {
-    if bytes.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut reader = ReaderBuilder::new()
-        .has_headers(false)
-        .flexible(true)
-        .from_reader(bytes);
+    let mut builder = ReaderBuilder::new();
+    let builder = builder.has_headers(false).flexible(true);
     let mut rows = Vec::new();
-    let mut record = StringRecord::new();
-    let mut is_header = true;
-    loop {
-        let line = reader.position().line();
-        let wrong = |what: String| Fault::Line { line, what }.of(path);
-        match reader.read_record(&mut record) {
-            Ok(true) => {}
-            Ok(false) => return Ok(rows),
-            Err(error) => return Err(wrong(error.to_string())),
-        }
-        if std::mem::take(&mut is_header) {
-            if !record.iter().eq(columns()) {
-                return Err(Fault::Header.of(path));
+    for (index, record) in builder.from_reader(bytes).records().enumerate() {
+        let record =
+            record.map_err(|error| (error.position().map(Position::line), error.to_string()));
+        let wrong = |(line, what): (Option<u64>, String)| {
+            let line = line.unwrap_or(index as u64 + 1);
+            Fault::Line { line, what }.of(path)
+        };
+        let record = record.map_err(wrong)?;
+        match index {
+            0 if record.iter().eq(COLUMNS) => {}
+            0 => return Err(Fault::Header.of(path)),
+            _ => {
+                let line = record.position().map(Position::line);
+                rows.push(row(&record).map_err(|what| wrong((line, what)))?);
             }
-            continue;
         }
-        rows.push(row(&record).map_err(wrong)?);
     }
+    Ok(rows)
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ fn written(rows: &[Row]) -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn rows_survive_the_file() {
     let (_folder, path) = written(&rows());
     assert_eq!(read(&path).unwrap(), rows());
     let text = fs::read_to_string(&path).unwrap();
@@ -48,7 +48,7 @@ fn what_is_written_is_read() {
 }
 
 #[test]
-fn a_cut_line_is_left_out_and_taken_away() {
+fn a_truncated_line_is_ignored_and_removed() {
     let (_folder, path) = written(&rows());
     let whole = fs::read(&path).unwrap();
     let lines: Vec<usize> = memchr::memchr_iter(b'\n', &whole)
@@ -56,17 +56,16 @@ fn a_cut_line_is_left_out_and_taken_away() {
         .collect();
     for cut in 0..whole.len() {
         fs::write(&path, &whole[..cut]).unwrap();
-        let is_whole = lines
+        let complete = lines
             .iter()
             .filter(|&&end| end <= cut)
             .count()
             .saturating_sub(1);
-        assert_eq!(read(&path).unwrap(), rows()[..is_whole], "cut at {cut}");
+        assert_eq!(read(&path).unwrap(), rows()[..complete], "cut at {cut}");
         let mut store = Store::open(&path).unwrap();
-        let kept = store.go_on().unwrap();
-        assert_eq!(kept, rows()[..is_whole]);
+        assert_eq!(store.go_on().unwrap(), rows()[..complete]);
         // Resuming writes the same file as an uninterrupted sweep.
-        rows()[kept.len()..]
+        rows()[complete..]
             .iter()
             .for_each(|row| store.append(row).unwrap());
         assert_eq!(fs::read(&path).unwrap(), whole);
@@ -85,38 +84,32 @@ fn two_sweeps_cannot_share_a_file() {
 
 #[test]
 fn a_reason_stays_on_its_line() {
-    let row = Row {
-        status: Status::Failed("first,\nsecond \"third\"\r\n".to_owned()),
+    let failed = |reason: &str| Row {
+        status: Status::Failed(reason.to_owned()),
         ..testing::failed(testing::point(1))
     };
-    let (_folder, path) = written(&[row]);
-    let text = fs::read_to_string(&path).unwrap();
-    assert_eq!(text.lines().count(), 2, "{text}");
-    let read = read(&path).unwrap();
-    assert_eq!(
-        read[0].status,
-        Status::Failed("first, second \"third\"".to_owned())
-    );
+    let (_folder, path) = written(&[failed("first,\nsecond \"third\"\r\n")]);
+    assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 2);
+    assert_eq!(read(&path).unwrap(), [failed("first, second \"third\"")]);
 }
 
 #[test]
-fn a_full_disk_is_said_so() {
+fn a_full_disk_is_reported() {
     // Every Linux has a device that is always full.
+    let file = OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut store = Store {
         path: "sweep.csv".into(),
-        file: OpenOptions::new().write(true).open("/dev/full").unwrap(),
+        file,
         bytes: 0,
         rows: 7,
     };
     let message = store.append(&rows()[0]).unwrap_err().to_string();
-    assert!(
-        message.starts_with("sweep.csv cannot be written: No space left"),
-        "{message}"
-    );
-    assert!(
-        message.contains("the 7 measurements before are safe"),
-        "{message}"
-    );
+    for part in [
+        "sweep.csv cannot be written: No space left",
+        "the 7 measurements before are safe",
+    ] {
+        assert!(message.contains(part), "{message}");
+    }
 }
 
 #[test]
@@ -125,33 +118,24 @@ fn wrong_lines_are_named() {
     let text = fs::read_to_string(&path).unwrap();
     let good = "grid,0,2,134217728,1,true,false,done,20,9,10,12,10,1.000,";
     assert!(text.contains(good), "{text}");
-    for (bad, what) in [
-        ("grid,0,2", "line 2: 3 fields instead of 15"),
-        (&good.replace("grid", "gird"), "line 2: `gird` is no phase"),
-        (&good.replace("done", "dne"), "`dne` is no status"),
-        (
-            &good.replace(",9,", ",NaN,"),
-            "step_ms_p10 is `NaN`, not a number above 0",
-        ),
-        (&good.replace(",9,", ",-9,"), "step_ms_p10 is `-9`"),
-        (&good.replace(",9,", ",0,"), "step_ms_p10 is `0`"),
-        (&good.replace(",9,", ",inf,"), "step_ms_p10 is `inf`"),
-        (&good.replace(",20,", ",,"), "step times are missing"),
-        (
-            &good.replace(",2,", ",two,"),
-            "np is `two`, not a whole number",
-        ),
-        (
-            &good.replace("true", "yes"),
-            "cache is `yes`, neither true nor false",
-        ),
-        (&good.replace("1.000", "nan"), "at_s is `nan`"),
+    for (from, to, fault) in [
+        (good, "grid,0,2", "line 2: 3 fields instead of 15"),
+        ("grid", "gird", "line 2: `gird` is not a phase"),
+        ("done", "dne", "`dne` is not a status"),
+        (",9,", ",NaN,", "step_ms_p10 is `NaN`, not a number above 0"),
+        (",9,", ",-9,", "step_ms_p10 is `-9`"),
+        (",9,", ",0,", "step_ms_p10 is `0`"),
+        (",9,", ",inf,", "step_ms_p10 is `inf`"),
+        (",20,", ",,", "step times are missing"),
+        (",2,", ",two,", "np is `two`, not a whole number"),
+        ("true", "yes", "cache is `yes`, not true or false"),
+        ("1.000", "nan", "at_s is `nan`"),
     ] {
-        fs::write(&path, text.replace(good, bad)).unwrap();
+        fs::write(&path, text.replace(good, &good.replace(from, to))).unwrap();
         let message = read(&path).unwrap_err().to_string();
         assert!(
-            message.contains(what) && message.contains("sweep.csv"),
-            "{bad}: {message}"
+            message.contains(fault) && message.contains("sweep.csv"),
+            "{to}: {message}"
         );
     }
     fs::write(&path, "a,b\n1,2\n").unwrap();
@@ -167,7 +151,8 @@ proptest! {
     /// Any content gives rows or an error, never a panic.
     #[test]
     fn anything_is_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), has_header: bool) {
-        let mut content = if has_header { header().into_bytes() } else { Vec::new() };
+        let mut content = if has_header { COLUMNS.join(",").into_bytes() } else { Vec::new() };
+        content.push(b'\n');
         content.extend(bytes);
         content.push(b'\n');
         let _ = parse(Path::new("sweep.csv"), &content);

@@ -53,9 +53,6 @@ pub(super) fn percent_of_estimate<S: Serializer>(
     estimate: &Option<Estimate>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
-    let percent = |Estimate { value, interval }: Estimate| Estimate {
-        value: value * 100.0,
-        interval: interval.map(|ends| ends.map(|end| end * 100.0)),
-    };
+    let percent = |estimate: Estimate| estimate.map(|share| share * 100.0);
     estimate.map(percent).serialize(serializer)
 }

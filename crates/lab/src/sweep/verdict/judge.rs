@@ -1,40 +1,16 @@
-//! Computes the finding for one number of ranks from its rows.
+//! Computes the finding for one number of ranks from its measurements.
 
-use super::gather::{Gathered, gather};
-use super::{
-    Basis, Conclusion, Ending, Estimate, Finding, LEVEL, Noise, Outcome, Stray, knobs, predicted,
-};
-use crate::sweep::Row;
-use crate::sweep::statistics::{Fit, Observation, critical, rejected};
+use super::gather::Gathered;
+use super::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, Noise, Stray, knobs};
+use crate::sweep::statistics::{Fit, Observation, ROUNDING, critical, rejected};
 
 /// Minimum degrees of freedom for the confirmation's own noise estimate; with fewer, the estimate
 /// from all measurements is used.
 const FREEDOM_OWN: usize = 6;
-/// Smaller differences in ln are rounding errors: measurements have few digits.
-const ROUNDING: f64 = 1e-9;
 
-/// Computes the finding from the rows of `np` ranks.
-pub(super) fn finding(np: u32, rows: &[Row]) -> Finding {
-    let gathered = gather(np, rows);
-    if gathered.observations.is_empty() {
-        return predicted::finding(np, &gathered);
-    }
-    measured(np, &gathered)
-}
-
-/// Measured points, by their index among all points.
-struct Measured<'a> {
-    gathered: &'a Gathered,
-    fit: Fit,
-    /// Fit of the rows after the choice was narrowed, if there are any.
-    narrow: Option<Fit>,
-    default: Option<usize>,
-    /// Whether points other than the default were measured twice.
-    repeated: bool,
-}
-
-fn measured(np: u32, gathered: &Gathered) -> Finding {
-    let measured = Measured::new(gathered);
+/// Computes the finding from the measurements of `np` ranks, of which there is at least one.
+pub(super) fn finding(np: u32, gathered: Gathered) -> Finding {
+    let measured = Measured::new(&gathered);
     let (best, gain) = measured.best_and_gain();
     let conclusion = match (measured.default, gain.map(|gain| gain.interval)) {
         (None, _) => Conclusion::NoDefault,
@@ -48,57 +24,66 @@ fn measured(np: u32, gathered: &Gathered) -> Finding {
         (false, Some(_)) => Basis::Confirmed,
         (false, None) => Basis::Grid,
     };
-    let noise = measured.noise();
     // In a predicted grid, differences have no noise.
-    let uncertainty = match gathered.predicted.iter().any(Option::is_some) {
-        true => 0.0,
-        false => measured.uncertainty(),
+    let predicted = gathered
+        .points
+        .iter()
+        .any(|point| point.predicted_ms.is_some());
+    let uncertainty = if predicted {
+        0.0
+    } else {
+        measured.uncertainty()
     };
+    let (ties_known, noise) = (measured.repeated, measured.noise());
+    let points = measured.outcomes(best);
+    let default = points.iter().position(|outcome| outcome.point.is_default());
     let mut finding = Finding {
-        np,
         basis,
         conclusion,
-        points: measured.outcomes(best),
         best: Some(best),
-        default: gathered.points.iter().position(|point| point.is_default()),
+        default,
         gain,
-        ties_known: measured.repeated,
+        ties_known,
         noise,
-        knobs: Vec::new(),
-        interaction: 0.0,
+        ..Finding::new(np, points)
     };
     finding.settle_default();
-    sorted(finding).with_knobs(uncertainty)
+    finding.sort();
+    (finding.knobs, finding.interaction) = knobs::effects(&finding.points, uncertainty);
+    finding
+}
+
+/// Measured points, by their index among all points.
+struct Measured<'a> {
+    gathered: &'a Gathered,
+    fit: Fit,
+    /// Fit of the rows after the choice was narrowed, if there are any.
+    narrow: Option<Fit>,
+    default: Option<usize>,
+    /// Whether points other than the default were measured twice.
+    repeated: bool,
 }
 
 impl<'a> Measured<'a> {
     fn new(gathered: &'a Gathered) -> Self {
         let count = gathered.points.len();
         let fit = Fit::new(count, &gathered.observations);
-        let narrowed: Vec<Observation> = gathered
-            .observations
-            .iter()
-            .zip(&gathered.narrowed)
-            .enumerate()
-            .filter(|(index, (_, narrowed))| **narrowed && !fit.strays().contains(index))
-            .map(|(_, (observation, _))| *observation)
-            .collect();
-        let narrow = (!narrowed.is_empty()).then(|| Fit::without(count, &narrowed, Vec::new()));
-        let default = gathered.points.iter().position(|point| point.is_default());
-        let default = default.filter(|&default| fit.count(default) > 0);
+        let is_narrow = |index: &usize| gathered.narrowed[*index] && !fit.strays.contains(index);
+        let narrowed = (0..gathered.observations.len()).filter(is_narrow);
+        let narrowed: Vec<Observation> =
+            narrowed.map(|index| gathered.observations[index]).collect();
+        let narrow = (!narrowed.is_empty()).then(|| Fit::of_all(count, &narrowed));
+        let default = fit
+            .measured()
+            .find(|&point| gathered.points[point].point.is_default());
         let twice = |point: usize| fit.count(point) > 1 && Some(point) != default;
         Self {
-            repeated: fit.freedom() > 0 && (0..count).any(twice),
+            repeated: fit.freedom > 0 && (0..count).any(twice),
             gathered,
             fit,
             narrow,
             default,
         }
-    }
-
-    /// Indices of the points with measurements.
-    fn points(&self) -> impl Iterator<Item = usize> {
-        (0..self.gathered.points.len()).filter(|&point| self.fit.count(point) > 0)
     }
 
     fn mean(&self, point: usize) -> f64 {
@@ -107,240 +92,151 @@ impl<'a> Measured<'a> {
 
     /// Returns the fastest of the measured points for which `is_candidate` holds.
     fn fastest(&self, is_candidate: impl Fn(&usize) -> bool) -> Option<usize> {
-        let candidates = self.points().filter(is_candidate);
+        let candidates = self.fit.measured().filter(is_candidate);
         candidates.min_by(|&a, &b| self.mean(a).total_cmp(&self.mean(b)))
     }
 
     /// Returns the best point, among the confirmed ones if there are any, and its gain over the
     /// default.
     fn best_and_gain(&self) -> (usize, Option<Estimate>) {
-        let confirmed = |point: &usize| {
-            let narrow = self.narrow.as_ref();
-            narrow.is_none_or(|narrow| narrow.count(*point) > 0)
-        };
+        let narrow = self.narrow.as_ref();
+        let confirmed = |point: &usize| narrow.is_none_or(|narrow| narrow.count(*point) > 0);
         // If all rows of the confirmation are strays, the grid decides.
-        let best = self.fastest(confirmed).or_else(|| self.fastest(|_| true));
-        let best = best.unwrap_or(0);
+        let best = self
+            .fastest(confirmed)
+            .or_else(|| self.fastest(|_| true))
+            .unwrap_or(0);
         let Some(default) = self.default.filter(|&default| default != best) else {
             return (best, None);
         };
-        let gain = self.gain(best, default);
-        match gain {
+        let narrow = narrow.filter(|narrow| narrow.count(best) > 0 && narrow.count(default) > 0);
+        let fit = narrow.unwrap_or(&self.fit);
+        let noise = narrow
+            .filter(|narrow| narrow.freedom >= FREEDOM_OWN)
+            .unwrap_or(&self.fit);
+        let gain = self.against_default(fit, noise)(best).map(Estimate::reversed);
+        match gain.and_then(|gain| gain.interval) {
             // The repeated measurement is slower: the first one was fast by chance.
-            Some(Estimate {
-                interval: Some([_, high]),
-                ..
-            }) if high < -ROUNDING => (default, None),
-            gain => (best, gain),
+            Some([_, high]) if high < -ROUNDING => (default, None),
+            _ => (best, gain),
         }
     }
 
-    /// Returns the share of the default's step time that `best` saves.
-    fn gain(&self, best: usize, default: usize) -> Option<Estimate> {
-        let narrow = self
-            .narrow
-            .as_ref()
-            .filter(|narrow| narrow.count(best) > 0 && narrow.count(default) > 0);
-        let fit = narrow.unwrap_or(&self.fit);
-        let noise = match narrow {
-            Some(narrow) if narrow.freedom() >= FREEDOM_OWN => narrow,
-            _ => &self.fit,
-        };
-        let difference = fit.difference(best, default)?;
-        let interval = self
-            .repeated
-            .then(|| noise.variance())
-            .flatten()
-            .map(|variance| {
-                let reach = against_default(fit, default, noise.freedom())
-                    * (variance * difference.variance).sqrt();
-                [difference.value - reach, difference.value + reach]
-            });
-        let saved = |difference: f64| -difference.exp_m1();
-        Some(Estimate {
-            value: saved(difference.value),
-            interval: interval.map(|[low, high]| [saved(high), saved(low)]),
-        })
+    /// Returns the function that compares a point with the default, by the differences of `fit`
+    /// and the variance of `noise`. The intervals of all points of `fit` hold simultaneously.
+    fn against_default<'b>(
+        &'b self,
+        fit: &'b Fit,
+        noise: &Fit,
+    ) -> impl Fn(usize) -> Option<Estimate> + use<'a, 'b> {
+        let others = fit
+            .measured()
+            .filter(|point| Some(*point) != self.default)
+            .count();
+        let variance = noise.variance.filter(|_| self.repeated);
+        let reach =
+            variance.map(|variance| critical(others, noise.freedom, LEVEL) * variance.sqrt());
+        move |point| {
+            let default = self.default.filter(|&default| default != point)?;
+            let found = fit.difference(point, default)?;
+            let reach = reach.map(|reach| reach * found.variance.sqrt());
+            let interval = reach.map(|reach| [found.value - reach, found.value + reach]);
+            Some(
+                Estimate {
+                    value: found.value,
+                    interval,
+                }
+                .map(f64::exp_m1),
+            )
+        }
     }
 
     /// For each point, whether it cannot be distinguished from the fastest: Holm's test does not
     /// find it slower.
     fn ties(&self) -> Vec<bool> {
         let mut tied = vec![false; self.gathered.points.len()];
-        let Some(variance) = self.fit.variance().filter(|_| self.repeated) else {
+        let variance = self.fit.variance.filter(|_| self.repeated);
+        let Some((variance, fastest)) = variance.zip(self.fastest(|_| true)) else {
             return tied;
         };
-        let Some(fastest) = self.fastest(|_| true) else {
-            return tied;
-        };
-        let others: Vec<usize> = self.points().filter(|&point| point != fastest).collect();
+        let others: Vec<usize> = self
+            .fit
+            .measured()
+            .filter(|&point| point != fastest)
+            .collect();
         let slower = |&point: &usize| {
-            self.fit
-                .difference(point, fastest)
-                .map_or(0.0, |found| found.t(variance))
+            let found = self.fit.difference(point, fastest);
+            found.map_or(0.0, |found| found.t(variance))
         };
         let t: Vec<f64> = others.iter().map(slower).collect();
         tied[fastest] = true;
-        for (&point, rejected) in others.iter().zip(rejected(&t, self.fit.freedom(), LEVEL)) {
+        for (&point, rejected) in others.iter().zip(rejected(&t, self.fit.freedom, LEVEL)) {
             tied[point] = !rejected;
         }
         tied
     }
 
-    fn outcomes(&self, best: usize) -> Vec<Outcome> {
-        let gathered = self.gathered;
+    fn outcomes(&self, best: usize) -> Vec<super::Outcome> {
         let tied = self.ties();
-        let variance = self.fit.variance().filter(|_| self.repeated);
-        let reach = self.default.zip(variance).map(|(default, variance)| {
-            against_default(&self.fit, default, self.fit.freedom()) * variance.sqrt()
-        });
+        let against_default = self.against_default(&self.fit, &self.fit);
         let best_ms = self.mean(best).exp();
-        let outcome = |point: usize| {
-            let step_ms = match self.fit.mean(point) {
-                Some(ln_ms) => Some(ln_ms.exp()),
-                None => gathered.cut_ms[point],
-            };
-            let difference = |default| self.fit.difference(point, default);
-            let estimate = self
-                .default
-                .filter(|&default| default != point)
-                .and_then(difference)
-                .map(|found| {
-                    let reach = reach.map(|reach| reach * found.variance.sqrt());
-                    Estimate {
-                        value: found.value,
-                        interval: reach.map(|reach| [found.value - reach, found.value + reach]),
-                    }
-                    .relative()
-                });
+        let default_ms = self.default.map(|default| self.mean(default).exp());
+        let mut outcomes = self.gathered.points.clone();
+        for (point, outcome) in outcomes.iter_mut().enumerate() {
+            outcome.measurements = self.fit.count(point) as u32;
+            if let Some(ln_ms) = self.fit.mean(point) {
+                outcome.step_ms = Some(ln_ms.exp());
+            }
             // A point that was cut short is compared by its partial measurement, without an
             // interval.
-            let default_ms = self
-                .default
-                .and_then(|default| self.fit.mean(default))
-                .map(f64::exp);
-            let seen = gathered.cut_ms[point].zip(default_ms);
-            let estimate =
-                estimate.or_else(|| seen.map(|(ms, default)| Estimate::bare(ms / default - 1.0)));
-            Outcome {
-                point: gathered.points[point],
-                ending: ending(gathered, point, self.fit.count(point) > 0),
-                measurements: self.fit.count(point) as u32,
-                failures: gathered.failures[point].len() as u32,
-                step_ms,
-                predicted_ms: gathered.predicted[point],
-                above_best: step_ms.map(|ms| ms / best_ms - 1.0),
-                against_default: estimate,
-                tied: tied[point] || point == best,
-            }
-        };
-        (0..gathered.points.len()).map(outcome).collect()
+            let cut_ms = outcome.step_ms.filter(|_| outcome.ending == Ending::Cut);
+            let cut = || Some(Estimate::bare(cut_ms? / default_ms? - 1.0));
+            outcome.against_default = against_default(point).or_else(cut);
+            outcome.above_best = outcome.step_ms.map(|ms| ms / best_ms - 1.0);
+            outcome.tied = tied[point] || point == best;
+        }
+        outcomes
     }
 
     fn noise(&self) -> Option<Noise> {
-        let variance = self.fit.variance()?;
-        let observations = &self.gathered.observations;
-        let mut default_over_time: Vec<(f64, f64)> = observations
-            .iter()
-            .filter(|observation| Some(observation.point) == self.default)
-            .map(|observation| (observation.at_s, observation.ln_ms.exp()))
+        let Gathered {
+            observations,
+            at_s,
+            points,
+            ..
+        } = self.gathered;
+        let of_default =
+            (0..observations.len()).filter(|&i| Some(observations[i].point) == self.default);
+        let mut default_over_time: Vec<(f64, f64)> = of_default
+            .map(|i| (at_s[i], observations[i].ln_ms.exp()))
             .collect();
         default_over_time.sort_by(|a, b| a.0.total_cmp(&b.0));
         let stray = |&index: &usize| {
             let observation = &observations[index];
             Some(Stray {
-                point: self.gathered.points[observation.point],
-                at_s: observation.at_s,
+                point: points[observation.point].point,
+                at_s: at_s[index],
                 step_ms: observation.ln_ms.exp(),
                 expected_ms: self.fit.expected(observation)?.exp(),
             })
         };
         Some(Noise {
-            sd: variance.sqrt(),
-            freedom: self.fit.freedom() as u32,
-            drift: self.fit.drift().exp_m1(),
+            sd: self.fit.variance?.sqrt(),
+            freedom: self.fit.freedom as u32,
+            drift: self.fit.drift().map(f64::exp_m1),
             default_over_time,
-            strays: self.fit.strays().iter().filter_map(stray).collect(),
+            strays: self.fit.strays.iter().filter_map(stray).collect(),
         })
     }
 
     /// Mean variance of the points' means: the contribution of noise to the differences between
     /// points.
     fn uncertainty(&self) -> f64 {
-        let Some(variance) = self.fit.variance().filter(|_| self.repeated) else {
-            return 0.0;
-        };
-        let shares: Vec<f64> = self
-            .points()
-            .map(|point| 1.0 / self.fit.count(point) as f64)
-            .collect();
-        variance * shares.iter().sum::<f64>() / shares.len().max(1) as f64
-    }
-}
-
-/// Standard errors that bound the differences of all points of `fit` from the default
-/// simultaneously.
-fn against_default(fit: &Fit, default: usize, freedom: usize) -> f64 {
-    let others = (0..fit.points()).filter(|&point| point != default && fit.count(point) > 0);
-    critical(others.count(), freedom, LEVEL)
-}
-
-/// Source of the point's step time.
-pub(super) fn ending(gathered: &Gathered, point: usize, measured: bool) -> Ending {
-    match gathered.failures[point].first() {
-        _ if measured => Ending::Measured,
-        _ if gathered.cut_ms[point].is_some() => Ending::Cut,
-        Some(why) => Ending::Failed(why.clone()),
-        None => Ending::Predicted,
-    }
-}
-
-/// Sorts the points and updates the indices of the best point and the default.
-pub(super) fn sorted(mut finding: Finding) -> Finding {
-    let class = |outcome: &Outcome| match outcome.ending {
-        Ending::Measured => 0,
-        Ending::Predicted => 1,
-        Ending::Cut => 2,
-        Ending::Failed(_) => 3,
-    };
-    let time = |outcome: &Outcome| {
-        let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
-        outcome.step_ms.or(predicted).unwrap_or(f64::INFINITY)
-    };
-    let mut order: Vec<usize> = (0..finding.points.len()).collect();
-    // The best point is first even if a point that was not confirmed appeared better.
-    order.sort_by(|&a, &b| {
-        let key = |index: usize| (Some(index) != finding.best, class(&finding.points[index]));
-        let times = time(&finding.points[a]).total_cmp(&time(&finding.points[b]));
-        key(a).cmp(&key(b)).then(times)
-    });
-    let place = |wanted: Option<usize>| {
-        wanted.and_then(|wanted| order.iter().position(|&index| index == wanted))
-    };
-    (finding.best, finding.default) = (place(finding.best), place(finding.default));
-    finding.points = order
-        .iter()
-        .map(|&index| finding.points[index].clone())
-        .collect();
-    finding
-}
-
-impl Finding {
-    /// Makes the default's tie agree with the conclusion: a proven gain takes precedence over the
-    /// weaker result of the comparison of all points with each other.
-    pub(super) fn settle_default(&mut self) {
-        let Some(default) = self.default else { return };
-        match self.conclusion {
-            Conclusion::Faster => self.points[default].tied = false,
-            Conclusion::DefaultAsGood => self.points[default].tied = true,
-            _ => {}
-        }
-    }
-
-    /// Adds the effects of the knobs; `uncertainty` is the variance of the points' means due to
-    /// noise.
-    pub(super) fn with_knobs(mut self, uncertainty: f64) -> Self {
-        (self.knobs, self.interaction) = knobs::effects(&self.points, uncertainty);
-        self
+        let variance = self.fit.variance.filter(|_| self.repeated);
+        let shares = self
+            .fit
+            .measured()
+            .map(|point| 1.0 / self.fit.count(point) as f64);
+        variance.unwrap_or(0.0) * crate::sweep::statistics::mean(shares.collect())
     }
 }

@@ -10,12 +10,13 @@ use serde::Serialize;
 
 use super::Outcome;
 use crate::sweep::Point;
-use crate::sweep::statistics::{Center, shift};
+use crate::sweep::statistics::{mean, shift};
 
 /// Maximum number of rounds in which the effects are adjusted to each other; a complete grid needs
 /// one.
 const ROUNDS: usize = 100;
-/// Minimum share of a grid's points for separate effects of its knobs.
+/// Minimum share of a grid's points for separate effects of its knobs: on an incomplete grid,
+/// values of one knob would be compared at different values of the others.
 const WHOLE: f64 = 0.75;
 /// Smaller variances, in ln², count as 0.
 const NOTHING: f64 = 1e-12;
@@ -88,46 +89,61 @@ impl Knob {
     }
 }
 
+/// A point with its step time.
+struct Timed {
+    point: Point,
+    ms: f64,
+    tied: bool,
+}
+
+/// A knob that was varied.
+struct Factor {
+    knob: Knob,
+    values: Vec<f64>,
+    /// Indices of the points with each value.
+    members: Vec<Vec<usize>>,
+    effects: Vec<f64>,
+}
+
 /// Returns the effects of the knobs that were varied, largest first, and the share of their
 /// combinations. `uncertainty` is the variance of each point that is due to noise.
 pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>, f64) {
-    // If the grid was predicted, the few measured points do not form a grid.
-    let predicted = points.iter().any(|outcome| outcome.predicted_ms.is_some());
-    let timed: Vec<Timed> = points
-        .iter()
-        .filter_map(|outcome| Timed::new(outcome, predicted))
-        .collect();
-    let grid = on_grid(&timed);
+    let grid = grid(points);
     let count = grid.len() as f64;
-    let mean = grid.iter().map(|timed| timed.ms.ln()).sum::<f64>() / count;
-    let mut factors: Vec<Factor> = Knob::ALL
+    let factors = Knob::ALL.map(|knob| Factor::new(knob, &grid));
+    let mut factors: Vec<Factor> = factors
         .into_iter()
-        .map(|knob| Factor::new(knob, &grid))
         .filter(|factor| factor.values.len() > 1)
         .collect();
     let cells: usize = factors.iter().map(|factor| factor.values.len()).product();
-    // On an incomplete grid, values of one knob would be compared at different values of the
-    // others.
-    if factors.is_empty() || (grid.len() as f64) < WHOLE * cells as f64 {
+    if factors.is_empty() || count < WHOLE * cells as f64 {
         return (Vec::new(), 0.0);
     }
-    let mut left: Vec<f64> = grid.iter().map(|timed| timed.ms.ln() - mean).collect();
+    let logs: Vec<f64> = grid.iter().map(|timed| timed.ms.ln()).collect();
+    let level = mean(logs.clone());
+    let mut left: Vec<f64> = logs.iter().map(|log| log - level).collect();
     for _ in 0..ROUNDS {
-        let moved = factors.iter_mut().map(|factor| factor.refine(&mut left));
-        if moved.fold(0.0, f64::max) < NOTHING {
+        let mut moved: f64 = 0.0;
+        for Factor {
+            members, effects, ..
+        } in &mut factors
+        {
+            moved = moved.max(shift(effects, members, &mut left, mean));
+        }
+        if moved < NOTHING {
             break;
         }
     }
-    let free: usize = factors.iter().map(|factor| factor.values.len() - 1).sum();
     let noise = |freedom: usize| uncertainty * freedom as f64 / count;
-    let variances: Vec<f64> = factors
-        .iter()
-        .map(|factor| {
-            let levels = factor.effects.iter().zip(&factor.members);
-            let square = levels.map(|(effect, with)| effect * effect * with.len() as f64);
-            (square.sum::<f64>() / count - noise(factor.values.len() - 1)).max(0.0)
-        })
-        .collect();
+    let variance = |factor: &Factor| {
+        let levels = factor.effects.iter().zip(&factor.members);
+        let square: f64 = levels
+            .map(|(effect, with)| effect * effect * with.len() as f64)
+            .sum();
+        (square / count - noise(factor.values.len() - 1)).max(0.0)
+    };
+    let variances: Vec<f64> = factors.iter().map(variance).collect();
+    let free: usize = factors.iter().map(|factor| factor.values.len() - 1).sum();
     let square = left.iter().map(|left| left * left).sum::<f64>() / count;
     let rest = (square - noise(grid.len().saturating_sub(free + 1))).max(0.0);
     let total = variances.iter().sum::<f64>() + rest;
@@ -138,64 +154,45 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
             0.0
         }
     };
+    let factors = factors.iter().zip(&variances);
     let mut effects: Vec<KnobEffect> = factors
-        .iter()
-        .zip(&variances)
         .map(|(factor, &variance)| factor.effect(share(variance), &grid))
         .collect();
     effects.sort_by(|a, b| b.share.total_cmp(&a.share));
     (effects, share(rest))
 }
 
-/// A point with its step time.
-#[derive(Clone, Copy)]
-struct Timed {
-    point: Point,
-    ms: f64,
-    tied: bool,
-}
-
-impl Timed {
-    fn new(outcome: &Outcome, predicted: bool) -> Option<Self> {
+/// Returns the points of the grid with their step times: of the predictions, if there are any,
+/// since the few measured points then do not form a grid. The default is omitted if it has a value
+/// that no other point has.
+fn grid(points: &[Outcome]) -> Vec<Timed> {
+    let predicted = points.iter().any(|outcome| outcome.predicted_ms.is_some());
+    let timed = |outcome: &Outcome| {
         let ms = match predicted {
             true => outcome.predicted_ms.map(|predicted| predicted.value),
             false => outcome.step_ms,
         };
-        Some(Self {
+        Some(Timed {
             point: outcome.point,
             ms: ms?,
             tied: outcome.tied,
         })
-    }
-}
-
-/// Returns the points without the default, if the default lies outside of the grid: it then has a
-/// value that no other point has.
-fn on_grid(timed: &[Timed]) -> Vec<Timed> {
-    let alone = |point: &Point| {
-        let with = |knob: Knob| {
-            timed
-                .iter()
-                .filter(|other| knob.of(&other.point) == knob.of(point))
-                .count()
-        };
-        timed.len() > 2 && (with(Knob::FusionThreshold) == 1 || with(Knob::CycleTime) == 1)
     };
-    let outside = |timed: &&Timed| timed.point.is_default() && alone(&timed.point);
-    timed
-        .iter()
-        .filter(|timed| !outside(timed))
-        .copied()
-        .collect()
-}
-
-/// A knob that was varied.
-struct Factor {
-    knob: Knob,
-    values: Vec<f64>,
-    /// Indices of the points with each value.
-    members: Vec<Vec<usize>>,
-    effects: Vec<f64>,
+    let mut grid: Vec<Timed> = points.iter().filter_map(timed).collect();
+    let default = grid.iter().position(|timed| timed.point.is_default());
+    if let Some(default) = default.filter(|_| grid.len() > 2) {
+        let is_alone = |knob: Knob| {
+            let value = knob.of(&grid[default].point);
+            grid.iter()
+                .filter(|other| knob.of(&other.point) == value)
+                .count()
+                == 1
+        };
+        if is_alone(Knob::FusionThreshold) || is_alone(Knob::CycleTime) {
+            grid.remove(default);
+        }
+    }
+    grid
 }
 
 impl Factor {
@@ -213,12 +210,6 @@ impl Factor {
             effects: vec![0.0; values.len()],
             values,
         }
-    }
-
-    /// Moves the mean of the points' remainders `left` into the effect of each value; returns the
-    /// largest move.
-    fn refine(&mut self, left: &mut [f64]) -> f64 {
-        shift(&mut self.effects, &self.members, left, Center::Mean)
     }
 
     fn effect(&self, share: f64, grid: &[Timed]) -> KnobEffect {

@@ -21,7 +21,6 @@ use serde::Serialize;
 use super::{Point, Row};
 pub use json::settings as settings_to_json;
 pub use knobs::{Knob, KnobEffect, Level};
-pub use predicted::compare_jobs;
 
 /// Level of the intervals of measurements.
 pub const LEVEL: f64 = 0.95;
@@ -80,6 +79,9 @@ pub struct Finding {
     /// Whether ties can be determined: a point other than the default was measured twice.
     #[serde(skip)]
     pub ties_known: bool,
+    /// Of predictions: evidence of the recording.
+    #[serde(skip)]
+    pub recording: Evidence,
     /// Noise of the measurements; `None` if no point was measured twice.
     pub noise: Option<Noise>,
     /// Share of the variance between points that each knob explains.
@@ -181,10 +183,10 @@ pub struct Noise {
     /// Degrees of freedom of the estimate.
     #[serde(rename = "degrees_of_freedom")]
     pub freedom: u32,
-    /// Difference between the fastest and the slowest state of the machine, as a share; it is
-    /// removed from the step times.
+    /// Difference between the fastest and the slowest block, as a share; it is removed from the
+    /// step times. `None` with one block, from which drift cannot be separated.
     #[serde(rename = "drift_pct", serialize_with = "json::percent")]
-    pub drift: f64,
+    pub drift: Option<f64>,
     /// Measurements of the default: seconds since the start of the sweep, step time in ms.
     pub default_over_time: Vec<(f64, f64)>,
     /// Measurements that were left out as outliers.
@@ -205,27 +207,79 @@ pub struct Stray {
     pub expected_ms: f64,
 }
 
+/// Predicted step times of each job that fits a recording, for intervals of their comparisons.
+///
+/// The jobs are the same for all points, so uncertainty that all points share does not widen the
+/// intervals of their differences.
+#[derive(Clone, Debug, Default)]
+pub struct Jobs<'a> {
+    /// The predicted points.
+    pub points: &'a [Point],
+    /// For each point the step time of each job, in one unit and one order.
+    pub times: &'a [Vec<f64>],
+    /// Evidence of the recording.
+    pub recording: Evidence,
+}
+
+impl Jobs<'_> {
+    fn of(&self, point: &Point) -> Option<&[f64]> {
+        let index = self.points.iter().position(|known| known == point)?;
+        self.times
+            .get(index)
+            .map(Vec::as_slice)
+            .filter(|jobs| !jobs.is_empty())
+    }
+}
+
 /// Computes the verdict from `rows` in any order. A step time that is not a positive number counts
 /// as failed.
 pub fn verdict(rows: &[Row]) -> Verdict {
+    verdict_with(rows, &Jobs::default())
+}
+
+/// Computes the verdict from `rows` in any order, of which those that were predicted are from
+/// `jobs`.
+pub fn verdict_with(rows: &[Row], jobs: &Jobs) -> Verdict {
     let mut ranks: Vec<u32> = rows.iter().map(|row| row.point.np).collect();
     ranks.sort_unstable();
     ranks.dedup();
+    let finding = |np| match gather::gather(np, rows) {
+        gathered if gathered.observations.is_empty() => predicted::finding(np, gathered, jobs),
+        gathered => judge::finding(np, gathered),
+    };
+    let times = rows.iter().map(|row| row.at_s).filter(|at| at.is_finite());
     Verdict {
         findings: ranks
             .into_iter()
-            .map(|np| judge::finding(np, rows))
+            .map(|np| Finding {
+                recording: jobs.recording.clone(),
+                ..finding(np)
+            })
             .collect(),
         measurements: gather::tally(rows),
-        took_s: rows
-            .iter()
-            .map(|row| row.at_s)
-            .filter(|at| at.is_finite())
-            .fold(0.0, f64::max),
+        took_s: times.fold(0.0, f64::max),
     }
 }
 
 impl Finding {
+    /// Finding without conclusions.
+    fn new(np: u32, points: Vec<Outcome>) -> Self {
+        Self {
+            np,
+            basis: Basis::Grid,
+            conclusion: Conclusion::Nothing,
+            points,
+            best: None,
+            default: None,
+            gain: None,
+            ties_known: false,
+            recording: Evidence::default(),
+            noise: None,
+            knobs: Vec::new(),
+            interaction: 0.0,
+        }
+    }
+
     /// Returns the best point.
     pub fn best(&self) -> Option<&Outcome> {
         self.best.and_then(|index| self.points.get(index))
@@ -242,13 +296,22 @@ impl Finding {
         self.points.iter().filter(|outcome| outcome.tied)
     }
 
-    /// Returns the reason why no point is recommended, if none is: the difference may be chance, or
-    /// there is no default to compare with.
+    /// Returns the reason why no point is recommended, if none is: the default was not measured
+    /// twice, the recording does not support predictions, or the difference may be chance.
     pub fn withheld(&self) -> Option<Withheld> {
+        let default = self.default().filter(|_| self.basis != Basis::Predicted);
+        let recording = match self.basis {
+            Basis::Predicted => self.recording.clone(),
+            _ => Evidence::default(),
+        };
         let evidence = Evidence {
-            baseline_measurements: (self.conclusion == Conclusion::NoDefault).then_some(0),
+            baseline_measurements: match self.conclusion {
+                Conclusion::NoDefault => Some(0),
+                Conclusion::Faster => default.map(|default| default.measurements.into()),
+                _ => None,
+            },
             chance: self.conclusion == Conclusion::Unproven,
-            ..Evidence::default()
+            ..recording
         };
         evidence.check().err()
     }
@@ -271,6 +334,44 @@ impl Finding {
         let interval = self.gain.and_then(|gain| gain.interval);
         interval.is_some_and(|[_, high]| high < GAIN_THAT_MATTERS)
     }
+
+    /// Makes the default's tie agree with the conclusion: a proven gain takes precedence over the
+    /// weaker result of the comparison of all points with each other.
+    fn settle_default(&mut self) {
+        let Some(default) = self.default else { return };
+        match self.conclusion {
+            Conclusion::Faster => self.points[default].tied = false,
+            Conclusion::DefaultAsGood => self.points[default].tied = true,
+            _ => {}
+        }
+    }
+
+    /// Sorts the points and updates the indices of the best point and the default. The best point
+    /// is first even if a point that was not confirmed appeared better.
+    fn sort(&mut self) {
+        let [best, default] = [self.best(), self.default()].map(|found| found.map(|of| of.point));
+        let time = |outcome: &Outcome| {
+            let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
+            outcome.step_ms.or(predicted).unwrap_or(f64::INFINITY)
+        };
+        let class = |outcome: &Outcome| match outcome.ending {
+            _ if Some(outcome.point) == best => 0,
+            Ending::Measured => 1,
+            Ending::Predicted => 2,
+            Ending::Cut => 3,
+            Ending::Failed(_) => 4,
+        };
+        self.points.sort_by(|a, b| {
+            let by_class = class(a).cmp(&class(b));
+            by_class.then_with(|| time(a).total_cmp(&time(b)))
+        });
+        let place = |point: Option<Point>| {
+            self.points
+                .iter()
+                .position(|outcome| Some(outcome.point) == point)
+        };
+        (self.best, self.default) = (place(best), place(default));
+    }
 }
 
 impl Estimate {
@@ -282,11 +383,19 @@ impl Estimate {
         }
     }
 
-    /// Converts a difference of logarithms to a relative difference.
-    pub(super) fn relative(self) -> Self {
+    /// Applies an increasing function to the value and the ends of the interval.
+    fn map(self, of: impl Fn(f64) -> f64) -> Self {
         Self {
-            value: self.value.exp_m1(),
-            interval: self.interval.map(|bounds| bounds.map(f64::exp_m1)),
+            value: of(self.value),
+            interval: self.interval.map(|ends| ends.map(of)),
+        }
+    }
+
+    /// Converts a change of the step time to the share that is saved.
+    fn reversed(self) -> Self {
+        Self {
+            value: -self.value,
+            interval: self.interval.map(|[low, high]| [-high, -low]),
         }
     }
 }

@@ -1,75 +1,82 @@
 //! Finding for points that were not measured, from the predictions of replay.
 
 use super::gather::Gathered;
-use super::judge::{ending, sorted};
-use super::{Basis, Conclusion, Ending, Estimate, Finding, Outcome, Verdict};
+use super::{Basis, Conclusion, Ending, Estimate, Finding, Jobs, knobs};
 use crate::sweep::Point;
-use ronde_job::percentile::percentile;
+use ronde_job::percentile::percentile_of;
 
 /// Predictions within this relative difference count as equal: no model is more accurate.
 const NEARLY: f64 = 0.002;
 
-/// Finding from the predictions alone; [`compare_jobs`] adds the intervals of the comparisons.
-pub(super) fn finding(np: u32, gathered: &Gathered) -> Finding {
-    let predicted = |point: usize| gathered.predicted[point].map(|predicted| predicted.value);
+/// Finding from the predictions alone. With `jobs`, comparisons have intervals.
+pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
+    let mut finding = Finding::new(np, gathered.points);
+    let predicted = |point: usize| Some(finding.points[point].predicted_ms?.value);
     // A point whose verification failed is not recommended.
-    let sound = |&point: &usize| ending(gathered, point, false) == Ending::Predicted;
+    let sound = |&point: &usize| finding.points[point].ending == Ending::Predicted;
     let all = || {
-        (0..gathered.points.len())
-            .filter(sound)
-            .filter_map(|point| Some((point, predicted(point)?)))
+        let points = (0..finding.points.len()).filter(sound);
+        points.filter_map(|point| Some((point, predicted(point)?)))
     };
     let least = all().map(|(_, ms)| ms).fold(f64::INFINITY, f64::min);
-    let default_point = Point::default_of(np);
+    let from_default =
+        |point: usize| distance(&finding.points[point].point, &Point::default_of(np));
     let best = all()
         .filter(|(_, ms)| *ms <= least * (1.0 + NEARLY))
         .map(|(point, _)| point)
-        .min_by(|&a, &b| {
-            let distance = |point: usize| distance(&gathered.points[point], &default_point);
-            distance(a).total_cmp(&distance(b))
-        });
-    let default = gathered.points.iter().position(|point| point.is_default());
-    let default_ms = default.and_then(predicted);
+        .min_by(|&a, &b| from_default(a).total_cmp(&from_default(b)));
+    let default = finding
+        .points
+        .iter()
+        .position(|outcome| outcome.point.is_default());
+    // Comparison by all jobs, or by the best estimates alone.
+    let compare = |own: usize, other: usize| {
+        let jobs_of = |point: usize| jobs.of(&finding.points[point].point);
+        let by_jobs = || ratio(jobs_of(own)?, jobs_of(other)?);
+        let bare = || Some(Estimate::bare(predicted(own)? / predicted(other)? - 1.0));
+        by_jobs().or_else(bare)
+    };
+    let comparisons: Vec<[Option<Estimate>; 2]> = (0..finding.points.len())
+        .map(|point| {
+            let default = default.filter(|&default| default != point);
+            [best, default].map(|other| compare(point, other?))
+        })
+        .collect();
+    let tied: Vec<bool> = (0..finding.points.len())
+        .map(|point| {
+            let nearly = predicted(point).is_some_and(|ms| ms <= least * (1.0 + NEARLY));
+            let interval = comparisons[point][0].and_then(|above| above.interval);
+            sound(&point) && (nearly || interval.is_some_and(|[low, _]| low <= NEARLY))
+        })
+        .collect();
     let best_ms = best.and_then(predicted);
-    let conclusion = match (best, default_ms) {
+    finding.conclusion = match (best, default.and_then(predicted)) {
         (None, _) => Conclusion::Nothing,
         (_, None) => Conclusion::NoDefault,
-        (Some(_), Some(_)) if best == default => Conclusion::DefaultAsGood,
-        _ => Conclusion::Unproven,
+        (Some(best), Some(_)) => match comparisons[best][1] {
+            None => Conclusion::DefaultAsGood,
+            Some(against) if against.value > -NEARLY => Conclusion::DefaultAsGood,
+            Some(Estimate {
+                interval: Some([_, high]),
+                ..
+            }) if high < 0.0 => Conclusion::Faster,
+            Some(_) => Conclusion::Unproven,
+        },
     };
-    let outcome = |point: usize| {
-        let ms = predicted(point);
-        let of = |other: Option<f64>| ms.zip(other).map(|(ms, other)| ms / other - 1.0);
-        Outcome {
-            point: gathered.points[point],
-            ending: ending(gathered, point, false),
-            measurements: 0,
-            failures: gathered.failures[point].len() as u32,
-            step_ms: gathered.cut_ms[point],
-            predicted_ms: gathered.predicted[point],
-            above_best: of(best_ms),
-            against_default: of(default_ms.filter(|_| Some(point) != default)).map(Estimate::bare),
-            tied: sound(&point) && ms.is_some_and(|ms| ms <= least * (1.0 + NEARLY)),
-        }
-    };
-    let gain = default_ms
-        .zip(best_ms)
-        .map(|(default, best)| Estimate::bare(1.0 - best / default));
-    let finding = Finding {
-        np,
-        basis: Basis::Predicted,
-        conclusion,
-        points: (0..gathered.points.len()).map(outcome).collect(),
-        best,
-        default,
-        gain: gain.filter(|_| best != default),
-        ties_known: false,
-        noise: None,
-        knobs: Vec::new(),
-        interaction: 0.0,
-    };
-    let finding = sorted(finding);
-    finding.with_knobs(0.0)
+    finding.gain = best
+        .and_then(|best| comparisons[best][1])
+        .map(Estimate::reversed);
+    finding.ties_known = best.is_some_and(|best| jobs.of(&finding.points[best].point).is_some());
+    for ((outcome, [_, against]), tied) in finding.points.iter_mut().zip(comparisons).zip(tied) {
+        let ms = outcome.predicted_ms.map(|predicted| predicted.value);
+        outcome.above_best = ms.zip(best_ms).map(|(ms, best)| ms / best - 1.0);
+        (outcome.against_default, outcome.tied) = (against, tied);
+    }
+    (finding.basis, finding.best, finding.default) = (Basis::Predicted, best, default);
+    finding.settle_default();
+    finding.sort();
+    (finding.knobs, finding.interaction) = knobs::effects(&finding.points, 0.0);
+    finding
 }
 
 /// Distance of two settings: number of different knobs first, then the distance on them.
@@ -86,68 +93,16 @@ fn distance(a: &Point, b: &Point) -> f64 {
     changed.into_iter().filter(|changed| *changed).count() as f64 * 100.0 + fusion + cycle
 }
 
-/// Adds intervals to the comparisons of predictions: for each of `points`, `jobs` holds the step
-/// time of each job that fits the recording, in one unit and one order. The jobs are the same for
-/// all points, so uncertainty that all points share does not widen the intervals of their
-/// differences. Findings from measurements do not change.
-pub fn compare_jobs(verdict: &mut Verdict, points: &[Point], jobs: &[Vec<f64>]) {
-    for finding in &mut verdict.findings {
-        if finding.basis == Basis::Predicted {
-            compare(finding, points, jobs);
-        }
-    }
-}
-
-fn compare(finding: &mut Finding, points: &[Point], jobs: &[Vec<f64>]) {
-    let jobs_of = |point: &Point| {
-        let index = points.iter().position(|known| known == point)?;
-        jobs.get(index).filter(|jobs| !jobs.is_empty())
-    };
-    let best = finding.best().and_then(|best| jobs_of(&best.point));
-    let default = finding
-        .default()
-        .and_then(|default| jobs_of(&default.point));
-    let default_index = finding.default;
-    for (index, outcome) in finding.points.iter_mut().enumerate() {
-        let own = jobs_of(&outcome.point);
-        if let Some(estimate) = own.zip(best).and_then(|(own, best)| ratio(own, best)) {
-            let nearly = estimate.interval.is_some_and(|[low, _]| low <= NEARLY);
-            outcome.tied |= nearly && outcome.ending == Ending::Predicted;
-        }
-        if Some(index) != default_index
-            && let Some(estimate) = own
-                .zip(default)
-                .and_then(|(own, default)| ratio(own, default))
-        {
-            outcome.against_default = Some(estimate);
-        }
-    }
-    finding.ties_known = best.is_some();
-    let against = finding.best().filter(|_| finding.best != finding.default);
-    if let Some(against) = against.and_then(|best| best.against_default) {
-        finding.gain = Some(Estimate {
-            value: -against.value,
-            interval: against.interval.map(|[low, high]| [-high, -low]),
-        });
-        finding.conclusion = match against.interval {
-            _ if against.value > -NEARLY => Conclusion::DefaultAsGood,
-            Some([_, high]) if high < 0.0 => Conclusion::Faster,
-            _ => Conclusion::Unproven,
-        };
-    }
-    finding.settle_default();
-}
-
 /// `own` relative to `other`, minus one: median over the jobs, with the 10th and 90th percentiles.
 fn ratio(own: &[f64], other: &[f64]) -> Option<Estimate> {
-    let mut ratios: Vec<f64> = own
+    let ratios: Vec<f64> = own
         .iter()
         .zip(other)
         .map(|(own, other)| own / other - 1.0)
         .collect();
-    ratios.sort_by(f64::total_cmp);
+    let at = |share| percentile_of(ratios.clone(), share);
     Some(Estimate {
-        value: percentile(&ratios, 0.5)?,
-        interval: Some([percentile(&ratios, 0.1)?, percentile(&ratios, 0.9)?]),
+        value: at(0.5)?,
+        interval: Some([at(0.1)?, at(0.9)?]),
     })
 }

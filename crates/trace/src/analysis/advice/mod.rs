@@ -12,6 +12,7 @@ use super::report::{Advice, Report, Summary};
 use super::whatif::WhatIf;
 use crate::Format;
 use ronde_job::gate::{Evidence, Withheld};
+use ronde_job::units::{ms, percent};
 
 /// Maximum number of sentences.
 const MOST: usize = 5;
@@ -100,9 +101,9 @@ fn straggler(report: &Report, steady: &Summary) -> Option<Advice> {
     let rank = stragglers.ranks.iter().find(|rank| rank.rank == slowest)?;
     Some(Advice {
         sentence: format!(
-            "Rank {slowest} holds the others up: it is last for {} of the tensors, by {} at the median, and without its \
-             lateness a step would take {} instead of {}. Look at that rank first (its input pipeline, its device's clock, \
-             what else runs on its host).",
+            "Rank {slowest} delays the others: it is last for {} of the tensors, by {} at the median, and without its \
+             delay a step would take {} instead of {}. Look at that rank first (its input pipeline, its device's clock, \
+             other processes on its host).",
             percent(rank.last_share),
             ms(rank.lag_ms.p50),
             ms(rank.step_ms_without),
@@ -120,8 +121,8 @@ fn startup(report: &Report, steady: &Summary) -> Option<Advice> {
     let all: f64 = report.steps.iter().map(|step| step.ms).sum();
     (lost > STARTUP_LEAST * all).then(|| Advice {
         sentence: format!(
-            "The first {} instead of {}, {} in all: leave that out of what you measure (the figures here do), \
-             and see what happens there that does not later (connections, caches, the first reading of the data).",
+            "The first {} instead of {}, {} in all: exclude these steps from measurements (the figures here do). Typical \
+             causes are new connections, cold caches and the first reading of the data.",
             match startup.steps {
                 1 => format!("whole step takes {}", ms(startup.step_ms.p50)),
                 steps => format!("{steps} whole steps take {} each", ms(startup.step_ms.p50)),
@@ -162,24 +163,30 @@ fn nothing_to_gain(
         )
     } else if !settable {
         format!(
-            "On average {} of a step ({}) is exposed communication, most of it “{largest}”. This recording does not contain cycles \
-             or fusion, so no setting of theirs can be recommended.",
+            "On average {} of a step ({}) is exposed communication, most of it “{largest}”. This recording does not contain the \
+             data that a prediction for other settings needs, so no setting is recommended.",
             ms(exposed),
             percent(share),
         )
     } else if let Some(whatif) = whatif {
+        let error = (whatif.modelled_ns / whatif.measured_ns - 1.0).abs();
+        let (tried, conclusion) = match settings::states_threshold(report) {
+            true => (
+                "fusion threshold or cycle time",
+                "Leave the settings as they are.",
+            ),
+            false => (
+                "shorter cycle time",
+                "The recording does not state the fusion threshold, so other thresholds cannot be predicted.",
+            ),
+        };
         format!(
-            "On average {} of a step ({}) is exposed communication, most of it “{}”, but no fusion threshold or cycle time is predicted to gain \
-             {} (the model meets the recorded step within {}). Leave the settings as they are.",
+            "On average {} of a step ({}) is exposed communication, most of it “{largest}”, but no {tried} is predicted to gain \
+             {} (the model reproduces the recorded step within {}). {conclusion}",
             ms(exposed),
             percent(share),
-            largest,
             percent(GAIN_LEAST),
-            percent(
-                (whatif.modelled_ns / whatif.measured_ns - 1.0)
-                    .abs()
-                    .max(0.01)
-            ),
+            percent(error.max(0.01)),
         )
     } else {
         return Advice {
@@ -204,46 +211,5 @@ fn nothing_to_gain(
         variable: None,
         value: None,
         gain_ms: None,
-    }
-}
-
-/// Formats milliseconds with three digits and a suitable unit.
-pub(super) fn ms(ms: f64) -> String {
-    let (value, unit) = match ms.abs() {
-        ms if ms >= 10_000.0 => (1e-3, "s"),
-        ms if ms >= 1.0 || ms == 0.0 => (1.0, "ms"),
-        _ => (1e3, "µs"),
-    };
-    let value = ms * value;
-    let digits = match value.abs() {
-        value if value >= 100.0 => 0,
-        value if value >= 10.0 => 1,
-        _ => 2,
-    };
-    format!("{value:.digits$} {unit}")
-}
-
-/// Formats a share as a percentage.
-pub(super) fn percent(share: f64) -> String {
-    let percent = share * 100.0;
-    if percent.abs() < 10.0 && percent != percent.round() {
-        format!("{percent:.1} %")
-    } else {
-        format!("{percent:.0} %")
-    }
-}
-
-/// Formats bytes in the largest binary unit that gives a whole number or three digits.
-pub(super) fn bytes(bytes: u64) -> String {
-    let (unit, name) = match bytes {
-        bytes if bytes >= 1 << 30 => (1u64 << 30, "GiB"),
-        bytes if bytes >= 1 << 20 => (1 << 20, "MiB"),
-        bytes if bytes >= 1 << 10 => (1 << 10, "KiB"),
-        _ => (1, "bytes"),
-    };
-    if bytes.is_multiple_of(unit) {
-        format!("{} {name}", bytes / unit)
-    } else {
-        format!("{:.1} {name}", bytes as f64 / unit as f64)
     }
 }

@@ -1,9 +1,10 @@
 //! Advice on a profiler's trace: idle time of the GPU, and bucket size of
 //! `DistributedDataParallel`.
 
-use super::{HIDDEN, bytes, ms, percent};
+use super::HIDDEN;
 use crate::analysis::report::{Advice, PartKind, Report, Summary};
 use crate::{Format, Kind};
+use ronde_job::units::{bytes, ms, percent};
 
 /// Idle time of the GPU is reported from this share of the step.
 const IDLE: f64 = 0.1;

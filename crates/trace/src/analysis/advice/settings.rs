@@ -1,9 +1,10 @@
 //! Advice on fusion threshold, cycle time, early start and bytes on the wire: the predicted gain of
 //! each, and of both settings together.
 
-use super::{GAIN_LEAST, bytes, ms, percent};
+use super::GAIN_LEAST;
 use crate::analysis::report::{Advice, CutReason, PartKind, Report, Summary};
 use crate::analysis::whatif::{Settings, WhatIf};
+use ronde_job::units::{bytes, ms, percent};
 
 /// Thresholds tried, powers of two: 1 to 512 MiB.
 const THRESHOLDS: std::ops::RangeInclusive<u32> = 20..=29;
@@ -17,7 +18,11 @@ const NEARLY: f64 = 0.95;
 pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settings) {
     let current = whatif.current;
     let least = GAIN_LEAST * whatif.measured_ns;
-    let thresholds = THRESHOLDS.map(|power| Settings {
+    // The largest batch is only a lower bound of the threshold. If the file does not state it, the
+    // effect of another one cannot be predicted, nor that of longer cycles, which make batches
+    // larger.
+    let stated = states_threshold(report);
+    let thresholds = THRESHOLDS.filter(|_| stated).map(|power| Settings {
         threshold_bytes: 1 << power,
         ..current
     });
@@ -26,8 +31,11 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settin
         cycle_ns: ms * 1e6,
         ..current
     });
-    let cycles = cycles.iter().copied().filter(|_| current.cycle_ns > 0.0);
-    let threshold = choose(whatif, thresholds.clone(), |to| {
+    let cycles = cycles
+        .iter()
+        .copied()
+        .filter(|to| current.cycle_ns > 0.0 && (stated || to.cycle_ns < current.cycle_ns));
+    let threshold = choose(whatif, thresholds, |to| {
         ((to.threshold_bytes as f64) / (current.threshold_bytes.max(1) as f64))
             .ln()
             .abs()
@@ -62,8 +70,8 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settin
         if gain >= least {
             advice.push(Advice {
                 sentence: format!(
-                    "Cycles wait for their time although all of the step is ready: {} a step by running it again with an early \
-                     start. Leave RONDE_EARLY_CYCLE on.",
+                    "Cycles wait for the cycle time although all tensors of the step are ready. An early start is predicted \
+                     to save {} a step. Leave RONDE_EARLY_CYCLE on.",
                     ms(gain / 1e6)
                 ),
                 variable: Some("RONDE_EARLY_CYCLE".into()),
@@ -84,7 +92,7 @@ pub(super) fn settings(report: &Report, whatif: &WhatIf) -> (Vec<Advice>, Settin
         if gain - a.max(b) >= least {
             advice.push(Advice {
                 sentence: format!(
-                    "Both together are predicted to gain {} a step ({}): set both, or let HOROVOD_AUTOTUNE=1 find and prove the \
+                    "Both together are predicted to gain {} a step ({}): set both, or let HOROVOD_AUTOTUNE=1 find and confirm the \
                      best pair in the running job.",
                     ms(gain / 1e6),
                     percent(gain / whatif.modelled_ns),
@@ -137,8 +145,9 @@ pub(super) fn fewer_bytes(
     });
     Some(Advice {
         sentence: format!(
-            "On average {} of a step ({}) is the collective itself, not hidden{speed}. {} half the bytes would gain up to {} (a faster network \
-             likewise): Compression.fp16 in the optimizer, if the model bears it.",
+            "On average {} of a step ({}) is exposed time of the collective itself{speed}. {} half the bytes would gain up to {}, and so \
+             would a network of twice the bandwidth. Compression.fp16 in the optimizer halves the bytes, if the model's accuracy \
+             allows it.",
             ms(collective.exposed_ms.mean),
             percent(collective.share),
             if best == whatif.current {
@@ -172,6 +181,12 @@ fn choose(
     enough.min_by(|a, b| distance(&a.0).total_cmp(&distance(&b.0)))
 }
 
+/// Whether the file states the fusion threshold in force.
+pub(super) fn states_threshold(report: &Report) -> bool {
+    let fusion = report.fusion.as_ref();
+    fusion.is_some_and(|fusion| fusion.threshold_from_file)
+}
+
 fn is_ronde(report: &Report) -> bool {
     report
         .sources
@@ -188,11 +203,6 @@ fn threshold_sentence(report: &Report, whatif: &WhatIf, to: Settings, gain_ns: f
             .iter()
             .find(|cut| cut.reason == CutReason::Threshold)
     });
-    let whose = if fusion.is_some_and(|fusion| fusion.threshold_from_file) {
-        ""
-    } else {
-        " (by the largest batch)"
-    };
     let why = if to.threshold_bytes > whatif.current.threshold_bytes {
         format!(
             "cuts {} of the batches short, so that a step needs {:.0}",
@@ -207,7 +217,7 @@ fn threshold_sentence(report: &Report, whatif: &WhatIf, to: Settings, gain_ns: f
     };
     Advice {
         sentence: format!(
-            "The fusion threshold of {}{whose} {why}: with {} there would be {:.0} and a step is predicted to take {} less ({}).",
+            "The fusion threshold of {} {why}: with {} there would be {:.0} and a step is predicted to take {} less ({}).",
             bytes(whatif.current.threshold_bytes),
             bytes(to.threshold_bytes),
             then.batches,
@@ -232,12 +242,12 @@ fn cycle_sentence(report: &Report, whatif: &WhatIf, to: Settings, gain_ns: f64) 
                 .find(|part| part.kind == PartKind::Negotiation)
         });
         format!(
-            "lets {} of a step pass with tensors ready on all ranks and nothing on the way",
+            "leaves {} of a step in which tensors are ready on all ranks and none is transferred",
             ms(waiting.map_or(0.0, |part| part.total_ms.p50))
         )
     } else {
         format!(
-            "gives tensors too little time to gather: {:.0} batches a step",
+            "is too short for tensors to be fused: {:.0} batches a step",
             now.batches
         )
     };

@@ -158,7 +158,7 @@ impl Counters {
         }
         if self.unfinished > 0 {
             warnings.push(format!(
-                "{} operations never began to travel before the file ends; they are left out",
+                "{} operations did not begin before the end of the file; they are left out",
                 self.unfinished
             ));
         }

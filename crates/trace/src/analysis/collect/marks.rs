@@ -10,6 +10,8 @@ pub(in crate::analysis) struct InForce {
     pub(in crate::analysis) at: i64,
     pub(in crate::analysis) fusion_threshold_bytes: u64,
     pub(in crate::analysis) cycle_time_ns: u64,
+    /// Limit of batches on GPUs, once it has changed.
+    pub(in crate::analysis) gpu_fusion_threshold_bytes: Option<u64>,
 }
 
 /// Start or end of a step.
@@ -36,6 +38,10 @@ pub(in crate::analysis) struct Marks {
 /// Number of recent cycle markers kept: an operation is read at its end, when later cycles may have
 /// begun.
 const RECENT_MOST: usize = 4_096;
+/// Minimum number of distances for an estimate of the cycle time.
+const DISTANCES_LEAST: usize = 10;
+/// Minimum ratio of the first quartile of the distances to their median for that estimate.
+const ALIKE_LEAST: f64 = 0.8;
 /// Maximum number of changes of settings; tuning makes some dozens.
 const SETTINGS_MOST: usize = 10_000;
 
@@ -73,10 +79,20 @@ impl Marks {
         self.steps.push(StepMark { at, begins });
     }
 
-    pub(super) fn settings(&mut self, at: i64, fusion_threshold_bytes: u64, cycle_time_ns: u64) {
+    /// Adds settings with these thresholds of host memory and of GPUs; the latter, if it has
+    /// changed.
+    pub(super) fn settings(
+        &mut self,
+        at: i64,
+        (fusion_threshold_bytes, of_gpus): (u64, Option<u64>),
+        cycle_time_ns: u64,
+    ) {
+        let before = self.settings.last();
         let new = InForce {
             at,
             fusion_threshold_bytes,
+            gpu_fusion_threshold_bytes: of_gpus
+                .or_else(|| before.and_then(|before| before.gpu_fusion_threshold_bytes)),
             cycle_time_ns,
         };
         let same = |last: &InForce| InForce { at, ..*last } == new;
@@ -91,10 +107,19 @@ impl Marks {
         after.checked_sub(1).map(|index| self.recent[index])
     }
 
-    /// Median distance of cycle markers, nanoseconds; `None` with fewer than ten.
+    /// Estimate of the cycle time: the median distance of cycle markers, nanoseconds.
+    ///
+    /// Idle cycles are one cycle time apart, cycles with operations further. `None` with fewer than
+    /// ten distances, or if most of them are not alike, so that few cycles were idle.
     pub(in crate::analysis) fn cycle_distance_ns(&self) -> Option<f64> {
-        let kept = self.distances.kept();
-        (kept.len() >= 10).then(|| median(&mut kept.to_vec()))
+        let mut kept = self.distances.kept().to_vec();
+        if kept.len() < DISTANCES_LEAST {
+            return None;
+        }
+        let middle = median(&mut kept);
+        kept.sort_unstable_by(f64::total_cmp);
+        let alike = kept[kept.len() / 4] >= ALIKE_LEAST * middle;
+        alike.then_some(middle)
     }
 
     /// Adds the marks of a later segment.
@@ -104,7 +129,7 @@ impl Marks {
         for set in later.settings {
             self.settings(
                 set.at.saturating_add(shift_ns),
-                set.fusion_threshold_bytes,
+                (set.fusion_threshold_bytes, set.gpu_fusion_threshold_bytes),
                 set.cycle_time_ns,
             );
         }
@@ -113,5 +138,30 @@ impl Marks {
             .into_kept()
             .into_iter()
             .for_each(|distance| self.distances.push(distance));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(distances_us: &[i64]) -> Option<f64> {
+        let mut marks = Marks::default();
+        let mut at = 0;
+        marks.cycle(at);
+        for us in distances_us {
+            at += us * 1_000;
+            marks.cycle(at);
+        }
+        marks.cycle_distance_ns().map(|ns| ns / 1e6)
+    }
+
+    #[test]
+    fn the_cycle_time_is_the_distance_of_idle_cycles() {
+        let idle = [&[5_000; 20][..], &[90_000; 5]].concat();
+        assert_eq!(estimate(&idle), Some(5.0));
+        let busy = [&[5_000; 8][..], &[90_000; 9]].concat();
+        assert_eq!(estimate(&busy), None, "most cycles execute operations");
+        assert_eq!(estimate(&[5_000; 9]), None);
     }
 }

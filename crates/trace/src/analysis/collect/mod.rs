@@ -127,8 +127,8 @@ impl Collector {
             && matches!(source.format, Format::Horovod | Format::Ronde)
         {
             warnings.push(format!(
-                "{times} times a tensor travels again before it arrived, first {}: the clock was set back, or the file holds \
-                 more than one recording, and what is said of steps means little",
+                "{times} times an operation on a tensor begins before the previous one has ended, first {}: the clock was set back, or the file holds \
+                 more than one recording, so the figures of steps are not reliable",
                 self.names.get(tensor.0 as usize).map_or("?", |name| name)
             ));
         }
@@ -138,8 +138,8 @@ impl Collector {
                 let rank = rank_of(&source);
                 if dealing.rank != rank {
                     warnings.push(format!(
-                        "the file is too long to be kept whole, so steps were measured before it was known to be rank \
-                         {rank}'s: their parts are seen with rank {}'s eyes",
+                        "the file is too long for memory, so steps were measured before its rank, {rank}, was known: their \
+                         parts are those of rank {}",
                         dealing.rank
                     ));
                 }
@@ -336,9 +336,10 @@ impl Visitor for Collector {
             MarkKind::Settings {
                 fusion_threshold_bytes,
                 cycle_time_ns,
+                gpu_fusion_threshold_bytes,
             } => {
-                self.marks
-                    .settings(at, fusion_threshold_bytes, cycle_time_ns);
+                let thresholds = (fusion_threshold_bytes, gpu_fusion_threshold_bytes);
+                self.marks.settings(at, thresholds, cycle_time_ns);
             }
         }
     }

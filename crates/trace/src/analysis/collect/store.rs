@@ -1,4 +1,4 @@
-//! Store of completed steps: measurements of all, and operations of as many as there is room for.
+//! Store of completed steps: measurements of all of them, and operations of as many as fit.
 
 use crate::Span;
 use crate::analysis::op::{Batcher, Op};

@@ -91,7 +91,7 @@ fn a_slow_rank_comes_first() {
         ..Job::default()
     });
     assert!(
-        advice.sentence.starts_with("Rank 2 holds the others up"),
+        advice.sentence.starts_with("Rank 2 delays the others"),
         "{advice:?}"
     );
     assert!((advice.gain_ms.unwrap() - 15.0).abs() < 1.5, "{advice:?}");

@@ -19,12 +19,12 @@ fn record(path: &str, text: &str) -> RankRecord {
     collector.finish(source)
 }
 
-fn report(text: &str) -> Report {
+pub(super) fn report(text: &str) -> Report {
     analyze(vec![record("rank0.json", text)]).unwrap()
 }
 
 /// One Kineto event.
-fn event(category: &str, name: &str, us: u64, duration: u64, arguments: &str) -> String {
+pub(super) fn event(category: &str, name: &str, us: u64, duration: u64, arguments: &str) -> String {
     format!(
         r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "pid": 1, "tid": 1, "ts": {us}, "dur": {duration}, "args": {{{arguments}}}}}"#
     )
@@ -32,7 +32,7 @@ fn event(category: &str, name: &str, us: u64, duration: u64, arguments: &str) ->
 
 /// Steps of 100 ms: 10 ms of kernels, 4 ms of copies, five allreduces of 2 ms each in sizes of
 /// `elements`; 76 ms idle.
-fn steps(count: u64, marked: bool, kernel: &str) -> Vec<String> {
+pub(super) fn steps(count: u64, marked: bool, kernel: &str) -> Vec<String> {
     let mut events = Vec::new();
     for step in 0..count {
         let began = 1_000 + 100_000 * step;
@@ -86,7 +86,7 @@ fn steps(count: u64, marked: bool, kernel: &str) -> Vec<String> {
     events
 }
 
-fn kineto(events: &[String], world: u32, rank: u32) -> String {
+pub(super) fn kineto(events: &[String], world: u32, rank: u32) -> String {
     format!(
         r#"{{"schemaVersion": 1, "distributedInfo": {{"rank": {rank}, "world_size": {world}}},
         "baseTimeNanoseconds": 1700000000000000000, "traceEvents": [{}]}}"#,
@@ -94,13 +94,13 @@ fn kineto(events: &[String], world: u32, rank: u32) -> String {
     )
 }
 
-const KERNELS: [&str; 3] = [
+pub(super) const KERNELS: [&str; 3] = [
     "ncclAllReduceRingLLKernel_sum_f32(ncclColl)",
     "ncclKernel_AllReduce_RING_LL_Sum_float(ncclDevComm*)",
     "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
 ];
 
-fn mean(report: &Report, kind: PartKind) -> f64 {
+pub(super) fn mean(report: &Report, kind: PartKind) -> f64 {
     let steady = report.steady.as_ref().unwrap();
     steady
         .parts

@@ -125,6 +125,7 @@ impl Job {
             backend: None,
             shaped: false,
             incomplete: false,
+            host_only: false,
             dropped_cycles: 0,
             bytes: 0,
             events: 0,

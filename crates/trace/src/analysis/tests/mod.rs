@@ -5,6 +5,8 @@ mod compared;
 mod gate;
 mod job;
 mod odd;
+mod profiled;
+mod profiler;
 
 use super::report::{CutReason, PartKind, Report, StepsFoundBy};
 use super::{AnalysisError, analyze};

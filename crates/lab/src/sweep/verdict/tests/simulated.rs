@@ -76,26 +76,27 @@ impl Machine {
     fn sweep(&mut self, truth: impl Fn(usize) -> f64 + Copy) -> Vec<Row> {
         let mut rows = self.grid(truth);
         let finding = only(verdict(&rows));
-        let best = finding
+        let others = finding
             .points
             .iter()
-            .filter(|outcome| !outcome.point.is_default())
-            .take(3);
-        let mut chosen: Vec<usize> = best
-            .filter_map(|outcome| {
-                FUSION_MB
-                    .iter()
-                    .position(|&fusion_mb| point(fusion_mb) == outcome.point)
-            })
+            .filter(|outcome| !outcome.point.is_default());
+        let mut chosen: Vec<usize> = others
+            .take(3)
+            .map(|outcome| index(&outcome.point))
             .collect();
         chosen.push(FUSION_MB.len() - 1);
-        rows.extend(
-            (0..6)
-                .flat_map(|round| self.block(Phase::Confirm, round, &chosen, truth))
-                .collect::<Vec<_>>(),
-        );
+        let confirmed = (0..6).flat_map(|round| self.block(Phase::Confirm, round, &chosen, truth));
+        rows.extend(confirmed.collect::<Vec<_>>());
         rows
     }
+}
+
+/// Index of a point among the thresholds.
+fn index(of: &Point) -> usize {
+    FUSION_MB
+        .iter()
+        .position(|&fusion_mb| point(fusion_mb) == *of)
+        .unwrap()
 }
 
 /// Percentage of [`SWEEPS`] sweeps that satisfy the predicate.
@@ -120,29 +121,21 @@ fn plateau(index: usize) -> f64 {
 }
 
 #[test]
-fn all_intervals_of_a_grid_hold_together_in_95_of_100_sweeps() {
+fn intervals_hold_in_95_of_100_sweeps() {
+    // All intervals of a grid together.
     let percent = percent_of(|seed| {
         let finding = only(verdict(&Machine::new(seed, 0.0).grid(plateau)));
-        finding
+        let mut others = finding
             .points
             .iter()
-            .filter(|outcome| !outcome.point.is_default())
-            .all(|outcome| {
-                let index = FUSION_MB
-                    .iter()
-                    .position(|&fusion_mb| point(fusion_mb) == outcome.point)
-                    .unwrap();
-                holds(
-                    outcome.against_default.unwrap(),
-                    plateau(index) / 110.0 - 1.0,
-                )
-            })
+            .filter(|outcome| !outcome.point.is_default());
+        others.all(|outcome| {
+            let truth = plateau(index(&outcome.point)) / 110.0 - 1.0;
+            holds(outcome.against_default.unwrap(), truth)
+        })
     });
     assert!((92.0..=98.0).contains(&percent), "{percent} %");
-}
-
-#[test]
-fn the_gain_of_a_lone_candidate_holds_in_95_of_100_sweeps() {
+    // The gain of a lone candidate.
     let percent = percent_of(|seed| {
         let mut machine = Machine::new(seed, 0.0);
         let rounds =
@@ -151,53 +144,43 @@ fn the_gain_of_a_lone_candidate_holds_in_95_of_100_sweeps() {
         holds(only(verdict(&rows)).gain.unwrap(), 1.0 - 100.0 / 110.0)
     });
     assert!((92.0..=98.0).contains(&percent), "{percent} %");
-}
-
-#[test]
-fn the_gain_of_whatever_is_chosen_holds_in_95_of_100_sweeps() {
+    // The gain of whatever is chosen.
     let percent = percent_of(|seed| {
         let finding = only(verdict(&Machine::new(seed, 0.0).sweep(plateau)));
-        let best = finding.best().unwrap().point;
-        let index = FUSION_MB
-            .iter()
-            .position(|&fusion_mb| point(fusion_mb) == best)
-            .unwrap();
-        finding
-            .gain
-            .is_some_and(|gain| holds(gain, 1.0 - plateau(index) / 110.0))
+        let truth = 1.0 - plateau(index(&finding.best().unwrap().point)) / 110.0;
+        finding.gain.is_some_and(|gain| holds(gain, truth))
     });
     assert!(percent >= 93.0, "{percent} %");
 }
 
 #[test]
-fn where_all_are_equal_there_is_seldom_a_winner() {
-    let percent = percent_of(|seed| {
-        only(verdict(&Machine::new(seed, 0.0).sweep(|_| 100.0))).conclusion == Conclusion::Faster
-    });
-    assert!(percent <= 5.0, "{percent} %");
-}
-
-#[test]
-fn where_all_are_equal_there_is_seldom_a_winner_of_the_grid_alone() {
-    let percent = percent_of(|seed| {
-        only(verdict(&Machine::new(seed, 0.0).grid(|_| 100.0))).conclusion == Conclusion::Faster
-    });
-    assert!(percent <= 5.0, "{percent} %");
+fn equal_settings_rarely_have_a_winner() {
+    for confirmed in [true, false] {
+        let percent = percent_of(|seed| {
+            let mut machine = Machine::new(seed, 0.0);
+            let rows = if confirmed {
+                machine.sweep(|_| 100.0)
+            } else {
+                machine.grid(|_| 100.0)
+            };
+            only(verdict(&rows)).conclusion == Conclusion::Faster
+        });
+        assert!(percent <= 5.0, "{percent} %");
+    }
 }
 
 #[test]
 fn the_true_best_is_among_the_ties_and_what_is_clearly_worse_is_not() {
     // 16 MiB is two percent better than its neighbours: less than the scatter of one measurement.
     let truth = |index: usize| if index == 5 { 98.0 } else { plateau(index) };
-    let found = |seed: usize| {
+    let is_tied = |seed: usize, fusion_mb: u64| {
         let finding = only(verdict(&Machine::new(seed, 0.0).sweep(truth)));
         finding
             .ties()
-            .map(|outcome| outcome.point)
-            .collect::<Vec<_>>()
+            .any(|outcome| outcome.point == point(fusion_mb))
     };
-    assert!(percent_of(|seed| found(seed).contains(&point(16))) >= 95.0);
-    assert!(percent_of(|seed| !found(seed).contains(&point(0))) >= 99.0);
+    assert!(percent_of(|seed| is_tied(seed, 16)) >= 95.0);
+    assert!(percent_of(|seed| !is_tied(seed, 0)) >= 99.0);
 }
 
 #[test]

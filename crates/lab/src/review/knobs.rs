@@ -1,0 +1,272 @@
+//! Importance of the knobs: which knobs affect the step time, and which do not.
+//!
+//! Surfaces over the range that was tried, on logarithmic scales, are drawn from the posterior. In
+//! each, the main effect of a knob is the mean over all other knobs. The knob's share is the
+//! variance of its main effect, divided by the variance of the surface. Its reach is the step time
+//! at its worst level relative to its best, both taken from the mean surface (I. Sobol',
+//! Sensitivity Estimates for Nonlinear Mathematical Models, 1993).
+
+use serde::Serialize;
+use statrs::statistics::Statistics;
+
+use super::best::{Difference, MATTERS, lowest};
+use super::setting::{Setting, Switch, geometric, range};
+use super::surface::Surface;
+use super::trial::Search;
+
+/// A knob is dead if the difference between its worst and best level is certainly below this share
+/// of the step time.
+const DEAD: f64 = 0.02;
+/// Maximum number of settings on which surfaces are evaluated.
+const SETTINGS_MOST: f64 = 400.0;
+/// Maximum number of levels of a number: more levels add no information.
+const LEVELS_MOST: usize = 13;
+
+/// One knob of the runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Knob {
+    /// Fusion threshold.
+    FusionMb,
+    /// Cycle time.
+    CycleMs,
+    /// Switch that is on or off.
+    #[serde(untagged)]
+    Switch(Switch),
+}
+
+impl Knob {
+    /// Name of the knob for sentences.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::FusionMb => "fusion threshold",
+            Self::CycleMs => "cycle time",
+            Self::Switch(switch) => switch.name(),
+        }
+    }
+
+    /// Returns its value in a setting; 0 and 1 for a switch.
+    fn of(self, setting: &Setting) -> f64 {
+        match self {
+            Self::FusionMb => setting.fusion_mb,
+            Self::CycleMs => setting.cycle_ms,
+            Self::Switch(switch) => f64::from(u8::from(setting.switch(switch) == Some(true))),
+        }
+    }
+}
+
+/// Classification of a knob's importance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Importance {
+    /// The knob certainly affects the step time.
+    Matters,
+    /// The knob certainly has no effect that matters.
+    Dead,
+    /// The trials are not sufficient to decide.
+    Unclear,
+    /// The knob had the same value in all trials.
+    Fixed,
+}
+
+/// Effect of a knob over the range that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Effect {
+    /// The knob.
+    pub knob: Knob,
+    /// Its importance.
+    pub importance: Importance,
+    /// Least and largest value tried; 0 and 1 for a switch.
+    pub range: [f64; 2],
+    /// Level with the lowest step time.
+    pub best: f64,
+    /// Level with the highest step time.
+    pub worst: f64,
+    /// How much slower the worst level is than the best, averaged over the other knobs.
+    pub reach: Difference,
+    /// Mean share of the surface's variance.
+    pub share: f64,
+}
+
+/// Returns the effects of all knobs in the log. `search` must have trials.
+pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
+    let mut combinations = search.combinations();
+    if surface.varied().is_empty() {
+        combinations.truncate(1);
+    }
+    let most = (SETTINGS_MOST / combinations.len() as f64).sqrt() as usize;
+    let tried = |knob: Knob| {
+        search
+            .trials
+            .iter()
+            .map(move |trial| knob.of(&trial.setting))
+    };
+    let levels = |knob| spaced(tried(knob), most.clamp(2, LEVELS_MOST));
+    let (fusion, cycle) = (levels(Knob::FusionMb), levels(Knob::CycleMs));
+    let grid = |switches: [Option<bool>; 4]| Setting::grid(&fusion, &cycle, switches);
+    let settings: Vec<Setting> = combinations.into_iter().flat_map(grid).collect();
+    let draws = surface.draws(&settings);
+    let switches = Switch::ALL.into_iter().filter(|switch| search.has(*switch));
+    let knobs = [Knob::FusionMb, Knob::CycleMs].into_iter();
+    let of_knob = |knob: Knob| {
+        let range = range(tried(knob));
+        let levels = match knob {
+            Knob::FusionMb => &fusion[..],
+            Knob::CycleMs => &cycle,
+            Knob::Switch(_) if range[0] < range[1] => &[0.0, 1.0],
+            Knob::Switch(_) => &range[..1],
+        };
+        effect(knob, levels, range, &settings, &draws)
+    };
+    knobs
+        .chain(switches.map(Knob::Switch))
+        .map(of_knob)
+        .collect()
+}
+
+/// Geometrically spaced levels over the values tried; one level if all values are equal. A value of
+/// 0 is a separate regime and has no place on a logarithmic scale.
+fn spaced(tried: impl Iterator<Item = f64>, levels: usize) -> Vec<f64> {
+    let [low, high] = range(tried.filter(|value| *value > 0.0));
+    match low {
+        low if !low.is_finite() => vec![0.0],
+        low if high <= low * 1.0001 => vec![high],
+        _ => geometric([low, high], levels),
+    }
+}
+
+fn effect(
+    knob: Knob,
+    levels: &[f64],
+    range: [f64; 2],
+    settings: &[Setting],
+    draws: &[Vec<f64>],
+) -> Effect {
+    if levels.len() < 2 || draws.is_empty() {
+        let [_, value] = range;
+        return Effect {
+            knob,
+            importance: Importance::Fixed,
+            range: [value; 2],
+            best: value,
+            worst: value,
+            reach: Difference::default(),
+            share: 0.0,
+        };
+    }
+    let place = |setting: &Setting| {
+        let value = knob.of(setting);
+        levels.iter().position(|level| *level == value).unwrap_or(0)
+    };
+    let places: Vec<usize> = settings.iter().map(place).collect();
+    let of_draw = |draw: &Vec<f64>| main_effect(draw, &places, levels.len());
+    let mains: Vec<Vec<f64>> = draws.iter().map(of_draw).collect();
+    let sum = |level: usize| mains.iter().map(|main| main[level]).sum();
+    let sums: Vec<f64> = (0..levels.len()).map(sum).collect();
+    let best = lowest(&sums);
+    let worst = lowest(&sums.iter().map(|sum| -sum).collect::<Vec<_>>());
+    let reach = Difference::of(mains.iter().map(|main| main[worst] - main[best]).collect());
+    let shares = draws.iter().zip(&mains).map(|(draw, main)| {
+        // A flat surface has no variance to share.
+        let share = main.population_variance() / draw.population_variance();
+        if share.is_finite() {
+            share.min(1.0)
+        } else {
+            0.0
+        }
+    });
+    Effect {
+        knob,
+        importance: match reach {
+            Difference { low, .. } if low > MATTERS => Importance::Matters,
+            Difference { high, .. } if high < DEAD => Importance::Dead,
+            _ => Importance::Unclear,
+        },
+        range,
+        best: levels[best],
+        worst: levels[worst],
+        reach,
+        share: shares.mean(),
+    }
+}
+
+/// Mean of the surface at each level of a knob.
+fn main_effect(draw: &[f64], places: &[usize], levels: usize) -> Vec<f64> {
+    let mut sums = vec![(0.0, 0.0); levels];
+    for (value, &place) in draw.iter().zip(places) {
+        sums[place].0 += value;
+        sums[place].1 += 1.0;
+    }
+    sums.into_iter()
+        .map(|(sum, count)| sum / f64::max(count, 1.0))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::review::trial::tests::{HOROVOD, read};
+
+    /// Returns the effects of trials over both numbers and one switch; `score` returns the score
+    /// relative to 500, to which noise of ±0.1 % is added.
+    fn of(score: &dyn Fn(f64, bool) -> f64) -> Vec<Effect> {
+        let mut rows = String::new();
+        for on in [false, true] {
+            for fusion in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0] {
+                for cycle in [1.0, 3.0, 9.0, 27.0] {
+                    let noise = 1.0 + 0.001 * f64::sin(cycle * 7.0 + fusion);
+                    let score = 500.0 * score(fusion, on) * noise;
+                    rows += &format!("{},0,0, 1,{cycle},{fusion},{score}\n", u8::from(on));
+                }
+            }
+        }
+        let search = &read(HOROVOD, &rows)[0];
+        effects(search, &Surface::fit(search).unwrap())
+    }
+
+    #[test]
+    fn one_knob_matters_and_the_others_are_dead() {
+        // 30 % between 1 and 32 MiB.
+        let of_fusion = of(&|fusion, _| 1.0 + 0.06 * fusion.log2());
+        let importances: Vec<Importance> = of_fusion.iter().map(|e| e.importance).collect();
+        use Importance::{Dead, Fixed, Matters};
+        assert_eq!(importances, [Matters, Dead, Dead, Fixed, Fixed, Fixed]);
+        let fusion = &of_fusion[0];
+        assert!(
+            (fusion.reach.mean - 0.3).abs() < 0.02 && fusion.share > 0.95,
+            "{fusion:?}"
+        );
+        assert!(
+            (fusion.best - 32.0).abs() < 1e-6 && fusion.range == [1.0, 32.0],
+            "{fusion:?}"
+        );
+        let cache = &of_fusion[5];
+        assert_eq!(
+            (cache.knob, cache.best),
+            (Knob::Switch(Switch::CacheEnabled), 1.0)
+        );
+
+        let of_switch = of(&|_, on| if on { 1.1 } else { 1.0 });
+        let switch = &of_switch[2];
+        assert_eq!(
+            (switch.importance, switch.best, switch.worst),
+            (Matters, 1.0, 0.0)
+        );
+        assert!((switch.reach.mean - 0.1).abs() < 0.02, "{switch:?}");
+    }
+
+    #[test]
+    fn main_effects_by_hand() {
+        let effect = main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2);
+        assert_eq!(effect, [2.0, 15.0]);
+    }
+
+    #[test]
+    fn ranges_from_zero_and_of_one_point() {
+        let rows = "0,0,0, 1,5,0,10\n0,0,0, 1,5,2,10\n0,0,0, 1,5,8,10\n";
+        let search = &read(HOROVOD, rows)[0];
+        let effects = effects(search, &Surface::fit(search).unwrap());
+        assert_eq!(effects[0].range, [0.0, 8.0]);
+        assert_eq!(effects[1].importance, Importance::Fixed);
+    }
+}

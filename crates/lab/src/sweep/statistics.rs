@@ -1,0 +1,486 @@
+//! Paired comparison of points that were measured in the same blocks.
+//!
+//! A block is one repeat of the grid or one round of the confirmation; the state of the machine is
+//! common to it: ln(step time) = point + block + residual, fitted by least squares. For points that
+//! were measured in the same blocks, their difference is the mean of the differences within blocks;
+//! the state of the machine cancels. Within a block the order is random, so drift during a block
+//! counts as noise. One variance of a measurement is pooled from all residuals: three repeats of
+//! forty points give eighty degrees of freedom, not two.
+//!
+//! If several differences are examined, the levels are divided by their number: intervals by
+//! Bonferroni's rule ([`critical`]), tests by Holm's ([`rejected`]): Holm, "A simple sequentially
+//! rejective multiple test procedure", Scandinavian Journal of Statistics 6 (1979).
+//!
+//! Measurements that deviate strongly from all others of their point are left out ([`strays`]).
+
+use std::collections::BTreeMap;
+
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use ronde_job::percentile::percentile_of;
+
+/// Maximum number of turns of a fit; a change in ln below the tolerance ends them earlier.
+const TURNS: usize = 1000;
+const CONVERGED: f64 = 1e-13;
+/// Smaller differences in ln are rounding errors: measurements have few digits.
+pub(super) const ROUNDING: f64 = 1e-9;
+/// Measurements that deviate from the median residual by more robust standard deviations are
+/// strays. By chance alone, fewer than one in a hundred sweeps has such a measurement.
+const STRAY: f64 = 6.0;
+/// The median of the absolute value of a standard normal.
+const MEDIAN_OF_ABS: f64 = 0.6745;
+/// At most one of this many observations may be a stray.
+const ONE_OF: usize = 10;
+/// Minimum number of measurements of a point with a stray: with two, the stray cannot be
+/// identified.
+const COUNT_LEAST: usize = 3;
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Observation {
+    /// Index of the measured point.
+    pub(super) point: usize,
+    /// Index of the block, from 0.
+    pub(super) block: usize,
+    /// Natural logarithm of the step time.
+    pub(super) ln_ms: f64,
+}
+
+/// Measurements of all points, prepared for comparison.
+#[derive(Clone, Debug)]
+pub(super) struct Fit {
+    /// ln(step time) of each point at the mean state of the machine; `None` without observations.
+    means: Vec<Option<f64>>,
+    /// State of the machine in each block relative to its mean; `None` without observations.
+    states: Vec<Option<f64>>,
+    /// For each point, the numbers of its observations by block.
+    counts: Vec<BTreeMap<usize, f64>>,
+    /// Point with the most observations.
+    hub: usize,
+    /// Degrees of freedom of the variance.
+    pub(super) freedom: usize,
+    /// Variance of one observation; `None` without a degree of freedom.
+    pub(super) variance: Option<f64>,
+    /// Indices of the observations that were left out.
+    pub(super) strays: Vec<usize>,
+}
+
+/// Difference of two points, in ln.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Difference {
+    /// Estimate.
+    pub(super) value: f64,
+    /// Variance, in units of the variance of one observation.
+    pub(super) variance: f64,
+}
+
+impl Difference {
+    /// Returns the difference in standard errors, given the variance of one observation.
+    pub(super) fn t(&self, variance: f64) -> f64 {
+        match self.value {
+            value if value.abs() <= ROUNDING => 0.0,
+            value => value / (variance * self.variance).sqrt(),
+        }
+    }
+}
+
+impl Fit {
+    /// Fits `observations` of points 0 to `points` − 1, without the strays.
+    pub(super) fn new(points: usize, observations: &[Observation]) -> Self {
+        let strays = strays(points, observations);
+        let indices = (0..observations.len()).filter(|index| !strays.contains(index));
+        let kept: Vec<Observation> = indices.map(|index| observations[index]).collect();
+        Self {
+            strays,
+            ..Self::of_all(points, &kept)
+        }
+    }
+
+    /// Fits all `observations`.
+    pub(super) fn of_all(points: usize, observations: &[Observation]) -> Self {
+        let Effects {
+            points: effects,
+            blocks,
+            residuals,
+        } = Effects::new(points, observations, false);
+        let mut counts = vec![BTreeMap::new(); points];
+        let mut has_block = vec![false; blocks.len()];
+        for observation in observations {
+            *counts[observation.point]
+                .entry(observation.block)
+                .or_default() += 1.0;
+            has_block[observation.block] = true;
+        }
+        let level = mean(observations.iter().map(|o| blocks[o.block]).collect());
+        let freedom = observations.len() - determined(points, blocks.len(), observations);
+        let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
+        let mut fit = Self {
+            means: effects.iter().map(|effect| Some(effect + level)).collect(),
+            states: blocks.iter().map(|state| Some(state - level)).collect(),
+            counts,
+            hub: 0,
+            freedom,
+            variance: (freedom > 0).then(|| squares / freedom as f64),
+            strays: Vec::new(),
+        };
+        for point in 0..points {
+            fit.means[point] = fit.means[point].filter(|_| fit.count(point) > 0);
+        }
+        for (state, has) in fit.states.iter_mut().zip(has_block) {
+            *state = state.filter(|_| has);
+        }
+        // Among equals, the first.
+        fit.hub = (0..points)
+            .rev()
+            .max_by_key(|&point| fit.count(point))
+            .unwrap_or(0);
+        fit
+    }
+
+    /// Returns the number of observations of `point`.
+    pub(super) fn count(&self, point: usize) -> usize {
+        self.counts[point].values().sum::<f64>() as usize
+    }
+
+    /// Returns the points with observations.
+    pub(super) fn measured(&self) -> impl Iterator<Item = usize> {
+        (0..self.means.len()).filter(|&point| self.means[point].is_some())
+    }
+
+    /// Returns ln(step time) of `point` at the mean state of the machine; `None` without
+    /// observations.
+    pub(super) fn mean(&self, point: usize) -> Option<f64> {
+        self.means[point]
+    }
+
+    /// Returns `point` minus `other`; `None` if either has no observations.
+    ///
+    /// The value is that of the additive model: if both points were measured in the same blocks,
+    /// the mean of their differences within blocks. The variance is the variance of this mean over
+    /// the common blocks, which is an upper bound of the model's. Without a common block, it is the
+    /// sum of the variances of the differences to the point with the most measurements.
+    pub(super) fn difference(&self, point: usize, other: usize) -> Option<Difference> {
+        let value = self.mean(point)? - self.mean(other)?;
+        let through = || Some(self.paired(point, self.hub)? + self.paired(self.hub, other)?);
+        let apart = || 1.0 / self.count(point) as f64 + 1.0 / self.count(other) as f64;
+        let variance = self
+            .paired(point, other)
+            .or_else(through)
+            .unwrap_or_else(apart);
+        Some(Difference { value, variance })
+    }
+
+    /// Variance of the mean difference within common blocks, weighted by the numbers of
+    /// measurements.
+    fn paired(&self, point: usize, other: usize) -> Option<f64> {
+        let others = &self.counts[other];
+        let weight =
+            |(block, count): (&usize, &f64)| Some((1.0 / count + 1.0 / others.get(block)?).recip());
+        let weights: f64 = self.counts[point].iter().filter_map(weight).sum();
+        (weights > 0.0).then(|| 1.0 / weights)
+    }
+
+    /// Returns the difference between the slowest and the fastest block, ln; `None` if there is
+    /// only one block, from which drift cannot be separated.
+    pub(super) fn drift(&self) -> Option<f64> {
+        let states = || self.states.iter().flatten().copied();
+        let (least, most) = (states().reduce(f64::min)?, states().reduce(f64::max)?);
+        (states().count() > 1).then_some(most - least)
+    }
+
+    /// Returns the expected value of `observation`, ln; `None` if its point or its block has no
+    /// other observation.
+    pub(super) fn expected(&self, observation: &Observation) -> Option<f64> {
+        let state = self.states.get(observation.block).copied().flatten()?;
+        Some(self.mean(observation.point)? + state)
+    }
+}
+
+/// Additive effects of points and blocks, and what they leave of each observation.
+///
+/// The effects are fitted in turns until they converge. With means the result is the least-squares
+/// fit. With medians it is Tukey's median polish ("Exploratory Data Analysis", 1977), which is
+/// robust against a few outliers.
+struct Effects {
+    points: Vec<f64>,
+    blocks: Vec<f64>,
+    residuals: Vec<f64>,
+}
+
+impl Effects {
+    fn new(points: usize, observations: &[Observation], robust: bool) -> Self {
+        let center: fn(Vec<f64>) -> f64 = if robust { median } else { mean };
+        let blocks = observations.iter().map(|o| o.block + 1).max().unwrap_or(0);
+        let members = |count: usize, of: fn(&Observation) -> usize| {
+            let mut members = vec![Vec::new(); count];
+            let indexed = observations.iter().enumerate();
+            indexed.for_each(|(index, observation)| members[of(observation)].push(index));
+            members
+        };
+        let (of_point, of_block) = (members(points, |o| o.point), members(blocks, |o| o.block));
+        let mut fit = Self {
+            points: vec![0.0; points],
+            blocks: vec![0.0; blocks],
+            residuals: observations.iter().map(|o| o.ln_ms).collect(),
+        };
+        if robust {
+            // Medians converge to a result that depends on the starting point. Blocks first, so
+            // that it is independent of constant factors between blocks.
+            shift(&mut fit.blocks, &of_block, &mut fit.residuals, center);
+        }
+        for _ in 0..TURNS {
+            let of_points = shift(&mut fit.points, &of_point, &mut fit.residuals, center);
+            let of_blocks = shift(&mut fit.blocks, &of_block, &mut fit.residuals, center);
+            if of_points.max(of_blocks) < CONVERGED {
+                break;
+            }
+        }
+        fit
+    }
+}
+
+/// Moves the center of each group's residuals into its effect; returns the largest move.
+pub(super) fn shift(
+    effects: &mut [f64],
+    groups: &[Vec<usize>],
+    residuals: &mut [f64],
+    center: fn(Vec<f64>) -> f64,
+) -> f64 {
+    let mut moved: f64 = 0.0;
+    for (effect, members) in effects.iter_mut().zip(groups) {
+        let by = center(members.iter().map(|&index| residuals[index]).collect());
+        members.iter().for_each(|&index| residuals[index] -= by);
+        *effect += by;
+        moved = moved.max(by.abs());
+    }
+    moved
+}
+
+/// Mean of the values; 0 without values.
+pub(super) fn mean(values: Vec<f64>) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+fn median(values: Vec<f64>) -> f64 {
+    percentile_of(values, 0.5).unwrap_or(0.0)
+}
+
+/// Number of effects of points and blocks that the observations determine: both, less one for each
+/// set of points and blocks that no observation connects with the others.
+fn determined(points: usize, blocks: usize, observations: &[Observation]) -> usize {
+    let mut set: Vec<usize> = (0..points + blocks).collect();
+    let mut effects = 0;
+    for observation in observations {
+        let [a, b] = [observation.point, points + observation.block].map(|node| set[node]);
+        if a != b {
+            set.iter_mut()
+                .filter(|other| **other == b)
+                .for_each(|other| *other = a);
+            effects += 1;
+        }
+    }
+    effects
+}
+
+/// Indices of the observations that deviate from the median polish by more than chance explains:
+/// another program ran on the machine. At most a tenth of the observations, and at least two of
+/// each point remain.
+fn strays(points: usize, observations: &[Observation]) -> Vec<usize> {
+    let residuals = Effects::new(points, observations, true).residuals;
+    let distances = residuals.iter().map(|residual| residual.abs());
+    let scale = percentile_of(
+        distances.filter(|distance| *distance > ROUNDING).collect(),
+        0.5,
+    );
+    let limit = scale.map_or(f64::INFINITY, |median| STRAY * median / MEDIAN_OF_ABS);
+    let far = (0..observations.len()).filter(|&index| residuals[index].abs() > limit);
+    let mut far: Vec<usize> = far.collect();
+    far.sort_by(|&a, &b| residuals[b].abs().total_cmp(&residuals[a].abs()));
+    let mut counts = vec![0; points];
+    observations
+        .iter()
+        .for_each(|observation| counts[observation.point] += 1);
+    far.retain(|&index| {
+        let count = &mut counts[observations[index].point];
+        let identified = *count >= COUNT_LEAST;
+        *count -= usize::from(identified);
+        identified
+    });
+    far.truncate(observations.len() / ONE_OF);
+    far
+}
+
+/// Standard errors on each side of `count` differences, so that all their intervals hold
+/// simultaneously with probability `level`.
+pub(super) fn critical(count: usize, freedom: usize, level: f64) -> f64 {
+    quantile(1.0 - (1.0 - level) / (2.0 * count.max(1) as f64), freedom)
+}
+
+/// For each difference, in standard errors, whether it is above 0. With probability `level`, no
+/// difference that is 0 or below is selected.
+pub(super) fn rejected(t: &[f64], freedom: usize, level: f64) -> Vec<bool> {
+    let mut order: Vec<usize> = (0..t.len()).collect();
+    order.sort_by(|&a, &b| t[b].total_cmp(&t[a]));
+    let mut rejected = vec![false; t.len()];
+    for (rank, &index) in order.iter().enumerate() {
+        let left = (t.len() - rank) as f64;
+        if t[index] <= quantile(1.0 - (1.0 - level) / left, freedom) {
+            break;
+        }
+        rejected[index] = true;
+    }
+    rejected
+}
+
+fn quantile(probability: f64, freedom: usize) -> f64 {
+    let student = StudentsT::new(0.0, 1.0, freedom.max(1) as f64);
+    student.map_or(f64::INFINITY, |student| student.inverse_cdf(probability))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Measurements (point, block, ln of the step time).
+    fn observations(cells: &[(usize, usize, f64)]) -> Vec<Observation> {
+        let observation = |&(point, block, ln_ms): &(usize, usize, f64)| Observation {
+            point,
+            block,
+            ln_ms,
+        };
+        cells.iter().map(observation).collect()
+    }
+
+    fn near(left: f64, right: f64) -> bool {
+        (left - right).abs() < 1e-11
+    }
+
+    #[test]
+    fn two_points_in_three_blocks() {
+        // Differences b − a: 1, 2 and 3; the blocks are at 10, 20 and 30.
+        let cells = [
+            (0, 0, 10.0),
+            (1, 0, 11.0),
+            (1, 1, 22.0),
+            (0, 1, 20.0),
+            (0, 2, 30.0),
+            (1, 2, 33.0),
+        ];
+        let fit = Fit::new(2, &observations(&cells));
+        let difference = fit.difference(1, 0).unwrap();
+        assert!(
+            near(difference.value, 2.0) && near(difference.variance, 2.0 / 3.0),
+            "{difference:?}"
+        );
+        // Residuals of ±½ in the first and last block: 4 · ¼, with 6 − 2 − 2 degrees of freedom. A
+        // paired t-test gives the same result: the differences have variance 1, twice that of an
+        // observation.
+        assert_eq!(fit.freedom, 2);
+        assert!(near(fit.variance.unwrap(), 0.5));
+        // At the mean of the blocks.
+        assert!(near(fit.mean(0).unwrap(), 20.0) && near(fit.mean(1).unwrap(), 22.0));
+        assert!(near(fit.drift().unwrap(), 21.0), "{:?}", fit.drift()); // 10.5 to 31.5
+        assert!(fit.strays.is_empty());
+    }
+
+    #[test]
+    fn points_are_compared_in_the_blocks_that_both_have() {
+        // The second block is 1 slower: the third point was measured only there, at 6, and would
+        // have been at 5. The fourth was measured only in the first block.
+        let cells = [
+            (0, 0, 1.0),
+            (1, 0, 3.0),
+            (3, 0, 8.0),
+            (0, 1, 2.0),
+            (1, 1, 4.0),
+            (2, 1, 6.0),
+        ];
+        let fit = Fit::new(5, &observations(&cells));
+        let holds = |point, other, value, variance| {
+            let found = fit.difference(point, other).unwrap();
+            assert!(
+                near(found.value, value) && near(found.variance, variance),
+                "{found:?}"
+            );
+        };
+        holds(2, 0, 4.0, 2.0);
+        // By way of the first point, with the noise of both differences.
+        holds(3, 2, 3.0, 4.0);
+        assert_eq!((fit.count(2), fit.count(4)), (1, 0));
+        assert_eq!((fit.mean(4), fit.difference(4, 0)), (None, None));
+    }
+
+    #[test]
+    fn observations_that_nothing_connects_leave_no_freedom() {
+        let fit = Fit::new(2, &observations(&[(0, 0, 1.0), (1, 1, 5.0)]));
+        assert!(near(fit.difference(1, 0).unwrap().value, 4.0));
+        assert_eq!((fit.freedom, fit.variance), (0, None));
+        let nothing = Fit::new(0, &[]);
+        assert_eq!(
+            (nothing.freedom, nothing.variance, nothing.drift()),
+            (0, None, None)
+        );
+        let one_block = Fit::new(1, &observations(&[(0, 0, 1.0), (0, 0, 2.0)]));
+        assert_eq!((one_block.freedom, one_block.drift()), (1, None));
+    }
+
+    #[test]
+    fn strays_are_left_out_and_change_nothing() {
+        // Ten points in three blocks, with a small deterministic noise.
+        let at = |i: usize| {
+            (
+                i % 10,
+                i / 10,
+                (i % 10) as f64 + 0.01 * ((i * 7 % 11) as f64 - 5.0),
+            )
+        };
+        let cells: Vec<_> = (0..30).map(at).collect();
+        let clean = observations(&cells);
+        let disturbed = |disturbed: &[usize]| {
+            let mut observations = clean.clone();
+            disturbed
+                .iter()
+                .for_each(|&index| observations[index].ln_ms += 1.0);
+            observations
+        };
+        let value = |fit: &Fit| fit.difference(4, 0).unwrap().value;
+        for expected in [vec![], vec![14], vec![14, 27]] {
+            let observations = disturbed(&expected);
+            let fit = Fit::new(10, &observations);
+            let mut strays = fit.strays.clone();
+            strays.sort_unstable();
+            assert_eq!(strays, expected);
+            assert!((value(&fit) - value(&Fit::new(10, &clean))).abs() < 0.06);
+            let expected = fit.expected(&observations[14]).unwrap();
+            assert!((expected - 4.0).abs() < 0.1, "{expected}");
+        }
+        // Of two measurements of a point, neither is a stray.
+        let two: Vec<_> = disturbed(&[14])
+            .into_iter()
+            .filter(|o| o.block < 2)
+            .collect();
+        assert!(Fit::new(10, &two).strays.is_empty());
+    }
+
+    #[test]
+    fn critical_values_are_those_of_students_table() {
+        // t at 0.975 and 10 degrees of freedom; at 0.995 (five differences) and 20.
+        assert!((critical(1, 10, 0.95) - 2.228).abs() < 0.001);
+        assert!((critical(5, 20, 0.95) - 2.845).abs() < 0.001);
+        assert!(critical(4000, 1, 0.95).is_finite());
+    }
+
+    #[test]
+    fn each_rejection_makes_the_next_test_easier() {
+        // One-sided quantiles of 60 degrees of freedom: 2.178 for three, 2.000 for two, 1.671 for
+        // one.
+        for (t, expected) in [
+            ([1.8, 2.2, 2.1], [true, true, true]),
+            ([1.8, 2.1, 2.1], [false, false, false]),
+            ([1.8, 2.2, 1.9], [false, true, false]),
+        ] {
+            assert_eq!(rejected(&t, 60, 0.95), expected);
+        }
+        assert_eq!(rejected(&[f64::INFINITY, -3.0], 1, 0.95), [true, false]);
+    }
+}
