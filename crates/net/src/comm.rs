@@ -1,0 +1,418 @@
+//! Communicator: nonblocking messages and collective operations of some ranks of a mesh.
+//!
+//! The operations have the meaning of MPI's of the same name, on bytes. The ranks of a
+//! communicator begin the same collective operations in the same order; they may complete in any
+//! order. Every rank exchanges its parts with each of the others directly.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::Rc;
+
+use crate::error::NetError;
+use crate::inbox::Receive;
+use crate::mesh::Mesh;
+use crate::pending::{Buffer, Op, Pending, Slice};
+
+/// Tags of collective operations have this bit; those of messages have not.
+const COLLECTIVE: u32 = 1 << 31;
+
+/// Lengths of the parts of a buffer, one per rank, one after another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Where each part begins, and where the last one ends.
+    bounds: Vec<usize>,
+}
+
+impl Parts {
+    /// Parts of these lengths, bytes.
+    pub fn of(lengths: impl IntoIterator<Item = usize>) -> Self {
+        let mut bounds = vec![0];
+        let mut end = 0;
+        bounds.extend(lengths.into_iter().map(|length| {
+            end += length;
+            end
+        }));
+        Self { bounds }
+    }
+
+    /// Number of parts.
+    fn count(&self) -> usize {
+        self.bounds.len().saturating_sub(1)
+    }
+
+    /// Length of all parts together.
+    pub fn bytes(&self) -> usize {
+        self.bounds.last().copied().unwrap_or(0)
+    }
+
+    /// Range of part `index` in the buffer.
+    ///
+    /// # Panics
+    /// If there is no such part.
+    pub fn range(&self, index: usize) -> Range<usize> {
+        self.bounds[index]..self.bounds[index + 1]
+    }
+}
+
+/// Range of part `index` of a chunk of `bytes` bytes that is cut into parts of `part` bytes; the
+/// last ones may be shorter.
+pub fn part_range(index: usize, part: usize, bytes: usize) -> Range<usize> {
+    let begin = (index * part).min(bytes);
+    begin..(begin + part).min(bytes)
+}
+
+/// See the module.
+#[derive(Clone)]
+pub struct Comm {
+    mesh: Rc<Mesh>,
+    channel: u32,
+    /// Ranks of the mesh.
+    members: Rc<[usize]>,
+    /// This rank, as an index into `members`.
+    rank: usize,
+    /// Collective operations so far.
+    collectives: Rc<Cell<u32>>,
+}
+
+/// Messages of one operation.
+struct Messages<'a> {
+    comm: &'a Comm,
+    tag: u32,
+    op: Rc<Op>,
+}
+
+impl Messages<'_> {
+    fn send(&self, buffer: &Buffer, range: Range<usize>, to: usize) {
+        if range.is_empty() {
+            return; // no rank expects it
+        }
+        let slice = Slice {
+            buffer: Rc::clone(buffer),
+            range,
+        };
+        let Comm {
+            mesh,
+            channel,
+            members,
+            ..
+        } = self.comm;
+        mesh.send(members[to], *channel, self.tag, slice, &self.op);
+    }
+
+    fn receive(&self, buffer: &Buffer, range: Range<usize>, from: Option<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let receive = Receive {
+            from: from.map(|from| self.comm.members[from]),
+            tag: self.tag,
+            slice: Slice {
+                buffer: Rc::clone(buffer),
+                range,
+            },
+            op: Rc::clone(&self.op),
+        };
+        self.comm.mesh.receive(self.comm.channel, receive);
+    }
+
+    fn pending<B>(self, finish: impl FnOnce() -> B + 'static) -> Pending<B> {
+        Pending::new(self.op, finish)
+    }
+}
+
+/// Makes the memory of an operation.
+fn buffer(memory: Vec<u8>) -> Buffer {
+    Rc::new(RefCell::new(memory))
+}
+
+impl Comm {
+    /// Creates a communicator of the ranks `members` of `mesh`, which all make this call; connects
+    /// them. `channel` is a number that no other communicator of the mesh has, and that all
+    /// members give.
+    ///
+    /// # Errors
+    /// Those of [`Mesh::connect`].
+    ///
+    /// # Panics
+    /// If this rank is not in `members`.
+    pub fn new(mesh: &Rc<Mesh>, channel: u32, members: &[usize]) -> Result<Self, NetError> {
+        let rank = members.iter().position(|member| *member == mesh.rank());
+        let rank = rank.expect("a rank creates communicators that it is in");
+        mesh.connect(members)?;
+        Ok(Self {
+            mesh: Rc::clone(mesh),
+            channel,
+            members: members.into(),
+            rank,
+            collectives: Rc::default(),
+        })
+    }
+
+    /// This rank, `0..size`.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// Number of ranks.
+    pub fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    fn messages(&self, tag: u32) -> Messages<'_> {
+        Messages {
+            comm: self,
+            tag,
+            op: Rc::default(),
+        }
+    }
+
+    /// Messages of the next collective operation.
+    fn collective(&self) -> Messages<'_> {
+        let number = self.collectives.get();
+        self.collectives.set(number.wrapping_add(1));
+        self.messages(COLLECTIVE | number)
+    }
+
+    /// The other ranks: the one to send to and the one to receive from. If all ranks take them in
+    /// this order, each receives from one at a time.
+    fn others(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (rank, size) = (self.rank, self.size());
+        (1..size).map(move |distance| ((rank + distance) % size, (rank + size - distance) % size))
+    }
+
+    /// Sends `memory` to rank `to`.
+    ///
+    /// # Panics
+    /// If that is this rank.
+    pub fn send(&self, memory: Vec<u8>, to: usize, tag: u16) -> Pending<Vec<u8>> {
+        assert_ne!(to, self.rank, "a rank sends no message to itself");
+        let messages = self.messages(u32::from(tag));
+        let memory = buffer(memory);
+        let all = 0..memory.borrow().len();
+        messages.send(&memory, all, to);
+        messages.pending(move || memory.take())
+    }
+
+    /// Receives `memory.len()` bytes from rank `from`, or from any rank.
+    pub fn receive(&self, memory: Vec<u8>, from: Option<usize>, tag: u16) -> Pending<Vec<u8>> {
+        let messages = self.messages(u32::from(tag));
+        let memory = buffer(memory);
+        let all = 0..memory.borrow().len();
+        messages.receive(&memory, all, from);
+        messages.pending(move || memory.take())
+    }
+
+    /// Sends each rank its part of `chunk`, where rank *r*'s begins at *r* · `part`, and receives
+    /// the other ranks' contributions to its own part: to `received`, in rank order, without this
+    /// rank's. The chunk has `bytes` bytes.
+    ///
+    /// # Panics
+    /// If the memory is too short.
+    pub fn scatter(
+        &self,
+        chunk: Vec<u8>,
+        received: Vec<u8>,
+        part: usize,
+        bytes: usize,
+        tag: u16,
+    ) -> Pending<(Vec<u8>, Vec<u8>)> {
+        assert!(bytes <= chunk.len() && part * self.size() >= bytes);
+        let own = part_range(self.rank, part, bytes).len();
+        assert!(own * (self.size() - 1) <= received.len());
+        let messages = self.messages(u32::from(tag));
+        let (chunk, received) = (buffer(chunk), buffer(received));
+        for (next, previous) in self.others() {
+            let place = previous - usize::from(previous > self.rank);
+            messages.receive(&received, place * own..(place + 1) * own, Some(previous));
+            messages.send(&chunk, part_range(next, part, bytes), next);
+        }
+        messages.pending(move || (chunk.take(), received.take()))
+    }
+
+    /// Sends this rank's part of `chunk` to the other ranks, and receives theirs in their places.
+    ///
+    /// # Panics
+    /// If the memory is too short.
+    pub fn gather_parts_of(
+        &self,
+        chunk: Vec<u8>,
+        part: usize,
+        bytes: usize,
+        tag: u16,
+    ) -> Pending<Vec<u8>> {
+        assert!(bytes <= chunk.len() && part * self.size() >= bytes);
+        let messages = self.messages(u32::from(tag));
+        let own = part_range(self.rank, part, bytes);
+        let chunk = buffer(chunk);
+        for (next, previous) in self.others() {
+            let range = part_range(previous, part, bytes);
+            messages.receive(&chunk, range, Some(previous));
+            messages.send(&chunk, own.clone(), next);
+        }
+        messages.pending(move || chunk.take())
+    }
+
+    /// Sends the first `bytes` bytes of rank `root`'s `memory` to all ranks.
+    ///
+    /// # Panics
+    /// If the memory is too short.
+    pub fn broadcast(&self, memory: Vec<u8>, bytes: usize, root: usize) -> Pending<Vec<u8>> {
+        assert!(bytes <= memory.len());
+        let messages = self.collective();
+        let memory = buffer(memory);
+        if self.rank == root {
+            let others = self.others();
+            others.for_each(|(next, _)| messages.send(&memory, 0..bytes, next));
+        } else {
+            messages.receive(&memory, 0..bytes, Some(root));
+        }
+        messages.pending(move || memory.take())
+    }
+
+    /// Sends the first `bytes` bytes of every rank's `send` to all ranks' `receive`, in rank order.
+    ///
+    /// # Panics
+    /// If the memory is too short.
+    pub fn allgather(
+        &self,
+        send: Vec<u8>,
+        receive: Vec<u8>,
+        bytes: usize,
+    ) -> Pending<(Vec<u8>, Vec<u8>)> {
+        let parts = Parts::of(std::iter::repeat_n(bytes, self.size()));
+        let (messages, send, receive) = self.begin_allgather(send, receive, &parts);
+        messages.pending(move || (send.take(), receive.take()))
+    }
+
+    /// Sends every rank's `send` to all ranks' `receive`, to the places in `parts`.
+    ///
+    /// # Panics
+    /// If the memory is too short.
+    pub fn allgather_parts(
+        &self,
+        send: Vec<u8>,
+        receive: Vec<u8>,
+        parts: Parts,
+    ) -> Pending<(Vec<u8>, Vec<u8>, Parts)> {
+        let (messages, send, receive) = self.begin_allgather(send, receive, &parts);
+        messages.pending(move || (send.take(), receive.take(), parts))
+    }
+
+    fn begin_allgather(
+        &self,
+        send: Vec<u8>,
+        mut receive: Vec<u8>,
+        parts: &Parts,
+    ) -> (Messages<'_>, Buffer, Buffer) {
+        assert!(parts.bytes() <= receive.len() && parts.count() == self.size());
+        let own = parts.range(self.rank);
+        let bytes = own.len();
+        receive[own].copy_from_slice(&send[..bytes]);
+        let messages = self.collective();
+        let (send, receive) = (buffer(send), buffer(receive));
+        for (next, previous) in self.others() {
+            messages.receive(&receive, parts.range(previous), Some(previous));
+            messages.send(&send, 0..bytes, next);
+        }
+        (messages, send, receive)
+    }
+
+    /// Sends the first `bytes` bytes of every rank's `send` to rank `root`'s `receive`, in rank
+    /// order; the other ranks' `receive` stays as it is.
+    ///
+    /// # Panics
+    /// If the memory is too short.
+    pub fn gather(
+        &self,
+        send: Vec<u8>,
+        receive: Vec<u8>,
+        bytes: usize,
+        root: usize,
+    ) -> Pending<(Vec<u8>, Vec<u8>)> {
+        let parts = Parts::of(std::iter::repeat_n(bytes, self.size()));
+        let (messages, send, receive) = self.begin_gather(send, receive, bytes, &parts, root);
+        messages.pending(move || (send.take(), receive.take()))
+    }
+
+    /// Sends every rank's `send` to rank `root`'s `receive`, to the places in `parts`, which only
+    /// rank `root` uses.
+    ///
+    /// # Panics
+    /// If the memory is too short.
+    pub fn gather_parts(
+        &self,
+        send: Vec<u8>,
+        receive: Vec<u8>,
+        parts: Parts,
+        root: usize,
+    ) -> Pending<(Vec<u8>, Vec<u8>, Parts)> {
+        let bytes = send.len();
+        let (messages, send, receive) = self.begin_gather(send, receive, bytes, &parts, root);
+        messages.pending(move || (send.take(), receive.take(), parts))
+    }
+
+    fn begin_gather(
+        &self,
+        send: Vec<u8>,
+        mut receive: Vec<u8>,
+        bytes: usize,
+        parts: &Parts,
+        root: usize,
+    ) -> (Messages<'_>, Buffer, Buffer) {
+        let messages = self.collective();
+        if self.rank != root {
+            let (send, receive) = (buffer(send), buffer(receive));
+            messages.send(&send, 0..bytes, root);
+            return (messages, send, receive);
+        }
+        assert!(parts.bytes() <= receive.len() && parts.count() == self.size());
+        receive[parts.range(root)].copy_from_slice(&send[..bytes]);
+        let (send, receive) = (buffer(send), buffer(receive));
+        for (_, previous) in self.others() {
+            messages.receive(&receive, parts.range(previous), Some(previous));
+        }
+        (messages, send, receive)
+    }
+
+    /// Sends each rank its part of `send`, and receives from each rank a part of `receive`.
+    ///
+    /// # Panics
+    /// If the memory is too short.
+    pub fn alltoall_parts(
+        &self,
+        send: (Vec<u8>, Parts),
+        mut receive: (Vec<u8>, Parts),
+    ) -> Pending<[(Vec<u8>, Parts); 2]> {
+        for (memory, parts) in [&send, &receive] {
+            assert!(parts.bytes() <= memory.len() && parts.count() == self.size());
+        }
+        let own = &send.0[send.1.range(self.rank)];
+        receive.0[receive.1.range(self.rank)].copy_from_slice(own);
+        let messages = self.collective();
+        let (sent, received) = (buffer(send.0), buffer(receive.0));
+        for (next, previous) in self.others() {
+            messages.receive(&received, receive.1.range(previous), Some(previous));
+            messages.send(&sent, send.1.range(next), next);
+        }
+        let (sent_parts, received_parts) = (send.1, receive.1);
+        messages.pending(move || [(sent.take(), sent_parts), (received.take(), received_parts)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_lie_one_after_another() {
+        let parts = Parts::of([3, 0, 4]);
+        assert_eq!((parts.count(), parts.bytes()), (3, 7));
+        assert_eq!(
+            [parts.range(0), parts.range(1), parts.range(2)],
+            [0..3, 3..3, 3..7]
+        );
+        assert_eq!(Parts::of([]).bytes(), 0);
+        assert_eq!(part_range(2, 4, 10), 8..10);
+        assert_eq!(part_range(3, 4, 10), 10..10);
+    }
+}

@@ -1,0 +1,63 @@
+//! Configuration of a mesh.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use crate::secret::Secret;
+
+/// Version that all ranks must have.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Default of [`Config::start_timeout`].
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Configuration of one rank's mesh.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This rank, `0..size`.
+    pub rank: usize,
+    /// Number of ranks.
+    pub size: usize,
+    /// Where rank 0 listens, and nobody else on that port.
+    pub server: SocketAddr,
+    /// Secret of the job.
+    pub secret: Secret,
+    /// Name of the job, equal on all ranks. Compared.
+    pub job: String,
+    /// Number of meshes that the job has had before. Compared.
+    pub init: u32,
+    /// Name of this rank's host, for errors.
+    pub host: String,
+    /// Key of this rank's host: equal for ranks that share memory.
+    pub host_key: String,
+    /// Address of the network interface to use; `None`: the one that reaches rank 0.
+    pub interface: Option<IpAddr>,
+    /// Names and values that must be equal on all ranks, in the same order. Compared.
+    pub contract: Vec<(String, String)>,
+    /// Time limit of the rendezvous.
+    pub start_timeout: Duration,
+}
+
+impl Config {
+    /// Returns the configuration of rank `rank` of `size`, with this host's name as its key, the
+    /// interface that reaches `server`, an empty contract, and 30 s for the rendezvous.
+    pub fn new(rank: usize, size: usize, server: SocketAddr, secret: Secret, job: &str) -> Self {
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        Self {
+            rank,
+            size,
+            server,
+            secret,
+            job: job.to_owned(),
+            init: 0,
+            host_key: host.clone(),
+            host,
+            interface: None,
+            contract: Vec::new(),
+            start_timeout: START_TIMEOUT,
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Rendezvous: rank 0 waits for all ranks, compares them with itself, and tells each where the
+//! others are; then neighbours connect.
+
+use std::time::{Duration, Instant};
+
+use crate::config::VERSION;
+use crate::control::{Control, Hello, Peer, shortened};
+use crate::error::NetError;
+use crate::link::{End, Link};
+use crate::mesh::{Core, Phase};
+use crate::neighbours;
+
+/// How much longer than rank 0 the others wait for its answer.
+const VERDICT_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Pause between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Runs the rendezvous; returns all ranks in order.
+pub(crate) fn run(core: &mut Core) -> Result<Vec<Peer>, NetError> {
+    let deadline = Instant::now() + core.config.start_timeout;
+    let config = &core.config;
+    let (rank, size) = (config.rank, config.size);
+    let peer = Peer {
+        host: config.host.clone(),
+        host_key: config.host_key.clone(),
+        address: config.server,
+    };
+    if rank == 0 {
+        core.peers.insert(0, peer);
+        if size > 1 {
+            core.listen(core.config.server)?;
+            gather(core, deadline)?;
+        }
+        core.start();
+    } else {
+        reach(core, deadline)?;
+    }
+    let ranks: Vec<usize> = neighbours::of(rank, size).into_iter().collect();
+    connect(core, &ranks, deadline)?;
+    Ok(core.peers.values().cloned().collect())
+}
+
+/// Rank 0: waits for all ranks and starts them.
+fn gather(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
+    let size = core.config.size;
+    while core.peers.len() < size {
+        core.turn(Some(until(deadline)))?;
+        core.check()?;
+        if Instant::now() >= deadline {
+            let error = NetError::Missing {
+                missing: (0..size)
+                    .filter(|it| !core.peers.contains_key(it))
+                    .collect(),
+                host: core.config.host.clone(),
+                address: core.config.server,
+                waited_seconds: core.config.start_timeout.as_secs(),
+                refused: std::mem::take(&mut core.notes),
+            };
+            core.tell_all(&Control::Refused(error.to_string()));
+            return Err(error);
+        }
+    }
+    let peers = core.peers.values().cloned().collect();
+    core.tell_all(&Control::Start(peers));
+    Ok(())
+}
+
+/// Another rank: connects to rank 0 and waits for the start.
+fn reach(core: &mut Core, deadline: Instant) -> Result<(), NetError> {
+    let (rank, host) = (core.config.rank, core.config.host.clone());
+    let address = core.config.server;
+    let waited_seconds = core.config.start_timeout.as_secs();
+    core.begin_connect(0, address);
+    let mut reason = "no answer".to_owned();
+    let mut retry_at = None;
+    while core.phase == Phase::Waiting {
+        core.turn(Some(until(retry_at.unwrap_or(deadline + VERDICT_PATIENCE))))?;
+        core.check()?;
+        match core.attempts.remove(&0) {
+            None => {}
+            Some(End::Refused(reason)) => return Err(NetError::Refused { reason }),
+            Some(End::NotRonde) => {
+                return Err(NetError::NotRonde {
+                    rank,
+                    host,
+                    address,
+                });
+            }
+            Some(End::WrongSecret) => {
+                return Err(NetError::WrongSecret {
+                    rank,
+                    host,
+                    address,
+                });
+            }
+            Some(end) => {
+                reason = end.to_string();
+                retry_at = Some(Instant::now() + RETRY);
+            }
+        }
+        if retry_at.is_some_and(|at| Instant::now() >= at) {
+            retry_at = None;
+            core.begin_connect(0, address);
+        }
+        // Rank 0 may be about to say which ranks are missing.
+        let patience = core.link_to(0).map_or(Duration::ZERO, |_| VERDICT_PATIENCE);
+        if Instant::now() >= deadline + patience {
+            return Err(match core.link_to(0) {
+                Some(_) => NetError::NotStarted {
+                    rank,
+                    host,
+                    address,
+                    waited_seconds,
+                },
+                None => NetError::Unreachable {
+                    rank,
+                    host,
+                    address,
+                    waited_seconds,
+                    reason,
+                },
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Connects this rank to `ranks`, which do the same: of two ranks, the higher one connects.
+pub(crate) fn connect(core: &mut Core, ranks: &[usize], deadline: Instant) -> Result<(), NetError> {
+    let own = core.config.rank;
+    let mut missing: Vec<usize> = ranks.iter().copied().filter(|rank| *rank != own).collect();
+    let mut retry_at = Instant::now();
+    loop {
+        missing.retain(|rank| !core.by_rank.contains_key(rank));
+        if missing.is_empty() {
+            return core.check();
+        }
+        core.check()?;
+        if let Some(&rank) = missing.iter().find(|rank| core.left.contains(rank)) {
+            let host = core.host(rank);
+            return Err(NetError::Left { rank, host });
+        }
+        let now = Instant::now();
+        if now >= deadline {
+            let rank = missing[0];
+            let end = core.attempts.remove(&rank).unwrap_or(End::Timeout);
+            return Err(NetError::Lost {
+                rank,
+                host: core.host(rank),
+                loss: crate::Loss::Failed {
+                    reason: format!(
+                        "no connection with rank {own} on {} within {} s: {end}",
+                        core.config.host,
+                        core.config.start_timeout.as_secs()
+                    ),
+                },
+            });
+        }
+        if now >= retry_at {
+            retry_at = now + RETRY;
+            for &rank in missing.iter().filter(|rank| **rank < own) {
+                if !core.is_connecting(rank) {
+                    let address = core.peers[&rank].address;
+                    core.begin_connect(rank, address);
+                }
+            }
+        }
+        core.turn(Some(until(deadline.min(retry_at))))?;
+    }
+}
+
+fn until(at: Instant) -> Duration {
+    at.saturating_duration_since(Instant::now())
+}
+
+impl Core {
+    /// The connecting side, which is authenticated, introduces itself.
+    pub(crate) fn introduce(&mut self, link: &mut Link, index: usize) -> Result<(), End> {
+        let local = link.stream.local_addr()?;
+        let address = match &self.listener {
+            Some(listener) => listener.local_addr()?,
+            // The interface that reaches rank 0 is the one that other ranks reach.
+            None => {
+                let bound = self.listen((local.ip(), 0).into());
+                bound.map_err(|error| End::Failed(error.to_string()))?
+            }
+        };
+        let config = &self.config;
+        let number = |number: usize| u32::try_from(number).expect("ranks are few");
+        link.outbound.push_control(&Control::Hello(Hello {
+            version: VERSION.to_owned(),
+            job: config.job.clone(),
+            init: config.init,
+            rank: number(config.rank),
+            size: number(config.size),
+            peer: Peer {
+                host: config.host.clone(),
+                host_key: config.host_key.clone(),
+                address,
+            },
+            contract: config.contract.clone(),
+        }));
+        link.deadline = None;
+        self.by_rank
+            .insert(link.rank.expect("known from the start"), index);
+        Ok(())
+    }
+
+    /// The accepting side reads whom it is connected to.
+    pub(crate) fn on_hello(
+        &mut self,
+        link: &mut Link,
+        index: usize,
+        mut hello: Hello,
+    ) -> Result<(), End> {
+        let rank = hello.rank as usize;
+        hello.peer.host = shortened(&hello.peer.host);
+        hello.peer.host_key = shortened(&hello.peer.host_key);
+        if (&hello.job, hello.init) != (&self.config.job, self.config.init) {
+            // It may be early for the next mesh, or have the wrong port: it tries again.
+            let reason = format!(
+                "rank {rank} on {} belongs to job {:?} (start {}), rank {} on {} to job {:?} (start \
+                 {})",
+                hello.peer.host,
+                shortened(&hello.job),
+                hello.init,
+                self.config.rank,
+                self.config.host,
+                self.config.job,
+                self.config.init
+            );
+            say(link, &Control::Later(reason.clone()));
+            return Err(End::Later(reason));
+        }
+        if let Some(difference) = self.difference(&hello) {
+            return Err(self.refuse(link, difference));
+        }
+        if self.by_rank.contains_key(&rank) || rank == self.config.rank {
+            let first = match self.peers.get(&rank) {
+                Some(peer) => format!("on {}", peer.host),
+                None => "with the same number".to_owned(),
+            };
+            let reason = format!(
+                "rank {rank} on {} is a duplicate: rank {rank} {first} is connected already; give \
+                 each process its own rank",
+                hello.peer.host
+            );
+            return Err(self.refuse(link, reason));
+        }
+        if self.phase == Phase::Gathering {
+            self.peers.insert(rank, hello.peer);
+        }
+        link.rank = Some(rank);
+        link.stage = crate::link::Stage::Open;
+        link.deadline = None;
+        self.by_rank.insert(rank, index);
+        Ok(())
+    }
+
+    /// What another rank does not have in common with this one.
+    fn difference(&self, hello: &Hello) -> Option<String> {
+        let config = &self.config;
+        let differ = |what: &str, found: &str, own: &str| {
+            Some(format!(
+                "rank {} on {} has {what} {}, rank {} on {} has {}: give all ranks the same",
+                hello.rank,
+                hello.peer.host,
+                shown(found),
+                config.rank,
+                config.host,
+                shown(own)
+            ))
+        };
+        if hello.size as usize != config.size {
+            return differ("size", &hello.size.to_string(), &config.size.to_string());
+        }
+        if hello.rank >= hello.size {
+            return Some(format!(
+                "rank {} on {} is not a rank of a job of {} ranks",
+                hello.rank, hello.peer.host, config.size
+            ));
+        }
+        let number = |count: usize| count.to_string();
+        let (theirs, ours) = (&hello.contract, &config.contract);
+        if theirs.len() != ours.len() {
+            return differ(
+                "number of settings",
+                &number(theirs.len()),
+                &number(ours.len()),
+            );
+        }
+        let mut pairs = theirs.iter().zip(ours);
+        let ((name, found), (own_name, own)) = pairs.find(|(theirs, ours)| theirs != ours)?;
+        match name == own_name {
+            true => differ(&shortened(name), found, own),
+            false => differ("setting", name, own_name),
+        }
+    }
+
+    /// Refuses a rank of another version.
+    pub(crate) fn refuse_version(&mut self, link: &mut Link, found: &str) -> End {
+        let reason = format!(
+            "a rank at {} runs ronde {found}, rank {} on {} runs ronde {VERSION}: install the same \
+             version on all hosts",
+            link.address.ip(),
+            self.config.rank,
+            self.config.host
+        );
+        self.refuse(link, reason)
+    }
+
+    /// Refuses a rank of this job. Before the start, the job cannot start any more.
+    fn refuse(&mut self, link: &mut Link, reason: String) -> End {
+        say(link, &Control::Refused(reason.clone()));
+        if self.phase == Phase::Gathering {
+            self.tell_all(&Control::Refused(reason.clone()));
+            self.fail_all(NetError::Refused {
+                reason: reason.clone(),
+            });
+        }
+        End::Refused(reason)
+    }
+
+    /// Takes in rank 0's list of all ranks.
+    pub(crate) fn on_start(&mut self, peers: Vec<Peer>) -> Result<(), String> {
+        if peers.len() != self.config.size {
+            return Err(format!(
+                "a list of {} ranks of {}",
+                peers.len(),
+                self.config.size
+            ));
+        }
+        self.peers = peers.into_iter().enumerate().collect();
+        self.start();
+        Ok(())
+    }
+}
+
+/// Sends a last message: the socket of a new connection has room for it, or has failed already.
+fn say(link: &mut Link, message: &Control) {
+    link.outbound.push_control(message);
+    if let Err(error) = link.outbound.write(&mut link.stream) {
+        tracing::debug!(address = %link.address, %error, "a refused rank does not learn the reason");
+    }
+}
+
+/// A value in a sentence.
+fn shown(value: &str) -> String {
+    match value {
+        "" => "none".to_owned(),
+        value => shortened(value),
+    }
+}
