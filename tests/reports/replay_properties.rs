@@ -79,10 +79,9 @@ fn setting() -> impl Strategy<Value = Setting> {
 }
 
 fn rules() -> impl Strategy<Value = Rules> {
-    any::<[bool; 3]>().prop_map(|[ticking, early, in_order]| Rules {
+    any::<[bool; 2]>().prop_map(|[ticking, early]| Rules {
         ticking,
         early,
-        in_order,
         phases: if ticking { 3 } else { 1 },
     })
 }
