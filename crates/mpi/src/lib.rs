@@ -467,12 +467,13 @@ unsafe extern "C" fn test_all(requests: *mut Request, count: c_int, done: *mut c
         return code;
     }
     for (request, status) in requests.iter().zip(&statuses) {
+        if request.bytes == NO_LENGTH {
+            continue;
+        }
         let mut bytes = 0;
         // SAFETY: the status of a receive that has completed.
-        if request.bytes != NO_LENGTH
-            && (unsafe { ffi::MPI_Get_count(status, byte(), &mut bytes) } != SUCCESS
-                || bytes as u64 != request.bytes)
-        {
+        let code = unsafe { ffi::MPI_Get_count(status, byte(), &mut bytes) };
+        if code != SUCCESS || bytes as u64 != request.bytes {
             return SHORT_MESSAGE;
         }
     }
