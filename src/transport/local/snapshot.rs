@@ -310,6 +310,6 @@ mod tests {
                     .all(|word| word.load(Ordering::Relaxed) == UNTOUCHED)
             );
         }
-        assert_eq!(stride, 16_651, "133 KB for 16384 tensors");
+        assert_eq!(stride, 16_655, "133 KB for 16384 tensors");
     }
 }
