@@ -57,7 +57,7 @@ fn libraries_that_are_missing_or_old_are_named() {
         ),
         (
             ("FAKE_CUDA_MEMORY_BYTES", "1"),
-            &["CUDA device 0", "bytes left"],
+            &["CUDA device 0", "less than 4 bytes of free memory"],
         ),
     ];
     for (variable, words) in cases {

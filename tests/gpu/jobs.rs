@@ -231,7 +231,7 @@ fn too_little_memory_makes_smaller_batches() {
     );
     if let Some(first) = outcomes.first() {
         assert!(
-            first.output.contains("cut into smaller ones"),
+            first.output.contains("larger batches are split"),
             "{}",
             first.output
         );
