@@ -112,7 +112,8 @@ fn lose(signal: Signal, mode: &str, expected: &str) {
 
 #[test]
 fn a_killed_rank_is_reported_by_all() {
-    lose(Signal::KILL, "idle", "its connection has ended");
+    // It has ended, or failed with a reset if the killed process had not read everything.
+    lose(Signal::KILL, "idle", "its connection has ");
 }
 
 #[test]

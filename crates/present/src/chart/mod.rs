@@ -14,7 +14,8 @@
 //!     series: vec![Series::new("computation", "--series-0", Data::Points { shape, points })],
 //!     ..Chart::new("steps-chart", "Length of every step")
 //! };
-//! html! { (chart) }
+//! let markup = html! { (chart) };
+//! assert!(markup.into_string().contains("steps-chart"));
 //! ```
 
 pub mod page;

@@ -33,7 +33,7 @@ fn what_varies_as_much_is_no_change() {
     let sentence = &compare(&run, &other).sentences[0];
     assert_eq!(
         sentence,
-        "No significant change: a step takes 51.3 ms in A and 51.5 ms in B, a difference of 200 µs, which is no more than a \
+        "No significant change: a step takes 51.3 ms in A and 51.5 ms in B, a difference of 0.200 ms, which is no more than a \
          hundredth."
     );
 }

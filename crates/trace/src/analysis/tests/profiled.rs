@@ -43,9 +43,8 @@ fn a_tensor_that_cannot_be_replayed_is_left_out_with_a_warning() {
     report.tensors[1].kind = crate::Kind::Allgather;
     let (profile, warnings) = extract(&report, None).unwrap();
     assert_eq!((profile.tensors.len(), profile.left_out.len()), (38, 2));
-    let expected = format!(
-        "the profile is without `{name}` and 1 more: its number of elements is not in the file"
-    );
+    let expected =
+        format!("the profile omits `{name}` and 1 more: its number of elements is not in the file");
     assert_eq!(warnings, [expected]);
     report
         .tensors
