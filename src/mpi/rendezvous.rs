@@ -3,7 +3,6 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use super::calls::{MpiError, Parts};
@@ -18,6 +17,7 @@ use super::world::{CommId, World};
 use crate::error::{Error, StartError};
 use crate::error::{Failure, failure};
 use crate::rendezvous::{Patience, RendezvousConfig};
+use crate::shm::primitive::AtomicU64;
 
 /// Errors of the rendezvous over MPI. Ranks are job ranks.
 #[derive(Clone, Debug, thiserror::Error)]

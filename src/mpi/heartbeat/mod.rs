@@ -7,7 +7,7 @@
 //! second and rank.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use super::world::{CommId, World};
 use crate::error::{Error, PeerError};
 use crate::rendezvous::Patience;
 use crate::shm::Watch;
+use crate::shm::primitive::AtomicU64;
 use crate::sync::lock;
 
 mod message;
