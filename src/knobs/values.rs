@@ -27,7 +27,7 @@ pub enum Backend {
     Auto,
     /// Shared memory, all ranks on one host.
     Local,
-    /// MPI, ranks on any hosts; needs the feature `mpi`.
+    /// MPI, ranks on any hosts; needs an MPI library and its plug-in.
     Mpi,
     /// As [`Auto`](Self::Auto), and each rank has a GPU; needs the feature `nccl`.
     Nccl,
