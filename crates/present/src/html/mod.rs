@@ -1,7 +1,7 @@
 //! Self-contained HTML pages: one file includes its style, charts and scripts. A content security
 //! policy forbids it to load anything from the network.
 //!
-//! Text from files and users is written through [`Foreign`](text::Foreign) into markup and through
+//! Text from files and users is written through [`Foreign`] into markup and through
 //! [`embedded_json`](text::embedded_json) into scripts, without exception.
 
 pub mod text;
@@ -14,7 +14,7 @@ pub(crate) const STYLE: &str = include_str!("page.css");
 const SCRIPTS: [&str; 2] = [include_str!("charts.js"), include_str!("page.js")];
 /// Apache ECharts as built by scripts/build-charts.
 const ECHARTS: &str = include_str!("../../charts/echarts.js");
-/// Notice and licences of [`ECHARTS`].
+/// Notice and licences of the charts' library.
 pub const ECHARTS_LICENCES: &str = include_str!("../../charts/LICENSES.txt");
 
 /// Content security policy: the page may load nothing, whatever text a trace contains.
