@@ -60,15 +60,9 @@ fn main() -> Result<(), Failure> {
         Table::Surfaces => surfaces_table(&options),
         Table::Headline => {
             println!("## Step-time processes\n");
-            print!(
-                "{}",
-                attacks::processes(&process_runs(&options, &attacks::CHOSEN)?)
-            );
+            processes_table(&options, &attacks::CHOSEN, attacks::processes)?;
             println!("\n## Step-time processes with which nothing was chosen\n");
-            print!(
-                "{}",
-                attacks::processes(&process_runs(&options, &attacks::APART)?)
-            );
+            processes_table(&options, &attacks::APART, attacks::processes)?;
             println!();
             print!("{}", table::summary(&surface_runs(&options)?));
             Ok(())
@@ -76,34 +70,10 @@ fn main() -> Result<(), Failure> {
         Table::Coverage => coverage_table(&options),
         Table::NetworkDrift => network_drift_table(&options),
         Table::Drift => process_drift_table(&options),
-        Table::Processes => {
-            print!(
-                "{}",
-                attacks::processes(&process_runs(&options, &attacks::CHOSEN)?)
-            );
-            Ok(())
-        }
-        Table::Apart => {
-            print!(
-                "{}",
-                attacks::processes(&process_runs(&options, &attacks::APART)?)
-            );
-            Ok(())
-        }
-        Table::Gains => {
-            print!(
-                "{}",
-                attacks::gains(&process_runs(&options, &attacks::GAINS)?)
-            );
-            Ok(())
-        }
-        Table::Flat => {
-            print!(
-                "{}",
-                attacks::flat(&process_runs(&options, &attacks::FLAT)?)
-            );
-            Ok(())
-        }
+        Table::Processes => processes_table(&options, &attacks::CHOSEN, attacks::processes),
+        Table::Apart => processes_table(&options, &attacks::APART, attacks::processes),
+        Table::Gains => processes_table(&options, &attacks::GAINS, attacks::gains),
+        Table::Flat => processes_table(&options, &attacks::FLAT, attacks::flat),
     }
 }
 
@@ -204,6 +174,16 @@ fn chosen_tuners(names: &[String]) -> Result<Vec<Arc<dyn Tuner>>, Failure> {
         })
     };
     names.iter().map(find).collect()
+}
+
+/// Prints `table` of the runs of a list of processes.
+fn processes_table(
+    options: &Options,
+    list: &[attacks::Process],
+    table: fn(&[(attacks::Process, Vec<attacks::Run>)]) -> String,
+) -> Result<(), Failure> {
+    print!("{}", table(&process_runs(options, list)?));
+    Ok(())
 }
 
 /// Runs the processes of a list.
