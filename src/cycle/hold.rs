@@ -1,6 +1,6 @@
 //! Delays cycles where waiting for a step's next tensors takes less time than another batch.
 //!
-//! Each rank measures what its batches take ([`Messages`]) and when the tensors of a step are
+//! Each rank measures the times of its batches ([`Messages`]) and when the tensors of a step are
 //! submitted, and publishes the [`Hold`] that follows from both in its block. The agreed hold is
 //! the later time of all ranks, and the same on every rank. Each rank applies it from the first
 //! request of a cycle in a step, which the doorbell delivers to all ranks at nearly the same time.
@@ -79,7 +79,7 @@ const BATCHES_PER_SIZE: usize = 4;
 /// A size without a batch among this many is forgotten: the network may have changed.
 const BATCHES_KNOWN: u64 = 1_024;
 
-/// What batches take, by powers of two of their size.
+/// Times of recent batches, by powers of two of their size.
 #[derive(Debug)]
 struct Messages {
     /// Size and time, ns, of the last batches, and the number of the last of them.

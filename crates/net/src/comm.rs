@@ -61,7 +61,7 @@ pub fn part_range(index: usize, part: usize, bytes: usize) -> Range<usize> {
     begin..(begin + part).min(bytes)
 }
 
-/// See the module.
+/// Communicator of some ranks of a mesh.
 #[derive(Clone)]
 pub struct Comm {
     mesh: Rc<Mesh>,

@@ -37,7 +37,7 @@ pub(crate) struct Hello {
     pub(crate) contract: Vec<(String, String)>,
 }
 
-/// See the module.
+/// Control message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Control {
     /// A connecting rank introduces itself.

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use crate::secret::SecretError;
 
-/// What was observed of a rank that is lost.
+/// Sign by which a rank was found to be lost.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Loss {
-    /// Its connection ended without a farewell: its process has ended.
+    /// Its connection ended without a closing message: its process has ended.
     #[error("its connection has ended: was the process killed?")]
     Closed,
     /// The connection failed.
@@ -152,7 +152,7 @@ pub enum NetError {
     /// The job cannot start, because ranks differ, or rank 0 has refused this one.
     #[error("{reason}")]
     Refused {
-        /// What differs, with ranks and hosts.
+        /// The difference, with ranks and hosts.
         reason: String,
     },
     /// A rank is lost.
@@ -162,7 +162,7 @@ pub enum NetError {
         rank: usize,
         /// Its host.
         host: String,
-        /// What was observed.
+        /// Sign by which it was found.
         loss: Loss,
     },
     /// A rank has left the mesh in order.
@@ -182,7 +182,7 @@ pub enum NetError {
         rank: usize,
         /// Its host.
         host: String,
-        /// What is wrong.
+        /// The problem with the data.
         problem: String,
     },
     /// The others have given this rank up.

@@ -19,7 +19,7 @@ pub(crate) const MESSAGE_BYTES_MAX: u64 = 1 << 40;
 const CONTROL: u32 = 1;
 const DATA: u32 = 2;
 
-/// What a frame carries.
+/// Content of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A whole control message.

@@ -27,20 +27,20 @@ fn frames(bytes: &[u8], piece: usize) -> Vec<String> {
 
 fn read(bytes: &[u8], piece: usize) -> Vec<String> {
     let (mut inbound, mut inbox) = (Inbound::default(), Inbox::default());
-    let mut told = Vec::new();
+    let mut arrivals = Vec::new();
     let mut data = 0;
     for bytes in bytes.chunks(piece) {
         let outcome = inbound.feed(bytes, &mut |arrival| {
             match arrival {
                 Arrival::Control(message) => {
-                    told.push(format!("{:?}", Control::decode(message, VERSION)));
+                    arrivals.push(format!("{:?}", Control::decode(message, VERSION)));
                 }
                 Arrival::Data(place, bytes) => {
                     assert!(place.offset + bytes.len() <= place.total);
                     assert_eq!(inbox.arrive(1, place, bytes)?, 0, "no receive waits");
                     data += bytes.len();
                     if place.offset + bytes.len() == place.total {
-                        told.push(format!("{} {} {}", place.channel, place.tag, place.total));
+                        arrivals.push(format!("{} {} {}", place.channel, place.tag, place.total));
                         assert!(inbox.has(place.channel, 1, place.tag));
                     }
                 }
@@ -48,16 +48,16 @@ fn read(bytes: &[u8], piece: usize) -> Vec<String> {
             Ok(())
         });
         if let Err(problem) = outcome {
-            told.push(problem);
+            arrivals.push(problem);
             break;
         }
     }
     assert!(data <= bytes.len(), "more data than bytes");
-    told
+    arrivals
 }
 
-/// What a rank writes that sends messages of these lengths on three channels, and control messages
-/// between them.
+/// Bytes that a rank writes to send messages of these lengths on three channels, with control
+/// messages between them.
 fn stream(lengths: &[usize]) -> Vec<u8> {
     let mut outbound = Outbound::default();
     let mut bytes = Vec::new();

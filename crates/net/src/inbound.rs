@@ -18,7 +18,7 @@ pub(crate) struct Place {
     pub(crate) offset: usize,
 }
 
-/// What has arrived.
+/// Content of a frame that has arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival<'a> {
     /// Bytes of a message. The first ones have offset 0, and so has the whole of an empty message.
@@ -27,7 +27,7 @@ pub(crate) enum Arrival<'a> {
     Control(&'a [u8]),
 }
 
-/// See the module.
+/// Inbound half of a connection.
 #[derive(Default)]
 pub(crate) struct Inbound {
     /// Number of the next frame.
@@ -296,17 +296,17 @@ mod tests {
             flip in 1u8..,
         ) {
             let (mut bytes, _) = stream(&[7, 9]);
-            let told = |bytes: &[u8]| {
-                let mut told = Vec::new();
+            let read = |bytes: &[u8]| {
+                let mut arrivals = Vec::new();
                 let outcome = Inbound::default().feed(bytes, &mut |arrival| {
-                    told.push(format!("{arrival:?}"));
+                    arrivals.push(format!("{arrival:?}"));
                     Ok(())
                 });
-                (outcome, told)
+                (outcome, arrivals)
             };
-            let before = told(&bytes);
+            let before = read(&bytes);
             bytes[at] ^= flip;
-            prop_assert_ne!(told(&bytes), before);
+            prop_assert_ne!(read(&bytes), before);
         }
     }
 

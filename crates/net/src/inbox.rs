@@ -14,7 +14,7 @@ use crate::pending::{Op, Slice};
 /// more than a collective operation has in flight, so that it is not delayed.
 pub(crate) const WINDOW_BYTES: u64 = 16 << 20;
 
-/// What a message costs of the window beside its bytes.
+/// Part of the window that a message uses beside its bytes, bytes.
 pub(crate) const MESSAGE_COST: u64 = 64;
 
 /// A receive that waits for its message.
@@ -66,7 +66,7 @@ struct Channel {
     arriving: HashMap<usize, Target>,
 }
 
-/// See the module.
+/// Receives and kept messages of all channels.
 #[derive(Default)]
 pub(crate) struct Inbox {
     channels: HashMap<u32, Channel>,

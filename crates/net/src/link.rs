@@ -89,11 +89,11 @@ impl From<std::io::Error> for End {
 struct Flow {
     arrived: u64,
     taken: u64,
-    /// What was reported of `taken`.
-    told: u64,
+    /// Part of `taken` that was reported to the sender.
+    reported: u64,
 }
 
-/// See the module.
+/// One connection of a mesh.
 pub(crate) struct Link {
     pub(crate) stream: TcpStream,
     /// Address of the other side.
@@ -259,8 +259,8 @@ impl Link {
     pub(crate) fn take(&mut self, channel: u32, taken: u64) {
         let flow = self.flows.entry(channel).or_default();
         flow.taken += taken;
-        if flow.taken - flow.told >= CREDIT_BYTES {
-            flow.told = flow.taken;
+        if flow.taken - flow.reported >= CREDIT_BYTES {
+            flow.reported = flow.taken;
             let taken = flow.taken;
             self.outbound
                 .push_control(&Control::Credit { channel, taken });

@@ -809,7 +809,7 @@ impl Core {
     /// Tells the others that this rank needs nothing more, and sends what is left.
     fn leave(&mut self) {
         self.listener = None;
-        // Without a farewell, the others report this rank as lost.
+        // Without a closing message, the others report this rank as lost.
         let is_orderly = self.verdict.is_none() && !std::thread::panicking();
         if self.phase == Phase::Started && is_orderly {
             self.tell_all(&Control::Bye);

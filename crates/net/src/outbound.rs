@@ -41,7 +41,7 @@ struct Frame {
     bytes: usize,
 }
 
-/// See the module.
+/// Outbound half of a connection.
 #[derive(Default)]
 pub(crate) struct Outbound {
     /// Bytes that go before the next data frame, from `begin` on.

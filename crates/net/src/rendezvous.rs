@@ -258,7 +258,7 @@ impl Core {
         Ok(())
     }
 
-    /// What another rank does not have in common with this one.
+    /// Describes the first difference between another rank's configuration and this one's.
     fn difference(&self, hello: &Hello) -> Option<String> {
         let config = &self.config;
         let differ = |what: &str, found: &str, own: &str| {

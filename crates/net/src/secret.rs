@@ -77,7 +77,7 @@ pub enum SecretError {
     },
 }
 
-/// See the module. Its `Debug` text does not contain it.
+/// Secret of a job. Its `Debug` text does not contain it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret([u8; SECRET_BYTES]);
 

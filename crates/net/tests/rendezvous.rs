@@ -1,4 +1,4 @@
-//! Rendezvous of ranks that match, of ranks that do not, and of strange connections.
+//! Rendezvous of ranks that match, of ranks that do not, and of unauthenticated connections.
 
 mod support;
 
@@ -215,7 +215,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 }
 
 #[test]
-fn strange_connections_are_closed_and_do_not_keep_the_ranks_out() {
+fn unauthenticated_connections_are_closed_and_do_not_keep_the_ranks_out() {
     let address = free_address("127.0.0.1");
     let mut all = configs(2, address);
     let late = all.remove(1);

@@ -57,7 +57,7 @@ pub(in crate::mpi) fn short(version: &str) -> String {
 /// ABIs that fit the launcher whose variables `lookup` has, the preferred one first.
 ///
 /// Open MPI's `mpirun` starts Open MPI's ranks only, Hydra those of MPICH's family. `srun` starts
-/// either, by the PMI that it was told to speak.
+/// either; its variables name the PMI that it provides.
 pub(super) fn fitting(lookup: Lookup) -> &'static [Abi] {
     let has = |name| lookup(name).is_some();
     match (

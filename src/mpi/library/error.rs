@@ -18,9 +18,9 @@ pub(crate) enum MpiLibraryError {
     Missing {
         /// Names of its library.
         names: String,
-        /// What was found and is not used; empty, or a clause.
+        /// Libraries that were found and are not used; empty, or a clause.
         unfit: String,
-        /// What to install.
+        /// Packages to install.
         packages: &'static str,
     },
     /// The library that the user names.
