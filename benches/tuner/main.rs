@@ -176,21 +176,21 @@ fn chosen_tuners(names: &[String]) -> Result<Vec<Arc<dyn Tuner>>, Failure> {
     names.iter().map(find).collect()
 }
 
+/// A process and its runs.
+type ProcessRuns = (attacks::Process, Vec<attacks::Run>);
+
 /// Prints `table` of the runs of a list of processes.
 fn processes_table(
     options: &Options,
     list: &[attacks::Process],
-    table: fn(&[(attacks::Process, Vec<attacks::Run>)]) -> String,
+    table: fn(&[ProcessRuns]) -> String,
 ) -> Result<(), Failure> {
     print!("{}", table(&process_runs(options, list)?));
     Ok(())
 }
 
 /// Runs the processes of a list.
-fn process_runs(
-    options: &Options,
-    list: &[attacks::Process],
-) -> Result<Vec<(attacks::Process, Vec<attacks::Run>)>, Failure> {
+fn process_runs(options: &Options, list: &[attacks::Process]) -> Result<Vec<ProcessRuns>, Failure> {
     let chosen = chosen_processes(options, list)?;
     let runs = chosen.into_iter().map(|process| {
         let began = Instant::now();
