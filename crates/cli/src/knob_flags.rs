@@ -203,6 +203,7 @@ pub(super) fn bytes(mib: &OsStr) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cases;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -230,91 +231,12 @@ mod tests {
     }
 
     #[test]
-    fn flags_write_horovods_variables() {
-        for (flags, expected) in [
-            ("", ""),
-            (
-                "--fusion-threshold-mb 64",
-                "HOROVOD_FUSION_THRESHOLD=67108864",
-            ),
-            (
-                "--fusion-mb 0.5 --cycle-ms 2.5",
-                "HOROVOD_FUSION_THRESHOLD=524288 HOROVOD_CYCLE_TIME=2.5",
-            ),
-            ("--autotune", "HOROVOD_AUTOTUNE=1"),
-            ("--autotune --no-autotune", "HOROVOD_AUTOTUNE=0"),
-            ("--no-autotune --autotune", "HOROVOD_AUTOTUNE=1"),
-            ("--no-stall-check", "HOROVOD_STALL_CHECK_DISABLE=1"),
-            ("--stall-check", "HOROVOD_STALL_CHECK_DISABLE=0"),
-            ("--log-hide-timestamp", "HOROVOD_LOG_HIDE_TIME=1"),
-            ("--log-with-timestamp", "HOROVOD_LOG_HIDE_TIME=0"),
-            (
-                "--no-hierarchical-allreduce",
-                "HOROVOD_HIERARCHICAL_ALLREDUCE=0",
-            ),
-            ("--log-level DEBUG", "HOROVOD_LOG_LEVEL=DEBUG"),
-        ] {
-            assert_eq!(settings(flags), expected, "{flags}");
-        }
-    }
-
-    #[test]
-    fn an_error_names_the_flag_and_the_values() {
-        for (flags, flag, part) in [
-            (
-                "--cycle-ms fast",
-                "--cycle-time-ms",
-                "a number from 0 to 60000 (ms)",
-            ),
-            (
-                "--cycle-time-ms -3",
-                "--cycle-time-ms",
-                "a number from 0 to 60000 (ms)",
-            ),
-            (
-                "--cache-capacity 1.5",
-                "--cache-capacity",
-                "an integer from 0 to",
-            ),
-            (
-                "--fusion-mb many",
-                "--fusion-threshold-mb",
-                "a number from 0 to 1048576 (MiB)",
-            ),
-            (
-                "--fusion-mb -3",
-                "--fusion-threshold-mb",
-                "a number from 0 to 1048576 (MiB)",
-            ),
-            (
-                "--fusion-mb nan",
-                "--fusion-threshold-mb",
-                "a number from 0 to 1048576 (MiB)",
-            ),
-            ("--log-level loud", "--log-level", "trace, debug, info"),
-        ] {
-            let error = parsed::<true>(flags).unwrap_err();
-            assert!(error.contains(flag) && error.contains(part), "{error}");
-            assert!(!error.contains("HOROVOD"), "{error}");
-        }
-    }
-
-    #[test]
-    fn flags_win_over_the_file_wherever_they_stand() {
+    fn flags_write_horovods_variables_and_win_over_the_file() {
         let file = file(
             "params:\n  cycle_time_ms: 3\n  fusion_threshold_mb: 2\nautotune:\n  enabled: true\n",
         );
-        let path = file.path().display();
-        assert_eq!(
-            settings(&format!("--config-file {path}")),
-            "HOROVOD_CYCLE_TIME=3 HOROVOD_FUSION_THRESHOLD=2097152 HOROVOD_AUTOTUNE=1"
-        );
-        assert_eq!(
-            settings(&format!(
-                "--cycle-time-ms 9 --config-file {path} --no-autotune"
-            )),
-            "HOROVOD_CYCLE_TIME=9 HOROVOD_AUTOTUNE=0 HOROVOD_FUSION_THRESHOLD=2097152"
-        );
+        let path = file.path().display().to_string();
+        cases::check("flags.txt", |flags| settings(&flags.replace("FILE", &path)));
     }
 
     #[test]

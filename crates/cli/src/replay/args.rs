@@ -181,11 +181,5 @@ mod tests {
         assert_eq!(count("25gbe,ib-hdr"), Ok(2));
         assert_eq!(count("1gbe"), Ok(1));
         assert_eq!(count("1000,2.5"), Ok(1));
-        assert!(
-            count("25gbe,foo")
-                .unwrap_err()
-                .contains("`25gbe,foo` is not a network")
-        );
-        assert!(count("1000").is_err());
     }
 }

@@ -427,20 +427,35 @@ mod tests {
         assert!(error.contains("\"frobnicate 1\""), "{error}");
     }
 
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        flags: MpiFlags,
+        #[arg(last = true)]
+        command: Vec<OsString>,
+    }
+
+    /// Command line for the kind of launcher that the first word names, and the flags after it.
+    fn answer(input: &str) -> String {
+        let words = shlex::split(input).unwrap();
+        let (kind, is_root) = match words[0].as_str() {
+            "hydra" => (Kind::Hydra, false),
+            word => (Kind::OpenMpi, word == "root"),
+        };
+        let Flags { flags, command } = clap::Parser::parse_from(&words);
+        let mut launch = launch(flags);
+        if !command.is_empty() {
+            launch.command = command;
+        }
+        match command_line(kind, &launch, is_root) {
+            Ok(line) => quoted(&line),
+            Err(error) => format!("{error} (exit code {})", error.exit_code()),
+        }
+    }
+
     #[test]
-    fn command_lines_of_both_kinds() {
-        let launch = launch(MpiFlags::default());
-        let line = |kind| quoted(&command_line(kind, &launch, false).unwrap());
-        assert_eq!(
-            line(Kind::OpenMpi),
-            "mpirun -np 4 -H 'a:2,b:2' --bind-to none --map-by slot --tag-output -x PATH \
-             -x 'HOROVOD_AUTOTUNE=1' python 'train me.py'"
-        );
-        assert_eq!(
-            line(Kind::Hydra),
-            "mpirun -n 4 -hosts 'a:2,b:2' -bind-to none -prepend-rank -genvlist PATH \
-             -genv HOROVOD_AUTOTUNE 1 python 'train me.py'"
-        );
+    fn flags_become_options_of_mpirun_and_values_that_look_like_options_are_refused() {
+        crate::cases::check("mpirun.txt", answer);
     }
 
     #[test]
@@ -471,67 +486,6 @@ mod tests {
             let text = of(kind, &launch, cores, variable);
             assert_eq!(text, None, "{kind:?} {cores} {variable}");
         }
-    }
-
-    #[test]
-    fn flags_for_mpirun_stand_before_the_command() {
-        let launch = launch(MpiFlags {
-            ssh_port: Some(2222),
-            ssh_identity_file: Some("key".into()),
-            network_interfaces: vec!["eth0".into(), "eth1".into()],
-            tcp: true,
-            binding_args: Some("--bind-to core".into()),
-            mpi_args: Some("--mca a 'b c'".into()),
-            ..MpiFlags::default()
-        });
-        let line = quoted(&command_line(Kind::OpenMpi, &launch, true).unwrap());
-        for part in [
-            "--allow-run-as-root -np 4",
-            "--bind-to core --tag-output",
-            "--mca plm_rsh_args '-p 2222 -i key'",
-            "--mca btl_tcp_if_include 'eth0,eth1' --mca oob_tcp_if_include 'eth0,eth1'",
-            "--mca pml ob1 --mca btl 'tcp,vader,self'",
-            "-x 'HOROVOD_AUTOTUNE=1' --mca a 'b c' python",
-        ] {
-            assert!(line.contains(part), "{part} in: {line}");
-        }
-        let error = command_line(Kind::Hydra, &launch, true).unwrap_err();
-        assert!(error.to_string().contains("--ssh-port"), "{error}");
-        let mut open = launch;
-        open.flags.mpi_args = Some("a 'b".into());
-        let error = command_line(Kind::OpenMpi, &open, true).unwrap_err();
-        assert!(matches!(error, MpirunError::Quote { .. }), "{error}");
-    }
-
-    #[test]
-    fn values_that_mpirun_or_ssh_would_read_as_options_are_refused() {
-        let line = |names: &str, file: &str, command: &str| {
-            let mut launch = launch(MpiFlags {
-                network_interfaces: vec![names.into()],
-                ssh_identity_file: Some(file.into()),
-                ssh_port: Some(22),
-                ..MpiFlags::default()
-            });
-            launch.command = vec![command.into()];
-            command_line(Kind::OpenMpi, &launch, false)
-        };
-        let (names, file) = ("eth0,10.0.0.0/8,ib0:1", "/home/me/.ssh/id");
-        assert!(line(names, file, "python").is_ok());
-        for bad in ["-x", "eth0,-x", "eth0,", "eth0;x", "eth 0"] {
-            let error = line(bad, file, "python").unwrap_err();
-            assert!(
-                error.to_string().starts_with("--network-interfaces: "),
-                "{error}"
-            );
-            assert_eq!(error.exit_code(), super::super::EXIT_USAGE);
-        }
-        for bad in ["", "-oProxyCommand=x", "key -oProxyCommand=x", "a\nb"] {
-            let error = line(names, bad, "python").unwrap_err().to_string();
-            assert!(error.starts_with("--ssh-identity-file: "), "{error}");
-        }
-        let error = line(names, file, "--hostfile").unwrap_err().to_string();
-        let expected = "the command: \"--hostfile\" begins with '-'";
-        assert!(error.starts_with(expected), "{error}");
     }
 
     #[test]
