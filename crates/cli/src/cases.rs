@@ -11,6 +11,7 @@
 use std::path::{Path, PathBuf};
 
 use expect_test::expect_file;
+use serde_json::Value;
 
 fn path(name: &str) -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -41,4 +42,23 @@ pub(crate) fn check(name: &str, answer: impl Fn(&str) -> String) {
 /// Checks that the file has this text.
 pub(crate) fn document(name: &str, text: &str) {
     expect_file![path(name)].assert_eq(text);
+}
+
+/// Checks that the file has this value as JSON, with numbers of six digits: more may differ between
+/// machines.
+pub(crate) fn json(name: &str, value: &impl serde::Serialize) {
+    fn round(value: &mut Value) {
+        match value {
+            Value::Array(values) => values.iter_mut().for_each(round),
+            Value::Object(fields) => fields.values_mut().for_each(round),
+            Value::Number(number) if number.is_f64() => {
+                let six = format!("{:.5e}", number.as_f64().unwrap_or(f64::NAN));
+                *value = serde_json::from_str(&six).expect("it is a number");
+            }
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(value).expect("it can be written");
+    round(&mut value);
+    document(name, &format!("{value:#}\n"));
 }

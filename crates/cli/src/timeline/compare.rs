@@ -155,31 +155,6 @@ mod tests {
             unicode: true,
             ..Look::PLAIN
         };
-        assert_eq!(
-            text(&comparison, &look),
-            "\
-A  a.json
-B  b\u{fffd}.json
-
-The step is 10.0 ms shorter.
-
-Settings that differ
-                    A      B
-  fusion threshold  1 MiB  64 MiB
-
-Step
-                A      B      change
-  step      40.00  30.00  ms  -10.00  −25.0 %
-  start-up  80.00      -  ms                   not in both
-
-Parts of the step
-                  A      B      change
-  collective  10.00  10.50  ms   +0.50  +5.0 %  within the variation of the runs
-
-Tensor fusion
-                A         B       change
-  batch  3.81 MiB  7.63 MiB    +3.81 MiB  +100 %
-"
-        );
+        crate::cases::document("comparison.txt", &text(&comparison, &look));
     }
 }

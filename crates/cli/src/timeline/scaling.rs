@@ -159,23 +159,6 @@ mod tests {
             unicode: true,
             ..Look::PLAIN
         };
-        assert_eq!(
-            text(&series, &look),
-            "\
-Speed-up and efficiency
-  ranks  step ms    p90  speed-up  efficiency      start-up  largest loss              run
-      1    40.00  44.00      1.00       100 %             -                ██████████  1.json
-      2    50.00  55.00      1.60        80 %  4 × 90.00 ms    collective  ████████    2.json
-
-Time lost per step, by part
-  ranks  waiting for ranks  collective  in all ms
-      2              +2.00       +8.00     +10.00
-
-On 2 ranks the collective eats 8 ms.
-
-Warnings
-  ! The runs are short.
-"
-        );
+        crate::cases::document("scaling.txt", &text(&series, &look));
     }
 }

@@ -280,118 +280,44 @@ mod tests {
         crate::review::text::reviews(&[review], &look)
     }
 
-    #[test]
-    fn logs_without_trials_are_explained() {
-        for (rows, expected) in [
-            ("", "Either the job ended during its warm-up"),
-            ("5,4,nan\n5,8,-1\n", "No row of the log can be used"),
-        ] {
-            let log = format!("cycle_time_ms,tensor_fusion_threshold,score\n{rows}");
-            let answer = answer(&reviewed(&log)).join(" ");
-            assert!(answer.contains(expected), "{answer}");
-        }
+    /// Horovod's log with these rows.
+    fn horovod(rows: &str) -> Review {
+        reviewed(&format!(
+            "cycle_time_ms,tensor_fusion_threshold,score\n{rows}"
+        ))
     }
 
     #[test]
-    fn a_loss_is_not_called_a_gain() {
-        let contradicted =
-            "The log's verdict is 4 MiB, 1 ms, but in 1 round in alternation its step time was ";
-        for (ms, before, change) in [
-            ("151", contradicted, "+51.0 % (+49.2 to +52.8 %)"),
-            ("102", contradicted, "+2.0 % (+0.6 to +3.4 %)"),
-            ("100", contradicted, "0.0 % (−1.4 to +1.4 %)"),
-            (
-                "80",
-                "Use 4 MiB, 1 ms: step time ",
-                "−20.0 % (−21.3 to −18.7 %)",
-            ),
-        ] {
-            let review = search(ms);
-            let answer = &answer(&review)[0];
-            assert!(
-                answer.starts_with(&format!("{before}{change} against the default")),
-                "{answer}"
-            );
-            assert_eq!(
-                answer.contains("measure both again"),
-                before == contradicted
-            );
-            let table = choice::gain(&review).markdown();
-            let row = format!("| 4 MiB, 1 ms | default | 100 ms | {ms} ms | {change} | 1 round |");
-            assert!(table.contains(&row), "{table}");
-        }
-    }
-
-    /// Horovod's log of a search in which larger thresholds are better, up to 64 MiB.
-    fn slope(default: &str) -> String {
-        let row = |fusion: &u32| format!("6,{fusion},{}\n", 300 + 3 * fusion);
-        let rows: String = [1, 2, 4, 8, 16, 32, 64].iter().map(row).collect();
-        format!("cycle_time_ms,tensor_fusion_threshold,score\n{rows}{default}")
-    }
-
-    #[test]
-    fn a_default_that_was_not_measured_twice_supports_no_recommendation() {
-        for (default, reason) in [
-            (
-                "",
-                "the default was never measured, so the gain over it is unknown",
-            ),
-            ("1,128,200\n", "the default was measured only once"),
-        ] {
-            let review = reviewed(&slope(default));
-            let lines = answer(&review);
-            let expected = format!("No recommendation: {reason}");
-            assert!(lines[0].starts_with(&expected), "{lines:?}");
-            let expected =
-                "Fastest measurement: 492 with 64 MiB, 6 ms (best of 1 trial; expected there: ";
-            assert!(lines[1].starts_with(expected), "{lines:?}");
-            assert!(
-                lines[2]
-                    .contains("ronde sweep --profile PROFILE --fusion-mb 64,128 --cycle-ms 6,1, "),
-                "{lines:?}"
-            );
-            assert_eq!(paste(&review), None);
-            let json = serde_json::to_value(&review).unwrap();
-            assert!(json["advice"].is_null() && json["withheld"]["reason"] == "baseline_once");
-            let text = text(review, 100);
-            assert!(
-                !text.contains("Use ") && !text.contains("HOROVOD_FUSION"),
-                "{text}"
-            );
-        }
-        let twice = reviewed(&slope("1,128,200\n1,128,201\n"));
-        assert!(
-            answer(&twice)[0].starts_with("Use 64 MiB, 6 ms"),
-            "{:?}",
-            answer(&twice)
-        );
-    }
-
-    #[test]
-    fn an_extrapolation_is_called_one() {
-        let review = reviewed(&slope(""));
-        let suggested = review.next.as_ref().unwrap().setting.unwrap();
-        assert!(suggested.fusion_mb > 64.0, "{suggested:?}");
-        let next = choice::next(&review).markdown();
-        let expected = "This is an extrapolation: the log has 1 to 64 MiB and 6 ms.";
-        assert!(next.contains(expected), "{next}");
-    }
-
-    #[test]
-    fn luck_is_a_share_of_the_measured_score() {
-        // One trial of 620 among trials of about 500 nearby.
+    fn reviews_of_small_logs_as_text() {
+        // Larger thresholds are better, up to 64 MiB.
+        let slope = |default: &str| {
+            let row = |fusion: &u32| format!("6,{fusion},{}\n", 300 + 3 * fusion);
+            let rows: String = [1, 2, 4, 8, 16, 32, 64].iter().map(row).collect();
+            horovod(&(rows + default))
+        };
         let row = |i: u32| format!("{},16,{}\n", 5.0 + 0.3 * f64::from(i), 470 + 30 * (i % 3));
-        let rows: String = (0..20).map(row).collect();
-        let review = reviewed(&format!(
-            "cycle_time_ms,tensor_fusion_threshold,score\n{rows}8,17,620\n"
-        ));
-        let best = review.best.as_ref().unwrap();
-        let share = percent((620.0 - best.choice.expected.value) / 620.0);
-        let choice = choice::choice(&review).markdown();
-        assert!(
-            choice.contains(&format!("luck is {share} of the measured score")),
-            "{choice}"
-        );
+        let lucky: String = (0..20).map(row).collect();
+        let mut texts = String::new();
+        for (case, review) in [
+            ("no trial", horovod("")),
+            ("no usable row", horovod("5,4,nan\n5,8,-1\n")),
+            ("the verdict is contradicted clearly", search("151")),
+            ("the verdict is contradicted slightly", search("102")),
+            ("the verdict saves nothing", search("100")),
+            ("the verdict saves a fifth", search("80")),
+            ("the default was never measured", slope("")),
+            ("the default was measured once", slope("1,128,200\n")),
+            (
+                "the default was measured twice",
+                slope("1,128,200\n1,128,201\n"),
+            ),
+            ("one lucky trial", horovod(&(lucky + "8,17,620\n"))),
+        ] {
+            let withheld = serde_json::to_string(&review.withheld).unwrap();
+            let text = text(review, 100);
+            texts += &format!("=== {case}\n{text}withheld: {withheld}\n\n");
+        }
+        crate::cases::document("reviews.txt", &texts);
     }
 
     #[test]
