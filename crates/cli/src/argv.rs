@@ -75,7 +75,7 @@ fn values_after(command: &clap::Command, name: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Cli, cases};
+    use super::super::Cli;
     use super::*;
     use clap::CommandFactory;
 
@@ -88,6 +88,6 @@ mod tests {
 
     #[test]
     fn flags_are_rewritten_before_the_command_only() {
-        cases::check("command_lines.txt", rewritten);
+        ronde_cases::check("command_lines.txt", rewritten);
     }
 }

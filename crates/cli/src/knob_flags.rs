@@ -203,7 +203,6 @@ pub(super) fn bytes(mib: &OsStr) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cases;
     use clap::Parser;
 
     #[derive(Parser)]
@@ -236,7 +235,7 @@ mod tests {
             "params:\n  cycle_time_ms: 3\n  fusion_threshold_mb: 2\nautotune:\n  enabled: true\n",
         );
         let path = file.path().display().to_string();
-        cases::check("flags.txt", |flags| settings(&flags.replace("FILE", &path)));
+        ronde_cases::check("flags.txt", |flags| settings(&flags.replace("FILE", &path)));
     }
 
     #[test]

@@ -5,8 +5,6 @@
 
 mod argv;
 mod bench;
-#[cfg(test)]
-mod cases;
 mod completions;
 pub mod config_file;
 mod html;
@@ -122,7 +120,7 @@ mod tests {
 
     #[test]
     fn errors_name_the_value_that_is_expected() {
-        cases::check("arguments.txt", |arguments| {
+        ronde_cases::check("arguments.txt", |arguments| {
             let argv = arguments.split(' ').map(OsString::from).collect();
             let error = parse(argv).err().unwrap().to_string();
             let is_told = |line: &&str| !line.is_empty() && !line.starts_with("For more");

@@ -1,7 +1,6 @@
 //! Tests of configuration files: files of horovodrun's users, and invalid files.
 
 use super::*;
-use crate::cases;
 use proptest::prelude::*;
 use ronde::knobs::KNOBS;
 
@@ -21,7 +20,7 @@ fn documented() -> &'static str {
 #[test]
 fn files_set_horovods_variables_or_are_refused_with_line_key_and_remedy() {
     let answer = |text: &str| read(text).unwrap_or_else(|error| error);
-    cases::check("config_file.txt", answer);
+    ronde_cases::check("config_file.txt", answer);
     assert!(read(&"[".repeat(30_000)).is_err()); // the parser's own limit
 }
 

@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn hosts_are_here_or_not_and_names_that_could_be_options_are_refused() {
-        crate::cases::check("hosts.txt", answer);
+        ronde_cases::check("hosts.txt", answer);
         let error = place(None, Some(Path::new("/no/such/file")), 1).unwrap_err();
         assert!(error.to_string().contains("/no/such/file"), "{error}");
     }

@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn flags_become_options_of_mpirun_and_values_that_look_like_options_are_refused() {
-        crate::cases::check("mpirun.txt", answer);
+        ronde_cases::check("mpirun.txt", answer);
     }
 
     #[test]

@@ -155,6 +155,6 @@ mod tests {
             unicode: true,
             ..Look::PLAIN
         };
-        crate::cases::document("comparison.txt", &text(&comparison, &look));
+        ronde_cases::document("comparison.txt", &text(&comparison, &look));
     }
 }

@@ -159,6 +159,6 @@ mod tests {
             unicode: true,
             ..Look::PLAIN
         };
-        crate::cases::document("scaling.txt", &text(&series, &look));
+        ronde_cases::document("scaling.txt", &text(&series, &look));
     }
 }

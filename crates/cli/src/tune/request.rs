@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn requests_are_understood_or_the_error_names_the_remedy() {
-        crate::cases::check("tune_requests.txt", |line| match Request::parse(line) {
+        ronde_cases::check("tune_requests.txt", |line| match Request::parse(line) {
             Ok(Request::Tell(tell)) => format!("{:?} at {:?}", tell.observation(), tell.setting),
             Ok(request) => format!("{request:?}"),
             Err(problem) => problem.to_string(),

@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn spaces_and_settings_are_understood_or_the_error_names_the_remedy() {
-        crate::cases::check("tune_spaces.txt", |input| {
+        ronde_cases::check("tune_spaces.txt", |input| {
             answer(input).unwrap_or_else(|problem| problem.to_string())
         });
     }

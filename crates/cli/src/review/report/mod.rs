@@ -317,7 +317,7 @@ mod tests {
             let text = text(review, 100);
             texts += &format!("=== {case}\n{text}withheld: {withheld}\n\n");
         }
-        crate::cases::document("reviews.txt", &texts);
+        ronde_cases::document("reviews.txt", &texts);
     }
 
     #[test]

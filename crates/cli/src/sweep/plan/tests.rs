@@ -3,7 +3,6 @@
 use clap::Parser;
 
 use super::*;
-use crate::cases;
 use ronde_lab::bench::models;
 
 #[derive(Parser)]
@@ -42,7 +41,7 @@ fn answer(text: &str) -> String {
 
 #[test]
 fn arguments_give_a_plan_or_a_remedy() {
-    cases::check("sweep_plans.txt", answer);
+    ronde_cases::check("sweep_plans.txt", answer);
     assert!(matches!(
         Plan::new(&args("--autotune"), &models::workload("vgg16").unwrap()),
         Err(Error::Autotune)
@@ -66,7 +65,7 @@ fn a_plan_is_read_as_it_was_written() {
 #[test]
 fn a_plan_that_was_edited_is_refused() {
     let text = serde_json::to_string(&plan("--fusion-mb 1 --cycle-ms 1")).unwrap();
-    cases::check("sweep_edits.txt", |edit| {
+    ronde_cases::check("sweep_edits.txt", |edit| {
         let (from, to) = edit.split_once(" => ").unwrap();
         let edited = text.replacen(from, to, 1);
         assert_ne!(edited, text, "{from}");
@@ -85,7 +84,7 @@ fn a_plan_that_was_edited_is_refused() {
 fn arguments_that_differ_are_named() {
     let plan = plan("--model vgg16 -n 2 --fusion-mb 1,4 --compute-ms 40 --link 1000,2.5 --seed 3");
     let here = std::env::current_dir().unwrap().display().to_string();
-    cases::check("sweep_differences.txt", |arguments| {
+    ronde_cases::check("sweep_differences.txt", |arguments| {
         let differences = plan.differences(&args(arguments)).unwrap();
         differences.join("\n").replace(&here, "HERE")
     });

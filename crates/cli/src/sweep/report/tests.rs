@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::*;
-use crate::cases;
 use ronde_lab::sweep::{Phase, Point, Row, Status, StepTimes, verdict};
 
 const LOOK: Look = Look {
@@ -106,9 +105,9 @@ fn reports_of_small_sweeps_as_text() {
         let page = text::page(&about(), &verdict(&rows), Path::new("out"), &LOOK);
         text += &format!("=== {case}\n{page}\n");
     }
-    cases::document("sweeps.txt", &text);
+    ronde_cases::document("sweeps.txt", &text);
     let (about, disturbed) = (about(), verdict(&disturbed));
-    cases::json(
+    ronde_cases::json(
         "sweep_unproven.json",
         &json::Document::new(&about, &disturbed),
     );
@@ -153,8 +152,8 @@ fn the_folder_holds_summaries_and_pictures() {
     ];
     assert_eq!(names, expected);
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
-    cases::document("sweep.md", &read("summary.md"));
-    cases::json(
+    ronde_cases::document("sweep.md", &read("summary.md"));
+    ronde_cases::json(
         "sweep.json",
         &serde_json::from_str::<Value>(&read("summary.json")).unwrap(),
     );

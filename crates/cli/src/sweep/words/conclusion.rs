@@ -294,7 +294,7 @@ mod tests {
             measured.points[0].predicted_ms = Some(Estimate::bare(predicted));
             say(&format!("{predicted} ms were predicted"), &measured);
         }
-        crate::cases::document("conclusions.txt", &text);
+        ronde_cases::document("conclusions.txt", &text);
     }
 
     #[test]

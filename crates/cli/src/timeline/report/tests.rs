@@ -1,5 +1,4 @@
 use super::*;
-use crate::cases;
 
 use console::{measure_text_width, strip_ansi_codes};
 use ronde_trace::analysis::report::StragglerRank;
@@ -12,7 +11,7 @@ const LOOK: Look = Look {
 #[test]
 fn the_whole_report_in_which_colours_change_nothing_else() {
     let plain = text(&sample::report(), &LOOK);
-    cases::document("timeline.txt", &plain);
+    ronde_cases::document("timeline.txt", &plain);
     let colours = Look {
         colours: true,
         ..LOOK
@@ -37,7 +36,7 @@ fn a_small_terminal_without_unicode_will_do() {
 
 #[test]
 fn what_is_not_there_is_left_out() {
-    cases::document("timeline_empty.txt", &text(&sample::empty(), &LOOK));
+    ronde_cases::document("timeline_empty.txt", &text(&sample::empty(), &LOOK));
 }
 
 #[test]
