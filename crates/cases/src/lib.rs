@@ -70,7 +70,8 @@ pub fn json(name: &str, value: &impl Serialize) {
     document(name, &format!("{:#}\n", rounded(value)));
 }
 
-/// Value with numbers of five digits, since more may differ between machines.
+/// Value with numbers of five digits, since more may differ between machines; numbers below 10⁻¹²
+/// are rounding errors and become 0.
 ///
 /// # Panics
 /// If the value cannot be written as JSON.
@@ -80,7 +81,9 @@ pub fn rounded(value: &impl Serialize) -> Value {
             Value::Array(values) => values.iter_mut().for_each(round),
             Value::Object(fields) => fields.values_mut().for_each(round),
             Value::Number(number) if number.is_f64() => {
-                let digits = format!("{:.4e}", number.as_f64().unwrap_or(f64::NAN));
+                let number = number.as_f64().unwrap_or(f64::NAN);
+                let number = if number.abs() < 1e-12 { 0.0 } else { number };
+                let digits = format!("{number:.4e}");
                 *value = serde_json::from_str(&digits).expect("it is a number");
             }
             _ => {}
@@ -105,7 +108,10 @@ mod tests {
 
     #[test]
     fn numbers_have_five_digits() {
-        let value = serde_json::json!({"a": [1.0 / 3.0, 100_000, "x"]});
-        assert_eq!(rounded(&value).to_string(), r#"{"a":[0.33333,100000,"x"]}"#);
+        let value = serde_json::json!({"a": [1.0 / 3.0, 100_000, "x", -1e-17]});
+        assert_eq!(
+            rounded(&value).to_string(),
+            r#"{"a":[0.33333,100000,"x",0.0]}"#
+        );
     }
 }
