@@ -16,7 +16,7 @@ mod report;
 
 use std::process::ExitCode;
 
-pub(super) use args::{Args, CYCLE_MS, FUSION_MB, Switch};
+pub(super) use args::{Args, CYCLE_MS, Switch, cycle_ms, fusion_mb};
 use error::Error;
 use job::{Job, Recording};
 use outlook::Outlook;

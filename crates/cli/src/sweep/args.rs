@@ -8,8 +8,8 @@ use jiff::SignedDuration;
 
 use crate::bench::LoadArgs;
 use crate::knob_flags::NotSwept;
-use crate::range::{self, List};
-use crate::replay::{CYCLE_MS, FUSION_MB, Switch};
+use crate::range::List;
+use crate::replay::{Switch, cycle_ms, fusion_mb};
 use ronde::internal::identity::MAX_RANKS;
 
 const EXAMPLES: &str = "\
@@ -111,14 +111,6 @@ pub(crate) struct Args {
     pub(super) hang_seconds: Option<u32>,
     #[command(flatten)]
     pub(super) flags: NotSwept,
-}
-
-fn fusion_mb(text: &str) -> Result<List, String> {
-    range::parse(text, FUSION_MB)
-}
-
-fn cycle_ms(text: &str) -> Result<List, String> {
-    range::parse(text, CYCLE_MS)
 }
 
 /// Parses a time with its unit; it must be above 0.

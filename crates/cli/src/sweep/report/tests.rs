@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::*;
-use ronde_lab::sweep::{Phase, Point, Row, Status, StepTimes, verdict};
+use ronde_lab::sweep::{Point, Row, store, verdict};
 
 const LOOK: Look = Look {
     width: 100,
@@ -12,51 +12,18 @@ const LOOK: Look = Look {
     tensors: 0,
 };
 
-fn row(phase: Phase, block: u32, (fusion_mb, cycle_time_ms): (u64, f64), ms: f64) -> Row {
-    Row {
-        point: Point {
-            fusion_threshold_bytes: fusion_mb << 20,
-            cycle_time_ms,
-            ..Point::default_of(2)
-        },
-        phase,
-        block,
-        status: Status::Done,
-        times: Some(StepTimes {
-            steps: 20,
-            p10: 0.98 * ms,
-            p50: ms,
-            p90: 1.03 * ms,
-            mean: ms,
-        }),
-        at_s: 100.0 * f64::from(block) + 5.0,
-    }
-}
-
 /// Three by two settings in three blocks: 16 MiB with 2.5 ms is best; one is cut short, one fails.
 fn rows() -> Vec<Row> {
-    let mut rows = Vec::new();
-    for block in 0..3u32 {
-        let off = [1.0, 1.004, 0.998][block as usize];
-        for (i, setting) in [(128, 1.0), (16, 1.0), (1, 1.0), (128, 2.5), (16, 2.5)]
-            .into_iter()
-            .enumerate()
-        {
-            let ms = [100.0, 84.0, 120.0, 97.0, 80.0][i];
-            let jitter = 1.0 + 0.002 * ((block as usize + i) % 3) as f64;
-            rows.push(row(Phase::Grid, block, setting, ms * off * jitter));
-        }
-    }
-    rows.push(Row {
-        status: Status::Cut,
-        ..row(Phase::Grid, 0, (0, 1.0), 400.0)
-    });
-    rows.push(Row {
-        status: Status::Failed("rank 1 was killed by signal 9".into()),
-        times: None,
-        ..row(Phase::Grid, 0, (1, 2.5), 1.0)
-    });
-    rows
+    store::read(&ronde_cases::path("sweep.csv")).unwrap()
+}
+
+/// Verdict on lines of `sweep.csv`, which has a header already.
+fn verdict_on(lines: &str) -> Verdict {
+    let header = std::fs::read_to_string(ronde_cases::path("sweep.csv")).unwrap();
+    let header = header.lines().next().unwrap();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("{header}\n{lines}\n")).unwrap();
+    verdict(&store::read(file.path()).unwrap())
 }
 
 fn about() -> About {
@@ -75,42 +42,19 @@ fn about() -> About {
 
 #[test]
 fn reports_of_small_sweeps_as_text() {
-    let with = |of: &dyn Fn(&Row) -> bool| rows().into_iter().filter(of).collect::<Vec<_>>();
-    let same = (0..3u32).flat_map(|block| {
-        let ms = 50.0 + 0.1 * f64::from(block);
-        let near = ms - 0.01 * f64::from(block);
-        [(128, ms), (16, near)].map(|(fusion_mb, ms)| row(Phase::Grid, block, (fusion_mb, 1.0), ms))
+    ronde_cases::check("sweeps.txt", |lines| {
+        text::page(&about(), &verdict_on(lines), Path::new("out"), &LOOK)
     });
-    // One block, in which the default took 157 and then 318 ms.
-    let disturbed = [(128, 157.0), (16, 120.0), (128, 318.0)]
-        .map(|(fusion_mb, ms)| row(Phase::Grid, 0, (fusion_mb, 1.0), ms));
-    let mut text = String::new();
-    for (case, rows) in [
-        ("three repeats, one setting cut short, one failed", rows()),
-        ("no setting is faster", same.collect()),
-        ("one repeat", with(&|row| row.block == 0)),
-        (
-            "a disturbed machine, which is not free of drift",
-            disturbed.to_vec(),
-        ),
-        ("only failures", with(&|row| row.times.is_none())),
-        ("no measurement", Vec::new()),
-        ("predictions", verified([100.0, 76.0, 150.0])[..3].into()),
-        (
-            "predictions that were measured",
-            verified([100.0, 76.0, 150.0]),
-        ),
-        ("predictions of another job", verified([50.0, 40.0, 90.0])),
-    ] {
-        let page = text::page(&about(), &verdict(&rows), Path::new("out"), &LOOK);
-        text += &format!("=== {case}\n{page}\n");
-    }
-    ronde_cases::document("sweeps.txt", &text);
-    let (about, disturbed) = (about(), verdict(&disturbed));
-    ronde_cases::json(
-        "sweep_unproven.json",
-        &json::Document::new(&about, &disturbed),
-    );
+}
+
+#[test]
+fn a_sweep_of_one_block_as_json() {
+    let lines = "grid,0,2,134217728,1,true,false,done,20,150,157,160,157,5,\n\
+                 grid,0,2,16777216,1,true,false,done,20,110,120,130,120,5,\n\
+                 grid,0,2,134217728,1,true,false,done,20,310,318,330,318,5,";
+    let (about, verdict) = (about(), verdict_on(lines));
+    let document = json::Document::new(&about, &verdict);
+    ronde_cases::json("sweep_unproven.json", &document);
 }
 
 #[test]
@@ -153,10 +97,8 @@ fn the_folder_holds_summaries_and_pictures() {
     assert_eq!(names, expected);
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
     ronde_cases::document("sweep.md", &read("summary.md"));
-    ronde_cases::json(
-        "sweep.json",
-        &serde_json::from_str::<Value>(&read("summary.json")).unwrap(),
-    );
+    let summary: Value = serde_json::from_str(&read("summary.json")).unwrap();
+    ronde_cases::json("sweep.json", &summary);
     assert!(read("heat-cache-off.svg").contains("failed"));
 }
 
@@ -170,21 +112,4 @@ fn thresholds_that_horovodrun_cannot_have_are_set_by_variable_alone() {
     assert_eq!(super::super::words::flags(&point), None);
     let expected = "HOROVOD_FUSION_THRESHOLD=65536 HOROVOD_CYCLE_TIME=1 HOROVOD_CACHE_CAPACITY=0";
     assert_eq!(super::super::words::environment(&point), expected);
-}
-
-/// Predictions of three settings, in ms, and measurements of the first two, which take 100 and 80
-/// ms.
-fn verified(predicted_ms: [f64; 3]) -> Vec<Row> {
-    let settings = [(128, 1.0), (16, 2.5), (1, 1.0)].into_iter();
-    let predictions = settings
-        .zip(predicted_ms)
-        .map(|(setting, ms)| row(Phase::Predicted, 0, setting, ms));
-    let measurements = (0..4).flat_map(|round| {
-        let jitter = 1.0 + 0.001 * f64::from(round % 2);
-        [
-            row(Phase::Verify, round, (128, 1.0), 100.0 * jitter),
-            row(Phase::Verify, round, (16, 2.5), 80.0),
-        ]
-    });
-    predictions.chain(measurements).collect()
 }
