@@ -48,7 +48,7 @@ impl Pictures {
                 });
         Some(Self {
             surfaces: surfaces.collect(),
-            trail: named(trail(review), format!("trail-{index}")),
+            trail: named(trail(review), format!("trials-chart-{index}")),
         })
     }
 }
