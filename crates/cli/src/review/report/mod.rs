@@ -254,19 +254,6 @@ mod tests {
     use ronde_lab::review::{Known, review};
     use ronde_tuner::read_log;
 
-    const RONDE: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
-                         tensor_fusion_threshold,score,phase,sample,steps,step_ms_p50,step_ms_ci95,predicted_step_ms,negotiate_share\n";
-
-    /// A search in which the default took 100 ms and 4 MiB took `ms` in an alternating window;
-    /// its verdict is 4 MiB.
-    fn search(ms: &str) -> Review {
-        let rows = format!(
-            "{RONDE}0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,4,500,sample,1,8,99,1,,\n\
-             0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,500,ab,0,5,{ms},1,,\n0,0,0,1,1,4,500,final,,40,101,,,\n"
-        );
-        reviewed(&rows)
-    }
-
     fn reviewed(log: &str) -> Review {
         review(&read_log(log).unwrap(), "a.csv", &Known::default()).remove(0)
     }
@@ -280,50 +267,20 @@ mod tests {
         crate::review::text::reviews(&[review], &look)
     }
 
-    /// Horovod's log with these rows.
-    fn horovod(rows: &str) -> Review {
-        reviewed(&format!(
-            "cycle_time_ms,tensor_fusion_threshold,score\n{rows}"
-        ))
-    }
-
     #[test]
     fn reviews_of_small_logs_as_text() {
-        // Larger thresholds are better, up to 64 MiB.
-        let slope = |default: &str| {
-            let row = |fusion: &u32| format!("6,{fusion},{}\n", 300 + 3 * fusion);
-            let rows: String = [1, 2, 4, 8, 16, 32, 64].iter().map(row).collect();
-            horovod(&(rows + default))
-        };
-        let row = |i: u32| format!("{},16,{}\n", 5.0 + 0.3 * f64::from(i), 470 + 30 * (i % 3));
-        let lucky: String = (0..20).map(row).collect();
-        let mut texts = String::new();
-        for (case, review) in [
-            ("no trial", horovod("")),
-            ("no usable row", horovod("5,4,nan\n5,8,-1\n")),
-            ("the verdict is contradicted clearly", search("151")),
-            ("the verdict is contradicted slightly", search("102")),
-            ("the verdict saves nothing", search("100")),
-            ("the verdict saves a fifth", search("80")),
-            ("the default was never measured", slope("")),
-            ("the default was measured once", slope("1,128,200\n")),
-            (
-                "the default was measured twice",
-                slope("1,128,200\n1,128,201\n"),
-            ),
-            ("one lucky trial", horovod(&(lucky + "8,17,620\n"))),
-        ] {
+        ronde_cases::check("reviews.txt", |log| {
+            let review = reviewed(&format!("{log}\n"));
             let withheld = serde_json::to_string(&review.withheld).unwrap();
-            let text = text(review, 100);
-            texts += &format!("=== {case}\n{text}withheld: {withheld}\n\n");
-        }
-        ronde_cases::document("reviews.txt", &texts);
+            format!("{}withheld: {withheld}", text(review, 100))
+        });
     }
 
     #[test]
     fn text_and_tables_fit_the_terminal() {
         for width in [60, 80, 120] {
-            let text = text(search("80"), width);
+            let log = "cycle_time_ms,tensor_fusion_threshold,score\n1,4,500\n1,4,501\n1,128,400\n1,128,401\n";
+            let text = text(reviewed(log), width);
             let (report, paste) = text.split_once("To paste").unwrap();
             assert!(
                 paste.contains("HOROVOD_FUSION_THRESHOLD=4194304"),
