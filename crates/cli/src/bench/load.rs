@@ -193,18 +193,4 @@ mod tests {
         let resolved = profile.resolved();
         assert!(resolved.model.is_none() && resolved.profile.unwrap().is_absolute());
     }
-
-    #[test]
-    fn the_number_of_ranks_is_checked() {
-        let slow = LoadArgs {
-            slow_rank: Some(SlowRank { rank: 2, ms: 1.0 }),
-            ..LoadArgs::default()
-        };
-        slow.check_ranks(3).unwrap();
-        let message = slow.check_ranks(2).unwrap_err().to_string();
-        let expected = "--slow-rank 2 is not one of the 2 ranks: give 0 to 1";
-        assert_eq!(message, expected);
-        let error = LoadArgs::default().check_ranks(0).unwrap_err();
-        assert_eq!(error.exit_code(), EXIT_USAGE);
-    }
 }

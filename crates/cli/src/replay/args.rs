@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{ValueEnum, ValueHint};
 
-use crate::present::output::{given, is_stdout};
+use crate::present::output::given;
 use crate::range::{self, Limits, List};
 use crate::timeline::parse_steps;
 use ronde_job::replay::network::{Algorithm, Network};
@@ -131,11 +131,6 @@ impl Args {
     /// Paths of all output files.
     pub(super) fn outputs(&self) -> Vec<&Path> {
         given([&self.json, &self.csv, &self.html])
-    }
-
-    /// Whether standard output is used for the text.
-    pub(super) fn stdout_is_free(&self) -> bool {
-        !self.outputs().into_iter().any(is_stdout)
     }
 }
 

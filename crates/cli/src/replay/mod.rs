@@ -22,7 +22,7 @@ use job::{Job, Recording};
 use outlook::Outlook;
 use serde::Serialize;
 
-use super::present::output;
+use super::present::output::{self, stdout_is_free};
 use super::present::{Look, warn};
 use super::timeline::write_json;
 use super::{fail, print};
@@ -55,7 +55,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     let outlook = outlook::outlook(&job, args)?;
 
     let mut code = ExitCode::SUCCESS;
-    if args.stdout_is_free() {
+    if stdout_is_free(&args.outputs()) {
         code = print(&report::text(&job, &outlook, &Look::of_stdout(0)));
     } else {
         for warning in &job.warnings {

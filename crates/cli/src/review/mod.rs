@@ -19,7 +19,7 @@ use serde::Serialize;
 pub(super) use args::Args;
 use error::Error;
 
-use super::present::output::{self, check_distinct};
+use super::present::output::{self, check_distinct, stdout_is_free};
 use super::present::{Look, warn};
 use super::timeline::write_json;
 use super::{fail, print};
@@ -48,7 +48,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
 
     // Print the text first, so that a later output error does not suppress it.
     let mut code = ExitCode::SUCCESS;
-    if args.stdout_is_free() {
+    if stdout_is_free(&args.outputs()) {
         code = print(&text::reviews(&reviews, &Look::of_stdout(0)));
     } else {
         for (review, warning) in reviews

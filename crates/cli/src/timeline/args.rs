@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 
-use crate::present::output::{given, is_stdout};
+use crate::present::output::given;
 
 /// Default number of rows in the tables of tensors.
 const TENSORS_DEFAULT: u32 = 10;
@@ -112,11 +112,6 @@ impl Args {
             &self.profile,
             &self.merge,
         ])
-    }
-
-    /// Whether the text goes to standard output, because no other output does.
-    pub(super) fn stdout_is_free(&self) -> bool {
-        !self.outputs().into_iter().any(is_stdout)
     }
 
     /// Number of rows in the tables of tensors.

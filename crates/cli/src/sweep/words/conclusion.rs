@@ -296,12 +296,4 @@ mod tests {
         }
         ronde_cases::document("conclusions.txt", &text);
     }
-
-    #[test]
-    fn changes_have_their_interval_in_tables() {
-        let of = |interval| change(Some(estimate(-0.02, interval)));
-        assert_eq!(of(None), "−2.0 %");
-        assert_eq!(of(Some([-0.045, 0.006])), "−2.0 % (−4.5 to +0.6)");
-        assert_eq!(change(None), "–");
-    }
 }
