@@ -21,17 +21,17 @@ const HEADING: &str = "Settings";
 /// Settings from flags and from a file, as values of environment variables. If `SWEPT` is false,
 /// the knobs that a sweep varies have no flags.
 #[derive(Clone, Debug, Default)]
-pub struct KnobFlags<const SWEPT: bool = true> {
+pub(crate) struct KnobFlags<const SWEPT: bool = true> {
     settings: Vec<(&'static Knob, OsString)>,
 }
 
 /// Settings without flags for the knobs that a sweep varies, which has flags of its own that take
 /// lists.
-pub type NotSwept = KnobFlags<false>;
+pub(crate) type NotSwept = KnobFlags<false>;
 
 impl NotSwept {
     /// Environment variables of the knobs that a sweep varies.
-    pub const VARIABLES: [&str; 3] = [
+    pub(crate) const VARIABLES: [&str; 3] = [
         "HOROVOD_FUSION_THRESHOLD",
         "HOROVOD_CYCLE_TIME",
         "HOROVOD_HIERARCHICAL_ALLREDUCE",
@@ -40,14 +40,14 @@ impl NotSwept {
 
 impl<const SWEPT: bool> KnobFlags<SWEPT> {
     /// Environment variables that the flags and the file set, with their values.
-    pub fn settings(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         let settings = self.settings.iter();
         settings.map(|(knob, value)| (knob.env, value.as_os_str()))
     }
 
     /// Value of a variable: from the flag, else from the file, else from this process's
     /// environment.
-    pub fn lookup(&self, env: &str) -> Option<OsString> {
+    pub(crate) fn lookup(&self, env: &str) -> Option<OsString> {
         let setting = self.settings.iter().find(|(knob, _)| knob.env == env);
         setting.map_or_else(|| std::env::var_os(env), |(_, value)| Some(value.clone()))
     }
@@ -57,7 +57,7 @@ impl<const SWEPT: bool> KnobFlags<SWEPT> {
     ///
     /// # Errors
     /// As [`Knobs::from_lookup`]. The values of flags were checked when they were parsed.
-    pub fn knobs(&self) -> Result<Knobs, KnobError> {
+    pub(crate) fn knobs(&self) -> Result<Knobs, KnobError> {
         let mut knobs = Knobs::from_lookup(|env| self.lookup(env))?;
         knobs.warn_of_unknown_variables();
         Ok(knobs)

@@ -6,9 +6,9 @@
 mod argv;
 mod bench;
 mod completions;
-pub mod config_file;
+mod config_file;
 mod html;
-pub mod knob_flags;
+mod knob_flags;
 mod knobs;
 mod licences;
 mod man;
