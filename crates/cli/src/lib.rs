@@ -69,6 +69,8 @@ enum Command {
     Man(man::Args),
     #[command(hide = true, name = run::GUARD)]
     Guard,
+    #[command(hide = true, name = run::AGENT)]
+    Agent,
     #[command(hide = true, name = sweep::rank::RANK)]
     SweepRank(sweep::rank::Args),
 }
@@ -99,6 +101,7 @@ pub fn run(program: Program) -> ExitCode {
         Command::Man(args) => man::main(&args, Cli::command()),
         Command::SweepRank(args) => sweep::rank::main(&args),
         Command::Guard => run::guard_main(),
+        Command::Agent => run::agent_main(),
     }
 }
 

@@ -68,18 +68,19 @@ pub(super) fn place(
     if num_proc > slots {
         return Err(HostsError::Slots { num_proc, slots });
     }
-    let name = rustix::system::uname();
-    let name = name.nodename().to_string_lossy();
-    Ok(if entries.iter().all(|(host, _)| is_local(host, &name)) {
+    Ok(if entries.iter().all(|(host, _)| is_this_machine(host)) {
         RankPlacement::Here(entries)
     } else {
         RankPlacement::Hosts(entries)
     })
 }
 
-fn is_local(host: &str, own_name: &str) -> bool {
-    let short = own_name.split('.').next().unwrap_or(own_name);
-    ["localhost", "127.0.0.1", "::1", own_name, short].contains(&host)
+/// Whether `host` is a name of this machine that needs no resolver.
+pub(super) fn is_this_machine(host: &str) -> bool {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy();
+    let short = name.split('.').next().unwrap_or(&name);
+    ["localhost", "127.0.0.1", "::1", &name, short].contains(&host)
 }
 
 /// Parses `host:slots,…`; a host without slots has one.

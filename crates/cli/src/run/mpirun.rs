@@ -25,8 +25,8 @@ pub(super) enum Kind {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MpirunError {
     #[error(
-        "ranks on other hosts are started by mpirun, which cannot be run: {source}; install Open \
-         MPI or MPICH on all hosts, or use this machine alone (-H localhost:N)"
+        "mpirun, which is to start the ranks, cannot be run: {source}; install Open MPI or MPICH on \
+         all hosts, or start the ranks without it, through ssh (--tcp)"
     )]
     Missing { source: io::Error },
     #[error(
@@ -78,19 +78,20 @@ pub(super) struct MpiFlags {
     #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true)]
     #[arg(value_hint = ValueHint::Other)]
     binding_args: Option<String>,
-    /// Use TCP between hosts, even if MPI supports a faster network
+    /// Start the ranks through ssh, without MPI, and connect them over TCP; with --mpi: have MPI
+    /// use TCP between hosts
     #[arg(long)]
-    tcp: bool,
+    pub(super) tcp: bool,
     /// Port of ssh on the other hosts
     #[arg(short = 'p', long, value_name = "PORT")]
-    ssh_port: Option<u16>,
+    pub(super) ssh_port: Option<u16>,
     /// Key of ssh for the other hosts
     #[arg(short = 'i', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    ssh_identity_file: Option<OsString>,
+    pub(super) ssh_identity_file: Option<OsString>,
     /// Network interfaces between the hosts, such as eth0,eth1; also --network-interface, once for
     /// each
     #[arg(long, alias = "network-interface", value_name = "NAMES", value_hint = ValueHint::Other)]
-    network_interfaces: Vec<String>,
+    pub(super) network_interfaces: Vec<String>,
 }
 
 impl MpiFlags {
@@ -103,12 +104,8 @@ impl MpiFlags {
     }
 
     /// Whether the flags require `mpirun`, whatever the hosts.
-    pub(super) fn are_given(&self) -> bool {
-        self.mpi
-            || self.print_command
-            || self.tcp
-            || self.mpi_args.is_some()
-            || self.binding_args.is_some()
+    pub(super) fn need_mpirun(&self) -> bool {
+        self.mpi || self.print_command || self.mpi_args.is_some() || self.binding_args.is_some()
     }
 
     /// Binding options: the user's, else `usual`.
@@ -211,6 +208,18 @@ fn kind() -> Result<Kind, MpirunError> {
     kind_of(&String::from_utf8_lossy(&output.stdout))
 }
 
+/// Whether this machine has an `mpirun`, a library of the same MPI, and the plug-in for it.
+pub(super) fn is_usable() -> bool {
+    let family = match kind() {
+        Ok(Kind::OpenMpi) => "Open MPI",
+        Ok(Kind::Hydra) => "MPICH",
+        Err(_) => return false,
+    };
+    let has_both = |mpi: &ronde::MpiFound| mpi.library.is_ok() && mpi.plugin.is_ok();
+    let mut found = ronde::mpi_libraries().into_iter();
+    found.any(|mpi| mpi.family == family && has_both(&mpi))
+}
+
 fn kind_of(said: &str) -> Result<Kind, MpirunError> {
     if said.contains("Open MPI") || said.contains("OpenRTE") || said.contains("PRRTE") {
         Ok(Kind::OpenMpi)
@@ -225,7 +234,7 @@ fn kind_of(said: &str) -> Result<Kind, MpirunError> {
 
 /// Whether a variable of this process has the same meaning on another host, so that it may be
 /// exported.
-fn is_exported(name: &OsStr) -> bool {
+pub(super) fn is_exported(name: &OsStr) -> bool {
     const OWN: &str = "BASH_FUNC_ OMPI_ PMIX_ PMI_ HYDRA_ SSH_ XDG_";
     const HERE: [&str; 7] = ["OLDPWD", "PWD", "SHLVL", "HOSTNAME", "DISPLAY", "TERM", "_"];
     let name = name.to_string_lossy();
