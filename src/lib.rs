@@ -51,6 +51,7 @@ mod delivery;
 mod device;
 pub mod error;
 mod gpu;
+mod hosts;
 mod identity;
 pub mod knobs;
 mod logging;

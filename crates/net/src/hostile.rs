@@ -68,7 +68,7 @@ fn stream(lengths: &[usize]) -> Vec<u8> {
         };
         let op = Rc::<Op>::default();
         op.open();
-        outbound.push(number as u32 % 3, number as u32, slice, op);
+        outbound.push(number as u64 % 3, number as u32, slice, op);
         let control = match number % 3 {
             0 => Control::Beat,
             1 => Control::Credit {

@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::mpi::{Bell, Heartbeat};
+use crate::hosts::{Bell, Heartbeat};
 use crate::transport::{Doorbell, Park, Role};
 
 /// See the module.
-pub(crate) struct MpiDoorbell {
+pub(crate) struct HostsDoorbell {
     heartbeat: Arc<Heartbeat>,
     set: u64,
     /// The doorbell of this host's ranks.
     local: Arc<dyn Doorbell>,
 }
 
-impl MpiDoorbell {
+impl HostsDoorbell {
     /// For the process set that messages call `set`.
     pub(super) fn new(heartbeat: &Arc<Heartbeat>, set: u64, local: Arc<dyn Doorbell>) -> Self {
         Self {
@@ -24,7 +24,7 @@ impl MpiDoorbell {
     }
 }
 
-impl Bell for MpiDoorbell {
+impl Bell for HostsDoorbell {
     fn rung(&self, cycle: u64) -> bool {
         let is_news = self.local.rung() < cycle;
         self.local.ring(cycle);
@@ -36,7 +36,7 @@ impl Bell for MpiDoorbell {
     }
 }
 
-impl Doorbell for MpiDoorbell {
+impl Doorbell for HostsDoorbell {
     fn ring(&self, cycle: u64) {
         // Whoever of this host is the first to ring tells the other hosts.
         if Bell::rung(self, cycle) {

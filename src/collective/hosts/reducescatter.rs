@@ -6,7 +6,9 @@ use super::staging::{copy_in, copy_out};
 use super::{Batch, Job};
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::Stream;
-use crate::mpi::{MpiError, Parts, part_range};
+use ronde_net::{Parts, part_range};
+
+use crate::hosts::CommError;
 use crate::tensor::Span;
 
 /// Returns each rank's share of the batch, in rank order: the inputs that this rank reads, and for
@@ -38,7 +40,7 @@ pub(super) async fn reducescatter(
     shares: Vec<Stream>,
     reducer: Reducer,
     present: Vec<usize>,
-) -> Result<Batch, MpiError> {
+) -> Result<Batch, CommError> {
     let (rank, size) = (job.comm.rank(), job.comm.size());
     let part = piece_bytes(size);
     let is_present = |rank: usize| present.binary_search(&rank).is_ok();

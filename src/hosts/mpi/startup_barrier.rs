@@ -4,9 +4,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::calls::{Comm, MpiError};
-use super::engine::turn;
-use super::pending::Pending;
+use crate::hosts::comm::{Comm, CommError, Pending};
+use crate::hosts::engine::turn;
 
 /// See the module. Only rank 0 knows which ranks have arrived.
 #[derive(Clone, Debug)]
@@ -28,14 +27,14 @@ impl StartupBarrier {
     ///
     /// # Errors
     /// MPI's.
-    pub(super) async fn wait(&self, all: &Comm, tag: u16) -> Result<(), MpiError> {
+    pub(super) async fn wait(&self, all: &Comm, tag: u16) -> Result<(), CommError> {
         let Some(arrived) = &self.arrived else {
             return all.send(vec![1], 0, tag)?.await.map(drop);
         };
         let awaited =
             (1..all.size()).map(|rank| Ok((rank, all.receive(vec![0], Some(rank), tag)?)));
         let mut awaited: Vec<(usize, Pending<Vec<u8>>)> =
-            awaited.collect::<Result<_, MpiError>>()?;
+            awaited.collect::<Result<_, CommError>>()?;
         while !awaited.is_empty() {
             let mut at = 0;
             while at < awaited.len() {

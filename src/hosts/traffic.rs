@@ -1,4 +1,4 @@
-//! Counts what this process sends. MPI lives once in a process, and so do the counts.
+//! Counters of the messages that this process sends to other hosts, over all of its contexts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,18 +8,21 @@ static MESSAGES: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 static COLLECTIVES: AtomicU64 = AtomicU64::new(0);
 
-/// A message of `bytes` bytes has been begun.
+/// Counts a message of `bytes` bytes. Empty parts of an operation are not sent.
 pub(super) fn count_message(bytes: usize) {
+    if bytes == 0 {
+        return;
+    }
     MESSAGES.fetch_add(1, Ordering::Relaxed);
     BYTES.fetch_add(bytes as u64, Ordering::Relaxed);
 }
 
-/// A collective call has been.
+/// Counts a collective operation.
 pub(super) fn count_collective() {
     COLLECTIVES.fetch_add(1, Ordering::Relaxed);
 }
 
-/// All so far.
+/// All messages so far.
 pub(crate) fn traffic() -> MpiTraffic {
     MpiTraffic {
         messages: MESSAGES.load(Ordering::Relaxed),

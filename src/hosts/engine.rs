@@ -1,113 +1,158 @@
-//! The engine: the thread that makes all MPI calls.
+//! The engine: the thread that carries out all operations between hosts, over MPI or TCP.
+//!
+//! What is asked of it is a future: a few nonblocking operations, awaited one after another. The
+//! engine polls all futures in turn. Over TCP it sleeps until the operating system reports that
+//! bytes can be sent or received; over MPI, which reports nothing, it sleeps the longer the longer
+//! nothing has happened, 5 ms at most.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, TryRecvError};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Waker};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::calls::MpiError;
-use super::finalize::{self, FINALIZE_PATIENCE};
-use super::library::Mpi;
-use super::start::{self, FINALIZE_INTERVAL, MpiStartError};
-use super::world::World;
+use super::comm::CommError;
+use super::world::{Carrier, World};
 use crate::error::Error;
 use crate::sync::lock;
 
-/// Longest sleep between two looks at the requests under way.
+/// Longest sleep between two looks at MPI's requests.
 pub(super) const SLEEP_MAX: Duration = Duration::from_millis(5);
 
-/// A sleep is as long as this part of the time for which nothing has happened: what it may add to a wait.
+/// Longest sleep over TCP, where bytes and commands end it: heartbeats are due once a second.
+const TURN_MAX: Duration = Duration::from_millis(500);
+
+/// A sleep is as long as this part of the time for which nothing has happened: what it may add to a
+/// wait.
 const SLEEP_SHARE: u32 = 16;
 
 /// Shorter sleeps are not worth their system call: until then the engine yields its core.
 const SLEEP_MIN: Duration = Duration::from_micros(20);
 
-/// How often a caller that waits for the engine looks whether that still makes sense.
+/// Interval of the checks whether a wait for the engine still makes sense.
 const GUARD_INTERVAL: Duration = Duration::from_millis(100);
 
-/// How long the engine may take to let go of what it was asked for: it is at most inside of one MPI call.
+/// Time limit for the engine to drop a future: it is at most inside of one call of MPI.
 const RELEASE_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long tasks that are about to end may take to do so before MPI is finalized: they tell who has left.
+/// Time limit for the last messages of tasks that are about to end: they tell which rank has left.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// Work on the engine's thread; polled until it is ready.
+/// Task on the engine's thread; polled until it is ready.
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 /// Creates a task on the engine's thread.
 type Work = Box<dyn FnOnce(&Rc<World>) -> Task + Send>;
+/// Last call on the engine's thread.
+type Last = Box<dyn FnOnce(&World) + Send>;
 
 enum Command {
     Run(Work),
-    /// Look: something that a task reads has changed.
+    /// Poll the tasks: something that a task reads has changed.
     Look,
-    Finalize(SyncSender<()>),
+    End(Last),
 }
 
-/// The engine of this process.
-#[derive(Debug)]
+/// Engine of one context over TCP, or of the process over MPI. It ends when it is dropped.
 pub(crate) struct Engine {
     commands: Sender<Command>,
-    /// Whether this process's MPI is this engine's to finalize.
-    ours: bool,
+    carrier: EngineCarrier,
+    /// Joined when the engine is dropped, over TCP.
+    thread: Option<JoinHandle<()>>,
 }
 
-/// MPI lives once in a process, and so does its engine.
-static ENGINE: Mutex<Option<Arc<Engine>>> = Mutex::new(None);
+/// What other threads know of the engine's carrier.
+enum EngineCarrier {
+    /// `ours`: MPI was initialized by the engine, and is finalized by it when the process ends.
+    Mpi {
+        ours: bool,
+    },
+    Tcp(ronde_net::Waker),
+}
 
 impl Engine {
-    /// The engine, which the first call starts; that may take `patience`.
+    /// Starts the thread `name`, on which `open` creates the world; waits for it for `patience`.
     ///
     /// # Errors
-    /// Any [`MpiStartError`].
-    pub(crate) fn get(mpi: &'static Mpi, patience: Duration) -> Result<Arc<Self>, MpiStartError> {
-        start::check(mpi)?;
-        let mut engine = lock(&ENGINE);
-        if let Some(engine) = &*engine {
-            return Ok(Arc::clone(engine));
-        }
+    /// Those of `open`.
+    pub(super) fn start<T: Send + 'static, E: Send + 'static>(
+        name: &str,
+        patience: Duration,
+        open: impl FnOnce() -> Result<(World, T), E> + Send + 'static,
+    ) -> Result<(Arc<Self>, T), NotStarted<E>> {
         let (commands, received) = mpsc::channel();
         let (ready, started) = mpsc::sync_channel(1);
-        let thread = std::thread::Builder::new().name("ronde-mpi".into());
-        thread
-            .spawn(move || live(mpi, &received, &ready))
-            .map_err(|error| MpiStartError::Thread {
-                reason: error.to_string(),
-            })?;
-        let ours = started
+        let thread = std::thread::Builder::new().name(name.into());
+        let thread = thread.spawn(move || match open() {
+            Ok((world, found)) => {
+                let carrier = match world.carrier() {
+                    Carrier::Mpi(session) => EngineCarrier::Mpi {
+                        ours: session.is_ours(),
+                    },
+                    Carrier::Tcp(mesh) => EngineCarrier::Tcp(mesh.waker()),
+                };
+                let _ = ready.send(Ok((carrier, found)));
+                live(&Rc::new(world), &received);
+            }
+            Err(error) => {
+                let _ = ready.send(Err(error));
+            }
+        });
+        let thread = thread.map_err(NotStarted::Thread)?;
+        let (carrier, found) = started
             .recv_timeout(patience)
-            .map_err(|_| MpiStartError::Silent {
-                waited_seconds: patience.as_secs(),
-            })??;
-        if ours {
-            start::finalize_at_exit();
-        }
-        let new = Arc::new(Self { commands, ours });
-        *engine = Some(Arc::clone(&new));
-        Ok(new)
+            .map_err(|_| NotStarted::Silent)?
+            .map_err(NotStarted::Failed)?;
+        let engine = Arc::new(Self {
+            commands,
+            thread: matches!(carrier, EngineCarrier::Tcp(_)).then_some(thread),
+            carrier,
+        });
+        Ok((engine, found))
     }
 
-    /// Has the task that `work` makes polled until it ends, with nobody waiting for it.
+    fn command(&self, command: Command) {
+        // The engine's thread ends after this, or with a panic of its own.
+        let _ = self.commands.send(command);
+        if let EngineCarrier::Tcp(waker) = &self.carrier {
+            waker.wake();
+        }
+    }
+
+    /// Has the task that `work` makes polled until it ends; nothing waits for it.
     pub(super) fn spawn<F>(&self, work: impl FnOnce(Rc<World>) -> F + Send + 'static)
     where
         F: Future<Output = ()> + 'static,
     {
         let work: Work = Box::new(move |world| Box::pin(work(Rc::clone(world))));
-        // The engine ends with the process alone.
-        let _ = self.commands.send(Command::Run(work));
+        self.command(Command::Run(work));
     }
 
-    /// Whether this process's MPI was initialized here, and is finalized here.
-    pub(super) fn is_ours(&self) -> bool {
-        self.ours
+    /// Whether the end of this rank's part in the job must be announced before `shutdown` returns.
+    /// (MPI that the engine has initialized is finalized when the process ends.)
+    pub(super) fn ends_with_context(&self) -> bool {
+        !matches!(self.carrier, EngineCarrier::Mpi { ours: true })
     }
 
-    /// Has the tasks look around at once.
+    /// Notes that a rank was lost: MPI cannot be finalized any more.
+    pub(super) fn set_broken(&self) {
+        if let EngineCarrier::Mpi { .. } = self.carrier {
+            crate::mpi::set_broken();
+        }
+    }
+
+    /// Has the tasks polled at once.
     pub(super) fn look(&self) {
-        let _ = self.commands.send(Command::Look);
+        self.command(Command::Look);
+    }
+
+    /// Ends the thread, with `last` as its last call, when its tasks have ended or have had
+    /// [`LAST_WORDS`] for it.
+    pub(super) fn end(&self, last: impl FnOnce(&World) + Send + 'static) {
+        self.command(Command::End(Box::new(last)));
     }
 
     /// Runs the future that `work` makes and waits for what it gives, as [`Promise::keep`] does.
@@ -122,7 +167,7 @@ impl Engine {
     ) -> Result<T, Error>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, MpiError>> + 'static,
+        F: Future<Output = Result<T, CommError>> + 'static,
     {
         self.begin(work).keep(spin, guard)
     }
@@ -134,7 +179,7 @@ impl Engine {
     ) -> Promise<T>
     where
         T: Send + 'static,
-        F: Future<Output = Result<T, MpiError>> + 'static,
+        F: Future<Output = Result<T, CommError>> + 'static,
     {
         let reply = Arc::new(Reply::default());
         let answer = Answer(Arc::clone(&reply));
@@ -149,30 +194,28 @@ impl Engine {
             given_up: None,
         }
     }
+}
 
-    /// Finalizes MPI, if it is ours.
-    pub(super) fn finalize() {
-        // A process may end while a thread of it holds the lock: then it ends without.
-        let Some(engine) = ENGINE.try_lock().ok().and_then(|engine| engine.clone()) else {
-            return;
-        };
-        if engine.ours {
-            let (done, finalized) = mpsc::sync_channel(2);
-            if engine.commands.send(Command::Finalize(done)).is_ok() {
-                // First for all ranks, of which some may go on for long; what is lost meanwhile ends it.
-                while finalized.recv_timeout(FINALIZE_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                    if start::is_broken() {
-                        return;
-                    }
-                }
-                if finalized.recv_timeout(FINALIZE_PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                    tracing::info!(
-                        "MPI_Finalize does not return though all ranks are done: ending without it"
-                    );
-                }
+impl Drop for Engine {
+    /// Ends the thread of an engine over TCP: its connections are closed in order.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.end(|_| {});
+            // A task's memory may have held the last engine.
+            if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
+                tracing::error!("the thread for messages between hosts panicked");
             }
         }
     }
+}
+
+/// Why an engine has not started.
+pub(super) enum NotStarted<E> {
+    Failed(E),
+    /// It has not answered in time.
+    Silent,
+    /// The operating system has no thread.
+    Thread(std::io::Error),
 }
 
 /// What the engine will give. While there is one, memory that its future was lent belongs to the engine.
@@ -202,10 +245,7 @@ impl<T> Promise<T> {
                 return match outcome {
                     Outcome::Value(value) => Ok(value),
                     Outcome::Failed(error) => Err(guard.failure(&error)),
-                    Outcome::Dropped => Err(guard.failure(&MpiError {
-                        call: "the MPI thread",
-                        text: "panicked; see its message above".into(),
-                    })),
+                    Outcome::Dropped => Err(guard.failure(&CommError::Panicked)),
                 };
             }
             if let Err(error) = guard.check(began.elapsed()) {
@@ -234,7 +274,7 @@ impl<T> Drop for Promise<T> {
                 .to_string_lossy()
                 .into_owned();
             eprintln!(
-                "ronde: on host {host}: {why}; and MPI does not return from a call that waits for it: the process ends"
+                "ronde: on host {host}: {why}; and the thread for messages between hosts does not return from a call: the process ends"
             );
             std::process::abort();
         }
@@ -249,14 +289,14 @@ pub(crate) trait Guard {
     /// The reason to give up.
     fn check(&self, waited: Duration) -> Result<(), Error>;
 
-    /// What an error of MPI's is to the caller.
-    fn failure(&self, error: &MpiError) -> Error;
+    /// Converts an error of an operation.
+    fn failure(&self, error: &CommError) -> Error;
 }
 
 /// What came of a future.
 enum Outcome<T> {
     Value(T),
-    Failed(MpiError),
+    Failed(CommError),
     /// It was let go of.
     Dropped,
 }
@@ -313,7 +353,7 @@ impl<T> Drop for Answer<T> {
 }
 
 /// Polls `future` until it is ready or nobody wants it any more; answers when it is gone.
-async fn answered<T, F: Future<Output = Result<T, MpiError>>>(future: F, answer: Answer<T>) {
+async fn answered<T, F: Future<Output = Result<T, CommError>>>(future: F, answer: Answer<T>) {
     let mut future = Box::pin(future);
     let outcome = std::future::poll_fn(|context| match future.as_mut().poll(context) {
         std::task::Poll::Ready(outcome) => std::task::Poll::Ready(Some(outcome)),
@@ -341,22 +381,11 @@ pub(crate) async fn turn() {
     .await;
 }
 
-/// The thread's life.
-fn live(mpi: &Mpi, commands: &Receiver<Command>, ready: &SyncSender<Result<bool, MpiStartError>>) {
-    let world = match start::initialize(mpi) {
-        Ok((world, ours)) => {
-            let _ = ready.send(Ok(ours));
-            Rc::new(world)
-        }
-        Err(error) => {
-            let _ = ready.send(Err(error));
-            return;
-        }
-    };
+/// Polls the tasks until there is no engine any more.
+fn live(world: &Rc<World>, commands: &Receiver<Command>) {
     // The kernel's default slack of 50 µs would be a large part of a short sleep.
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1_000));
     let mut tasks: Vec<Task> = Vec::new();
-    let mut context = Context::from_waker(Waker::noop());
     let mut quiet_since = Instant::now();
     loop {
         let mut next = match commands.try_recv() {
@@ -365,40 +394,54 @@ fn live(mpi: &Mpi, commands: &Receiver<Command>, ready: &SyncSender<Result<bool,
             Err(TryRecvError::Disconnected) => return,
         };
         if next.is_none() {
-            tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
-            if world.moved().take() {
+            poll(&mut tasks);
+            if world.take_moved() {
                 quiet_since = Instant::now();
+                turn_mesh(world, Duration::ZERO);
                 continue;
             }
-            next = match next_command(commands, pause(quiet_since.elapsed())) {
-                Ok(command) => command,
-                Err(()) => return,
+            next = match world.carrier() {
+                Carrier::Mpi(_) => match next_command(commands, pause(quiet_since.elapsed())) {
+                    Ok(command) => command,
+                    Err(()) => return,
+                },
+                Carrier::Tcp(_) => {
+                    turn_mesh(world, TURN_MAX);
+                    continue;
+                }
             };
         }
         match next {
-            Some(Command::Run(work)) => tasks.push(work(&world)),
+            Some(Command::Run(work)) => tasks.push(work(world)),
             Some(Command::Look) => {}
-            Some(Command::Finalize(done)) => {
+            Some(Command::End(last)) => {
                 let began = Instant::now();
                 while !tasks.is_empty() && began.elapsed() < LAST_WORDS {
-                    tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
+                    turn_mesh(world, SLEEP_MIN);
+                    poll(&mut tasks);
                     std::thread::yield_now();
                 }
-                tasks.clear(); // their requests are left to MPI
-                let mut outcome = finalize::wait_for_all(&world);
-                let _ = done.send(());
-                if !start::is_broken() && outcome.is_ok() {
-                    outcome = world.finalize();
-                }
-                if let Err(error) = outcome {
-                    eprintln!("ronde: {error}");
-                }
-                let _ = done.send(());
-                return;
+                tasks.clear(); // requests of MPI go on
+                return last(world);
             }
             None => continue,
         }
         quiet_since = Instant::now();
+    }
+}
+
+fn poll(tasks: &mut Vec<Task>) {
+    let mut context = Context::from_waker(Waker::noop());
+    tasks.retain_mut(|task| task.as_mut().poll(&mut context).is_pending());
+}
+
+/// Sends and receives over TCP, after waiting for at most `timeout`.
+fn turn_mesh(world: &World, timeout: Duration) {
+    if let Carrier::Tcp(mesh) = world.carrier()
+        && let Err(ronde_net::NetError::System { .. }) = mesh.turn(Some(timeout))
+    {
+        // Other errors are errors of the operations. This one may come back at once.
+        std::thread::sleep(SLEEP_MAX);
     }
 }
 

@@ -20,7 +20,7 @@ use super::kernels::{Level, Reducer};
 use super::stream::Stream;
 use super::{Activities, Collective, Phases, Reduction, Stages};
 use crate::error::Error;
-use crate::mpi::{Comm, CommId, Communicators, MpiError, MpiJob, Promise, Waiting};
+use crate::hosts::{Comm, CommError, CommId, Communicators, HostsJob, Promise, Waiting};
 use crate::tensor::Span;
 
 mod allreduce;
@@ -63,8 +63,8 @@ const FLAT: Activities = Activities {
 };
 
 /// MPI collective of one rank.
-pub(crate) struct MpiCollective {
-    job: Arc<MpiJob>,
+pub(crate) struct HostsCollective {
+    job: Arc<HostsJob>,
     data: CommId,
     set: u64,
     rank: usize,
@@ -76,10 +76,10 @@ pub(crate) struct MpiCollective {
     staging: Staging,
 }
 
-impl MpiCollective {
+impl HostsCollective {
     /// Creates the collective of rank `rank` of `size` over `communicators` of `job`.
     pub(crate) fn new(
-        job: &Arc<MpiJob>,
+        job: &Arc<HostsJob>,
         communicators: Communicators,
         rank: usize,
         size: usize,
@@ -112,7 +112,7 @@ impl MpiCollective {
     /// Starts `order` on the engine.
     fn begin<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Promise<Batch>
     where
-        F: Future<Output = Result<Batch, MpiError>> + 'static,
+        F: Future<Output = Result<Batch, CommError>> + 'static,
     {
         let (data, staging) = (self.data, std::mem::take(&mut self.staging));
         self.serial = self.serial.wrapping_add(1);
@@ -141,7 +141,7 @@ impl MpiCollective {
     /// Runs `order` on the engine and waits for it.
     fn run<F>(&mut self, order: impl FnOnce(Job) -> F + Send + 'static) -> Result<Phases, Error>
     where
-        F: Future<Output = Result<Batch, MpiError>> + 'static,
+        F: Future<Output = Result<Batch, CommError>> + 'static,
     {
         let promise = self.begin(order);
         self.keep(promise)
@@ -165,7 +165,7 @@ impl Job {
     }
 }
 
-impl Collective for MpiCollective {
+impl Collective for HostsCollective {
     fn activities(&self) -> &'static Activities {
         &FLAT
     }

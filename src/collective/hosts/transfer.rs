@@ -4,11 +4,17 @@ use super::rounds::{piece_bytes, rounds};
 use super::staging::{copy_in, copy_out};
 use super::{Batch, CHUNK_BYTES, Job};
 use crate::collective::stream::Stream;
-use crate::mpi::{MpiError, Parts, part_range};
+use ronde_net::{Parts, part_range};
+
+use crate::hosts::CommError;
 use crate::tensor::Span;
 
 /// Sends from rank `root` to all; `batch` has the inputs of the root and the outputs of every rank.
-pub(super) async fn broadcast(mut job: Job, batch: Stream, root: usize) -> Result<Batch, MpiError> {
+pub(super) async fn broadcast(
+    mut job: Job,
+    batch: Stream,
+    root: usize,
+) -> Result<Batch, CommError> {
     let bytes = batch.bytes();
     let chunk = |round: usize| part_range(round, CHUNK_BYTES, bytes);
     let begin = |job: &mut Job, round: usize| {
@@ -120,7 +126,7 @@ pub(super) async fn allgather(
     mut job: Job,
     own: Stream,
     all: Vec<Stream>,
-) -> Result<Batch, MpiError> {
+) -> Result<Batch, CommError> {
     let part = piece_bytes(job.comm.size());
     let longest = all.iter().map(Stream::bytes).max().unwrap_or(0);
     let begin = |job: &mut Job, round: usize| {
@@ -152,7 +158,7 @@ pub(super) async fn alltoall(
     sent: Vec<Stream>,
     received: Vec<Stream>,
     longest: usize,
-) -> Result<Batch, MpiError> {
+) -> Result<Batch, CommError> {
     let part = piece_bytes(job.comm.size());
     let begin = |job: &mut Job, round: usize| {
         let (to, from) = (parts(&sent, round, part), parts(&received, round, part));

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{CHUNK_BYTES, Job, LAG, PART_ALIGN};
-use crate::mpi::{MpiError, Pending};
+use crate::hosts::{CommError, Pending};
 
 /// Bytes that one rank sends to another in a round of `size` ranks: all together send one chunk.
 pub(super) fn piece_bytes(size: usize) -> usize {
@@ -15,9 +15,9 @@ pub(super) fn piece_bytes(size: usize) -> usize {
 pub(super) async fn rounds<B>(
     job: &mut Job,
     rounds: usize,
-    mut begin: impl FnMut(&mut Job, usize) -> Result<Pending<B>, MpiError>,
+    mut begin: impl FnMut(&mut Job, usize) -> Result<Pending<B>, CommError>,
     mut end: impl FnMut(&mut Job, usize, B),
-) -> Result<(), MpiError> {
+) -> Result<(), CommError> {
     let mut flights = VecDeque::new();
     for turn in 0..rounds + LAG {
         if turn < rounds {

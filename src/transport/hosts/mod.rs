@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, PeerError};
-use crate::mpi::{Bell, Communicators, MpiJob, Parts, Waiting, distances};
+use ronde_net::{Parts, neighbours};
+
+use crate::hosts::{Bell, Communicators, HostsJob, Waiting};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::local::own_bell;
 use crate::transport::{
@@ -27,7 +29,7 @@ mod doorbell;
 mod places;
 mod record;
 
-use doorbell::MpiDoorbell;
+use doorbell::HostsDoorbell;
 pub(crate) use places::HostLayout;
 use places::{length_of, pack, packed_bytes_max, record_range, unpack};
 use record::Record;
@@ -38,8 +40,8 @@ const VERDICT_PATIENCE: Duration = Duration::from_secs(1);
 const VERDICT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// One rank's end of the MPI transport.
-pub(crate) struct MpiTransport {
-    job: Arc<MpiJob>,
+pub(crate) struct HostsTransport {
+    job: Arc<HostsJob>,
     rank: usize,
     members: Arc<[usize]>,
     is_world: bool,
@@ -47,7 +49,7 @@ pub(crate) struct MpiTransport {
     /// Where each set rank's block lies among all.
     order: Vec<usize>,
     set: u64,
-    doorbell: Arc<MpiDoorbell>,
+    doorbell: Arc<HostsDoorbell>,
     /// The last cycle entered; the doorbell of a rank without others on its host knows by it what has been answered.
     entered: Arc<AtomicU64>,
     memory: Memory,
@@ -65,10 +67,10 @@ struct Memory {
     times: [Vec<u8>; 2],
 }
 
-impl MpiTransport {
+impl HostsTransport {
     /// The transport of set rank `rank` among `members`, over `communicators` of `job`, with the hosts of `places`.
     pub(crate) fn new(
-        job: &Arc<MpiJob>,
+        job: &Arc<HostsJob>,
         communicators: Communicators,
         rank: usize,
         members: &Arc<[usize]>,
@@ -88,9 +90,9 @@ impl MpiTransport {
             }
             None => Arc::new(own_bell(Arc::clone(&entered), job.spin)),
         };
-        let doorbell = Arc::new(MpiDoorbell::new(&job.heartbeat, communicators.set, local));
+        let doorbell = Arc::new(HostsDoorbell::new(&job.heartbeat, communicators.set, local));
         let count = places.hosts.len();
-        let next_hosts = distances(count)
+        let next_hosts = neighbours::distances(count)
             .map(|distance| members[places.hosts[(places.own + distance) % count][0]])
             .collect();
         let bell = Arc::clone(&doorbell) as Arc<dyn Bell>;
@@ -225,7 +227,7 @@ impl MpiTransport {
     }
 }
 
-impl Transport for MpiTransport {
+impl Transport for HostsTransport {
     fn rank(&self) -> usize {
         self.rank
     }
@@ -419,7 +421,7 @@ impl Transport for MpiTransport {
     }
 }
 
-impl Drop for MpiTransport {
+impl Drop for HostsTransport {
     /// Leaves, if nobody has done it before.
     fn drop(&mut self) {
         let rank = self.members[self.rank];

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::mpi::CommId;
+use crate::hosts::CommId;
 use crate::transport::FRAME_BYTES_MAX;
 use crate::transport::local::LocalTransport;
 

@@ -45,14 +45,21 @@ pub(super) enum How {
     Left,
     /// An error of its own.
     Failed { reason: String },
+    /// Its connection has ended.
+    Disconnected { reason: String },
 }
 
 impl How {
     /// An error of the rank's own, cut to what fits.
     pub(super) fn failed(reason: &str) -> Self {
-        Self::Failed {
-            reason: reason.chars().take(REASON_CHARS).collect(),
-        }
+        let reason = reason.chars().take(REASON_CHARS).collect();
+        Self::Failed { reason }
+    }
+
+    /// The end of the rank's connection, likewise.
+    pub(super) fn disconnected(reason: &str) -> Self {
+        let reason = reason.chars().take(REASON_CHARS).collect();
+        Self::Disconnected { reason }
     }
 }
 

@@ -7,26 +7,32 @@
 
 use std::time::Duration;
 
-use super::calls::{Comm, MpiError};
-use super::engine::SLEEP_MAX;
-use super::pending::Pending;
-use super::start;
-use super::world::World;
+use crate::hosts::comm::{Comm, CommError, Pending};
+use crate::hosts::engine::SLEEP_MAX;
+use crate::hosts::world::World;
+use crate::mpi::{self, Session};
 
 /// How long `MPI_Finalize` may take when all ranks are here.
 pub(super) const FINALIZE_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A receive that stays open after its heartbeat has ended.
-#[derive(Debug)]
-pub(super) struct Inbox {
-    pub(super) comm: Comm,
-    pub(super) tag: u16,
-    pub(super) receive: Pending<Vec<u8>>,
+pub(in crate::hosts) struct Inbox {
+    pub(in crate::hosts) comm: Comm,
+    pub(in crate::hosts) tag: u16,
+    pub(in crate::hosts) receive: Pending<Vec<u8>>,
 }
 
 impl Inbox {
+    /// Cancels the receive.
+    ///
+    /// # Errors
+    /// MPI's.
+    pub(in crate::hosts) fn cancel(self) -> Result<(), CommError> {
+        self.receive.cancel()
+    }
+
     /// Receives and discards pending messages.
-    fn empty(&mut self) -> Result<(), MpiError> {
+    fn empty(&mut self) -> Result<(), CommError> {
         while let Some(memory) = self.receive.test()? {
             self.receive = self.comm.receive(memory, None, self.tag)?;
         }
@@ -38,20 +44,18 @@ impl Inbox {
 ///
 /// # Errors
 /// MPI's.
-pub(super) fn wait_for_all(world: &World) -> Result<(), MpiError> {
+pub(super) fn wait_for_all(world: &World, session: &Session) -> Result<(), CommError> {
     let mut inboxes = world.take_inboxes();
-    let mut all_here = world.all().barrier()?;
+    let mut all_here = session.all().barrier()?;
     let mut sleep = Duration::from_micros(50);
     loop {
         let done = all_here.test()?.is_some();
         inboxes.iter_mut().try_for_each(Inbox::empty)?;
-        if start::is_broken() {
+        if mpi::is_broken() {
             return Ok(());
         }
         if done {
-            return inboxes
-                .into_iter()
-                .try_for_each(|inbox| inbox.receive.cancel());
+            return inboxes.into_iter().try_for_each(Inbox::cancel);
         }
         std::thread::sleep(sleep);
         sleep = (2 * sleep).min(SLEEP_MAX);

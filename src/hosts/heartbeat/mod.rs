@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::calls::{Comm, MpiError};
+use ronde_net::{Loss, NetError, neighbours};
+
+use super::comm::{Comm, CommError, Pending};
 use super::engine::{Engine, Guard, LAST_WORDS, turn};
-use super::finalize::Inbox;
-use super::pending::Pending;
-use super::start;
+use super::mpi::finalize::Inbox;
 use super::world::{CommId, World};
 use crate::error::{Error, PeerError};
 use crate::rendezvous::Patience;
@@ -24,10 +24,8 @@ use crate::shm::primitive::AtomicU64;
 use crate::sync::lock;
 
 mod message;
-mod neighbours;
 
 use message::{Envelope, How, MESSAGE_BYTES, Message};
-pub(crate) use neighbours::distances;
 
 /// Interval of the heartbeats of one rank.
 const BEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -204,6 +202,10 @@ impl Heartbeat {
                         rank: *rank,
                         how: How::Lost { pid: *pid },
                     },
+                    Error::Peer(PeerError::Disconnected { rank, reason, .. }) => Message::Ended {
+                        rank: *rank,
+                        how: How::disconnected(reason),
+                    },
                     Error::Peer(PeerError::Left { rank }) => Message::Ended {
                         rank: *rank,
                         how: How::Left,
@@ -220,7 +222,7 @@ impl Heartbeat {
                         PeerError::Silent { .. } | PeerError::Lost { .. } | PeerError::Mpi { .. }
                     )
                 ) {
-                    start::set_broken();
+                    self.engine.set_broken();
                 }
                 self.abort(error.clone());
                 self.tell_all(&message);
@@ -228,15 +230,23 @@ impl Heartbeat {
         }
         lock(&self.sets).remove(&set);
         if is_world {
-            self.over.store(true, Ordering::Release);
+            self.stop();
+        } else {
+            self.engine.look();
         }
-        self.engine.look();
-        if is_world && !self.engine.is_ours() {
+        if is_world && self.engine.ends_with_context() {
             self.wait_for_the_end();
         }
     }
 
-    /// Waits until nothing more is called, for whoever initialized MPI may finalize it next.
+    /// Ends the heartbeat when its messages have been sent.
+    pub(super) fn stop(&self) {
+        self.over.store(true, Ordering::Release);
+        self.engine.look();
+    }
+
+    /// Waits until this rank has announced its end, and until its heartbeat calls nothing more: the
+    /// library that has initialized MPI may finalize it next.
     fn wait_for_the_end(&self) {
         let began = Instant::now();
         while !self.ended.load(Ordering::Acquire) && began.elapsed() < LAST_WORDS {
@@ -280,16 +290,50 @@ impl Heartbeat {
         self.check_patience(waited)
     }
 
-    /// What an error of MPI's is to this rank's callers.
-    pub(crate) fn failure(&self, error: &MpiError) -> Error {
-        // An error that a lost rank brought about is that rank's.
-        self.check().err().unwrap_or_else(|| {
-            Error::Peer(PeerError::Mpi {
-                rank: self.rank,
-                host: self.hosts[self.rank].clone(),
+    /// Converts an error of an operation of this rank.
+    pub(crate) fn failure(&self, error: &CommError) -> Error {
+        if error.is_left() {
+            // The reason for its end may still be on its way.
+            let began = Instant::now();
+            while self.check().is_ok() && began.elapsed() < LEFT_GRACE {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        // An error that a lost rank has caused is that rank's.
+        self.check()
+            .err()
+            .unwrap_or_else(|| self.own_failure(error))
+    }
+
+    fn own_failure(&self, error: &CommError) -> Error {
+        let (rank, host) = (self.rank, self.hosts[self.rank].clone());
+        let disconnected = |rank, host, reason| PeerError::Disconnected { rank, host, reason };
+        Error::Peer(match error.clone() {
+            CommError::Mpi(error) => PeerError::Mpi {
+                rank,
+                host,
                 call: error.call,
-                reason: error.text.clone(),
-            })
+                reason: error.text,
+            },
+            CommError::Tcp(NetError::Left { rank, .. }) => PeerError::Left { rank },
+            CommError::Tcp(NetError::InvalidData { rank, problem, .. }) => {
+                PeerError::InvalidData { rank, problem }
+            }
+            CommError::Tcp(NetError::Lost { rank, host, loss }) => match loss {
+                Loss::Silent { seconds } => PeerError::Silent {
+                    rank,
+                    host,
+                    silent_seconds: seconds,
+                },
+                loss => disconnected(rank, host, loss.to_string()),
+            },
+            CommError::Tcp(error) => disconnected(rank, host, error.to_string()),
+            CommError::Panicked => {
+                return Error::Internal {
+                    rank,
+                    message: error.to_string(),
+                };
+            }
         })
     }
 
@@ -419,7 +463,7 @@ impl Heartbeat {
                         how: how.clone(),
                     });
                     if matches!(how, How::Silent { .. } | How::Lost { .. }) {
-                        start::set_broken();
+                        self.engine.set_broken();
                     }
                     self.abort(self.error_of(rank, how));
                 }
@@ -441,15 +485,24 @@ impl Heartbeat {
             How::Lost { pid } => Error::Peer(PeerError::Lost { rank, pid }),
             How::Left => Error::Peer(PeerError::Left { rank }),
             How::Failed { reason } => Error::Peer(PeerError::Failed { rank, reason }),
+            How::Disconnected { reason } => Error::Peer(PeerError::Disconnected {
+                rank,
+                host: self.host(rank),
+                reason,
+            }),
         }
     }
 
     fn silent(&self, rank: usize, silent_seconds: u64) -> Error {
         Error::Peer(PeerError::Silent {
             rank,
-            host: self.hosts.get(rank).cloned().unwrap_or_default(),
+            host: self.host(rank),
             silent_seconds,
         })
+    }
+
+    fn host(&self, rank: usize) -> String {
+        self.hosts.get(rank).cloned().unwrap_or_default()
     }
 
     /// Whether `rank` has left the job.
@@ -482,7 +535,7 @@ impl Guard for Waiting<'_> {
         self.heartbeat.check_wait(self.set, waited)
     }
 
-    fn failure(&self, error: &MpiError) -> Error {
+    fn failure(&self, error: &CommError) -> Error {
         self.heartbeat.failure(error)
     }
 }
@@ -500,7 +553,7 @@ struct Beats {
 }
 
 impl Beats {
-    fn new(heartbeat: &Heartbeat, comm: Comm) -> Result<Self, MpiError> {
+    fn new(heartbeat: &Heartbeat, comm: Comm) -> Result<Self, CommError> {
         let now = Instant::now();
         Ok(Self {
             inbox: comm.receive(vec![0; MESSAGE_BYTES], None, TAG)?,
@@ -515,7 +568,7 @@ impl Beats {
     }
 
     /// Until this rank has left and all it had to say is said.
-    async fn live(mut self, heartbeat: &Heartbeat, world: &World) -> Result<(), MpiError> {
+    async fn live(mut self, heartbeat: &Heartbeat, world: &World) -> Result<(), CommError> {
         loop {
             self.hear(heartbeat)?;
             self.beat(heartbeat)?;
@@ -534,7 +587,7 @@ impl Beats {
         }
     }
 
-    fn hear(&mut self, heartbeat: &Heartbeat) -> Result<(), MpiError> {
+    fn hear(&mut self, heartbeat: &Heartbeat) -> Result<(), CommError> {
         while let Some(memory) = self.inbox.test()? {
             let envelope = Envelope::decode(&memory, heartbeat.size);
             self.inbox = self.comm.receive(memory, None, TAG)?;
@@ -557,7 +610,7 @@ impl Beats {
     }
 
     /// Says that this rank lives, and looks who does not, when it is time.
-    fn beat(&mut self, heartbeat: &Heartbeat) -> Result<(), MpiError> {
+    fn beat(&mut self, heartbeat: &Heartbeat) -> Result<(), CommError> {
         let now = Instant::now();
         if now.duration_since(self.looked) > BEAT_INTERVAL {
             // It was this rank that slept: stopped, suspended or starved. What the others said meanwhile is still to come.
@@ -586,12 +639,15 @@ impl Beats {
         Ok(())
     }
 
-    fn tell(&mut self, heartbeat: &Heartbeat) -> Result<(), MpiError> {
+    fn tell(&mut self, heartbeat: &Heartbeat) -> Result<(), CommError> {
         let mut at = 0;
         while at < self.sends.len() {
-            match self.sends[at].test()? {
-                Some(_) => drop(self.sends.swap_remove(at)),
-                None => at += 1,
+            match self.sends[at].test() {
+                Ok(None) => at += 1,
+                Ok(Some(_)) => drop(self.sends.swap_remove(at)),
+                // That rank needs no more messages.
+                Err(error) if error.is_left() => drop(self.sends.swap_remove(at)),
+                Err(error) => return Err(error),
             }
         }
         loop {

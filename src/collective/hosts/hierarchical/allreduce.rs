@@ -20,7 +20,7 @@ use super::{HierarchicalCollective, LAG, PART_BYTES, add};
 use crate::collective::stream::Stream;
 use crate::collective::{Collective, Phases, Reduction};
 use crate::error::Error;
-use crate::mpi::Promise;
+use crate::hosts::Promise;
 use crate::tensor::{Dtype, ReduceOp, Span};
 
 /// Chunk that is being reduced between hosts.

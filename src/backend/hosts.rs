@@ -1,44 +1,79 @@
-//! Backend for ranks on any hosts: MPI among hosts, shared memory within a host.
+//! Backend for ranks on any hosts: MPI or TCP among hosts, shared memory within a host.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Opened;
 use crate::collective::Collective;
+use crate::collective::hosts::{HierarchicalCollective, HostsCollective, IntraNode, Lane, Map};
 use crate::collective::local::LocalCollective;
-use crate::collective::mpi::{HierarchicalCollective, IntraNode, Lane, Map, MpiCollective};
 use crate::error::{Failure, failure};
-use crate::identity::Hosts;
+use crate::hosts::tcp::TcpSettings;
+use crate::hosts::{self, Communicators, HostsJob};
+use crate::identity::{Hosts, environment};
 use crate::knobs::Knobs;
-use crate::mpi::{self, Communicators, MpiJob};
+use crate::mpi;
 use crate::rendezvous::RendezvousConfig;
 use crate::shm::Watch;
 use crate::traffic::MpiTraffic;
+use crate::transport::hosts::{HostLayout, HostsTransport};
 use crate::transport::local::{LocalTransport, Opened as Shared};
-use crate::transport::mpi::{HostLayout, MpiTransport};
 
-/// MPI state of a context.
-pub(crate) struct Mpi {
-    library: &'static mpi::Mpi,
+/// Connection of the hosts, of one context.
+pub(crate) struct BetweenHosts {
+    carrier: Carrier,
     /// State of the job, set by the first rendezvous.
-    job: OnceLock<Arc<MpiJob>>,
+    job: OnceLock<Arc<HostsJob>>,
 }
 
-impl Mpi {
+/// Library that moves bytes between hosts.
+enum Carrier {
+    Mpi(&'static mpi::Mpi),
+    Tcp(TcpSettings),
+}
+
+impl BetweenHosts {
     /// Loads MPI's library.
     ///
     /// # Errors
     /// There is none that fits.
-    pub(super) fn new(knobs: &Knobs) -> Result<Self, Failure> {
-        Ok(Self {
-            library: mpi::load(knobs).map_err(failure)?,
+    pub(super) fn over_mpi(knobs: &Knobs) -> Result<Self, Failure> {
+        mpi::load(knobs)
+            .map(Carrier::Mpi)
+            .map(Self::new)
+            .map_err(failure)
+    }
+
+    /// Reads the settings of a job over TCP.
+    ///
+    /// # Errors
+    /// A setting that is missing or invalid.
+    pub(super) fn over_tcp(knobs: &Knobs) -> Result<Self, Failure> {
+        let settings = TcpSettings::find(knobs, &environment);
+        settings.map(Carrier::Tcp).map(Self::new).map_err(failure)
+    }
+
+    fn new(carrier: Carrier) -> Self {
+        Self {
+            carrier,
             job: OnceLock::new(),
-        })
+        }
+    }
+
+    /// Returns the name of the backend, as `RONDE_BACKEND` takes it.
+    pub(super) fn name(&self) -> &'static str {
+        match self.carrier {
+            Carrier::Mpi(_) => "mpi",
+            Carrier::Tcp(_) => "tcp",
+        }
     }
 
     /// Messages sent so far ([`super::Backend::traffic`]).
-    pub(super) fn traffic(&self) -> MpiTraffic {
-        mpi::traffic()
+    pub(super) fn traffic(&self) -> Option<MpiTraffic> {
+        match self.carrier {
+            Carrier::Mpi(_) => Some(hosts::traffic()),
+            Carrier::Tcp(_) => None,
+        }
     }
 
     pub(super) fn open(&self, config: &RendezvousConfig, knobs: &Knobs) -> Result<Opened, Failure> {
@@ -46,20 +81,22 @@ impl Mpi {
         let is_world = self.job.get().is_none();
         let (job, communicators) = match self.job.get() {
             None => {
-                // Each rank has two threads that may be busy at once: the engine's and MPI's.
-                let (job, communicators) = mpi::connect_job(self.library, config, |ranks_here| {
-                    super::local::patience(knobs, 2 * ranks_here)
-                })?;
+                // Each rank has two threads that may be busy at once, the cycle's and the engine's.
+                let patience = |ranks_here| super::local::patience(knobs, 2 * ranks_here);
+                let (job, communicators) = match &self.carrier {
+                    Carrier::Mpi(library) => hosts::mpi::connect_job(library, config, patience)?,
+                    Carrier::Tcp(settings) => hosts::tcp::connect_job(settings, config, patience)?,
+                };
                 (self.job.get_or_init(|| Arc::new(job)), communicators)
             }
             Some(job) => {
-                let communicators = mpi::connect_set(job, config).map_err(failure)?;
+                let communicators = hosts::connect_set(job, config).map_err(failure)?;
                 (job, communicators)
             }
         };
         let host_map = HostMap::of(&job.leaders, &config.members, rank);
-        let hosts = host_map.hosts();
-        let flat = MpiCollective::new(job, communicators, rank, size);
+        let spread = host_map.hosts();
+        let flat = HostsCollective::new(job, communicators, rank, size);
         let (here, data) = match host_map.connect_intra_node(config, knobs)? {
             Some(Shared {
                 transport,
@@ -80,7 +117,7 @@ impl Mpi {
         let collective: Box<dyn Collective> = match data {
             // The hierarchical collective is created at the start, even if it is off: the settings
             // may change at any cycle.
-            Some((data, watch)) if hosts.why_flat().is_none() => {
+            Some((data, watch)) if spread.why_flat().is_none() => {
                 let (rank, size) = (host_map.place, host_map.hosts[host_map.own].len());
                 let spin = super::local::patience(knobs, 2 * size).spin;
                 let intra_node = IntraNode {
@@ -92,19 +129,19 @@ impl Mpi {
                 let map = Map {
                     hosts: host_map.hosts,
                     own: host_map.own,
-                    lanes: hosts.least,
+                    lanes: spread.least,
                 };
                 Box::new(HierarchicalCollective::new(flat, map, intra_node, lane))
             }
             _ => Box::new(flat),
         };
         let transport =
-            MpiTransport::new(job, communicators, rank, &config.members, is_world, places);
+            HostsTransport::new(job, communicators, rank, &config.members, is_world, places);
         Ok(Opened {
             transport: Box::new(transport),
             collective,
             watch: Arc::clone(&job.heartbeat) as Arc<dyn Watch>,
-            hosts,
+            hosts: spread,
         })
     }
 }
@@ -189,30 +226,30 @@ impl HostMap {
     /// exchange control messages for their hosts.
     fn connect_inter_node(
         &self,
-        job: &Arc<MpiJob>,
+        job: &Arc<HostsJob>,
         config: &RendezvousConfig,
         communicators: Communicators,
     ) -> Result<Option<Communicators>, Failure> {
-        let hosts = self.hosts();
-        if hosts.count == 1 || self.place >= hosts.least {
+        let spread = self.hosts();
+        if spread.count == 1 || self.place >= spread.least {
             return Ok(None);
         }
-        if hosts.most == 1 {
+        if spread.most == 1 {
             return Ok(Some(communicators));
         }
         let lane = of_set(config, &self.in_lane().0, &format!("lane{}", self.place));
-        mpi::connect_set(job, &lane).map(Some).map_err(failure)
+        hosts::connect_set(job, &lane).map(Some).map_err(failure)
     }
 
     /// Returns this rank's lane with its communicators.
-    fn lane(&self, job: &Arc<MpiJob>, communicators: Communicators) -> Lane {
+    fn lane(&self, job: &Arc<HostsJob>, communicators: Communicators) -> Lane {
         let (_, hosts) = self.in_lane();
         let rank = hosts
             .iter()
             .position(|&host| host == self.own)
             .expect("in its lane");
         Lane {
-            collective: MpiCollective::new(job, communicators, rank, hosts.len()),
+            collective: HostsCollective::new(job, communicators, rank, hosts.len()),
             hosts,
         }
     }

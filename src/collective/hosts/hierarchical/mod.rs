@@ -16,12 +16,12 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::{Batch, FLAT, MpiCollective, PART_ALIGN};
+use super::{Batch, FLAT, HostsCollective, PART_ALIGN};
 use crate::collective::local::LocalCollective;
 use crate::collective::stream::{Piece, Stream};
 use crate::collective::{Activities, Collective, Hierarchy, InterNode, Phases, Reduction, Stages};
 use crate::error::Error;
-use crate::mpi::Promise;
+use crate::hosts::Promise;
 use crate::tensor::Span;
 
 mod allgather;
@@ -47,7 +47,7 @@ pub(crate) struct IntraNode {
 
 /// The inter-node stage of this rank's lane. Lane *i* consists of the *i*th rank of every host.
 pub(crate) struct Lane {
-    pub(crate) collective: MpiCollective,
+    pub(crate) collective: HostsCollective,
     /// Host of each rank of the lane, as an index into the [map](Map).
     pub(crate) hosts: Vec<usize>,
 }
@@ -64,7 +64,7 @@ pub(crate) struct Map {
 
 /// Collective of one rank whose allreduce and allgather can be hierarchical.
 pub(crate) struct HierarchicalCollective {
-    flat: MpiCollective,
+    flat: HostsCollective,
     map: Map,
     intra_node: IntraNode,
     /// `None` for a rank that has no counterpart on the smallest host.
@@ -101,7 +101,7 @@ impl HierarchicalCollective {
     /// Creates the collective; operations are flat until [`Collective::set_hierarchy`] changes
     /// that.
     pub(crate) fn new(
-        flat: MpiCollective,
+        flat: HostsCollective,
         map: Map,
         intra_node: IntraNode,
         lane: Option<Lane>,

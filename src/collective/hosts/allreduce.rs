@@ -17,7 +17,9 @@ use super::staging::{copy_in, copy_out};
 use super::{Batch, FLIGHTS, Job, PART_ALIGN, PART_BYTES_MIN, STREAM_BYTES, TINY_BYTES};
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::{Piece, Stream};
-use crate::mpi::{MpiError, Pending, part_range, turn};
+use ronde_net::part_range;
+
+use crate::hosts::{CommError, Pending, turn};
 
 /// Chunk whose parts are being sent to their owners.
 struct Scattered {
@@ -75,7 +77,7 @@ pub(super) async fn allreduce(
     batch: Stream,
     reducer: Reducer,
     present: Vec<usize>,
-) -> Result<Batch, MpiError> {
+) -> Result<Batch, CommError> {
     let (bytes, rank, size) = (batch.bytes(), job.comm.rank(), job.comm.size());
     if bytes == 0 {
         return Ok(job.done());
@@ -120,7 +122,7 @@ pub(super) async fn allreduce(
 
 impl Work {
     /// Copies the other ranks' parts of a chunk in and starts sending them to their owners.
-    fn scatter(&mut self, cut: Cut) -> Result<Scattered, MpiError> {
+    fn scatter(&mut self, cut: Cut) -> Result<Scattered, CommError> {
         let Self { job, batch, .. } = self;
         let (bytes, others) = (cut.range.len(), job.comm.size() - 1);
         let (mut chunk, received) = (
@@ -147,7 +149,7 @@ impl Work {
         &mut self,
         cut: Cut,
         (mut chunk, received): (Vec<u8>, Vec<u8>),
-    ) -> Result<Gathered, MpiError> {
+    ) -> Result<Gathered, CommError> {
         let Self {
             job,
             batch,
@@ -243,7 +245,7 @@ async fn tiny(
     batch: Stream,
     reducer: Reducer,
     present: Vec<usize>,
-) -> Result<Batch, MpiError> {
+) -> Result<Batch, CommError> {
     let (bytes, size) = (batch.bytes(), job.comm.size());
     let (mut own, all) = (job.staging.take(bytes), job.staging.take(bytes * size));
     job.lap.file(

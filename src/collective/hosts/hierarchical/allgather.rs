@@ -23,7 +23,7 @@ use super::{HierarchicalCollective, LAG, Map, PART_BYTES, Pieces, add, overlap};
 use crate::collective::stream::Stream;
 use crate::collective::{Collective, Phases};
 use crate::error::Error;
-use crate::mpi::Promise;
+use crate::hosts::Promise;
 use crate::tensor::Span;
 
 /// Layout of a batch. A host's bytes are in tensor order, and in rank order within each tensor.
