@@ -127,6 +127,10 @@ pub mod internal {
         pub use crate::mpi::has_mpi_plugin;
     }
 
+    pub mod net {
+        pub use ronde_net::fuzz::frames;
+    }
+
     pub mod timeline {
         pub use crate::timeline::{
             Activity, BatchRecord, BytepsOptions, Item, Member, Options, PeriodFinder, TensorId,

@@ -137,6 +137,11 @@ impl Engine {
         !matches!(self.carrier, EngineCarrier::Mpi { ours: true })
     }
 
+    /// Whether messages are sent over TCP, and not over MPI.
+    pub(crate) fn is_over_tcp(&self) -> bool {
+        matches!(self.carrier, EngineCarrier::Tcp(_))
+    }
+
     /// Notes that a rank was lost: MPI cannot be finalized any more.
     pub(super) fn set_broken(&self) {
         if let EngineCarrier::Mpi { .. } = self.carrier {

@@ -174,7 +174,7 @@ async fn gather(
 /// Not all ranks have come in time.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error(
-    "{} not come within {waited_seconds} s (HOROVOD_START_TIMEOUT): does every rank create a \
+    "{} come within {waited_seconds} s (HOROVOD_START_TIMEOUT): does every rank create a \
      context?",
     who(missing)
 )]
@@ -188,8 +188,8 @@ struct NotAllCame {
 fn who(missing: &[usize]) -> String {
     match missing {
         [] => "not all ranks have".into(),
-        [rank] => format!("rank {rank} has"),
-        ranks => format!("ranks {ranks:?} have"),
+        [rank] => format!("rank {rank} has not"),
+        ranks => format!("ranks {ranks:?} have not"),
     }
 }
 

@@ -10,7 +10,9 @@ pub(crate) fn has_hosts() -> bool {
         || (ronde::internal::mpi::has_mpi_plugin()
             && std::env::var_os("TEST_RONDE_MPIRUN").is_some());
     if !can {
-        eprintln!("left out: ranks on several hosts (RONDE_BACKEND=tcp, or TEST_RONDE_MPIRUN and scripts/build-mpi)");
+        eprintln!(
+            "left out: ranks on several hosts (RONDE_BACKEND=tcp, or TEST_RONDE_MPIRUN and scripts/build-mpi)"
+        );
     }
     can
 }

@@ -53,6 +53,8 @@ mod config;
 mod control;
 mod error;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 #[cfg(test)]
 mod hostile;
 mod inbound;

@@ -465,6 +465,11 @@ impl Core {
             return;
         }
         let reason = match &error {
+            // The first rank's reason, whatever the number of ranks in between.
+            NetError::Lost {
+                loss: Loss::Reported { reason, .. },
+                ..
+            } => reason.clone(),
             NetError::Lost { loss, .. } => loss.to_string(),
             error => error.to_string(),
         };

@@ -1,9 +1,9 @@
-//! Collective over MPI: streams batches through staging buffers and combines them with Ronde's
+//! Collective between hosts, over MPI or TCP: streams batches through staging buffers and combines them with Ronde's
 //! kernels.
 //!
 //! As within a host (`collective/local`), a batch is streamed in chunks: each is copied into a
 //! staging buffer of the engine, moved by nonblocking calls on bytes, and copied out, several
-//! chunks at once. MPI moves and Ronde combines: a chunk of an allreduce is cut into a part per
+//! chunks at once. MPI or TCP moves bytes and Ronde combines them: a chunk of an allreduce is cut into a part per
 //! rank, every rank sends each part to the rank that owns it, the owner combines it in rank order
 //! and sends its result to all. A ring moves as many bytes, 2·*B*·(*n* − 1)/*n* each way, but in
 //! 2·(*n* − 1) steps instead of two. The bits equal those of the local collective: they do not
@@ -18,19 +18,21 @@ use std::sync::Arc;
 
 use super::kernels::{Level, Reducer};
 use super::stream::Stream;
-use super::{Activities, Collective, Phases, Reduction, Stages};
+use super::{Activities, Collective, Phases, Reduction};
 use crate::error::Error;
 use crate::hosts::{Comm, CommError, CommId, Communicators, HostsJob, Promise, Waiting};
 use crate::tensor::Span;
 
 mod allreduce;
 mod hierarchical;
+mod names;
 mod reducescatter;
 mod rounds;
 mod staging;
 mod transfer;
 
 pub(crate) use hierarchical::{HierarchicalCollective, IntraNode, Lane, Map};
+use names::Names;
 use staging::{Lap, Staging};
 
 /// Bytes of a chunk, all parts together: few enough that a few chunks stay in cache.
@@ -53,16 +55,7 @@ const PART_ALIGN: usize = 64;
 /// Largest batch, all ranks together, that is sent whole to every rank.
 const TINY_BYTES: usize = 32 << 10;
 
-/// Names of the operations on the timeline.
-const FLAT: Activities = Activities {
-    allreduce: Stages::streamed("MPI_ALLREDUCE"),
-    allgather: Stages::streamed("MPI_ALLGATHER"),
-    broadcast: Stages::streamed("MPI_BCAST"),
-    alltoall: Stages::streamed("MPI_ALLTOALL"),
-    reducescatter: Stages::streamed("MPI_REDUCESCATTER"),
-};
-
-/// MPI collective of one rank.
+/// Collective of one rank over MPI or TCP.
 pub(crate) struct HostsCollective {
     job: Arc<HostsJob>,
     data: CommId,
@@ -70,6 +63,7 @@ pub(crate) struct HostsCollective {
     rank: usize,
     size: usize,
     level: Level,
+    names: &'static Names,
     /// Number of the batch, which distinguishes the messages of two batches in flight.
     serial: u16,
     /// Staging buffers, kept to reuse their memory; empty while the engine uses them.
@@ -91,6 +85,10 @@ impl HostsCollective {
             rank,
             size,
             level: Level::detect(),
+            names: match job.engine.is_over_tcp() {
+                true => &names::TCP,
+                false => &names::MPI,
+            },
             serial: 0,
             staging: Staging::default(),
         }
@@ -167,7 +165,7 @@ impl Job {
 
 impl Collective for HostsCollective {
     fn activities(&self) -> &'static Activities {
-        &FLAT
+        &self.names.flat
     }
 
     fn allreduce(

@@ -1,5 +1,5 @@
 //! Hierarchical allreduce and allgather: the intra-node stage uses shared memory, the inter-node
-//! stage MPI.
+//! stage MPI or TCP.
 //!
 //! *Lane* i consists of the *i*th rank of every host, so there are as many lanes as the smallest
 //! host has ranks. Data crosses a host's link once, a share in each lane, all lanes at the same
@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::{Batch, FLAT, HostsCollective, PART_ALIGN};
+use super::{Batch, HostsCollective, PART_ALIGN};
 use crate::collective::local::LocalCollective;
 use crate::collective::stream::{Piece, Stream};
-use crate::collective::{Activities, Collective, Hierarchy, InterNode, Phases, Reduction, Stages};
+use crate::collective::{Activities, Collective, Hierarchy, InterNode, Phases, Reduction};
 use crate::error::Error;
 use crate::hosts::Promise;
 use crate::tensor::Span;
@@ -79,23 +79,6 @@ pub(crate) struct HierarchicalCollective {
     /// Transfers in flight of the inter-node stage for tensors on GPUs.
     lent: VecDeque<Promise<Batch>>,
 }
-
-/// The successive parts of a batch have Horovod's names. Reductions within hosts use shared memory
-/// here and NCCL in Horovod. There is no `ALLOCATE_SHARED_BUFFER`: the ring is allocated at the
-/// start.
-static HIERARCHICAL: Activities = Activities {
-    allreduce: Stages {
-        lead_in: "SHM_REDUCESCATTER",
-        collective: "MPI_ALLREDUCE",
-        tail_out: "SHM_ALLGATHER",
-    },
-    allgather: Stages {
-        lead_in: "MEMCPY_IN_SHARED_BUFFER",
-        collective: "MPI_CROSS_ALLGATHER",
-        tail_out: "MEMCPY_OUT_FUSION_BUFFER",
-    },
-    ..FLAT
-};
 
 impl HierarchicalCollective {
     /// Creates the collective; operations are flat until [`Collective::set_hierarchy`] changes
@@ -215,7 +198,7 @@ fn add(phases: &mut Phases, more: &Phases) {
 impl Collective for HierarchicalCollective {
     fn activities(&self) -> &'static Activities {
         match self.was_hierarchical {
-            true => &HIERARCHICAL,
+            true => &self.flat.names.hierarchical,
             false => self.flat.activities(),
         }
     }
