@@ -2,8 +2,6 @@
 //! of `tests/fake_cuda`, which compute on the CPU; with `TEST_RONDE_GPU=real` NVIDIA's are loaded,
 //! and all ranks share device 0.
 
-#![cfg(feature = "nccl")]
-
 #[path = "../operations/matrix/cases.rs"]
 #[allow(dead_code, reason = "the table of host memory has more of them")]
 mod cases;

@@ -157,12 +157,7 @@ fn gpus_that_cannot_be_had_are_a_usage_error() {
     let unseen = [("CUDA_VISIBLE_DEVICES", "")];
     for arguments in ["--backend nccl", "--backend nccl -np 1"] {
         let output = bench(arguments, &unseen);
-        let lacking = if cfg!(feature = "nccl") {
-            ""
-        } else {
-            "--features nccl"
-        };
-        assert_failed(&output, 2, &["ronde: backend nccl: ", lacking]);
+        assert_failed(&output, 2, &["ronde: backend nccl: "]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(text.trim_end().lines().count(), 1, "{text}");
     }
@@ -179,7 +174,6 @@ fn gpus_that_cannot_be_had_are_a_usage_error() {
 }
 
 /// Runs the benchmark with libraries that emulate CUDA and NCCL on the CPU.
-#[cfg(feature = "nccl")]
 fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
     let folder = format!("{}/fake_cuda", env!("CARGO_TARGET_TMPDIR"));
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fake_cuda/build");
@@ -199,7 +193,6 @@ fn on_pretended_gpus(arguments: &str, devices: &str) -> Output {
 }
 
 /// Tensors of all element types of the benchmark, checked in every step.
-#[cfg(feature = "nccl")]
 #[test]
 fn tensors_are_on_a_gpu_for_each_rank() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,7 +229,6 @@ fn tensors_are_on_a_gpu_for_each_rank() {
     }
 }
 
-#[cfg(feature = "nccl")]
 #[test]
 fn two_ranks_on_one_gpu_are_told_what_to_do() {
     assert_failed(
