@@ -51,6 +51,7 @@ mod delivery;
 mod device;
 pub mod error;
 mod gpu;
+mod hosts;
 mod identity;
 pub mod knobs;
 mod logging;
@@ -124,6 +125,10 @@ pub mod internal {
 
     pub mod mpi {
         pub use crate::mpi::has_mpi_plugin;
+    }
+
+    pub mod net {
+        pub use ronde_net::fuzz::frames;
     }
 
     pub mod timeline {

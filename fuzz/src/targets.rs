@@ -22,14 +22,22 @@ const REVIEWED: usize = 256;
 pub(crate) type FuzzTarget = fn(&[u8]);
 
 /// All targets with their names.
-pub(crate) const ALL: [(&str, FuzzTarget); 6] = [
+pub(crate) const ALL: [(&str, FuzzTarget); 7] = [
     ("horovod", horovod),
     ("byteps", byteps),
     ("kineto", kineto),
     ("read", read),
     ("profile", profile),
     ("autotune", autotune),
+    ("frames", frames),
 ];
+
+/// Reads the data as the frames of a connection over TCP, in pieces whose length is the first byte.
+pub(crate) fn frames(data: &[u8]) {
+    if let Some((&piece, bytes)) = data.split_first() {
+        ronde::internal::net::frames(bytes, usize::from(piece));
+    }
+}
 
 /// Reads the data as a timeline of Horovod or Ronde.
 pub(crate) fn horovod(data: &[u8]) {

@@ -102,6 +102,7 @@ fn about(error: &Error) -> About<'_> {
             PeerError::Lost { rank, .. }
             | PeerError::Left { rank }
             | PeerError::Silent { rank, .. }
+            | PeerError::Disconnected { rank, .. }
             | PeerError::Failed { rank, .. }
             | PeerError::Stalled { rank, .. },
         )

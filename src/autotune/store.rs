@@ -57,6 +57,7 @@ impl Store {
             Backend::Nccl => "nccl",
             _ if facts.on_gpu => "nccl",
             Backend::Mpi => "mpi",
+            Backend::Tcp => "tcp",
             Backend::Auto | Backend::Local if facts.hosts.count > 1 => "mpi",
             Backend::Auto | Backend::Local => "local",
         };

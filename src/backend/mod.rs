@@ -1,4 +1,4 @@
-//! Backend: selects shared memory or MPI for a job, and opens the transport and the collective of
+//! Backend: selects shared memory, MPI or TCP for a job, and opens the transport and the collective of
 //! each process set.
 
 use std::sync::Arc;
@@ -7,15 +7,17 @@ use crate::collective::Collective;
 use crate::collective::shaped::ShapedCollective;
 use crate::error::{DeviceError, Error, Failure, StartError};
 use crate::gpu::{self, GpuError};
-use crate::identity::{Hosts, Identity};
+use crate::identity::{Hosts, Identity, Lookup, Source, environment};
 use crate::knobs::{self, Knobs};
 use crate::rendezvous::RendezvousConfig;
 use crate::shm::Watch;
 use crate::traffic::MpiTraffic;
 use crate::transport::Transport;
 
+mod hosts;
 mod local;
-mod mpi;
+
+use hosts::BetweenHosts;
 
 /// Open process set: control, data, the watch over its ranks, and their hosts.
 pub(crate) struct Opened {
@@ -36,27 +38,27 @@ pub(crate) struct Backend {
 enum Reach {
     /// Shared memory.
     Local,
-    /// MPI, with shared memory within hosts where operations are hierarchical.
-    Mpi(mpi::Mpi),
+    /// MPI or TCP, with shared memory within hosts where operations are hierarchical.
+    Hosts(BetweenHosts),
 }
 
 impl Backend {
     /// Selects the backend that the knobs name, or the one that the job needs.
     ///
     /// # Errors
-    /// Ranks on several hosts, or `RONDE_BACKEND=mpi`, where no MPI can be used; no GPU for this rank
-    /// where the backend needs one.
+    /// Ranks on several hosts where neither MPI nor TCP can be used; a requested backend that cannot
+    /// be; no GPU for this rank where the backend needs one.
     pub(crate) fn choose(knobs: &Knobs, identity: &Identity) -> Result<Self, Error> {
         let several_hosts = identity.local_size != identity.size;
         let reach = match knobs.backend {
-            knobs::Backend::Mpi => Reach::Mpi(mpi::Mpi::new(knobs).map_err(StartError::NoMpi)?),
+            knobs::Backend::Mpi => {
+                Reach::Hosts(BetweenHosts::over_mpi(knobs).map_err(StartError::NoMpi)?)
+            }
+            knobs::Backend::Tcp => {
+                Reach::Hosts(BetweenHosts::over_tcp(knobs).map_err(StartError::NoTcp)?)
+            }
             knobs::Backend::Auto | knobs::Backend::Nccl if several_hosts => {
-                let mpi = mpi::Mpi::new(knobs).map_err(|reason| StartError::SeveralHosts {
-                    size: identity.size,
-                    local_size: identity.local_size,
-                    reason,
-                })?;
-                Reach::Mpi(mpi)
+                Reach::Hosts(between_hosts(knobs, identity)?)
             }
             knobs::Backend::Local if several_hosts => {
                 return Err(StartError::NotLocal {
@@ -80,7 +82,7 @@ impl Backend {
         match &self.reach {
             _ if self.on_gpu => "nccl",
             Reach::Local => "local",
-            Reach::Mpi(_) => "mpi",
+            Reach::Hosts(hosts) => hosts.name(),
         }
     }
 
@@ -88,7 +90,7 @@ impl Backend {
     pub(crate) fn traffic(&self) -> Option<MpiTraffic> {
         match &self.reach {
             Reach::Local => None,
-            Reach::Mpi(mpi) => Some(mpi.traffic()),
+            Reach::Hosts(hosts) => hosts.traffic(),
         }
     }
 
@@ -104,7 +106,7 @@ impl Backend {
     ) -> Result<Opened, Failure> {
         let mut opened = match &self.reach {
             Reach::Local => local::open(config, cache_words, knobs)?,
-            Reach::Mpi(mpi) => mpi.open(config, knobs)?,
+            Reach::Hosts(hosts) => hosts.open(config, knobs)?,
         };
         if let Some(link) = knobs.link {
             let shaped =
@@ -112,6 +114,39 @@ impl Backend {
             opened.collective = Box::new(shaped);
         }
         Ok(opened)
+    }
+}
+
+/// Selects the connection of several hosts. Where a launcher of MPI has started the ranks, it is
+/// MPI, and TCP only if no MPI can be used. Otherwise it is TCP if the environment has an address
+/// for it.
+fn between_hosts(knobs: &Knobs, identity: &Identity) -> Result<BetweenHosts, Error> {
+    let tcp = BetweenHosts::over_tcp(knobs);
+    match (tcp, is_started_by_mpi(identity, &environment)) {
+        (Ok(tcp), false) => Ok(tcp),
+        (tcp, _) => BetweenHosts::over_mpi(knobs).or_else(|no_mpi| {
+            tcp.map_err(|no_tcp| {
+                StartError::SeveralHosts {
+                    size: identity.size,
+                    local_size: identity.local_size,
+                    no_mpi,
+                    no_tcp,
+                }
+                .into()
+            })
+        }),
+    }
+}
+
+/// Whether a launcher that MPI knows has started this rank. `ronde run` may have been that
+/// launcher's way to do so.
+fn is_started_by_mpi(identity: &Identity, lookup: Lookup) -> bool {
+    match identity.source {
+        Source::OpenMpi | Source::Pmi | Source::Slurm => true,
+        Source::Horovod => ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK"]
+            .into_iter()
+            .any(|variable| lookup(variable).is_some()),
+        Source::Torchrun | Source::Single => false,
     }
 }
 

@@ -10,10 +10,10 @@
 //! zeros.
 
 pub(crate) mod asynchronous;
+pub(crate) mod hosts;
 mod inter_node;
 mod kernels;
 pub mod local;
-pub(crate) mod mpi;
 mod nccl;
 mod stream;
 

@@ -38,6 +38,19 @@ pub enum PeerError {
         /// Time since its last message, seconds.
         silent_seconds: u64,
     },
+    /// The connection to a rank on another host has ended.
+    #[error(
+        "rank {rank} on host {host} is lost: {reason}; look at its last output, then start the \
+         job again"
+    )]
+    Disconnected {
+        /// The rank.
+        rank: usize,
+        /// Its host.
+        host: String,
+        /// Sign by which its end was found.
+        reason: String,
+    },
     /// A rank left the job because of an error of its own.
     #[error("rank {rank} stopped after an error: {reason}")]
     Failed {

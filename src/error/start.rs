@@ -14,10 +14,10 @@ pub(crate) fn failure(error: impl std::error::Error + Send + Sync + 'static) -> 
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The ranks are on several hosts, and no MPI can be used.
+    /// The ranks are on several hosts, and neither MPI nor TCP can be used.
     #[error(
         "the job has {size} ranks, only {local_size} of them on this host, and ranks on several \
-         hosts need MPI: {reason}"
+         hosts need MPI or TCP. MPI: {no_mpi}. TCP: {no_tcp}"
     )]
     SeveralHosts {
         /// Number of ranks.
@@ -25,13 +25,15 @@ pub enum StartError {
         /// Number of ranks on this host.
         local_size: usize,
         /// Reason why no MPI can be used.
-        reason: Arc<dyn std::error::Error + Send + Sync>,
+        no_mpi: Arc<dyn std::error::Error + Send + Sync>,
+        /// Reason why TCP cannot be used.
+        no_tcp: Arc<dyn std::error::Error + Send + Sync>,
     },
     /// The ranks are on several hosts, and shared memory was requested.
     #[error(
         "RONDE_BACKEND=local: the job has {size} ranks, only {local_size} of them on this host, \
          and shared memory connects only ranks on one host; leave RONDE_BACKEND at auto, which \
-         uses MPI"
+         uses MPI or TCP"
     )]
     NotLocal {
         /// Number of ranks.
@@ -42,6 +44,9 @@ pub enum StartError {
     /// MPI was requested and cannot be used.
     #[error("RONDE_BACKEND=mpi: {0}")]
     NoMpi(Arc<dyn std::error::Error + Send + Sync>),
+    /// TCP was requested and cannot be used.
+    #[error("RONDE_BACKEND=tcp: {0}")]
+    NoTcp(Arc<dyn std::error::Error + Send + Sync>),
     /// The rendezvous with the other ranks failed.
     #[error(transparent)]
     Rendezvous(Arc<dyn std::error::Error + Send + Sync>),

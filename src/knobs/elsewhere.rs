@@ -99,7 +99,6 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     foreign("enable_xla_ops", "HOROVOD_ENABLE_XLA_OPS", "there is no TensorFlow front end", "XLA operations."),
     foreign("controller", "HOROVOD_CONTROLLER", "RONDE_BACKEND chooses the transport", "Control plane, mpi or gloo."),
     foreign("cpu_operations", "HOROVOD_CPU_OPERATIONS", "RONDE_BACKEND chooses the collectives", "CPU data plane."),
-    foreign("gloo_iface", "HOROVOD_GLOO_IFACE", NO_GLOO, "Network interface of Gloo."),
     foreign("gloo_timeout_seconds", "HOROVOD_GLOO_TIMEOUT_SECONDS", "HOROVOD_START_TIMEOUT limits the start",
         "Gloo's time-out.").value("gloo-timeout-seconds"),
     foreign("gloo_rendezvous_addr", "HOROVOD_GLOO_RENDEZVOUS_ADDR", NO_GLOO, "Address of Gloo's key-value server."),
@@ -141,7 +140,7 @@ const fn place(name: &'static str, env: &'static str, kind: Kind, doc: &'static 
 }
 
 const NO_TORUS: &str = "hierarchical allreduces have a lane for each rank of a host";
-const NO_GLOO: &str = "the rendezvous uses a local socket or MPI, not Gloo";
+const NO_GLOO: &str = "the rendezvous uses a local socket, MPI or RONDE_TCP_SERVER, not Gloo";
 const ONE_THREAD: &str = "one thread makes all calls of MPI";
 const NO_ADASUM: &str = "Adasum gathers whole tensors";
 const NO_ELASTIC: &str = "the number of ranks is fixed";

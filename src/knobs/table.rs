@@ -522,4 +522,51 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// Address where rank 0 listens for the other ranks over TCP, HOST:PORT. Unset: torchrun's
+    /// MASTER_ADDR, and RONDE_TCP_PORT.
+    tcp_server: Option<String> {
+        env: "RONDE_TCP_SERVER",
+        flag: None,
+        kind: Kind::Label { max: 300 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Port where rank 0 listens under torchrun. Unset: MASTER_PORT + 1.
+    tcp_port: Option<u32> {
+        env: "RONDE_TCP_PORT",
+        flag: None,
+        kind: Kind::Count { unit: "port", min: 1, max: 65535 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// File with the secret of a job over TCP, of mode 0600. Unset: the ranks are not authenticated.
+    secret_file: Option<PathBuf> {
+        env: "RONDE_SECRET_FILE",
+        flag: None,
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Network interface for connections over TCP. Unset: HOROVOD_GLOO_IFACE, or that which reaches
+    /// rank 0.
+    network_interface: Option<String> {
+        env: "RONDE_NETWORK_INTERFACE",
+        flag: None,
+        kind: Kind::Label { max: 64 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Network interface for connections over TCP, if RONDE_NETWORK_INTERFACE is not set.
+    gloo_iface: Option<String> {
+        env: "HOROVOD_GLOO_IFACE",
+        flag: None,
+        kind: Kind::Label { max: 64 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
 }

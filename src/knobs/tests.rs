@@ -304,7 +304,6 @@ fn ignored_variables_of_horovod_give_no_warning() {
         "HOROVOD_ENABLE_XLA_OPS",
         "HOROVOD_CONTROLLER",
         "HOROVOD_CPU_OPERATIONS",
-        "HOROVOD_GLOO_IFACE",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR",
         "HOROVOD_GLOO_RENDEZVOUS_PORT",
         "HOROVOD_GLOO_TIMEOUT_SECONDS",

@@ -29,6 +29,8 @@ pub enum Backend {
     Local,
     /// MPI, ranks on any hosts; needs an MPI library and its plug-in.
     Mpi,
+    /// TCP, ranks on any hosts.
+    Tcp,
     /// As [`Auto`](Self::Auto), and each rank has a GPU; needs the feature `nccl`.
     Nccl,
 }
@@ -92,7 +94,12 @@ impl LogLevel {
 
 impl Backend {
     /// The words of `RONDE_BACKEND`, in the order of the variants.
-    pub(super) const WORDS: &'static [&'static str] = &["auto", "local", "mpi", "nccl"];
-    pub(super) const ALL: [Backend; 4] =
-        [Backend::Auto, Backend::Local, Backend::Mpi, Backend::Nccl];
+    pub(super) const WORDS: &'static [&'static str] = &["auto", "local", "mpi", "tcp", "nccl"];
+    pub(super) const ALL: [Backend; 5] = [
+        Backend::Auto,
+        Backend::Local,
+        Backend::Mpi,
+        Backend::Tcp,
+        Backend::Nccl,
+    ];
 }

@@ -5,13 +5,12 @@
 #![allow(unsafe_code)] // calls to MPI
 
 use std::ffi::{CStr, c_char, c_int};
-use std::rc::Rc;
 
 use ronde_mpi_table::{ANY_RANK, Comm as RawComm, NO_REQUEST, Request, SHORT_MESSAGE, Table};
+use ronde_net::{Parts, part_range};
 use smallvec::{SmallVec, smallvec};
 
-use super::pending::{Moved, Pending};
-use super::traffic::{count_collective, count_message};
+use super::pending::Pending;
 
 /// A call that did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,44 +77,6 @@ fn address_mut(buffer: &mut [u8]) -> *mut u8 {
     }
 }
 
-/// How long each rank's part of a buffer is, and where it begins, bytes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Parts {
-    counts: Vec<c_int>,
-    begins: Vec<c_int>,
-    bytes: usize,
-}
-
-impl Parts {
-    /// Parts of these lengths, one after another.
-    pub(crate) fn of(lengths: impl IntoIterator<Item = usize>) -> Self {
-        let mut parts = Self::default();
-        for length in lengths {
-            parts.counts.push(count(length));
-            parts.begins.push(count(parts.bytes));
-            parts.bytes += length;
-        }
-        parts
-    }
-
-    /// All of them together.
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Where part `index` lies.
-    pub(crate) fn range(&self, index: usize) -> std::ops::Range<usize> {
-        let begin = self.begins[index] as usize;
-        begin..begin + self.counts[index] as usize
-    }
-}
-
-/// Where rank `rank`'s part of a chunk of `bytes` bytes lies, cut in parts of `part` bytes; the last ones may be shorter.
-pub(crate) fn part_range(rank: usize, part: usize, bytes: usize) -> std::ops::Range<usize> {
-    let begin = (rank * part).min(bytes);
-    begin..(begin + part).min(bytes)
-}
-
 /// Messages that are begun together.
 struct Messages<'a> {
     comm: &'a Comm,
@@ -150,7 +111,6 @@ impl<'a> Messages<'a> {
         if bytes == 0 {
             return Ok(()); // nor does anybody expect it
         }
-        count_message(bytes);
         // SAFETY: the caller's promise.
         self.add("MPI_Isend", |request| unsafe {
             (table.send)(from, count(bytes), count(to), tag, raw, request)
@@ -188,7 +148,6 @@ pub(crate) struct Comm {
     raw: RawComm,
     rank: usize,
     size: usize,
-    moved: Rc<Moved>,
 }
 
 impl Comm {
@@ -199,16 +158,12 @@ impl Comm {
     ///
     /// # Errors
     /// MPI's.
-    pub(super) unsafe fn new(
-        table: &'static Table,
-        raw: RawComm,
-        moved: &Rc<Moved>,
-    ) -> Result<Self, MpiError> {
+    pub(super) unsafe fn new(table: &'static Table, raw: RawComm) -> Result<Self, MpiError> {
         // SAFETY: a live communicator, for the call and by the caller's promise.
         unsafe {
             let set = (table.return_errors)(raw);
             check(table, "MPI_Comm_set_errhandler", set)?;
-            Self::as_it_is(table, raw, moved)
+            Self::as_it_is(table, raw)
         }
     }
 
@@ -219,11 +174,7 @@ impl Comm {
     ///
     /// # Errors
     /// MPI's.
-    pub(super) unsafe fn as_it_is(
-        table: &'static Table,
-        raw: RawComm,
-        moved: &Rc<Moved>,
-    ) -> Result<Self, MpiError> {
+    pub(super) unsafe fn as_it_is(table: &'static Table, raw: RawComm) -> Result<Self, MpiError> {
         let (mut rank, mut size) = (0, 0);
         // SAFETY: a live communicator; the results are two integers.
         unsafe {
@@ -236,18 +187,12 @@ impl Comm {
             raw,
             rank: rank as usize,
             size: size as usize,
-            moved: Rc::clone(moved),
         })
     }
 
     /// The functions by which its calls are made.
     pub(super) fn table(&self) -> &'static Table {
         self.table
-    }
-
-    /// What its completed requests are reported to.
-    pub(super) fn moved(&self) -> &Rc<Moved> {
-        &self.moved
     }
 
     /// This process's rank in it.
@@ -270,17 +215,6 @@ impl Comm {
         let mut request = NO_REQUEST;
         check(self.table, call, start(&mut request))?;
         Ok(Pending::new(smallvec![request], call, memory, self))
-    }
-
-    /// Likewise a collective call.
-    fn collective<B>(
-        &self,
-        call: &'static str,
-        memory: B,
-        start: impl FnOnce(*mut Request) -> c_int,
-    ) -> Started<B> {
-        count_collective();
-        self.pending(call, memory, start)
     }
 
     /// Sends each rank its part of `chunk`, of which rank `r`'s begins at `r * part`, and receives its own part from all:
@@ -345,7 +279,7 @@ impl Comm {
     }
 
     /// Completes when all ranks have come to it.
-    pub(super) fn barrier(&self) -> Started<()> {
+    pub(crate) fn barrier(&self) -> Started<()> {
         // SAFETY: a live communicator; no memory.
         self.pending("MPI_Ibarrier", (), |request| unsafe {
             (self.table.barrier)(self.raw, request)
@@ -353,7 +287,7 @@ impl Comm {
     }
 
     /// The same communicator once more, with messages of its own.
-    pub(super) fn duplicate(&self) -> Started<Box<RawComm>> {
+    pub(crate) fn duplicate(&self) -> Started<Box<RawComm>> {
         let mut copy = Box::new(RawComm(0));
         let place: *mut RawComm = &mut *copy;
         // SAFETY: the box is kept by the request.
@@ -363,7 +297,7 @@ impl Comm {
     }
 
     /// A communicator of `members`, who all make this call now: it blocks until they have.
-    pub(super) fn of_members(&self, members: &[usize], tag: u16) -> Result<RawComm, MpiError> {
+    pub(crate) fn of_members(&self, members: &[usize], tag: u16) -> Result<RawComm, MpiError> {
         let ranks: Vec<c_int> = members.iter().map(|&rank| count(rank)).collect();
         let mut created = RawComm(0);
         // SAFETY: a live communicator; `ranks` are distinct ranks of it.
@@ -378,7 +312,6 @@ impl Comm {
 
     /// Sends `memory` to rank `to`.
     pub(crate) fn send(&self, memory: Vec<u8>, to: usize, tag: u16) -> Started<Vec<u8>> {
-        count_message(memory.len());
         let (from, bytes, tag) = (
             address(&memory),
             count(memory.len()),
@@ -419,7 +352,7 @@ impl Comm {
         assert!(bytes <= memory.len());
         let place = address_mut(&mut memory);
         // SAFETY: the vector is as long and is kept by the request.
-        self.collective("MPI_Ibcast", memory, |request| unsafe {
+        self.pending("MPI_Ibcast", memory, |request| unsafe {
             (self.table.broadcast)(place, count(bytes), count(root), self.raw, request)
         })
     }
@@ -434,7 +367,7 @@ impl Comm {
         assert!(bytes <= send.len() && bytes * self.size <= receive.len());
         let (from, to) = (address(&send), address_mut(&mut receive));
         // SAFETY: both vectors are as long and are kept by the request.
-        self.collective("MPI_Iallgather", (send, receive), |request| unsafe {
+        self.pending("MPI_Iallgather", (send, receive), |request| unsafe {
             let bytes = count(bytes);
             (self.table.allgather)(from, to, bytes, self.raw, request)
         })
@@ -447,13 +380,13 @@ impl Comm {
         mut receive: Vec<u8>,
         parts: Parts,
     ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
-        assert!(parts.bytes <= receive.len() && parts.counts.len() == self.size);
-        let bytes = parts.counts[self.rank];
+        assert!(parts.bytes() <= receive.len() && parts.counts().len() == self.size);
+        let bytes = parts.counts()[self.rank];
         assert!(bytes as usize <= send.len());
         let (from, to) = (address(&send), address_mut(&mut receive));
-        let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
+        let (counts, begins) = (parts.counts().as_ptr(), parts.begins().as_ptr());
         // SAFETY: the vectors are as long and are kept by the request.
-        self.collective(
+        self.pending(
             "MPI_Iallgatherv",
             (send, receive, parts),
             |request| unsafe {
@@ -474,7 +407,7 @@ impl Comm {
         assert!(self.rank != root || bytes * self.size <= receive.len());
         let (from, to) = (address(&send), address_mut(&mut receive));
         // SAFETY: both vectors are as long and are kept by the request.
-        self.collective("MPI_Igather", (send, receive), |request| unsafe {
+        self.pending("MPI_Igather", (send, receive), |request| unsafe {
             let (bytes, root) = (count(bytes), count(root));
             (self.table.gather)(from, to, bytes, root, self.raw, request)
         })
@@ -489,12 +422,13 @@ impl Comm {
         root: usize,
     ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
         assert!(
-            self.rank != root || (parts.bytes <= receive.len() && parts.counts.len() == self.size)
+            self.rank != root
+                || (parts.bytes() <= receive.len() && parts.counts().len() == self.size)
         );
         let (from, bytes, to) = (address(&send), count(send.len()), address_mut(&mut receive));
-        let (counts, begins) = (parts.counts.as_ptr(), parts.begins.as_ptr());
+        let (counts, begins) = (parts.counts().as_ptr(), parts.begins().as_ptr());
         // SAFETY: the vectors are as long and are kept by the request.
-        self.collective("MPI_Igatherv", (send, receive, parts), |request| unsafe {
+        self.pending("MPI_Igatherv", (send, receive, parts), |request| unsafe {
             (self.table.gather_parts)(
                 from,
                 bytes,
@@ -515,13 +449,13 @@ impl Comm {
         mut receive: (Vec<u8>, Parts),
     ) -> Started<[(Vec<u8>, Parts); 2]> {
         for (memory, parts) in [&send, &receive] {
-            assert!(parts.bytes <= memory.len() && parts.counts.len() == self.size);
+            assert!(parts.bytes() <= memory.len() && parts.counts().len() == self.size);
         }
         let (from, to) = (address(&send.0), address_mut(&mut receive.0));
-        let lists = |parts: &Parts| (parts.counts.as_ptr(), parts.begins.as_ptr());
+        let lists = |parts: &Parts| (parts.counts().as_ptr(), parts.begins().as_ptr());
         let ((sent, sent_at), (received, received_at)) = (lists(&send.1), lists(&receive.1));
         // SAFETY: the vectors are as long and are kept by the request.
-        self.collective("MPI_Ialltoallv", [send, receive], |request| unsafe {
+        self.pending("MPI_Ialltoallv", [send, receive], |request| unsafe {
             (self.table.alltoall_parts)(
                 from,
                 sent,

@@ -22,7 +22,7 @@ pub(crate) struct Contradiction {
 impl Contradiction {
     /// Of a process that takes itself for rank `own.0` of `own.1`, and MPI for `mpi.0` of `mpi.1`.
     /// `library` is the text by which MPI's library identifies itself.
-    pub(super) fn new(own: (usize, usize), mpi: (usize, usize), library: &str) -> Self {
+    pub(crate) fn new(own: (usize, usize), mpi: (usize, usize), library: &str) -> Self {
         Self::of(own, mpi, library, &identity::environment)
     }
 

@@ -3,15 +3,14 @@
 #![allow(unsafe_code)] // calls to MPI; registers a function for the end of the process
 
 use std::ffi::c_int;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use ronde_mpi_table::{THREAD_MULTIPLE, Table};
 
 use super::calls::{MpiError, check as check_code};
-use super::engine::Engine;
 use super::library::Mpi;
-use super::world::World;
+use super::session::Session;
 
 /// Why MPI cannot be used in this process.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -56,8 +55,8 @@ pub(crate) enum MpiStartError {
     Broken,
 }
 
-/// Initializes MPI on the calling thread, unless somebody has done so for all threads. Whether it is ours to finalize.
-pub(super) fn initialize(mpi: &Mpi) -> Result<(World, bool), MpiStartError> {
+/// Initializes MPI on the calling thread, unless somebody has done so for all threads.
+pub(crate) fn initialize(mpi: &Mpi) -> Result<Session, MpiStartError> {
     let table = mpi.table;
     let ours = !flag(table, "MPI_Initialized", table.initialized)?;
     if ours {
@@ -78,7 +77,7 @@ pub(super) fn initialize(mpi: &Mpi) -> Result<(World, bool), MpiStartError> {
             });
         }
     }
-    Ok((World::new(table, ours)?, ours))
+    Ok(Session::new(table, ours)?)
 }
 
 /// What one of the two functions says that may be called at any time.
@@ -97,7 +96,7 @@ fn flag(
 ///
 /// # Errors
 /// It is over.
-pub(super) fn check(mpi: &Mpi) -> Result<(), MpiStartError> {
+pub(crate) fn check(mpi: &Mpi) -> Result<(), MpiStartError> {
     if is_broken() {
         return Err(MpiStartError::Broken);
     }
@@ -111,26 +110,27 @@ pub(super) fn check(mpi: &Mpi) -> Result<(), MpiStartError> {
 static BROKEN: AtomicBool = AtomicBool::new(false);
 
 /// Says that this process's job has lost a rank.
-pub(super) fn set_broken() {
+pub(crate) fn set_broken() {
     BROKEN.store(true, Ordering::Release);
 }
 
 /// See [`set_broken`].
-pub(super) fn is_broken() -> bool {
+pub(crate) fn is_broken() -> bool {
     BROKEN.load(Ordering::Acquire)
 }
 
-/// Has the engine finalize MPI when the process ends.
-pub(super) fn finalize_at_exit() {
+/// Has `finalize` called when the process ends, unless a rank was lost.
+pub(crate) fn finalize_at_exit(finalize: fn()) {
+    static FINALIZE: OnceLock<fn()> = OnceLock::new();
     extern "C" fn at_exit() {
-        if !is_broken() {
-            Engine::finalize();
+        if let (false, Some(finalize)) = (is_broken(), FINALIZE.get()) {
+            finalize();
         }
     }
-    // SAFETY: the callback lives as long as the program, unwinds nowhere and takes no argument. Should there be no room for
-    // it (at least 32 are guaranteed), `mpirun` will say that MPI was not finalized.
-    let _ = unsafe { libc::atexit(at_exit) };
+    if FINALIZE.set(finalize).is_ok() {
+        // SAFETY: the callback lives as long as the program, unwinds nowhere and takes no argument.
+        // Should there be no room for it (at least 32 are guaranteed), `mpirun` will say that MPI
+        // was not finalized.
+        let _ = unsafe { libc::atexit(at_exit) };
+    }
 }
-
-/// How often a process that waits for `MPI_Finalize` looks whether a rank was lost meanwhile.
-pub(super) const FINALIZE_INTERVAL: Duration = Duration::from_secs(30);

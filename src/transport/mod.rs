@@ -12,8 +12,8 @@ use crate::clock::Nanos;
 use crate::error::{Error, LimitError, PeerError};
 
 mod block;
+pub(crate) mod hosts;
 pub(crate) mod local;
-pub(crate) mod mpi;
 #[cfg(test)]
 pub(crate) mod simulated;
 

@@ -5,3 +5,4 @@ mod start;
 #[path = "../support/mod.rs"]
 mod support;
 mod survivors;
+mod tcp;

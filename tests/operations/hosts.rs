@@ -1,10 +1,10 @@
 //! Jobs on several hosts that change between flat and hierarchical operations while they run.
-//! `mpirun` starts them: skipped unless `TEST_RONDE_MPIRUN` names it. If it starts all ranks on
-//! this machine, they simulate hosts.
+//! `mpirun` starts them if `TEST_RONDE_MPIRUN` names it; with `RONDE_BACKEND=tcp` the test does;
+//! otherwise they are skipped. If all ranks are on this machine, they simulate hosts.
 
 #![allow(unsafe_code)] // sets environment variables
 
-use crate::support::{Draw, Folder, has_hosts, job, job_with};
+use crate::support::{Draw, Folder, has_hosts, is_over_tcp, job, job_with};
 use ronde::internal::identity::Identity;
 use ronde::settings::PartialSettings;
 use ronde::{Context, ReduceOp};
@@ -17,14 +17,16 @@ const LONG: usize = 2_000_003;
 /// Returns the context of a rank, whose host is the one of its letter if the launcher starts all
 /// ranks on one host.
 fn context(hosts: &str, sets: &[&[usize]]) -> Context {
-    let identity = Identity::from_env().expect("mpirun says who this is");
+    let identity = Identity::from_env().expect("the launcher says who this is");
     if identity.local_size == identity.size {
         let host = &hosts[identity.rank..=identity.rank];
         // SAFETY: only this rank's test thread accesses the environment.
         unsafe { std::env::set_var("RONDE_HOST_ID", format!("made-up-{host}")) };
     }
-    // SAFETY: as above.
-    unsafe { std::env::set_var("RONDE_BACKEND", "mpi") };
+    if std::env::var_os("RONDE_BACKEND").is_none_or(|backend| backend != "tcp") {
+        // SAFETY: as above.
+        unsafe { std::env::set_var("RONDE_BACKEND", "mpi") };
+    }
     let sets = sets.iter().map(|ranks| ranks.to_vec());
     let builder = Context::builder().process_sets(sets);
     builder.build().expect("the job starts")
@@ -306,7 +308,12 @@ fn the_timeline_names_the_stages_as_horovod_does() {
         },
     );
     let text = std::fs::read_to_string(&path).expect("rank 0 has written it");
+    let over_tcp = is_over_tcp(&[]);
     let count = |name: &str| {
+        let name = match over_tcp {
+            true => name.replace("MPI_", "TCP_"),
+            false => name.to_owned(),
+        };
         text.matches(&format!("\"B\", \"name\": \"{name}\""))
             .count()
     };

@@ -535,13 +535,23 @@ fn a_rank_that_dies_while_others_have_joined_is_named_to_all() {
             }
         };
         assert!(
-            matches!(error, Error::Peer(PeerError::Lost { rank: 2, .. })),
+            matches!(
+                error,
+                Error::Peer(
+                    PeerError::Lost { rank: 2, .. } | PeerError::Disconnected { rank: 2, .. }
+                )
+            ),
             "{error}"
         );
         assert!(began.elapsed() < DEADLINE);
         let later = context.join().expect_err("the context has ended");
         assert!(
-            matches!(later, Error::Peer(PeerError::Lost { rank: 2, .. })),
+            matches!(
+                later,
+                Error::Peer(
+                    PeerError::Lost { rank: 2, .. } | PeerError::Disconnected { rank: 2, .. }
+                )
+            ),
             "{later}"
         );
     }) else {

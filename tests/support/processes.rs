@@ -5,6 +5,8 @@
 //!
 //! With `TEST_RONDE_MPIRUN=mpirun` that program starts the ranks of a job, which then count as one
 //! process: for tests in which all ranks must succeed, over the backend that `RONDE_BACKEND` names.
+//! With `RONDE_BACKEND=tcp` the ranks of a job get a free port. `TEST_RONDE_HOSTS=2` makes them
+//! count as ranks on two hosts, by turns.
 
 #![allow(dead_code)] // each group of tests uses a part of it
 
@@ -101,12 +103,14 @@ pub(crate) fn start_by(
         std::process::id(),
         JOBS.fetch_add(1, Ordering::Relaxed)
     );
+    let server = is_over_tcp(env).then(|| format!("127.0.0.1:{}", free_port()));
     let executable = std::env::current_exe().expect("a test knows its executable");
     let own = |mut command: Command| {
         command
             .args([test, "--exact", "--nocapture", "--test-threads=1"])
             .env("TEST_RONDE_BODY", test)
             .env("RONDE_JOB_ID", &key)
+            .envs(server.iter().map(|server| ("RONDE_TCP_SERVER", server)))
             .envs(env.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -124,6 +128,9 @@ pub(crate) fn start_by(
                 let mut command = Command::new(&executable);
                 command.env("HOROVOD_RANK", rank.to_string());
                 command.env("HOROVOD_SIZE", ranks.to_string());
+                if let Some(hosts) = made_up_hosts() {
+                    command.env("RONDE_HOST_ID", format!("made-up-{}", rank % hosts));
+                }
                 own(command)
             };
             (0..ranks).map(start).collect()
@@ -133,6 +140,25 @@ pub(crate) fn start_by(
         ranks: processes,
         began: Instant::now(),
     })
+}
+
+/// Whether a job with these variables uses TCP.
+pub(crate) fn is_over_tcp(env: &[(&str, &str)]) -> bool {
+    let set = env.iter().rfind(|(name, _)| *name == "RONDE_BACKEND");
+    set.is_some_and(|(_, backend)| *backend == "tcp")
+        || std::env::var_os("RONDE_BACKEND").is_some_and(|backend| backend == "tcp")
+}
+
+/// Number of hosts that the ranks of a job count as, if it is not one.
+pub(crate) fn made_up_hosts() -> Option<usize> {
+    let hosts = std::env::var("TEST_RONDE_HOSTS").ok()?;
+    Some(hosts.parse().expect("TEST_RONDE_HOSTS is a number"))
+}
+
+/// Returns a port of this machine on which nothing listens.
+pub(crate) fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").port()
 }
 
 /// Asserts that `test` is the calling test's full name, which libtest gives the thread of a test:

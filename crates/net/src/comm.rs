@@ -16,33 +16,49 @@ use crate::pending::{Buffer, Op, Pending, Slice};
 /// Tags of collective operations have this bit; those of messages have not.
 const COLLECTIVE: u32 = 1 << 31;
 
-/// Lengths of the parts of a buffer, one per rank, one after another.
+/// Lengths of the parts of a buffer, one per rank, one after another. They are 32-bit integers, as
+/// MPI takes them: what is sent at once is far shorter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
-    /// Where each part begins, and where the last one ends.
-    bounds: Vec<usize>,
+    counts: Vec<i32>,
+    begins: Vec<i32>,
+    bytes: usize,
 }
 
 impl Parts {
     /// Parts of these lengths, bytes.
+    ///
+    /// # Panics
+    /// If they have 2 GiB or more together.
     pub fn of(lengths: impl IntoIterator<Item = usize>) -> Self {
-        let mut bounds = vec![0];
-        let mut end = 0;
-        bounds.extend(lengths.into_iter().map(|length| {
-            end += length;
-            end
-        }));
-        Self { bounds }
+        let number = |bytes: usize| i32::try_from(bytes).expect("parts have less than 2 GiB");
+        let mut parts = Self::default();
+        for length in lengths {
+            parts.counts.push(number(length));
+            parts.begins.push(number(parts.bytes));
+            parts.bytes += length;
+        }
+        parts
     }
 
     /// Number of parts.
     fn count(&self) -> usize {
-        self.bounds.len().saturating_sub(1)
+        self.counts.len()
     }
 
     /// Length of all parts together.
     pub fn bytes(&self) -> usize {
-        self.bounds.last().copied().unwrap_or(0)
+        self.bytes
+    }
+
+    /// Length of each part.
+    pub fn counts(&self) -> &[i32] {
+        &self.counts
+    }
+
+    /// Where each part begins.
+    pub fn begins(&self) -> &[i32] {
+        &self.begins
     }
 
     /// Range of part `index` in the buffer.
@@ -50,7 +66,8 @@ impl Parts {
     /// # Panics
     /// If there is no such part.
     pub fn range(&self, index: usize) -> Range<usize> {
-        self.bounds[index]..self.bounds[index + 1]
+        let begin = self.begins[index] as usize;
+        begin..begin + self.counts[index] as usize
     }
 }
 
@@ -65,7 +82,7 @@ pub fn part_range(index: usize, part: usize, bytes: usize) -> Range<usize> {
 #[derive(Clone)]
 pub struct Comm {
     mesh: Rc<Mesh>,
-    channel: u32,
+    channel: u64,
     /// Ranks of the mesh.
     members: Rc<[usize]>,
     /// This rank, as an index into `members`.
@@ -135,7 +152,7 @@ impl Comm {
     ///
     /// # Panics
     /// If this rank is not in `members`.
-    pub fn new(mesh: &Rc<Mesh>, channel: u32, members: &[usize]) -> Result<Self, NetError> {
+    pub fn new(mesh: &Rc<Mesh>, channel: u64, members: &[usize]) -> Result<Self, NetError> {
         let rank = members.iter().position(|member| *member == mesh.rank());
         let rank = rank.expect("a rank creates communicators that it is in");
         mesh.connect(members)?;

@@ -18,8 +18,11 @@ pub struct Config {
     pub rank: usize,
     /// Number of ranks.
     pub size: usize,
-    /// Where rank 0 listens, and nobody else on that port.
+    /// Where the other ranks reach rank 0. No other program listens on that port.
     pub server: SocketAddr,
+    /// Whether rank 0 listens on all of its network interfaces instead of that of `server`: names
+    /// of this host may have an address that only this host can use.
+    pub on_all_interfaces: bool,
     /// Secret of the job.
     pub secret: Secret,
     /// Name of the job, equal on all ranks. Compared.
@@ -50,6 +53,7 @@ impl Config {
             rank,
             size,
             server,
+            on_all_interfaces: false,
             secret,
             job: job.to_owned(),
             init: 0,

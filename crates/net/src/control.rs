@@ -51,7 +51,7 @@ pub(crate) enum Control {
     /// The sender is alive.
     Beat,
     /// So many bytes of a channel have reached their receivers since the connection began.
-    Credit { channel: u32, taken: u64 },
+    Credit { channel: u64, taken: u64 },
     /// A rank is lost, for this reason.
     Gone { rank: u32, reason: String },
     /// The sender needs nothing more of the mesh.

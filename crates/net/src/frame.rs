@@ -4,7 +4,7 @@
 //! follow each other within their channel, and frames of other channels may come between them.
 
 /// Length of a header.
-pub(crate) const HEADER_BYTES: usize = 32;
+pub(crate) const HEADER_BYTES: usize = 40;
 
 /// Longest payload of a data frame: long enough that headers and system calls are cheap, and short
 /// enough that a small message of another channel does not wait long behind it.
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     /// A piece of a message.
     Data {
         /// Channel of the message.
-        channel: u32,
+        channel: u64,
         /// Tag of the message.
         tag: u32,
         /// Length of the whole message.
@@ -57,11 +57,13 @@ impl Header {
         };
         let bytes = u32::try_from(self.bytes).expect("frames are short");
         let mut header = [0; HEADER_BYTES];
-        for (place, word) in header.chunks_exact_mut(4).zip([kind, bytes, channel, tag]) {
+        for (place, word) in header.chunks_exact_mut(4).zip([kind, bytes, tag, 0]) {
             place.copy_from_slice(&word.to_le_bytes());
         }
-        header[16..24].copy_from_slice(&total.to_le_bytes());
-        header[24..].copy_from_slice(&self.sequence.to_le_bytes());
+        let longs = [channel, total, self.sequence];
+        for (place, long) in header[16..].chunks_exact_mut(8).zip(longs) {
+            place.copy_from_slice(&long.to_le_bytes());
+        }
         header
     }
 
@@ -76,9 +78,12 @@ impl Header {
         let long = |index: usize| {
             u64::from_le_bytes(header[8 * index..][..8].try_into().expect("eight bytes"))
         };
-        let (bytes, channel, tag, total) = (word(1) as usize, word(2), word(3), long(2));
-        if long(3) != sequence {
-            return Err(format!("frame {} in place of frame {sequence}", long(3)));
+        let (bytes, tag, channel, total) = (word(1) as usize, word(2), long(2), long(3));
+        if long(4) != sequence {
+            return Err(format!("frame {} in place of frame {sequence}", long(4)));
+        }
+        if word(3) != 0 {
+            return Err(format!("a frame with {:#x} in the unused word", word(3)));
         }
         let (kind, limit) = match word(0) {
             CONTROL if channel == 0 && tag == 0 && total == 0 => (Kind::Control, CONTROL_BYTES_MAX),
@@ -119,7 +124,7 @@ mod tests {
 
     fn headers() -> impl Strategy<Value = Header> {
         let data = (
-            any::<u32>(),
+            any::<u64>(),
             any::<u32>(),
             1..=FRAGMENT_BYTES_MAX,
             0..1u64 << 30,
@@ -152,7 +157,7 @@ mod tests {
 
         #[test]
         fn what_decodes_is_within_the_limits(bytes in any::<[u8; HEADER_BYTES]>()) {
-            let sequence = u64::from_le_bytes(bytes[24..].try_into().unwrap());
+            let sequence = u64::from_le_bytes(bytes[32..].try_into().unwrap());
             if let Ok(header) = Header::decode(&bytes, sequence) {
                 prop_assert!(header.bytes <= CONTROL_BYTES_MAX);
                 prop_assert_eq!(header.encode(), bytes);
@@ -184,7 +189,7 @@ mod tests {
         assert!(Header::decode(&data(0, 0), 0).is_ok());
         assert!(refused(data(1, u64::MAX)).starts_with("a frame of 1 bytes"));
         assert!(refused(data(FRAGMENT_BYTES_MAX + 1, 1 << 30)).contains("limit"));
-        assert_eq!(refused([0; 32]), "a frame of unknown kind 0x0");
+        assert_eq!(refused([0; HEADER_BYTES]), "a frame of unknown kind 0x0");
         let mut control = Header {
             kind: Kind::Control,
             bytes: 1,

@@ -1,60 +1,14 @@
-//! Connections whose bytes another rank has changed: whatever arrives is read the same way in one
-//! piece and in many, and never causes a panic.
+//! Connections whose bytes another rank has changed, or are random.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use proptest::prelude::*;
 
-use crate::config::VERSION;
 use crate::control::Control;
-use crate::inbound::{Arrival, Inbound};
-use crate::inbox::Inbox;
+use crate::fuzz::frames;
 use crate::outbound::Outbound;
 use crate::pending::{Op, Slice};
-
-/// Reads `bytes` as the frames of rank 1, all at once and in pieces of `piece` bytes; returns what
-/// was read.
-///
-/// # Panics
-/// If what is read depends on the pieces, or more is kept than was sent.
-fn frames(bytes: &[u8], piece: usize) -> Vec<String> {
-    let whole = read(bytes, bytes.len().max(1));
-    let pieces = read(bytes, piece.max(1));
-    assert_eq!(whole, pieces, "the frames depend on the pieces");
-    whole
-}
-
-fn read(bytes: &[u8], piece: usize) -> Vec<String> {
-    let (mut inbound, mut inbox) = (Inbound::default(), Inbox::default());
-    let mut arrivals = Vec::new();
-    let mut data = 0;
-    for bytes in bytes.chunks(piece) {
-        let outcome = inbound.feed(bytes, &mut |arrival| {
-            match arrival {
-                Arrival::Control(message) => {
-                    arrivals.push(format!("{:?}", Control::decode(message, VERSION)));
-                }
-                Arrival::Data(place, bytes) => {
-                    assert!(place.offset + bytes.len() <= place.total);
-                    assert_eq!(inbox.arrive(1, place, bytes)?, 0, "no receive waits");
-                    data += bytes.len();
-                    if place.offset + bytes.len() == place.total {
-                        arrivals.push(format!("{} {} {}", place.channel, place.tag, place.total));
-                        assert!(inbox.has(place.channel, 1, place.tag));
-                    }
-                }
-            }
-            Ok(())
-        });
-        if let Err(problem) = outcome {
-            arrivals.push(problem);
-            break;
-        }
-    }
-    assert!(data <= bytes.len(), "more data than bytes");
-    arrivals
-}
 
 /// Bytes that a rank writes to send messages of these lengths on three channels, with control
 /// messages between them.
@@ -68,7 +22,7 @@ fn stream(lengths: &[usize]) -> Vec<u8> {
         };
         let op = Rc::<Op>::default();
         op.open();
-        outbound.push(number as u32 % 3, number as u32, slice, op);
+        outbound.push(number as u64 % 3, number as u32, slice, op);
         let control = match number % 3 {
             0 => Control::Beat,
             1 => Control::Credit {

@@ -10,7 +10,7 @@ const OPEN_MAX: usize = 1 << 12;
 /// Place of bytes in a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    pub(crate) channel: u32,
+    pub(crate) channel: u64,
     pub(crate) tag: u32,
     /// Length of the message.
     pub(crate) total: usize,
@@ -28,7 +28,6 @@ pub(crate) enum Arrival<'a> {
 }
 
 /// Inbound half of a connection.
-#[derive(Default)]
 pub(crate) struct Inbound {
     /// Number of the next frame.
     sequence: u64,
@@ -38,7 +37,7 @@ pub(crate) struct Inbound {
     /// The control message that is arriving.
     control: Vec<u8>,
     /// Messages with frames to come, by channel.
-    open: HashMap<u32, Open>,
+    open: HashMap<u64, Open>,
 }
 
 struct Frame {
@@ -50,6 +49,19 @@ struct Open {
     tag: u32,
     total: usize,
     received: usize,
+}
+
+impl Default for Inbound {
+    fn default() -> Self {
+        Self {
+            sequence: 0,
+            header: [0; HEADER_BYTES],
+            header_filled: 0,
+            frame: None,
+            control: Vec::new(),
+            open: HashMap::new(),
+        }
+    }
 }
 
 impl Inbound {
@@ -243,7 +255,7 @@ mod tests {
                 for (channel, (tag, message)) in pair.iter().enumerate() {
                     if at == 0 || at < message.len() {
                         let kind = Kind::Data {
-                            channel: channel as u32,
+                            channel: channel as u64,
                             tag: *tag,
                             total: message.len() as u64,
                         };

@@ -69,7 +69,7 @@ struct Channel {
 /// Receives and kept messages of all channels.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    channels: HashMap<u32, Channel>,
+    channels: HashMap<u64, Channel>,
 }
 
 /// Part of the window that has become free: the sender, and how much.
@@ -82,7 +82,7 @@ impl Inbox {
     /// The sender of a message that does not fit the receive, and why.
     pub(crate) fn post(
         &mut self,
-        channel: u32,
+        channel: u64,
         receive: Receive,
     ) -> Result<Taken, (usize, String)> {
         let channel = self.channels.entry(channel).or_default();
@@ -111,7 +111,7 @@ impl Inbox {
     }
 
     /// Whether a whole message from rank `from` waits for its receive.
-    pub(crate) fn has(&self, channel: u32, from: usize, tag: u32) -> bool {
+    pub(crate) fn has(&self, channel: u64, from: usize, tag: u32) -> bool {
         let is_it = |early: &Early| {
             (early.from, early.tag) == (from, tag) && early.bytes.len() == early.total
         };

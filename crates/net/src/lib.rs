@@ -7,6 +7,7 @@
 //!   wait for a connection. `link`: one connection.
 //! - [`Mesh`]: the connections of one rank. [`Mesh::join`] is the rendezvous: rank 0 listens, the
 //!   other ranks connect to it and are compared with it, and each gets the addresses of all.
+//! - [`neighbours`]: the ranks that a rank sends heartbeats to.
 //! - [`Comm`]: nonblocking messages and collective operations of some ranks of a mesh;
 //!   [`Pending`] is one that has begun.
 //!
@@ -52,13 +53,15 @@ mod config;
 mod control;
 mod error;
 mod frame;
+#[doc(hidden)]
+pub mod fuzz;
 #[cfg(test)]
 mod hostile;
 mod inbound;
 mod inbox;
 mod link;
 mod mesh;
-mod neighbours;
+pub mod neighbours;
 mod outbound;
 mod pending;
 mod rendezvous;

@@ -111,7 +111,7 @@ pub(crate) struct Link {
     pub(crate) is_leaving: bool,
     /// Bytes of an authentication message that is arriving.
     partial: Vec<u8>,
-    flows: HashMap<u32, Flow>,
+    flows: HashMap<u64, Flow>,
 }
 
 impl Link {
@@ -237,7 +237,7 @@ impl Link {
     /// the window are free again.
     pub(crate) fn count(
         &mut self,
-        channel: u32,
+        channel: u64,
         offset: usize,
         count: usize,
         taken: u64,
@@ -256,7 +256,7 @@ impl Link {
     }
 
     /// Frees `taken` bytes of the window of `channel`, and tells the other side when it matters.
-    pub(crate) fn take(&mut self, channel: u32, taken: u64) {
+    pub(crate) fn take(&mut self, channel: u64, taken: u64) {
         let flow = self.flows.entry(channel).or_default();
         flow.taken += taken;
         if flow.taken - flow.reported >= CREDIT_BYTES {

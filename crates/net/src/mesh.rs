@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io::Read;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,8 +112,9 @@ pub(crate) struct Core {
     ticked: Instant,
     next_beat: Instant,
     scratch: Vec<u8>,
-    /// Something was sent or received since the turn began.
+    /// Something was sent or received since the turn began, or since the last turn.
     has_moved: bool,
+    has_said_farewell: bool,
 }
 
 impl Mesh {
@@ -188,13 +189,19 @@ impl Mesh {
         self.core.borrow().check()
     }
 
+    /// Tells the other ranks that this one needs nothing more of them. They report its later end as
+    /// an orderly one. What was sent before still reaches them.
+    pub fn say_farewell(&self) {
+        self.core.borrow_mut().say_farewell();
+    }
+
     /// Begins to send.
-    pub(crate) fn send(&self, to: usize, channel: u32, tag: u32, slice: Slice, op: &Rc<Op>) {
+    pub(crate) fn send(&self, to: usize, channel: u64, tag: u32, slice: Slice, op: &Rc<Op>) {
         self.core.borrow_mut().send(to, channel, tag, slice, op);
     }
 
     /// Begins to receive.
-    pub(crate) fn receive(&self, channel: u32, receive: Receive) {
+    pub(crate) fn receive(&self, channel: u64, receive: Receive) {
         self.core.borrow_mut().receive(channel, receive);
     }
 }
@@ -238,6 +245,7 @@ impl Core {
             next_beat: now,
             scratch: vec![0; SCRATCH_BYTES],
             has_moved: false,
+            has_said_farewell: false,
         };
         Ok((core, Arc::new(waker)))
     }
@@ -281,6 +289,19 @@ impl Core {
         if let Err(error) = outcome {
             self.attempts.insert(rank, error.into());
         }
+    }
+
+    /// Listens where the other ranks look for rank 0.
+    pub(crate) fn listen_as_server(&mut self) -> Result<(), NetError> {
+        let server = self.config.server;
+        if !self.config.on_all_interfaces {
+            return self.listen(server).map(drop);
+        }
+        // The address of IPv6 accepts connections of both versions, where the kernel has IPv6.
+        let any = |ip: IpAddr| SocketAddr::new(ip, server.port());
+        self.listen(any(Ipv6Addr::UNSPECIFIED.into()))
+            .or_else(|_| self.listen(any(Ipv4Addr::UNSPECIFIED.into())))
+            .map(drop)
     }
 
     /// Whether a connection to `rank` is being made.
@@ -358,7 +379,7 @@ impl Core {
 
     // ---- messages ---------------------------------------------------------------------------
 
-    fn send(&mut self, to: usize, channel: u32, tag: u32, slice: Slice, op: &Rc<Op>) {
+    fn send(&mut self, to: usize, channel: u64, tag: u32, slice: Slice, op: &Rc<Op>) {
         op.open();
         if let Some(error) = self.error_with(to) {
             op.fail(&error);
@@ -370,7 +391,7 @@ impl Core {
         self.write(index);
     }
 
-    fn receive(&mut self, channel: u32, receive: Receive) {
+    fn receive(&mut self, channel: u64, receive: Receive) {
         receive.op.open();
         let error = match receive.from {
             // What a rank has sent before it left can still be received.
@@ -444,6 +465,11 @@ impl Core {
             return;
         }
         let reason = match &error {
+            // The first rank's reason, whatever the number of ranks in between.
+            NetError::Lost {
+                loss: Loss::Reported { reason, .. },
+                ..
+            } => reason.clone(),
             NetError::Lost { loss, .. } => loss.to_string(),
             error => error.to_string(),
         };
@@ -458,7 +484,8 @@ impl Core {
 
     /// See [`Mesh::turn`], except that the verdict is no error here.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> Result<bool, NetError> {
-        self.has_moved = false;
+        // What a caller has begun since the last turn may have completed other operations.
+        let has_moved = std::mem::take(&mut self.has_moved);
         let is_connecting = self
             .links
             .iter()
@@ -466,7 +493,7 @@ impl Core {
             .any(|link| link.deadline.is_some());
         let tick = if is_connecting { CONNECTING_TICK } else { TICK };
         let until_tick = tick.saturating_sub(self.ticked.elapsed());
-        let timeout = match self.readable.is_empty() {
+        let timeout = match self.readable.is_empty() && !has_moved {
             true => timeout.map_or(until_tick, |timeout| timeout.min(until_tick)),
             false => Duration::ZERO,
         };
@@ -806,14 +833,20 @@ impl Core {
         }
     }
 
+    /// See [`Mesh::say_farewell`].
+    fn say_farewell(&mut self) {
+        // Without a closing message, the others report this rank as lost.
+        let is_orderly = self.verdict.is_none() && !std::thread::panicking();
+        let is_first = !std::mem::replace(&mut self.has_said_farewell, true);
+        if self.phase == Phase::Started && is_orderly && is_first {
+            self.tell_all(&Control::Bye);
+        }
+    }
+
     /// Tells the others that this rank needs nothing more, and sends what is left.
     fn leave(&mut self) {
         self.listener = None;
-        // Without a closing message, the others report this rank as lost.
-        let is_orderly = self.verdict.is_none() && !std::thread::panicking();
-        if self.phase == Phase::Started && is_orderly {
-            self.tell_all(&Control::Bye);
-        }
+        self.say_farewell();
         let is_busy = |link: &Link| link.is_open() && !link.outbound.is_idle();
         self.turn_while(is_busy);
         self.phase = Phase::Leaving;

@@ -7,12 +7,12 @@
 use std::collections::BTreeSet;
 
 /// Ranks of `0..size` that `rank` sends heartbeats to.
-pub(crate) fn after(rank: usize, size: usize) -> impl Iterator<Item = usize> {
+pub fn after(rank: usize, size: usize) -> impl Iterator<Item = usize> {
     distances(size).map(move |distance| (rank + distance) % size)
 }
 
 /// Ranks whose heartbeats `rank` receives.
-pub(crate) fn before(rank: usize, size: usize) -> impl Iterator<Item = usize> {
+pub fn before(rank: usize, size: usize) -> impl Iterator<Item = usize> {
     distances(size).map(move |distance| (rank + size - distance) % size)
 }
 
@@ -27,8 +27,8 @@ pub(crate) fn of(rank: usize, size: usize) -> BTreeSet<usize> {
     ranks
 }
 
-/// 1, 2, 4, … below `size`.
-fn distances(size: usize) -> impl Iterator<Item = usize> {
+/// Distances to them: 1, 2, 4, … below `size`.
+pub fn distances(size: usize) -> impl Iterator<Item = usize> {
     std::iter::successors(Some(1), |distance| Some(2 * distance))
         .take_while(move |distance| *distance < size)
 }
@@ -47,6 +47,37 @@ mod tests {
                 assert!(after(rank, size).all(|other| before(other, size).any(|r| r == rank)));
                 assert!(rank == 0 || own.len() <= 2 * 7 + 1, "{size} {rank}");
             }
+        }
+    }
+
+    #[test]
+    fn all_know_after_as_many_rounds_as_there_are_neighbours() {
+        for size in 1..40 {
+            let mut known = vec![false; size];
+            known[size / 2] = true;
+            for _ in distances(size) {
+                let before = known.clone();
+                for place in (0..size).filter(|place| before[*place]) {
+                    after(place, size).for_each(|told| known[told] = true);
+                }
+            }
+            assert!(known.iter().all(|known| *known), "{size}");
+        }
+    }
+
+    #[test]
+    fn losing_one_rank_cuts_no_other_off() {
+        for size in 3..40 {
+            let mut known = vec![false; size];
+            known[1] = true;
+            for _ in 0..size {
+                let before = known.clone();
+                for place in (1..size).filter(|place| before[*place]) {
+                    let others = after(place, size).filter(|told| *told != 0);
+                    others.for_each(|told| known[told] = true);
+                }
+            }
+            assert!(known[1..].iter().all(|known| *known), "{size}");
         }
     }
 }

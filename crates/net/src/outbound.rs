@@ -23,7 +23,7 @@ struct Send {
 }
 
 struct Channel {
-    number: u32,
+    number: u64,
     queue: VecDeque<Send>,
     /// Part of the window that was used and that was freed, since the connection began.
     used: u64,
@@ -74,7 +74,7 @@ impl Outbound {
     }
 
     /// Adds a message.
-    pub(crate) fn push(&mut self, channel: u32, tag: u32, slice: Slice, op: Rc<Op>) {
+    pub(crate) fn push(&mut self, channel: u64, tag: u32, slice: Slice, op: Rc<Op>) {
         let index = self.channel(channel);
         self.channels[index].queue.push_back(Send {
             tag,
@@ -88,7 +88,7 @@ impl Outbound {
     ///
     /// # Errors
     /// More than was sent, or less than before.
-    pub(crate) fn credit(&mut self, channel: u32, taken: u64) -> Result<(), String> {
+    pub(crate) fn credit(&mut self, channel: u64, taken: u64) -> Result<(), String> {
         let index = self.channel(channel);
         let channel = &mut self.channels[index];
         if taken < channel.freed || taken > channel.used {
@@ -101,7 +101,7 @@ impl Outbound {
         Ok(())
     }
 
-    fn channel(&mut self, number: u32) -> usize {
+    fn channel(&mut self, number: u64) -> usize {
         let found = self.channels.iter().position(|it| it.number == number);
         found.unwrap_or_else(|| {
             self.channels.push(Channel {
@@ -289,7 +289,7 @@ mod tests {
     }
 
     /// Channels of the frames, in order; control messages are `None`.
-    fn channels(bytes: &[u8]) -> Vec<Option<u32>> {
+    fn channels(bytes: &[u8]) -> Vec<Option<u64>> {
         let mut order = Vec::new();
         let mut on = |arrival: Arrival<'_>| {
             let channel = match arrival {

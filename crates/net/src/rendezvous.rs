@@ -29,7 +29,7 @@ pub(crate) fn run(core: &mut Core) -> Result<Vec<Peer>, NetError> {
     if rank == 0 {
         core.peers.insert(0, peer);
         if size > 1 {
-            core.listen(core.config.server)?;
+            core.listen_as_server()?;
             gather(core, deadline)?;
         }
         core.start();

@@ -45,7 +45,7 @@ const VERSION_BYTES: usize = 32_768;
 pub(crate) struct Mpi {
     pub(super) table: &'static Table,
     /// Text by which the library identifies itself.
-    pub(super) version: String,
+    pub(crate) version: String,
 }
 
 static LOADED: OnceLock<Mpi> = OnceLock::new();

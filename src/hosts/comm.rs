@@ -1,0 +1,285 @@
+//! Communicator: nonblocking messages of bytes and collective operations among ranks, over MPI or
+//! TCP.
+//!
+//! The operations have the meaning of MPI's of the same name. The ranks of a communicator begin the
+//! same collective operations in the same order; they may complete in any order.
+
+use std::cell::Cell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use ronde_net::{NetError, Parts, part_range};
+
+use super::traffic::{count_collective, count_message};
+use crate::mpi::{self, MpiError};
+
+/// Error of an operation between hosts.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum CommError {
+    /// Over MPI.
+    #[error(transparent)]
+    Mpi(#[from] MpiError),
+    /// Over TCP.
+    #[error(transparent)]
+    Tcp(#[from] NetError),
+    /// The thread that carries out operations has ended.
+    #[error("the thread for messages between hosts panicked; see its message above")]
+    Panicked,
+}
+
+impl CommError {
+    /// Whether the reason is a rank that has left in order.
+    pub(super) fn is_left(&self) -> bool {
+        matches!(self, Self::Tcp(NetError::Left { .. }))
+    }
+}
+
+/// Whether any operation has completed since the engine last looked: while some do, it does not
+/// sleep.
+#[derive(Debug, Default)]
+pub(super) struct Moved(Cell<bool>);
+
+impl Moved {
+    pub(super) fn take(&self) -> bool {
+        self.0.take()
+    }
+}
+
+/// Operations that have begun, and the memory that they read and write, which is returned when all
+/// have completed. If it is dropped before, the memory stays allocated as long as it is needed.
+pub(crate) struct Pending<B> {
+    operation: Operation<B>,
+    moved: Rc<Moved>,
+}
+
+enum Operation<B> {
+    Mpi(mpi::Pending<B>),
+    Tcp(ronde_net::Pending<B>),
+}
+
+impl<B> Pending<B> {
+    /// Returns the memory if the operations have completed.
+    ///
+    /// # Errors
+    /// Those of the operations.
+    ///
+    /// # Panics
+    /// If it has returned the memory before.
+    pub(crate) fn test(&mut self) -> Result<Option<B>, CommError> {
+        let memory = match &mut self.operation {
+            Operation::Mpi(pending) => pending.test()?,
+            Operation::Tcp(pending) => pending.test()?,
+        };
+        if memory.is_some() {
+            self.moved.0.set(true);
+        }
+        Ok(memory)
+    }
+
+    /// Ends a receive, whether a message has come or not.
+    ///
+    /// # Errors
+    /// MPI's.
+    pub(super) fn cancel(self) -> Result<(), CommError> {
+        match self.operation {
+            Operation::Mpi(pending) => Ok(pending.cancel()?),
+            Operation::Tcp(_) => Ok(()),
+        }
+    }
+}
+
+// Nothing in it is pinned: messages have the addresses of the memory, not of its owner.
+impl<B> Unpin for Pending<B> {}
+
+impl<B> Future for Pending<B> {
+    type Output = Result<B, CommError>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.test() {
+            Ok(Some(memory)) => Poll::Ready(Ok(memory)),
+            Ok(None) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+/// Result of beginning an operation over memory `B`.
+type Started<B> = Result<Pending<B>, CommError>;
+
+/// Communicator.
+#[derive(Clone)]
+pub(crate) struct Comm {
+    carrier: Carrier,
+    moved: Rc<Moved>,
+}
+
+#[derive(Clone)]
+enum Carrier {
+    Mpi(mpi::Comm),
+    Tcp(ronde_net::Comm),
+}
+
+/// Begins an operation of the communicator.
+macro_rules! begin {
+    ($comm:ident . $call:ident ( $($argument:expr),* )) => {{
+        let operation = match &$comm.carrier {
+            Carrier::Mpi(comm) => Operation::Mpi(comm.$call($($argument),*)?),
+            Carrier::Tcp(comm) => Operation::Tcp(comm.$call($($argument),*)),
+        };
+        let moved = Rc::clone(&$comm.moved);
+        Ok(Pending { operation, moved })
+    }};
+}
+
+impl Comm {
+    pub(super) fn over_mpi(comm: mpi::Comm, moved: &Rc<Moved>) -> Self {
+        Self {
+            carrier: Carrier::Mpi(comm),
+            moved: Rc::clone(moved),
+        }
+    }
+
+    pub(super) fn over_tcp(comm: ronde_net::Comm, moved: &Rc<Moved>) -> Self {
+        Self {
+            carrier: Carrier::Tcp(comm),
+            moved: Rc::clone(moved),
+        }
+    }
+
+    /// Returns MPI's communicator.
+    ///
+    /// # Panics
+    /// If this is none of MPI's.
+    pub(super) fn as_mpi(&self) -> &mpi::Comm {
+        match &self.carrier {
+            Carrier::Mpi(comm) => comm,
+            Carrier::Tcp(_) => unreachable!("a communicator of a world over MPI"),
+        }
+    }
+
+    /// This rank, `0..size`.
+    pub(crate) fn rank(&self) -> usize {
+        match &self.carrier {
+            Carrier::Mpi(comm) => comm.rank(),
+            Carrier::Tcp(comm) => comm.rank(),
+        }
+    }
+
+    /// Number of ranks.
+    pub(crate) fn size(&self) -> usize {
+        match &self.carrier {
+            Carrier::Mpi(comm) => comm.size(),
+            Carrier::Tcp(comm) => comm.size(),
+        }
+    }
+
+    /// Sends `memory` to rank `to`.
+    pub(crate) fn send(&self, memory: Vec<u8>, to: usize, tag: u16) -> Started<Vec<u8>> {
+        count_message(memory.len());
+        begin!(self.send(memory, to, tag))
+    }
+
+    /// Receives a message of `memory.len()` bytes from rank `from`, or from any rank.
+    pub(crate) fn receive(
+        &self,
+        memory: Vec<u8>,
+        from: Option<usize>,
+        tag: u16,
+    ) -> Started<Vec<u8>> {
+        begin!(self.receive(memory, from, tag))
+    }
+
+    /// Sends each rank its part of `chunk`, where rank *r*'s begins at *r* · `part`, and receives
+    /// the other ranks' contributions to its own part: to `received`, in rank order, without this
+    /// rank's. The chunk has `bytes` bytes.
+    pub(crate) fn scatter(
+        &self,
+        chunk: Vec<u8>,
+        received: Vec<u8>,
+        part: usize,
+        bytes: usize,
+        tag: u16,
+    ) -> Started<(Vec<u8>, Vec<u8>)> {
+        let others = (0..self.size()).filter(|rank| *rank != self.rank());
+        others.for_each(|rank| count_message(part_range(rank, part, bytes).len()));
+        begin!(self.scatter(chunk, received, part, bytes, tag))
+    }
+
+    /// Sends this rank's part of `chunk` to the other ranks, and receives theirs in their places.
+    pub(crate) fn gather_parts_of(
+        &self,
+        chunk: Vec<u8>,
+        part: usize,
+        bytes: usize,
+        tag: u16,
+    ) -> Started<Vec<u8>> {
+        let own = part_range(self.rank(), part, bytes).len();
+        (1..self.size()).for_each(|_| count_message(own));
+        begin!(self.gather_parts_of(chunk, part, bytes, tag))
+    }
+
+    /// Sends the first `bytes` bytes of rank `root`'s `memory` to all ranks.
+    pub(crate) fn broadcast(&self, memory: Vec<u8>, bytes: usize, root: usize) -> Started<Vec<u8>> {
+        count_collective();
+        begin!(self.broadcast(memory, bytes, root))
+    }
+
+    /// Sends the first `bytes` bytes of every rank's `send` to all ranks' `receive`, in rank order.
+    pub(crate) fn allgather(
+        &self,
+        send: Vec<u8>,
+        receive: Vec<u8>,
+        bytes: usize,
+    ) -> Started<(Vec<u8>, Vec<u8>)> {
+        count_collective();
+        begin!(self.allgather(send, receive, bytes))
+    }
+
+    /// Sends every rank's `send` to all ranks' `receive`, to the places in `parts`.
+    pub(crate) fn allgather_parts(
+        &self,
+        send: Vec<u8>,
+        receive: Vec<u8>,
+        parts: Parts,
+    ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
+        count_collective();
+        begin!(self.allgather_parts(send, receive, parts))
+    }
+
+    /// Sends the first `bytes` bytes of every rank's `send` to rank `root`'s `receive`, in rank
+    /// order; the other ranks' `receive` stays as it is.
+    pub(crate) fn gather(
+        &self,
+        send: Vec<u8>,
+        receive: Vec<u8>,
+        bytes: usize,
+        root: usize,
+    ) -> Started<(Vec<u8>, Vec<u8>)> {
+        count_collective();
+        begin!(self.gather(send, receive, bytes, root))
+    }
+
+    /// Sends every rank's `send` to rank `root`'s `receive`, to the places in `parts`, which only
+    /// rank `root` uses.
+    pub(crate) fn gather_parts(
+        &self,
+        send: Vec<u8>,
+        receive: Vec<u8>,
+        parts: Parts,
+        root: usize,
+    ) -> Started<(Vec<u8>, Vec<u8>, Parts)> {
+        count_collective();
+        begin!(self.gather_parts(send, receive, parts, root))
+    }
+
+    /// Sends each rank its part of `send`, and receives from each rank a part of `receive`.
+    pub(crate) fn alltoall_parts(
+        &self,
+        send: (Vec<u8>, Parts),
+        receive: (Vec<u8>, Parts),
+    ) -> Started<[(Vec<u8>, Parts); 2]> {
+        count_collective();
+        begin!(self.alltoall_parts(send, receive))
+    }
+}

@@ -1,0 +1,92 @@
+//! Jobs over TCP: the rendezvous, which starts an engine for the context.
+
+use std::time::Duration;
+
+use ronde_net::{Comm as MeshComm, Mesh, NetError};
+
+use super::comm::Comm;
+use super::engine::{Engine, NotStarted};
+use super::job::{Communicators, HostsJob, OfAll, RankHost};
+use super::world::{Carrier, World};
+use crate::error::{Failure, failure};
+use crate::rendezvous::{Patience, RendezvousConfig};
+
+mod settings;
+
+pub(crate) use settings::TcpSettings;
+
+/// How much longer the engine's thread may take than the rendezvous, which limits its own time.
+const START_SLACK: Duration = Duration::from_secs(60);
+
+/// Errors of the rendezvous over TCP.
+#[derive(Clone, Debug, thiserror::Error)]
+enum TcpRendezvousError {
+    /// Rank 0 cannot listen.
+    #[error("{error} ({variable}, equal on all ranks)")]
+    Port {
+        error: NetError,
+        variable: &'static str,
+    },
+    /// Any other error of the rendezvous.
+    #[error(transparent)]
+    Net(NetError),
+    /// No thread.
+    #[error("cannot start the thread for TCP: {reason}")]
+    Thread { reason: String },
+    /// The thread has not answered.
+    #[error("the rendezvous over TCP has not ended within {waited_seconds} s")]
+    Silent { waited_seconds: u64 },
+}
+
+/// Connects the ranks of the job. `patience` is called with the number of ranks on this host.
+///
+/// # Errors
+/// Settings that cannot be used; ranks that do not come in time or do not match this one.
+pub(crate) fn connect_job(
+    settings: &TcpSettings,
+    config: &RendezvousConfig,
+    patience: impl FnOnce(usize) -> Patience,
+) -> Result<(HostsJob, Communicators), Failure> {
+    let mesh_config = settings
+        .mesh(config)
+        .map_err(|error| failure(TcpRendezvousError::Net(error)))?;
+    let members = config.members.clone();
+    let open = move || {
+        let mesh = Mesh::join(&mesh_config)?;
+        let world = World::new(Carrier::Tcp(mesh.clone()));
+        // Channels of process sets are hashes, with which these small numbers do not coincide.
+        let add = |channel| {
+            let comm = MeshComm::new(&mesh, channel, &members)?;
+            Ok::<_, NetError>(world.add(|moved| Comm::over_tcp(comm, moved)))
+        };
+        let comms = OfAll {
+            control: add(0)?,
+            data: add(1)?,
+            heartbeat: add(2)?,
+            lobby: add(3)?,
+        };
+        let hosts = mesh.peers().iter().map(|peer| RankHost {
+            name: peer.host.clone(),
+            key: peer.host_key.clone(),
+        });
+        let hosts = hosts.collect();
+        Ok((world, (comms, hosts)))
+    };
+    let limit = 2 * config.start_timeout + START_SLACK;
+    let (engine, (comms, hosts)) = Engine::start("ronde-tcp", limit, open).map_err(|error| {
+        failure(match error {
+            NotStarted::Failed(error @ NetError::Listen { .. }) => TcpRendezvousError::Port {
+                error,
+                variable: settings.port_variable(),
+            },
+            NotStarted::Failed(error) => TcpRendezvousError::Net(error),
+            NotStarted::Thread(error) => TcpRendezvousError::Thread {
+                reason: error.to_string(),
+            },
+            NotStarted::Silent => TcpRendezvousError::Silent {
+                waited_seconds: limit.as_secs(),
+            },
+        })
+    })?;
+    Ok(HostsJob::new(engine, comms, config, hosts, patience))
+}

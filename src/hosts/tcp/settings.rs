@@ -1,0 +1,204 @@
+//! Settings of a job over TCP: where rank 0 listens, the secret, and the network interface.
+
+use std::path::PathBuf;
+
+use ronde_net::{NetError, Secret};
+
+use crate::identity::Lookup;
+use crate::knobs::Knobs;
+use crate::rendezvous::RendezvousConfig;
+
+/// A setting of the rendezvous over TCP is missing or invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TcpSettingsError {
+    /// There is no address.
+    #[error(
+        "no variable gives the address of rank 0: start the ranks with torchrun or `ronde run`, or \
+         set RONDE_TCP_SERVER=HOST:PORT for all of them"
+    )]
+    NoServer,
+    /// The address is none.
+    #[error(
+        "RONDE_TCP_SERVER={value}: expected HOST:PORT, the address where rank 0 listens; an IPv6 \
+         address is written in brackets"
+    )]
+    Server { value: String },
+    /// torchrun's port is none, or the next one is not.
+    #[error(
+        "MASTER_PORT={value}: the rendezvous needs the next port; set RONDE_TCP_PORT to a free port \
+         on the host of rank 0, for all ranks"
+    )]
+    MasterPort { value: String },
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TcpSettings {
+    /// Name or address of rank 0's host.
+    host: String,
+    port: u16,
+    /// The variable that changes the port.
+    port_variable: &'static str,
+    secret_file: Option<PathBuf>,
+    interface: Option<String>,
+    /// Name of the job, equal on all ranks.
+    job: String,
+}
+
+impl TcpSettings {
+    /// Reads the settings from the knobs, and torchrun's address of rank 0 through `lookup`.
+    ///
+    /// # Errors
+    /// Any [`TcpSettingsError`].
+    pub(crate) fn find(knobs: &Knobs, lookup: Lookup) -> Result<Self, TcpSettingsError> {
+        let lookup = |name: &str| lookup(name).filter(|value| !value.is_empty());
+        let (host, port, port_variable) = match (&knobs.tcp_server, lookup("MASTER_ADDR")) {
+            (Some(server), _) => {
+                let (host, port) = split(server).ok_or_else(|| TcpSettingsError::Server {
+                    value: server.clone(),
+                })?;
+                (host, port, "RONDE_TCP_SERVER")
+            }
+            (None, Some(host)) => {
+                let port = match knobs.tcp_port {
+                    Some(port) => port as u16, // the knob's range is that of ports
+                    None => port_after(&lookup("MASTER_PORT").unwrap_or_default())?,
+                };
+                (host, port, "RONDE_TCP_PORT")
+            }
+            (None, None) => return Err(TcpSettingsError::NoServer),
+        };
+        let run = lookup("TORCHELASTIC_RUN_ID").unwrap_or_default();
+        Ok(Self {
+            job: format!("{run} at {host}:{port}"),
+            host,
+            port,
+            port_variable,
+            secret_file: knobs.secret_file.clone(),
+            interface: knobs
+                .network_interface
+                .clone()
+                .or_else(|| knobs.gloo_iface.clone()),
+        })
+    }
+
+    /// The variable that changes rank 0's port.
+    pub(super) fn port_variable(&self) -> &'static str {
+        self.port_variable
+    }
+
+    /// Returns the configuration of this rank's mesh.
+    ///
+    /// # Errors
+    /// A name without an address, an unknown interface, a secret that cannot be read.
+    pub(super) fn mesh(&self, config: &RendezvousConfig) -> Result<ronde_net::Config, NetError> {
+        let server = ronde_net::resolve(&self.host, self.port)?[0];
+        let secret = match &self.secret_file {
+            Some(file) => Secret::from_file(file)?,
+            None => Secret::of_job(&self.job),
+        };
+        let interface = match &self.interface {
+            Some(name) => Some(ronde_net::interface_address(name, &server)?),
+            None => None,
+        };
+        Ok(ronde_net::Config {
+            init: config.init,
+            host_key: config.host_key.clone(),
+            interface,
+            // Without a secret, the rendezvous is open to those who can reach the address alone.
+            on_all_interfaces: self.secret_file.is_some(),
+            contract: config.contract.clone(),
+            start_timeout: config.start_timeout,
+            ..ronde_net::Config::new(config.rank, config.members.len(), server, secret, &self.job)
+        })
+    }
+}
+
+/// Splits `HOST:PORT`.
+fn split(server: &str) -> Option<(String, u16)> {
+    let (host, port) = server.rsplit_once(':')?;
+    let is_bare_ipv6 = host.contains(':') && !(host.starts_with('[') && host.ends_with(']'));
+    let port = port.parse().ok().filter(|port| *port != 0)?;
+    (!host.is_empty() && !is_bare_ipv6).then(|| (host.to_owned(), port))
+}
+
+/// The port after torchrun's.
+fn port_after(master: &str) -> Result<u16, TcpSettingsError> {
+    let next = master
+        .trim()
+        .parse()
+        .ok()
+        .and_then(|port: u16| port.checked_add(1));
+    next.ok_or_else(|| TcpSettingsError::MasterPort {
+        value: master.to_owned(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(variables: &[(&str, &str)]) -> Result<TcpSettings, TcpSettingsError> {
+        let lookup = |name: &str| {
+            let found = variables.iter().find(|(key, _)| *key == name);
+            found.map(|(_, value)| (*value).to_owned())
+        };
+        let knobs = Knobs::from_lookup(&|name: &str| lookup(name).map(std::ffi::OsString::from))
+            .expect("valid knobs");
+        TcpSettings::find(&knobs, &lookup)
+    }
+
+    #[test]
+    fn the_server_comes_from_its_variable_or_from_torchrun() {
+        let torchrun = [("MASTER_ADDR", "node1"), ("MASTER_PORT", "29500")];
+        let address = |variables: &[(&str, &str)]| {
+            let found = find(variables).unwrap();
+            (found.host, found.port, found.port_variable)
+        };
+        assert_eq!(
+            address(&torchrun),
+            ("node1".into(), 29501, "RONDE_TCP_PORT")
+        );
+        let port = [&torchrun[..], &[("RONDE_TCP_PORT", "4000")]].concat();
+        assert_eq!(address(&port), ("node1".into(), 4000, "RONDE_TCP_PORT"));
+        let server = [&port[..], &[("RONDE_TCP_SERVER", "[fe00::1]:77")]].concat();
+        assert_eq!(
+            address(&server),
+            ("[fe00::1]".into(), 77, "RONDE_TCP_SERVER")
+        );
+    }
+
+    #[test]
+    fn what_is_no_address_is_named() {
+        assert_eq!(find(&[]), Err(TcpSettingsError::NoServer));
+        for value in [
+            "node1",
+            "node1:",
+            ":77",
+            "node1:0",
+            "node1:70000",
+            "fe00::1:77",
+        ] {
+            let error = find(&[("RONDE_TCP_SERVER", value)]).unwrap_err();
+            let value = value.to_owned();
+            assert_eq!(error, TcpSettingsError::Server { value });
+        }
+        let last = [("MASTER_ADDR", "node1"), ("MASTER_PORT", "65535")];
+        assert!(
+            find(&last)
+                .unwrap_err()
+                .to_string()
+                .contains("RONDE_TCP_PORT")
+        );
+    }
+
+    #[test]
+    fn ronde_s_own_interface_variable_precedes_horovods() {
+        let server = ("RONDE_TCP_SERVER", "node1:77");
+        let horovod = ("HOROVOD_GLOO_IFACE", "eth1");
+        let own = ("RONDE_NETWORK_INTERFACE", "eth0");
+        let interface = |variables: &[_]| find(variables).unwrap().interface;
+        assert_eq!(interface(&[server, horovod]), Some("eth1".into()));
+        assert_eq!(interface(&[server, horovod, own]), Some("eth0".into()));
+    }
+}

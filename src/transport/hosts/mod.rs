@@ -1,0 +1,430 @@
+//! The MPI transport: ranks on any hosts, through shared memory within a host and nonblocking calls of the engine (`mpi/`)
+//! between them.
+//!
+//! **A cycle**: the ranks of a host bring their blocks to the first of them through shared memory; the first ones of all
+//! hosts exchange what they have in one small allgather, and beside it send ready times to rank 0, which alone uses them; and
+//! all blocks come back through shared memory. Frames of new tensors take the same way. MPI carries nothing between ranks
+//! of one host, and a job on one host makes no call at all. **Who starts a cycle**: a rank that submits the first tensor for
+//! it rings its host's bells and tells the hosts 1, 2, 4, … places on, which tell theirs; nobody asks while nobody rings.
+//! Whether the ranks of *other* hosts would start at once a rank cannot know without a message, so a host enters when its own
+//! part holds, or when the cycle time has passed, and waits in the allgather for the rest.
+//!
+//! Waits within the host end, too, when a rank elsewhere is gone: they check the heartbeat.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, PeerError};
+use ronde_net::{Parts, neighbours};
+
+use crate::hosts::{Bell, Communicators, HostsJob, Waiting};
+use crate::shm::primitive::{AtomicU64, Ordering};
+use crate::transport::local::own_bell;
+use crate::transport::{
+    Combine, Contribution, Doorbell, FRAME_BYTES_MAX, Transport, check_length, check_own_frame,
+    leave_when_dropped,
+};
+
+mod doorbell;
+mod places;
+mod record;
+
+use doorbell::HostsDoorbell;
+pub(crate) use places::HostLayout;
+use places::{length_of, pack, packed_bytes_max, record_range, unpack};
+use record::Record;
+
+/// After a rank of this host has given up, how long the heartbeat may take to report the reason.
+const VERDICT_PATIENCE: Duration = Duration::from_secs(1);
+/// How often it is asked meanwhile.
+const VERDICT_INTERVAL: Duration = Duration::from_millis(5);
+
+/// One rank's end of the MPI transport.
+pub(crate) struct HostsTransport {
+    job: Arc<HostsJob>,
+    rank: usize,
+    members: Arc<[usize]>,
+    is_world: bool,
+    places: HostLayout,
+    /// Where each set rank's block lies among all.
+    order: Vec<usize>,
+    set: u64,
+    doorbell: Arc<HostsDoorbell>,
+    /// The last cycle entered; the doorbell of a rank without others on its host knows by it what has been answered.
+    entered: Arc<AtomicU64>,
+    memory: Memory,
+    left: bool,
+}
+
+/// Kept for its memory.
+#[derive(Default)]
+struct Memory {
+    own: Vec<u8>,
+    /// What each rank of this host brings.
+    brought: Vec<Vec<u8>>,
+    /// Blocks of this host and of all; ready times likewise.
+    blocks: [Vec<u8>; 2],
+    times: [Vec<u8>; 2],
+}
+
+impl HostsTransport {
+    /// The transport of set rank `rank` among `members`, over `communicators` of `job`, with the hosts of `places`.
+    pub(crate) fn new(
+        job: &Arc<HostsJob>,
+        communicators: Communicators,
+        rank: usize,
+        members: &Arc<[usize]>,
+        is_world: bool,
+        places: HostLayout,
+    ) -> Self {
+        let entered = if is_world {
+            Arc::clone(&job.entered)
+        } else {
+            Arc::default()
+        };
+        let local: Arc<dyn Doorbell> = match &places.here {
+            Some(here) => {
+                let (heartbeat, set) = (Arc::clone(&job.heartbeat), communicators.set);
+                here.heed(Box::new(move |waited| heartbeat.check_wait(set, waited)));
+                here.doorbell()
+            }
+            None => Arc::new(own_bell(Arc::clone(&entered), job.spin)),
+        };
+        let doorbell = Arc::new(HostsDoorbell::new(&job.heartbeat, communicators.set, local));
+        let count = places.hosts.len();
+        let next_hosts = neighbours::distances(count)
+            .map(|distance| members[places.hosts[(places.own + distance) % count][0]])
+            .collect();
+        let bell = Arc::clone(&doorbell) as Arc<dyn Bell>;
+        job.heartbeat
+            .listen(communicators.set, members, next_hosts, bell);
+        Self {
+            job: Arc::clone(job),
+            rank,
+            members: Arc::clone(members),
+            is_world,
+            order: places.order(),
+            places,
+            set: communicators.set,
+            doorbell,
+            entered,
+            memory: Memory::default(),
+            left: false,
+        }
+    }
+
+    fn guard(&self) -> Waiting<'_> {
+        Waiting {
+            heartbeat: &self.job.heartbeat,
+            set: self.set,
+        }
+    }
+
+    /// This rank speaks for its host.
+    fn leads(&self) -> bool {
+        self.places.hosts[self.places.own][0] == self.rank
+    }
+
+    /// What an error of the host's is to this rank: the reason why it is over for all, where the heartbeat has one. Who gave up
+    /// on a rank elsewhere has failed the ranks of its host, but is not to blame.
+    fn error_of_host(&self, error: Error) -> Error {
+        let began = Instant::now();
+        loop {
+            match (self.job.heartbeat.check_set(self.set), &error) {
+                // Of a rank's own error its host knows more.
+                (
+                    Err(Error::Peer(PeerError::Failed { rank, .. })),
+                    Error::Peer(PeerError::Failed { rank: here, .. }),
+                ) if rank == *here => {
+                    return error;
+                }
+                (Err(verdict), _) => return verdict,
+                (Ok(()), Error::Peer(PeerError::Failed { .. }))
+                    if began.elapsed() < VERDICT_PATIENCE =>
+                {
+                    std::thread::sleep(VERDICT_INTERVAL);
+                }
+                (Ok(()), _) => return error,
+            }
+        }
+    }
+
+    /// Brings this host's frames to the first of its ranks, in their order.
+    fn bring(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+        match &mut self.places.here {
+            Some(here) => here
+                .gather(frame, frames)
+                .map_err(|error| self.error_of_host(error)),
+            None => {
+                frames.resize_with(1, Vec::new);
+                frames[0].clear();
+                frames[0].extend_from_slice(frame);
+                Ok(())
+            }
+        }
+    }
+
+    /// Brings the frame of the first rank of this host to the others.
+    fn hand_out(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
+        match &mut self.places.here {
+            Some(here) => here
+                .broadcast(frame)
+                .map_err(|error| self.error_of_host(error)),
+            None => Ok(()),
+        }
+    }
+
+    /// What `rank` sent is not what everyone sends in this place.
+    fn out_of_turn(&self, rank: usize, found: String, expected: String) -> Error {
+        Error::Peer(PeerError::InvalidData {
+            rank: self.members[rank],
+            problem: format!("it is in {found}, this rank in {expected}"),
+        })
+    }
+
+    /// Brings the blocks of this host, `bytes` bytes each, to all hosts, and the times, `time_bytes` each, to the first.
+    fn exchange_inter_node(
+        &mut self,
+        mut memory: Memory,
+        bytes: usize,
+        time_bytes: usize,
+    ) -> Result<Memory, Error> {
+        let Some(leaders) = self.places.leaders else {
+            // There is one host.
+            memory.blocks.swap(0, 1);
+            memory.times.swap(0, 1);
+            return Ok(memory);
+        };
+        let parts = Parts::of(self.places.sizes().map(|size| size * bytes));
+        let time_parts = Parts::of(self.places.sizes().map(|size| size * time_bytes));
+        let Memory {
+            own,
+            brought,
+            blocks: [here, mut all],
+            times: [own_times, mut all_times],
+        } = memory;
+        all.resize(parts.bytes(), 0);
+        if self.rank == 0 {
+            all_times.resize(time_parts.bytes(), 0);
+        }
+        let (blocks, times) =
+            self.job
+                .engine
+                .run(self.job.spin, &self.guard(), move |world| async move {
+                    let comm = world.comm(leaders);
+                    let blocks = comm.allgather_parts(here, all, parts)?;
+                    let times = comm.gather_parts(own_times, all_times, time_parts, 0)?;
+                    let (here, all, _) = blocks.await?;
+                    let (own_times, all_times, _) = times.await?;
+                    Ok(([here, all], [own_times, all_times]))
+                })?;
+        Ok(Memory {
+            own,
+            brought,
+            blocks,
+            times,
+        })
+    }
+}
+
+impl Transport for HostsTransport {
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Ranks of one host and boot do; others have clocks of their own.
+    fn shares_clock(&self) -> bool {
+        self.places.hosts.len() == 1
+    }
+
+    fn exchange(
+        &mut self,
+        cycle: u64,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error> {
+        self.entered.store(cycle, Ordering::Release);
+        if let Some(here) = &self.places.here {
+            here.enter(cycle);
+        }
+        let mut memory = std::mem::take(&mut self.memory);
+        let bytes = record::write(cycle, block, &mut memory.own);
+        let time_bytes = memory.own.len() - bytes;
+        self.bring(&memory.own, &mut memory.brought)?;
+        if self.leads() {
+            let [blocks, times] = [&mut memory.blocks[0], &mut memory.times[0]];
+            blocks.clear();
+            times.clear();
+            let here = &self.places.hosts[self.places.own];
+            for (&rank, brought) in here.iter().zip(&memory.brought) {
+                if brought.len() != bytes + time_bytes {
+                    let found = format!("a cycle with {} bytes", brought.len());
+                    let expected = format!("cycle {cycle} with {}", bytes + time_bytes);
+                    return Err(self.out_of_turn(rank, found, expected));
+                }
+                blocks.extend_from_slice(&brought[..bytes]);
+                times.extend_from_slice(&brought[bytes..]);
+            }
+            memory = self.exchange_inter_node(memory, bytes, time_bytes)?;
+        }
+        self.hand_out(&mut memory.blocks[1])?;
+        let (all, all_times) = (&memory.blocks[1], &memory.times[1]);
+        combine.start(block.words());
+        for (rank, &place) in self.order.iter().enumerate() {
+            let words = all.get(record_range(place, bytes)).unwrap_or_default();
+            let details = all_times
+                .get(record_range(place, time_bytes))
+                .unwrap_or_default();
+            let record = Record::new(words, details);
+            record
+                .check(cycle, block)
+                .and_then(|()| combine.add(&record))
+                .map_err(|problem| PeerError::InvalidData {
+                    rank: self.members[rank],
+                    problem,
+                })?;
+        }
+        self.memory = memory;
+        Ok(())
+    }
+
+    fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {
+        check_own_frame(self.members[self.rank], frame)?;
+        let mut brought = std::mem::take(&mut self.memory.brought);
+        self.bring(frame, &mut brought)?;
+        frames.clear();
+        if self.leads() {
+            let hosts = match self.places.leaders {
+                None => vec![pack(&brought)],
+                Some(leaders) => {
+                    let (packed, count, is_root) =
+                        (pack(&brought), self.places.hosts.len(), self.rank == 0);
+                    let limits: Vec<usize> = self
+                        .places
+                        .sizes()
+                        .map(|ranks| packed_bytes_max(ranks, count))
+                        .collect();
+                    self.job
+                        .engine
+                        .run(self.job.spin, &self.guard(), move |world| async move {
+                            let comm = world.comm(leaders);
+                            let length = (packed.len() as u64).to_le_bytes().to_vec();
+                            let room = if is_root {
+                                vec![0; 8 * count]
+                            } else {
+                                Vec::new()
+                            };
+                            let (_, lengths) = comm.gather(length, room, 8, 0)?.await?;
+                            let lengths = lengths.chunks_exact(8).map(length_of);
+                            if let Some(host) = lengths
+                                .clone()
+                                .zip(&limits)
+                                .position(|(bytes, &limit)| bytes > limit)
+                            {
+                                return Ok(Err(host));
+                            }
+                            let parts = Parts::of(lengths);
+                            let room = vec![0; parts.bytes()];
+                            let (_, room, parts) =
+                                comm.gather_parts(packed, room, parts, 0)?.await?;
+                            let of = |host| room[parts.range(host)].to_vec();
+                            Ok(Ok(if is_root {
+                                (0..count).map(of).collect()
+                            } else {
+                                Vec::new()
+                            }))
+                        })?
+                        .map_err(|host| PeerError::InvalidData {
+                            rank: self.members[self.places.hosts[host][0]],
+                            problem: "requests longer than all ranks of its host may send"
+                                .to_owned(),
+                        })?
+                }
+            };
+            frames.resize_with(
+                if self.rank == 0 {
+                    self.members.len()
+                } else {
+                    0
+                },
+                Vec::new,
+            );
+            for (ranks, packed) in self.places.hosts.iter().zip(&hosts).take(frames.len()) {
+                let unpacked = unpack(packed, ranks.len()).ok_or_else(|| {
+                    let found = format!("a gather with {} bytes", packed.len());
+                    self.out_of_turn(ranks[0], found, format!("one of {} frames", ranks.len()))
+                })?;
+                for (&rank, frame) in ranks.iter().zip(unpacked) {
+                    frames[rank] = frame;
+                }
+            }
+        }
+        self.memory.brought = brought;
+        Ok(())
+    }
+
+    fn broadcast(&mut self, frame: &mut Vec<u8>) -> Result<(), Error> {
+        if let Some(leaders) = self.places.leaders {
+            let is_root = self.rank == 0;
+            if is_root {
+                check_own_frame(self.members[0], frame)?;
+            }
+            let said = if is_root {
+                std::mem::take(frame)
+            } else {
+                Vec::new()
+            };
+            *frame = self
+                .job
+                .engine
+                .run(self.job.spin, &self.guard(), move |world| async move {
+                    let comm = world.comm(leaders);
+                    let length = (said.len() as u64).to_le_bytes().to_vec();
+                    let length = length_of(&comm.broadcast(length, 8, 0)?.await?);
+                    if length > FRAME_BYTES_MAX {
+                        return Ok(Err(length as u64));
+                    }
+                    let room = if is_root { said } else { vec![0; length] };
+                    comm.broadcast(room, length, 0)?.await.map(Ok)
+                })?
+                .or_else(|length| check_length(self.members[0], length).map(|_| Vec::new()))?;
+        }
+        self.hand_out(frame)
+    }
+
+    fn doorbell(&self) -> Arc<dyn Doorbell> {
+        Arc::clone(&self.doorbell) as Arc<dyn Doorbell>
+    }
+
+    fn check_peers(&mut self) -> Result<(), Error> {
+        self.job.heartbeat.check_set(self.set)?;
+        match &mut self.places.here {
+            Some(here) => here
+                .check_peers()
+                .map_err(|error| self.error_of_host(error)),
+            None => Ok(()),
+        }
+    }
+
+    fn leave(&mut self, because: Option<&Error>) {
+        if !std::mem::replace(&mut self.left, true) {
+            // The heartbeat first: who hears of it from the host asks the heartbeat for the reason.
+            self.job.heartbeat.leave(self.set, self.is_world, because);
+            if let Some(here) = &mut self.places.here {
+                here.leave(because);
+            }
+        }
+    }
+}
+
+impl Drop for HostsTransport {
+    /// Leaves, if nobody has done it before.
+    fn drop(&mut self) {
+        let rank = self.members[self.rank];
+        leave_when_dropped(self, rank);
+    }
+}
