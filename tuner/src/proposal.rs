@@ -88,11 +88,12 @@ impl ProposalJob {
         self
     }
 
-    /// The same ask, to be answered only with settings that are predicted to be no slower than the start by more than `excess`, in log
-    /// step time.
+    /// The same ask while `in_force` is in force, to be answered only with settings that are predicted to be no slower than the start
+    /// by more than `excess`, in log step time.
     #[must_use]
-    pub(crate) fn within(mut self, excess: f64) -> Self {
+    pub(crate) fn within(mut self, excess: f64, in_force: Point) -> Self {
         self.tuner.excess_max = excess;
+        self.tuner.in_force = Some(in_force);
         self
     }
 
@@ -140,7 +141,10 @@ impl Tuner {
         };
         let belief = self.belief(&known, &mut proposal);
         let kernel = &self.lattice.kernel;
-        let cold = Hypothesis::cold(kernel, &known.coordinates, known.observed.clone());
+        // A start beyond a cliff says little about the other settings.
+        let level = known.ceiling.min(0.0);
+        let observed = known.observed.clone();
+        let cold = Hypothesis::cold(kernel, &known.coordinates, observed, level);
         let with_model = belief.as_ref().map(|belief| {
             let level = self.config().level_variance;
             cold.clone().with_model(belief, level, known.ceiling)
@@ -299,8 +303,10 @@ impl Tuner {
             let price = sample_cost(outlooks[i].slowdown, PRICE_STEPS, PRICE_CHANGES);
             -outlooks[i].improvement / price
         };
-        let best = tolerable.iter().copied();
-        let best = best.min_by(|&a, &b| score(a).total_cmp(&score(b)));
+        // More steps of the same visit say nothing about the variance between visits.
+        let others = tolerable.iter().copied();
+        let others = others.filter(|&i| self.in_force != Some(settings[i]));
+        let best = others.min_by(|&a, &b| score(a).total_cmp(&score(b)));
         let laid_out = self.designed(known, belief.is_some(), &tolerable);
         let Some(index) = laid_out.or(best) else {
             // Everything that is not measured risks too much.
@@ -364,7 +370,10 @@ impl Tuner {
     fn sample_variance(&self) -> f64 {
         match self.config().fixed_noise {
             Some(noise) => noise * noise,
-            None => center_variance(self.noise(), SAMPLE_STEPS),
+            None => {
+                let noise = self.noise();
+                self.visit_variance(noise) + center_variance(noise, SAMPLE_STEPS)
+            }
         }
     }
 

@@ -40,11 +40,17 @@ pub(crate) struct Hypothesis<'a> {
 }
 
 impl<'a> Hypothesis<'a> {
-    /// No prediction; most knobs have little effect.
-    pub(crate) fn cold(kernel: &'a Kernel, x: &'a [Coordinates], observed: Vec<usize>) -> Self {
+    /// No prediction but one `level`; most knobs have little effect.
+    pub(crate) fn cold(
+        kernel: &'a Kernel,
+        x: &'a [Coordinates],
+        observed: Vec<usize>,
+        level: f64,
+    ) -> Self {
+        let prior = cold_prior(kernel, x, observed);
         Self {
             odds: 1.0 - MODEL_ODDS,
-            prior: cold_prior(kernel, x, observed),
+            prior: prior.with(vec![level; x.len()], Vec::new()),
             excess: Vec::new(),
         }
     }
@@ -254,7 +260,7 @@ mod tests {
             .collect();
         let y: Vec<f64> = places.iter().map(|x| bowl(*x)).collect();
         let kernel = kernel();
-        let cold = Hypothesis::cold(&kernel, &x, (0..n).collect());
+        let cold = Hypothesis::cold(&kernel, &x, (0..n).collect(), 0.0);
         let with_model = model.map(|model| {
             let belief = Belief {
                 mean: places.iter().map(|x| model(*x)).collect(),

@@ -124,6 +124,8 @@ pub struct Tuner {
     pub(crate) asks: u32,
     /// Predicted log step time above the start's beyond which nothing is proposed.
     pub(crate) excess_max: f64,
+    /// The setting in force during an ask, where the caller says so.
+    pub(crate) in_force: Option<Point>,
     /// Proposals in a row that were not worth their cost.
     pub(crate) small_improvements: u32,
     /// Whether it has been said that the model is doubted, and that it could not be used.
@@ -157,6 +159,7 @@ impl Tuner {
             model: None,
             asks: 0,
             excess_max: f64::INFINITY,
+            in_force: None,
             small_improvements: 0,
             model_doubted: false,
             model_missed: false,
@@ -286,7 +289,7 @@ impl Tuner {
 
     /// Variance between the visits of a setting in addition to the noise of their steps, in squared
     /// log step time: settings may have several stable step times. Pooled over all settings.
-    fn visit_variance(&self, noise: f64) -> f64 {
+    pub(crate) fn visit_variance(&self, noise: f64) -> f64 {
         let (mut excess, mut freedom) = (0.0, 0.0);
         for sample in &self.samples {
             let visits = sample.visit_centers();

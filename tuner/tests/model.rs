@@ -227,9 +227,7 @@ fn a_job_hears_its_model_with_the_candidates_and_what_is_measured() {
     let heard = model(move |points, measured| {
         // The start first, whatever was measured first.
         let rounded = |log_time: f64| (log_time * 1e9).round() / 1e9;
-        let of = |estimate: &Estimate| {
-            (estimate.point, rounded(estimate.log_time), estimate.steps)
-        };
+        let of = |estimate: &Estimate| (estimate.point, rounded(estimate.log_time), estimate.steps);
         let measured: Vec<_> = measured.iter().map(of).collect();
         assert_eq!(measured, [(start, 5.0, 10), (other, 4.98, 5)]);
         // The lattice, and the measured settings beside it.

@@ -80,7 +80,9 @@ impl Session {
 
     /// The computation of the next proposal; run it on any thread and hand the result to [`propose`](Self::propose).
     pub fn proposal_job(&self) -> ProposalJob {
-        self.tuner.job().within(self.excess_affordable())
+        self.tuner
+            .job()
+            .within(self.excess_affordable(), self.setting)
     }
 
     /// Takes the proposal that an [`Action::Ask`] asked for. One that nobody waits for is ignored.

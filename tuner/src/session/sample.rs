@@ -91,7 +91,12 @@ impl Session {
         let Some((best, variance)) = self.best_other() else {
             return false;
         };
-        let own = center_variance(self.tuner.noise(), all.len());
+        let noise = self.tuner.noise();
+        // More steps of this visit say nothing about the variance between visits.
+        if center_variance(noise, self.window.steps()) < self.tuner.visit_variance(noise) {
+            return false;
+        }
+        let own = center_variance(noise, all.len());
         let gap = (huber_center(&all) - best).abs();
         expected_improvement(-gap, own + variance) > mistake
     }
