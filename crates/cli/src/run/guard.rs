@@ -99,11 +99,10 @@ fn orphans(input: impl BufRead) -> Orphans {
         } else if let Some(pid) = std::str::from_utf8(&line)
             .ok()
             .and_then(|it| it.parse().ok())
-        {
             // kill(2) would take 1 as a group for "every process".
-            orphans
-                .groups
-                .extend(Pid::from_raw(pid).filter(|_| pid > 1));
+            .filter(|&pid| pid > 1)
+        {
+            orphans.groups.extend(Pid::from_raw(pid));
         }
     }
     orphans

@@ -12,10 +12,11 @@ use super::wire::{HELLO, Order, Orders, Report, Task};
 use crate::program;
 use ronde_net::NetError;
 use std::cell::RefCell;
+use std::fs::Permissions;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::process::ExitCode;
 use tempfile::TempDir;
 
@@ -146,7 +147,10 @@ const SECRET: &str = "secret";
 /// Writes the secret to a file of mode 0600 in a folder of mode 0700, which is removed with the
 /// returned value.
 fn write_secret(secret: &str) -> io::Result<TempDir> {
-    let folder = tempfile::Builder::new().prefix("ronde-").tempdir()?;
+    let folder = tempfile::Builder::new()
+        .prefix("ronde-")
+        .permissions(Permissions::from_mode(0o700))
+        .tempdir()?;
     let mut options = std::fs::OpenOptions::new();
     let file = options.write(true).create_new(true).mode(0o600);
     file.open(folder.path().join(SECRET))?
@@ -194,7 +198,6 @@ fn say(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn only_the_user_can_access_the_secret_and_it_is_removed() {

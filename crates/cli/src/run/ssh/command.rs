@@ -74,7 +74,7 @@ mod tests {
             line(&options),
             "ssh -T -x -o 'BatchMode=yes' -o 'StrictHostKeyChecking=accept-new' -o \
              'ClearAllForwardings=yes' -o 'ConnectTimeout=30' -o 'ServerAliveInterval=5' -o \
-             'ServerAliveCountMax=3' -- 'me@fd00::1' \"exec '/opt/my env/bin/python' -m ronde \
+             'ServerAliveCountMax=3' -- me@fd00::1 \"exec '/opt/my env/bin/python' -m ronde \
              __agent\""
         );
         options.port = Some(2222);
