@@ -3,7 +3,8 @@
 //! SIGKILL cannot be caught, so a launcher that is killed by it cannot clean up. The guard holds
 //! the read end of a pipe whose write end closes when the launcher ends. The launcher reports each
 //! rank's process group to it and, at a normal end, dismisses it. If the pipe closes without a
-//! dismissal, the guard kills the groups and removes the job's temporary folder.
+//! dismissal, the guard kills the groups. It removes the job's temporary folder in both cases, since
+//! the launcher may be killed just after the dismissal.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::{OsStr, OsString};
@@ -49,7 +50,7 @@ impl Guard {
         writeln!(self.pipe, "{}", group.as_raw_nonzero())
     }
 
-    /// Reports a folder that the guard removes if it kills the groups.
+    /// Reports a folder that the guard removes at its end.
     pub(super) fn remove_later(&mut self, folder: &Path) -> io::Result<()> {
         let line = [FOLDER.as_bytes(), folder.as_os_str().as_bytes(), b"\n"].concat();
         self.pipe.write_all(&line)
@@ -85,14 +86,15 @@ struct Orphans {
     folders: Vec<PathBuf>,
 }
 
-/// Reads to the end of the input and returns all reported groups and folders, or none after a
-/// dismissal.
+/// Reads to the end of the input and returns all reported folders, and all reported groups unless a
+/// dismissal follows.
 fn orphans(input: impl BufRead) -> Orphans {
     let mut orphans = Orphans::default();
     for line in input.split(b'\n') {
         let Ok(line) = line else { break };
         if line == DISMISSED.as_bytes() {
-            return Orphans::default();
+            orphans.groups.clear();
+            break;
         }
         if let Some(folder) = line.strip_prefix(FOLDER.as_bytes()) {
             orphans.folders.push(OsStr::from_bytes(folder).into());
@@ -127,6 +129,6 @@ mod tests {
         assert!(groups("").is_empty());
         let folders = |text: &str| orphans(text.as_bytes()).folders;
         assert_eq!(folders("12\nfolder /tmp/a b\n"), [Path::new("/tmp/a b")]);
-        assert!(folders("folder /tmp/a\ndismissed\n").is_empty());
+        assert_eq!(folders("folder /tmp/a\ndismissed\n"), [Path::new("/tmp/a")]);
     }
 }

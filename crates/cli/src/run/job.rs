@@ -90,7 +90,7 @@ pub(super) struct Part<'a> {
     pub(super) host: usize,
     pub(super) job_id: String,
     pub(super) link: Link<'a>,
-    /// Folder that the guard process removes if this process is killed.
+    /// Folder that the guard process removes at the end.
     pub(super) folder: Option<&'a Path>,
 }
 
