@@ -15,7 +15,7 @@ use crate::error::Failure;
 use crate::error::{Error, ProcessSetError, StartError};
 use crate::gpu::{self, DeviceBinding, Registry};
 use crate::identity::{self, Hosts, Identity};
-use crate::knobs::Knobs;
+use crate::knobs::{self, Knobs};
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
@@ -70,12 +70,15 @@ impl Job {
     pub(super) fn new(
         key: String,
         identity: Identity,
-        knobs: Knobs,
+        mut knobs: Knobs,
         clock: Arc<dyn Clock>,
         strict_join: bool,
     ) -> Result<Self, Error> {
         let settings = first_settings(&knobs);
         let backend = Backend::choose(&knobs, &identity)?;
+        if backend.name() == "tcp" {
+            knobs.backend = knobs::Backend::Tcp; // for the tuner: other settings suit MPI
+        }
         let timeline = Timeline::new(
             Options::new(&knobs, &identity, backend.name(), settings),
             &*clock,

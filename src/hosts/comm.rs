@@ -140,6 +140,12 @@ impl Comm {
         }
     }
 
+    /// A communicator of a simulated network.
+    #[cfg(test)]
+    pub(crate) fn simulated(comm: ronde_net::Comm) -> Self {
+        Self::over_tcp(comm, &Rc::default())
+    }
+
     pub(super) fn over_tcp(comm: ronde_net::Comm, moved: &Rc<Moved>) -> Self {
         Self {
             carrier: Carrier::Tcp(comm),

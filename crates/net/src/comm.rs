@@ -78,10 +78,19 @@ pub fn part_range(index: usize, part: usize, bytes: usize) -> Range<usize> {
     begin..(begin + part).min(bytes)
 }
 
+/// Carrier of the messages of one rank: a mesh, or a simulated network.
+pub(crate) trait Carrier {
+    /// Begins to send `slice` to rank `to`.
+    fn send(&self, to: usize, channel: u64, tag: u32, slice: Slice, op: &Rc<Op>);
+
+    /// Begins to receive.
+    fn receive(&self, channel: u64, receive: Receive);
+}
+
 /// Communicator of some ranks of a mesh.
 #[derive(Clone)]
 pub struct Comm {
-    mesh: Rc<Mesh>,
+    carrier: Rc<dyn Carrier>,
     channel: u64,
     /// Ranks of the mesh.
     members: Rc<[usize]>,
@@ -108,12 +117,12 @@ impl Messages<'_> {
             range,
         };
         let Comm {
-            mesh,
+            carrier,
             channel,
             members,
             ..
         } = self.comm;
-        mesh.send(members[to], *channel, self.tag, slice, &self.op);
+        carrier.send(members[to], *channel, self.tag, slice, &self.op);
     }
 
     fn receive(&self, buffer: &Buffer, range: Range<usize>, from: Option<usize>) {
@@ -129,7 +138,7 @@ impl Messages<'_> {
             },
             op: Rc::clone(&self.op),
         };
-        self.comm.mesh.receive(self.comm.channel, receive);
+        self.comm.carrier.receive(self.comm.channel, receive);
     }
 
     fn pending<B>(self, finish: impl FnOnce() -> B + 'static) -> Pending<B> {
@@ -156,13 +165,28 @@ impl Comm {
         let rank = members.iter().position(|member| *member == mesh.rank());
         let rank = rank.expect("a rank creates communicators that it is in");
         mesh.connect(members)?;
-        Ok(Self {
-            mesh: Rc::clone(mesh),
+        Ok(Self::over(
+            Rc::clone(mesh) as Rc<dyn Carrier>,
+            channel,
+            members,
+            rank,
+        ))
+    }
+
+    /// The communicator of member `rank` of `members` over `carrier`.
+    pub(crate) fn over(
+        carrier: Rc<dyn Carrier>,
+        channel: u64,
+        members: &[usize],
+        rank: usize,
+    ) -> Self {
+        Self {
+            carrier,
             channel,
             members: members.into(),
             rank,
             collectives: Rc::default(),
-        })
+        }
     }
 
     /// This rank, `0..size`.

@@ -10,6 +10,7 @@
 //! - [`neighbours`]: the ranks that a rank sends heartbeats to.
 //! - [`Comm`]: nonblocking messages and collective operations of some ranks of a mesh;
 //!   [`Pending`] is one that has begun.
+//! - [`simulated`]: a network of ranks of one thread, for tests.
 //!
 //! A mesh belongs to the thread that has created it: nothing is sent or received unless that
 //! thread calls [`Mesh::turn`]. Several meshes may exist in a process, one after another or at the
@@ -66,6 +67,7 @@ mod outbound;
 mod pending;
 mod rendezvous;
 mod secret;
+pub mod simulated;
 
 pub use address::{interface_address, resolve};
 pub use comm::{Comm, Parts, part_range};

@@ -12,6 +12,7 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::address;
+use crate::comm::Carrier;
 use crate::config::{Config, VERSION};
 use crate::control::{Control, NotUnderstood, Peer};
 use crate::error::{Loss, NetError};
@@ -194,14 +195,14 @@ impl Mesh {
     pub fn say_farewell(&self) {
         self.core.borrow_mut().say_farewell();
     }
+}
 
-    /// Begins to send.
-    pub(crate) fn send(&self, to: usize, channel: u64, tag: u32, slice: Slice, op: &Rc<Op>) {
+impl Carrier for Mesh {
+    fn send(&self, to: usize, channel: u64, tag: u32, slice: Slice, op: &Rc<Op>) {
         self.core.borrow_mut().send(to, channel, tag, slice, op);
     }
 
-    /// Begins to receive.
-    pub(crate) fn receive(&self, channel: u64, receive: Receive) {
+    fn receive(&self, channel: u64, receive: Receive) {
         self.core.borrow_mut().receive(channel, receive);
     }
 }

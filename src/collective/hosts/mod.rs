@@ -29,6 +29,8 @@ mod names;
 mod reducescatter;
 mod rounds;
 mod staging;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 pub(crate) use hierarchical::{HierarchicalCollective, IntraNode, Lane, Map};
