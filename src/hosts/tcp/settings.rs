@@ -143,7 +143,7 @@ mod tests {
             let found = variables.iter().find(|(key, _)| *key == name);
             found.map(|(_, value)| (*value).to_owned())
         };
-        let knobs = Knobs::from_lookup(&|name: &str| lookup(name).map(std::ffi::OsString::from))
+        let knobs = Knobs::from_lookup(|name: &str| lookup(name).map(std::ffi::OsString::from))
             .expect("valid knobs");
         TcpSettings::find(&knobs, &lookup)
     }
