@@ -16,7 +16,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::space;
 use super::trace::Seen;
 use crate::percentile::percentile_of;
-use crate::replay::{Ensemble, JobTopology, MeasuredSetting, Rules, fit};
+use crate::replay::{Ensemble, JobTopology, Rules, fit};
 use crate::settings::Settings;
 
 /// Lowest priority that still gets CPU time. Without optimization a proposal takes twenty times as
@@ -214,15 +214,8 @@ impl Model for Timed {
 /// Returns the expectation of `ensemble` at `points` of the tuner's space.
 fn belief(ensemble: &Ensemble, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
     let settings: Vec<_> = points.iter().map(space::setting).collect();
-    let measured: Vec<_> = measured
-        .iter()
-        .map(|estimate| MeasuredSetting {
-            setting: space::setting(&estimate.point),
-            log_time: estimate.log_time,
-            variance: estimate.variance,
-        })
-        .collect();
-    let expected = ensemble.slowdowns(&settings, &measured)?;
+    let reference = space::setting(&measured.first()?.point);
+    let expected = ensemble.slowdowns(&settings, &reference)?;
     Some(Belief {
         mean: expected.mean,
         features: expected.features,

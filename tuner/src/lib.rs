@@ -50,15 +50,11 @@
 mod acquisition;
 mod center;
 mod design;
-mod draws;
 mod drift;
 mod error;
-mod exponential;
 mod gp;
 mod guard;
-mod hypothesis;
 mod kernel;
-mod lanes;
 mod log;
 mod model;
 mod parameter;
@@ -66,7 +62,6 @@ mod posterior;
 mod promise;
 mod proposal;
 mod recall;
-mod refine;
 mod sample;
 mod session;
 mod space;
@@ -97,7 +92,7 @@ pub use space::{LATTICE_MAX, PARAMETERS_MAX, Point, Space};
 pub use state::{
     Match, STATE_MODEL, STATE_VERSION, Setting, State, StateError, StateSample, StateVerdict,
 };
-pub use stop::{StopRule, Worth};
+pub use stop::StopRule;
 pub use text::read_text;
 pub use tuner::{Tuner, TunerConfig};
 pub use verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict, percent_text};

@@ -250,50 +250,6 @@ impl Parameter {
         }
     }
 
-    /// The values half a level below and above `value`, inside the bounds: what the levels leave out. None of a parameter that is
-    /// fixed or boolean, nor beside the zero of a log scale.
-    pub(crate) fn between_levels(&self, value: f64) -> Vec<f64> {
-        let levels = self.levels();
-        let count = match self.scale {
-            _ if levels.len() < 3 || self.fixed_value().is_some() => return Vec::new(),
-            Scale::Log { zero: true, .. } if value <= 0.0 => return Vec::new(),
-            Scale::Log { levels, .. } | Scale::Linear { levels, .. } => levels,
-            Scale::Integer { .. } => levels.len(),
-            Scale::Boolean => return Vec::new(),
-        };
-        let positive = levels
-            .iter()
-            .copied()
-            .find(|level| *level > 0.0 || !matches!(self.scale, Scale::Log { .. }));
-        let (Some(low), Some(&high)) = (positive, levels.last()) else {
-            return Vec::new();
-        };
-        let (from, to) = (self.coordinate(low), self.coordinate(high));
-        let half = 0.5 * (to - from) / (count - 1) as f64;
-        let here = self.coordinate(value);
-        let moved = [here - half, here + half].map(|coordinate| {
-            let value = self.value_at(coordinate);
-            match self.scale {
-                Scale::Integer { .. } => value.round(),
-                _ => value,
-            }
-        });
-        // A little slack: half a level from a half level is a level again, but for rounding.
-        let slack = 1e-9 * (high - low);
-        moved
-            .into_iter()
-            .filter(|moved| *moved != value && (low - slack..=high + slack).contains(moved))
-            .map(|moved| moved.clamp(low, high))
-            .map(|moved| {
-                levels
-                    .iter()
-                    .copied()
-                    .find(|level| (level - moved).abs() <= slack)
-                    .unwrap_or(moved)
-            })
-            .collect()
-    }
-
     /// Whether `value` is one that the parameter can take, inside its bounds or (for a start setting) outside.
     pub(crate) fn check_value(&self, value: f64) -> Result<(), Error> {
         let (ok, expected) = match self.scale {
@@ -370,39 +326,6 @@ impl Parameter {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn half_levels_by_hand() {
-        // Levels 1, 4, 16 and a zero: half a level is a factor of 2.
-        let log = Parameter::log("x", 1.0, 16.0, 3).with_zero();
-        let near = |values: Vec<f64>, expected: &[f64]| {
-            assert_eq!(values.len(), expected.len(), "{values:?}");
-            assert!(
-                values
-                    .iter()
-                    .zip(expected)
-                    .all(|(v, e)| (v - e).abs() < 1e-9),
-                "{values:?}"
-            );
-        };
-        near(log.between_levels(4.0), &[2.0, 8.0]);
-        near(log.between_levels(16.0), &[8.0]);
-        near(log.between_levels(2.0), &[1.0, 4.0]); // half a level from half a level is a level
-        assert_eq!(log.between_levels(2.0)[1], log.levels()[2], "exactly");
-        near(log.between_levels(0.0), &[]);
-        near(log.clone().fixed(4.0).between_levels(4.0), &[]);
-        near(Parameter::boolean("b").between_levels(1.0), &[]);
-        near(
-            Parameter::linear("y", -1.0, 1.0, 3).between_levels(0.0),
-            &[-0.5, 0.5],
-        );
-        // All whole numbers are levels: half a step rounds to one of them, or to where it was.
-        for value in Parameter::integer("n", 3, 7).between_levels(5.0) {
-            assert!([4.0, 6.0].contains(&value), "{value}");
-        }
-        // A start setting outside the bounds leads back inside at most.
-        assert!(log.between_levels(1000.0).is_empty());
-    }
 
     fn fusion() -> Parameter {
         Parameter::log("fusion", 65536.0, 268435456.0, 16).with_zero()

@@ -29,24 +29,16 @@ use statrs::distribution::{ContinuousCDF, Normal};
 use rand::RngExt;
 
 use crate::design::generator;
-use crate::draws::{Scores, draws};
-use crate::gp::{Gp, Observations, Scene};
-use crate::hypothesis::Hypothesis;
-use crate::kernel::Kernel;
-use crate::lanes::{Columns, Pairs};
-use crate::refine::Objective;
+use crate::gp::{Prediction, dot};
+use crate::kernel::{Hyperparameters, Kernel};
 use crate::space::{Coordinates, Point, Space};
-use crate::surrogate::shares;
+use crate::surrogate::{cold_prior, shares, weighed};
 
-use groups::Groups;
+use groups::{Groups, Values};
 pub use noise::NoiseEstimate;
 
 /// Seed of the draws of the hyper-parameters: that of a [`TunerConfig`](crate::TunerConfig).
 const SEED: u64 = 7;
-/// Draws that are weighed at each noise level, of few groups and of many, each of which costs more.
-const DRAWS: [usize; 2] = [192, 64];
-/// Up to how many groups the first of them holds.
-const GROUPS_FEW: usize = 48;
 /// Processes that stand for all draws.
 const PARTS: usize = 32;
 /// How much worse than the best a measurement may count, in log step time: beyond a cliff only its place matters, and its height
@@ -73,25 +65,22 @@ pub struct Expectation {
     pub sd: f64,
 }
 
-/// See the module.
+/// Posterior of the log step time of all settings, after a search.
 #[derive(Clone, Debug)]
 pub struct Posterior {
     space: Space,
     kernel: Kernel,
     /// What is subtracted from all observations.
     level: f64,
-    /// The observations, by noise level.
-    observations: Vec<Observations>,
+    /// Coordinates of the groups, and their values by noise level.
+    places: Vec<Coordinates>,
+    values: Vec<Values>,
     parts: Vec<Part>,
     noise: NoiseEstimate,
 }
 
-/// A process: its noise level and its hyper-parameters. All weigh the same.
-#[derive(Clone, Debug)]
-struct Part {
-    noise: usize,
-    scores: Scores,
-}
+/// A process: index of its noise level, and its hyper-parameters. All have the same weight.
+type Part = (usize, Hyperparameters);
 
 impl Posterior {
     /// Fits the surrogate. Measurements that are not finite are left out; many are first merged with their neighbours.
@@ -108,34 +97,27 @@ impl Posterior {
 
         let kernel = Kernel::new(&space);
         let levels = noise::levels(groups.noise_is_known());
-        let mut drawn = draws(&kernel, SEED);
-        drawn.truncate(DRAWS[usize::from(groups.len() > GROUPS_FEW)]);
-        let mut observations = Vec::new();
-        // Every draw at every level: to drop the less likely early, as a proposal does, would favour levels that tell draws apart.
-        let mut weighed: Vec<(usize, f64, &Scores)> = Vec::new();
+        let drawn = kernel.draws(SEED);
+        let drawn = weighed(&drawn, groups.len());
+        let places = groups.places();
+        let prior = cold_prior(&kernel, &places, (0..places.len()).collect());
+        let mut values = Vec::new();
+        let mut weighed: Vec<(usize, f64, Hyperparameters)> = Vec::new();
         for (index, level) in levels.iter().enumerate() {
             let (of_groups, scatter) = groups.observations(level.sd * level.sd);
-            let none = Columns::new(&kernel, &[]);
-            let hypothesis = Hypothesis::cold(of_groups.x.len(), 0);
-            let scene = Scene::new(&kernel, &of_groups, &none, vec![hypothesis]);
-            let objective = Objective {
-                scene: &scene,
-                hypothesis: 0,
-            };
-            for scores in &drawn {
-                if let Some(gp) = objective.gp(scores) {
-                    weighed.push((index, gp.log_likelihood + scatter + level.log_prior, scores));
+            for hyper in drawn {
+                if let Some(gp) = prior.conditioned(&of_groups.y, &of_groups.variance, *hyper) {
+                    weighed.push((index, gp.log_likelihood + scatter + level.log_prior, *hyper));
                 }
             }
-            observations.push(of_groups);
+            values.push(of_groups);
         }
         let shares = shares(&weighed.iter().map(|w| w.1).collect::<Vec<_>>());
         // A setting that was tried once is off the smooth surface by the nugget, too.
         let rough = groups.len() as f64 / seen.len() as f64;
         let mut scattered: Vec<(f64, f64)> = levels.iter().map(|_| (0.0, 0.0)).collect();
-        for ((level, _, scores), share) in weighed.iter().zip(&shares) {
-            let nugget = scores.hyperparameters(&kernel, 1.0).nugget;
-            let variance = levels[*level].sd.powi(2) + rough * nugget * nugget;
+        for ((level, _, hyper), share) in weighed.iter().zip(&shares) {
+            let variance = levels[*level].sd.powi(2) + rough * hyper.nugget * hyper.nugget;
             scattered[*level].0 += share * variance;
             scattered[*level].1 += share;
         }
@@ -148,17 +130,16 @@ impl Posterior {
         }
         scattered.sort_by(|a, b| a.0.total_cmp(&b.0));
         let noise = NoiseEstimate::new(&scattered)?;
-        let parts = resampled(&shares).into_iter().map(|index| Part {
-            noise: weighed[index].0,
-            scores: weighed[index].2.clone(),
-        });
+        let parts = resampled(&shares).into_iter();
+        let parts = parts.map(|index| (weighed[index].0, weighed[index].2));
         Some(Self {
             parts: parts.collect(),
             space,
-            kernel,
             level,
-            observations,
+            values,
             noise,
+            places,
+            kernel,
         })
     }
 
@@ -176,10 +157,11 @@ impl Posterior {
     pub fn at(&self, points: &[Point]) -> Vec<Expectation> {
         let mut moments = vec![(0.0, 0.0); points.len()];
         let mut count = 0.0;
-        self.with_processes(points, |gp, _| {
-            let prediction = gp.predict(0);
+        self.with_predictions(points, |prediction, _| {
             count += 1.0;
-            let values = prediction.mean.iter().zip(&prediction.variance);
+            let first = self.places.len();
+            let values = prediction.mean[first..].iter();
+            let values = values.zip(&prediction.variance[first..]);
             for (sums, (mean, variance)) in moments.iter_mut().zip(values) {
                 sums.0 += mean;
                 sums.1 += mean * mean + variance;
@@ -195,55 +177,38 @@ impl Posterior {
         moments.into_iter().map(expectation).collect()
     }
 
-    /// `count` surfaces drawn from the posterior, each with a value for every one of `points`: whatever can be asked of a surface
-    /// (which setting is the best, what a knob changes) can be asked of each of them. The same `seed` gives the same draws.
+    /// `count` surfaces drawn from the posterior, each with a value for every one of `points`: any
+    /// property of a surface (its best setting, the effect of a knob) can be computed of each. The
+    /// same `seed` gives the same draws.
     pub fn draws(&self, points: &[Point], count: usize, seed: u64) -> Vec<Vec<f64>> {
-        let coordinates: Vec<Coordinates> =
-            points.iter().map(|p| self.space.coordinates(p)).collect();
-        let pairs = Pairs::new(&self.kernel, &coordinates);
         let normal = Normal::standard();
         let mut surfaces = Vec::with_capacity(count);
-        self.with_processes(points, |gp, part| {
-            let joint = gp.joint(&pairs);
-            // Dealt out in turn: each process gets as many as any other, or one more.
+        self.with_predictions(points, |prediction, part| {
+            let first = self.places.len();
+            let lower = prediction.factor(first);
+            // In turn: each process gets as many as any other, or one more.
             for index in (part..count).step_by(PARTS) {
                 let mut rng = generator(seed, index as u64);
                 let score = |_| normal.inverse_cdf(rng.random::<f64>().clamp(1e-12, 1.0 - 1e-12));
                 let scores: Vec<f64> = points.iter().map(score).collect();
-                let mut surface = joint.surface(&scores);
-                surface.iter_mut().for_each(|value| *value += self.level);
-                surfaces.push(surface);
+                let value = |(row, mean): (&Vec<f64>, &f64)| self.level + mean + dot(row, &scores);
+                let values = lower.iter().zip(&prediction.mean[first..]).map(value);
+                surfaces.push(values.collect());
             }
         });
         surfaces
     }
 
-    /// Calls `look` with each process, conditioned on everything and with `points` as its candidates.
-    fn with_processes(&self, points: &[Point], mut look: impl FnMut(&Gp, usize)) {
-        let coordinates: Vec<Coordinates> =
-            points.iter().map(|p| self.space.coordinates(p)).collect();
-        let candidates = Columns::new(&self.kernel, &coordinates);
-        for (level, observations) in self.observations.iter().enumerate() {
-            let parts = || {
-                self.parts
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, part)| part.noise == level)
-            };
-            if parts().next().is_none() {
-                continue;
-            }
-            let hypothesis = Hypothesis::cold(observations.x.len(), points.len());
-            let scene = Scene::new(&self.kernel, observations, &candidates, vec![hypothesis]);
-            let objective = Objective {
-                scene: &scene,
-                hypothesis: 0,
-            };
-            for (index, part) in parts() {
-                // It could be conditioned when it was weighed.
-                if let Some(gp) = objective.gp(&part.scores) {
-                    look(&gp, index);
-                }
+    /// Calls `look` with each process's prediction at the groups and then at `points`.
+    fn with_predictions(&self, points: &[Point], mut look: impl FnMut(&Prediction, usize)) {
+        let coordinates = points.iter().map(|point| self.space.coordinates(point));
+        let x: Vec<Coordinates> = self.places.iter().copied().chain(coordinates).collect();
+        let prior = cold_prior(&self.kernel, &x, (0..self.places.len()).collect());
+        for (index, (level, hyper)) in self.parts.iter().enumerate() {
+            let Values { y, variance } = &self.values[*level];
+            // It could be conditioned when it was weighed.
+            if let Some(gp) = prior.conditioned(y, variance, *hyper) {
+                look(&gp.predict(), index);
             }
         }
     }

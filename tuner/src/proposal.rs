@@ -2,36 +2,35 @@
 
 use std::sync::Arc;
 
-use rand::RngExt;
-
 use crate::Warning;
 use crate::center::center_variance;
-use crate::design::{DESIGN_POINTS, design, generator};
-use crate::gp::{Observations, Scene};
-use crate::hypothesis::{Hypothesis, MODEL_ODDS, checked};
-use crate::lanes::Columns;
+use crate::design::{DESIGN_POINTS, design};
 use crate::model::{Belief, Estimate, Model};
-use crate::space::Point;
-use crate::stop::CHANGE_COST;
-use crate::stop::{Prospect, sample_cost};
-use crate::surrogate::{SLOWDOWN_MAX, Surrogate};
+use crate::space::{Coordinates, Point};
+use crate::stop::{CHANGE_COST, sample_cost};
+use crate::surrogate::{Hypothesis, Outlook, SLOWDOWN_MAX, Surrogate};
 use crate::tuner::Tuner;
 
-/// How bad an observation counts, in log step time above the best: beyond a cliff only its place matters, and its height would
-/// teach the surrogate a signal that the rest of the surface does not have.
+/// Maximum of an observation above the best, in log step time: beyond a cliff only the place
+/// matters, and its height would suggest a variance that the rest of the surface does not have.
 const BADNESS_MAX: f64 = 1.0;
-/// Accepted probability that a proposed setting is slower than the incumbent by more than a factor of 3: beyond an edge of what was
-/// seen such a setting may be 20 or 100 times as slow, and one step there ends the search.
+/// Accepted probability that a proposed setting is slower than the incumbent by more than a factor
+/// of 3: it may then be slower by a factor of 20 or 100.
 const RISK_MAX: f64 = 0.02;
-/// What a sample costs where no model speaks, in steps of the incumbent: the changes to it and back, and so many steps at its slowness.
+/// Price of a sample, in steps of the incumbent: the changes to it and back, and so
+/// many steps at its slow-down.
 const PRICE_CHANGES: f64 = 2.0 * CHANGE_COST;
 const PRICE_STEPS: f64 = 4.0;
-/// Steps of the next sample, as far as what it will teach is concerned.
+/// Steps of the next sample, for what it will show.
 const SAMPLE_STEPS: usize = 10;
-/// Measured settings, the fastest first, around which the search looks between the levels.
-const REFINED: usize = 3;
-/// Weight of the model below which the search says that it goes on without it.
+/// Predicted slow-down of the sample that tests the model before it ends a search, in log step time,
+/// at least and less than.
+const PROBE_SLOWDOWN: [f64; 2] = [0.05, 0.3];
+/// Weight of the model below which it is doubted.
 const DOUBT: f64 = 0.5;
+/// Measured settings that the surrogate is conditioned on: the start and the fastest, since its
+/// cost grows with their cube.
+const OBSERVATIONS_MAX: usize = 100;
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -89,11 +88,12 @@ impl ProposalJob {
         self
     }
 
-    /// The same ask, to be answered only with settings that are predicted to be no slower than the start by more than `excess`, in log
-    /// step time.
+    /// The same ask while `in_force` is in force, to be answered only with settings that are predicted to be no slower than the start
+    /// by more than `excess`, in log step time.
     #[must_use]
-    pub(crate) fn within(mut self, excess: f64) -> Self {
+    pub(crate) fn within(mut self, excess: f64, in_force: Point) -> Self {
         self.tuner.excess_max = excess;
+        self.tuner.in_force = Some(in_force);
         self
     }
 
@@ -103,25 +103,22 @@ impl ProposalJob {
     }
 }
 
-/// What is known when a proposal is made, the start setting's first.
+/// What is known when a proposal is made.
 struct Known {
+    /// The measured settings, the start's first.
     estimates: Vec<Estimate>,
-    /// The estimates, then what is remembered of other runs.
-    observations: Observations,
-    /// The settings of the observations.
-    points: Vec<Point>,
+    /// The settings that can be chosen or are observed, and their coordinates.
+    settings: Vec<Point>,
+    coordinates: Vec<Coordinates>,
+    /// Indices of the observed settings, the measured ones (in the order of `estimates`) first, then
+    /// those of other runs; values relative to the start's; and noise variances.
+    observed: Vec<usize>,
+    y: Vec<f64>,
+    variance: Vec<f64>,
     /// Log step time of the start setting.
     reference: f64,
     /// Relative log step time above which nothing counts.
     ceiling: f64,
-}
-
-impl Known {
-    /// Index of a measured setting; the start's if it is none.
-    fn index(&self, point: &Point) -> usize {
-        let mut points = self.estimates.iter().map(|estimate| estimate.point);
-        points.position(|measured| measured == *point).unwrap_or(0)
-    }
 }
 
 impl Tuner {
@@ -142,37 +139,40 @@ impl Tuner {
         let Some(known) = self.known() else {
             return proposal;
         };
-        let near = self.candidates_near(&known);
-        let (points, candidates) = (near.points.as_slice(), &near.columns);
-        let belief = self.belief(points, &known, &mut proposal);
-        let mut cold = Hypothesis::cold(known.points.len(), candidates.len());
-        let mut hypotheses = Vec::new();
-        if let Some(belief) = &belief {
+        let belief = self.belief(&known, &mut proposal);
+        let kernel = &self.lattice.kernel;
+        // A start beyond a cliff says little about the other settings.
+        let level = known.ceiling.min(0.0);
+        let observed = known.observed.clone();
+        let cold = Hypothesis::cold(kernel, &known.coordinates, observed, level);
+        let with_model = belief.as_ref().map(|belief| {
             let level = self.config().level_variance;
-            let with_model = Hypothesis::with_model(belief, candidates.len(), level, known.ceiling);
-            cold.odds = 1.0 - MODEL_ODDS;
-            hypotheses.push(with_model);
-        }
-        hypotheses.push(cold);
-        let scene = Scene::new(
-            &self.lattice.kernel,
-            &known.observations,
-            candidates,
-            hypotheses,
-        );
-        match Surrogate::fit(&scene, &self.lattice.draws) {
-            Ok(surrogate) => {
+            cold.clone().with_model(belief, level, known.ceiling)
+        });
+        let hypotheses: Vec<Hypothesis> = with_model.into_iter().chain([cold]).collect();
+        let draws = &self.lattice.draws;
+        match Surrogate::fit(&hypotheses, draws, &known.y, &known.variance) {
+            Some(surrogate) => {
                 if belief.is_some() {
                     self.weigh_model(&surrogate, &mut proposal);
                 }
-                self.choose(points, &surrogate, &known, belief.as_ref(), &mut proposal);
+                self.choose(&surrogate, &known, belief.as_ref(), &mut proposal);
+                if let (Next::Stop, [_, cold], Some(belief)) =
+                    (proposal.next, &hypotheses[..], &belief)
+                {
+                    self.probe(cold, &known, belief, &mut proposal);
+                }
             }
-            Err(warning) => {
-                proposal.warnings.push(warning);
-                self.choose_blindly(&known, &mut proposal);
+            None => {
+                let observations = known.y.len();
+                proposal
+                    .warnings
+                    .push(Warning::SurrogateFailed { observations });
+                proposal.next = Next::Stop;
             }
         }
-        if self.samples().len() >= self.config().max_samples as usize || candidates.len() == 1 {
+        let is_full = self.samples().len() >= self.config().max_samples as usize;
+        if is_full || self.candidates() == 1 {
             proposal.next = Next::Stop;
         }
         proposal
@@ -181,11 +181,8 @@ impl Tuner {
     /// The samples' centres; none before the start setting is measured.
     fn known(&self) -> Option<Known> {
         let start = self.sample(&self.start())?;
-        let others = self
-            .samples()
-            .iter()
-            .filter(|sample| sample.point != start.point);
-        let estimates: Vec<Estimate> = std::iter::once(start)
+        let others = self.samples().iter().filter(|s| s.point != start.point);
+        let mut estimates: Vec<Estimate> = std::iter::once(start)
             .chain(others)
             .map(|sample| {
                 let (log_time, variance) = self.estimate(sample);
@@ -197,38 +194,46 @@ impl Tuner {
                 }
             })
             .collect();
+        if estimates.len() > OBSERVATIONS_MAX {
+            estimates[1..].sort_by(|a, b| a.log_time.total_cmp(&b.log_time));
+            estimates.truncate(OBSERVATIONS_MAX);
+        }
         let reference = estimates[0].log_time;
         let relative = |estimate: &Estimate| estimate.log_time - reference;
         let ceiling = estimates.iter().map(relative).fold(f64::INFINITY, f64::min) + BADNESS_MAX;
         let measured = estimates.iter().map(|e| (e.point, relative(e), e.variance));
         let recalled = self.recalled().map(|r| (r.point, r.offset, r.variance));
-        let mut observations = Observations::default();
-        let mut points = Vec::new();
-        for (point, y, variance) in measured.chain(recalled) {
-            observations.x.push(self.space().coordinates(&point));
-            observations.y.push(y.min(ceiling));
-            observations.variance.push(variance);
-            points.push(point);
+        let mut settings = self.lattice.points.clone();
+        let (mut observed, mut y, mut variance) = (Vec::new(), Vec::new(), Vec::new());
+        for (point, value, noise) in measured.chain(recalled) {
+            let index = settings.iter().position(|setting| *setting == point);
+            observed.push(index.unwrap_or_else(|| {
+                settings.push(point);
+                settings.len() - 1
+            }));
+            y.push(value.min(ceiling));
+            variance.push(noise);
         }
+        let coordinates = settings.iter().map(|point| self.space().coordinates(point));
         Some(Known {
             estimates,
-            observations,
-            points,
+            coordinates: coordinates.collect(),
+            settings,
+            observed,
+            y,
+            variance,
             reference,
             ceiling,
         })
     }
 
-    /// What the model believes of the candidates and then of the measured settings; none without a model, or if it has nothing
-    /// usable to say.
-    fn belief(&self, points: &[Point], known: &Known, proposal: &mut Proposal) -> Option<Belief> {
+    /// The model's predictions for all settings; none without a model, or if they are unusable.
+    fn belief(&self, known: &Known, proposal: &mut Proposal) -> Option<Belief> {
         let model = self.model.as_ref()?;
-        let reference = points.len();
-        let points: Vec<Point> = points.iter().chain(&known.points).copied().collect();
         let belief = model
-            .belief(&points, &known.estimates)
-            .ok_or_else(|| "it has nothing to say".to_owned());
-        match belief.and_then(|belief| checked(belief, points.len(), reference)) {
+            .belief(&known.settings, &known.estimates)
+            .ok_or_else(|| "it makes no prediction".to_owned());
+        match belief.and_then(|belief| belief.checked(known.settings.len(), known.observed[0])) {
             Ok(belief) => Some(belief),
             Err(reason) => {
                 if !self.model_missed {
@@ -236,29 +241,6 @@ impl Tuner {
                 }
                 None
             }
-        }
-    }
-
-    /// The lattice, and around the best measured settings what lies half way to the next levels.
-    fn candidates_near(&self, known: &Known) -> Candidates {
-        let mut points = self.lattice.points.clone();
-        let mut order: Vec<&Estimate> = known.estimates.iter().collect();
-        order.sort_by(|a, b| a.log_time.total_cmp(&b.log_time));
-        let best = order.into_iter().take(REFINED);
-        let around = best.flat_map(|estimate| self.space().between_levels(&estimate.point));
-        let measured = known.estimates.iter().map(|estimate| estimate.point);
-        for point in measured.chain(around) {
-            if !points.contains(&point) {
-                points.push(point);
-            }
-        }
-        let coordinates: Vec<_> = points
-            .iter()
-            .map(|point| self.space().coordinates(point))
-            .collect();
-        Candidates {
-            columns: Columns::new(&self.lattice.kernel, &coordinates),
-            points,
         }
     }
 
@@ -273,185 +255,146 @@ impl Tuner {
         }
     }
 
-    /// Chooses by the surrogate, and by what the model believes.
     fn choose(
         &self,
-        points: &[Point],
         surrogate: &Surrogate,
         known: &Known,
         belief: Option<&Belief>,
         proposal: &mut Proposal,
     ) {
-        proposal.warnings.extend(surrogate.warning.clone());
-        let means = surrogate.observed_means();
-        // What is only remembered cannot be the incumbent.
-        let incumbent = lowest(&means[..known.estimates.len()]);
-        proposal.incumbent = known.estimates[incumbent].point;
-        let start_index = known.index(&self.start());
-        proposal.gain = surrogate.difference(start_index, incumbent);
+        let (settings, all) = (&known.settings, 0..known.settings.len());
+        let means: Vec<f64> = all.clone().map(|i| surrogate.at(i).0).collect();
+        let mean = |i: usize| means[i];
+        // A setting that is only remembered cannot be the incumbent.
+        let measured = &known.observed[..known.estimates.len()];
+        let (start, incumbent) = (measured[0], lowest(measured.iter().copied(), mean));
+        proposal.incumbent = settings[incumbent];
+        proposal.gain = surrogate.difference(start, incumbent);
 
-        // A model knows its way: what counts is what a sample shows. Without one most samples are far worse than the incumbent, and eat
-        // the budget; so there hope counts, by its price.
         let with_model = proposal.model_weight.is_some_and(|weight| weight >= DOUBT);
-        let outlook = surrogate.outlook(incumbent, with_model.then(|| self.sample_variance()));
-        let candidates = points.len();
-        // A model that has been wrong by a tenth is still to be heeded where it warns of disaster: a single step there can cost
+        // With a model the improvement counts that one sample shows; without one, a search depends on
+        // what it does not know yet.
+        let sample_variance = with_model.then(|| self.sample_variance());
+        let outlooks: Vec<Outlook> = (all.clone())
+            .map(|i| surrogate.outlook(i, incumbent, sample_variance))
+            .collect();
+        // A model that is doubted still counts where it predicts a cliff: one step there may cost
         // more than the whole search may.
-        let dreaded = |index: usize| {
-            belief.is_some_and(|belief| {
-                belief.mean[index] - belief.mean[candidates + incumbent] > SLOWDOWN_MAX
-            })
+        let is_feared =
+            |i: usize| belief.is_some_and(|b| b.mean[i] - b.mean[incumbent] > SLOWDOWN_MAX);
+        let is_tolerable = |i: usize| {
+            let slowdown = outlooks[i].slowdown;
+            slowdown <= SLOWDOWN_MAX
+                && mean(incumbent) + slowdown <= self.excess_max
+                && outlooks[i].risk <= RISK_MAX
+                && !is_feared(i)
         };
-        let tolerable = |index: usize| {
-            outlook.slowdown[index] <= SLOWDOWN_MAX
-                && means[incumbent] + outlook.slowdown[index] <= self.excess_max
-                && outlook.risk[index] <= RISK_MAX
-                && !dreaded(index)
+        let tolerable: Vec<usize> = all.filter(|&i| is_tolerable(i)).collect();
+        // The setting that is expected to be best need not have been measured: the comparison
+        // decides.
+        let contender = lowest(
+            [incumbent].into_iter().chain(tolerable.iter().copied()),
+            mean,
+        );
+        proposal.contender = settings[contender];
+        proposal.contender_gain = mean(start) - mean(contender);
+
+        let score = |i: usize| {
+            let price = sample_cost(outlooks[i].slowdown, PRICE_STEPS, PRICE_CHANGES);
+            -outlooks[i].improvement / price
         };
-        // The candidate that the model likes best.
-        let favourite = belief.map(|belief| lowest(&belief.mean[..candidates]));
-        proposal.contender = proposal.incumbent;
-        proposal.contender_gain = proposal.gain.0;
-        // What is expected to be best need not have been measured: the A/B windows will tell.
-        let lower = (0..candidates).filter(|&c| outlook.mean[c] < means[incumbent] && tolerable(c));
-        if let Some(c) = lower.min_by(|&a, &b| outlook.mean[a].total_cmp(&outlook.mean[b])) {
-            proposal.contender = points[c];
-            proposal.contender_gain = means[start_index] - outlook.mean[c];
-        }
-        let relative = |(mean, sd): (f64, f64)| (known.reference + mean, sd);
-        let predicted =
-            |index: usize| relative((outlook.mean[index], outlook.variance[index].sqrt()));
-        if let Some(index) = self
-            .first_choice(points, favourite)
-            .filter(|&index| tolerable(index))
-        {
-            proposal.next = Next::Sample(points[index]);
-            proposal.prediction = predicted(index);
-            return;
-        }
-        if let Some(index) = self.designed(favourite.is_some(), &tolerable) {
-            proposal.next = Next::Sample(points[index]);
-            proposal.prediction = predicted(index);
-            return;
-        }
-        let improvement = |index: usize| outlook.improvement[index];
-        let promising = most_promising(candidates, &tolerable, improvement);
-        let index = if with_model {
-            promising
-        } else {
-            let price =
-                |index: usize| sample_cost(outlook.slowdown[index], PRICE_STEPS, PRICE_CHANGES);
-            let per_price = |index: usize| improvement(index) / price(index);
-            most_promising(candidates, &tolerable, per_price)
-        };
-        let Some((index, promising)) = index.zip(promising) else {
-            // Everything but what is measured risks too much.
+        // More steps of the same visit say nothing about the variance between visits.
+        let others = tolerable.iter().copied();
+        let others = others.filter(|&i| self.in_force != Some(settings[i]));
+        let best = others.min_by(|&a, &b| score(a).total_cmp(&score(b)));
+        let laid_out = self.designed(known, belief.is_some(), &tolerable);
+        let Some(index) = laid_out.or(best) else {
+            // Everything that is not measured risks too much.
             proposal.improvement = 0.0;
             proposal.next = Next::Stop;
-            proposal.prediction = relative(surrogate.at_observed(incumbent));
-            return;
+            return self.predict(surrogate.at(incumbent), known, proposal);
         };
-        proposal.improvement = improvement(promising);
-        proposal.prediction = predicted(index);
-        proposal.next = Next::Sample(points[index]);
-        proposal.small = self.config().stop.rejects(&Prospect {
-            improvement: proposal.improvement,
-            slowdown: outlook.slowdown[index],
-            steps: known
-                .estimates
-                .iter()
-                .map(|estimate| estimate.steps as f64)
-                .sum(),
-            with_model,
-        });
-        if proposal.small
-            && self
-                .config()
-                .stop
-                .ends(self.small_improvements + 1, with_model)
-        {
+        proposal.next = Next::Sample(settings[index]);
+        self.predict(surrogate.at(index), known, proposal);
+        if laid_out.is_some() {
+            return;
+        }
+        let improvements = tolerable.iter().map(|&i| outlooks[i].improvement);
+        proposal.improvement = improvements.fold(0.0, f64::max);
+        let stop = &self.config().stop;
+        proposal.small = stop.rejects(proposal.improvement, with_model);
+        if proposal.small && stop.ends(self.small_improvements + 1, with_model) {
             proposal.next = Next::Stop;
-            proposal.prediction = relative(surrogate.at_observed(incumbent));
+            self.predict(surrogate.at(incumbent), known, proposal);
         }
     }
 
-    /// Variance of the next sample's value, about what is true of its setting.
+    /// Before a model ends the search: one sample where it expects a bad result, at the setting that
+    /// a search without it finds most promising for its price, if it is affordable.
+    fn probe(&self, cold: &Hypothesis, known: &Known, belief: &Belief, proposal: &mut Proposal) {
+        let (cold, draws) = (std::slice::from_ref(cold), &self.lattice.draws);
+        let Some(cold) = Surrogate::fit(cold, draws, &known.y, &known.variance) else {
+            return;
+        };
+        let measured = &known.observed[..known.estimates.len()];
+        let incumbent = lowest(measured.iter().copied(), |i| cold.at(i).0);
+        let slowdown = |i: usize| belief.mean[i] - belief.mean[incumbent];
+        // The start's result says nothing about the model.
+        if measured[1..]
+            .iter()
+            .any(|&i| slowdown(i) > PROBE_SLOWDOWN[0])
+        {
+            return;
+        }
+        let candidates = (0..known.settings.len())
+            .filter(|&i| (PROBE_SLOWDOWN[0]..PROBE_SLOWDOWN[1]).contains(&slowdown(i)))
+            .filter(|&i| cold.at(incumbent).0 + slowdown(i) <= self.excess_max)
+            .map(|i| (i, cold.outlook(i, incumbent, None)))
+            .filter(|(_, outlook)| outlook.risk <= RISK_MAX);
+        let score = |(i, outlook): &(usize, Outlook)| {
+            -outlook.improvement / sample_cost(slowdown(*i), PRICE_STEPS, PRICE_CHANGES)
+        };
+        let best = candidates.min_by(|a, b| score(a).total_cmp(&score(b)));
+        if let Some((index, _)) = best {
+            proposal.next = Next::Sample(known.settings[index]);
+            proposal.small = false;
+            self.predict(cold.at(index), known, proposal);
+        }
+    }
+
+    fn predict(&self, (mean, sd): (f64, f64), known: &Known, proposal: &mut Proposal) {
+        proposal.prediction = (known.reference + mean, sd);
+    }
+
+    /// Variance of the next sample's centre.
     fn sample_variance(&self) -> f64 {
         match self.config().fixed_noise {
             Some(noise) => noise * noise,
-            None => center_variance(self.noise(), SAMPLE_STEPS),
+            None => {
+                let noise = self.noise();
+                self.visit_variance(noise) + center_variance(noise, SAMPLE_STEPS)
+            }
         }
     }
 
-    /// After the start setting, the model's favourite, unless that is the start setting itself.
-    fn first_choice(&self, points: &[Point], favourite: Option<usize>) -> Option<usize> {
-        let favourite = favourite.filter(|_| self.samples().len() == 1)?;
-        (points[favourite] != self.start()).then_some(favourite)
-    }
-
     /// The next setting of the design, while there is no model and the design is not complete.
-    fn designed(&self, with_model: bool, tolerable: &dyn Fn(usize) -> bool) -> Option<usize> {
-        let remembers = self.recalled().next().is_some();
-        if with_model || remembers || self.samples().len() > DESIGN_POINTS {
+    fn designed(&self, known: &Known, with_model: bool, tolerable: &[usize]) -> Option<usize> {
+        let is_warm = with_model || self.recalled().next().is_some();
+        if is_warm || self.samples().len() > DESIGN_POINTS {
             return None;
         }
         design(self.space(), &self.start(), self.config().seed)
             .filter(|point| self.sample(point).is_none())
             .find_map(|point| {
-                let index = self.lattice.points.iter().position(|p| *p == point)?;
-                tolerable(index).then_some(index)
+                let index = known.settings.iter().position(|p| *p == point)?;
+                tolerable.contains(&index).then_some(index)
             })
     }
-
-    /// Without a surrogate: a random setting next, the lowest centre as incumbent.
-    fn choose_blindly(&self, known: &Known, proposal: &mut Proposal) {
-        let centers: Vec<f64> = known
-            .estimates
-            .iter()
-            .map(|estimate| estimate.log_time)
-            .collect();
-        let incumbent = lowest(&centers);
-        proposal.incumbent = known.estimates[incumbent].point;
-        proposal.contender = proposal.incumbent;
-        let start_index = known.index(&self.start());
-        proposal.contender_gain = centers[start_index] - centers[incumbent];
-        let variance = known.estimates[start_index].variance + known.estimates[incumbent].variance;
-        proposal.gain = (proposal.contender_gain, variance.sqrt());
-        let mut rng = generator(self.config().seed, u64::from(self.asks) << 32);
-        proposal.next =
-            Next::Sample(self.lattice.points[rng.random_range(0..self.lattice.points.len())]);
-    }
 }
 
-/// Settings that can be chosen in one ask.
-struct Candidates {
-    points: Vec<Point>,
-    columns: Columns,
-}
-
-/// The tolerable candidate of the highest score, the first of equals.
-fn most_promising(
-    candidates: usize,
-    tolerable: &dyn Fn(usize) -> bool,
-    score: impl Fn(usize) -> f64,
-) -> Option<usize> {
-    let mut best: Option<(usize, f64)> = None;
-    for index in 0..candidates {
-        let own = score(index);
-        if best.is_none_or(|(_, best)| own > best) && tolerable(index) {
-            best = Some((index, own));
-        }
-    }
-    best.map(|(index, _)| index)
-}
-
-/// Index of the lowest value, the first of equals.
-fn lowest(values: &[f64]) -> usize {
-    let mut best = 0;
-    for (index, value) in values.iter().enumerate() {
-        if *value < values[best] {
-            best = index;
-        }
-    }
-    best
+/// The index of the lowest value, the first of equals; 0 of none.
+fn lowest(indices: impl Iterator<Item = usize>, value: impl Fn(usize) -> f64) -> usize {
+    indices
+        .min_by(|&a, &b| value(a).total_cmp(&value(b)))
+        .unwrap_or(0)
 }

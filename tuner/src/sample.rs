@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::center::median;
+use crate::center::{huber_center, median};
 use crate::{Error, Point};
 
 /// The least standard deviation that is believed of a value, as a fraction of it: a formula has none at all.
@@ -92,6 +92,8 @@ pub struct Sample {
     pub log_times: Vec<f64>,
     /// What the caller summed up.
     pub told: Vec<Observation>,
+    /// Number of step times before each visit, each after another setting was in force.
+    pub(crate) visits: Vec<usize>,
 }
 
 impl Sample {
@@ -101,7 +103,19 @@ impl Sample {
             point,
             log_times: Vec::new(),
             told: Vec::new(),
+            visits: Vec::new(),
         }
+    }
+
+    /// Centre and number of steps of each visit.
+    pub(crate) fn visit_centers(&self) -> Vec<(f64, usize)> {
+        let ends = self.visits.iter().skip(1).copied();
+        let ends = ends.chain([self.log_times.len()]);
+        let visits = self.visits.iter().zip(ends);
+        let visits = visits.map(|(&start, end)| &self.log_times[start..end]);
+        visits
+            .map(|steps| (huber_center(steps), steps.len()))
+            .collect()
     }
 
     /// Measurements behind it.
@@ -125,13 +139,14 @@ impl Sample {
             .collect()
     }
 
-    /// Centre and variance: `times`, those of the step times, and what was told, weighed by their variances.
-    pub(crate) fn pooled(&self, times: Option<(f64, f64)>, noise: f64) -> (f64, f64) {
-        if self.told.is_empty() {
-            return times.unwrap_or((f64::NAN, f64::INFINITY));
-        }
+    /// Centre and variance of the visits' centres and variances, and of what was told.
+    pub(crate) fn pooled(
+        &self,
+        visits: impl Iterator<Item = (f64, f64)>,
+        noise: f64,
+    ) -> (f64, f64) {
         let (mut sum, mut precision) = (0.0, 0.0);
-        for (center, variance) in self.told.iter().map(|told| told.log(noise)).chain(times) {
+        for (center, variance) in self.told.iter().map(|told| told.log(noise)).chain(visits) {
             sum += center / variance;
             precision += 1.0 / variance;
         }
@@ -159,11 +174,20 @@ mod tests {
     fn centres_are_weighed_by_hand() {
         // ln 1 = 0 with variance 0.1² / 1 and ln e = 1 with (0.1 e / e)² / 3: the second counts three times.
         let e = std::f64::consts::E;
-        let (center, variance) = sample(&[(1.0, 0.1, 1), (e, 0.1 * e, 3)]).pooled(None, 9.0);
+        let (center, variance) =
+            sample(&[(1.0, 0.1, 1), (e, 0.1 * e, 3)]).pooled([].into_iter(), 9.0);
         assert!((center - 0.75).abs() < 1e-12 && (variance - 0.01 / 4.0).abs() < 1e-12);
         // Unknown spread: the noise given, 0.2² / 4; with step times of variance 0.01 at 2 both count the same.
-        let (center, variance) = sample(&[(1.0, 0.0, 4)]).pooled(Some((2.0, 0.01)), 0.2);
+        let (center, variance) = sample(&[(1.0, 0.0, 4)]).pooled([(2.0, 0.01)].into_iter(), 0.2);
         assert!((center - 1.0).abs() < 1e-12 && (variance - 0.005).abs() < 1e-12);
+    }
+
+    #[test]
+    fn visits_have_centres_of_their_own() {
+        let mut sample = Sample::new(Point::try_from(vec![0.0]).unwrap());
+        sample.log_times = vec![1.0, 1.0, 1.0, 2.0, 2.0];
+        sample.visits = vec![0, 3];
+        assert_eq!(sample.visit_centers(), [(1.0, 3), (2.0, 2)]);
     }
 
     #[test]

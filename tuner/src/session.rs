@@ -39,6 +39,7 @@ mod ask;
 mod budget;
 mod config;
 mod contest;
+mod finalists;
 mod report;
 mod resume;
 mod sample;
@@ -67,6 +68,8 @@ enum Stage {
     Default,
     /// The end of a proposed setting's sample, of which `earlier` steps are known from before.
     Sample { earlier: usize },
+    /// The end of a short visit to a finalist, before the comparison.
+    Entry,
     /// A proposal; `extra` steps were kept meanwhile.
     Deciding { extra: u32 },
     /// The end of a visit of the comparison.
@@ -104,6 +107,8 @@ pub struct Session {
     /// The setting in force, and its window.
     setting: Point,
     window: Window,
+    /// The setting was changed since its last steps were added to its sample.
+    enters: bool,
     /// The job may still be starting up.
     starting: bool,
     /// The next step is to be answered with an ask.
@@ -170,6 +175,7 @@ impl Session {
             recorded_default: None,
             setting: start,
             window: Window::default(),
+            enters: true,
             asks_next: false,
             sample: 0,
             predicted: None,
@@ -315,6 +321,7 @@ impl Session {
                 sample::Verdict::GoOn => Action::Keep,
                 verdict => self.close_sample(verdict == sample::Verdict::CutShort),
             },
+            Stage::Entry => self.on_entry(),
             Stage::Deciding { extra } => self.on_extra(log_time, extra),
             // A job that resumes: its start-up is cut off before the first visit.
             Stage::Ab => {
@@ -353,6 +360,7 @@ impl Session {
             0
         };
         self.window = Window::new(discard, self.known(&point));
+        self.enters |= changed;
         self.setting = point;
         if changed {
             Action::Switch(point)
@@ -371,18 +379,16 @@ impl Session {
         self.contests = self.contests.max(contests);
     }
 
+    /// Adds step times to the sample of the setting in force.
+    fn observe(&mut self, log_times: &[f64]) {
+        let enters = std::mem::take(&mut self.enters);
+        self.tuner.add_steps(self.setting, log_times, enters);
+    }
+
     /// Centre of the log step times of `point`, if it was measured.
     fn known(&self, point: &Point) -> Option<f64> {
         let sample = self.tuner.sample(point)?;
         Some(huber_center(&sample.log_times))
-    }
-
-    fn measured_steps(&self) -> usize {
-        self.tuner
-            .samples()
-            .iter()
-            .map(|sample| sample.log_times.len())
-            .sum()
     }
 
     fn warn(&mut self, warning: Warning) {

@@ -213,32 +213,6 @@ impl Space {
         points
     }
 
-    /// The settings half a level away from `point` in one parameter or in two, inside the bounds.
-    pub(crate) fn between_levels(&self, point: &Point) -> Vec<Point> {
-        let mut around = Vec::new();
-        let steps: Vec<Vec<f64>> = self
-            .parameters
-            .iter()
-            .zip(point.values())
-            .map(|(parameter, &value)| parameter.between_levels(value))
-            .collect();
-        for (first, values) in steps.iter().enumerate() {
-            for &value in values {
-                let mut moved = *point;
-                moved.values[first] = value;
-                around.push(moved);
-                for (second, values) in steps.iter().enumerate().skip(first + 1) {
-                    around.extend(values.iter().map(|&value| {
-                        let mut moved = moved;
-                        moved.values[second] = value;
-                        moved
-                    }));
-                }
-            }
-        }
-        around
-    }
-
     /// The coordinates of a point of this space.
     pub fn coordinates(&self, point: &Point) -> Coordinates {
         let mut coordinates = Coordinates::default();

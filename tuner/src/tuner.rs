@@ -29,9 +29,8 @@
 
 use std::sync::Arc;
 
-use crate::center::{center_variance, huber_center, step_noise};
-use crate::draws::{Scores, draws};
-use crate::kernel::Kernel;
+use crate::center::{center_variance, step_noise};
+use crate::kernel::{Hyperparameters, Kernel};
 use crate::model::Model;
 use crate::proposal::{Proposal, ProposalJob};
 use crate::recall::Recalled;
@@ -39,6 +38,9 @@ use crate::sample::{Observation, Sample};
 use crate::space::{Point, Space};
 use crate::stop::StopRule;
 use crate::{Error, Warning};
+
+/// Degrees of freedom of the prior of the variance between visits, whose value is 0.
+const VISITS_PRIOR: f64 = 2.0;
 
 /// What the tuner is told once.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,10 +97,7 @@ impl TunerConfig {
         at_least_one("stop.patience", self.stop.patience)?;
         positive("level_variance", self.level_variance)?;
         self.fixed_noise
-            .map_or(Ok(()), |noise| positive("fixed_noise", noise))?;
-        self.stop.worth.map_or(Ok(()), |worth| {
-            positive("stop.worth.horizon_steps", worth.horizon_steps)
-        })
+            .map_or(Ok(()), |noise| positive("fixed_noise", noise))
     }
 }
 
@@ -109,7 +108,7 @@ pub(crate) struct Lattice {
     pub(crate) kernel: Kernel,
     pub(crate) points: Vec<Point>,
     /// Draws of the hyper-parameters.
-    pub(crate) draws: Vec<Scores>,
+    pub(crate) draws: Vec<Hyperparameters>,
 }
 
 /// The optimizer's state. Clones are cheap enough to hand one to another thread for each ask.
@@ -125,6 +124,8 @@ pub struct Tuner {
     pub(crate) asks: u32,
     /// Predicted log step time above the start's beyond which nothing is proposed.
     pub(crate) excess_max: f64,
+    /// The setting in force during an ask, where the caller says so.
+    pub(crate) in_force: Option<Point>,
     /// Proposals in a row that were not worth their cost.
     pub(crate) small_improvements: u32,
     /// Whether it has been said that the model is doubted, and that it could not be used.
@@ -144,7 +145,7 @@ impl Tuner {
         let points = space.lattice(&start);
         let kernel = Kernel::new(&space);
         let lattice = Arc::new(Lattice {
-            draws: draws(&kernel, config.seed),
+            draws: kernel.draws(config.seed),
             space,
             kernel,
             points,
@@ -158,6 +159,7 @@ impl Tuner {
             model: None,
             asks: 0,
             excess_max: f64::INFINITY,
+            in_force: None,
             small_improvements: 0,
             model_doubted: false,
             model_missed: false,
@@ -233,21 +235,31 @@ impl Tuner {
         &mut self.samples[index]
     }
 
-    /// Adds measured steps at a setting, as ln(step time in ms); values that are not finite are left out.
+    /// Adds the measured steps of a visit to a setting, as ln(step time in ms); values that are not
+    /// finite are left out.
     pub fn observe(&mut self, point: Point, log_times: &[f64]) {
-        let finite: Vec<f64> = log_times
-            .iter()
-            .copied()
-            .filter(|l| l.is_finite())
-            .collect();
-        if !finite.is_empty() {
-            self.sample_mut(point).log_times.extend(finite);
-        }
+        self.add_steps(point, log_times, true);
     }
 
-    /// Takes the measured steps at a setting for something else than its step times.
+    /// Adds steps; `enters`: another setting was in force before.
+    pub(crate) fn add_steps(&mut self, point: Point, log_times: &[f64], enters: bool) {
+        let finite = log_times.iter().copied().filter(|l| l.is_finite());
+        let finite: Vec<f64> = finite.collect();
+        if finite.is_empty() {
+            return;
+        }
+        let sample = self.sample_mut(point);
+        if enters || sample.visits.is_empty() {
+            sample.visits.push(sample.log_times.len());
+        }
+        sample.log_times.extend(finite);
+    }
+
+    /// Drops the measured steps at a setting.
     pub(crate) fn forget(&mut self, point: &Point) {
-        self.sample_mut(*point).log_times.clear();
+        let sample = self.sample_mut(*point);
+        sample.log_times.clear();
+        sample.visits.clear();
     }
 
     /// Adds a measurement that the caller has summed up. The settings need not be those that were asked for.
@@ -275,17 +287,32 @@ impl Tuner {
         step_noise(times.chain(told.iter().map(Vec::as_slice)))
     }
 
-    /// The centre of the log step times of `sample`, and the variance of that centre.
+    /// Variance between the visits of a setting in addition to the noise of their steps, in squared
+    /// log step time: settings may have several stable step times. Pooled over all settings.
+    pub(crate) fn visit_variance(&self, noise: f64) -> f64 {
+        let (mut excess, mut freedom) = (0.0, 0.0);
+        for sample in &self.samples {
+            let visits = sample.visit_centers();
+            let count = visits.len() as f64;
+            let mean = visits.iter().map(|(center, _)| center).sum::<f64>() / count;
+            for (center, steps) in &visits[..if count > 1.0 { visits.len() } else { 0 }] {
+                let expected = center_variance(noise, *steps) * (1.0 - 1.0 / count);
+                excess += (center - mean).powi(2) - expected;
+                freedom += 1.0 - 1.0 / count;
+            }
+        }
+        (excess / (freedom + VISITS_PRIOR)).max(0.0)
+    }
+
+    /// The centre of the log step times of `sample`, and the variance of that centre: the visits'
+    /// centres, weighted by the noise of their steps and the variance between visits.
     pub fn estimate(&self, sample: &Sample) -> (f64, f64) {
         let noise = self.noise();
-        let steps = sample.log_times.len();
-        let times = (steps > 0).then(|| {
-            (
-                huber_center(&sample.log_times),
-                center_variance(noise, steps),
-            )
-        });
-        let (center, variance) = sample.pooled(times, noise);
+        let between = self.visit_variance(noise);
+        let visits = sample.visit_centers().into_iter();
+        let visits =
+            visits.map(|(center, steps)| (center, between + center_variance(noise, steps)));
+        let (center, variance) = sample.pooled(visits, noise);
         let fixed = self.config.fixed_noise.map(|noise| noise * noise);
         (center, fixed.unwrap_or(variance))
     }

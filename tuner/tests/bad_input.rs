@@ -158,7 +158,7 @@ fn one_boolean_is_enough_to_tune() {
     let verdict = verdict(&actions);
     assert!(!verdict.kept_default && verdict.chosen.flag(0));
     assert!(
-        verdict.gain_pct[0] > 16.0 && verdict.gain_pct[1] < 23.0,
+        verdict.gain_pct[0] > 16.0 && verdict.gain_pct[1] < 24.0,
         "{:?}",
         verdict.gain_pct
     );
@@ -316,24 +316,21 @@ fn a_cliff_is_left_after_one_discarded_and_one_measured_step() {
 
 #[test]
 fn training_that_ends_while_a_better_winner_is_looked_for_keeps_the_first() {
-    // All settings get slower after 20 changes: the first winner beats the default still, and a setting
-    // that was faster when it was measured is compared as well.
-    let visits = std::cell::Cell::new((0, default(), 0));
-    let tiring = |p: &Point, _| {
-        let (step, last, count) = visits.get();
-        let count = count + u32::from(last != *p);
-        visits.set((step + 1, *p, count));
-        let level = match *p == default() {
-            true => 10.0,
-            false if count > 20 => 8.5,
-            false => 7.0 + p.value(1).ln().abs() / 5.0,
-        };
-        level * jitter(step)
-    };
+    // All settings get slower when the comparison begins: the first winner beats the default still, and a
+    // setting that was faster when it was measured is compared as well.
     let mut session = session(SessionConfig::default());
-    let mut kept = 0;
-    for _ in 0..1000 {
+    let (mut kept, mut is_compared) = (0, false);
+    for step in 0..1000 {
+        let tiring = |p: &Point, _| {
+            let level = match *p == default() {
+                true => 10.0,
+                false if is_compared => 8.5,
+                false => 7.0 + p.value(1).ln().abs() / 5.0,
+            };
+            level * jitter(step)
+        };
         let actions = drive(&mut session, 1, tiring);
+        is_compared |= session.progress().phase == Phase::Ab;
         if actions.iter().any(|a| matches!(a, Action::Finished(_))) {
             break;
         }

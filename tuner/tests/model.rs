@@ -226,10 +226,11 @@ fn a_job_hears_its_model_with_the_candidates_and_what_is_measured() {
     let lattice = space().lattice(&start);
     let heard = model(move |points, measured| {
         // The start first, whatever was measured first.
-        let of = |estimate: &Estimate| (estimate.point, estimate.log_time, estimate.steps);
+        let rounded = |log_time: f64| (log_time * 1e9).round() / 1e9;
+        let of = |estimate: &Estimate| (estimate.point, rounded(estimate.log_time), estimate.steps);
         let measured: Vec<_> = measured.iter().map(of).collect();
         assert_eq!(measured, [(start, 5.0, 10), (other, 4.98, 5)]);
-        // The lattice, what lies between its levels beside the measured ones, and these.
+        // The lattice, and the measured settings beside it.
         assert!(points.starts_with(&lattice) && points.ends_with(&[start, other]));
         Some(Belief {
             mean: vec![0.0; points.len()],

@@ -175,9 +175,9 @@ fn a_winner_that_takes_longer_than_another_did_is_not_kept() {
             .chosen_step_ms
             > 50.0
     });
-    // 22, if the search ended with the first winner; now 3, of 400 runs 6 %: those that never looked at a cycle time that always does.
+    // Those in which no cycle time was measured that always does.
     let unlucky = unlucky.count();
-    assert!(unlucky <= 8, "{unlucky}");
+    assert!(unlucky <= 5, "{unlucky}");
 }
 
 #[test]

@@ -88,30 +88,6 @@ mod tests {
 
     #[test]
     fn flags_are_rewritten_before_the_command_only() {
-        for (before, after) in [
-            ("-np 2 -- a -np 3", "--num-proc 2 -- a -np 3"),
-            ("-np 2 a -np 3 -- -v", "--num-proc 2 -- a -np 3 -- -v"),
-            ("-np=2 a", "--num-proc=2 -- a"),
-            ("-hostfile h -np 2 a", "--hostfile h --num-proc 2 -- a"),
-            ("-H localhost:2 -np 2 a", "-H localhost:2 --num-proc 2 -- a"),
-            ("-Hlocalhost:2 -np 2 a", "-Hlocalhost:2 --num-proc 2 -- a"),
-            (
-                "-p 22 --verbose -np 2 a",
-                "-p 22 --verbose --num-proc 2 -- a",
-            ),
-            ("--fusion-mb 4 -np 2 a", "--fusion-mb 4 --num-proc 2 -- a"),
-            ("--autotune -np 2 a -cb", "--autotune --num-proc 2 -- a -cb"),
-            ("-prefix-timestamp a", "--prefix-output-with-timestamp -- a"),
-            ("--output-filename -np a", "--output-filename -np -- a"),
-            ("--unknown 4 -np 2", "--unknown -- 4 -np 2"),
-            ("-cb", "--check-build"),
-            ("-np", "--num-proc"),
-        ] {
-            let after = format!("ronde run {after}");
-            assert_eq!(rewritten(&format!("ronde run {before}")), after);
-        }
-        for unchanged in ["ronde knobs --json", "ronde -np 2", "ronde"] {
-            assert_eq!(rewritten(unchanged), unchanged);
-        }
+        ronde_cases::check("command_lines.txt", rewritten);
     }
 }

@@ -21,17 +21,17 @@ const HEADING: &str = "Settings";
 /// Settings from flags and from a file, as values of environment variables. If `SWEPT` is false,
 /// the knobs that a sweep varies have no flags.
 #[derive(Clone, Debug, Default)]
-pub struct KnobFlags<const SWEPT: bool = true> {
+pub(crate) struct KnobFlags<const SWEPT: bool = true> {
     settings: Vec<(&'static Knob, OsString)>,
 }
 
 /// Settings without flags for the knobs that a sweep varies, which has flags of its own that take
 /// lists.
-pub type NotSwept = KnobFlags<false>;
+pub(crate) type NotSwept = KnobFlags<false>;
 
 impl NotSwept {
     /// Environment variables of the knobs that a sweep varies.
-    pub const VARIABLES: [&str; 3] = [
+    pub(crate) const VARIABLES: [&str; 3] = [
         "HOROVOD_FUSION_THRESHOLD",
         "HOROVOD_CYCLE_TIME",
         "HOROVOD_HIERARCHICAL_ALLREDUCE",
@@ -40,14 +40,14 @@ impl NotSwept {
 
 impl<const SWEPT: bool> KnobFlags<SWEPT> {
     /// Environment variables that the flags and the file set, with their values.
-    pub fn settings(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static str, &OsStr)> {
         let settings = self.settings.iter();
         settings.map(|(knob, value)| (knob.env, value.as_os_str()))
     }
 
     /// Value of a variable: from the flag, else from the file, else from this process's
     /// environment.
-    pub fn lookup(&self, env: &str) -> Option<OsString> {
+    pub(crate) fn lookup(&self, env: &str) -> Option<OsString> {
         let setting = self.settings.iter().find(|(knob, _)| knob.env == env);
         setting.map_or_else(|| std::env::var_os(env), |(_, value)| Some(value.clone()))
     }
@@ -57,7 +57,7 @@ impl<const SWEPT: bool> KnobFlags<SWEPT> {
     ///
     /// # Errors
     /// As [`Knobs::from_lookup`]. The values of flags were checked when they were parsed.
-    pub fn knobs(&self) -> Result<Knobs, KnobError> {
+    pub(crate) fn knobs(&self) -> Result<Knobs, KnobError> {
         let mut knobs = Knobs::from_lookup(|env| self.lookup(env))?;
         knobs.warn_of_unknown_variables();
         Ok(knobs)
@@ -230,91 +230,12 @@ mod tests {
     }
 
     #[test]
-    fn flags_write_horovods_variables() {
-        for (flags, expected) in [
-            ("", ""),
-            (
-                "--fusion-threshold-mb 64",
-                "HOROVOD_FUSION_THRESHOLD=67108864",
-            ),
-            (
-                "--fusion-mb 0.5 --cycle-ms 2.5",
-                "HOROVOD_FUSION_THRESHOLD=524288 HOROVOD_CYCLE_TIME=2.5",
-            ),
-            ("--autotune", "HOROVOD_AUTOTUNE=1"),
-            ("--autotune --no-autotune", "HOROVOD_AUTOTUNE=0"),
-            ("--no-autotune --autotune", "HOROVOD_AUTOTUNE=1"),
-            ("--no-stall-check", "HOROVOD_STALL_CHECK_DISABLE=1"),
-            ("--stall-check", "HOROVOD_STALL_CHECK_DISABLE=0"),
-            ("--log-hide-timestamp", "HOROVOD_LOG_HIDE_TIME=1"),
-            ("--log-with-timestamp", "HOROVOD_LOG_HIDE_TIME=0"),
-            (
-                "--no-hierarchical-allreduce",
-                "HOROVOD_HIERARCHICAL_ALLREDUCE=0",
-            ),
-            ("--log-level DEBUG", "HOROVOD_LOG_LEVEL=DEBUG"),
-        ] {
-            assert_eq!(settings(flags), expected, "{flags}");
-        }
-    }
-
-    #[test]
-    fn an_error_names_the_flag_and_the_values() {
-        for (flags, flag, part) in [
-            (
-                "--cycle-ms fast",
-                "--cycle-time-ms",
-                "a number from 0 to 60000 (ms)",
-            ),
-            (
-                "--cycle-time-ms -3",
-                "--cycle-time-ms",
-                "a number from 0 to 60000 (ms)",
-            ),
-            (
-                "--cache-capacity 1.5",
-                "--cache-capacity",
-                "an integer from 0 to",
-            ),
-            (
-                "--fusion-mb many",
-                "--fusion-threshold-mb",
-                "a number from 0 to 1048576 (MiB)",
-            ),
-            (
-                "--fusion-mb -3",
-                "--fusion-threshold-mb",
-                "a number from 0 to 1048576 (MiB)",
-            ),
-            (
-                "--fusion-mb nan",
-                "--fusion-threshold-mb",
-                "a number from 0 to 1048576 (MiB)",
-            ),
-            ("--log-level loud", "--log-level", "trace, debug, info"),
-        ] {
-            let error = parsed::<true>(flags).unwrap_err();
-            assert!(error.contains(flag) && error.contains(part), "{error}");
-            assert!(!error.contains("HOROVOD"), "{error}");
-        }
-    }
-
-    #[test]
-    fn flags_win_over_the_file_wherever_they_stand() {
+    fn flags_write_horovods_variables_and_win_over_the_file() {
         let file = file(
             "params:\n  cycle_time_ms: 3\n  fusion_threshold_mb: 2\nautotune:\n  enabled: true\n",
         );
-        let path = file.path().display();
-        assert_eq!(
-            settings(&format!("--config-file {path}")),
-            "HOROVOD_CYCLE_TIME=3 HOROVOD_FUSION_THRESHOLD=2097152 HOROVOD_AUTOTUNE=1"
-        );
-        assert_eq!(
-            settings(&format!(
-                "--cycle-time-ms 9 --config-file {path} --no-autotune"
-            )),
-            "HOROVOD_CYCLE_TIME=9 HOROVOD_AUTOTUNE=0 HOROVOD_FUSION_THRESHOLD=2097152"
-        );
+        let path = file.path().display().to_string();
+        ronde_cases::check("flags.txt", |flags| settings(&flags.replace("FILE", &path)));
     }
 
     #[test]

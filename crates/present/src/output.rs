@@ -157,6 +157,11 @@ pub fn given<const N: usize>(paths: [&Option<PathBuf>; N]) -> Vec<&Path> {
     paths.into_iter().flatten().map(PathBuf::as_path).collect()
 }
 
+/// Whether standard output is used for a text, because no other output goes there.
+pub fn stdout_is_free(outputs: &[&Path]) -> bool {
+    !outputs.iter().any(|path| is_stdout(path))
+}
+
 /// Whether `path` stands for standard output.
 pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == "-"

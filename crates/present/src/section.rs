@@ -85,8 +85,8 @@ impl<'a> Section<'a> {
     }
 
     /// Adds paragraphs.
-    pub fn texts(self, texts: &[String]) -> Self {
-        texts.iter().fold(self, Section::text)
+    pub fn texts(self, texts: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        texts.into_iter().fold(self, Section::text)
     }
 
     /// Adds a table; one without rows is not shown.

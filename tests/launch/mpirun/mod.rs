@@ -223,14 +223,10 @@ fn the_command_line_for_other_hosts_is_shown() {
 fn without_mpirun_in_the_path_it_is_said_what_to_install() {
     let mut command = ronde();
     command
-        .args(["run", "-np", "2", "-H", "node1:2", "--", "true"])
+        .args(["run", "--mpi", "-np", "2", "-H", "node1:2", "--", "true"])
         .env("PATH", "/nonexistent");
     let output = command.output().expect("runs");
-    assert_failed(
-        &output,
-        127,
-        &["started by mpirun", "Open MPI or MPICH", "-H localhost:N"],
-    );
+    assert_failed(&output, 127, &["mpirun", "Open MPI or MPICH", "--tcp"]);
 }
 
 #[test]

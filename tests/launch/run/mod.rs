@@ -5,6 +5,7 @@ mod end;
 mod output;
 mod settings;
 mod signals;
+mod ssh;
 mod start;
 mod subcommands;
 mod threads;

@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 
 use super::Seen;
-use crate::gp::Observations;
 use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 
 /// Most groups: a process costs the cube of them.
@@ -78,12 +77,17 @@ impl Groups {
         2 * all().filter(|member| member.1 > 0.0).count() > all().count()
     }
 
-    /// One observation per group, if `noise` is the variance that comes on top of each member's own; and what the scatter inside
-    /// the groups says of that: a log likelihood up to a constant.
-    pub(super) fn observations(&self, noise: f64) -> (Observations, f64) {
-        let mut observations = Observations::default();
+    /// Mean coordinates of the groups.
+    pub(super) fn places(&self) -> Vec<Coordinates> {
+        self.groups.iter().map(|group| group.x).collect()
+    }
+
+    /// Values and variances, one per group, if `noise` is the variance in addition to each member's
+    /// own; and the log likelihood of the scatter inside the groups, up to a constant.
+    pub(super) fn observations(&self, noise: f64) -> (Values, f64) {
+        let mut values = Values::default();
         let mut scatter = 0.0;
-        for Group { x, members } in &self.groups {
+        for Group { members, .. } in &self.groups {
             let (mut sum, mut precision) = (0.0, 0.0);
             for (value, known) in members {
                 sum += value / (known + noise);
@@ -95,12 +99,18 @@ impl Groups {
                 scatter -= 0.5 * (variance.ln() + (value - mean) * (value - mean) / variance);
             }
             scatter -= 0.5 * precision.ln();
-            observations.x.push(*x);
-            observations.y.push(mean);
-            observations.variance.push(1.0 / precision);
+            values.y.push(mean);
+            values.variance.push(1.0 / precision);
         }
-        (observations, scatter)
+        (values, scatter)
     }
+}
+
+/// One value per group, and its variance.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Values {
+    pub(super) y: Vec<f64>,
+    pub(super) variance: Vec<f64>,
 }
 
 /// The group of each place on a lattice of this step, counted from 0 in the order in which they come, and how many there are.
@@ -146,7 +156,8 @@ mod tests {
             1.0,
         );
         let (observations, scatter) = groups.observations(1.0);
-        assert_eq!((observations.x[0][0], observations.x[1][0]), (0.5, 0.2));
+        let places = groups.places();
+        assert_eq!((places[0][0], places[1][0]), (0.5, 0.2));
         assert!(
             (observations.y[0] - 2.0).abs() < 1e-12
                 && (observations.variance[0] - 4.0 / 3.0).abs() < 1e-12
@@ -169,7 +180,7 @@ mod tests {
         let groups = Groups::new(&space(), &many, 0.0);
         let (observations, _) = groups.observations(0.01);
         // The step of 1/64 is fine enough.
-        assert_eq!(observations.x.len(), 65);
+        assert_eq!(observations.y.len(), 65);
         assert!(!groups.noise_is_known());
         let members: usize = groups.groups.iter().map(|group| group.members.len()).sum();
         assert_eq!(members, 10_000);

@@ -15,7 +15,7 @@ impl Session {
     pub(super) fn on_extra(&mut self, log_time: f64, extra: u32) -> Action {
         if extra < EXTRA_SAMPLES_MAX * self.config.steps_per_sample {
             self.stage = Stage::Deciding { extra: extra + 1 };
-            self.tuner.observe(self.setting, &[log_time]);
+            self.observe(&[log_time]);
         } else {
             // An answer that never comes must not make the window grow for ever.
             self.window = Window::new(0, self.known(&self.setting));
@@ -31,11 +31,7 @@ impl Session {
     pub(super) fn close_sample(&mut self, aborted: bool) -> Action {
         let phase = self.phase();
         let center = self.window.center();
-        if self.is_plainly_better() {
-            // No model is needed to see that; the next proposal may think otherwise.
-            self.incumbent = self.setting;
-        }
-        self.tuner.observe(self.setting, &self.window.log_times);
+        self.observe(&self.window.log_times.clone());
         self.record(phase, self.sample, aborted);
         self.window = Window::new(0, self.known(&self.setting));
         if self.tuner.candidates() == 1 {
@@ -84,7 +80,9 @@ impl Session {
 
     /// The computation of the next proposal; run it on any thread and hand the result to [`propose`](Self::propose).
     pub fn proposal_job(&self) -> ProposalJob {
-        self.tuner.job().within(self.excess_affordable())
+        self.tuner
+            .job()
+            .within(self.excess_affordable(), self.setting)
     }
 
     /// Takes the proposal that an [`Action::Ask`] asked for. One that nobody waits for is ignored.

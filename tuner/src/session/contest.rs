@@ -65,6 +65,9 @@ impl Session {
         } else {
             (proposal.incumbent, proposal.gain.0)
         };
+        if let Some(finalist) = self.next_entry() {
+            return self.enter(finalist);
+        }
         let start = self.tuner.start();
         if winner == start || winner == self.default || self.rejected.contains(&winner) {
             return self.keep_start(otherwise);
@@ -165,14 +168,14 @@ impl Session {
         if !(at_winner && far_slower && self.spent() > self.config.budget_steps) {
             return Action::Keep;
         }
-        self.tuner.observe(self.setting, &self.window.log_times);
+        self.observe(&self.window.log_times.clone());
         self.record(Phase::Ab, round, true);
         self.settle("default kept: the best other setting was far slower when it was tried again")
     }
 
     fn close_visit(&mut self, round: u32, mut decision: Decision) -> Action {
         self.forget_startup();
-        self.tuner.observe(self.setting, &self.window.log_times);
+        self.observe(&self.window.log_times.clone());
         self.record(Phase::Ab, round, false);
         self.window = Window::default();
         let spent = self.guard_is_spent();

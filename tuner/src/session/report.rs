@@ -144,7 +144,7 @@ impl Session {
             Stage::Warmup { .. } | Stage::Default => Phase::Default,
             // The default's sample is closed, the first proposal is being computed.
             Stage::Deciding { .. } if self.sample == 0 => Phase::Default,
-            Stage::Sample { .. } | Stage::Deciding { .. } => Phase::Sample,
+            Stage::Sample { .. } | Stage::Entry | Stage::Deciding { .. } => Phase::Sample,
             Stage::Ab | Stage::Rest { is_contest: true } => Phase::Ab,
             Stage::Rest { .. } => Phase::Sample,
             Stage::Finished { .. } => Phase::Final,
@@ -165,7 +165,7 @@ impl Session {
                 return contest_steps_left(self.rounds()).min(CONTEST_TYPICAL.into()) as u32;
             }
             Stage::Warmup { left } => (u32::try_from(*left).unwrap_or(u32::MAX), 0),
-            Stage::Default | Stage::Sample { .. } => (0, self.window.steps() as u32),
+            Stage::Default | Stage::Sample { .. } | Stage::Entry => (0, self.window.steps() as u32),
             Stage::Deciding { .. } | Stage::Rest { .. } => (0, self.config.steps_per_sample),
         };
         let samples = if self.sample < SAMPLES_TYPICAL {

@@ -5,9 +5,8 @@ use super::{Session, budget::CLIFF};
 use crate::acquisition::expected_improvement;
 use crate::center::{center_variance, huber_center};
 
-/// Steps after which a clear sample is closed, and one that is plainly better than all others.
+/// Steps after which a clear sample is closed.
 const EARLY_STEPS: usize = 5;
-const PLAIN_STEPS: usize = 3;
 /// A sample goes on for at most this many times the usual steps.
 const STEPS_FACTOR: usize = 3;
 /// A sample is undecided while mistaking it for the best, or the best for it, would cost more than this on average, in log step
@@ -15,13 +14,6 @@ const STEPS_FACTOR: usize = 3;
 const MISTAKE: f64 = 0.01;
 /// The same for one that is to be closed early: there the gap is some 1.3 standard errors.
 const MISTAKE_EARLY: f64 = 0.003;
-/// The same for one that is plainly better, where the noise is known from a handful of steps only.
-const MISTAKE_PLAIN: f64 = 0.0003;
-
-/// Excess of the variance of a difference whose noise is estimated, times the steps of the estimate: the median absolute deviation
-/// of n steps is worth about n / 3 of a standard deviation's.
-const IGNORANCE: f64 = 20.0;
-
 /// What becomes of the sample under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -50,9 +42,6 @@ impl Session {
             } else {
                 Verdict::Close
             };
-        }
-        if steps >= PLAIN_STEPS.min(full) && self.is_plainly_better() {
-            return Verdict::Close;
         }
         let early = EARLY_STEPS.min(full);
         if steps >= early && !self.undecided(MISTAKE_EARLY) {
@@ -102,23 +91,14 @@ impl Session {
         let Some((best, variance)) = self.best_other() else {
             return false;
         };
-        let own = center_variance(self.tuner.noise(), all.len());
+        let noise = self.tuner.noise();
+        // More steps of this visit say nothing about the variance between visits.
+        if center_variance(noise, self.window.steps()) < self.tuner.visit_variance(noise) {
+            return false;
+        }
+        let own = center_variance(noise, all.len());
         let gap = (huber_center(&all) - best).abs();
         expected_improvement(-gap, own + variance) > mistake
-    }
-
-    /// Whether few steps already show that this setting is the best: mistaking it costs next to nothing, also if the noise, which a few
-    /// steps tell badly, is larger than it seems.
-    pub(super) fn is_plainly_better(&self) -> bool {
-        let Some((best, variance)) = self.best_other() else {
-            return false;
-        };
-        let steps = self.window.steps();
-        let own = center_variance(self.tuner.noise(), steps);
-        let variance =
-            (own + variance) * (1.0 + IGNORANCE / (self.measured_steps() + steps) as f64);
-        let gain = best - huber_center(&self.window.log_times);
-        gain > 0.0 && expected_improvement(-gain, variance) <= MISTAKE_PLAIN
     }
 
     /// Centre and variance of the lowest sample of another setting.

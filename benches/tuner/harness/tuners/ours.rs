@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ronde_job::replay::{self, Ensemble, MeasuredSetting, Rules};
+use ronde_job::replay::{self, Ensemble, Rules};
 use ronde_tuner::{
     Action, Belief, Estimate, Model, Parameter, Phase, Point, Proposal, Session, SessionConfig,
     Space,
@@ -112,15 +112,8 @@ struct Replayed(Ensemble);
 impl Model for Replayed {
     fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief> {
         let settings: Vec<_> = points.iter().map(|point| setting(point).replay()).collect();
-        let measured: Vec<_> = measured
-            .iter()
-            .map(|estimate| MeasuredSetting {
-                setting: setting(&estimate.point).replay(),
-                log_time: estimate.log_time,
-                variance: estimate.variance,
-            })
-            .collect();
-        let expected = self.0.slowdowns(&settings, &measured)?;
+        let reference = setting(&measured.first()?.point).replay();
+        let expected = self.0.slowdowns(&settings, &reference)?;
         Some(Belief {
             mean: expected.mean,
             features: expected.features,

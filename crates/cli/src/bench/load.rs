@@ -175,17 +175,8 @@ mod tests {
     #[test]
     fn times_are_numbers_in_range() {
         assert_eq!(parse_compute_ms("2.5"), Ok(2.5));
-        for bad in ["-1", "nan", "inf", "60001", "x", ""] {
-            assert!(parse_compute_ms(bad).is_err(), "{bad}");
-        }
         assert_eq!(parse_compute_kind("spin"), Ok(ComputeKind::Spin));
-        assert!(parse_compute_kind("burn").is_err());
         assert_eq!(parse_slow_rank("1,2.5"), Ok(SlowRank { rank: 1, ms: 2.5 }));
-        for bad in [
-            "", "1", "1,", ",5", "-1,5", "1,-5", "1,nan", "1,60001", "one,5",
-        ] {
-            assert!(parse_slow_rank(bad).is_err(), "{bad}");
-        }
     }
 
     #[test]
@@ -201,19 +192,5 @@ mod tests {
         };
         let resolved = profile.resolved();
         assert!(resolved.model.is_none() && resolved.profile.unwrap().is_absolute());
-    }
-
-    #[test]
-    fn the_number_of_ranks_is_checked() {
-        let slow = LoadArgs {
-            slow_rank: Some(SlowRank { rank: 2, ms: 1.0 }),
-            ..LoadArgs::default()
-        };
-        slow.check_ranks(3).unwrap();
-        let message = slow.check_ranks(2).unwrap_err().to_string();
-        let expected = "--slow-rank 2 is not one of the 2 ranks: give 0 to 1";
-        assert_eq!(message, expected);
-        let error = LoadArgs::default().check_ranks(0).unwrap_err();
-        assert_eq!(error.exit_code(), EXIT_USAGE);
     }
 }

@@ -149,25 +149,4 @@ mod tests {
             }
         }
     }
-
-    #[test]
-    fn the_nearest_key_prefers_its_section() {
-        let table = [
-            (
-                "params.fusion_treshold_mb",
-                Some("params.fusion_threshold_mb"),
-            ),
-            ("params.cycle_time", Some("params.cycle_time_ms")),
-            ("params.log_file", Some("autotune.log_file")),
-            ("stall_check.enable", Some("stall_check.enabled")),
-            ("autotune.enable", Some("autotune.enabled")),
-            ("fusion_threshold_mb", Some("params.fusion_threshold_mb")),
-            ("ronde.early_cicle", Some("ronde.early-cycle")),
-            ("param", Some("params")),
-            ("params.xyzzy", None),
-        ];
-        for (key, expected) in table {
-            assert_eq!(nearest(key).as_deref(), expected, "{key}");
-        }
-    }
 }

@@ -21,7 +21,7 @@ mod keys;
 pub(crate) mod value;
 mod yaml;
 
-pub use error::{ConfigError, Problem};
+use error::{ConfigError, Problem};
 
 use ronde::knobs::Knob;
 use std::ffi::{OsStr, OsString};
@@ -37,7 +37,7 @@ const BYTES_MAX: u64 = 64 << 10;
 /// Knobs that a file sets, with the values for their environment variables, in the order of the
 /// file.
 #[derive(Clone, Debug, Default)]
-pub struct ConfigFile {
+pub(crate) struct ConfigFile {
     settings: Vec<Setting>,
 }
 
@@ -55,7 +55,7 @@ impl ConfigFile {
     /// # Errors
     /// [`ConfigError`] if the file cannot be read or is not valid YAML, or if it has an unknown key
     /// or a value that its key does not accept.
-    pub fn read(path: impl AsRef<Path>) -> Result<ConfigFile, ConfigError> {
+    pub(crate) fn read(path: impl AsRef<Path>) -> Result<ConfigFile, ConfigError> {
         let path = path.as_ref();
         let text = text(path).map_err(|problem| ConfigError::new(path, None, problem))?;
         ConfigFile::parse(&text, path)
@@ -65,7 +65,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// As [`ConfigFile::read`].
-    pub fn parse(text: &str, path: impl AsRef<Path>) -> Result<ConfigFile, ConfigError> {
+    pub(crate) fn parse(text: &str, path: impl AsRef<Path>) -> Result<ConfigFile, ConfigError> {
         let at = |(line, problem)| ConfigError::new(path.as_ref(), Some(line), problem);
         let mut file = ConfigFile::default();
         for entry in yaml::read(text).map_err(at)? {
@@ -75,7 +75,7 @@ impl ConfigFile {
     }
 
     /// Knobs that the file sets, with the values for their environment variables.
-    pub fn settings(&self) -> impl Iterator<Item = (&'static Knob, &OsStr)> {
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (&'static Knob, &OsStr)> {
         self.settings
             .iter()
             .map(|setting| (setting.knob, setting.value.as_os_str()))

@@ -3,9 +3,9 @@
 use maud::{Markup, html};
 
 use super::outlook::{At, Cell, Outlook};
-use super::report::{interval, kind_words, levels};
-use crate::chart::scale::{Better, Shades, colour, tick};
-use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Shape, Unit};
+use super::report::{interval, kind_words};
+use crate::chart::scale::{Better, Shades, colour};
+use crate::chart::{Axis, Chart, Data, Grid, Point, Series, Shape, Unit};
 use crate::html::text::Foreign;
 use crate::present::units::{digits, setting as short};
 
@@ -13,16 +13,8 @@ use crate::present::units::{digits, setting as short};
 pub(super) fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
     let cells = at.cells_of(kind);
     let shades = Shades::new(at.cells.iter().map(|cell| cell.step_ms), Better::Lower, 0.0);
-    let fusion = levels(&cells, Cell::fusion_mb);
-    let cycle = levels(&cells, |cell| cell.cycle_time_ms);
-    let place = |cell: &Cell| {
-        let find =
-            |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted) as f64;
-        (
-            find(&fusion, cell.fusion_mb()),
-            find(&cycle, cell.cycle_time_ms),
-        )
-    };
+    let place = |cell: &Cell| (cell.fusion_mb(), cell.cycle_time_ms);
+    let grid = Grid::new(cells.iter().map(|cell| place(cell)));
     let words = |cell: &Cell| {
         format!(
             "{} MiB, {} ms: {} ms\n{} ms",
@@ -33,56 +25,40 @@ pub(super) fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Cha
         )
     };
     let rect = |cell: &&Cell| {
-        let (x, y) = place(cell);
-        Rect {
-            x: [x - 0.49, x + 0.49],
-            y: [y - 0.49, y + 0.49],
-            colour: colour(shades.at(cell.step_ms)),
-            text: words(cell),
-            label: digits(cell.step_ms),
-        }
+        let colour = colour(shades.at(cell.step_ms));
+        grid.cell(place(cell), colour, digits(cell.step_ms), words(cell))
     };
-    // The marks are in the upper corners of the cell, beside its number.
-    let mark = |name: &str, shape, colour, of: &Cell, side: f64| {
+    let mark = |name: &str, shape, colour, of: &Cell, right: bool| {
         let cell = cells.iter().find(|cell| cell.is_setting_of(of))?;
-        let (x, y) = place(cell);
-        let points = vec![Point::new(
-            x + side,
-            y + 0.3,
-            format!("{name}\n{}", words(cell)),
-        )];
+        let text = format!("{name}\n{}", words(cell));
+        let points = vec![grid.mark(place(cell), right, text)];
         Some(Series::new(name, colour, Data::Points { shape, points }))
     };
     let title = match several {
         true => format!("Predicted step, ms; {}", kind_words(kind)),
         false => "Predicted step, ms".to_owned(),
     };
-    let boxes = Series::new(
-        "",
-        "--series-5",
-        Data::Boxes {
-            boxes: cells.iter().map(rect).collect(),
-        },
-    );
+    let boxes = cells.iter().map(rect).collect();
+    let boxes = Series::new("", "--series-5", Data::Boxes { boxes });
     let marks = [
         mark(
             "as recorded",
             Shape::Diamond,
             "--series-1",
             &at.current,
-            0.36,
+            true,
         ),
         at.choice
-            .and_then(|choice| mark("best", Shape::Star, "--ink", &choice.best, -0.36)),
+            .and_then(|choice| mark("best", Shape::Star, "--ink", &choice.best, false)),
     ];
-    let names = |values: &[f64]| values.iter().map(|value| tick(*value)).collect::<Vec<_>>();
+    let [x, y] = grid.axes("fusion threshold, MiB", "cycle time, ms");
     Chart {
         description:
             "Fusion threshold in MiB across, cycle time in ms upwards; the tables below have the numbers."
                 .into(),
-        height_px: 60 + (34 * cycle.len() as u32).clamp(80, 500),
-        x: Axis::places("fusion threshold, MiB", names(&fusion)),
-        y: Axis::places("cycle time, ms", names(&cycle)),
+        height_px: 60 + (34 * grid.rows() as u32).clamp(80, 500),
+        x,
+        y,
         series: [Some(boxes)].into_iter().chain(marks).flatten().collect(),
         scale: Some(shades.key("Above the best of all".to_owned())),
         ..Chart::new(id, title)

@@ -16,13 +16,13 @@ mod report;
 
 use std::process::ExitCode;
 
-pub(super) use args::{Args, CYCLE_MS, FUSION_MB, Switch};
+pub(super) use args::{Args, CYCLE_MS, Switch, cycle_ms, fusion_mb};
 use error::Error;
 use job::{Job, Recording};
 use outlook::Outlook;
 use serde::Serialize;
 
-use super::present::output;
+use super::present::output::{self, stdout_is_free};
 use super::present::{Look, warn};
 use super::timeline::write_json;
 use super::{fail, print};
@@ -55,7 +55,7 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     let outlook = outlook::outlook(&job, args)?;
 
     let mut code = ExitCode::SUCCESS;
-    if args.stdout_is_free() {
+    if stdout_is_free(&args.outputs()) {
         code = print(&report::text(&job, &outlook, &Look::of_stdout(0)));
     } else {
         for warning in &job.warnings {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::args::{Args, Switch};
 use super::error::Error;
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
+use crate::range::List;
 use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Forecast, Prediction, Ratio, Rules, Setting};
 
@@ -262,8 +263,8 @@ fn targets(job: &Job, args: &Args) -> Vec<Target> {
 
 fn settings(job: &Job, args: &Args, target: &Target) -> Vec<Setting> {
     let current = &job.fit.reference;
-    let own = |given: &Option<super::args::Values>, default: &[f64], now: Option<f64>| match given {
-        Some(values) => values.0.clone(),
+    let own = |given: &Option<List>, default: &[f64], now: Option<f64>| match given {
+        Some(list) => list.values.clone(),
         None => {
             let mut values: Vec<f64> = default.iter().copied().chain(now).collect();
             values.sort_by(f64::total_cmp);

@@ -237,12 +237,13 @@ fn grid(at: &At, kind: (bool, bool), look: Option<&Look>) -> Table {
     let fastest = fastest.fold(f64::INFINITY, f64::min);
     let cells = at.cells_of(kind);
     let mut headings = vec!["fusion MiB".to_owned()];
-    let cycles = levels(&cells, |cell| cell.cycle_time_ms);
-    headings.extend(cycles.iter().map(|ms| format!("{} ms ", short(*ms))));
+    let rows = || cells.chunk_by(|a, b| a.fusion_threshold_bytes == b.fusion_threshold_bytes);
+    let cycles = rows().next().into_iter().flatten();
+    headings.extend(cycles.map(|cell| format!("{} ms ", short(cell.cycle_time_ms))));
     headings.extend(look.map(|_| "<heat".to_owned()));
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let mut table = Table::new(&headings);
-    for row in cells.chunk_by(|a, b| a.fusion_threshold_bytes == b.fusion_threshold_bytes) {
+    for row in rows() {
         let mut shown = vec![TableCell::from(short(row[0].fusion_mb()))];
         let mut heat = String::new();
         for cell in row {
@@ -261,14 +262,6 @@ fn grid(at: &At, kind: (bool, bool), look: Option<&Look>) -> Table {
         table.row(shown);
     }
     table
-}
-
-/// Distinct values of one setting among these cells, ascending.
-pub(super) fn levels(cells: &[&Cell], of: impl Fn(&Cell) -> f64) -> Vec<f64> {
-    let mut values: Vec<f64> = cells.iter().map(|cell| of(cell)).collect();
-    values.sort_by(f64::total_cmp);
-    values.dedup();
-    values
 }
 
 /// Adds the best setting, its gain, and the commands to apply it.

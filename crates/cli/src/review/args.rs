@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 
-use crate::present::output::{given, is_stdout};
+use crate::present::output::given;
 use ronde_lab::review::Known;
 
 /// Largest value accepted for a setting of the job.
@@ -85,10 +85,5 @@ impl Args {
     /// All output files.
     pub(super) fn outputs(&self) -> Vec<&Path> {
         given([&self.html, &self.png, &self.svg, &self.json])
-    }
-
-    /// Whether the text goes to standard output, because no other output does.
-    pub(super) fn stdout_is_free(&self) -> bool {
-        !self.outputs().into_iter().any(is_stdout)
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::args::Args;
 use super::error::Error;
 use super::{input, text};
-use crate::present::output::{Output, check_distinct};
+use crate::present::output::{self, check_distinct, stdout_is_free};
 use crate::present::units::{NONE, change, counted, fixed, percent, setting};
 use crate::present::{Look, Section, Table};
 use crate::print;
@@ -28,7 +28,7 @@ pub(super) fn run(paths: [&std::path::Path; 2], args: &Args) -> Result<ExitCode,
         &args.outputs(),
         &input::files(&paths.map(std::path::Path::to_owned)),
     )?;
-    let json = args.json.as_deref().map(Output::open).transpose()?;
+    let json = output::open(&args.json)?;
     let known = args.known();
     let (a, b) = (
         input::read_one(paths[0], &known)?,
@@ -36,25 +36,19 @@ pub(super) fn run(paths: [&std::path::Path; 2], args: &Args) -> Result<ExitCode,
     );
     let comparison = compare(&a, &b);
     let mut code = ExitCode::SUCCESS;
-    if args.stdout_is_free() {
+    if stdout_is_free(&args.outputs()) {
         code = print(&text::comparison(
             &comparison,
             [&a, &b],
             &Look::of_stdout(0),
         ));
     }
-    if let Some(output) = json {
-        output.finish(|sink| {
-            write_json(
-                sink,
-                &Document {
-                    ronde_review_comparison: COMPARISON_VERSION,
-                    comparison: &comparison,
-                    reviews: [&a, &b],
-                },
-            )
-        })?;
-    }
+    let document = Document {
+        ronde_review_comparison: COMPARISON_VERSION,
+        comparison: &comparison,
+        reviews: [&a, &b],
+    };
+    output::write(json, |sink| write_json(sink, &document))?;
     Ok(code)
 }
 

@@ -152,31 +152,14 @@ mod tests {
     }
 
     #[test]
-    fn files_that_are_not_logs_are_named() {
-        let folder = tempfile::tempdir().unwrap();
-        let message = |path: &Path| {
-            read(&[path.to_owned()], &Known::default())
-                .unwrap_err()
-                .to_string()
-        };
-        assert!(
-            message(folder.path())
-                .ends_with("is a folder; give a log that HOROVOD_AUTOTUNE_LOG named")
-        );
+    fn devices_and_other_texts_are_refused() {
+        let message = |path: &Path| read_one(path, &Known::default()).unwrap_err().to_string();
         assert_eq!(
             message(Path::new("/dev/zero")),
             "/dev/zero is a device; give a log that HOROVOD_AUTOTUNE_LOG named"
         );
-        assert!(message(&folder.path().join("no")).contains("no: No such file"));
-        let other = folder.path().join("other.csv");
+        let other = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&other, b"a,b\n\xff\n").unwrap();
-        assert!(message(&other).contains("other.csv: not an autotune log"));
-        std::fs::write(&other, &LOG[..44]).unwrap();
-        assert!(
-            read_one(&other, &Known::default())
-                .unwrap_err()
-                .to_string()
-                .contains("no trial")
-        );
+        assert!(message(other.path()).contains("not an autotune log"));
     }
 }

@@ -19,7 +19,7 @@ use serde::Serialize;
 pub(super) use args::Args;
 use error::Error;
 
-use super::present::output::{Output, check_distinct};
+use super::present::output::{self, check_distinct, stdout_is_free};
 use super::present::{Look, warn};
 use super::timeline::write_json;
 use super::{fail, print};
@@ -42,14 +42,13 @@ pub(super) fn main(args: &Args) -> ExitCode {
 
 fn run(args: &Args) -> Result<ExitCode, Error> {
     check_distinct(&args.outputs(), &input::files(&args.paths))?;
-    let open = |path: &Option<_>| path.as_deref().map(Output::open).transpose();
-    let (html, json) = (open(&args.html)?, open(&args.json)?);
-    let (png, svg) = (open(&args.png)?, open(&args.svg)?);
+    let [html, json, png, svg] = [&args.html, &args.json, &args.png, &args.svg].map(output::open);
+    let (html, json, png, svg) = (html?, json?, png?, svg?);
     let reviews = input::read(&args.paths, &args.known())?;
 
     // Print the text first, so that a later output error does not suppress it.
     let mut code = ExitCode::SUCCESS;
-    if args.stdout_is_free() {
+    if stdout_is_free(&args.outputs()) {
         code = print(&text::reviews(&reviews, &Look::of_stdout(0)));
     } else {
         for (review, warning) in reviews
@@ -59,20 +58,15 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
             warn("review", &format!("{}: {warning}", review.source));
         }
     }
-    if let Some(output) = json {
-        output.finish(|sink| write_json(sink, &Document::new(&reviews)))?;
-    }
-    if let Some(output) = html {
-        let page = html::page(&reviews);
-        output.finish(|sink| sink.write_all(page.as_bytes()))?;
-    }
-    if let Some(output) = svg {
+    output::write(json, |sink| write_json(sink, &Document::new(&reviews)))?;
+    output::write(html, |sink| sink.write_all(html::page(&reviews).as_bytes()))?;
+    if svg.is_some() {
         let picture = figures::svg(&reviews)?;
-        output.finish(|sink| sink.write_all(picture.as_bytes()))?;
+        output::write(svg, |sink| sink.write_all(picture.as_bytes()))?;
     }
-    if let Some(output) = png {
+    if png.is_some() {
         let picture = figures::png(&reviews)?;
-        output.finish(|sink| sink.write_all(&picture))?;
+        output::write(png, |sink| sink.write_all(&picture))?;
     }
     Ok(code)
 }

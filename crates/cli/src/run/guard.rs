@@ -3,13 +3,18 @@
 //! SIGKILL cannot be caught, so a launcher that is killed by it cannot clean up. The guard holds
 //! the read end of a pipe whose write end closes when the launcher ends. The launcher reports each
 //! rank's process group to it and, at a normal end, dismisses it. If the pipe closes without a
-//! dismissal, the guard kills the groups.
+//! dismissal, the guard kills the groups and removes the job's temporary folder.
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+
+/// First word of a line that names a folder to remove.
+const FOLDER: &str = "folder ";
 
 /// Name of the hidden subcommand that runs the guard.
 pub const GUARD: &str = "__guard";
@@ -44,6 +49,12 @@ impl Guard {
         writeln!(self.pipe, "{}", group.as_raw_nonzero())
     }
 
+    /// Reports a folder that the guard removes if it kills the groups.
+    pub(super) fn remove_later(&mut self, folder: &Path) -> io::Result<()> {
+        let line = [FOLDER.as_bytes(), folder.as_os_str().as_bytes(), b"\n"].concat();
+        self.pipe.write_all(&line)
+    }
+
     /// Dismisses the guard after the job's end, and waits for its exit.
     pub(super) fn dismiss(mut self) {
         // An error means that the guard has ended already.
@@ -55,31 +66,46 @@ impl Guard {
 
 /// Runs the guard process: reads from standard input.
 pub fn guard_main() -> ExitCode {
-    for group in orphans(io::stdin().lock()) {
+    let Orphans { groups, folders } = orphans(io::stdin().lock());
+    for group in groups {
         // An error means that the group has ended already.
         let _ = kill_process_group(group, Signal::KILL);
+    }
+    for folder in folders {
+        // An error means that the folder has been removed already.
+        let _ = std::fs::remove_dir_all(folder);
     }
     ExitCode::SUCCESS
 }
 
-/// Reads to the end of the input and returns the groups to kill: all reported groups, or none after
-/// a dismissal.
-fn orphans(input: impl BufRead) -> Vec<Pid> {
-    let mut groups = Vec::new();
-    for line in input.lines() {
-        match line {
-            Ok(line) if line == DISMISSED => return Vec::new(),
+/// What a launcher that was killed has left behind.
+#[derive(Debug, Default)]
+struct Orphans {
+    groups: Vec<Pid>,
+    folders: Vec<PathBuf>,
+}
+
+/// Reads to the end of the input and returns all reported groups and folders, or none after a
+/// dismissal.
+fn orphans(input: impl BufRead) -> Orphans {
+    let mut orphans = Orphans::default();
+    for line in input.split(b'\n') {
+        let Ok(line) = line else { break };
+        if line == DISMISSED.as_bytes() {
+            return Orphans::default();
+        }
+        if let Some(folder) = line.strip_prefix(FOLDER.as_bytes()) {
+            orphans.folders.push(OsStr::from_bytes(folder).into());
+        } else if let Some(pid) = std::str::from_utf8(&line)
+            .ok()
+            .and_then(|it| it.parse().ok())
             // kill(2) would take 1 as a group for "every process".
-            Ok(line) => groups.extend(
-                line.parse()
-                    .ok()
-                    .filter(|pid| *pid > 1)
-                    .and_then(Pid::from_raw),
-            ),
-            Err(_) => break,
+            .filter(|&pid| pid > 1)
+        {
+            orphans.groups.extend(Pid::from_raw(pid));
         }
     }
-    groups
+    orphans
 }
 
 #[cfg(test)]
@@ -90,6 +116,7 @@ mod tests {
     fn groups_are_orphans_unless_the_launcher_took_its_leave() {
         let groups = |text: &str| {
             orphans(text.as_bytes())
+                .groups
                 .iter()
                 .map(|pid| pid.as_raw_nonzero().get())
                 .collect::<Vec<_>>()
@@ -98,5 +125,8 @@ mod tests {
         assert!(groups("12\n13\ndismissed\n").is_empty());
         assert_eq!(groups("0\n-1\n1\nx\n7\n"), [7]);
         assert!(groups("").is_empty());
+        let folders = |text: &str| orphans(text.as_bytes()).folders;
+        assert_eq!(folders("12\nfolder /tmp/a b\n"), [Path::new("/tmp/a b")]);
+        assert!(folders("folder /tmp/a\ndismissed\n").is_empty());
     }
 }

@@ -68,18 +68,19 @@ pub(super) fn place(
     if num_proc > slots {
         return Err(HostsError::Slots { num_proc, slots });
     }
-    let name = rustix::system::uname();
-    let name = name.nodename().to_string_lossy();
-    Ok(if entries.iter().all(|(host, _)| is_local(host, &name)) {
+    Ok(if entries.iter().all(|(host, _)| is_this_machine(host)) {
         RankPlacement::Here(entries)
     } else {
         RankPlacement::Hosts(entries)
     })
 }
 
-fn is_local(host: &str, own_name: &str) -> bool {
-    let short = own_name.split('.').next().unwrap_or(own_name);
-    ["localhost", "127.0.0.1", "::1", own_name, short].contains(&host)
+/// Whether `host` is a name of this machine that needs no resolver.
+pub(super) fn is_this_machine(host: &str) -> bool {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy();
+    let short = name.split('.').next().unwrap_or(&name);
+    ["localhost", "127.0.0.1", "::1", &name, short].contains(&host)
 }
 
 /// Parses `host:slots,…`; a host without slots has one.
@@ -159,80 +160,18 @@ fn checked(host: &str, origin: &str) -> Result<String, HostsError> {
 mod tests {
     use super::*;
 
-    fn of(hosts: &str, num_proc: usize) -> Result<RankPlacement, String> {
-        place(Some(hosts), None, num_proc).map_err(|error| error.to_string())
-    }
-
-    fn in_file(text: &str) -> Result<Vec<(String, usize)>, String> {
-        parse_file(text, Path::new("my hosts")).map_err(|error| error.to_string())
-    }
-
-    #[test]
-    fn lists_and_files_give_hosts_and_slots() {
-        let host = |name: &str, slots| (name.to_owned(), slots);
-        assert_eq!(parse_list("localhost:4").unwrap(), [host("localhost", 4)]);
-        assert_eq!(parse_list("::1:4").unwrap(), [host("::1", 4)]);
-        assert_eq!(parse_list("::1").unwrap(), [host("::1", 1)]);
-        assert_eq!(parse_list("a, b:2").unwrap(), [host("a", 1), host("b", 2)]);
-        let file = "# ours\nlocalhost slots=4 # all\n\n";
-        assert_eq!(in_file(file).unwrap(), [host("localhost", 4)]);
-        for bad in ["", "localhost:x", ":4", "a,,b"] {
-            assert!(parse_list(bad).is_err(), "{bad:?}");
-        }
+    /// Answer to a number of ranks and a list, or to the lines of a host file.
+    fn answer(input: &str) -> String {
+        let placed = match input.split_once(" ranks: ") {
+            Some((ranks, hosts)) => place(Some(hosts), None, ranks.parse().unwrap()),
+            None => parse_file(input, Path::new("my hosts")).map(RankPlacement::Hosts),
+        };
+        placed.map_or_else(|error| error.to_string(), |hosts| format!("{hosts:?}"))
     }
 
     #[test]
-    fn names_that_a_launcher_could_read_as_an_option_are_refused() {
-        assert_eq!(
-            of("a:2,-oProxyCommand=x:2", 1).unwrap_err(),
-            "--hosts: the host name \"-oProxyCommand=x\" begins with '-', so mpirun or ssh would \
-             read it as an option; write a host name, user@host or an address"
-        );
-        for (hosts, reason) in [
-            ("-x", "begins with '-'"),
-            ("--rsh:1", "begins with '-'"),
-            ("-o@a", "begins with '-'"),
-            ("me@-o:2", "begins with '-'"),
-            ("a;reboot", "contains ';'"),
-            ("$(x):1", "contains '$'"),
-            ("a b", "contains ' '"),
-            ("a\tb", "contains '\\t'"),
-            ("@a", "has no user"),
-            ("me@:2", "has no user"),
-        ] {
-            let error = of(hosts, 1).unwrap_err();
-            let is_refused = error.starts_with("--hosts: ") && error.contains(reason);
-            assert!(is_refused, "{hosts}: {error}");
-        }
-        let accepted = "node-1.example.org:2,me@node_2:1,192.168.0.1,[fe80::1%eth0]:2,+n1,größe";
-        assert!(of(accepted, 1).is_ok());
-        for (file, start) in [
-            ("\nlocalhost 4", "my hosts:2: cannot read \"localhost 4\""),
-            (
-                "# first\n\nnode1 slots=2\n -oProxyCommand=x slots=2\n",
-                "my hosts:4: the host name \"-oProxyCommand=x\" begins with '-'",
-            ),
-            (
-                "a,-x slots=1",
-                "my hosts:1: the host name \"a,-x\" contains ','",
-            ),
-        ] {
-            let error = in_file(file).unwrap_err();
-            assert!(error.starts_with(start), "{error}");
-        }
-    }
-
-    #[test]
-    fn hosts_are_this_machine_or_not_and_too_few_slots_are_refused() {
-        let here = of("localhost:2,127.0.0.1:2", 4);
-        assert!(matches!(here, Ok(RankPlacement::Here(hosts)) if hosts.len() == 2));
-        let both = of("localhost:2,far-away:2", 4);
-        assert!(matches!(both, Ok(RankPlacement::Hosts(hosts)) if hosts.len() == 2));
-        let error = of("localhost:2", 3).unwrap_err();
-        assert!(
-            error.contains("processes (3) than there are available slots (2)"),
-            "{error}"
-        );
+    fn hosts_are_here_or_not_and_names_that_could_be_options_are_refused() {
+        ronde_cases::check("hosts.txt", answer);
         let error = place(None, Some(Path::new("/no/such/file")), 1).unwrap_err();
         assert!(error.to_string().contains("/no/such/file"), "{error}");
     }

@@ -15,13 +15,19 @@
 
 use super::guard::Guard;
 use super::output::{Queue, Target};
-use super::rank::{Exit, Rank};
+use super::place;
+use super::process::Exit;
+use super::rank::Rank;
 use super::signals::Signals;
+use super::sink::Sink;
+use super::ssh::wire::{Order, Orders, Report};
+use super::wait::Waiting;
 use super::{LaunchError, LaunchSpec};
 use ronde::internal::identity::{MAX_RANKS, random_job_key};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
+use std::cell::RefCell;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Time between SIGTERM, or a forwarded signal, and SIGKILL; the same as horovodrun's.
@@ -34,8 +40,15 @@ const DRAIN: Duration = Duration::from_millis(500);
 /// as the cause: peers see its connections close before the kernel reports its end to this process.
 const CAUSE_PATIENCE: Duration = Duration::from_millis(100);
 
+/// Interval of reports to the launcher that this process lives. If the network has failed, the
+/// operating system does not get them acknowledged, and ends the connection.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(30);
+
 /// Exit code after the job was ended through `stop`: that of a program killed by SIGKILL.
 const EXIT_KILLED: u8 = 128 + 9;
+
+/// Exit code after the connection to the launcher has ended: that of a program killed by SIGTERM.
+const EXIT_ORPHAN: u8 = 128 + 15;
 
 /// Exit code after standard output was closed: that of a program killed by SIGPIPE.
 const EXIT_PIPE: u8 = 128 + 13;
@@ -49,7 +62,7 @@ const EXIT_PIPE: u8 = 128 + 13;
 /// # Errors
 /// [`LaunchError`] if the job cannot be started; ranks that were started have then been killed.
 pub fn launch(spec: &LaunchSpec) -> Result<u8, LaunchError> {
-    run(spec, None).map(|ended| ended.code)
+    run(spec, &Part::whole(spec, Link::None)?).map(|ended| ended.code)
 }
 
 /// Outcome of a job.
@@ -67,10 +80,66 @@ pub(crate) struct Ended {
 /// # Errors
 /// As [`launch`].
 pub(crate) fn launch_until(spec: &LaunchSpec, stop: BorrowedFd<'_>) -> Result<Ended, LaunchError> {
-    run(spec, Some(stop))
+    run(spec, &Part::whole(spec, Link::Stop(stop))?)
 }
 
-fn run(spec: &LaunchSpec, stop: Option<BorrowedFd<'_>>) -> Result<Ended, LaunchError> {
+/// Part of a job that this process starts: the ranks of one host.
+pub(super) struct Part<'a> {
+    /// Number of ranks of each host of the job, and the number of this host.
+    pub(super) ranks_per_host: Vec<usize>,
+    pub(super) host: usize,
+    pub(super) job_id: String,
+    pub(super) link: Link<'a>,
+    /// Folder that the guard process removes if this process is killed.
+    pub(super) folder: Option<&'a Path>,
+}
+
+/// Connection to the process that controls this one.
+pub(super) enum Link<'a> {
+    None,
+    /// The ranks are killed when it becomes readable or its other end is closed.
+    Stop(BorrowedFd<'a>),
+    /// The launcher on another host, or in another process: it gets reports instead of prefixed
+    /// output, and gives orders.
+    Launcher(RefCell<Orders<'a>>),
+}
+
+impl<'a> Part<'a> {
+    /// All ranks of `spec`'s job.
+    fn whole(spec: &LaunchSpec, link: Link<'a>) -> Result<Self, LaunchError> {
+        Ok(Self {
+            ranks_per_host: vec![spec.num_proc],
+            host: 0,
+            job_id: random_job_key().map_err(LaunchError::system("draw a name for the job"))?,
+            link,
+            folder: None,
+        })
+    }
+
+    /// Whether a launcher in another process gets reports and gives orders.
+    pub(super) fn is_of_launcher(&self) -> bool {
+        matches!(self.link, Link::Launcher(_))
+    }
+
+    /// Destination of a stream of `rank`.
+    pub(super) fn sink(
+        &self,
+        spec: &LaunchSpec,
+        rank: usize,
+        target: Target,
+    ) -> Result<Sink, LaunchError> {
+        if self.is_of_launcher() {
+            return Ok(Sink::report(rank, target));
+        }
+        Sink::new(spec, self.ranks_per_host.iter().sum(), rank, target)
+    }
+}
+
+/// Starts the ranks of this host and supervises them until their end.
+///
+/// # Errors
+/// As [`launch`].
+pub(super) fn run(spec: &LaunchSpec, part: &Part<'_>) -> Result<Ended, LaunchError> {
     if !(1..=MAX_RANKS).contains(&spec.num_proc) {
         return Err(LaunchError::Ranks {
             num_proc: spec.num_proc,
@@ -78,7 +147,7 @@ fn run(spec: &LaunchSpec, stop: Option<BorrowedFd<'_>>) -> Result<Ended, LaunchE
         });
     }
     let signals = Signals::register()?;
-    let mut job = Job::start(spec, stop)?;
+    let mut job = Job::start(spec, part)?;
     while job.phase != Phase::Over {
         let events = job.wait(&signals)?;
         job.react(events, &signals);
@@ -104,12 +173,13 @@ enum Phase {
 enum Event {
     Signal,
     Stop,
+    Order,
     Exit { rank: usize },
     Output { rank: usize, stream: usize },
     Writable,
 }
 
-struct Job<'a> {
+struct Job<'a, 'p> {
     spec: &'a LaunchSpec,
     ranks: Vec<Rank>,
     guard: Option<Guard>,
@@ -119,12 +189,15 @@ struct Job<'a> {
     cause: Option<String>,
     /// First rank that exited with an error, and the time until which another cause is considered.
     failed: Option<(usize, Exit, Instant)>,
-    /// Ends the job when it becomes readable.
-    stop: Option<BorrowedFd<'a>>,
+    part: &'a Part<'p>,
+    /// Whether the launcher's connection has ended.
+    is_orphan: bool,
+    /// Time of the next report to the launcher that this process lives.
+    alive_at: Option<Instant>,
 }
 
-impl<'a> Job<'a> {
-    fn start(spec: &'a LaunchSpec, stop: Option<BorrowedFd<'a>>) -> Result<Job<'a>, LaunchError> {
+impl<'a, 'p> Job<'a, 'p> {
+    fn start(spec: &'a LaunchSpec, part: &'a Part<'p>) -> Result<Job<'a, 'p>, LaunchError> {
         let system = |action| move |source| LaunchError::System { action, source };
         let guard = spec
             .guard
@@ -141,13 +214,20 @@ impl<'a> Job<'a> {
             code: 0,
             cause: None,
             failed: None,
-            stop,
+            part,
+            is_orphan: false,
+            alive_at: part.is_of_launcher().then(Instant::now),
         };
-        let job_id = random_job_key().map_err(LaunchError::system("draw a name for the job"))?;
-        for rank in 0..spec.num_proc {
+        if let (Some(guard), Some(folder)) = (&mut job.guard, part.folder) {
+            guard
+                .remove_later(folder)
+                .map_err(system("talk to the guard process"))?;
+        }
+        for place in place::of_host(&part.ranks_per_host, part.host) {
             // On an error the job is dropped, which kills the ranks that were started.
-            job.ranks.push(Rank::start(spec, &job_id, rank)?);
-            let group = job.ranks[rank].group();
+            let rank = Rank::start(spec, part, &place)?;
+            let group = rank.process.group();
+            job.ranks.push(rank);
             if let Some(guard) = &mut job.guard {
                 guard
                     .watch(group)
@@ -172,60 +252,45 @@ impl<'a> Job<'a> {
     /// Waits for events, or until the phase's time is up.
     fn wait(&self, signals: &Signals) -> Result<Vec<Event>, LaunchError> {
         let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
-        let mut events = Vec::new();
-        let mut fds = Vec::new();
+        let mut waiting = Waiting::new();
         for descriptor in signals.descriptors() {
-            events.push(Event::Signal);
-            fds.push(PollFd::from_borrowed_fd(descriptor, PollFlags::IN));
+            waiting.readable(descriptor, Event::Signal);
         }
-        if let (Some(stop), Phase::Running) = (self.stop, self.phase) {
-            events.push(Event::Stop);
-            fds.push(PollFd::from_borrowed_fd(stop, PollFlags::IN));
+        match &self.part.link {
+            Link::Stop(stop) if self.phase == Phase::Running => {
+                waiting.readable(*stop, Event::Stop);
+            }
+            Link::Launcher(orders) if !self.is_orphan => {
+                waiting.readable(orders.borrow().descriptor(), Event::Order);
+            }
+            Link::None | Link::Stop(_) | Link::Launcher(_) => {}
         }
         for (rank, state) in self.ranks.iter().enumerate() {
-            if state.exit.is_none() {
-                events.push(Event::Exit { rank });
-                fds.push(PollFd::from_borrowed_fd(state.process(), PollFlags::IN));
+            if state.process.exit.is_none() {
+                waiting.readable(state.process.descriptor(), Event::Exit { rank });
             }
             for (stream, state) in state.streams.iter().enumerate() {
                 if let Some(pipe) = state.pipe().filter(|_| !self.queue.is_full()) {
-                    events.push(Event::Output { rank, stream });
-                    fds.push(PollFd::from_borrowed_fd(pipe, PollFlags::IN));
+                    waiting.readable(pipe, Event::Output { rank, stream });
                 }
             }
         }
-        if let Some(target) = self.queue.target() {
-            events.push(Event::Writable);
-            let descriptor = if target == Target::Stdout {
-                stdout.as_fd()
-            } else {
-                stderr.as_fd()
-            };
-            fds.push(PollFd::from_borrowed_fd(descriptor, PollFlags::OUT));
+        match self.queue.target() {
+            Some(Target::Stdout) => waiting.writable(stdout.as_fd(), Event::Writable),
+            Some(Target::Stderr) => waiting.writable(stderr.as_fd(), Event::Writable),
+            None => {}
         }
-        let timeout = self
-            .deadline()
-            .map(|deadline| timespec(deadline.saturating_duration_since(Instant::now())));
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => return Err(LaunchError::system("wait for the ranks")(error)),
-        }
-        let ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        Ok(events
-            .into_iter()
-            .zip(ready)
-            .filter(|(_, ready)| *ready)
-            .map(|(event, _)| event)
-            .collect())
+        waiting.wait(self.deadline())
     }
 
     fn deadline(&self) -> Option<Instant> {
-        match self.phase {
+        let of_phase = match self.phase {
             Phase::Ending { kill_at } => Some(kill_at),
             Phase::Draining { until } => Some(until),
             Phase::Running => self.failed.map(|(_, _, until)| until),
             Phase::Flushing | Phase::Over => None,
-        }
+        };
+        of_phase.into_iter().chain(self.alive_at).min()
     }
 
     fn react(&mut self, events: Vec<Event>, signals: &Signals) {
@@ -237,8 +302,9 @@ impl<'a> Job<'a> {
                     .into_iter()
                     .for_each(|signal| self.on_signal(signal)),
                 Event::Stop => self.end(EXIT_KILLED, Signal::KILL),
+                Event::Order => self.on_orders(),
                 Event::Exit { rank } => {
-                    if let Some(exit) = self.ranks[rank].check() {
+                    if let Some(exit) = self.ranks[rank].process.check() {
                         self.ranks[rank].drain(&mut self.queue); // before our message
                         exits.push((rank, exit));
                     }
@@ -256,14 +322,37 @@ impl<'a> Job<'a> {
         self.on_exits(exits);
     }
 
+    fn on_orders(&mut self) {
+        let Link::Launcher(orders) = &self.part.link else {
+            return;
+        };
+        let read = orders.borrow_mut().read();
+        for order in read {
+            match order {
+                Order::Signal(signal) if signal == Signal::KILL.as_raw() => {
+                    self.end(EXIT_KILLED, Signal::KILL);
+                    self.kill();
+                }
+                Order::Signal(signal) => self.on_signal(signal),
+                // Another order, or none any more: the launcher has ended, or is not one.
+                Order::Start(_) | Order::Invalid | Order::End => {
+                    self.is_orphan = true;
+                    self.end(EXIT_ORPHAN, Signal::TERM);
+                }
+            }
+        }
+    }
+
     fn on_signal(&mut self, signal: i32) {
         let code = Exit::Signal(signal).code();
         match self.phase {
             Phase::Running => {
-                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                self.say(&format!(
-                    "passing {name} on to all ranks; a second one kills them"
-                ));
+                if !self.part.is_of_launcher() {
+                    let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
+                    self.say(&format!(
+                        "passing {name} on to all ranks; a second one kills them"
+                    ));
+                }
                 // All signals that are caught have a name.
                 self.end(code, Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
             }
@@ -280,7 +369,7 @@ impl<'a> Job<'a> {
     fn on_exits(&mut self, mut exits: Vec<(usize, Exit)>) {
         if self.spec.verbose {
             for (rank, exit) in &exits {
-                self.say(&format!("rank {rank} {exit}"));
+                self.say(&format!("rank {} {exit}", self.ranks[*rank].number));
             }
         }
         if self.phase != Phase::Running {
@@ -301,14 +390,19 @@ impl<'a> Job<'a> {
 
     /// Ends the job because `rank` failed.
     fn fail(&mut self, rank: usize, exit: Exit) {
-        let others = self.ranks.iter().filter(|rank| rank.exit.is_none()).count();
-        let rest = match others {
+        let is_left = |rank: &&Rank| rank.process.exit.is_none();
+        let rest = match self.ranks.iter().filter(is_left).count() {
             0 => String::new(),
             1 => "; ending the other rank".to_owned(),
             others => format!("; ending the other {others} ranks"),
         };
-        let cause = format!("rank {rank} {exit}");
-        self.say(&format!("{cause}{rest}"));
+        let cause = format!("rank {} {exit}", self.ranks[rank].number);
+        if self.part.is_of_launcher() {
+            let code = exit.code();
+            self.report(&Report::Failed(code, cause.clone()));
+        } else {
+            self.say(&format!("{cause}{rest}"));
+        }
         self.cause = Some(cause);
         self.end(exit.code(), Signal::TERM);
     }
@@ -321,19 +415,27 @@ impl<'a> Job<'a> {
             self.phase = Phase::Ending {
                 kill_at: Instant::now() + GRACE,
             };
-            self.ranks.iter().for_each(|rank| rank.signal(signal));
+            for rank in &self.ranks {
+                rank.process.signal(signal);
+            }
         } else if self.code == 0 {
             self.code = code;
         }
     }
 
     fn kill(&mut self) {
-        self.ranks.iter().for_each(|rank| rank.signal(Signal::KILL));
+        for rank in &self.ranks {
+            rank.process.signal(Signal::KILL);
+        }
     }
 
     /// Enters the next phase if its condition holds.
     fn advance(&mut self, now: Instant) {
-        let all_ended = self.ranks.iter().all(|rank| rank.exit.is_some());
+        if self.alive_at.is_some_and(|at| now >= at) {
+            self.report(&Report::Alive);
+            self.alive_at = Some(now + ALIVE_INTERVAL);
+        }
+        let all_ended = self.ranks.iter().all(|rank| rank.process.exit.is_some());
         if let (Phase::Running, Some((rank, exit, until))) = (self.phase, self.failed)
             && (all_ended || now >= until)
         {
@@ -380,29 +482,31 @@ impl<'a> Job<'a> {
     }
 
     fn say(&mut self, message: &str) {
+        if self.part.is_of_launcher() {
+            return self.report(&Report::Message(message.to_owned()));
+        }
         self.queue.push(
             Target::Stderr,
             format!("{}: {message}", self.spec.label).as_bytes(),
         );
     }
-}
 
-impl Drop for Job<'_> {
-    /// Kills all processes that are left, whatever the reason of the end.
-    fn drop(&mut self) {
-        self.kill();
-        self.ranks.iter_mut().for_each(Rank::reap);
-        if let Some(guard) = self.guard.take() {
-            guard.dismiss();
-        }
+    /// Sends a report to the launcher.
+    fn report(&mut self, report: &Report) {
+        self.queue
+            .push(Target::Stdout, report.to_string().as_bytes());
     }
 }
 
-fn timespec(duration: Duration) -> Timespec {
-    // Rounded up to a whole millisecond, so that the deadline has passed when the wait ends.
-    let millis = duration.as_millis() as i64 + 1;
-    Timespec {
-        tv_sec: millis / 1000,
-        tv_nsec: millis % 1000 * 1_000_000,
+impl Drop for Job<'_, '_> {
+    /// Kills all processes that are left, whatever the reason of the end.
+    fn drop(&mut self) {
+        self.kill();
+        for rank in &mut self.ranks {
+            rank.process.reap();
+        }
+        if let Some(guard) = self.guard.take() {
+            guard.dismiss();
+        }
     }
 }

@@ -6,14 +6,30 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Unfinished line of a stream. `\n`, `\r` and `\r\n` all end a line, so that progress bars are
 /// lines too.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Lines {
     partial: Vec<u8>,
+    bytes_max: usize,
     /// Whether the last byte was `\r`: a following `\n` belongs to the same line end.
     after_return: bool,
 }
 
+impl Default for Lines {
+    fn default() -> Self {
+        Self::with_room(0)
+    }
+}
+
 impl Lines {
+    /// Lines that may be longer than usual by `bytes`: another process has put a prefix before them.
+    pub(super) fn with_room(bytes: usize) -> Self {
+        Self {
+            partial: Vec::new(),
+            bytes_max: LINE_BYTES_MAX + bytes,
+            after_return: false,
+        }
+    }
+
     /// Adds bytes and calls `line` with each completed line, without its line end.
     pub(super) fn feed(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) {
         for byte in bytes {
@@ -25,7 +41,7 @@ impl Lines {
                 }
                 _ => {
                     self.partial.push(*byte);
-                    if self.partial.len() >= LINE_BYTES_MAX {
+                    if self.partial.len() >= self.bytes_max {
                         let cut = character_start(&self.partial);
                         line(&self.partial[..cut]);
                         self.partial.drain(..cut);

@@ -1,5 +1,5 @@
 //! `ronde run`: launcher that starts the ranks of a job on this machine and supervises them, or
-//! starts them on other hosts by `mpirun`.
+//! starts them on other hosts, by `mpirun` or through `ssh`.
 //!
 //! The flags have horovodrun's names where they apply. Each rank gets its identity in `HOROVOD_*`
 //! variables and has its own process group. Its output is printed line by line with the prefix
@@ -14,21 +14,28 @@ mod job;
 mod lines;
 mod mpirun;
 mod output;
+mod place;
+mod process;
 mod rank;
 mod refused;
 mod signals;
+mod sink;
 mod spec;
+mod ssh;
 mod stream;
 mod threads;
+mod wait;
 
 pub(crate) use elsewhere::{Elsewhere, ElsewhereError};
 pub use guard::{GUARD, guard_main};
 pub use job::launch;
 pub(crate) use job::{Ended, launch_until};
 pub use spec::{LaunchError, LaunchSpec, Output};
+pub use ssh::{AGENT, agent_main};
 
 use hosts::RankPlacement;
 use mpirun::{Launch, MpiFlags};
+use ssh::SshFlags;
 
 use super::knob_flags::KnobFlags;
 use super::{EXIT_USAGE, fail, print, program};
@@ -36,6 +43,7 @@ use clap::ValueHint;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 /// Limit of `-np`, larger than any job; one host has at most
 /// [`MAX_RANKS`](ronde::internal::identity::MAX_RANKS).
@@ -48,13 +56,15 @@ Examples:
   ronde run -np 4 --autotune --autotune-log-file tune.csv -- python train.py
   ronde run -np 4 --config-file horovod.yaml -- ./train
   ronde run -np 2 --output-filename logs -- ./train      writes logs/rank.0/stdout and so on
-  ronde run -np 8 -H node1:4,node2:4 -- ./train          through this machine's mpirun
+  ronde run -np 8 -H node1:4,node2:4 -- ./train          through mpirun, or ssh if MPI is missing
+  ronde run -np 8 -H node1:4,node2:4 --tcp -- ./train    through ssh, without MPI
   ronde run -np 8 -H node1:4,node2:4 --print-command -- ./train
 
-OMP_NUM_THREADS is set to each rank's share of this machine's cores, unless it is set already or
---no-thread-limit is given. Ranks on other hosts get it only if it is set here.
+OMP_NUM_THREADS is set to each rank's share of its host's cores, unless it is set already or
+--no-thread-limit is given. Ranks that mpirun starts get it only if it is set here.
 
-Standard input goes to rank 0, unless it is a terminal; the other ranks have none.
+Standard input goes to rank 0 of a job on this machine, unless it is a terminal; other ranks have \
+none.
 
 Exit code: that of the rank that failed first (128 + n for signal n), 127 if the command does not \
 exist, 2 for wrong usage.";
@@ -73,8 +83,8 @@ pub(super) struct Args {
     )]
     #[arg(value_parser = crate::range::whole::<u64>(1, RANKS_MAX))]
     num_proc: Option<u64>,
-    /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun starts ranks on other
-    /// machines than this
+    /// Hosts and their slots, as in localhost:4 or node1:4,node2:4; mpirun or ssh starts ranks on
+    /// other machines than this
     #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", value_hint = ValueHint::Other)]
     #[arg(conflicts_with = "hostfile")]
     hosts: Option<String>,
@@ -105,10 +115,13 @@ pub(super) struct Args {
     version: Option<bool>,
     #[command(flatten)]
     mpi: MpiFlags,
+    /// Command that starts this program on hosts that ssh reaches [default: the one of this host]
+    #[arg(long, value_name = "\"COMMAND\"", value_hint = ValueHint::Other)]
+    agent: Option<String>,
     /// Accepted for compatibility with horovodrun: nothing is cached
     #[arg(long, hide = true)]
     disable_cache: bool,
-    /// Accepted for compatibility with horovodrun: the embedded launcher is used
+    /// horovodrun's name: ranks on other machines are started through ssh, without MPI
     #[arg(long, hide = true, conflicts_with = "mpi")]
     gloo: bool,
     #[command(flatten)]
@@ -126,9 +139,10 @@ pub(super) fn main(args: Args) -> ExitCode {
         return print(&check_build());
     }
     let usage = |message: &dyn std::fmt::Display| fail(&format!("run: {message}"), EXIT_USAGE);
-    if let Err(error) = args.flags.knobs() {
-        return usage(&error);
-    }
+    let knobs = match args.flags.knobs() {
+        Ok(knobs) => knobs,
+        Err(error) => return usage(&error),
+    };
     let num_proc = args.num_proc.map_or(1, |num_proc| num_proc as usize); // checked by clap
     let place = match hosts::place(args.hosts.as_deref(), args.hostfile.as_deref(), num_proc) {
         Ok(place) => place,
@@ -140,20 +154,26 @@ pub(super) fn main(args: Args) -> ExitCode {
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
-    let is_elsewhere = args.mpi.are_given() || matches!(place, RankPlacement::Hosts(_));
-    // Without a list of hosts, mpirun uses those of a batch system.
-    let are_here =
-        !is_elsewhere || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
-    if !args.no_thread_limit && std::env::var_os(threads::VARIABLE).is_none() {
+    let starter = match starter(&args, &place) {
+        Ok(starter) => starter,
+        Err(error) => return usage(&error),
+    };
+    if starter != Starter::Ssh
+        && !args.no_thread_limit
+        && std::env::var_os(threads::VARIABLE).is_none()
+    {
+        // Without a list of hosts, mpirun uses those of a batch system.
+        let are_here = starter == Starter::Here
+            || matches!(&place, RankPlacement::Here(hosts) if !hosts.is_empty());
         let (threads, note) = threads::limit(are_here, num_proc, threads::cores());
         environment.extend(threads.map(|n| (threads::VARIABLE.into(), n.to_string().into())));
         note.into_iter()
             .for_each(|note| eprintln!("ronde run: {note}"));
     }
-    if is_elsewhere {
-        return start_elsewhere(args, num_proc, place, environment);
+    if starter == Starter::Mpirun {
+        return start_by_mpirun(args, num_proc, place, environment);
     }
-    let outcome = launch(&LaunchSpec {
+    let spec = LaunchSpec {
         label: "ronde run".into(),
         command: args.command,
         num_proc,
@@ -165,15 +185,70 @@ pub(super) fn main(args: Args) -> ExitCode {
         output_dir: args.output_filename,
         verbose: args.verbose,
         guard: program::again(),
-    });
-    match outcome {
+    };
+    if starter == Starter::Here {
+        return match launch(&spec) {
+            Ok(code) => ExitCode::from(code),
+            Err(error) => fail(&format!("run: {error}"), error.exit_code()),
+        };
+    }
+    let (RankPlacement::Hosts(mut hosts) | RankPlacement::Here(mut hosts)) = place;
+    if hosts.is_empty() {
+        hosts.push(("localhost".into(), num_proc));
+    }
+    let flags = SshFlags {
+        ssh_port: args.mpi.ssh_port,
+        ssh_identity_file: args.mpi.ssh_identity_file,
+        interfaces: args.mpi.network_interfaces,
+        agent: args.agent,
+        backend: args.flags.lookup(BACKEND),
+        timeout: Duration::from_secs(knobs.start_timeout_seconds),
+        limits_threads: !args.no_thread_limit,
+    };
+    match ssh::launch(&spec, &hosts, &flags) {
         Ok(code) => ExitCode::from(code),
         Err(error) => fail(&format!("run: {error}"), error.exit_code()),
     }
 }
 
+/// Variable of the backend.
+const BACKEND: &str = "RONDE_BACKEND";
+
+/// Way to start the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Starter {
+    /// This process, on this machine.
+    Here,
+    Mpirun,
+    Ssh,
+}
+
+/// Chooses the way to start the ranks: by the flags, by the backend, and by the MPI of this
+/// machine.
+fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, &'static str> {
+    let backend = args.flags.lookup(BACKEND).unwrap_or_default();
+    if args.mpi.need_mpirun() {
+        return Ok(Starter::Mpirun);
+    }
+    let is_here = matches!(place, RankPlacement::Here(_));
+    Ok(match backend.to_str() {
+        Some("mpi" | "local") if args.mpi.tcp => {
+            return Err(
+                "--tcp starts a job without MPI on several hosts, which RONDE_BACKEND \
+                        contradicts; give --backend tcp, or none",
+            );
+        }
+        _ if args.mpi.tcp => Starter::Ssh,
+        _ if is_here => Starter::Here,
+        Some("tcp") => Starter::Ssh,
+        Some("mpi") => Starter::Mpirun,
+        _ if args.gloo || !mpirun::is_usable() => Starter::Ssh,
+        _ => Starter::Mpirun,
+    })
+}
+
 /// Replaces this process by `mpirun`, or prints its command line.
-fn start_elsewhere(
+fn start_by_mpirun(
     args: Args,
     num_proc: usize,
     place: RankPlacement,

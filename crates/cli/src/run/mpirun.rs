@@ -25,8 +25,8 @@ pub(super) enum Kind {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MpirunError {
     #[error(
-        "ranks on other hosts are started by mpirun, which cannot be run: {source}; install Open \
-         MPI or MPICH on all hosts, or use this machine alone (-H localhost:N)"
+        "mpirun, which is to start the ranks, cannot be run: {source}; install Open MPI or MPICH on \
+         all hosts, or start the ranks without it, through ssh (--tcp)"
     )]
     Missing { source: io::Error },
     #[error(
@@ -78,19 +78,20 @@ pub(super) struct MpiFlags {
     #[arg(long, value_name = "\"OPTIONS\"", allow_hyphen_values = true)]
     #[arg(value_hint = ValueHint::Other)]
     binding_args: Option<String>,
-    /// Use TCP between hosts, even if MPI supports a faster network
+    /// Start the ranks through ssh, without MPI, and connect them over TCP; with --mpi: have MPI
+    /// use TCP between hosts
     #[arg(long)]
-    tcp: bool,
+    pub(super) tcp: bool,
     /// Port of ssh on the other hosts
     #[arg(short = 'p', long, value_name = "PORT")]
-    ssh_port: Option<u16>,
+    pub(super) ssh_port: Option<u16>,
     /// Key of ssh for the other hosts
     #[arg(short = 'i', long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    ssh_identity_file: Option<OsString>,
+    pub(super) ssh_identity_file: Option<OsString>,
     /// Network interfaces between the hosts, such as eth0,eth1; also --network-interface, once for
     /// each
     #[arg(long, alias = "network-interface", value_name = "NAMES", value_hint = ValueHint::Other)]
-    network_interfaces: Vec<String>,
+    pub(super) network_interfaces: Vec<String>,
 }
 
 impl MpiFlags {
@@ -103,12 +104,8 @@ impl MpiFlags {
     }
 
     /// Whether the flags require `mpirun`, whatever the hosts.
-    pub(super) fn are_given(&self) -> bool {
-        self.mpi
-            || self.print_command
-            || self.tcp
-            || self.mpi_args.is_some()
-            || self.binding_args.is_some()
+    pub(super) fn need_mpirun(&self) -> bool {
+        self.mpi || self.print_command || self.mpi_args.is_some() || self.binding_args.is_some()
     }
 
     /// Binding options: the user's, else `usual`.
@@ -211,6 +208,18 @@ fn kind() -> Result<Kind, MpirunError> {
     kind_of(&String::from_utf8_lossy(&output.stdout))
 }
 
+/// Whether this machine has an `mpirun`, a library of the same MPI, and the plug-in for it.
+pub(super) fn is_usable() -> bool {
+    let family = match kind() {
+        Ok(Kind::OpenMpi) => "Open MPI",
+        Ok(Kind::Hydra) => "MPICH",
+        Err(_) => return false,
+    };
+    let has_both = |mpi: &ronde::MpiFound| mpi.library.is_ok() && mpi.plugin.is_ok();
+    let mut found = ronde::mpi_libraries().into_iter();
+    found.any(|mpi| mpi.family == family && has_both(&mpi))
+}
+
 fn kind_of(said: &str) -> Result<Kind, MpirunError> {
     if said.contains("Open MPI") || said.contains("OpenRTE") || said.contains("PRRTE") {
         Ok(Kind::OpenMpi)
@@ -225,7 +234,7 @@ fn kind_of(said: &str) -> Result<Kind, MpirunError> {
 
 /// Whether a variable of this process has the same meaning on another host, so that it may be
 /// exported.
-fn is_exported(name: &OsStr) -> bool {
+pub(super) fn is_exported(name: &OsStr) -> bool {
     const OWN: &str = "BASH_FUNC_ OMPI_ PMIX_ PMI_ HYDRA_ SSH_ XDG_";
     const HERE: [&str; 7] = ["OLDPWD", "PWD", "SHLVL", "HOSTNAME", "DISPLAY", "TERM", "_"];
     let name = name.to_string_lossy();
@@ -427,111 +436,42 @@ mod tests {
         assert!(error.contains("\"frobnicate 1\""), "{error}");
     }
 
-    #[test]
-    fn command_lines_of_both_kinds() {
-        let launch = launch(MpiFlags::default());
-        let line = |kind| quoted(&command_line(kind, &launch, false).unwrap());
-        assert_eq!(
-            line(Kind::OpenMpi),
-            "mpirun -np 4 -H 'a:2,b:2' --bind-to none --map-by slot --tag-output -x PATH \
-             -x 'HOROVOD_AUTOTUNE=1' python 'train me.py'"
-        );
-        assert_eq!(
-            line(Kind::Hydra),
-            "mpirun -n 4 -hosts 'a:2,b:2' -bind-to none -prepend-rank -genvlist PATH \
-             -genv HOROVOD_AUTOTUNE 1 python 'train me.py'"
-        );
+    #[derive(clap::Parser)]
+    struct Flags {
+        #[command(flatten)]
+        flags: MpiFlags,
+        #[arg(last = true)]
+        command: Vec<OsString>,
     }
 
-    #[test]
-    fn too_many_ranks_for_open_mpi_are_reported() {
-        let here = |mpi_args: Option<&str>| Launch {
-            hosts: Vec::new(),
-            ..launch(MpiFlags {
-                mpi_args: mpi_args.map(str::to_owned),
-                ..MpiFlags::default()
-            })
+    /// Command line for the kind of launcher that the first word names, and the flags after it; for
+    /// `openmpi/2`, the warning about two cores.
+    fn answer(input: &str) -> String {
+        let words = shlex::split(input).unwrap();
+        let (kind, is_root) = match words[0].as_str() {
+            word if word.starts_with("hydra") => (Kind::Hydra, false),
+            word => (Kind::OpenMpi, word == "root"),
         };
-        let of = |kind, launch: &Launch, cores, variable: &str| {
-            too_many_for_cores(kind, launch, cores, |name| name == variable)
-        };
-        let text = of(Kind::OpenMpi, &here(None), 2, "").unwrap();
-        assert!(
-            text.starts_with("4 ranks on a machine of 2 cores"),
-            "{text}"
-        );
-        assert!(text.contains("-H localhost:4"), "{text}");
-        for (kind, launch, cores, variable) in [
-            (Kind::OpenMpi, here(None), 4, ""),
-            (Kind::OpenMpi, launch(MpiFlags::default()), 2, ""), // with the hosts' slots
-            (Kind::OpenMpi, here(Some("--oversubscribe")), 2, ""),
-            (Kind::OpenMpi, here(None), 2, "SLURM_JOB_ID"),
-            (Kind::Hydra, here(None), 2, ""),
-        ] {
-            let text = of(kind, &launch, cores, variable);
-            assert_eq!(text, None, "{kind:?} {cores} {variable}");
+        let Flags { flags, command } = clap::Parser::parse_from(&words);
+        let mut launch = launch(flags);
+        if !command.is_empty() {
+            launch.command = command;
+        }
+        if let Some((_, cores)) = words[0].split_once('/') {
+            launch.hosts.retain(|_| words[0].contains("hosts"));
+            let has = |name: &str| name == "SLURM_JOB_ID" && words[0].contains("slurm");
+            let warned = too_many_for_cores(kind, &launch, cores.parse().unwrap(), has);
+            return warned.unwrap_or_else(|| "no warning".to_owned());
+        }
+        match command_line(kind, &launch, is_root) {
+            Ok(line) => quoted(&line),
+            Err(error) => format!("{error} (exit code {})", error.exit_code()),
         }
     }
 
     #[test]
-    fn flags_for_mpirun_stand_before_the_command() {
-        let launch = launch(MpiFlags {
-            ssh_port: Some(2222),
-            ssh_identity_file: Some("key".into()),
-            network_interfaces: vec!["eth0".into(), "eth1".into()],
-            tcp: true,
-            binding_args: Some("--bind-to core".into()),
-            mpi_args: Some("--mca a 'b c'".into()),
-            ..MpiFlags::default()
-        });
-        let line = quoted(&command_line(Kind::OpenMpi, &launch, true).unwrap());
-        for part in [
-            "--allow-run-as-root -np 4",
-            "--bind-to core --tag-output",
-            "--mca plm_rsh_args '-p 2222 -i key'",
-            "--mca btl_tcp_if_include 'eth0,eth1' --mca oob_tcp_if_include 'eth0,eth1'",
-            "--mca pml ob1 --mca btl 'tcp,vader,self'",
-            "-x 'HOROVOD_AUTOTUNE=1' --mca a 'b c' python",
-        ] {
-            assert!(line.contains(part), "{part} in: {line}");
-        }
-        let error = command_line(Kind::Hydra, &launch, true).unwrap_err();
-        assert!(error.to_string().contains("--ssh-port"), "{error}");
-        let mut open = launch;
-        open.flags.mpi_args = Some("a 'b".into());
-        let error = command_line(Kind::OpenMpi, &open, true).unwrap_err();
-        assert!(matches!(error, MpirunError::Quote { .. }), "{error}");
-    }
-
-    #[test]
-    fn values_that_mpirun_or_ssh_would_read_as_options_are_refused() {
-        let line = |names: &str, file: &str, command: &str| {
-            let mut launch = launch(MpiFlags {
-                network_interfaces: vec![names.into()],
-                ssh_identity_file: Some(file.into()),
-                ssh_port: Some(22),
-                ..MpiFlags::default()
-            });
-            launch.command = vec![command.into()];
-            command_line(Kind::OpenMpi, &launch, false)
-        };
-        let (names, file) = ("eth0,10.0.0.0/8,ib0:1", "/home/me/.ssh/id");
-        assert!(line(names, file, "python").is_ok());
-        for bad in ["-x", "eth0,-x", "eth0,", "eth0;x", "eth 0"] {
-            let error = line(bad, file, "python").unwrap_err();
-            assert!(
-                error.to_string().starts_with("--network-interfaces: "),
-                "{error}"
-            );
-            assert_eq!(error.exit_code(), super::super::EXIT_USAGE);
-        }
-        for bad in ["", "-oProxyCommand=x", "key -oProxyCommand=x", "a\nb"] {
-            let error = line(names, bad, "python").unwrap_err().to_string();
-            assert!(error.starts_with("--ssh-identity-file: "), "{error}");
-        }
-        let error = line(names, file, "--hostfile").unwrap_err().to_string();
-        let expected = "the command: \"--hostfile\" begins with '-'";
-        assert!(error.starts_with(expected), "{error}");
+    fn flags_become_options_of_mpirun_and_values_that_look_like_options_are_refused() {
+        ronde_cases::check("mpirun.txt", answer);
     }
 
     #[test]

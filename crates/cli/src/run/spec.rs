@@ -72,6 +72,20 @@ pub enum LaunchError {
         /// Error of the operating system.
         source: io::Error,
     },
+    /// The process that starts the ranks of a host could not be started.
+    #[error(
+        "cannot start {} for the host {host}: {source}; hosts without MPI are reached through ssh,          so install its client (Debian: openssh-client), or use this machine alone \
+         (-H localhost:N)",
+        .program.display()
+    )]
+    Agent {
+        /// The host.
+        host: String,
+        /// The program.
+        program: PathBuf,
+        /// Error of the operating system.
+        source: io::Error,
+    },
     /// A file for a rank's output could not be created.
     #[error("cannot write to {}: {source}; choose another output directory", .path.display())]
     OutputFile {
@@ -96,8 +110,12 @@ impl LaunchError {
     pub fn exit_code(&self) -> u8 {
         match self {
             LaunchError::Ranks { .. } | LaunchError::NoCommand => 2,
-            LaunchError::Start { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
-            LaunchError::Start { .. } => 126,
+            LaunchError::Start { source, .. } | LaunchError::Agent { source, .. } => {
+                match source.kind() {
+                    io::ErrorKind::NotFound => 127,
+                    _ => 126,
+                }
+            }
             LaunchError::OutputFile { .. } | LaunchError::System { .. } => 1,
         }
     }

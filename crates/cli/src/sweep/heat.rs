@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::report::{About, ReportError};
 use super::words;
-use crate::chart::scale::{self, Better, Shades, tick};
-use crate::chart::{Axis, Chart, Data, Point as Place, Rect, Series, Shape, picture};
+use crate::chart::scale::{self, Better, Shades};
+use crate::chart::{Chart, Data, Grid, Point as Place, Series, Shape, picture};
 use crate::present::output::Output;
 use crate::present::units as number;
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
@@ -123,22 +123,8 @@ impl Kept {
 /// Fills a chart that has its title with the settings `shown`.
 fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) -> Chart {
     let predicted = shown.iter().any(|outcome| outcome.predicted_ms.is_some());
-    let axis = |of: fn(&Point) -> f64| {
-        let mut values: Vec<f64> = shown.iter().map(|outcome| of(&outcome.point)).collect();
-        values.sort_by(f64::total_cmp);
-        values.dedup();
-        values
-    };
-    let fusion = axis(Point::fusion_mb);
-    let cycle = axis(|point| point.cycle_time_ms);
-    let place = |point: &Point| {
-        let at =
-            |values: &[f64], wanted: f64| values.partition_point(|value| *value < wanted) as f64;
-        (
-            at(&fusion, point.fusion_mb()),
-            at(&cycle, point.cycle_time_ms),
-        )
-    };
+    let place = |outcome: &Outcome| (outcome.point.fusion_mb(), outcome.point.cycle_time_ms);
+    let grid = Grid::new(shown.iter().map(|outcome| place(outcome)));
     let values = || {
         shown
             .iter()
@@ -151,15 +137,10 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
     let shades = Shades::new(values(), Better::Lower, noise);
     let (mut cells, mut failed) = (Vec::new(), Vec::new());
     for outcome in shown {
-        let (x, y) = place(&outcome.point);
         let (value, label) = cell(outcome, predicted);
-        let rect = Rect {
-            x: [x - 0.49, x + 0.49],
-            y: [y - 0.49, y + 0.49],
-            colour: value.map_or_else(String::new, |value| scale::colour(shades.at(value))),
-            text: format!("{}: {label}", setting(&outcome.point)),
-            label,
-        };
+        let colour = value.map_or_else(String::new, |value| scale::colour(shades.at(value)));
+        let text = format!("{}: {label}", setting(&outcome.point));
+        let rect = grid.cell(place(outcome), colour, label, text);
         if value.is_some() {
             &mut cells
         } else {
@@ -168,15 +149,13 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
         .push(rect);
     }
     let mark = |outcomes: Vec<&Outcome>, shape: Shape, colour: &'static str, name: String| {
-        // The best and the default may be the same cell.
-        let side = if shape == Shape::Diamond { 0.38 } else { -0.38 };
         let outcomes = outcomes
             .into_iter()
             .filter(|outcome| shown.contains(outcome));
-        // The marks are in the upper corners of the cell, beside its number.
+        // The best and the default may be the same cell.
+        let right = shape == Shape::Diamond;
         let points: Vec<Place> = outcomes
-            .map(|outcome| place(&outcome.point))
-            .map(|(x, y)| Place::new(x + side, y + 0.3, name.clone()))
+            .map(|outcome| grid.mark(place(outcome), right, name.clone()))
             .collect();
         (!points.is_empty()).then(|| Series::new(name, colour, Data::Points { shape, points }))
     };
@@ -214,12 +193,12 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
         default.and_then(|(default, name)| mark(vec![default], Shape::Diamond, "--series-1", name)),
         best.and_then(|(best, name)| mark(vec![best], Shape::Star, "--ink", name)),
     ];
-    let names = |values: &[f64]| values.iter().map(|value| tick(*value)).collect::<Vec<_>>();
+    let [x, y] = grid.axes("fusion threshold, MiB", "cycle time, ms");
     Chart {
         description: subtitle(&about.how, finding, shown, predicted, unmarked),
-        height_px: 70 + (46 * cycle.len() as u32).clamp(60, 500),
-        x: Axis::places("fusion threshold, MiB", names(&fusion)),
-        y: Axis::places("cycle time, ms", names(&cycle)),
+        height_px: 70 + (46 * grid.rows() as u32).clamp(60, 500),
+        x,
+        y,
         series: series.into_iter().flatten().collect(),
         scale: Some(shades.key(format!("step time above the lowest, {}", number::ms(least)))),
         ..chart

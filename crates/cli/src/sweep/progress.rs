@@ -106,15 +106,6 @@ impl Display {
     }
 }
 
-impl Drop for Display {
-    /// Removes the bar, so that only the result remains on the terminal.
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
 /// Text of the bar: the remaining time, the best setting so far, and the current measurement.
 fn message(task: &Task, rows: &[Row], time_left: Option<Duration>) -> String {
     let mut parts = Vec::new();

@@ -43,8 +43,7 @@ fn head(about: &About, verdict: &Verdict) -> Section<'static> {
 
 fn conclusion(finding: &Finding, on: &str) -> Section<'static> {
     let section = Section::new("conclusion", format!("Conclusion{on}"));
-    let sentences = words::conclusion(finding);
-    let section = sentences.into_iter().fold(section, Section::text);
+    let section = section.texts(words::conclusion(finding));
     let paste = words::paste(finding);
     if paste.is_empty() {
         return section;

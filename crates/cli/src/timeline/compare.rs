@@ -102,84 +102,24 @@ fn remark(change: &Change) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ronde_trace::analysis::compare::SettingChange;
-
-    fn change(
-        group: ChangeGroup,
-        name: &str,
-        unit: &str,
-        a: Option<f64>,
-        b: Option<f64>,
-    ) -> Change {
-        let difference = a.zip(b).map(|(a, b)| b - a);
-        Change {
-            group,
-            name: name.to_owned(),
-            unit: unit.to_owned(),
-            a,
-            b,
-            difference,
-            relative: a.zip(b).map(|(a, b)| b / a - 1.0),
-            spread: Some(1.0),
-            beyond_spread: difference.is_some_and(|difference| difference.abs() > 1.0),
-        }
-    }
+    use crate::timeline::report::sample;
 
     #[test]
-    fn what_changed_for_people() {
-        let comparison = Comparison {
-            a: "a.json".to_owned(),
-            b: "b\x1b.json".to_owned(),
-            changes: vec![
-                change(ChangeGroup::Step, "step", "ms", Some(40.0), Some(30.0)),
-                change(ChangeGroup::Step, "start-up", "ms", Some(80.0), None),
-                change(
-                    ChangeGroup::Part,
-                    "collective",
-                    "ms",
-                    Some(10.0),
-                    Some(10.5),
-                ),
-                change(ChangeGroup::Part, "copying in", "ms", Some(0.0), Some(0.0)),
-                change(ChangeGroup::Fusion, "batch", "bytes", Some(4e6), Some(8e6)),
-            ],
-            settings: vec![SettingChange {
-                name: "fusion threshold".to_owned(),
-                a: "1 MiB".to_owned(),
-                b: "64 MiB".to_owned(),
-            }],
-            sentences: vec!["The step is 10.0 ms shorter.".to_owned()],
-            warnings: Vec::new(),
-        };
+    fn the_whole_comparison() {
+        let (a, mut b) = (sample::report(), sample::report());
+        b.sources[0].path = "b\x1b.json".to_owned();
+        b.startup = None;
+        let steady = b.steady.as_mut().unwrap();
+        (steady.step_ms.p50, steady.step_ms.p90) = (30.0, 33.0);
+        steady.parts[0].exposed_ms.p50 = 14.0;
+        let fusion = b.fusion.as_mut().unwrap();
+        fusion.threshold_bytes = Some(64 << 20);
+        fusion.bytes_per_batch.p50 *= 2.0;
         let look = Look {
+            width: 100,
             unicode: true,
             ..Look::PLAIN
         };
-        assert_eq!(
-            text(&comparison, &look),
-            "\
-A  a.json
-B  b\u{fffd}.json
-
-The step is 10.0 ms shorter.
-
-Settings that differ
-                    A      B
-  fusion threshold  1 MiB  64 MiB
-
-Step
-                A      B      change
-  step      40.00  30.00  ms  -10.00  −25.0 %
-  start-up  80.00      -  ms                   not in both
-
-Parts of the step
-                  A      B      change
-  collective  10.00  10.50  ms   +0.50  +5.0 %  within the variation of the runs
-
-Tensor fusion
-                A         B       change
-  batch  3.81 MiB  7.63 MiB    +3.81 MiB  +100 %
-"
-        );
+        ronde_cases::document("comparison.txt", &text(&compare(&a, &b), &look));
     }
 }

@@ -25,7 +25,7 @@ use ronde_trace::analysis::{Replayable, profile};
 use ronde_trace::{MergeError, Source};
 use serde::Serialize;
 
-use crate::present::output::{self, Output};
+use crate::present::output::{self, Output, stdout_is_free};
 use crate::present::{Look, warn};
 pub(super) use args::Args;
 use args::Task;
@@ -73,7 +73,7 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
         return Err(Error::NeedsTraces { flag: "--merge" });
     }
 
-    if !args.stdout_is_free() {
+    if !stdout_is_free(&args.outputs()) {
         let of_files = report.sources.iter().flat_map(|source| &source.warnings);
         warn_all(of_files.chain(&report.warnings));
     }
@@ -134,7 +134,7 @@ fn conclude(
 ) -> Result<ExitCode, Error> {
     // Print the text first, so that a later output error does not suppress it.
     let mut code = ExitCode::SUCCESS;
-    if args.stdout_is_free() {
+    if stdout_is_free(&args.outputs()) {
         code = print(&text(&Look::of_stdout(args.tensors())));
     }
     output::write(json, |sink| write_json(sink, value))?;

@@ -112,70 +112,25 @@ fn losses(scaling: &Scaling) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ronde_trace::analysis::report::Quantiles;
-
-    fn row(ranks: u32, step_ms: f64, parts_lost_ms: Option<[f64; PartKind::COUNT]>) -> ScalingRow {
-        let step = Quantiles {
-            n: 50,
-            p50: step_ms,
-            p90: step_ms * 1.1,
-            ..Quantiles::default()
-        };
-        ScalingRow {
-            run: ScalingRun {
-                label: format!("{ranks}.json"),
-                ranks,
-                step_ms: step,
-                startup: (ranks == 2).then_some((4, 90.0)),
-                bytes: 1 << 20,
-                parts_ms: None,
-                what: None,
-            },
-            speedup: f64::from(ranks) * 40.0 / step_ms,
-            efficiency: 40.0 / step_ms,
-            lost_ms: step_ms - 40.0,
-            parts_lost_ms,
-            eaten_by: parts_lost_ms.map(|_| PartKind::Collective),
-        }
-    }
+    use crate::timeline::report::sample;
 
     #[test]
-    fn a_series_for_people() {
-        let series = Scaling {
-            base_ranks: 1,
-            rows: vec![
-                row(1, 40.0, None),
-                row(
-                    2,
-                    50.0,
-                    Some([0.0, 2.0, 0.0001, 0.0, 0.0, 8.0, 0.0, 0.0, 0.0]),
-                ),
-            ],
-            sentences: vec!["On 2 ranks the collective eats 8 ms.".to_owned()],
-            warnings: vec!["The runs are short.".to_owned()],
-        };
+    fn the_whole_series() {
+        let two = sample::report();
+        let mut one = two.clone();
+        (one.ranks, one.startup) = (1, None);
+        let steady = one.steady.as_mut().unwrap();
+        (steady.step_ms.p50, steady.step_ms.p90) = (32.0, 35.0);
+        for part in &mut steady.parts[1..] {
+            part.exposed_ms.mean = 0.0;
+        }
+        let runs = [("2.json", &two), ("1.json", &one)]
+            .map(|(label, report)| ScalingRun::from_report(label, report).unwrap());
         let look = Look {
             width: 110,
             unicode: true,
             ..Look::PLAIN
         };
-        assert_eq!(
-            text(&series, &look),
-            "\
-Speed-up and efficiency
-  ranks  step ms    p90  speed-up  efficiency      start-up  largest loss              run
-      1    40.00  44.00      1.00       100 %             -                ██████████  1.json
-      2    50.00  55.00      1.60        80 %  4 × 90.00 ms    collective  ████████    2.json
-
-Time lost per step, by part
-  ranks  waiting for ranks  collective  in all ms
-      2              +2.00       +8.00     +10.00
-
-On 2 ranks the collective eats 8 ms.
-
-Warnings
-  ! The runs are short.
-"
-        );
+        ronde_cases::document("scaling.txt", &text(&scaling(runs.into()), &look));
     }
 }

@@ -162,46 +162,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_by_name() {
-        let parse = |line| Request::parse(line).unwrap();
-        assert!(matches!(parse(r#"{"step_ms": 4}"#), Request::StepMs(4.0)));
-        assert!(matches!(parse(r#"{"ask":{}}"#), Request::Ask(_)));
-        let tell = parse(r#"{"tell":{"setting":{"a":1.5,"b":true},"value":3}}"#);
-        let Request::Tell(tell) = tell else { panic!() };
-        assert_eq!(tell.observation(), Observation::of(3.0));
-        let values = ["a", "b"].map(|name| tell.setting[name].value());
-        assert_eq!(values, [1.5, 1.0]);
-    }
-
-    #[test]
-    fn problems_name_the_remedy() {
-        for (line, part) in [
-            (
-                r#"{"stepms": 4}"#,
-                "unknown variant `stepms`, expected one of `step_ms`",
-            ),
-            ("{}", "a request has one name; write one of"),
-            (r#"{"step_ms": 0}"#, "expected a number > 0; leave out"),
-            (r#"{"step_ms": -1}"#, "expected a number > 0; leave out"),
-            (
-                r#"{"step_ms": "4"}"#,
-                "invalid type: string \"4\", expected f64",
-            ),
-            (r#"{"step_ms": 1e999}"#, "number out of range"),
-            ("[]", "a request is a JSON object"),
-            (r#"["ask"]"#, "a request is a JSON object"),
-            ("3", "a request is a JSON object"),
-            (r#"{"ask""#, "one JSON object on a line"),
-            ("ask", "one JSON object on a line"),
-            (r#"{"tell":{"value":3}}"#, "missing field `setting`, column"),
-            (
-                r#"{"tell":{"setting":{"a":"x"},"value":3}}"#,
-                "a number, true or false",
-            ),
-            (r#"{"ask":{"n":2}}"#, "unknown field `n`"),
-        ] {
-            let text = Request::parse(line).unwrap_err().to_string();
-            assert!(text.contains(part), "{line}: {text}");
-        }
+    fn requests_are_understood_or_the_error_names_the_remedy() {
+        ronde_cases::check("tune_requests.txt", |line| match Request::parse(line) {
+            Ok(Request::Tell(tell)) => format!("{:?} at {:?}", tell.observation(), tell.setting),
+            Ok(request) => format!("{request:?}"),
+            Err(problem) => problem.to_string(),
+        });
     }
 }

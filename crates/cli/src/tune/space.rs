@@ -205,105 +205,27 @@ pub(super) fn setting(space: &Space, point: &Point) -> Value {
 mod tests {
     use super::*;
 
-    #[test]
-    fn settings_outside_of_the_bounds_are_refused() {
-        let (space, _) = SpaceLine::parse(LINE).unwrap().space().unwrap();
-        let found = |mb: f64, n: f64| {
-            let of = |name: &str, value| (name.to_owned(), Number::Value(value));
-            let setting = Setting::from([of("mb", mb), of("n", n), of("b", 0.0)]);
-            point(&space, &setting).map(|point| point.value(0))
-        };
-        for inside in [0.0, 1.0, 17.3, 256.0, 256.0 * (1.0 + 1e-12)] {
-            assert_eq!(found(inside, 1.0), Ok(inside));
+    /// Answer to a first line: the number of settings and the start, then each setting that follows
+    /// on a line of its own; or the error.
+    fn answer(input: &str) -> Result<String, Problem> {
+        let mut lines = input.lines();
+        let (space, start) = SpaceLine::parse(lines.next().unwrap())?.space()?;
+        let rough = space.parameters().iter().filter(|one| one.is_rough());
+        let (settings, rough) = (space.lattice(&start).len(), rough.count());
+        let start = setting(&space, &start);
+        let mut answer = format!("{settings} settings, {rough} rough, start {start}");
+        for line in lines {
+            let found = point(&space, &json(line)?);
+            let found = found.map(|point| setting(&space, &point).to_string());
+            answer += &format!("\n{}", found.unwrap_or_else(|problem| problem.to_string()));
         }
-        for outside in [0.5, 257.0, 1e9] {
-            let error = found(outside, 1.0).unwrap_err().to_string();
-            let part =
-                format!("parameter \"mb\" cannot be {outside}: its bounds are 1 to 256; give");
-            assert!(error.starts_with(&part), "{error}");
-        }
-        assert!(found(2.0, 5.0).is_err() && found(2.0, 0.0).is_err());
-        let start = LINE.replace("\"mb\":25", "\"mb\":512");
-        assert!(SpaceLine::parse(&start).unwrap().space().is_err());
-    }
-
-    const LINE: &str = r#"{"parameters":[
-        {"name":"mb","scale":"log","low":1,"high":256,"levels":9,"zero":true,"rough":true},
-        {"name":"n","scale":"integer","low":1,"high":4},{"name":"b","scale":"boolean"},
-        {"name":"x","scale":"linear","low":0,"high":1,"fixed":0.5}],
-        "start":{"mb":25,"n":2,"b":false}}"#;
-
-    #[test]
-    fn a_space_with_everything() {
-        let (space, start) = SpaceLine::parse(LINE).unwrap().space().unwrap();
-        assert_eq!(space.lattice(&start).len(), 10 * 4 * 2 + 2);
-        assert_eq!(start.values(), [25.0, 2.0, 0.0, 0.5]);
-        let rough = space.parameters().iter().map(Parameter::is_rough);
-        assert_eq!(rough.collect::<Vec<_>>(), [true, false, false, false]);
-        assert_eq!(
-            setting(&space, &start).to_string(),
-            r#"{"b":false,"mb":25.0,"n":2,"x":0.5}"#
-        );
+        Ok(answer)
     }
 
     #[test]
-    fn problems_of_a_space_name_the_remedy() {
-        let problem = |line: &str| {
-            let space = SpaceLine::parse(line).and_then(|line| line.space());
-            space.unwrap_err().to_string()
-        };
-        let missing = problem(r#"{"start":{}}"#);
-        assert!(missing.contains("missing field `parameters`"), "{missing}");
-        for (parameter, part) in [
-            ("", "no parameters; add at least one"),
-            (
-                r#"{"name":"x","scale":"log","low":4,"high":1}"#,
-                "4..1 are reversed; swap them",
-            ),
-            (
-                r#"{"name":"x","scale":"log","low":4}"#,
-                "needs low and high; give the bounds",
-            ),
-            (
-                r#"{"name":"x","scale":"lin","low":4,"high":1}"#,
-                "unknown variant `lin`, expected one of",
-            ),
-            (
-                r#"{"name":"x","scale":"integer","low":0.5,"high":4}"#,
-                "not whole; use the scale linear",
-            ),
-            (
-                r#"{"name":"x","scale":"integer","low":-1e300,"high":4}"#,
-                "within +-2^53",
-            ),
-            (
-                r#"{"name":"x","scale":"boolean","low":0,"high":1}"#,
-                "cannot have \"low\"",
-            ),
-            (
-                r#"{"name":"x","scale":"boolean"}"#,
-                "cannot be 2, expected 0 or 1",
-            ),
-            (
-                r#"{"name":"y","scale":"boolean"}"#,
-                "no parameter \"x\"; it has y",
-            ),
-            (
-                r#"{"name":"x","scale":"integer","low":1,"high":4,"levels":3}"#,
-                "cannot have \"levels\"",
-            ),
-            (
-                r#"{"name":"x","scale":"boolean","rough":true}"#,
-                "cannot have \"rough\"",
-            ),
-            (
-                r#"{"name":"x","scale":"linear","low":1,"high":4,"fixed":3}"#,
-                "fixed at 3",
-            ),
-        ] {
-            let line = format!(r#"{{"parameters":[{parameter}],"start":{{"x":2}}}}"#);
-            let text = problem(&line);
-            assert!(text.contains(part), "{parameter}: {text}");
-        }
+    fn spaces_and_settings_are_understood_or_the_error_names_the_remedy() {
+        ronde_cases::check("tune_spaces.txt", |input| {
+            answer(input).unwrap_or_else(|problem| problem.to_string())
+        });
     }
 }

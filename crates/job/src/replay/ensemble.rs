@@ -8,40 +8,32 @@
 //! systematic share that no trace shows. Costs that the reference setting does not exercise are
 //! drawn with a much larger spread. Effects that a trace does not show at all are drawn too:
 //! polling, communication that slows the computation, copies of large buffers, and the algorithm of
-//! an allreduce (ring or tree). Each draw is weighted by the step times measured so far, and the
-//! draws with the largest weights are kept.
+//! an allreduce (ring or tree). Measured step times do not weight the draws: the tuner's Gaussian
+//! process is conditioned on them, and they would count twice.
+//!
+//! Effects that no draw has are covered by discrepancy features: the error of ln(step time) is
+//! linear in the exposed share of the step, in ln(batches per step) and in ln(bytes per batch), with
+//! coefficients that are normal with mean 0.
 
 use super::{Costs, Fit, Setting, Simulator};
 
 mod draw;
 
-/// Number of jobs that are drawn, and number of those that are kept.
-const DRAWS: usize = 512;
-const KEPT: usize = 24;
-/// Standard deviation between a correct model and measured step times, in ln: of differences
-/// between settings, and of the level.
-const DIFFERENCE_SD: f64 = 0.02;
-const LEVEL_SD: f64 = 0.10;
+/// Number of drawn jobs.
+const JOBS: usize = 24;
 /// Maximum slow-down relative to the reference, in ln: the exact height of a cliff contains no
 /// useful information.
 const SLOWER_MOST: f64 = 1.5;
+
+/// Prior standard deviations of the coefficients of the discrepancy, in ln(step time): of the
+/// exposed share, of ln(batches per step), and of ln(bytes per batch).
+const DISCREPANCY_SD: [f64; 3] = [0.2, 0.02, 0.02];
 
 /// Jobs drawn around a fit.
 #[derive(Clone, Debug)]
 pub struct Ensemble {
     fit: Fit,
     seed: u64,
-}
-
-/// Step time measured at a setting.
-#[derive(Clone, Copy, Debug)]
-pub struct MeasuredSetting {
-    /// The setting.
-    pub setting: Setting,
-    /// Natural logarithm of the step time in milliseconds.
-    pub log_time: f64,
-    /// Variance of `log_time`.
-    pub variance: f64,
 }
 
 /// Expected slow-down of settings relative to a reference: the first two moments of a Gaussian
@@ -61,7 +53,6 @@ struct Member {
     costs: Costs,
     /// Factor of all ready times.
     stretch: f64,
-    weight: f64,
 }
 
 impl Ensemble {
@@ -72,116 +63,48 @@ impl Ensemble {
 
     /// Returns the costs of job number `index`, and the factor of its ready times.
     pub(super) fn job(&self, index: usize) -> (Costs, f64) {
-        let Member { costs, stretch, .. } = self.draw(index);
+        let Member { costs, stretch } = self.draw(index);
         (costs, stretch)
     }
 
-    /// Draws jobs, weighted by the measurements; keeps those with the largest weights, which sum to
-    /// 1.
-    fn members(&self, simulator: &mut Simulator, measured: &[MeasuredSetting]) -> Vec<Member> {
-        let mut members: Vec<Member> = (0..DRAWS).map(|index| self.draw(index)).collect();
-        for member in &mut members {
-            member.weight = self.log_likelihood(member, simulator, measured);
-        }
-        let top = members
-            .iter()
-            .map(|member| member.weight)
-            .fold(f64::NEG_INFINITY, f64::max);
-        for member in &mut members {
-            member.weight = (member.weight - top).exp();
-        }
-        // A stable sort: among equals, the earlier draw comes first.
-        members.sort_by(|a, b| b.weight.total_cmp(&a.weight));
-        members.truncate(KEPT);
-        let sum: f64 = members.iter().map(|member| member.weight).sum();
-        members.iter_mut().for_each(|member| member.weight /= sum);
-        members
-    }
-
-    /// Returns the expected slow-downs at `settings`, given the step times `measured`. The first of
-    /// these is the reference (the fit's own if `measured` is empty), at which the mean and every
-    /// feature are zero. `None` if a prediction is not finite.
-    pub fn slowdowns(
-        &self,
-        settings: &[Setting],
-        measured: &[MeasuredSetting],
-    ) -> Option<Slowdowns> {
+    /// Returns the expected slow-downs at `settings` relative to `reference`, at which the mean and
+    /// every feature are zero. `None` if a prediction is not finite.
+    pub fn slowdowns(&self, settings: &[Setting], reference: &Setting) -> Option<Slowdowns> {
         let mut simulator = Simulator::new(&self.fit.workload, self.fit.rules);
-        let members = self.members(&mut simulator, measured);
-        let reference = measured
-            .first()
-            .map_or(self.fit.reference, |first| first.setting);
-        let mut slower = vec![Vec::with_capacity(members.len()); settings.len()];
-        for member in &members {
-            let mut log_step = |setting: &Setting| {
-                simulator
-                    .stretched_step_us(&member.costs, setting, member.stretch)
-                    .ln()
-            };
-            let level = log_step(&reference);
-            for (slower, setting) in slower.iter_mut().zip(settings) {
-                slower.push((log_step(setting) - level).min(SLOWER_MOST));
-            }
-        }
-        let squares: f64 = members.iter().map(|member| square(member.weight)).sum();
-        let unbiased = 1.0 / (1.0 - squares).max(1.0 / KEPT as f64);
+        let members: Vec<Member> = (0..JOBS).map(|index| self.draw(index)).collect();
+        let mut forecast = |setting: &Setting| -> (Vec<f64>, [f64; 3]) {
+            let mut quantities = [0.0; 3];
+            let logs = members.iter().map(|member| {
+                let Member { costs, stretch } = member;
+                let seen = simulator.observed_step(costs, setting, *stretch);
+                for (sum, quantity) in quantities.iter_mut().zip(seen.quantities()) {
+                    *sum += quantity / JOBS as f64;
+                }
+                seen.step_us.ln()
+            });
+            (logs.collect(), quantities)
+        };
+        let (level, zero) = forecast(reference);
         let mut expected = Slowdowns::default();
-        for slower in slower {
-            let mean: f64 = slower
+        for setting in settings {
+            let (mut slower, quantities) = forecast(setting);
+            for (slower, level) in slower.iter_mut().zip(&level) {
+                *slower = (*slower - level).min(SLOWER_MOST);
+            }
+            let mean = slower.iter().sum::<f64>() / JOBS as f64;
+            let ensemble = slower
                 .iter()
-                .zip(&members)
-                .map(|(slower, member)| slower * member.weight)
-                .sum();
-            let feature = |(slower, member): (&f64, &Member)| {
-                (slower - mean) * (member.weight * unbiased).sqrt()
-            };
+                .map(|slower| (slower - mean) / ((JOBS - 1) as f64).sqrt());
+            let discrepancy = quantities.iter().zip(&zero).zip(DISCREPANCY_SD);
+            let discrepancy = discrepancy.map(|((quantity, zero), sd)| sd * (quantity - zero));
             expected
                 .features
-                .push(slower.iter().zip(&members).map(feature).collect());
+                .push(ensemble.chain(discrepancy).collect());
             expected.mean.push(mean);
         }
-        expected
-            .mean
-            .iter()
-            .all(|mean| mean.is_finite())
-            .then_some(expected)
+        let is_finite = expected.mean.iter().all(|mean| mean.is_finite());
+        is_finite.then_some(expected)
     }
-
-    fn log_likelihood(
-        &self,
-        member: &Member,
-        simulator: &mut Simulator,
-        measured: &[MeasuredSetting],
-    ) -> f64 {
-        let Some(reference) = measured.first() else {
-            return 0.0;
-        };
-        let mut log_step = |setting: &Setting| {
-            // The tuner uses milliseconds.
-            (simulator.stretched_step_us(&member.costs, setting, member.stretch) / 1e3).ln()
-        };
-        let level = log_step(&reference.setting);
-        let mut sum = square((level - reference.log_time) / LEVEL_SD);
-        for estimate in &measured[1..] {
-            let difference = (log_step(&estimate.setting) - level).min(SLOWER_MOST);
-            let seen = (estimate.log_time - reference.log_time).min(SLOWER_MOST);
-            let variance = estimate.variance + reference.variance + DIFFERENCE_SD * DIFFERENCE_SD;
-            sum += (square(difference - seen) / variance).min(square(LIMIT));
-        }
-        if sum.is_finite() {
-            -0.5 * sum
-        } else {
-            f64::NEG_INFINITY
-        }
-    }
-}
-
-/// A measurement is limited to this many standard deviations, since the measurement itself may be
-/// wrong.
-const LIMIT: f64 = 5.0;
-
-fn square(x: f64) -> f64 {
-    x * x
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ mod trace;
 mod workload;
 
 pub use costs::{Collective, Copying, Costs, Negotiation};
-pub use ensemble::{Ensemble, MeasuredSetting, Slowdowns};
+pub use ensemble::{Ensemble, Slowdowns};
 pub use fit::{Fit, Spread, fit};
 pub use forecast::{Forecast, Prediction, Ratio};
 pub use linear::Linear;

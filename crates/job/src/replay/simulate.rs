@@ -57,6 +57,32 @@ pub struct Simulator {
     submitted: Vec<(u64, u64)>,
     steps: u64,
     batches: u64,
+    bytes: f64,
+    /// Sum of bytes² over the batches.
+    squares: f64,
+    /// Sum over the steps of the time after all tensors are ready, µs.
+    exposed_us: f64,
+}
+
+/// A simulated step: means over its phases.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Observed {
+    pub(super) step_us: f64,
+    batches: f64,
+    /// Mean size of the batch that a byte is in.
+    batch_bytes: f64,
+    exposed_us: f64,
+}
+
+impl Observed {
+    /// Exposed share of the step, ln(batches per step), ln(bytes per batch).
+    pub(super) fn quantities(&self) -> [f64; 3] {
+        [
+            self.exposed_us / self.step_us,
+            self.batches.max(1.0).ln(),
+            self.batch_bytes.max(1.0).ln(),
+        ]
+    }
 }
 
 /// State of the cycles.
@@ -87,6 +113,9 @@ impl Simulator {
             submitted: Vec::new(),
             steps: 0,
             batches: 0,
+            bytes: 0.0,
+            squares: 0.0,
+            exposed_us: 0.0,
         }
     }
 
@@ -98,6 +127,24 @@ impl Simulator {
     /// Returns the mean number of batches of the steps simulated so far.
     pub fn batches_per_step(&self) -> f64 {
         self.batches as f64 / self.steps.max(1) as f64
+    }
+
+    /// Simulates a step whose computation takes `stretch` times as long, with its batches.
+    pub(super) fn observed_step(
+        &mut self,
+        costs: &Costs,
+        setting: &Setting,
+        stretch: f64,
+    ) -> Observed {
+        (self.steps, self.batches) = (0, 0);
+        (self.bytes, self.squares, self.exposed_us) = (0.0, 0.0, 0.0);
+        let step_us = self.stretched_step_us(costs, setting, stretch);
+        Observed {
+            step_us,
+            batches: self.batches_per_step(),
+            batch_bytes: self.squares / self.bytes.max(1.0),
+            exposed_us: self.exposed_us / self.steps.max(1) as f64,
+        }
     }
 
     /// Like [`step_us`](Self::step_us), with a computation that takes `stretch` times as long.
@@ -207,6 +254,7 @@ impl Simulator {
             *clock = Clock { began, free };
             done += ready;
         }
+        self.exposed_us += (clock.free - all_ready).max(0.0);
         clock.free.max(all_ready) + costs.contention * overlapped_us + self.tail_us
     }
 
@@ -256,6 +304,8 @@ impl Simulator {
                 out += copy_us + collective_us + copy_us;
             }
             self.batches += 1;
+            self.bytes += bytes;
+            self.squares += bytes * bytes;
         }
         out
     }

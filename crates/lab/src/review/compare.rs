@@ -200,73 +200,28 @@ mod tests {
     use crate::review::tests::reviewed;
     use crate::review::trial::tests::HOROVOD;
 
-    /// Thresholds from 1 to 64 MB at 1 and 8 ms.
-    fn log(score: &dyn Fn(f64) -> f64) -> Review {
-        let mut rows = String::new();
-        for fusion in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0] {
-            for cycle in [1.0, 8.0] {
-                rows += &format!(
-                    "0,0,0, 1,{cycle},{fusion},{}\n",
-                    score(fusion) * (1.0 + 0.001 * (fusion + cycle).sin())
-                );
-            }
-        }
-        reviewed(HOROVOD, &rows)
-    }
-
-    #[test]
-    fn two_logs_of_one_job() {
-        let a = log(&|fusion| 500.0 + 50.0 * fusion.log2());
-        let b = log(&|fusion| 400.0 + 40.0 * fusion.log2());
+    /// Comparison of two logs, between which there is an empty line.
+    fn answer(input: &str) -> String {
+        let (a, b) = input.split_once("\n\n").unwrap();
+        let [a, b] = [a, b].map(|rows| match rows {
+            "no trials" => reviewed(HOROVOD, ""),
+            rows => reviewed(HOROVOD, &format!("{rows}\n")),
+        });
         let Comparison {
             overlap,
             preference,
             ..
         } = compare(&a, &b);
-        assert_eq!(
-            (overlap.settings, overlap.fusion_mb),
-            (14, Some([1.0, 64.0]))
-        );
-        assert!(overlap.correlation.unwrap() > 0.98);
-        // Scores that are lower by a fifth: steps that are longer by a quarter.
-        assert!((overlap.slower.unwrap().mean - 0.25).abs() < 0.01);
-        let preference = preference.unwrap();
-        assert!(
-            preference.together.mean.abs() < 0.01 && !preference.contradiction,
-            "{preference:?}"
-        );
+        let [overlap, preference] = [
+            ronde_cases::rounded(&overlap),
+            ronde_cases::rounded(&preference),
+        ];
+        format!("{overlap}\n{preference}")
     }
 
     #[test]
-    fn opposite_logs_contradict_each_other() {
-        let a = log(&|fusion| 500.0 + 50.0 * fusion.log2());
-        let b = log(&|fusion| 500.0 - 50.0 * fusion.log2());
-        let Comparison {
-            overlap,
-            preference,
-            ..
-        } = compare(&a, &b);
-        assert!(overlap.correlation.unwrap() < -0.9);
-        let Preference {
-            by_a,
-            by_b,
-            contradiction,
-            same,
-            ..
-        } = preference.unwrap();
-        assert!(contradiction && !same && by_a.low > 0.0 && by_b.high < 0.0);
-    }
-
-    #[test]
-    fn logs_without_trials_or_without_anything_in_common() {
-        let (empty, one) = (reviewed(HOROVOD, ""), log(&|_| 500.0));
-        let comparison = compare(&empty, &one);
-        assert_eq!(
-            (comparison.overlap, comparison.preference),
-            (Overlap::default(), None)
-        );
-        let far = reviewed(HOROVOD, "0,0,0, 1,50,100,500\n0,0,0, 1,60,120,510\n");
-        assert_eq!(compare(&far, &one).overlap.fusion_mb, None);
+    fn comparisons_of_logs() {
+        ronde_cases::check("review_comparisons.txt", answer);
         assert_eq!(correlation(&[0.0, 0.0], &[1.0, 2.0]), None);
         assert!((correlation(&[1.0, 2.0, 3.0], &[2.0, 4.0, 6.0]).unwrap() - 1.0).abs() < 1e-12);
     }

@@ -205,68 +205,10 @@ fn main_effect(draw: &[f64], places: &[usize], levels: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::trial::tests::{HOROVOD, read};
-
-    /// Returns the effects of trials over both numbers and one switch; `score` returns the score
-    /// relative to 500, to which noise of ±0.1 % is added.
-    fn of(score: &dyn Fn(f64, bool) -> f64) -> Vec<Effect> {
-        let mut rows = String::new();
-        for on in [false, true] {
-            for fusion in [1.0, 2.0, 4.0, 8.0, 16.0, 32.0] {
-                for cycle in [1.0, 3.0, 9.0, 27.0] {
-                    let noise = 1.0 + 0.001 * f64::sin(cycle * 7.0 + fusion);
-                    let score = 500.0 * score(fusion, on) * noise;
-                    rows += &format!("{},0,0, 1,{cycle},{fusion},{score}\n", u8::from(on));
-                }
-            }
-        }
-        let search = &read(HOROVOD, &rows)[0];
-        effects(search, &Surface::fit(search).unwrap())
-    }
-
-    #[test]
-    fn one_knob_matters_and_the_others_are_dead() {
-        // 30 % between 1 and 32 MiB.
-        let of_fusion = of(&|fusion, _| 1.0 + 0.06 * fusion.log2());
-        let importances: Vec<Importance> = of_fusion.iter().map(|e| e.importance).collect();
-        use Importance::{Dead, Fixed, Matters};
-        assert_eq!(importances, [Matters, Dead, Dead, Fixed, Fixed, Fixed]);
-        let fusion = &of_fusion[0];
-        assert!(
-            (fusion.reach.mean - 0.3).abs() < 0.02 && fusion.share > 0.95,
-            "{fusion:?}"
-        );
-        assert!(
-            (fusion.best - 32.0).abs() < 1e-6 && fusion.range == [1.0, 32.0],
-            "{fusion:?}"
-        );
-        let cache = &of_fusion[5];
-        assert_eq!(
-            (cache.knob, cache.best),
-            (Knob::Switch(Switch::CacheEnabled), 1.0)
-        );
-
-        let of_switch = of(&|_, on| if on { 1.1 } else { 1.0 });
-        let switch = &of_switch[2];
-        assert_eq!(
-            (switch.importance, switch.best, switch.worst),
-            (Matters, 1.0, 0.0)
-        );
-        assert!((switch.reach.mean - 0.1).abs() < 0.02, "{switch:?}");
-    }
 
     #[test]
     fn main_effects_by_hand() {
         let effect = main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2);
         assert_eq!(effect, [2.0, 15.0]);
-    }
-
-    #[test]
-    fn ranges_from_zero_and_of_one_point() {
-        let rows = "0,0,0, 1,5,0,10\n0,0,0, 1,5,2,10\n0,0,0, 1,5,8,10\n";
-        let search = &read(HOROVOD, rows)[0];
-        let effects = effects(search, &Surface::fit(search).unwrap());
-        assert_eq!(effects[0].range, [0.0, 8.0]);
-        assert_eq!(effects[1].importance, Importance::Fixed);
     }
 }

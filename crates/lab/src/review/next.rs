@@ -78,31 +78,6 @@ pub(super) fn trials_to_tell(sd: f64, difference: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::review::tests::reviewed;
-    use crate::review::trial::tests::HOROVOD;
-
-    #[test]
-    fn a_slope_is_worth_following_and_a_plain_is_not() {
-        // Larger thresholds are better, and 16 MiB was the largest tried.
-        let row = |fusion: &u32| format!("0,0,0, 1,5,{fusion},{}\n", 200 + 20 * fusion);
-        let rows: String = [1, 2, 4, 8, 16].iter().map(row).collect();
-        let slope = reviewed(HOROVOD, &rows).next.unwrap();
-        assert!(
-            slope.setting.unwrap().fusion_mb > 16.0 && slope.probability > 0.5,
-            "{slope:?}"
-        );
-        assert!(slope.improvement > 0.05, "{slope:?}");
-
-        let mut rows = String::new();
-        for fusion in [0.0, 0.0625, 1.0, 4.0, 16.0, 64.0, 256.0] {
-            for cycle in [0.1, 0.5, 2.0, 5.0, 20.0, 100.0] {
-                let score = 500.0 + 0.1 * f64::sin(fusion + cycle);
-                rows += &format!("0,0,0, 1,{cycle},{fusion},{score}\n");
-            }
-        }
-        let plain = reviewed(HOROVOD, &rows).next.unwrap();
-        assert_eq!(plain.setting, None, "{plain:?}");
-    }
 
     #[test]
     fn trials_by_hand() {

@@ -188,43 +188,6 @@ mod tests {
     use crate::review::trial::tests::{HOROVOD, read};
 
     #[test]
-    fn replicates_by_hand() {
-        // Scores of e^0.1 and e^-0.1 at one setting: deviations 0.1 and -0.1, one degree of
-        // freedom.
-        let rows = "0,0,0, 1,5,4,1.105170918\n0,0,0, 1,5.001,4,0.904837418\n0,0,0, 1,50,32,7\n";
-        let search = &read(HOROVOD, rows)[0];
-        let groups = groups(&search.trials);
-        assert_eq!(groups, [vec![0, 1], vec![2]]);
-        let noise = Noise::of(search, &groups, None);
-        let replicates = noise.replicates.unwrap();
-        assert!((replicates.sd - 0.02f64.sqrt()).abs() < 1e-6 && replicates.differences == 1);
-        // Quantiles 0.025 and 0.975 of χ² with one degree of freedom: 0.000982 and 5.024.
-        assert!((replicates.high - (0.02f64 / 0.000_982).sqrt()).abs() < 0.01);
-        assert!((replicates.low - (0.02f64 / 5.024).sqrt()).abs() < 1e-4);
-        assert_eq!(noise.most_often.unwrap().values.len(), 2);
-        assert_eq!(
-            (noise.neighbours, noise.fitted, noise.stated_sd),
-            (None, None, None)
-        );
-    }
-
-    #[test]
-    fn neighbours_by_hand() {
-        // Each value differs from the previous one by 10 %: ln 1.1 / √2.
-        let row = |i: i32| {
-            format!(
-                "0,0,0, 1,5,{},{}\n",
-                10.0 * 1.2f64.powi(i),
-                100 + 10 * (i % 2)
-            )
-        };
-        let search = &read(HOROVOD, &(0..5).map(row).collect::<String>())[0];
-        let neighbours = neighbours(&search.trials, &groups(&search.trials)).unwrap();
-        assert!((neighbours.sd - 1.1f64.ln() / 2f64.sqrt()).abs() < 1e-6);
-        assert_eq!(neighbours.differences, 4);
-    }
-
-    #[test]
     fn a_hundred_thousand_trials_are_grouped_at_once() {
         let row = |i: u32| format!("0,0,0, 1,{},{},{}\n", 1 + i % 100, 1 + i / 1000, 1 + i);
         let rows: String = (0..100_000).map(row).collect();

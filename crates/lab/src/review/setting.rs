@@ -36,24 +36,22 @@ impl Switch {
 
     /// Name of the column in the log's header.
     pub fn column(self) -> &'static str {
-        match self {
-            Self::HierarchicalAllreduce => "hierarchical_allreduce",
-            Self::HierarchicalAllgather => "hierarchical_allgather",
-            Self::TorusAllreduce => "torus_allreduce",
-            Self::CacheEnabled => "cache_enabled",
-        }
+        NAMES[self as usize].0
     }
 
     /// Name for sentences.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::HierarchicalAllreduce => "hierarchical allreduce",
-            Self::HierarchicalAllgather => "hierarchical allgather",
-            Self::TorusAllreduce => "torus allreduce",
-            Self::CacheEnabled => "response cache",
-        }
+        NAMES[self as usize].1
     }
 }
+
+/// Columns and names of the switches, in the order of [`Switch::ALL`].
+const NAMES: [(&str, &str); 4] = [
+    ("hierarchical_allreduce", "hierarchical allreduce"),
+    ("hierarchical_allgather", "hierarchical allgather"),
+    ("torus_allreduce", "torus allreduce"),
+    ("cache_enabled", "response cache"),
+];
 
 /// Combination of knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

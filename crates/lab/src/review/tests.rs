@@ -17,62 +17,65 @@ pub(super) fn reviewed_with(header: &str, rows: &str, known: &Known) -> Review {
     reviews.remove(0)
 }
 
-#[test]
-fn a_header_alone_is_a_review_without_trials() {
-    for header in [HOROVOD, RONDE] {
-        let review = reviewed(header, "");
-        assert!(review.tried.is_none() && review.best.is_none() && review.next.is_none());
-        assert!(review.knobs.is_empty() && review.trail.is_empty() && !review.ending.finished);
-        assert!(serde_json::to_value(&review).is_ok());
+/// Rows of a line of the file of cases.
+fn expanded(line: &str) -> String {
+    let Some((range, row)) = line.split_once(" * ") else {
+        return format!("{line}\n");
+    };
+    let (from, to) = range.split_once("..").unwrap();
+    let indices = from.parse::<u32>().unwrap()..to.parse().unwrap();
+    let rows = indices.map(|index| row.replace("##", &format!("{index:02}")) + "\n");
+    rows.collect()
+}
+
+/// Fields of the reviews of a log; the first line names them, and the writer of the log.
+fn answer(input: &str) -> String {
+    let (head, rows) = input.split_once('\n').unwrap_or((input, ""));
+    let (writer, fields) = head.split_once(": ").unwrap();
+    let number = |name| writer.split(name).nth(1)?.split(' ').next()?.parse().ok();
+    let known = Known {
+        max_samples: number("M="),
+        steps_per_sample: number("S="),
+    };
+    let header = match writer {
+        "ronde" => RONDE,
+        _ => HOROVOD,
+    };
+    let rows: String = rows.lines().map(expanded).collect();
+    let log = read_log(&format!("{header}{rows}")).unwrap();
+    let reviews: Vec<serde_json::Value> = match fields {
+        // Without the surface, whose fit takes long.
+        "ending" => {
+            let endings = searches(&log).into_iter();
+            let ending = |search| serde_json::json!({"ending": Ending::of(&search, &known)});
+            endings.map(ending).collect()
+        }
+        _ => {
+            let fields = |review: &Review| {
+                let mut fields = serde_json::to_value(review).unwrap();
+                fields["decisive"] = serde_json::to_value(review.decisive_contest()).unwrap();
+                fields
+            };
+            review(&log, "a.csv", &known).iter().map(fields).collect()
+        }
+    };
+    let mut answer = String::new();
+    for review in reviews.iter().map(ronde_cases::rounded) {
+        for field in fields.split(' ') {
+            let value = review.pointer(&format!("/{}", field.trim_end_matches('#')));
+            let value = value.unwrap_or(&serde_json::Value::Null);
+            answer += &match value.as_array().filter(|_| field.ends_with('#')) {
+                Some(list) => format!("{field} {}\n", list.len()),
+                None => format!("{field} {value}\n"),
+            };
+        }
     }
+    answer
 }
 
 #[test]
-fn equal_settings_show_only_noise() {
-    // Horovod with both numbers fixed: the same setting, 21 times.
-    let rows: String = (0..21)
-        .map(|i| format!("0,0,0, 1,1,32,{}\n", 300 + 10 * (i * 7 % 11)))
-        .collect();
-    let review = reviewed(HOROVOD, &rows);
-    let tried = review.tried.unwrap();
-    assert_eq!((tried.trials, tried.settings), (21, 1));
-    let Scatter {
-        sd, differences, ..
-    } = review.noise.replicates.unwrap();
-    assert!(differences == 20 && (0.06..0.13).contains(&sd), "{sd}");
-    let best = review.best.unwrap();
-    assert!(best.ties.is_empty() && best.luck > 0.05, "{best:?}");
-    assert_eq!(best.choice.probability_best, 1.0);
-    let mut importances = review.knobs.iter().map(|effect| effect.importance);
-    assert!(importances.all(|importance| importance == Importance::Fixed));
-}
-
-#[test]
-fn rondes_search_after_a_drift_is_a_second_one() {
-    let rows = "0,0,0,1,1,128,500,default,0,10,61,1,,\n0,0,0,1,1,128,500,final,,10,61,,,\n\
-                0,0,0,1,1,128,400,default,0,10,75,1,,\n0,0,0,1,1,128,400,best,0,10,75,1,,\n";
-    let log = read_log(&format!("{RONDE}{rows}")).unwrap();
-    let reviews = review(&log, "a.csv", &Known::default());
-    let of = |review: &Review| (review.source.clone(), review.ending.finished);
-    let expected = [("a.csv, search 1", true), ("a.csv, search 2", false)];
-    let expected = expected.map(|(source, finished)| (source.to_owned(), finished));
-    assert_eq!(reviews.iter().map(of).collect::<Vec<_>>(), expected);
-}
-
-#[test]
-fn settings_that_no_job_can_have_are_ignored() {
-    let review = reviewed(
-        HOROVOD,
-        "0,0,0, 1,5,4,100\n0,0,0, 1,0,0,100\n0,0,0, 1,1e300,4,100\n0,0,0, 1,5,4,1e308\n0,0,0, 1,5,1e-300,5\n",
-    );
-    assert_eq!(review.tried.as_ref().unwrap().trials, 4);
-    assert!(
-        review.warnings[0].contains("1 row without"),
-        "{:?}",
-        review.warnings
-    );
-    let text = serde_json::to_string(&review).unwrap();
-    assert!(!text.contains("null,null,null"), "{text}");
+fn reviews_of_logs() {
+    ronde_cases::check("reviews.txt", answer);
 }
 
 #[test]

@@ -341,101 +341,52 @@ fn quantile(probability: f64, freedom: usize) -> f64 {
 mod tests {
     use super::*;
 
-    /// Measurements (point, block, ln of the step time).
-    fn observations(cells: &[(usize, usize, f64)]) -> Vec<Observation> {
-        let observation = |&(point, block, ln_ms): &(usize, usize, f64)| Observation {
-            point,
-            block,
-            ln_ms,
-        };
-        cells.iter().map(observation).collect()
-    }
-
-    fn near(left: f64, right: f64) -> bool {
-        (left - right).abs() < 1e-11
-    }
-
-    #[test]
-    fn two_points_in_three_blocks() {
-        // Differences b − a: 1, 2 and 3; the blocks are at 10, 20 and 30.
-        let cells = [
-            (0, 0, 10.0),
-            (1, 0, 11.0),
-            (1, 1, 22.0),
-            (0, 1, 20.0),
-            (0, 2, 30.0),
-            (1, 2, 33.0),
-        ];
-        let fit = Fit::new(2, &observations(&cells));
-        let difference = fit.difference(1, 0).unwrap();
-        assert!(
-            near(difference.value, 2.0) && near(difference.variance, 2.0 / 3.0),
-            "{difference:?}"
+    /// Fit of blocks, one a line, with measurements `point=ln`, and the differences of all points.
+    fn answer(input: &str) -> String {
+        let mut observations = Vec::new();
+        for (block, line) in input.lines().enumerate() {
+            for cell in line.split_whitespace() {
+                let (point, ln_ms) = cell.split_once('=').unwrap();
+                let (point, ln_ms) = (point.parse().unwrap(), ln_ms.parse().unwrap());
+                observations.push(Observation {
+                    point,
+                    block,
+                    ln_ms,
+                });
+            }
+        }
+        let points = observations.iter().map(|one| one.point + 1).max();
+        let points = points.unwrap_or(0);
+        let fit = Fit::new(points, &observations);
+        let numbers = ronde_cases::rounded(&(fit.variance, fit.drift(), &fit.means, &fit.strays));
+        let mut answer = format!(
+            "freedom {}; variance, drift, means, strays {numbers}\n",
+            fit.freedom
         );
-        // Residuals of ±½ in the first and last block: 4 · ¼, with 6 − 2 − 2 degrees of freedom. A
-        // paired t-test gives the same result: the differences have variance 1, twice that of an
-        // observation.
-        assert_eq!(fit.freedom, 2);
-        assert!(near(fit.variance.unwrap(), 0.5));
-        // At the mean of the blocks.
-        assert!(near(fit.mean(0).unwrap(), 20.0) && near(fit.mean(1).unwrap(), 22.0));
-        assert!(near(fit.drift().unwrap(), 21.0), "{:?}", fit.drift()); // 10.5 to 31.5
-        assert!(fit.strays.is_empty());
+        for (point, other) in (0..points).flat_map(|other| (0..other).map(move |one| (other, one)))
+        {
+            let found = fit
+                .difference(point, other)
+                .map(|found| (found.value, found.variance));
+            answer += &format!("{point} − {other}: {}\n", ronde_cases::rounded(&found));
+        }
+        answer
     }
 
     #[test]
-    fn points_are_compared_in_the_blocks_that_both_have() {
-        // The second block is 1 slower: the third point was measured only there, at 6, and would
-        // have been at 5. The fourth was measured only in the first block.
-        let cells = [
-            (0, 0, 1.0),
-            (1, 0, 3.0),
-            (3, 0, 8.0),
-            (0, 1, 2.0),
-            (1, 1, 4.0),
-            (2, 1, 6.0),
-        ];
-        let fit = Fit::new(5, &observations(&cells));
-        let holds = |point, other, value, variance| {
-            let found = fit.difference(point, other).unwrap();
-            assert!(
-                near(found.value, value) && near(found.variance, variance),
-                "{found:?}"
-            );
-        };
-        holds(2, 0, 4.0, 2.0);
-        // By way of the first point, with the noise of both differences.
-        holds(3, 2, 3.0, 4.0);
-        assert_eq!((fit.count(2), fit.count(4)), (1, 0));
-        assert_eq!((fit.mean(4), fit.difference(4, 0)), (None, None));
-    }
-
-    #[test]
-    fn observations_that_nothing_connects_leave_no_freedom() {
-        let fit = Fit::new(2, &observations(&[(0, 0, 1.0), (1, 1, 5.0)]));
-        assert!(near(fit.difference(1, 0).unwrap().value, 4.0));
-        assert_eq!((fit.freedom, fit.variance), (0, None));
-        let nothing = Fit::new(0, &[]);
-        assert_eq!(
-            (nothing.freedom, nothing.variance, nothing.drift()),
-            (0, None, None)
-        );
-        let one_block = Fit::new(1, &observations(&[(0, 0, 1.0), (0, 0, 2.0)]));
-        assert_eq!((one_block.freedom, one_block.drift()), (1, None));
+    fn fits_by_hand() {
+        ronde_cases::check("fits.txt", answer);
     }
 
     #[test]
     fn strays_are_left_out_and_change_nothing() {
         // Ten points in three blocks, with a small deterministic noise.
-        let at = |i: usize| {
-            (
-                i % 10,
-                i / 10,
-                (i % 10) as f64 + 0.01 * ((i * 7 % 11) as f64 - 5.0),
-            )
+        let at = |i: usize| Observation {
+            point: i % 10,
+            block: i / 10,
+            ln_ms: (i % 10) as f64 + 0.01 * ((i * 7 % 11) as f64 - 5.0),
         };
-        let cells: Vec<_> = (0..30).map(at).collect();
-        let clean = observations(&cells);
+        let clean: Vec<Observation> = (0..30).map(at).collect();
         let disturbed = |disturbed: &[usize]| {
             let mut observations = clean.clone();
             disturbed

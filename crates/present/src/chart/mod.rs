@@ -18,10 +18,12 @@
 //! assert!(markup.into_string().contains("steps-chart"));
 //! ```
 
+mod grid;
 pub mod page;
 pub mod picture;
 pub mod scale;
 
+pub use grid::Grid;
 use serde::Serialize;
 
 /// A chart with two axes.

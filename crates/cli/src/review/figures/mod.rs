@@ -48,7 +48,7 @@ impl Pictures {
                 });
         Some(Self {
             surfaces: surfaces.collect(),
-            trail: named(trail(review), format!("trail-{index}")),
+            trail: named(trail(review), format!("trials-chart-{index}")),
         })
     }
 }
@@ -153,69 +153,47 @@ fn measured(measure: Measure) -> (&'static str, &'static str, Better) {
 
 #[cfg(test)]
 mod tests {
-    use super::surface::GRID;
     use super::trail::LINE_MOST;
     use super::*;
-    use crate::chart::{Data, Series};
+    use crate::chart::Data;
     use ronde_lab::review::{Known, review};
     use ronde_tuner::read_log;
 
-    fn reviews(text: &str) -> Vec<Review> {
-        review(&read_log(text).unwrap(), "a.csv", &Known::default())
+    fn reviews(rows: &str) -> Vec<Review> {
+        let header = "hierarchical_allreduce,cycle_time_ms,tensor_fusion_threshold,score";
+        let log = read_log(&format!("{header}\n{rows}\n")).unwrap();
+        review(&log, "a.csv", &Known::default())
     }
 
-    fn points(series: &Series) -> &[crate::chart::Point] {
-        match &series.data {
-            Data::Points { points, .. } => points,
-            _ => &[],
+    /// Title of a chart, its first tick, and its series: names, and numbers or texts of points.
+    fn told(chart: &Chart) -> String {
+        let mut told = format!("{}; y from {:?}\n", chart.title, chart.y.ticks.first());
+        for series in &chart.series {
+            told += &format!("  {}: ", series.name);
+            told += &match &series.data {
+                Data::Points { points, .. } => {
+                    let of =
+                        |point: &crate::chart::Point| (point.label.clone(), point.text.clone());
+                    format!("{:?}", points.iter().map(of).collect::<Vec<_>>())
+                }
+                Data::Boxes { boxes } => format!("{} boxes", boxes.len()),
+                Data::Line { points, .. } => format!("a line of {} points", points.len()),
+                Data::Columns { .. } => "columns".to_owned(),
+            };
+            told.push('\n');
         }
+        told
     }
-
-    /// Number of points in a chart.
-    fn drawn(chart: &Chart) -> usize {
-        chart.series.iter().map(|series| points(series).len()).sum()
-    }
-
-    fn named<'a>(chart: &'a Chart, name: &str) -> &'a Series {
-        let mut series = chart.series.iter();
-        series.find(|series| series.name.starts_with(name)).unwrap()
-    }
-
-    const HEADER: &str = "hierarchical_allreduce,cycle_time_ms,tensor_fusion_threshold,score\n";
 
     #[test]
-    fn a_surface_for_each_combination_and_the_default_where_it_would_be() {
-        let reviews = reviews(&format!(
-            "{HEADER}0,5,0,100\n0,50,32,120\n1,5,4,150\n0,20,10,110\n"
-        ));
-        let pictures = Pictures::of(&reviews[0], "", 0).unwrap();
-        assert_eq!((drawn(&pictures.trail), pictures.surfaces.len()), (4, 2));
-        // The choice's combination comes first, although the other was tried more often.
-        let [first, second] = &pictures.surfaces[..] else {
-            panic!()
-        };
-        assert_eq!(pictures.trail.title, "Score of each trial");
-        assert!(
-            first.title.ends_with("hierarchical allreduce on")
-                && second.title.ends_with("hierarchical allreduce off")
-        );
-        // Threshold 0 has a row of its own, below the grid.
-        let Data::Boxes { boxes } = &first.series[0].data else {
-            panic!()
-        };
-        assert_eq!(boxes.len(), GRID * (GRID + 1));
-        assert_eq!(first.y.ticks[0], (0.0, "0".to_owned()));
-        let default = named(second, "default");
-        assert_eq!(
-            points(default)[0].text,
-            "default: 128 MiB, 1 ms (never tried)"
-        );
-        let best = named(first, "best");
-        assert_eq!(points(best)[0].label, "150");
-        let picture = svg(&reviews).unwrap();
-        assert!(
-            picture.contains("Review of a.csv") && picture.matches("fusion threshold").count() >= 2
-        );
+    fn charts_of_a_review() {
+        ronde_cases::check("review_charts.txt", |rows| {
+            let reviews = reviews(rows);
+            match (charts(&reviews, "svg"), svg(&reviews)) {
+                (Ok(charts), Ok(_)) => charts.iter().map(told).collect(),
+                (_, Err(error)) | (Err(error), _) => error.to_string(),
+            }
+        });
     }
 
     #[test]
@@ -223,23 +201,21 @@ mod tests {
         let rows: String = (0..5000)
             .map(|i| format!("0,{},{},{}\n", 1 + i % 90, 1 + i % 60, 100 + i % 17))
             .collect();
-        let reviews = reviews(&format!("{HEADER}{rows}"));
-        let pictures = Pictures::of(&reviews[0], "", 0).unwrap();
-        let Data::Line { points: line, .. } = &pictures.trail.series[0].data else {
-            panic!()
-        };
-        assert!(line.len() <= LINE_MOST && line.iter().all(|[_, mean, low, _]| low <= mean));
-        let drawn = drawn(&pictures.trail);
+        let pictures = Pictures::of(&reviews(&rows)[0], "", 0).unwrap();
+        let drawn = pictures
+            .trail
+            .series
+            .iter()
+            .map(|series| match &series.data {
+                Data::Points { points, .. } => points.len(),
+                Data::Line { points, .. } => {
+                    assert!(points.len() <= LINE_MOST);
+                    assert!(points.iter().all(|[_, mean, low, _]| low <= mean));
+                    0
+                }
+                _ => 0,
+            });
+        let drawn: usize = drawn.sum();
         assert!((200..3000).contains(&drawn), "{drawn}");
-    }
-
-    #[test]
-    fn without_trials_there_is_no_picture() {
-        let reviews = reviews(HEADER);
-        assert!(Pictures::of(&reviews[0], "", 0).is_none());
-        assert_eq!(
-            svg(&reviews).unwrap_err().to_string(),
-            "--svg: there is nothing to draw: no log has a trial"
-        );
     }
 }

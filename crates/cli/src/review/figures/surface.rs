@@ -9,7 +9,7 @@ use ronde_job::percentile::percentile;
 use ronde_lab::review::{Review, Setting, Switch, Writer, geometric, range};
 
 /// Points of a surface's grid in either direction, without the point at 0.
-pub(super) const GRID: usize = 36;
+const GRID: usize = 36;
 /// Largest number of surfaces drawn for one review: the combinations of switches tried most often.
 const SURFACES: usize = 4;
 /// Largest number of settings on a surface that are labelled; more labels would overlap.

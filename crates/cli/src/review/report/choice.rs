@@ -143,11 +143,9 @@ pub(super) fn next(review: &Review) -> Section<'static> {
     let mut lines = Vec::new();
     let verdict = review.writer == Writer::Ronde && review.ending.finished;
     if verdict {
-        lines.push(
-            "Nothing: the search ended because no other setting promised enough, by its trials and by its model of the job, which the \
-             log does not contain."
-                .to_owned(),
-        );
+        let ended = "Nothing: the search ended because no other setting promised enough, by its trials and by its model of the job, \
+                     which the log does not contain.";
+        lines.push(ended.to_owned());
     }
     // The search's model knew more than the trials. A suggestion of the trials alone is shown only
     // if it is probably better and there are enough trials.
@@ -180,7 +178,7 @@ pub(super) fn next(review: &Review) -> Section<'static> {
     if review.gain.default.is_none() {
         lines.push(format!("Measure the default, {DEFAULT}, as well."));
     }
-    lines.into_iter().fold(section, Section::text)
+    section.texts(lines)
 }
 
 /// States an extrapolation, if a setting lies outside of the measured range.

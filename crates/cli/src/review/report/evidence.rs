@@ -49,13 +49,10 @@ pub(super) fn noise(review: &Review) -> Section<'static> {
         Measure::Score => "score",
         Measure::StepMs => "step time",
     };
-    let section = Section::new("noise", "Noise");
-    let section = match noise.sd() {
-        Some(sd) if sd > NOISY => section.text(format!(
-            "A single {value} says little about differences of a few percent."
-        )),
-        _ => section,
-    };
+    let noisy = noise.sd().filter(|sd| *sd > NOISY);
+    let noisy =
+        noisy.map(|_| format!("A single {value} says little about differences of a few percent."));
+    let section = Section::new("noise", "Noise").texts(noisy);
     section.table(table)
 }
 
@@ -97,11 +94,8 @@ pub(super) fn knobs(review: &Review) -> Section<'static> {
             percent(effect.share),
         ]);
     }
-    let section = Section::new("knobs", "Knobs");
-    let section = match &same[..] {
-        [] => section,
-        same => section.text(format!("The same in all trials: {}.", list(same))),
-    };
+    let same = (!same.is_empty()).then(|| format!("The same in all trials: {}.", list(&same)));
+    let section = Section::new("knobs", "Knobs").texts(same);
     section.table(table)
 }
 
@@ -140,8 +134,7 @@ pub(super) fn search(review: &Review) -> Section<'static> {
         )),
         (_, None) => None,
     });
-    let section = Section::new("search", "Search");
-    lines.into_iter().fold(section, Section::text)
+    Section::new("search", "Search").texts(lines)
 }
 
 /// Cost of the search, and the time until the gain has paid for it.
@@ -169,16 +162,14 @@ pub(super) fn cost(review: &Review) -> Section<'static> {
         cost.payback_step
             .map_or_else(|| NONE.to_owned(), |step| step.to_string()),
     ]);
-    let section = match (cost.steps_assumed, cost.against) {
-        (true, _) => {
-            section.text("Assumes 10 steps per sample; --steps-per-sample sets another number.")
-        }
+    let note = match (cost.steps_assumed, cost.against) {
+        (true, _) => "Assumes 10 steps per sample; --steps-per-sample sets another number.",
         (false, Against::Default) => {
-            section.text("Without the steps right after a change, which no log contains.")
+            "Without the steps right after a change, which no log contains."
         }
-        (false, Against::Favourite) => section,
+        (false, Against::Favourite) => return section.table(table),
     };
-    section.table(table)
+    section.text(note).table(table)
 }
 
 /// All trials, for the page.

@@ -254,19 +254,6 @@ mod tests {
     use ronde_lab::review::{Known, review};
     use ronde_tuner::read_log;
 
-    const RONDE: &str = "hierarchical_allreduce,hierarchical_allgather,torus_allreduce,cache_enabled,cycle_time_ms,\
-                         tensor_fusion_threshold,score,phase,sample,steps,step_ms_p50,step_ms_ci95,predicted_step_ms,negotiate_share\n";
-
-    /// A search in which the default took 100 ms and 4 MiB took `ms` in an alternating window;
-    /// its verdict is 4 MiB.
-    fn search(ms: &str) -> Review {
-        let rows = format!(
-            "{RONDE}0,0,0,1,1,128,500,default,0,10,100,1,,\n0,0,0,1,1,4,500,sample,1,8,99,1,,\n\
-             0,0,0,1,1,128,500,ab,0,5,100,1,,\n0,0,0,1,1,4,500,ab,0,5,{ms},1,,\n0,0,0,1,1,4,500,final,,40,101,,,\n"
-        );
-        reviewed(&rows)
-    }
-
     fn reviewed(log: &str) -> Review {
         review(&read_log(log).unwrap(), "a.csv", &Known::default()).remove(0)
     }
@@ -281,123 +268,19 @@ mod tests {
     }
 
     #[test]
-    fn logs_without_trials_are_explained() {
-        for (rows, expected) in [
-            ("", "Either the job ended during its warm-up"),
-            ("5,4,nan\n5,8,-1\n", "No row of the log can be used"),
-        ] {
-            let log = format!("cycle_time_ms,tensor_fusion_threshold,score\n{rows}");
-            let answer = answer(&reviewed(&log)).join(" ");
-            assert!(answer.contains(expected), "{answer}");
-        }
-    }
-
-    #[test]
-    fn a_loss_is_not_called_a_gain() {
-        let contradicted =
-            "The log's verdict is 4 MiB, 1 ms, but in 1 round in alternation its step time was ";
-        for (ms, before, change) in [
-            ("151", contradicted, "+51.0 % (+49.2 to +52.8 %)"),
-            ("102", contradicted, "+2.0 % (+0.6 to +3.4 %)"),
-            ("100", contradicted, "0.0 % (−1.4 to +1.4 %)"),
-            (
-                "80",
-                "Use 4 MiB, 1 ms: step time ",
-                "−20.0 % (−21.3 to −18.7 %)",
-            ),
-        ] {
-            let review = search(ms);
-            let answer = &answer(&review)[0];
-            assert!(
-                answer.starts_with(&format!("{before}{change} against the default")),
-                "{answer}"
-            );
-            assert_eq!(
-                answer.contains("measure both again"),
-                before == contradicted
-            );
-            let table = choice::gain(&review).markdown();
-            let row = format!("| 4 MiB, 1 ms | default | 100 ms | {ms} ms | {change} | 1 round |");
-            assert!(table.contains(&row), "{table}");
-        }
-    }
-
-    /// Horovod's log of a search in which larger thresholds are better, up to 64 MiB.
-    fn slope(default: &str) -> String {
-        let row = |fusion: &u32| format!("6,{fusion},{}\n", 300 + 3 * fusion);
-        let rows: String = [1, 2, 4, 8, 16, 32, 64].iter().map(row).collect();
-        format!("cycle_time_ms,tensor_fusion_threshold,score\n{rows}{default}")
-    }
-
-    #[test]
-    fn a_default_that_was_not_measured_twice_supports_no_recommendation() {
-        for (default, reason) in [
-            (
-                "",
-                "the default was never measured, so the gain over it is unknown",
-            ),
-            ("1,128,200\n", "the default was measured only once"),
-        ] {
-            let review = reviewed(&slope(default));
-            let lines = answer(&review);
-            let expected = format!("No recommendation: {reason}");
-            assert!(lines[0].starts_with(&expected), "{lines:?}");
-            let expected =
-                "Fastest measurement: 492 with 64 MiB, 6 ms (best of 1 trial; expected there: ";
-            assert!(lines[1].starts_with(expected), "{lines:?}");
-            assert!(
-                lines[2]
-                    .contains("ronde sweep --profile PROFILE --fusion-mb 64,128 --cycle-ms 6,1, "),
-                "{lines:?}"
-            );
-            assert_eq!(paste(&review), None);
-            let json = serde_json::to_value(&review).unwrap();
-            assert!(json["advice"].is_null() && json["withheld"]["reason"] == "baseline_once");
-            let text = text(review, 100);
-            assert!(
-                !text.contains("Use ") && !text.contains("HOROVOD_FUSION"),
-                "{text}"
-            );
-        }
-        let twice = reviewed(&slope("1,128,200\n1,128,201\n"));
-        assert!(
-            answer(&twice)[0].starts_with("Use 64 MiB, 6 ms"),
-            "{:?}",
-            answer(&twice)
-        );
-    }
-
-    #[test]
-    fn an_extrapolation_is_called_one() {
-        let review = reviewed(&slope(""));
-        let suggested = review.next.as_ref().unwrap().setting.unwrap();
-        assert!(suggested.fusion_mb > 64.0, "{suggested:?}");
-        let next = choice::next(&review).markdown();
-        let expected = "This is an extrapolation: the log has 1 to 64 MiB and 6 ms.";
-        assert!(next.contains(expected), "{next}");
-    }
-
-    #[test]
-    fn luck_is_a_share_of_the_measured_score() {
-        // One trial of 620 among trials of about 500 nearby.
-        let row = |i: u32| format!("{},16,{}\n", 5.0 + 0.3 * f64::from(i), 470 + 30 * (i % 3));
-        let rows: String = (0..20).map(row).collect();
-        let review = reviewed(&format!(
-            "cycle_time_ms,tensor_fusion_threshold,score\n{rows}8,17,620\n"
-        ));
-        let best = review.best.as_ref().unwrap();
-        let share = percent((620.0 - best.choice.expected.value) / 620.0);
-        let choice = choice::choice(&review).markdown();
-        assert!(
-            choice.contains(&format!("luck is {share} of the measured score")),
-            "{choice}"
-        );
+    fn reviews_of_small_logs_as_text() {
+        ronde_cases::check("reviews.txt", |log| {
+            let review = reviewed(&format!("{log}\n"));
+            let withheld = serde_json::to_string(&review.withheld).unwrap();
+            format!("{}withheld: {withheld}", text(review, 100))
+        });
     }
 
     #[test]
     fn text_and_tables_fit_the_terminal() {
         for width in [60, 80, 120] {
-            let text = text(search("80"), width);
+            let log = "cycle_time_ms,tensor_fusion_threshold,score\n1,4,500\n1,4,501\n1,128,400\n1,128,401\n";
+            let text = text(reviewed(log), width);
             let (report, paste) = text.split_once("To paste").unwrap();
             assert!(
                 paste.contains("HOROVOD_FUSION_THRESHOLD=4194304"),

@@ -243,178 +243,57 @@ mod tests {
         Estimate { value, interval }
     }
 
-    #[track_caller]
-    fn said(finding: &Finding, parts: &[&str]) {
-        let said = super::conclusion(finding).join(" ");
-        for part in parts {
-            assert!(said.contains(part), "{said}");
-        }
-    }
-
     #[test]
-    fn the_main_sentence_depends_on_the_conclusion() {
+    fn conclusions_and_their_reasons() {
         use Basis::{Confirmed, Grid, Predicted, Verified};
-        use Conclusion::{DefaultAsGood, Faster, Unproven};
-        let slower = Some([-0.045, 0.006]);
-        let slower_than_default = "+2.0 % against the default (95 %: −0.6 to +4.5 %).";
-        for (conclusion, basis, gain, interval, parts) in [
-            (
-                Faster,
-                Confirmed,
-                0.02,
-                Some([0.012, 0.028]),
-                &[
-                    "Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −2.0 % against the default (95 %: −2.8 to −1.2 %). Measured again after \
-                     the grid, in turns with the default.",
-                ][..],
-            ),
-            (
-                Faster,
-                Confirmed,
-                0.0003,
-                Some([0.0001, 0.0004]),
-                &["Keep the default: the gain is too small to matter."],
-            ),
-            (
-                DefaultAsGood,
-                Confirmed,
-                -0.02,
-                slower,
-                &[
-                    "Keep the default: no setting is faster beyond chance.",
-                    slower_than_default,
-                ],
-            ),
-            (
-                DefaultAsGood,
-                Verified,
-                -0.02,
-                slower,
-                &["Keep the default: ", slower_than_default],
-            ),
-            (
-                DefaultAsGood,
-                Predicted,
-                -0.02,
-                slower,
-                &["Keep the default: ", "(80 %: −0.6 to +4.5 %)"],
-            ),
-            (
-                DefaultAsGood,
-                Grid,
-                0.01,
-                Some([-0.05, 0.07]),
-                &["more --repeats or --steps narrow the interval."],
-            ),
-            (
-                Unproven,
-                Grid,
-                0.269,
-                None,
-                &[
-                    "No recommendation: no setting was measured twice, so chance cannot be excluded; use --repeats 3. ",
-                    "−26.9 % against",
-                ],
-            ),
-            (
-                Unproven,
-                Predicted,
-                0.1,
-                Some([-0.01, 0.2]),
-                &[
-                    "No recommendation: the recording does not determine the gain well enough; --verify 3 measures the best three. ",
-                    ": predicted 50.0 ms, −10.0 % against the default (80 %: −20.0 to +1.0 %).",
-                ],
-            ),
+        use Conclusion::{DefaultAsGood, Faster, NoDefault, Unproven};
+        let mut text = String::new();
+        let mut say = |case: &str, finding: &Finding| {
+            text += &format!("{case}\n  {}\n\n", super::conclusion(finding).join("\n  "));
+        };
+        for (conclusion, basis, gain, interval) in [
+            (Faster, Confirmed, 0.02, Some([0.012, 0.028])),
+            (Faster, Confirmed, 0.0003, Some([0.0001, 0.0004])),
+            (DefaultAsGood, Confirmed, -0.02, Some([-0.045, 0.006])),
+            (DefaultAsGood, Verified, -0.02, Some([-0.045, 0.006])),
+            (DefaultAsGood, Predicted, -0.02, Some([-0.045, 0.006])),
+            (DefaultAsGood, Grid, 0.01, Some([-0.05, 0.07])),
+            (Unproven, Grid, 0.269, None),
+            (Unproven, Predicted, 0.1, Some([-0.01, 0.2])),
         ] {
-            said(&finding(conclusion, basis, estimate(gain, interval)), parts);
+            let case = format!("{conclusion:?}, {basis:?}, {gain} {interval:?}");
+            say(&case, &finding(conclusion, basis, estimate(gain, interval)));
         }
-    }
-
-    #[test]
-    fn data_that_do_not_support_a_recommendation_are_named() {
-        let mut failed = finding(Conclusion::NoDefault, Basis::Grid, Estimate::bare(0.0));
-        (failed.gain, failed.points[1].ending) = (None, Ending::Failed("rank 1 died".into()));
-        let expected = "No recommendation: the default has no result (it failed: rank 1 died), so";
-        said(&failed, &[expected]);
-
         let gain = estimate(0.1, Some([0.05, 0.15]));
-        let mut once = finding(Conclusion::Faster, Basis::Grid, gain);
+        let mut failed = finding(NoDefault, Grid, gain);
+        (failed.gain, failed.points[1].ending) = (None, Ending::Failed("rank 1 died".into()));
+        say("the default failed", &failed);
+        let mut once = finding(Faster, Grid, gain);
         once.points[1].measurements = 1;
-        said(
-            &once,
-            &[
-                "No recommendation: the default was measured only once",
-                "−10.0 %",
-            ],
-        );
-
-        for conclusion in [Conclusion::Faster, Conclusion::DefaultAsGood] {
-            let mut off = finding(conclusion, Basis::Predicted, gain);
+        say("the default was measured once", &once);
+        for conclusion in [Faster, DefaultAsGood] {
+            let mut off = finding(conclusion, Predicted, gain);
             off.recording.model = Some([100.0, 150.0]);
-            said(
-                &off,
-                &[
-                    "No recommendation: the model predicts 150.0 ms for the recorded step of 100.0 ms",
-                ],
-            );
+            say("the model does not reproduce the recording", &off);
             assert_eq!(off.recommended(), None);
         }
-    }
-
-    #[test]
-    fn if_the_default_is_best_the_others_are_bounded() {
-        let mut finding = finding(Conclusion::DefaultAsGood, Basis::Grid, Estimate::bare(0.0));
-        (finding.best, finding.gain) = (Some(1), None);
-        for (low, most) in [(-0.011, "1.1 %"), (0.01, "0.0 %")] {
-            finding.points[0].against_default = Some(estimate(0.02, Some([low, 0.05])));
-            said(
-                &finding,
-                &[&format!("No other setting gains more than {most} (95 %).")],
-            );
+        for low in [-0.011, 0.01] {
+            let mut default = finding(DefaultAsGood, Grid, gain);
+            (default.best, default.gain) = (Some(1), None);
+            default.points[0].against_default = Some(estimate(0.02, Some([low, 0.05])));
+            say(&format!("the default is best, others from {low}"), &default);
         }
-    }
-
-    #[test]
-    fn ties_are_counted() {
-        let gain = Estimate::bare(0.001);
-        let mut finding = finding(Conclusion::DefaultAsGood, Basis::Grid, gain);
-        for fusion_mb in 1..=8 {
-            let fusion_threshold_bytes = fusion_mb << 20;
-            let point = Point {
-                fusion_threshold_bytes,
-                ..Point::default_of(2)
-            };
-            finding.points.push(Outcome {
-                tied: fusion_mb < 8,
-                ..outcome(point, 50.5)
-            });
+        let mut ties = finding(DefaultAsGood, Grid, Estimate::bare(0.001));
+        ties.points.extend((1..=8).map(|fusion_mb| Outcome {
+            tied: fusion_mb < 8,
+            ..outcome(Point::default_of(fusion_mb), 50.5)
+        }));
+        say("eight of nine others tie", &ties);
+        for predicted in [40.0, 49.0] {
+            let mut measured = finding(Faster, Verified, gain);
+            measured.points[0].predicted_ms = Some(Estimate::bare(predicted));
+            say(&format!("{predicted} ms were predicted"), &measured);
         }
-        let expected = "Of the 9 other settings, 8 cannot be distinguished from the best (`ties` in the table).";
-        said(&finding, &[expected]);
-    }
-
-    #[test]
-    fn predictions_are_compared_with_the_measurements() {
-        let gain = estimate(0.02, Some([0.01, 0.03]));
-        let mut finding = finding(Conclusion::Faster, Basis::Verified, gain);
-        for (predicted, expected) in [
-            (
-                40.0,
-                "Replay was off by −20.0 %. The measured job is not the recorded one",
-            ),
-            (49.0, "Replay was off by −2.0 %."),
-        ] {
-            finding.points[0].predicted_ms = Some(Estimate::bare(predicted));
-            said(&finding, &[expected]);
-        }
-    }
-
-    #[test]
-    fn changes_have_their_interval_in_tables() {
-        let of = |interval| change(Some(estimate(-0.02, interval)));
-        assert_eq!(of(None), "−2.0 %");
-        assert_eq!(of(Some([-0.045, 0.006])), "−2.0 % (−4.5 to +0.6)");
-        assert_eq!(change(None), "–");
+        ronde_cases::document("conclusions.txt", &text);
     }
 }

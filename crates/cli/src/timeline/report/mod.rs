@@ -17,7 +17,7 @@ mod tensors;
 #[cfg(test)]
 mod page_tests;
 #[cfg(test)]
-mod sample;
+pub(super) mod sample;
 #[cfg(test)]
 mod tests;
 

@@ -24,7 +24,7 @@ pub(super) fn section(report: &Report) -> Section<'_> {
         .page(chart(report))
         .terminal(move |look| bars(&named(report), look))
         .table(table(steady))
-        .texts(&notes(report, steady));
+        .texts(notes(report, steady));
     if let Some(startup) = &report.startup {
         section = section.folded("The parts at start-up", table(startup));
     }

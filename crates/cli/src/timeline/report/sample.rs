@@ -6,7 +6,7 @@ use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{LaneBar, LaneTick, PartKind, RankBars, StepsFoundBy};
 
 /// The report, as `ronde timeline --json` writes it, with the lanes, which are not written.
-pub(super) fn report() -> Report {
+pub(in crate::timeline) fn report() -> Report {
     let report = serde_json::from_str(include_str!("sample.json"));
     Report {
         lanes: (0..2).map(lane).collect(),

@@ -84,7 +84,6 @@ impl Ensemble {
         Member {
             costs,
             stretch: dice.factor(READY_SD),
-            weight: 1.0,
         }
     }
 

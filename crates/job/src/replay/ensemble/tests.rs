@@ -67,42 +67,36 @@ fn ensemble(traces: &[Trace]) -> Ensemble {
     )
 }
 
-fn measured(setting: Setting, ms: f64) -> MeasuredSetting {
-    MeasuredSetting {
-        setting,
-        log_time: ms.ln(),
-        variance: 1e-5,
-    }
-}
-
 #[test]
-fn the_reference_is_certain_and_a_measurement_moves_what_resembles_it() {
+fn the_reference_is_certain_and_settings_that_resemble_each_other_vary_together() {
     let ensemble = ensemble(&[unfused()]);
     let start = setting(0, 100.0, false);
     let fused = setting(16 << 20, 100.0, false);
     let alike = setting(64 << 20, 100.0, false);
-    let settings = [start, fused, alike];
-    let level = ensemble.fit.measured_us / 1e3;
-    let before = ensemble
-        .slowdowns(&settings, &[measured(start, level)])
-        .unwrap();
-    assert_eq!(before.mean[0], 0.0);
-    assert!(before.features[0].iter().all(|feature| *feature == 0.0));
-    assert!(before.mean[1] < -0.05, "{before:?}"); // one size: the gain of fusion is not known
-    let sd = |slowdowns: &Slowdowns, i: usize| {
-        slowdowns.features[i]
-            .iter()
-            .map(|f| f * f)
-            .sum::<f64>()
-            .sqrt()
+    let expected = ensemble.slowdowns(&[start, fused, alike], &start).unwrap();
+    assert_eq!(expected.mean[0], 0.0);
+    assert!(expected.features[0].iter().all(|feature| *feature == 0.0));
+    assert!(expected.mean[1] < -0.05, "{expected:?}"); // one size: the gain of fusion is not known
+    let dot = |a: usize, b: usize| -> f64 {
+        let pairs = expected.features[a].iter().zip(&expected.features[b]);
+        pairs.map(|(a, b)| a * b).sum()
     };
-    assert!(sd(&before, 1) > 0.05, "{}", sd(&before, 1));
-    // The gain was found to be large: the prediction for similar settings follows it, and is more
-    // certain.
-    let seen = [measured(start, level), measured(fused, level * 0.62)];
-    let after = ensemble.slowdowns(&settings, &seen).unwrap();
-    assert!((after.mean[2] - 0.62f64.ln()).abs() < (before.mean[2] - 0.62f64.ln()).abs());
-    assert!(sd(&after, 2) < sd(&before, 2));
+    assert!(dot(1, 1).sqrt() > 0.05, "{}", dot(1, 1).sqrt());
+    assert!(dot(1, 2) > 0.9 * (dot(1, 1) * dot(2, 2)).sqrt());
+}
+
+/// All tensors in one batch of 10 MB instead of 100 of 0.1 MB.
+#[test]
+fn a_discrepancy_grows_with_the_batches() {
+    let ensemble = ensemble(&[unfused()]);
+    let (start, fused) = (setting(0, 100.0, false), setting(1 << 30, 100_000.0, false));
+    let expected = ensemble.slowdowns(&[fused], &start).unwrap();
+    let [.., batches, bytes] = expected.features[0][..] else {
+        panic!("{expected:?}");
+    };
+    assert!(batches < 0.0 && bytes > 0.0, "{batches} {bytes}");
+    // Both are the sizes' ratio, the one as a number of batches, the other as bytes.
+    assert!((batches + bytes).abs() < 0.2 * bytes, "{batches} {bytes}");
 }
 
 #[test]
@@ -121,8 +115,6 @@ fn a_fit_of_nothing_but_priors_still_draws_finite_costs() {
     fitted.spread = Spread::default();
     let ensemble = Ensemble::new(fitted, 1);
     let setting = setting(1 << 20, 1_000.0, true);
-    let expected = ensemble
-        .slowdowns(&[setting], &[measured(setting, 1.0)])
-        .unwrap();
+    let expected = ensemble.slowdowns(&[setting], &setting).unwrap();
     assert_eq!(expected.mean, [0.0]);
 }

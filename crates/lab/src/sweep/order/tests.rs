@@ -59,95 +59,84 @@ fn the_default_is_measured_between_points() {
     assert_eq!(interleaved(&points[..1], None), points[..1]);
 }
 
-#[test]
-fn blocks_differ_and_seeds_too() {
-    let measure = |seed| measured(&Design { seed, ..design() }, Vec::new(), of_point);
-    let (rows, other) = (measure(1), measure(2));
-    let first = of_block(&rows, Phase::Grid, 0);
-    assert_ne!(first, of_block(&rows, Phase::Grid, 1));
-    assert_ne!(first, of_block(&other, Phase::Grid, 0));
-    assert_eq!(rows, measure(1), "the same seed, the same order");
+/// Measurements of a sweep, one line for each block: thresholds in MiB with cycle times in ms.
+fn told(rows: &[Row]) -> String {
+    let point = |row: &Row| format!(" {}@{}", row.point.fusion_mb(), row.point.cycle_time_ms);
+    let line = |rows: &[Row]| {
+        let points: String = rows.iter().map(point).collect();
+        format!("{:?} {}:{points}\n", rows[0].phase, rows[0].block)
+    };
+    let blocks = rows.chunk_by(|a, b| (a.phase, a.block) == (b.phase, b.block));
+    blocks.map(line).collect()
 }
 
 #[test]
-fn the_best_and_the_default_take_turns_after_the_grid() {
+fn orders_of_small_sweeps() {
+    let mut text = String::new();
+    let mut tell = |case: &str, design: Design, step_ms: &dyn Fn(&Task) -> Option<f64>| {
+        let rows = measured(&design, Vec::new(), step_ms);
+        assert_eq!(rows, measured(&design, Vec::new(), step_ms), "{case}");
+        text += &format!("{case}\n{}\n", told(&rows));
+    };
+    for seed in [1, 2] {
+        tell(
+            &format!("seed {seed}"),
+            Design { seed, ..design() },
+            &of_point,
+        );
+    }
     let fusion_threshold_bytes = 1 << 20;
-    let best = Point {
+    let one = Point {
         fusion_threshold_bytes,
         ..Point::default_of(2)
     };
-    let with_best = |best: Point| {
-        measured(&design(), Vec::new(), |task| {
-            Some(if task.point == best { 8.0 } else { 10.0 })
-        })
+    let best = |point: Point| move |task: &Task| Some(if task.point == point { 8.0 } else { 10.0 });
+    let case = "1 MiB is best: it takes turns with the default after the grid";
+    tell(case, design(), &best(one));
+    let confirm = 0;
+    tell(
+        "without confirmation",
+        Design {
+            confirm,
+            ..design()
+        },
+        &best(one),
+    );
+    let case = "the default is best: nothing is confirmed";
+    tell(case, design(), &best(Point::default_of(2)));
+    let no_fusion = |task: &Task| task.point.fusion_threshold_bytes == 0;
+    let slow = |task: &Task| {
+        if no_fusion(task) {
+            Some(30.0)
+        } else {
+            of_point(task)
+        }
     };
-    let rows = with_best(best);
-    for block in 3..9 {
-        let mut turn = of_block(&rows, Phase::Confirm, block);
-        turn.sort_by_key(Point::key);
-        assert_eq!(turn, [best, Point::default_of(2)], "round {block}");
-    }
-    let is_of_grid = |row: &&Row| row.phase == Phase::Grid;
-    let grid: Vec<Row> = rows.iter().filter(is_of_grid).cloned().collect();
-    assert_eq!(rows.len() - grid.len(), 12);
-    let without = Design {
-        confirm: 0,
-        ..design()
-    };
-    assert_eq!(SweepOrder::new(&without).next(&grid), None);
-    // If the default is best, there is nothing to confirm.
-    let rows = with_best(Point::default_of(2));
-    assert!(rows.iter().all(|row| row.phase == Phase::Grid));
-}
-
-#[test]
-fn points_that_are_clearly_worse_or_fail_are_left_out() {
-    let no_fusion = |point: &Point| point.fusion_threshold_bytes == 0;
-    let rows = measured(&design(), Vec::new(), |task| match no_fusion(&task.point) {
-        true => Some(30.0),
-        false => of_point(task),
+    let case = "0 MiB is clearly worse: it is left out from the second block on";
+    tell(case, design(), &slow);
+    let broken = |task: &Task| no_fusion(task) && task.point.cycle_time_ms == 5.0;
+    let case = "0 MiB with 5 ms fails: it is tried once more";
+    tell(case, design(), &|task| {
+        of_point(task).filter(|_| !broken(task))
     });
-    for (block, expected) in [(0, 2), (1, 0), (2, 0)] {
-        let points = of_block(&rows, Phase::Grid, block);
-        assert_eq!(
-            points.iter().filter(|point| no_fusion(point)).count(),
-            expected
-        );
-    }
-    // A point that fails is tried once more.
-    let broken = |point: &Point| no_fusion(point) && point.cycle_time_ms == 5.0;
-    let rows = measured(&design(), Vec::new(), |task| {
-        of_point(task).filter(|_| !broken(&task.point))
-    });
-    assert_eq!(rows.iter().filter(|row| broken(&row.point)).count(), 2);
-    // If all measurements fail: each point twice, the default as often as it occurs in the first
-    // two blocks.
-    let rows = measured(&design(), Vec::new(), |_| None);
-    assert!(rows.iter().all(|row| row.block < 2));
-}
-
-#[test]
-fn blocks_that_do_not_fit_into_the_budget_are_left_out() {
+    let case =
+        "everything fails: each point twice, the default as often as it occurs in two blocks";
+    tell(case, design(), &|_| None);
     // A measurement takes a second: 23 steps. The minimum is 6 steps, so a block of 8 and a round
     // of confirmation with the expected 3 measurements take at least 66 steps, or 2.9 s.
-    for (budget_s, blocks) in [
-        (0.5, 1), // the first block is begun in any case
-        (10.5, 1),
-        (11.5, 2),
-        (1e6, 3),
-    ] {
-        let budget_s = Some(budget_s);
-        let rows = measured(
-            &Design {
+    for budget in [0.5, 10.5, 11.5, 1e6] {
+        let budget_s = Some(budget);
+        let case = format!("a budget of {budget} s; the first block is begun in any case");
+        tell(
+            &case,
+            Design {
                 budget_s,
                 ..design()
             },
-            Vec::new(),
-            of_point,
+            &of_point,
         );
-        let grid = rows.iter().filter(|row| row.phase == Phase::Grid);
-        assert_eq!(grid.map(|row| row.block + 1).max(), Some(blocks));
     }
+    ronde_cases::document("orders.txt", &text);
 }
 
 #[test]

@@ -6,24 +6,15 @@ use csv::StringRecord;
 
 use crate::sweep::{Phase, Point, Row, Status, StepTimes};
 
-/// Columns of the file. Only failed measurements have a reason.
-pub(super) const COLUMNS: [&str; 15] = [
-    "phase",
-    "block",
-    "np",
-    "fusion_threshold_bytes",
-    "cycle_time_ms",
-    "cache",
-    "hierarchical_allreduce",
-    "status",
-    "steps",
-    "step_ms_p10",
-    "step_ms_p50",
-    "step_ms_p90",
-    "step_ms_mean",
-    "at_s",
-    "reason",
-];
+/// First line of the file: its columns. Only failed measurements have a reason.
+pub(super) const HEADER: &str = "phase,block,np,fusion_threshold_bytes,cycle_time_ms,cache,\
+                                 hierarchical_allreduce,status,steps,step_ms_p10,step_ms_p50,\
+                                 step_ms_p90,step_ms_mean,at_s,reason";
+
+/// Names of the columns.
+pub(super) fn columns() -> impl Iterator<Item = &'static str> {
+    HEADER.split(',')
+}
 
 const PHASES: [(Phase, &str); 4] = [
     (Phase::Grid, "grid"),
@@ -79,12 +70,9 @@ fn nanoseconds(ms: f64) -> f64 {
 
 /// Parses a record as a row; the error describes the fault.
 pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
-    if record.len() != COLUMNS.len() {
-        return Err(format!(
-            "{} fields instead of {}",
-            record.len(),
-            COLUMNS.len()
-        ));
+    let (found, expected) = (record.len(), columns().count());
+    if found != expected {
+        return Err(format!("{found} fields instead of {expected}"));
     }
     let fields = Fields(record);
     let phase = PHASES
@@ -129,7 +117,7 @@ struct Fields<'a>(&'a StringRecord);
 
 impl Fields<'_> {
     fn text(&self, column: &str) -> &str {
-        let index = COLUMNS.iter().position(|known| *known == column);
+        let index = columns().position(|known| known == column);
         index
             .and_then(|index| self.0.get(index))
             .unwrap_or_default()

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use csv::{Position, ReaderBuilder};
 
 use super::Row;
-use line::{COLUMNS, line, row};
+use line::{HEADER, columns, line, row};
 
 /// Maximum size of a file, in bytes: a million measurements.
 const BYTES_MOST: u64 = 256 << 20;
@@ -59,7 +59,7 @@ pub enum Fault {
         what: String,
     },
     /// The header is not that of a sweep.
-    #[error(" is not a sweep: its first line should be {}", COLUMNS.join(","))]
+    #[error(" is not a sweep: its first line should be {HEADER}")]
     Header,
     /// A measurement cannot be written.
     #[error(
@@ -137,7 +137,7 @@ impl Store {
             .set_len(whole)
             .map_err(|source| self.write_error(source))?;
         if whole == 0 {
-            self.write((COLUMNS.join(",") + "\n").as_bytes())?;
+            self.write(format!("{HEADER}\n").as_bytes())?;
         }
         Ok(rows)
     }
@@ -213,7 +213,7 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Row>, StoreError> {
         };
         let record = record.map_err(wrong)?;
         match index {
-            0 if record.iter().eq(COLUMNS) => {}
+            0 if record.iter().eq(columns()) => {}
             0 => return Err(Fault::Header.of(path)),
             _ => {
                 let line = record.position().map(Position::line);

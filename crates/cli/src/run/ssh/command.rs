@@ -1,0 +1,85 @@
+//! Command lines that start agents: of `ssh`, and of this program.
+
+use super::agent::AGENT;
+use super::plan::HostPlan;
+use crate::program;
+use crate::run::mpirun::quoted;
+use std::ffi::OsString;
+use std::time::Duration;
+
+/// Interval of `ssh`'s own messages to a silent server, and the number of them that may stay
+/// unanswered before it gives up.
+const ALIVE: [&str; 2] = ["ServerAliveInterval=5", "ServerAliveCountMax=3"];
+
+/// Options for `ssh`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SshOptions {
+    pub(super) port: Option<u16>,
+    pub(super) identity_file: Option<OsString>,
+    /// Command that starts this program on the other hosts.
+    pub(super) agent: Vec<OsString>,
+    pub(super) timeout: Duration,
+}
+
+/// Command line of the agent of `host`.
+pub(super) fn agent_line(host: &HostPlan, options: &SshOptions) -> Vec<OsString> {
+    if host.is_this_machine {
+        return program::again_with([AGENT.into()]);
+    }
+    let seconds = options.timeout.as_secs().max(1);
+    let timeout = format!("ConnectTimeout={seconds}");
+    let mut line: Vec<OsString> = ["ssh", "-T", "-x"].map(OsString::from).to_vec();
+    for option in [
+        "BatchMode=yes", // no questions: no terminal could answer them
+        "StrictHostKeyChecking=accept-new",
+        "ClearAllForwardings=yes",
+        &timeout,
+    ]
+    .into_iter()
+    .chain(ALIVE)
+    {
+        line.extend(["-o".into(), option.into()]);
+    }
+    if let Some(port) = options.port {
+        line.extend(["-p".into(), port.to_string().into()]);
+    }
+    if let Some(file) = &options.identity_file {
+        line.extend(["-i".into(), file.clone()]);
+    }
+    line.extend(["--".into(), host.destination().into()]);
+    line.push(format!("exec {} {AGENT}", quoted(&options.agent)).into());
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ssh_gets_its_options_and_one_command_for_the_shell() {
+        let mut options = SshOptions {
+            agent: ["/opt/my env/bin/python", "-m", "ronde"]
+                .map(OsString::from)
+                .to_vec(),
+            timeout: Duration::from_secs(30),
+            ..SshOptions::default()
+        };
+        let host = HostPlan {
+            name: "me@[fd00::1]".into(),
+            is_this_machine: false,
+            ranks: 0..1,
+        };
+        let line = |options: &SshOptions| quoted(&agent_line(&host, options));
+        assert_eq!(
+            line(&options),
+            "ssh -T -x -o 'BatchMode=yes' -o 'StrictHostKeyChecking=accept-new' -o \
+             'ClearAllForwardings=yes' -o 'ConnectTimeout=30' -o 'ServerAliveInterval=5' -o \
+             'ServerAliveCountMax=3' -- me@fd00::1 \"exec '/opt/my env/bin/python' -m ronde \
+             __agent\""
+        );
+        options.port = Some(2222);
+        options.identity_file = Some("my key".into());
+        let line = line(&options);
+        assert!(line.contains(" -p 2222 -i 'my key' -- "), "{line}");
+    }
+}

@@ -1,0 +1,280 @@
+//! Jobs without MPI: the ranks are started through `ssh`, and connect to each other over TCP.
+//!
+//! The launcher starts an *agent* on each host: this program with a hidden subcommand, through one
+//! `ssh` per host, or directly on the launcher's own host. An agent gets the job's secret and the
+//! environment on standard input, starts its host's ranks and supervises them as `ronde run` does
+//! on one machine, and reports their output and end. `wire` has the messages.
+//!
+//! The host of rank 0 chooses the address and the port at which rank 0 listens (`server`). All
+//! ranks get them in `RONDE_TCP_SERVER`, and the file with the secret in `RONDE_SECRET_FILE`.
+
+mod agent;
+mod command;
+mod failure;
+mod host;
+mod job;
+mod plan;
+mod server;
+pub(super) mod wire;
+
+pub use agent::{AGENT, agent_main};
+
+use super::mpirun::{is_exported, quoted};
+use super::{LaunchError, LaunchSpec, threads};
+use crate::program;
+use command::{SshOptions, agent_line};
+use host::Host;
+use ronde::internal::identity::{IDENTITY_VARIABLES, random_job_key};
+use ronde_net::{Secret, SecretError};
+use std::ffi::{OsStr, OsString};
+use std::time::Duration;
+use wire::Task;
+
+/// Variables that the job sets itself.
+const OWN: [&str; 5] = [
+    "RONDE_JOB_ID",
+    SERVER,
+    "RONDE_SECRET_FILE",
+    "RONDE_BACKEND",
+    INTERFACE,
+];
+const SERVER: &str = "RONDE_TCP_SERVER";
+const INTERFACE: &str = "HOROVOD_GLOO_IFACE";
+
+/// Reason why a job cannot be started through `ssh`.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SshError {
+    #[error(transparent)]
+    Plan(#[from] plan::PlanError),
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    #[error("{flag}: {value:?} {reason}")]
+    Value {
+        flag: &'static str,
+        value: String,
+        reason: &'static str,
+    },
+    #[error("the job cannot be described to the hosts: {0}")]
+    Task(#[from] serde_json::Error),
+}
+
+impl SshError {
+    pub(super) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Plan(_) | Self::Value { .. } => super::EXIT_USAGE,
+            Self::Launch(error) => error.exit_code(),
+            Self::Secret(_) | Self::Task(_) => 1,
+        }
+    }
+}
+
+/// Options of a job through `ssh`.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SshFlags {
+    pub(super) ssh_port: Option<u16>,
+    pub(super) ssh_identity_file: Option<OsString>,
+    /// Network interface between the hosts.
+    pub(super) interfaces: Vec<String>,
+    /// Command that starts this program on other hosts.
+    pub(super) agent: Option<String>,
+    /// Backend that the user requests.
+    pub(super) backend: Option<OsString>,
+    /// Time for the hosts to become ready.
+    pub(super) timeout: Duration,
+    pub(super) limits_threads: bool,
+}
+
+/// Starts the ranks of `spec` on `hosts`, which have enough slots, and waits for their end. Returns
+/// the exit code of the job.
+///
+/// # Errors
+/// Invalid options; a process that cannot be started.
+pub(super) fn launch(
+    spec: &LaunchSpec,
+    hosts: &[(String, usize)],
+    flags: &SshFlags,
+) -> Result<u8, SshError> {
+    let plans = plan::plan(hosts, spec.num_proc)?;
+    let interface = interface(&flags.interfaces)?;
+    let given = std::env::var(SERVER).ok();
+    let server = given.as_deref().map(parse_server).transpose()?;
+    let options = SshOptions {
+        port: flags.ssh_port,
+        identity_file: flags.ssh_identity_file.clone(),
+        agent: match &flags.agent {
+            Some(text) => words(text)?,
+            None => program::again(),
+        },
+        timeout: flags.timeout,
+    };
+    let limit_threads = flags.limits_threads && std::env::var_os(threads::VARIABLE).is_none();
+    let mut task = Task {
+        ranks_per_host: plans.iter().map(|plan| plan.ranks.len()).collect(),
+        host: 0,
+        job_id: random_job_key().map_err(LaunchError::system("draw a name for the job"))?,
+        secret: Secret::random()?.to_line(),
+        is_server_given: server.is_some(),
+        server: server.unwrap_or_else(|| (server_name(&plans), 0)),
+        interface: interface.clone(),
+        environment: environment(spec, flags, interface),
+        command: spec.command.clone(),
+        folder: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+        limit_threads,
+        verbose: spec.verbose,
+    };
+    let mut started = Vec::new();
+    for (number, plan) in plans.into_iter().enumerate() {
+        task.host = number;
+        let mut line = serde_json::to_vec(&task)?;
+        line.push(b'\n');
+        let command = agent_line(&plan, &options);
+        if spec.verbose {
+            eprintln!("{}: {}: {}", spec.label, plan.name, quoted(&command));
+        }
+        // On an error the agents that were started are dropped, which ends them.
+        started.push(Host::start(plan, &command, line)?);
+    }
+    Ok(job::Job::new(spec, started, flags.timeout)?.run()?)
+}
+
+/// Variables of the ranks: those of this process that have the same meaning on another host, and
+/// the job's.
+fn environment(
+    spec: &LaunchSpec,
+    flags: &SshFlags,
+    interface: Option<String>,
+) -> Vec<(OsString, OsString)> {
+    let is_here = |name: &OsStr| {
+        let name = name.to_string_lossy();
+        IDENTITY_VARIABLES.contains(&&*name) || OWN.contains(&&*name)
+    };
+    let inherited = std::env::vars_os();
+    let mut environment: Vec<(OsString, OsString)> = inherited
+        .filter(|(name, _)| is_exported(name) && !is_here(name))
+        .collect();
+    environment.extend(spec.environment.iter().cloned());
+    let backend = flags.backend.clone().unwrap_or_else(|| "tcp".into());
+    environment.push(("RONDE_BACKEND".into(), backend));
+    let interface = interface.map(OsString::from);
+    let interface = interface.or_else(|| std::env::var_os(INTERFACE));
+    environment.extend(interface.map(|name| (INTERFACE.into(), name)));
+    environment
+}
+
+/// Name of rank 0's host by which the other hosts reach it.
+fn server_name(plans: &[plan::HostPlan]) -> String {
+    let Some(first) = plans.first().filter(|plan| plan.is_this_machine) else {
+        return plans.first().map_or("", plan::HostPlan::address).to_owned();
+    };
+    match plans.get(1) {
+        None => "127.0.0.1".to_owned(),
+        Some(other) => match server::towards(other.address()) {
+            Some(address) => address.to_string(),
+            // A name that only ssh knows.
+            None if first.address() == "localhost" => {
+                let name = rustix::system::uname();
+                name.nodename().to_string_lossy().into_owned()
+            }
+            None => first.address().to_owned(),
+        },
+    }
+}
+
+/// The one network interface that the flag names, if any.
+fn interface(names: &[String]) -> Result<Option<String>, SshError> {
+    let names: Vec<&str> = names.iter().flat_map(|names| names.split(',')).collect();
+    let refuse = |value: &str, reason| {
+        Err(SshError::Value {
+            flag: "--network-interfaces",
+            value: value.to_owned(),
+            reason,
+        })
+    };
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".-_:@".contains(&byte);
+    match names.as_slice() {
+        [] => Ok(std::env::var(INTERFACE)
+            .ok()
+            .filter(|name| !name.is_empty())),
+        [name] if !name.is_empty() && name.bytes().all(is_allowed) => Ok(Some((*name).to_owned())),
+        [name] => refuse(
+            name,
+            "is not the name of a network interface; write for example eth0",
+        ),
+        more => refuse(
+            &more.join(","),
+            "names several network interfaces, and a job over TCP uses one; name one",
+        ),
+    }
+}
+
+/// Host and port of `RONDE_TCP_SERVER`.
+fn parse_server(text: &str) -> Result<(String, u16), SshError> {
+    let parts = text.rsplit_once(':');
+    let parts = parts.and_then(|(host, port)| Some((host, port.parse().ok()?)));
+    match parts {
+        Some((host, port)) if !host.is_empty() && port != 0 => {
+            let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+            Ok((bare.unwrap_or(host).to_owned(), port))
+        }
+        _ => Err(SshError::Value {
+            flag: SERVER,
+            value: text.to_owned(),
+            reason: "is not the address and port of rank 0; write for example 10.0.0.1:29400, or \
+                     unset it to have one chosen",
+        }),
+    }
+}
+
+/// Words of `--agent`.
+fn words(text: &str) -> Result<Vec<OsString>, SshError> {
+    match shlex::split(text) {
+        Some(words) if !words.is_empty() => Ok(words.into_iter().map(OsString::from).collect()),
+        _ => Err(SshError::Value {
+            flag: "--agent",
+            value: text.to_owned(),
+            reason: "is not a command, or has an open quote; write for example /opt/ronde/bin/ronde",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_interfaces_and_agents_are_checked() {
+        assert_eq!(parse_server("a:7").unwrap(), ("a".into(), 7));
+        assert_eq!(parse_server("[::1]:7").unwrap(), ("::1".into(), 7));
+        for bad in ["", "a", "a:", ":7", "a:0", "a:70000", "a:x"] {
+            let error = parse_server(bad).unwrap_err();
+            assert!(error.to_string().starts_with(SERVER), "{error}");
+            assert_eq!(error.exit_code(), super::super::EXIT_USAGE);
+        }
+        let of = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            interface(&names).map_err(|error| error.to_string())
+        };
+        assert_eq!(of(&["eth0"]), Ok(Some("eth0".into())));
+        assert!(of(&["eth0,eth1"]).unwrap_err().contains("several"));
+        assert!(of(&["eth0", "eth1"]).unwrap_err().contains("several"));
+        assert!(of(&["10.0.0.0/8"]).unwrap_err().contains("eth0"));
+        assert_eq!(words("python -m 'a b'").unwrap(), ["python", "-m", "a b"]);
+        for bad in ["", "a 'b"] {
+            assert!(words(bad).unwrap_err().to_string().starts_with("--agent"));
+        }
+    }
+
+    #[test]
+    fn the_name_of_the_server_is_one_for_other_hosts() {
+        let name = |hosts: &[&str]| {
+            let hosts: Vec<_> = hosts.iter().map(|name| ((*name).to_owned(), 1)).collect();
+            server_name(&plan::plan(&hosts, hosts.len()).unwrap())
+        };
+        assert_eq!(name(&["me@a.invalid", "localhost"]), "a.invalid");
+        assert_eq!(name(&["localhost"]), "127.0.0.1");
+        assert_eq!(name(&["localhost", "127.0.0.2"]), "127.0.0.1");
+        assert_ne!(name(&["localhost", "a.invalid"]), "localhost");
+    }
+}

@@ -1,0 +1,134 @@
+//! Address at which rank 0 listens for the other ranks: chosen on its host, before any rank starts.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+
+use ronde_net::{NetError, interface_address};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+/// Port that stays reserved during the lifetime of this value. The socket is bound and does not
+/// listen: rank 0 can listen on the port (both sockets set SO_REUSEADDR), and the operating system
+/// does not give it to another program that wants any port.
+pub(super) struct Reservation {
+    port: u16,
+    _socket: OwnedFd,
+}
+
+impl Reservation {
+    /// Reserves `port` on all addresses of this host, or a free port if it is 0.
+    ///
+    /// # Errors
+    /// Another program listens on the port, or this process may not use it.
+    pub(super) fn new(port: u16) -> io::Result<Self> {
+        let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        match Self::bind(both) {
+            Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
+                // A host without IPv6.
+                Self::bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)))
+            }
+            reserved => reserved,
+        }
+    }
+
+    fn bind(address: SocketAddr) -> io::Result<Self> {
+        let family = match address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let socket =
+            rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, false)?;
+        }
+        rustix::net::bind(&socket, &address)?;
+        let bound = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+        Ok(Self {
+            port: bound.port(),
+            _socket: socket,
+        })
+    }
+
+    pub(super) fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// Address of this host's network interface `name`, IPv4 if it has one.
+///
+/// # Errors
+/// No such interface, or one without an address; the error names those that there are.
+pub(super) fn of_interface(name: &str) -> Result<IpAddr, NetError> {
+    let like = |ip: IpAddr| interface_address(name, &SocketAddr::new(ip, 0));
+    let v4 = like(Ipv4Addr::UNSPECIFIED.into());
+    v4.or_else(|error| like(Ipv6Addr::UNSPECIFIED.into()).map_err(|_| error))
+}
+
+/// Address by which `ssh` has reached this host, from the value of `SSH_CONNECTION`: addresses and
+/// ports of client and server. Other hosts cannot use a loopback address or one with a scope.
+pub(super) fn of_connection(value: &str) -> Option<IpAddr> {
+    let address: IpAddr = value.split(' ').nth(2)?.parse().ok()?;
+    let is_link_local = matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    (!address.is_loopback() && !address.is_unspecified() && !is_link_local).then_some(address)
+}
+
+/// Address of this machine from which it reaches `host`, by the routing table; no packet is sent.
+pub(super) fn towards(host: &str) -> Option<IpAddr> {
+    const PORT: u16 = 9; // any
+    let addresses = ronde_net::resolve(host, PORT).ok()?;
+    addresses.into_iter().find_map(|address| {
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let socket = UdpSocket::bind((any, 0)).ok()?;
+        socket.connect(address).ok()?;
+        Some(socket.local_addr().ok()?.ip())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_reserved_port_is_for_rank_0_and_a_used_one_is_refused() {
+        let reserved = Reservation::new(0).unwrap();
+        let port = reserved.port();
+        let again = Reservation::new(0).unwrap();
+        assert_ne!(again.port(), port);
+        // As rank 0 does, on one address or on all of them.
+        for address in ["127.0.0.1", "0.0.0.0"] {
+            let listener = TcpListener::bind((address, port)).unwrap();
+            let error = Reservation::new(port).err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::AddrInUse);
+            drop(listener);
+        }
+        drop(reserved);
+        assert_eq!(Reservation::new(port).unwrap().port(), port);
+    }
+
+    #[test]
+    fn addresses_that_other_hosts_can_use() {
+        let of = |value| of_connection(value).map(|address| address.to_string());
+        assert_eq!(of("10.0.0.9 4000 10.0.0.1 22").unwrap(), "10.0.0.1");
+        assert_eq!(of("fd00::9 4000 fd00::1 22").unwrap(), "fd00::1");
+        for useless in [
+            "",
+            "10.0.0.9 4000",
+            "127.0.0.1 4000 127.0.0.1 22",
+            "::1 4000 ::1 22",
+            "fe80::9%eth0 4000 fe80::1%eth0 22",
+            "a b c d",
+        ] {
+            assert_eq!(of(useless), None, "{useless}");
+        }
+        assert_eq!(of_interface("lo").unwrap().to_string(), "127.0.0.1");
+        let error = of_interface("eth99").unwrap_err().to_string();
+        assert!(error.contains("eth99") && error.contains("lo ("), "{error}");
+        assert!(towards("127.0.0.1").unwrap().is_loopback());
+        assert_eq!(towards("no-such-host.invalid"), None);
+    }
+}

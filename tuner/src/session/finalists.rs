@@ -1,0 +1,70 @@
+//! Finalists: before a comparison, the best settings are entered several times after different
+//! settings, since a setting may have several stable step times.
+
+use super::{Session, Stage};
+use crate::verdict::Phase;
+use crate::window::Window;
+use crate::{Action, Point};
+
+/// Settings that are entered, and how often in all.
+const FINALISTS: usize = 3;
+const ENTRIES: usize = 3;
+/// Steps of an entry: two show a second step time that matters.
+const ENTRY_STEPS: usize = 2;
+/// A setting is a finalist if it is slower than the best by less than this, in log step time: a
+/// far network had stable step times 22 % apart.
+const GAP: f64 = 0.25;
+
+impl Session {
+    /// The finalist to be entered next; none if all were entered often enough, or if there is only
+    /// one, which the comparison enters anyway.
+    pub(super) fn next_entry(&self) -> Option<Point> {
+        let default = self.default_log()?;
+        let is_other = |point: &Point| {
+            ![self.default, self.tuner.start()].contains(point) && !self.rejected.contains(point)
+        };
+        let samples = self.tuner.samples().iter();
+        let mut all: Vec<(Point, f64, usize)> = samples
+            .filter(|sample| is_other(&sample.point) && !sample.visits.is_empty())
+            .map(|sample| {
+                let (center, _) = self.tuner.estimate(sample);
+                (sample.point, center, sample.visits.len())
+            })
+            .filter(|(_, center, _)| *center < default)
+            .collect();
+        all.sort_by(|a, b| a.1.total_cmp(&b.1));
+        let best = all.first()?.1;
+        all.truncate(FINALISTS);
+        all.retain(|(_, center, _)| center - best < GAP);
+        let is_done = all.iter().all(|(_, _, visits)| *visits >= ENTRIES);
+        if all.len() < 2 || is_done || self.left() <= 0.0 {
+            return None;
+        }
+        // Never the setting in force: that would not be an entry.
+        let others = all.iter().filter(|(point, ..)| *point != self.setting);
+        others
+            .min_by_key(|(_, _, visits)| *visits)
+            .map(|(point, ..)| *point)
+    }
+
+    /// Enters a finalist.
+    pub(super) fn enter(&mut self, point: Point) -> Action {
+        self.stage = Stage::Entry;
+        self.predicted = None;
+        self.go_to(point)
+    }
+
+    /// After a step of an entry.
+    pub(super) fn on_entry(&mut self) -> Action {
+        if self.window.steps() < ENTRY_STEPS {
+            return Action::Keep;
+        }
+        self.observe(&self.window.log_times.clone());
+        self.record(Phase::Sample, self.sample, false);
+        self.window = Window::new(0, self.known(&self.setting));
+        match self.next_entry() {
+            Some(point) => self.enter(point),
+            None => self.ask_from(self.setting),
+        }
+    }
+}
