@@ -39,7 +39,7 @@ pub(crate) struct LoadArgs {
     pub(crate) compute_kind: Option<ComputeKind>,
     /// Let this rank compute longer than the others, by MS: a straggler, which `ronde timeline`
     /// finds
-    #[arg(long, value_name = "RANK,MS", value_parser = parse_slow_rank)]
+    #[arg(long, value_name = "RANK,MS", allow_hyphen_values = true, value_parser = parse_slow_rank)]
     pub(crate) slow_rank: Option<SlowRank>,
 }
 

@@ -34,7 +34,7 @@ pub(crate) enum MpirunError {
          with it yourself"
     )]
     Unknown { said: String },
-    #[error("{flag} has no equivalent in Hydra's mpirun; pass its own option with --mpi-args")]
+    #[error("Hydra's mpirun has no equivalent of {flag}; pass its own option with --mpi-args")]
     Flag { flag: &'static str },
     #[error("cannot become mpirun: {source}")]
     Exec { source: io::Error },

@@ -43,13 +43,14 @@ fn of_horovod(search: &Search) -> Vec<String> {
     }
     let last = records.last().map_or(0, |record| record.line);
     let after = search.trials.iter().filter(|trial| trial.line > last);
-    trail.push(match search.end.as_ref().and_then(Setting::of) {
-        Some(end) => format!(
+    match (search.end.as_ref().and_then(Setting::of), after.count()) {
+        (Some(end), _) => trail.push(format!(
             "The setting of the best single trial was chosen, without repeating it: {}.",
             end.words(&varied)
-        ),
-        None => format!("{} after it.", counted(after.count() as u64, "trial")),
-    });
+        )),
+        (None, 0) => {}
+        (None, after) => trail.push(format!("{} after it.", counted(after as u64, "trial"))),
+    }
     trail
 }
 

@@ -248,10 +248,13 @@ fn sentences(base: &ScalingRun, rows: &[ScalingRow]) -> Vec<String> {
             .map(|(steps, length)| (row.run.ranks, steps, length))
     };
     if let Some((ranks, steps, length)) = rows.iter().filter_map(startup).next_back() {
-        sentences.push(format!(
-            "Start-up is left out: at {ranks} ranks the first {steps} steps take {} each.",
-            ms(length)
-        ));
+        let length = ms(length);
+        sentences.push(match steps {
+            1 => format!("Start-up is left out: at {ranks} ranks the first step takes {length}."),
+            _ => format!(
+                "Start-up is left out: at {ranks} ranks the first {steps} steps take {length} each."
+            ),
+        });
     }
     sentences
 }

@@ -100,12 +100,13 @@ pub(super) fn answer(review: &Review) -> Vec<String> {
     if !best.ties.is_empty() && !is_verdict {
         // If the limit of compared candidates is reached, there may be more.
         let limited = best.ties.len() + 1 >= CANDIDATES_MOST;
-        lines.push(format!(
-            "{}{} of the {} cannot be distinguished from the best.",
-            if limited { "At least " } else { "" },
-            best.ties.len() + 1,
-            counted(best.settings, "setting")
-        ));
+        let (tied, settings) = (best.ties.len() + 1, counted(best.settings, "setting"));
+        lines.push(if tied as u64 == best.settings {
+            format!("None of the {settings} can be distinguished from the best.")
+        } else {
+            let least = if limited { "At least " } else { "" };
+            format!("{least}{tied} of the {settings} cannot be distinguished from the best.")
+        });
     }
     lines
 }

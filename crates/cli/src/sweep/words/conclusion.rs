@@ -148,10 +148,13 @@ fn ties(finding: &Finding) -> Option<String> {
         .filter(timed)
         .count()
         .saturating_sub(1);
-    Some(format!(
-        "Of the {}, {tied} cannot be distinguished from the best (`ties` in the table).",
-        counted(others as u64, "other setting")
-    ))
+    let settings = counted(others as u64, "other setting");
+    let told = match (others as u64, tied) {
+        (1, _) => "The other setting cannot be distinguished".to_owned(),
+        (others, tied) if others == tied => format!("None of the {settings} can be distinguished"),
+        _ => format!("Of the {settings}, {tied} cannot be distinguished"),
+    };
+    Some(format!("{told} from the best (`ties` in the table)."))
 }
 
 /// Error of the predictions that were measured afterwards.
