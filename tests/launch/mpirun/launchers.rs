@@ -149,7 +149,11 @@ fn ranks_on_several_hosts_that_mpi_has_not_started_are_told_so() {
     if !super::has_mpi() || !super::is_there(super::launcher()) {
         return;
     }
-    for (launcher, tells) in LAUNCHERS {
+    // torchrun's variables are enough for TCP.
+    let others = LAUNCHERS
+        .into_iter()
+        .filter(|(launcher, _)| *launcher != "torchrun");
+    for (launcher, tells) in others {
         for (rank, output) in start(tells, true).iter().enumerate() {
             let (_, err) = texts(output);
             assert_eq!(output.status.code(), Some(1), "{launcher}: {err}");
@@ -163,6 +167,14 @@ fn ranks_on_several_hosts_that_mpi_has_not_started_are_told_so() {
             assert!(by_us || by_open_mpi || missing, "{launcher}: {err}");
         }
     }
+}
+
+#[test]
+fn ranks_of_torchrun_on_several_hosts_use_tcp() {
+    let [first, second] = start(torchrun, true);
+    let text = stdout(&first);
+    assert!(text.contains("2 ranks, tcp backend"), "{text}");
+    assert!(second.status.success(), "{:?}", texts(&second));
 }
 
 /// Variables of a shell in an allocation for four, without srun: it is a job of one process.
