@@ -293,9 +293,9 @@ fn check_build() -> String {
         "Ronde v{}:\n\n\
          Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    \
          [ ] MXNet\n    [X] Rust\n\n\
-         Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] Local\n\n\
+         Available Controllers:\n    [{mpi}] MPI\n    [ ] Gloo\n    [X] TCP\n    [X] Local\n\n\
          Available Tensor Operations:\n    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    \
-         [{mpi}] MPI\n    [ ] Gloo\n    [X] Shared memory\n\n\
+         [{mpi}] MPI\n    [ ] Gloo\n    [X] TCP\n    [X] Shared memory\n\n\
          MPI libraries:\n{libraries}",
         env!("CARGO_PKG_VERSION"),
         mpi = mark(has_mpi),
