@@ -65,10 +65,11 @@ def run(
     `[<rank>]<stdout>:`. An interrupt ends all ranks.
 
     - `hosts` (`"node1:4,node2:4"`) or `hostfile` (lines such as `node1 slots=4`): hosts of the
-      ranks; this machine if neither is given. On other hosts, `mpirun` starts the ranks if
-      there is an MPI, else `ssh`, with `ssh_port`, `ssh_identity_file`, `network_interfaces` and
-      `mpi_args`; `use_mpi` makes `mpirun` start ranks on this machine too. The function is then passed through the folder for temporary files,
-      which must be shared by all hosts: set TMPDIR to a shared folder.
+      ranks; this machine if neither is given. On other hosts, `mpirun` starts the ranks if there is
+      an MPI, else `ssh`, with `ssh_port`, `ssh_identity_file`, `network_interfaces` and `mpi_args`;
+      `use_mpi` makes `mpirun` start ranks on this machine too. The function is then passed through
+      the folder for temporary files, which must be shared by all hosts: set TMPDIR to a shared
+      folder.
     - `start_timeout`: seconds within which the ranks must find each other.
     - `output_filename`: a folder that also gets the output of the ranks; `verbose`: log what is
       started and how it ends.
