@@ -87,6 +87,11 @@ impl TcpSettings {
         self.port_variable
     }
 
+    /// Where rank 0 listens, `HOST:PORT`.
+    pub(super) fn server(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
     /// Returns the configuration of this rank's mesh.
     ///
     /// # Errors
