@@ -88,6 +88,9 @@ pub(crate) fn connect_job(
             },
         })
     })?;
-    tracing::debug!(server = settings.server(), "the ranks are connected over TCP");
+    tracing::debug!(
+        server = settings.server(),
+        "the ranks are connected over TCP"
+    );
     Ok(HostsJob::new(engine, comms, config, hosts, patience))
 }
