@@ -333,6 +333,15 @@ impl Guard {
 }
 
 impl Pair {
+    /// The second half of either visit.
+    pub(crate) fn second_half(&self) -> Self {
+        let second = |steps: &[f64]| steps[steps.len() / 2..].to_vec();
+        Self {
+            default: second(&self.default),
+            candidate: second(&self.candidate),
+        }
+    }
+
     /// The steps of one arm.
     pub(crate) fn of(&self, arm: Arm) -> &[f64] {
         match arm {

@@ -5,6 +5,11 @@
 //! either setting. Their sum is the net difference. The default needs no proof: as soon as the net difference is above zero it
 //! is in force again. Two kinds of looks keep the body up to date: one pair of visits near the ages 100, 300, 1,000, …, and six
 //! pairs where the mean of a block of steps exceeds the default's mean, with twice the block length after each.
+//!
+//! An effect of a setting may build up over many steps, so that short visits do not show it. If the candidate is faster in
+//! such a check although its steps in force were slower than the default in the same check, longer visits follow, of which
+//! only the second halves count.
+//!
 //! After a reversion for stalls alone the default stays until it has as many steps; the candidate returns if the stalls were
 //! the environment's.
 
@@ -26,6 +31,9 @@ const BLOCK_STEPS: u64 = 100;
 /// Pairs, and steps of their visits, where a block suggests a loss.
 const CHECK_PAIRS: usize = 6;
 const CHECK_LENGTH: usize = 10;
+/// The same where this check contradicts the block; the visits of each later such check are twice as long.
+const SETTLED_PAIRS: usize = 3;
+const SETTLED_LENGTH: usize = 50;
 /// After a reversion for stalls, the candidate returns if this share of its gain is left.
 const RETURN_SHARE: f64 = 0.25;
 
@@ -42,6 +50,17 @@ pub(crate) enum Outcome {
     Return { net: f64 },
 }
 
+/// Reason for a check.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Cause {
+    /// The age of the adoption.
+    Schedule,
+    /// A block of steps, with this mean in ms, suggested a loss.
+    Block(f64),
+    /// The check after a block contradicts it.
+    Contradiction,
+}
+
 /// Pairs under way.
 #[derive(Clone, Debug)]
 struct Check {
@@ -49,8 +68,7 @@ struct Check {
     pairs: Vec<Pair>,
     wanted: usize,
     length: usize,
-    /// A block of steps suggested a loss.
-    is_suspicion: bool,
+    cause: Cause,
 }
 
 /// Comparison of the adopted candidate with the default for the rest of the job.
@@ -66,6 +84,8 @@ pub(crate) struct Promise {
     /// Sum and steps of the block under way, and the length of a block.
     block: (f64, u64),
     gap: u64,
+    /// Steps of the visits of the next check after a contradiction.
+    settled_length: usize,
     check: Option<Check>,
     /// The default is in force until it has as many steps.
     suspended: bool,
@@ -84,6 +104,7 @@ impl Promise {
             look: (0, 0),
             block: (0.0, 0),
             gap: BLOCK_STEPS,
+            settled_length: SETTLED_LENGTH,
             check: None,
             suspended: false,
             over: false,
@@ -184,65 +205,75 @@ impl Promise {
                 }
             }
             let otherwise = if over { Outcome::Visit } else { Outcome::Hold };
-            return self.revert_if(false).unwrap_or(otherwise);
+            return self.revert_if(None).unwrap_or(otherwise);
         }
         self.block = (self.block.0 + step_ms, self.block.1 + 1);
-        if let Some(outcome) = self.revert_if(false) {
+        if let Some(outcome) = self.revert_if(None) {
             return outcome;
         }
         if self.block.1 >= self.gap {
-            let slower = self.block.0 / self.block.1 as f64 > self.default_ms;
+            let block_ms = self.block.0 / self.block.1 as f64;
             self.block = (0.0, 0);
-            if slower {
-                return self.begin_check(CHECK_PAIRS, CHECK_LENGTH, true);
+            if block_ms > self.default_ms {
+                return self.begin_check(CHECK_PAIRS, CHECK_LENGTH, Cause::Block(block_ms));
             }
         }
         if self.age >= self.look.0 {
             self.plan();
             let length = self.rng.random_range(LOOK_LENGTHS);
-            return self.begin_check(1, length, false);
+            return self.begin_check(1, length, Cause::Schedule);
         }
         Outcome::Hold
     }
 
-    fn begin_check(&mut self, wanted: usize, length: usize, is_suspicion: bool) -> Outcome {
+    fn begin_check(&mut self, wanted: usize, length: usize, cause: Cause) -> Outcome {
         let visits = Visits::new(&mut self.rng, length);
         self.check = Some(Check {
             visits,
             pairs: Vec::new(),
             wanted,
             length,
-            is_suspicion,
+            cause,
         });
         Outcome::Visit
     }
 
     fn end_of_check(&mut self) -> Outcome {
         let Some(Check {
-            pairs,
-            is_suspicion,
-            ..
+            mut pairs, cause, ..
         }) = self.check.take()
         else {
             return Outcome::Hold;
         };
+        if cause == Cause::Contradiction {
+            pairs = pairs.iter().map(Pair::second_half).collect();
+        }
         let fresh = self.update(&pairs);
         self.block = (0.0, 0);
-        if is_suspicion {
-            self.gap *= 2;
-            let default: Vec<f64> = pairs.iter().flat_map(|pair| pair.default.clone()).collect();
-            self.default_ms = mean(&default);
+        if cause == Cause::Schedule {
+            return self.revert_if(None).unwrap_or(Outcome::Visit);
         }
-        self.revert_if(is_suspicion && fresh > 0.0)
-            .unwrap_or(Outcome::Visit)
+        let default: Vec<f64> = pairs.iter().flat_map(|pair| pair.default.clone()).collect();
+        self.default_ms = mean(&default);
+        if let Some(outcome) = self.revert_if(Some(fresh).filter(|fresh| *fresh > 0.0)) {
+            return outcome;
+        }
+        if matches!(cause, Cause::Block(block_ms) if block_ms > self.default_ms) {
+            let length = self.settled_length;
+            self.settled_length = length.saturating_mul(2);
+            return self.begin_check(SETTLED_PAIRS, length, Cause::Contradiction);
+        }
+        self.gap = self.gap.saturating_mul(2);
+        Outcome::Visit
     }
 
-    fn revert_if(&mut self, is_slower: bool) -> Option<Outcome> {
-        let net = self.net();
-        if !is_slower && net <= 0.0 {
+    /// Reverts if the pairs of a check were slower by this, or if the net difference is above zero.
+    fn revert_if(&mut self, slower: Option<f64>) -> Option<Outcome> {
+        let net = slower.unwrap_or_else(|| self.net());
+        if net <= 0.0 {
             return None;
         }
-        let stalls_only = !is_slower && self.body() < 0.0;
+        let stalls_only = slower.is_none() && self.body() < 0.0;
         self.check = None;
         self.suspended = stalls_only;
         self.over = !stalls_only;
@@ -316,6 +347,37 @@ mod tests {
         assert!((1000..1300).contains(&reverted.unwrap()), "{reverted:?}");
         assert_eq!(promise.arm(), Arm::Default);
         assert!(promise.is_over());
+    }
+
+    #[test]
+    fn an_effect_that_builds_up_over_many_steps_is_reverted() {
+        let mut promise = Promise::new(&kept(), 7, 1);
+        let (mut stay, mut last) = (0, Arm::Default);
+        let reverted = (0..3000).find_map(|age| {
+            let arm = promise.arm();
+            stay = if arm == last { stay + 1 } else { 0 };
+            last = arm;
+            let candidate_ms = if stay < 20 { 90.0 } else { 104.0 };
+            match promise.push(step_ms(arm, candidate_ms)) {
+                Outcome::Revert { net, .. } => Some((age, net)),
+                _ => None,
+            }
+        });
+        let (age, net) = reverted.unwrap();
+        assert!((200..800).contains(&age), "{age}");
+        assert!((net - 0.04).abs() < 1e-9, "{net}");
+    }
+
+    #[test]
+    fn an_environment_that_becomes_slower_takes_one_check() {
+        let (mut promise, mut default) = (Promise::new(&kept(), 7, 1), 0);
+        for age in 0..3000 {
+            default += u32::from(promise.arm() == Arm::Default);
+            let factor = if age < 500 { 1.0 } else { 1.2 };
+            let step = factor * step_ms(promise.arm(), 90.0);
+            assert!(matches!(promise.push(step), Outcome::Hold | Outcome::Visit));
+        }
+        assert!(default <= 12 + 60, "{default}");
     }
 
     #[test]
