@@ -39,7 +39,10 @@ fn movements(timeline: &Path) -> BTreeMap<String, Vec<(u64, u64)>> {
                     .get_mut(&tensor)
                     .and_then(Vec::pop)
                     .expect("begun before");
-                if activity.starts_with("SHM_") || activity.starts_with("MPI_") {
+                if ["SHM_", "MPI_", "TCP_"]
+                    .iter()
+                    .any(|prefix| activity.starts_with(prefix))
+                {
                     movements
                         .entry(names[&tensor].clone())
                         .or_default()

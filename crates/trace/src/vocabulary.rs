@@ -29,8 +29,8 @@ const PHASES: [(&[u8], Phase); 6] = [
 ];
 
 /// Prefixes of the backends' activities.
-const BACKENDS: [&[u8]; 10] = [
-    b"MPI_", b"NCCL_", b"GLOO_", b"CCL_", b"DDL_", b"SHM_", b"MLSL_", b"RCCL_", b"HIER_",
+const BACKENDS: [&[u8]; 11] = [
+    b"MPI_", b"NCCL_", b"GLOO_", b"CCL_", b"DDL_", b"SHM_", b"TCP_", b"MLSL_", b"RCCL_", b"HIER_",
     b"ADASUM_",
 ];
 
@@ -149,6 +149,7 @@ mod tests {
             ("MEMCPY_OUT_FUSION_BUFFER", Some(Phase::CopyOut)),
             ("NCCL_REDUCESCATTER", Some(Phase::Collective)),
             ("MPI_CROSS_ALLGATHER", Some(Phase::Collective)),
+            ("TCP_ALLREDUCE", Some(Phase::Collective)),
             ("SHM_ALLREDUCE", Some(Phase::Collective)),
             ("ALLREDUCE", None),
         ];
