@@ -194,18 +194,17 @@ fn on_a_flat_surface_the_default_stays() {
         },
     ] {
         let flat = |_: &Point| 100.0;
-        let outcomes: Vec<Outcome> = (0..60)
+        let outcomes: Vec<Outcome> = (0..12)
             .map(|seed| run(flat, &[128.0 * MIB, 1.0, 0.0], noise, seed))
             .collect();
         let kept = outcomes.iter().filter(|o| o.verdict.kept_default).count();
-        let steps = outcomes.iter().map(|o| o.verdict.steps_active).sum::<u64>() / 60;
+        let steps = outcomes.iter().map(|o| o.verdict.steps_active).sum::<u64>() / 12;
         println!(
-            "flat, noise {} drift {}: kept in {kept} of 60, {steps} steps",
+            "flat, noise {} drift {}: kept in {kept} of 12, {steps} steps",
             noise.step, noise.drift
         );
-        // An equal setting does no harm, and is kept now and then, most where the machine wanders by as much as a step's noise: in 5,
-        // 2 and 19 % of 200 runs each.
-        assert!(kept >= if noise.drift == 0.0 { 53 } else { 42 }, "{kept}");
+        // An equal setting does no harm, and may be kept now and then.
+        assert!(kept >= 10, "{kept}");
         for outcome in outcomes.iter().filter(|o| o.verdict.kept_default) {
             let verdict = &outcome.verdict;
             assert!(
