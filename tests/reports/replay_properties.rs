@@ -146,8 +146,8 @@ proptest! {
         prop_assert!(slower >= step * (1.0 - 1e-9), "{slower} {step}");
     }
 
-    /// If all times are doubled, the step time is doubled exactly, because a multiplication by two
-    /// is exact.
+    /// If all times are doubled, the step time is doubled. A multiplication by two is exact, and a
+    /// hold is rounded to nanoseconds.
     #[test]
     fn time_has_no_unit(workload in workload(), costs in costs(), setting in setting(), rules in rules()) {
         // The shortest period, 1e-3 µs, is an absolute time; it matters if all other times are 0.
@@ -168,6 +168,6 @@ proptest! {
         let slow = Setting { cycle_us: 2.0 * setting.cycle_us, ..setting };
         let step = Simulator::new(&workload, rules).step_us(&costs, &setting);
         let twice = Simulator::new(&long, rules).step_us(&dear, &slow);
-        prop_assert_eq!(twice, 2.0 * step);
+        prop_assert!((twice - 2.0 * step).abs() < 0.01, "{twice} {step}");
     }
 }
