@@ -1,7 +1,7 @@
 //! The engine: the thread that carries out all operations between hosts, over MPI or TCP.
 //!
-//! What is asked of it is a future: a few nonblocking operations, awaited one after another. The
-//! engine polls all futures in turn. Over TCP it sleeps until the operating system reports that
+//! Each request is a future: a few nonblocking operations, awaited one after another. The engine polls
+//! all futures in turn. Over TCP it sleeps until the operating system reports that
 //! bytes can be sent or received; over MPI, which reports nothing, it sleeps the longer the longer
 //! nothing has happened, 5 ms at most.
 
@@ -64,7 +64,7 @@ pub(crate) struct Engine {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What other threads know of the engine's carrier.
+/// The engine's carrier, as far as other threads use it.
 enum EngineCarrier {
     /// `ours`: MPI was initialized by the engine, and is finalized by it when the process ends.
     Mpi {

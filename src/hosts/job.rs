@@ -24,7 +24,7 @@ pub(crate) struct HostsJob {
     pub(crate) entered: Arc<AtomicU64>,
     /// The lowest rank on the host of each job rank.
     pub(crate) leaders: Vec<usize>,
-    /// What this rank calls the job: the same on one host, not on all.
+    /// Name of the job: equal for the ranks of one host; other hosts have other names for it.
     key: String,
     /// All ranks, for the rendezvous of process sets.
     lobby: CommId,

@@ -19,7 +19,7 @@ pub(super) enum Carrier {
     Tcp(Rc<Mesh>),
 }
 
-/// See the module. A set of ranks has a communicator for each kind of traffic; they are used at the
+/// Communicators of the engine's thread. A set of ranks has a communicator for each kind of traffic; they are used at the
 /// same time.
 pub(crate) struct World {
     carrier: Carrier,

@@ -7,7 +7,7 @@ use ronde_mpi_table::{Comm as RawComm, Table};
 use super::calls::{Comm, MpiError, check};
 use super::pending::Pending;
 
-/// See the module. It belongs to the thread that makes the calls.
+/// Session of MPI. It belongs to the thread that makes the calls.
 #[derive(Debug)]
 pub(crate) struct Session {
     table: &'static Table,

@@ -23,7 +23,7 @@ pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<I
     let sobol_seed = (seed ^ (seed >> 32)) as u32;
     (0..DESIGN_TRIES).filter_map(move |index| {
         let mut rng = generator(seed, u64::from(index));
-        let mut first = generator(seed, 0);
+        let mut first_rng = generator(seed, 0);
         let mut dimension = 0;
         let reach = REACH.get(index as usize).copied().unwrap_or(1.0);
         let parameters = space.parameters().iter().zip(start.values());
@@ -33,16 +33,16 @@ pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<I
                 return levels[0];
             }
             if parameter.scale() == Scale::Boolean {
-                let (coin, first) = (rng.random::<bool>(), first.random::<bool>());
-                // A value that no setting has had stays too uncertain to try: the second setting
-                // has the other value than the start at the latest.
-                let at_start = start == levels[1];
-                let is_upper = if index == 1 && first == at_start {
-                    !at_start
+                let (drawn, first) = (rng.random::<bool>(), first_rng.random::<bool>());
+                let start = start == levels[1];
+                // A value that no setting has had stays too uncertain to try. If the first setting
+                // has the start's value, the second has the other one.
+                let value = if index == 1 && first == start {
+                    !start
                 } else {
-                    coin
+                    drawn
                 };
-                return levels[usize::from(is_upper)];
+                return levels[usize::from(value)];
             }
             let sobol = f64::from(sobol_burley::sample(index, dimension, sobol_seed));
             let uniform = MARGIN + (1.0 - 2.0 * MARGIN) * sobol;

@@ -53,7 +53,8 @@ impl<'a> Prior<'a> {
         }
     }
 
-    /// The same with a mean and features, one or none for each setting.
+    /// Returns the process with this mean and, unless `features` is empty, these features, one entry for
+    /// each setting.
     pub(crate) fn with(mut self, mean: Vec<f64>, features: Vec<Vec<f64>>) -> Self {
         (self.mean, self.features) = (mean, features);
         let row = |&i: &usize| (0..self.x.len()).map(|j| self.common(i, j)).collect();
@@ -61,7 +62,7 @@ impl<'a> Prior<'a> {
         self
     }
 
-    /// The same with another variance of the level and prior median of s.
+    /// Returns the process with this variance of the level and this prior median of s.
     pub(crate) fn scaled(mut self, level: f64, signal: f64) -> Self {
         (self.level, self.signal) = (level, signal);
         self

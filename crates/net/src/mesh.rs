@@ -485,7 +485,7 @@ impl Core {
 
     /// See [`Mesh::turn`], except that the verdict is no error here.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> Result<bool, NetError> {
-        // What a caller has begun since the last turn may have completed other operations.
+        // An operation that the caller has begun since the last turn may have completed others.
         let has_moved = std::mem::take(&mut self.has_moved);
         let is_connecting = self
             .links

@@ -15,7 +15,7 @@ use crate::inbound::Place;
 use crate::inbox::{Inbox, Receive};
 use crate::pending::{Op, Slice};
 
-/// See the module.
+/// Simulated network; see the module.
 pub struct Network {
     state: RefCell<State>,
 }

@@ -3,7 +3,7 @@
 
 use crate::collective::{Activities, Stages};
 
-/// See the module.
+/// Names of flat and of hierarchical operations.
 pub(super) struct Names {
     pub(super) flat: Activities,
     /// The successive parts of a batch have Horovod's names. Reductions within hosts use shared

@@ -30,7 +30,7 @@ pub(crate) enum MpiRendezvousError {
     /// Two ranks differ.
     #[error(transparent)]
     Mismatch(Box<Difference>),
-    /// What a rank sent is no message of this version.
+    /// A rank has sent a message that is not of this version.
     #[error(
         "rank {rank} sent {bytes} bytes that this version of Ronde does not understand; install the same for all ranks"
     )]

@@ -31,7 +31,7 @@ pub(crate) enum TcpSettingsError {
     MasterPort { value: String },
 }
 
-/// See the module.
+/// Settings of a job over TCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TcpSettings {
     /// Name or address of rank 0's host.

@@ -79,7 +79,7 @@ pub fn guard_main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What a launcher that was killed has left behind.
+/// Process groups and folders that a killed launcher has not removed.
 #[derive(Debug, Default)]
 struct Orphans {
     groups: Vec<Pid>,

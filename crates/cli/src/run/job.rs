@@ -14,11 +14,11 @@
 //! pipe open.
 
 use super::guard::Guard;
-use super::output::{Queue, Target};
+use super::output::{EXIT_PIPE, Queue, Target};
 use super::place;
 use super::process::Exit;
 use super::rank::Rank;
-use super::signals::Signals;
+use super::signals::{self, Signals};
 use super::sink::Sink;
 use super::ssh::wire::{Order, Orders, Report};
 use super::wait::Waiting;
@@ -26,7 +26,7 @@ use super::{LaunchError, LaunchSpec};
 use ronde::internal::identity::{MAX_RANKS, random_job_key};
 use rustix::process::Signal;
 use std::cell::RefCell;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -49,9 +49,6 @@ const EXIT_KILLED: u8 = 128 + 9;
 
 /// Exit code after the connection to the launcher has ended: that of a program killed by SIGTERM.
 const EXIT_ORPHAN: u8 = 128 + 15;
-
-/// Exit code after standard output was closed: that of a program killed by SIGPIPE.
-const EXIT_PIPE: u8 = 128 + 13;
 
 /// Starts a job's ranks, forwards their output and signals, and waits for their end.
 ///
@@ -251,7 +248,7 @@ impl<'a, 'p> Job<'a, 'p> {
 
     /// Waits for events, or until the phase's time is up.
     fn wait(&self, signals: &Signals) -> Result<Vec<Event>, LaunchError> {
-        let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+        let outputs = (std::io::stdout(), std::io::stderr());
         let mut waiting = Waiting::new();
         for descriptor in signals.descriptors() {
             waiting.readable(descriptor, Event::Signal);
@@ -275,11 +272,7 @@ impl<'a, 'p> Job<'a, 'p> {
                 }
             }
         }
-        match self.queue.target() {
-            Some(Target::Stdout) => waiting.writable(stdout.as_fd(), Event::Writable),
-            Some(Target::Stderr) => waiting.writable(stderr.as_fd(), Event::Writable),
-            None => {}
-        }
+        self.queue.wait(&mut waiting, &outputs, Event::Writable);
         waiting.wait(self.deadline())
     }
 
@@ -348,13 +341,9 @@ impl<'a, 'p> Job<'a, 'p> {
         match self.phase {
             Phase::Running => {
                 if !self.part.is_of_launcher() {
-                    let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                    self.say(&format!(
-                        "passing {name} on to all ranks; a second one kills them"
-                    ));
+                    self.say(&signals::passed_on(signal));
                 }
-                // All signals that are caught have a name.
-                self.end(code, Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
+                self.end(code, signals::named(signal));
             }
             Phase::Ending { .. } => self.kill(),
             // The ranks have ended; a signal now means that the user does not want to wait for

@@ -4,8 +4,10 @@
 //! terminal or file. Writes never block, so that a paused reader cannot keep the launcher from
 //! handling signals.
 
+use super::wait::Waiting;
 use rustix::io::Errno;
 use std::collections::VecDeque;
+use std::io::{Stderr, Stdout};
 use std::os::fd::AsFd;
 
 /// Destination of a line.
@@ -14,6 +16,9 @@ pub(super) enum Target {
     Stdout,
     Stderr,
 }
+
+/// Exit code after standard output was closed: that of a program killed by SIGPIPE.
+pub(super) const EXIT_PIPE: u8 = 128 + 13;
 
 /// Lines of one target are joined up to this many bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -53,6 +58,20 @@ impl Queue {
     /// Target of the next bytes, if there are any.
     pub(super) fn target(&self) -> Option<Target> {
         self.pieces.front().map(|(target, _)| *target)
+    }
+
+    /// Adds to `waiting` that the target of the next bytes, if there are any, is writable.
+    pub(super) fn wait<'a, Event>(
+        &self,
+        waiting: &mut Waiting<'a, Event>,
+        (stdout, stderr): &'a (Stdout, Stderr),
+        event: Event,
+    ) {
+        match self.target() {
+            Some(Target::Stdout) => waiting.writable(stdout.as_fd(), event),
+            Some(Target::Stderr) => waiting.writable(stderr.as_fd(), event),
+            None => {}
+        }
     }
 
     /// Writes some bytes to the next target, which must have polled as writable. If the target is

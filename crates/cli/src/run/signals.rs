@@ -2,10 +2,11 @@
 
 use super::LaunchError;
 use crate::end_signals;
+use rustix::process::Signal;
 use signal_hook::SigId;
 use signal_hook::consts::SIGCHLD;
 use signal_hook::flag;
-use signal_hook::low_level::{pipe, unregister};
+use signal_hook::low_level::{pipe, signal_name, unregister};
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
@@ -63,6 +64,17 @@ impl Signals {
         }
         signals
     }
+}
+
+/// Message that a caught signal ends the job.
+pub(super) fn passed_on(signal: i32) -> String {
+    let name = signal_name(signal).unwrap_or("a signal");
+    format!("passing {name} on to all ranks; a second one kills them")
+}
+
+/// A caught signal, all of which have a name.
+pub(super) fn named(signal: i32) -> Signal {
+    Signal::from_named_raw(signal).unwrap_or(Signal::TERM)
 }
 
 impl Drop for Signals {

@@ -10,9 +10,9 @@
 //! No rank is started unless all hosts can start theirs. At the end each agent ends its own ranks
 //! (`super::super::job`); this process ends the connections that are left after that.
 
-use super::super::output::{Queue, Target};
+use super::super::output::{EXIT_PIPE, Queue, Target};
 use super::super::process::Exit;
-use super::super::signals::Signals;
+use super::super::signals::{self, Signals};
 use super::super::sink::Sink;
 use super::super::wait::Waiting;
 use super::super::{LaunchError, LaunchSpec};
@@ -20,7 +20,6 @@ use super::failure;
 use super::host::{Host, Source, State};
 use super::wire::{HELLO, Order, Report};
 use rustix::process::Signal;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// Time between a signal to the agents and the end of their connections: an agent needs 5 s for
@@ -36,9 +35,6 @@ const CAUSE_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Exit code after a failure that is not a rank's.
 const EXIT_FAILURE: u8 = 1;
-
-/// Exit code after standard output was closed: that of a program killed by SIGPIPE.
-const EXIT_PIPE: u8 = 128 + 13;
 
 /// Exit codes from here on are those of signals.
 const EXIT_SIGNAL_MIN: u8 = 128;
@@ -121,7 +117,7 @@ impl<'a> Job<'a> {
     }
 
     fn wait(&self, signals: &Signals) -> Result<Vec<Event>, LaunchError> {
-        let (stdout, stderr) = (std::io::stdout(), std::io::stderr());
+        let outputs = (std::io::stdout(), std::io::stderr());
         let mut waiting = Waiting::new();
         for descriptor in signals.descriptors() {
             waiting.readable(descriptor, Event::Signal);
@@ -143,11 +139,7 @@ impl<'a> Job<'a> {
                 waiting.writable(input, Event::Input { host });
             }
         }
-        match self.queue.target() {
-            Some(Target::Stdout) => waiting.writable(stdout.as_fd(), Event::Writable),
-            Some(Target::Stderr) => waiting.writable(stderr.as_fd(), Event::Writable),
-            None => {}
-        }
+        self.queue.wait(&mut waiting, &outputs, Event::Writable);
         waiting.wait(self.deadline())
     }
 
@@ -193,12 +185,8 @@ impl<'a> Job<'a> {
         let code = Exit::Signal(signal).code();
         match self.phase {
             Phase::Starting { .. } | Phase::Running => {
-                let name = signal_hook::low_level::signal_name(signal).unwrap_or("a signal");
-                self.say(&format!(
-                    "passing {name} on to all ranks; a second one kills them"
-                ));
-                // All signals that are caught have a name.
-                self.end(code, Signal::from_named_raw(signal).unwrap_or(Signal::TERM));
+                self.say(&signals::passed_on(signal));
+                self.end(code, signals::named(signal));
             }
             Phase::Ending { .. } => {
                 for host in &mut self.hosts {
