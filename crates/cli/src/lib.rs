@@ -17,6 +17,7 @@ mod range;
 mod replay;
 mod review;
 pub mod run;
+mod setting;
 mod sweep;
 mod timeline;
 mod tune;

@@ -10,10 +10,11 @@ use crate::present::units as number;
 use crate::present::units::bytes;
 use crate::replay::error::Error;
 use crate::replay::job::{Job, Recording};
+use crate::setting::simulated;
 use crate::timeline::{error::Error as TimelineError, write_json};
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
-use ronde_job::replay::{Collective, Forecast, Setting};
+use ronde_job::replay::{Collective, Forecast};
 use ronde_lab::sweep::{
     Conclusion, Jobs, Phase, Point, Row, Status, StepTimes, Verdict, verdict_with,
 };
@@ -101,7 +102,7 @@ impl Predictions {
                 .filter(|(_, point)| point.np == np)
             {
                 let jobs: Vec<f64> = forecast
-                    .steps_us(&setting(point))
+                    .steps_us(&simulated(point))
                     .iter()
                     .map(|us| us / 1e3)
                     .collect();
@@ -255,16 +256,6 @@ fn target(job: &Job, np: u32) -> Target {
     Target {
         topology: Topology::new(np, if one_host { np } else { place.ranks_per_host }),
         ..same
-    }
-}
-
-fn setting(point: &Point) -> Setting {
-    Setting {
-        fusion_threshold_bytes: point.fusion_threshold_bytes,
-        cycle_us: point.cycle_time_ms * 1e3,
-        hierarchical: point.hierarchical_allreduce,
-        hierarchical_allgather: false,
-        cache: point.cache,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sections of a finding, for the terminal and for Markdown: the best settings, the effect of each
 //! knob, and the accuracy of the measurements.
 
-use super::words::{self, Naming};
+use super::words;
 use crate::present::units::{NONE, digits};
 use crate::present::{Cell, List, Section, Table};
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point};
@@ -33,7 +33,7 @@ pub(super) fn evidence(finding: &Finding, on: &str) -> [Section<'static>; 3] {
 
 /// Table of the best settings of `finding` and the default.
 fn best(finding: &Finding) -> Table {
-    let naming = Naming::of(finding);
+    let naming = words::naming(finding);
     let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
     let mut shown: Vec<&Outcome> = finding.points.iter().filter(timed).take(ROWS).collect();
     let default = finding.default().filter(timed);

@@ -1,7 +1,7 @@
 //! Conclusion of a finding: one sentence, and further sentences about ties and the error of
 //! predictions.
 
-use super::naming::Naming;
+use super::naming;
 use crate::present::units::{self, capitalized, changes, counted, ms, percent};
 use ronde_job::gate::Withheld;
 use ronde_lab::sweep::{
@@ -71,7 +71,7 @@ fn compared(finding: &Finding, best: &Outcome) -> String {
             interval.unwrap_or_default()
         )
     });
-    let setting = capitalized(&Naming::of(finding).setting(&best.point));
+    let setting = capitalized(&naming(finding).setting(&best.point));
     format!("{setting}: {prefix}{time}{}", gain.unwrap_or_default())
 }
 
