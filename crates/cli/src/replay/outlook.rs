@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::args::{Args, Switch};
-use super::error::Error;
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
+use crate::error::Error;
 use crate::range::List;
 use crate::setting::{point, simulated};
 use ronde_job::replay::network::{Target, Topology};
@@ -167,7 +167,7 @@ impl Cell {
 /// Predicts the step times for all settings, networks and numbers of ranks in `args`.
 ///
 /// # Errors
-/// [`Error::Project`] and [`Error::TooMany`].
+/// [`Error::Project`] and [`Error::TooManyPredictions`].
 pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
     let targets = targets(job, args);
     let rules = match args.early {
@@ -181,7 +181,7 @@ pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
         let points = points(job, args, target);
         let count = points.len() * targets.len();
         if count > MOST {
-            return Err(Error::TooMany {
+            return Err(Error::TooManyPredictions {
                 settings: points.len(),
                 targets: targets.len(),
                 most: MOST,

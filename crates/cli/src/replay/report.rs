@@ -291,9 +291,7 @@ fn best<'a>(job: &Job, at: &At, section: Section<'a>) -> Section<'a> {
         },
     );
     let environment = paste(&choice.best.point, &at.current.point).environment();
-    let markup = html! { p { code { (environment) } } };
-    let section = section.text(sentence).page(markup);
-    section.terminal(move |_| vec![format!("  {environment}")])
+    section.text(sentence).code([environment])
 }
 
 fn assumptions(outlook: &Outlook) -> Section<'_> {

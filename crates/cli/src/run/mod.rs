@@ -26,10 +26,12 @@ mod stream;
 mod threads;
 mod wait;
 
-pub(crate) use elsewhere::{Elsewhere, ElsewhereError};
+pub(crate) use elsewhere::Elsewhere;
 pub use guard::{GUARD, guard_main};
+pub(crate) use hosts::HostsError;
 pub use job::launch;
 pub(crate) use job::{Ended, launch_until};
+pub(crate) use mpirun::MpirunError;
 pub use spec::{LaunchError, LaunchSpec, Output};
 pub use ssh::{AGENT, agent_main};
 

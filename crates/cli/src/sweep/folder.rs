@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::error::Error;
 use super::plan::Plan;
+use crate::error::Error;
 use crate::present::output::Output;
 use crate::timeline::write_json;
 use ronde_lab::sweep::Row;

@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::report::{About, ReportError};
+use super::report::About;
 use super::words;
 use crate::chart::scale::{self, Better, Shades};
 use crate::chart::{Chart, Data, Grid, Point as Place, Series, Shape, picture};
+use crate::error::Error;
 use crate::present::output::Output;
 use crate::present::units as number;
 use crate::setting::{numbers, on};
@@ -39,12 +40,12 @@ struct Kept {
 /// Writes the pictures of `verdict` to `folder`, as SVG and PNG.
 ///
 /// # Errors
-/// [`ReportError`] if one cannot be drawn or written.
+/// If one cannot be drawn or written.
 pub(super) fn write(
     about: &About,
     verdict: &Verdict,
     folder: &Path,
-) -> Result<Vec<Picture>, ReportError> {
+) -> Result<Vec<Picture>, Error> {
     let points = verdict.findings.iter().flat_map(|finding| &finding.points);
     let all: BTreeSet<Kept> = points.map(|outcome| Kept::of(&outcome.point)).collect();
     let mut pictures = Vec::new();

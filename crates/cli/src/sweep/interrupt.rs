@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use signal_hook::flag;
 
-use super::error::Error;
 use crate::end_signals;
+use crate::error::Error;
 use crate::present::interrupt::leave_to_caller;
 
 /// Number of the received signal, shared with the signal handlers.

@@ -9,14 +9,14 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::channel::{self, Lines, MeasurementRequest, Message};
-use crate::bench::{LoadArgs, LoadError};
-use crate::fail;
+use crate::bench::LoadArgs;
+use crate::error::Error;
 use ronde::context::Context;
 use ronde::error::Error as RuntimeError;
-use ronde::internal::identity::{Identity, IdentityError};
-use ronde::knobs::{KnobError, Knobs};
+use ronde::internal::identity::Identity;
+use ronde::knobs::Knobs;
 use ronde::settings::PartialSettings;
-use ronde_lab::bench::{Job, RunError, Series};
+use ronde_lab::bench::{Job, Series};
 use ronde_lab::sweep::Point;
 
 /// Name of the hidden subcommand.
@@ -24,6 +24,9 @@ pub(crate) const RANK: &str = "__sweep-rank";
 /// Flags of the hidden subcommand.
 pub(super) const CHANNEL: &str = "--channel";
 pub(super) const LOAD: &str = "--load";
+
+/// Action that fails if the supervisor cannot be reached.
+const CHANNEL_USE: &str = "communicate with the sweep";
 
 /// Interval between two signs of life.
 const ALIVE_EVERY: Duration = Duration::from_millis(500);
@@ -43,47 +46,22 @@ fn parse_load(text: &str) -> Result<LoadArgs, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// Reason why a rank ends early.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    #[error(transparent)]
-    Knob(#[from] KnobError),
-    #[error(transparent)]
-    Runtime(#[from] RuntimeError),
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error("cannot communicate with the sweep: {0}")]
-    Channel(#[from] std::io::Error),
-}
-
 /// Runs the hidden subcommand.
-pub(crate) fn main(args: &Args) -> ExitCode {
+pub(crate) fn main(args: &Args) -> Result<ExitCode, Error> {
     // First of all, so that later errors can be reported to the supervisor.
-    let mut supervisor = match supervisor(args) {
-        Ok(supervisor) => supervisor,
-        Err(error) => return fail(&format!("sweep: {error}"), 1),
-    };
-    match join().and_then(|context| serve(&context, args, supervisor.as_mut())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            if let Some(supervisor) = &supervisor {
-                supervisor.say(&Message::Failed(error.to_string()));
-            }
-            fail(&format!("sweep: {error}"), 1)
-        }
+    let mut supervisor = supervisor(args)?;
+    let outcome = join().and_then(|context| serve(&context, args, supervisor.as_mut()));
+    if let (Err(error), Some(supervisor)) = (&outcome, &supervisor) {
+        supervisor.say(&Message::Failed(error.to_string()));
     }
+    outcome.map(|()| ExitCode::SUCCESS)
 }
 
 /// Connection to the supervisor, on rank 0 only.
 fn supervisor(args: &Args) -> Result<Option<Supervisor>, Error> {
     let is_first = Identity::from_env()?.rank == 0;
-    Ok(is_first
-        .then(|| Supervisor::connect(&args.channel))
-        .transpose()?)
+    let supervisor = is_first.then(|| Supervisor::connect(&args.channel));
+    supervisor.transpose().map_err(Error::system(CHANNEL_USE))
 }
 
 fn join() -> Result<Context, Error> {
@@ -196,7 +174,7 @@ impl Supervisor {
 
     /// Returns the next request, or `None` if the supervisor has closed the channel.
     fn order(&mut self) -> Result<Option<MeasurementRequest>, Error> {
-        Ok(self.orders.next()?)
+        self.orders.next().map_err(Error::system(CHANNEL_USE))
     }
 
     /// Sends a message. An error is ignored: if the channel is closed, the next request is `None`,

@@ -5,13 +5,13 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::error::Error;
 use crate::present::output::Output;
 use crate::present::units as number;
 use crate::present::units::bytes;
-use crate::replay::error::Error;
 use crate::replay::job::{Job, Recording};
 use crate::setting::simulated;
-use crate::timeline::{error::Error as TimelineError, write_json};
+use crate::timeline::write_json;
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Collective, Forecast};
@@ -70,10 +70,10 @@ impl Predictions {
     /// Predicts the step time of `job` at each of `points`.
     ///
     /// # Errors
-    /// [`Error::TooMany`]; [`Error::Project`] if ranks would be on hosts that were not measured.
+    /// [`Error::TooManyPredictions`]; [`Error::Project`] if ranks would be on hosts that were not measured.
     pub(super) fn new(job: Job, points: Vec<Point>) -> Result<Self, Error> {
         if points.len() > PREDICTIONS_MOST {
-            return Err(Error::TooMany {
+            return Err(Error::TooManyPredictions {
                 settings: points.len(),
                 targets: 1,
                 most: PREDICTIONS_MOST,
@@ -176,12 +176,12 @@ impl Predictions {
     /// the recorded allreduces.
     ///
     /// # Errors
-    /// [`TimelineError`] if the recording has no tensors that the benchmark can run, or the file
+    /// If the recording has no tensors that the benchmark can run, or the file
     /// cannot be written.
-    pub(super) fn reenacted(&self, folder: &Path) -> Result<Reenacted, TimelineError> {
+    pub(super) fn reenacted(&self, folder: &Path) -> Result<Reenacted, Error> {
         let profile = match &self.job.profile {
             Ok(profile) => profile,
-            Err(error) => return Err(TimelineError::Profile(error.clone())),
+            Err(error) => return Err(error.clone().into()),
         };
         let path = folder.join(PROFILE);
         Output::open(&path)?.finish(|sink| write_json(sink, profile))?;

@@ -8,8 +8,8 @@ use ronde_trace::analysis::{Comparison, compare};
 
 use super::args::Args;
 use super::conclude;
-use super::error::Error;
 use super::input::Inputs;
+use crate::error::Error;
 use crate::present::output;
 use crate::present::units::{bytes, change as relative, decimals};
 use crate::present::{self, Cell, List, Look, Section, Table, harmless};

@@ -12,8 +12,8 @@ use ronde_trace::Source;
 use ronde_trace::analysis::report::REPORT_VERSION;
 use ronde_trace::analysis::{Collector, Replayable, Report, analyze_for_replay};
 
-use super::error::Error;
 use super::progress::Progress;
+use crate::error::Error;
 
 /// Largest size in bytes of a result of `ronde bench`. Larger files are traces, which are read only
 /// once.
@@ -108,7 +108,10 @@ impl Inputs {
     pub(crate) fn read_steps(self, steps: Option<RangeInclusive<u64>>) -> Result<Run, Error> {
         match self {
             Self::Traces(files) => read_traces(&files, steps.unwrap_or(0..=u64::MAX)),
-            Self::Report(_) if steps.is_some() => Err(Error::NeedsTraces { flag: "--steps" }),
+            Self::Report(_) if steps.is_some() => Err(Error::NeedsTraces {
+                flag: "--steps",
+                given: "report",
+            }),
             Self::Report([path]) => Ok(Run {
                 report: read_report(path)?,
                 sources: Vec::new(),

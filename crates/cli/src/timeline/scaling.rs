@@ -10,8 +10,8 @@ use ronde_trace::analysis::{Scaling, ScalingRun, scaling};
 
 use super::args::Args;
 use super::conclude;
-use super::error::Error;
 use super::input::Inputs;
+use crate::error::Error;
 use crate::present::output;
 use crate::present::units::{decimals, fixed, percent};
 use crate::present::{self, Cell, List, Look, Section, Table};

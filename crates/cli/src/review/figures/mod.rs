@@ -3,9 +3,9 @@
 mod surface;
 mod trail;
 
-use super::error::Error;
 use crate::chart::scale::Better;
 use crate::chart::{Chart, Shape, picture};
+use crate::error::Error;
 use crate::present::units::capitalized;
 use ronde_lab::review::{Measure, Review};
 

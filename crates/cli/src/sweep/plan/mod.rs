@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::args::Args;
-use super::error::Error;
 use super::report::joined;
 use crate::bench::LoadArgs;
+use crate::error::Error;
 use crate::program;
 use crate::run::Elsewhere;
 pub(super) use given::notes;
@@ -148,7 +148,7 @@ impl Plan {
         let design = &self.design;
         let count = lengths(design).into_iter().product();
         if count > POINTS_MOST {
-            return Err(Error::TooMany {
+            return Err(Error::TooManyPoints {
                 points: count,
                 most: POINTS_MOST,
             });
