@@ -282,7 +282,7 @@ fn bad_knobs_and_files_are_named() {
     );
     assert_failed(
         &bench("", &[("HOROVOD_CYCLE_TIME", "soon")]),
-        1,
+        2,
         &["HOROVOD_CYCLE_TIME", "soon"],
     );
     let huge = folder.path().join("huge.txt");

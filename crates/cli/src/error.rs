@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use super::EXIT_USAGE;
 use super::chart::picture::PictureError;
 use super::present::output::OutputError;
-use super::run::{HostsError, LaunchError, MpirunError};
+use super::run::{HostsError, LaunchError, MpirunError, SshError};
+use super::tune::Problem;
 use ronde::internal::gpu::GpuError;
 use ronde::internal::identity::{IdentityError, MAX_RANKS};
 use ronde::knobs::KnobError;
@@ -18,7 +19,7 @@ use ronde_lab::bench::{RunError, profile as tensors};
 use ronde_lab::sweep::store::StoreError;
 use ronde_trace::ReadError;
 use ronde_trace::analysis::{AnalysisError, ScalingError, profile as extracted};
-use ronde_tuner::LogError;
+use ronde_tuner::{LogError, StateError};
 
 /// Reason why a subcommand fails, or why one of its outputs is missing.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +47,13 @@ pub(crate) enum Error {
     Hosts(#[from] HostsError),
     #[error(transparent)]
     Mpirun(#[from] MpirunError),
+    #[error(transparent)]
+    Ssh(#[from] SshError),
+    #[error(
+        "--tcp starts a job without MPI on several hosts, which RONDE_BACKEND contradicts; give \
+         --backend tcp, or none"
+    )]
+    TcpContradicted,
     #[error(transparent)]
     Runtime(#[from] ronde::error::Error),
 
@@ -152,6 +160,14 @@ pub(crate) enum Error {
     #[error("--{format}: there is nothing to draw: no log has a trial")]
     NothingToDraw { format: &'static str },
 
+    // The tuner as a service.
+    #[error("{}: {problem}", path.display())]
+    Space { path: PathBuf, problem: Problem },
+    #[error("the input ended before a line gave the parameters; see ronde tune --help")]
+    NoSpace,
+    #[error(transparent)]
+    State(#[from] StateError),
+
     // Sweeps.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -225,8 +241,11 @@ impl Error {
         match self {
             Self::Output(error) => error.exit_code(),
             Self::Launch(error) => error.exit_code(),
-            Self::Hosts(_)
-            | Self::Mpirun(_)
+            Self::Mpirun(error) => error.exit_code(),
+            Self::Ssh(error) => error.exit_code(),
+            Self::Knob(_)
+            | Self::Hosts(_)
+            | Self::TcpContradicted
             | Self::Runtime(ronde::error::Error::Device(_))
             | Self::Model(_)
             | Self::RankCount { .. }

@@ -90,14 +90,14 @@ pub fn run(program: Program) -> ExitCode {
     let argv = argv::rewrite(argv.collect(), &mut Cli::command());
     program.remember();
     let (name, outcome) = match parse(argv).unwrap_or_else(|error| error.exit()).command {
-        Command::Run(args) => return run::main(args),
+        Command::Run(args) => ("run", run::main(args)),
         Command::Bench(args) => ("bench", bench::main(&args)),
         Command::Sweep(args) => ("sweep", sweep::main(&args)),
         Command::Timeline(args) => ("timeline", timeline::main(&args)),
         Command::Replay(args) => ("replay", replay::main(&args)),
         Command::Review(args) => ("review", review::main(&args)),
-        Command::Tune(args) => return tune::main(&args),
-        Command::Knobs(args) => return knobs::main(&args),
+        Command::Tune(args) => ("tune", tune::main(&args)),
+        Command::Knobs(args) => ("knobs", knobs::main(&args)),
         Command::Completions(args) => return completions::main(&args, Cli::command()),
         Command::Licenses(_) => return licences::main(),
         Command::Man(args) => ("man", man::main(&args, Cli::command())),

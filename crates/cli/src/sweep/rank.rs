@@ -4,6 +4,7 @@
 //! Rank 0 receives requests from the supervisor, changes the settings and broadcasts the
 //! measurement to the other ranks through the runtime; then all ranks measure.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -27,6 +28,9 @@ pub(super) const LOAD: &str = "--load";
 
 /// Action that fails if the supervisor cannot be reached.
 const CHANNEL_USE: &str = "communicate with the sweep";
+
+/// Size of a measurement that is broadcast: more than any needs as JSON.
+const SERIES_BYTES: usize = 256;
 
 /// Interval between two signs of life.
 const ALIVE_EVERY: Duration = Duration::from_millis(500);
@@ -121,38 +125,12 @@ fn change(point: &Point) -> PartialSettings {
 
 /// Broadcasts rank 0's next measurement; `None` ends the job.
 fn tell(context: &Context, series: Option<Series>) -> Result<Option<Series>, Error> {
-    let words = context
-        .broadcast("sweep.order", encode(series), 0)
-        .map_err(RuntimeError::from)?;
-    Ok(decode(&words.wait().map_err(RuntimeError::from)?))
-}
-
-/// Encodes a series as five numbers: untimed steps, timed steps (0 for no series), shortest
-/// duration, whether there is an upper bound, and the bound.
-fn encode(series: Option<Series>) -> Vec<f64> {
-    let Some(series) = series else {
-        return vec![0.0; 5];
-    };
-    let bound_ms = series.stop_above_ms;
-    vec![
-        series.warmup_steps as f64,
-        series.steps as f64,
-        series.at_least_ms,
-        f64::from(u8::from(bound_ms.is_some())),
-        bound_ms.unwrap_or(0.0),
-    ]
-}
-
-fn decode(words: &[f64]) -> Option<Series> {
-    let [warmup_steps, steps, at_least_ms, has_bound, bound_ms] = *words else {
-        return None;
-    };
-    (steps > 0.0).then_some(Series {
-        warmup_steps: warmup_steps as usize,
-        steps: steps as usize,
-        at_least_ms,
-        stop_above_ms: (has_bound > 0.0).then_some(bound_ms),
-    })
+    let json = |error| Error::system("write down a measurement")(io::Error::from(error));
+    let mut bytes = serde_json::to_vec(&series).map_err(json)?;
+    bytes.resize(SERIES_BYTES, b' '); // equal on all ranks
+    let told = context.broadcast("sweep.order", bytes, 0);
+    let told = told.map_err(RuntimeError::from)?.wait();
+    serde_json::from_slice(&told.map_err(RuntimeError::from)?).map_err(json)
 }
 
 /// Rank 0's end of the channel.
@@ -189,28 +167,5 @@ impl Supervisor {
             self.say(&Message::Alive);
             self.told = Instant::now();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn orders_survive_the_broadcast() {
-        let series = Series {
-            warmup_steps: 3,
-            steps: 20,
-            at_least_ms: 250.0,
-            stop_above_ms: None,
-        };
-        let bounded = Series {
-            stop_above_ms: Some(12.5),
-            ..series
-        };
-        for order in [None, Some(series), Some(bounded)] {
-            assert_eq!(decode(&encode(order)), order);
-        }
-        assert_eq!(decode(&[]), None);
     }
 }
