@@ -37,17 +37,16 @@ impl Naming {
         words
     }
 
-    /// Columns of a setting: heading and cell.
-    pub(crate) fn columns(self, point: &Point) -> Vec<(&'static str, String)> {
-        let hierarchical = on(point.hierarchical_allreduce).to_owned();
-        let columns = [
-            (true, "fusion MiB", short(point.fusion_mb())),
-            (true, "cycle ms", short(point.cycle_time_ms)),
-            (self.cache, "cache", on(point.cache).to_owned()),
-            (self.hierarchical, "hier.", hierarchical),
-        ];
-        let shown = columns.into_iter().filter(|(is_shown, ..)| *is_shown);
-        shown.map(|(_, heading, cell)| (heading, cell)).collect()
+    /// Cells of a setting: threshold in MiB, cycle time in ms, cache, hierarchical allreduce; empty
+    /// if they are not shown.
+    pub(crate) fn cells(self, point: &Point) -> [String; 4] {
+        let switch = |shown: bool, value: bool| if shown { on(value) } else { "" }.to_owned();
+        [
+            short(point.fusion_mb()),
+            short(point.cycle_time_ms),
+            switch(self.cache, point.cache),
+            switch(self.hierarchical, point.hierarchical_allreduce),
+        ]
     }
 }
 

@@ -187,6 +187,7 @@ fn table(outlook: &Outlook) -> Section<'_> {
             chosen(&|choice| optional(&choice.hierarchical)),
         ]);
     }
+    let table = table.without_empty();
     section.table(table).page(curves(outlook)).text(
         "now: recorded setting; best: best setting of the grid, in column \"with\". 80 %: from the 10th to the 90th percentile. \
          effic.: scaling efficiency, step time of one rank divided by that of all. flat, hier.: step time of the best flat and the \
