@@ -52,9 +52,6 @@ pub(crate) struct SlowRank {
 
 impl LoadArgs {
     /// Returns the tensors to reduce.
-    ///
-    /// # Errors
-    /// The profile cannot be read.
     pub(crate) fn workload(&self) -> Result<Workload, Error> {
         Ok(match &self.profile {
             Some(path) => profile::load(path)?,
@@ -86,9 +83,6 @@ impl LoadArgs {
     }
 
     /// Checks that a job can have this number of ranks and that the slow rank is one of them.
-    ///
-    /// # Errors
-    /// [`Error::RankCount`], [`Error::SlowRank`].
     pub(crate) fn check_ranks(&self, ranks: usize) -> Result<(), Error> {
         if !(1..=MAX_RANKS).contains(&ranks) {
             return Err(Error::RankCount { np: ranks });

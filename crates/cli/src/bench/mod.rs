@@ -116,9 +116,6 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
 }
 
 /// Checks that all ranks fit into this machine's memory.
-///
-/// # Errors
-/// [`Error::Memory`].
 pub(super) fn check_memory(workload: &Workload, ranks: usize, copies: u64) -> Result<(), Error> {
     Ok(memory::check(workload, ranks, copies)?)
 }

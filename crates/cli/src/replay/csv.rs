@@ -9,9 +9,6 @@ const HEADER: &str = "ranks,hosts,network,hierarchical_allreduce,cache_enabled,c
 
 /// Writes the header and the rows. The last column, `best`, is written only if the data support a
 /// recommendation.
-///
-/// # Errors
-/// The error of `sink`.
 pub(super) fn write(sink: &mut dyn Write, outlook: &Outlook) -> io::Result<()> {
     let recommended = outlook.targets.iter().all(|at| at.choice.is_some());
     writeln!(sink, "{HEADER}{}", if recommended { ",best" } else { "" })?;

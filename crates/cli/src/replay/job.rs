@@ -99,9 +99,6 @@ impl Job {
     }
 
     /// Reads a recording, after a check that no output overwrites it.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub(crate) fn read(recording: &Recording<'_>) -> Result<Self, Error> {
         let mut job = match recording.paths {
             [path] if is_profile(path) => {

@@ -165,9 +165,6 @@ impl Cell {
 }
 
 /// Predicts the step times for all settings, networks and numbers of ranks in `args`.
-///
-/// # Errors
-/// [`Error::Project`] and [`Error::TooManyPredictions`].
 pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
     let targets = targets(job, args);
     let rules = match args.early {

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::chart::picture;
 use crate::error::Error;
 pub(super) use args::Args;
 
@@ -56,11 +57,11 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     output::write(json, |sink| write_json(sink, &Document::new(&reviews)))?;
     output::write(html, |sink| sink.write_all(html::page(&reviews).as_bytes()))?;
     if svg.is_some() {
-        let picture = figures::svg(&reviews)?;
+        let picture = figures::drawn(&reviews, "svg", picture::svg)?;
         output::write(svg, |sink| sink.write_all(picture.as_bytes()))?;
     }
     if png.is_some() {
-        let picture = figures::png(&reviews)?;
+        let picture = figures::drawn(&reviews, "png", picture::png)?;
         output::write(png, |sink| sink.write_all(&picture))?;
     }
     Ok(code)

@@ -38,9 +38,6 @@ struct Kept {
 }
 
 /// Writes the pictures of `verdict` to `folder`, as SVG and PNG.
-///
-/// # Errors
-/// If one cannot be drawn or written.
 pub(super) fn write(
     about: &About,
     verdict: &Verdict,

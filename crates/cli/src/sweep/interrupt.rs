@@ -18,9 +18,6 @@ pub(super) struct Interrupt(Arc<AtomicUsize>);
 impl Interrupt {
     /// Registers handlers for SIGINT, SIGTERM and SIGHUP, except for those that this process was
     /// started to ignore.
-    ///
-    /// # Errors
-    /// A handler cannot be registered.
     pub(super) fn watch() -> Result<Self, Error> {
         let interrupt = Self::default();
         leave_to_caller();

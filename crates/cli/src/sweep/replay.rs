@@ -54,9 +54,6 @@ pub(super) struct Reenacted {
 }
 
 /// Reads the recording in `paths`, to which a sweep never writes.
-///
-/// # Errors
-/// The errors of `Job::read`.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
     Job::read(&Recording {
         paths,

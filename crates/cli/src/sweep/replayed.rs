@@ -55,9 +55,6 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
 }
 
 /// Resumes a sweep from a recording.
-///
-/// # Errors
-/// As [`begin`].
 pub(super) fn resume(
     args: &Args,
     plan: Plan,

@@ -48,9 +48,6 @@ pub(super) fn joined(what: &str, how: &str) -> String {
 
 /// Writes the files of the report to `folder`, replacing earlier ones, and returns the text for the
 /// terminal.
-///
-/// # Errors
-/// If a file cannot be drawn or written.
 pub(super) fn report(
     about: &About,
     verdict: &Verdict,

@@ -59,9 +59,6 @@ impl Inputs {
     }
 
     /// Finds the files of a run given as one argument: a path, or several paths joined by commas.
-    ///
-    /// # Errors
-    /// As [`find`](Self::find).
     pub(super) fn find_joined(run: &Path) -> Result<Self, Error> {
         match run.to_str() {
             Some(text) if !run.exists() => {
@@ -122,9 +119,6 @@ impl Inputs {
     }
 
     /// Reads the files and returns the report on all steps.
-    ///
-    /// # Errors
-    /// As [`read_steps`](Self::read_steps).
     pub(super) fn report(self) -> Result<Report, Error> {
         Ok(self.read_steps(None)?.report)
     }

@@ -17,9 +17,6 @@ use crate::present::units::{decimals, fixed, percent};
 use crate::present::{self, Cell, List, Look, Section, Table};
 
 /// Reads the runs and writes how they scale.
-///
-/// # Errors
-/// A run that cannot be read, or an output that cannot be written.
 pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
     let inputs = runs.iter().map(|run| Inputs::find_joined(run));
     let inputs: Vec<Inputs> = inputs.collect::<Result<_, _>>()?;

@@ -79,9 +79,6 @@ impl Plan {
     }
 
     /// Creates the plan of a sweep from a recording of `np` ranks.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
     pub(super) fn of_recording(args: &Args, np: u32) -> Result<Self, Error> {
         Self::of(args, np)?.checked()
     }
@@ -121,9 +118,6 @@ impl Plan {
     }
 
     /// Checks that the profile has not changed since the plan was made.
-    ///
-    /// # Errors
-    /// [`Error::OtherProfile`].
     pub(super) fn check_workload(&self, workload: &Workload) -> Result<(), Error> {
         let words = |tensors, bytes| format!("{tensors} tensors of {bytes} bytes");
         let then = words(self.tensors, self.bytes_per_step);
