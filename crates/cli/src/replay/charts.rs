@@ -10,10 +10,15 @@ use crate::html::text::Foreign;
 use crate::present::units::digits;
 use crate::setting::numbers;
 
+/// Colour scale of a grid's predictions.
+pub(super) fn shades(at: &At) -> Shades {
+    Shades::new(at.cells.iter().map(|cell| cell.step_ms), Better::Lower, 0.0)
+}
+
 /// Heat map of predicted step times over threshold and cycle time.
 pub(super) fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
     let cells = at.cells_of(kind);
-    let shades = Shades::new(at.cells.iter().map(|cell| cell.step_ms), Better::Lower, 0.0);
+    let shades = shades(at);
     let place = |cell: &Cell| (cell.point.fusion_mb(), cell.point.cycle_time_ms);
     let grid = Grid::new(cells.iter().map(|cell| place(cell)));
     let words = |cell: &Cell| {

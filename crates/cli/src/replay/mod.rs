@@ -8,7 +8,6 @@
 mod args;
 mod charts;
 mod csv;
-pub(super) mod heat;
 pub(super) mod job;
 mod outlook;
 mod report;

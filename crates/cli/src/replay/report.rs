@@ -3,8 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::charts::{curves, map};
-use super::heat::{self, grade};
+use super::charts::{curves, map, shades};
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use super::outlook::{At, Cell, Change, Choice, NEARLY, Outlook};
 use crate::html::Document;
@@ -207,7 +206,8 @@ fn grids(at: &At) -> Vec<Section<'_>> {
             let mut lines = vec![look.title(&title)];
             lines.extend(grid(at, kind, Some(look)).lines(look.width));
             if at.kinds().last() == Some(&kind) {
-                let legend = format!("{} {}.", marks(at), heat::legend());
+                let grades = shades(at).key(String::new()).grades();
+                let legend = format!("{} Heat, above the best: {grades}.", marks(at));
                 lines.extend(wrapped("  ", &legend, look.width));
             }
             lines
@@ -227,9 +227,7 @@ fn marks(at: &At) -> &'static str {
 
 /// Predictions over threshold and cycle time; for the terminal with a column of grades.
 fn grid(at: &At, kind: (bool, bool), look: Option<&Look>) -> Table {
-    let fastest = at.cells.iter().map(|cell| cell.step_ms);
-    let fastest = fastest.fold(f64::INFINITY, f64::min);
-    let cells = at.cells_of(kind);
+    let (shades, cells) = (shades(at), at.cells_of(kind));
     let mut headings = vec!["fusion MiB".to_owned()];
     let threshold = |cell: &Cell| cell.point.fusion_threshold_bytes;
     let rows = || cells.chunk_by(|a, b| threshold(a) == threshold(b));
@@ -250,8 +248,8 @@ fn grid(at: &At, kind: (bool, bool), look: Option<&Look>) -> Table {
                 " "
             };
             shown.push((digits(cell.step_ms) + mark).into());
-            let grade = grade(cell.step_ms, fastest);
-            heat += &look.map_or_else(String::new, |look| look.heat(grade, &grade.to_string()));
+            let at = shades.at(cell.step_ms);
+            heat += &look.map_or_else(String::new, |look| look.heat(at));
         }
         shown.extend(look.map(|_| TableCell::Styled(heat)));
         table.row(shown);
