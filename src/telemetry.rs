@@ -15,7 +15,9 @@ use crate::error::Error;
 use crate::identity::{Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
-use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
+use crate::observer::{
+    CycleEnd, Executed, Negotiated, Observer, Pending, ReadyTimes, StallCheck, WantedTimes,
+};
 use crate::queue::Tensor;
 use crate::settings::{Settings, Versioned};
 use crate::timeline::{Timeline, TimelineCommand, Track};
@@ -114,16 +116,31 @@ impl Observer for Telemetry {
         }
     }
 
+    fn wanted_times(&self) -> WantedTimes {
+        match &self.tuning {
+            _ if self.track.is_on() => WantedTimes::OfRanks,
+            Some(tuning) if tuning.wants_times() => WantedTimes::Range,
+            _ => WantedTimes::None,
+        }
+    }
+
     fn cycle_began(&mut self, now: Nanos) {
         self.track.begin_cycle(now);
     }
 
-    fn negotiated(
-        &mut self,
-        negotiated: &Negotiated<'_>,
-        ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
+    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready: ReadyTimes<'_>) {
         let (mut first_us, mut last_us) = (u64::MAX, 0);
+        let mut no_ranks = std::iter::empty();
+        let ready_us = match ready {
+            ReadyTimes::OfRanks(ready_us) => ready_us,
+            ReadyTimes::Range {
+                first_us: first,
+                last_us: last,
+            } => {
+                (first_us, last_us) = (first, last);
+                &mut no_ranks
+            }
+        };
         let ticks = ready_us
             .enumerate()
             .filter_map(|(rank, us)| Some((rank, us?)));
@@ -193,10 +210,12 @@ impl Observer for Telemetry {
         self.tuning.as_mut()?.cycle_ended(cycle)
     }
 
-    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
+    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {
         self.stalls
             .as_mut()
-            .map_or(Ok(None), |stalls| stalls.look(now, pending))
+            .map_or(Ok(StallCheck::default()), |stalls| {
+                stalls.look(now, pending)
+            })
     }
 }
 

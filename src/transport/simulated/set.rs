@@ -8,6 +8,7 @@ use super::world::{Lives, World};
 use crate::error::{Error, PeerError};
 use crate::sync::lock;
 use crate::transport::block::{Prefix, each_bit};
+use crate::transport::rounds::{self, Exchanged, rounds};
 use crate::transport::{Combine, Contribution, RankBlock};
 
 /// Members of a [`World`] that exchange blocks and bytes. Its ranks are `0..size`; errors name job
@@ -150,23 +151,74 @@ impl SimulatedSet {
         self.wait_for_all("for the others' blocks", move |seat| {
             seat.published >= cycle
         })?;
+        let own = Prefix::new(cycle, block);
+        if !self.world.is_spread() {
+            return self.add_blocks(0..self.members.len(), own, block, combine);
+        }
+        let hosts = self.hosts();
+        let mut states = Vec::new();
+        for ranks in &hosts {
+            self.add_blocks(ranks.iter().copied(), own, block, combine)?;
+            states.push(Exchanged::new(combine.partial(), own));
+        }
+        let count = hosts.len();
+        for round in 0..rounds(0, count).count() {
+            let messages: Vec<_> = states.iter_mut().map(Exchanged::message).collect();
+            for (host, state) in states.iter_mut().enumerate() {
+                let (_, from) = rounds(host, count).nth(round).expect("as many for all");
+                state
+                    .merge(&messages[from])
+                    .map_err(|problem| self.invalid(hosts[from][0], problem))?;
+            }
+        }
+        let host = hosts.iter().position(|ranks| ranks.contains(&rank));
+        let host = host.expect("every rank has a host");
+        let mut words = Vec::new();
+        rounds::read(&states[host].message(), own, &mut words)
+            .and_then(|()| combine.adopt(&words, rank, block))
+            .map_err(|problem| self.invalid(hosts[host][0], problem))
+    }
+
+    /// Adds the blocks of `ranks`; `own` is the prefix of this rank's `block`.
+    fn add_blocks(
+        &self,
+        ranks: impl Iterator<Item = usize>,
+        own: Prefix,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error> {
         let state = lock(&self.state);
-        combine.start(block.words());
-        for (peer, &member) in state.seats.iter().zip(&self.members) {
+        combine.start(block.fact_words());
+        for rank in ranks {
+            let peer = &state.seats[rank];
             assert!(
-                peer.published <= cycle + 1,
+                peer.published <= own.cycle() + 1,
                 "no rank can be two cycles ahead"
             );
-            let block_of_peer = &peer.blocks[cycle as usize % 2];
-            let checked = block_of_peer.prefix.check(Prefix::new(cycle, block));
+            let block_of_peer = &peer.blocks[own.cycle() as usize % 2];
+            let checked = block_of_peer.prefix.check(own);
             checked
-                .and_then(|()| combine.add(block_of_peer))
-                .map_err(|problem| PeerError::InvalidData {
-                    rank: member,
-                    problem,
-                })?;
+                .and_then(|()| combine.add(rank, block_of_peer))
+                .map_err(|problem| self.invalid(rank, problem))?;
         }
         Ok(())
+    }
+
+    /// Set ranks by host, in a world that is spread: job ranks are on three hosts in turn.
+    fn hosts(&self) -> Vec<Vec<usize>> {
+        let mut hosts = vec![Vec::new(); 3];
+        for (rank, job_rank) in self.members.iter().enumerate() {
+            hosts[job_rank % 3].push(rank);
+        }
+        hosts.retain(|ranks| !ranks.is_empty());
+        hosts
+    }
+
+    fn invalid(&self, rank: usize, problem: String) -> Error {
+        Error::Peer(PeerError::InvalidData {
+            rank: self.members[rank],
+            problem,
+        })
     }
 
     /// Shares `rank`'s bytes, waits for all members, and calls `combine` with their bytes in rank

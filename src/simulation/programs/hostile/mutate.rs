@@ -52,7 +52,7 @@ const KINDS: [OpKind; 8] = [
 pub(super) fn block(draw: &mut Draw, block: &mut Block) {
     let bits = 64 * block.ready.len();
     match draw.below(10) {
-        0 => block.status = Status(draw.below(16) as u32),
+        0 => block.status = Status(draw.below(64) as u32),
         1 => block.status = Status(1 << draw.below(32)),
         2 if bits > 0 => {
             let bit = draw.below(bits);
@@ -93,12 +93,16 @@ pub(super) fn requests(draw: &mut Draw, frame: &mut Vec<u8>) {
 /// Modifies one field of a frame of responses.
 pub(super) fn responses(draw: &mut Draw, frame: &mut Vec<u8>) {
     message(draw, frame, |draw, list: &mut ResponseList| {
-        match draw.below(8) {
+        match draw.below(10) {
             0 => list.evict.push(edge(draw) as u32),
             1 => {
                 list.evict.pop();
             }
             2 => list.commands.push(TimelineCommand::Stop),
+            3 => list.joined.push(edge(draw) as u32),
+            4 => {
+                list.joined.pop();
+            }
             _ => {
                 if !change_list(draw, &mut list.responses)
                     && let Some(given) = pick_mut(draw, &mut list.responses)
