@@ -127,6 +127,8 @@ impl Agreement {
         own: &dyn RankBlock,
     ) -> Result<(), InvalidBlock> {
         let state = Partial::read(words, &self.limits)?;
+        let bits = self.limits.slots.len();
+        self.incoming.resize(FACT_WORDS + bits, 0);
         own.read_words(&mut self.incoming);
         let ready = &self.incoming[FACT_WORDS..];
         let contradiction = if self.joined.binary_search(&rank).is_ok() {
@@ -621,7 +623,7 @@ mod tests {
             agreed
                 .join(joined, rank, joined.contains(&(rank as u32)))
                 .unwrap();
-            agreed.start(FACT_WORDS + 1);
+            agreed.prepare(&[u64::MAX]);
             agreed.adopt(&words, rank, &active(bits))
         };
         assert_eq!(adopt(0, &[2], &[]), Ok(()));
