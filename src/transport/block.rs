@@ -115,14 +115,14 @@ pub(super) const PREFIX_WORDS: usize = 3;
 
 /// Words before a block or partial state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Prefix {
+pub(crate) struct Prefix {
     cycle: u64,
     version: u64,
     words: u64,
 }
 
 impl Prefix {
-    pub(super) fn new(cycle: u64, block: &Contribution<'_>) -> Self {
+    pub(crate) fn new(cycle: u64, block: &Contribution<'_>) -> Self {
         Self {
             cycle,
             version: block.version,

@@ -14,10 +14,12 @@ use crate::error::{Error, LimitError, PeerError};
 mod block;
 pub(crate) mod hosts;
 pub(crate) mod local;
-mod rounds;
+pub(crate) mod rounds;
 #[cfg(test)]
 pub(crate) mod simulated;
 
+#[cfg(test)]
+pub(crate) use block::Prefix;
 pub(crate) use block::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, Partial, RankBlock, each_bit};
 
 /// Longest frame, bytes: about 500,000 requests.

@@ -11,9 +11,40 @@ use ronde_net::neighbours;
 use super::block::{Partial, Prefix};
 
 /// The hosts that host `own` of `count` sends to and receives from, round by round.
-pub(crate) fn rounds(own: usize, count: usize) -> impl Iterator<Item = (usize, usize)> {
+fn rounds(own: usize, count: usize) -> impl Iterator<Item = (usize, usize)> {
     neighbours::distances(count)
         .map(move |distance| ((own + distance) % count, (own + count - distance) % count))
+}
+
+/// Exchanges the state of host `own` with the other ones of `count`. `swap` sends a message to the
+/// first host and receives one of the same length from the second.
+///
+/// # Errors
+/// That of `swap`; or the host that sent an invalid message, and the reason.
+pub(crate) async fn exchange<E>(
+    own: usize,
+    count: usize,
+    mut state: Exchanged,
+    mut swap: impl AsyncFnMut(usize, usize, Vec<u8>) -> Result<Vec<u8>, E>,
+) -> Result<Result<Exchanged, InvalidState>, E> {
+    for (to, from) in rounds(own, count) {
+        let message = swap(to, from, state.message()).await?;
+        if let Err(problem) = state.merge(&message) {
+            return Ok(Err(InvalidState {
+                host: from,
+                problem,
+            }));
+        }
+    }
+    Ok(Ok(state))
+}
+
+/// A partial state that no correct host sends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InvalidState {
+    /// The host that sent it.
+    pub(crate) host: usize,
+    pub(crate) problem: String,
 }
 
 /// Partial state that hosts exchange in one cycle.
@@ -26,7 +57,7 @@ pub(crate) struct Exchanged {
 
 impl Exchanged {
     /// `prefix` is that of a block of this cycle.
-    pub(super) fn new(partial: Box<dyn Partial>, prefix: Prefix) -> Self {
+    pub(crate) fn new(partial: Box<dyn Partial>, prefix: Prefix) -> Self {
         Self {
             partial,
             prefix,
@@ -57,7 +88,7 @@ impl Exchanged {
 ///
 /// # Errors
 /// Another cycle or version, or words that are missing.
-pub(super) fn read(message: &[u8], own: Prefix, words: &mut Vec<u64>) -> Result<(), String> {
+pub(crate) fn read(message: &[u8], own: Prefix, words: &mut Vec<u64>) -> Result<(), String> {
     let (numbers, rest) = message.as_chunks();
     let mut numbers = numbers.iter().map(|bytes| u64::from_le_bytes(*bytes));
     let prefix = std::array::from_fn(|_| numbers.next().unwrap_or_default());

@@ -2,7 +2,7 @@
 //! between them.
 //!
 //! **A cycle**: the ranks of a host bring their blocks to the first of them through shared memory. It combines them; the
-//! first ranks of all hosts exchange the combinations in ⌈log₂ hosts⌉ rounds ([`rounds`]), which have the same size whatever
+//! first ranks of all hosts exchange the combinations in ⌈log₂ hosts⌉ [`rounds`], which have the same size whatever
 //! the number of ranks; and the result comes back through shared memory. Frames of new tensors go to rank 0 and back
 //! through the first ranks as well. MPI carries nothing between ranks of one host, and a job on one host makes no call at
 //! all. **Who starts a cycle**: a rank that submits the first tensor for
@@ -23,7 +23,7 @@ use crate::hosts::{Bell, Communicators, HostsJob, Waiting, World};
 use crate::shm::primitive::{AtomicU64, Ordering};
 use crate::transport::block::Prefix;
 use crate::transport::local::own_bell;
-use crate::transport::rounds::{self, Exchanged, rounds};
+use crate::transport::rounds::{self, Exchanged};
 use crate::transport::{
     Combine, Contribution, Doorbell, FRAME_BYTES_MAX, Transport, check_length, check_own_frame,
     leave_when_dropped,
@@ -214,22 +214,22 @@ impl HostsTransport {
             let (own, count) = (self.places.own, self.places.hosts.len());
             let exchange = move |world: Rc<World>| async move {
                 let comm = world.comm(leaders);
-                for (to, from) in rounds(own, count) {
-                    let message = exchanged.message();
+                let swap = async |to: usize, from: usize, message: Vec<u8>| {
                     let room = vec![0; message.len()];
                     let sent = comm.send(message, to, ROUNDS_TAG)?;
                     let came = comm.receive(room, Some(from), ROUNDS_TAG)?.await?;
                     sent.await?;
-                    if let Err(problem) = exchanged.merge(&came) {
-                        return Ok(Err((from, problem)));
-                    }
-                }
-                Ok(Ok(exchanged))
+                    Ok(came)
+                };
+                rounds::exchange(own, count, exchanged, swap).await
             };
-            let engine = &self.job.engine;
-            exchanged = engine
+            exchanged = self
+                .job
+                .engine
                 .run(self.job.spin, &self.guard(), exchange)?
-                .map_err(|(host, problem)| self.invalid(self.places.hosts[host][0], problem))?;
+                .map_err(|invalid| {
+                    self.invalid(self.places.hosts[invalid.host][0], invalid.problem)
+                })?;
         }
         self.memory.combined = exchanged.message();
         Ok(())

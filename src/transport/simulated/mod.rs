@@ -29,11 +29,13 @@ use crate::error::Error;
 
 mod clock;
 mod doorbell;
+mod network;
 mod set;
 mod worker;
 mod world;
 
 pub(crate) use clock::SimulatedClock;
+pub(crate) use network::{Costs, Modify, Network};
 pub(crate) use set::SimulatedSet;
 pub(crate) use worker::SimulatedWorker;
 pub(crate) use world::World;

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::doorbell::Bell;
+use super::network::{Costs, Network};
 use super::world::{Lives, World};
 use crate::error::{Error, PeerError};
 use crate::sync::lock;
 use crate::transport::block::{Prefix, each_bit};
-use crate::transport::rounds::{self, Exchanged, rounds};
+use crate::transport::rounds::{self, Exchanged};
 use crate::transport::{Combine, Contribution, RankBlock};
 
 /// Members of a [`World`] that exchange blocks and bytes. Its ranks are `0..size`; errors name job
@@ -161,20 +162,14 @@ impl SimulatedSet {
             self.add_blocks(ranks.iter().copied(), own, block, combine)?;
             states.push(Exchanged::new(combine.partial(), own));
         }
-        let count = hosts.len();
-        for round in 0..rounds(0, count).count() {
-            let messages: Vec<_> = states.iter_mut().map(Exchanged::message).collect();
-            for (host, state) in states.iter_mut().enumerate() {
-                let (_, from) = rounds(host, count).nth(round).expect("as many for all");
-                state
-                    .merge(&messages[from])
-                    .map_err(|problem| self.invalid(hosts[from][0], problem))?;
-            }
-        }
         let host = hosts.iter().position(|ranks| ranks.contains(&rank));
         let host = host.expect("every rank has a host");
+        let mut state = Network::new(hosts.len(), Costs::default())
+            .exchange(states)
+            .swap_remove(host)
+            .map_err(|invalid| self.invalid(hosts[invalid.host][0], invalid.problem))?;
         let mut words = Vec::new();
-        rounds::read(&states[host].message(), own, &mut words)
+        rounds::read(&state.message(), own, &mut words)
             .and_then(|()| combine.adopt(&words, rank, block))
             .map_err(|problem| self.invalid(hosts[host][0], problem))
     }
