@@ -10,7 +10,7 @@ impl Cycle {
     pub(super) fn exchange_details(&mut self) -> Result<(), Error> {
         self.details.begin(self.agreed.wanted_details());
         if self.details.is_empty() {
-            return Ok(());
+            return Ok(()); // the usual case
         }
         self.details.write(&self.block, &mut self.frame);
         self.transport.gather(&self.frame, &mut self.frames)?;

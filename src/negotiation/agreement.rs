@@ -178,8 +178,11 @@ impl Agreement {
         bits.map(|(joined, common)| joined & common).collect()
     }
 
-    /// The bits of which it must be known on which ranks they are ready.
+    /// The bits of which it must be known on which ranks they are ready; no words if there are none.
     pub(crate) fn wanted_details(&self) -> Vec<u64> {
+        if self.joined.is_empty() && self.state.any.and(Status::WANT_DETAILS) == Status::default() {
+            return Vec::new();
+        }
         let mut wanted = self.joined_common();
         if self.state.any.has(Status::RECORDS) {
             wanted.clone_from(&self.state.common);

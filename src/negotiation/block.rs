@@ -31,6 +31,9 @@ impl Status {
     /// Rank 0 reports stalled tensors: it needs the ranks that have them.
     pub(crate) const STALLED: Self = Self(32);
 
+    /// Facts that need details of the cycle.
+    pub(super) const WANT_DETAILS: Self = Self::RECORDS.with(Self::STALLED);
+
     /// Facts that only rank 0 publishes.
     const OF_RANK_0: Self = Self::COMPARE_CLOCKS
         .with(Self::RECORDS)

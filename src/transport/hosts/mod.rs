@@ -1,4 +1,4 @@
-//! The MPI transport: ranks on any hosts, through shared memory within a host and nonblocking calls of the engine (`mpi/`)
+//! The transport between hosts: ranks on any hosts, through shared memory within a host and nonblocking calls of the engine (`mpi/`)
 //! between them.
 //!
 //! **A cycle**: the ranks of a host bring their blocks to the first of them through shared memory. It combines them; the
