@@ -15,7 +15,7 @@ use crate::negotiation::{
 };
 use crate::tensor::Dtype;
 use crate::transport::rounds::{self, Exchanged, InvalidState};
-use crate::transport::simulated::{Costs, Modify, Network};
+use crate::transport::simulated::{Costs, Network};
 use crate::transport::{Combine, Prefix};
 
 mod costs;
@@ -112,7 +112,7 @@ fn ten_thousand_ranks_on_1280_hosts_agree_in_eleven_rounds() {
 
 #[test]
 fn a_host_that_sends_invalid_states_is_named_by_those_that_receive_them() {
-    let modifications: [(Modify, &str); 4] = [
+    let modifications: [(fn(&mut Vec<u8>), _); 4] = [
         (
             |message| message.truncate(40),
             "a block of cycle 1, version 3, 20 words, where",
@@ -126,7 +126,7 @@ fn a_host_that_sends_invalid_states_is_named_by_those_that_receive_them() {
     ];
     for (modify, problem) in modifications {
         let mut network = Network::new(6, Costs::default());
-        network.set_hostile(4, modify);
+        network.set_hostile(4, Box::new(modify));
         for (host, state) in exchange(&network, 6).into_iter().enumerate() {
             let invalid = state.err().expect("no host has a result");
             assert_eq!(invalid.host, 4, "host {host}");

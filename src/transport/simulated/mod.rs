@@ -35,8 +35,8 @@ mod worker;
 mod world;
 
 pub(crate) use clock::SimulatedClock;
-pub(crate) use network::{Costs, Modify, Network};
-pub(crate) use set::SimulatedSet;
+pub(crate) use network::{Costs, Network};
+pub(crate) use set::{HostileStates, SimulatedSet};
 pub(crate) use worker::SimulatedWorker;
 pub(crate) use world::World;
 

@@ -30,7 +30,7 @@ struct Message {
 }
 
 /// Modification of a message.
-pub(crate) type Modify = fn(&mut Vec<u8>);
+pub(crate) type Modify = Box<dyn Fn(&mut Vec<u8>)>;
 
 /// Hosts and the messages between them.
 pub(crate) struct Network {
@@ -117,7 +117,7 @@ impl Network {
         mut message: Vec<u8>,
     ) -> Result<Vec<u8>, Infallible> {
         let now = self.clocks[own].get();
-        if let Some((_, modify)) = self.hostile.filter(|(host, _)| *host == own) {
+        if let Some((_, modify)) = self.hostile.as_ref().filter(|(host, _)| *host == own) {
             modify(&mut message);
         }
         let sent = Message {

@@ -3,6 +3,9 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
 use super::doorbell::Bell;
 use super::network::{Costs, Network};
 use super::world::{Lives, World};
@@ -23,8 +26,44 @@ pub(crate) struct SimulatedSet {
     devices: OnceLock<Arc<Self>>,
     /// Job rank whose control messages are modified, if any.
     hostile: OnceLock<usize>,
+    /// Modification of the hostile rank's partial states, if it is the first of its host.
+    hostile_states: OnceLock<HostileStates>,
     /// Time of a collective in host memory: latency, ns, and ns per byte.
     message: OnceLock<(u64, f64)>,
+}
+
+/// Modifications of partial states, which depend on the seed, the cycle and the state alone: every
+/// rank simulates the same messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostileStates {
+    pub(crate) seed: u64,
+    /// One of this many cycles has modified states.
+    pub(crate) one_in: u32,
+}
+
+impl HostileStates {
+    fn modify(self, cycle: u64, message: &mut Vec<u8>) {
+        let mut random = SmallRng::seed_from_u64(self.seed ^ cycle.rotate_left(32));
+        if !random.random_ratio(1, self.one_in) {
+            return;
+        }
+        match random.random_range(0..12) {
+            0 => message.truncate(random.random_range(0..message.len())),
+            1 => message.push(random.random()),
+            _ => {
+                let words = message.len() / 8;
+                let at = 8 * random.random_range(0..words);
+                let word = match random.random_range(0..4) {
+                    0 => random.random(),
+                    1 => random.random_range(0..9),
+                    2 => u64::MAX,
+                    _ => 1 << random.random_range(0..64),
+                };
+                let bytes = u64::to_le_bytes(word);
+                message[at..at + 8].copy_from_slice(&bytes);
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -92,6 +131,7 @@ impl SimulatedSet {
             }),
             devices: OnceLock::new(),
             hostile: OnceLock::new(),
+            hostile_states: OnceLock::new(),
             message: OnceLock::new(),
         })
     }
@@ -102,6 +142,11 @@ impl SimulatedSet {
         for set in [self, self.devices()] {
             set.hostile.get_or_init(|| rank);
         }
+    }
+
+    /// Modifies some partial states that the [hostile](Self::set_hostile) rank sends.
+    pub(crate) fn set_hostile_states(&self, states: HostileStates) {
+        self.hostile_states.get_or_init(|| states);
     }
 
     /// Makes every collective in host memory take `latency_ns` and `ns_per_byte`.
@@ -164,7 +209,15 @@ impl SimulatedSet {
         }
         let host = hosts.iter().position(|ranks| ranks.contains(&rank));
         let host = host.expect("every rank has a host");
-        let mut state = Network::new(hosts.len(), Costs::default())
+        let mut network = Network::new(hosts.len(), Costs::default());
+        if let (Some(hostile), Some(states)) = (self.hostile.get(), self.hostile_states.get()) {
+            let is_hostile = |ranks: &Vec<usize>| self.members[ranks[0]] == *hostile;
+            if let Some(host) = hosts.iter().position(is_hostile) {
+                let states = *states;
+                network.set_hostile(host, Box::new(move |message| states.modify(cycle, message)));
+            }
+        }
+        let mut state = network
             .exchange(states)
             .swap_remove(host)
             .map_err(|invalid| self.invalid(hosts[invalid.host][0], invalid.problem))?;
