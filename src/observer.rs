@@ -6,8 +6,8 @@ use crate::collective::{Phases, Stages};
 use crate::command::TimelineCommand;
 use crate::error::Error;
 use crate::identity::Hosts;
-use crate::negotiation::OpKind;
 use crate::negotiation::stall::PendingRanks;
+use crate::negotiation::{Last, OpKind};
 use crate::queue::Tensor;
 use crate::ready::Ready;
 use crate::settings::{Settings, Versioned};
@@ -28,9 +28,8 @@ pub(crate) trait Observer: Send {
     /// A tensor has become ready on all ranks. Called on the lowest rank of a set: for a tensor in
     /// the response cache only if the times are wanted.
     fn negotiated(&mut self, _negotiated: &Negotiated<'_>, _ready: ReadyTimes<'_>) {}
-    /// The ranks have agreed on this cycle; negotiation lasted from `_began` to `_now`. `_joined`:
-    /// some rank has no more data.
-    fn agreed(&mut self, _began: Nanos, _now: Nanos, _joined: bool) {}
+    /// The ranks have agreed on this cycle.
+    fn agreed(&mut self, _agreed: &Agreed) {}
     /// A batch has been executed.
     fn executed(&mut self, _batch: &Executed<'_>) {}
     /// The negotiation of a tensor failed.
@@ -119,6 +118,17 @@ pub(crate) struct Negotiated<'a> {
     pub(crate) kind: OpKind,
     /// Whether it used the response cache, without a request.
     pub(crate) cached: bool,
+}
+
+/// Event: the ranks have agreed on a cycle.
+pub(crate) struct Agreed {
+    /// Begin and end of the negotiation.
+    pub(crate) began: Nanos,
+    pub(crate) ended: Nanos,
+    /// Whether some rank has no more data.
+    pub(crate) has_joined: bool,
+    /// The rank that was last to submit its tensors.
+    pub(crate) last: Option<Last>,
 }
 
 /// Event: a batch has been executed.

@@ -16,13 +16,16 @@ use crate::identity::{Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::observer::{
-    CycleEnd, Executed, Negotiated, Observer, Pending, ReadyTimes, StallCheck, WantedTimes,
+    Agreed, CycleEnd, Executed, Negotiated, Observer, Pending, ReadyTimes, StallCheck, WantedTimes,
 };
 use crate::queue::Tensor;
 use crate::settings::{Settings, Versioned};
 use crate::timeline::{Timeline, TimelineCommand, Track};
 
+mod lateness;
 mod recording;
+
+use lateness::Lateness;
 
 /// Telemetry of one process set on this rank.
 pub(crate) struct Telemetry {
@@ -34,6 +37,8 @@ pub(crate) struct Telemetry {
     agreed: Nanos,
     tuning: Option<Tuning>,
     stalls: Option<Stalls>,
+    /// On rank 0 of the set of all ranks.
+    lateness: Option<Lateness>,
     /// Whether this is a process set other than that of all ranks; only the latter records settings.
     follows: bool,
 }
@@ -73,6 +78,7 @@ impl Telemetry {
             agreed: Nanos(0),
             tuning,
             stalls: stalls(knobs, rank, size),
+            lateness: (first && size > 1).then(|| Lateness::new(size)),
             follows: false,
         })
     }
@@ -94,6 +100,7 @@ impl Telemetry {
             agreed: Nanos(0),
             tuning: None,
             stalls: stalls(knobs, rank, size),
+            lateness: None,
             follows: true,
         }
     }
@@ -162,10 +169,13 @@ impl Observer for Telemetry {
         }
     }
 
-    fn agreed(&mut self, began: Nanos, now: Nanos, joined: bool) {
-        self.agreed = now;
+    fn agreed(&mut self, agreed: &Agreed) {
+        self.agreed = agreed.ended;
+        if let Some(lateness) = &mut self.lateness {
+            agreed.last.iter().for_each(|last| lateness.add(last));
+        }
         if let Some(tuning) = &mut self.tuning {
-            tuning.agreed(began, now, joined);
+            tuning.agreed(agreed.began, agreed.ended, agreed.has_joined);
         }
     }
 
@@ -220,9 +230,12 @@ impl Observer for Telemetry {
 }
 
 impl Drop for Telemetry {
-    /// The set of all ranks ends last: the timeline is then complete and is closed, even if the
+    /// Logs which rank was late. The set of all ranks ends last: the timeline is then complete and is closed, even if the
     /// process is killed later.
     fn drop(&mut self) {
+        if let Some(text) = self.lateness.as_ref().and_then(Lateness::summary) {
+            tracing::debug!("{text}");
+        }
         if !self.follows {
             self.track.interrupt();
             self.track.timeline().finish();

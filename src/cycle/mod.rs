@@ -41,7 +41,7 @@ use crate::error::Error;
 use crate::fusion::Plan;
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::{Agreement, Block, Coordinator, Details, Request, ResponseCache};
-use crate::observer::Observer;
+use crate::observer::{Agreed, Observer};
 use crate::queue::{PendingCommand, Submission, TensorQueue};
 use crate::ready::Ready;
 use crate::settings::{Settings, Versioned};
@@ -55,8 +55,12 @@ impl Cycle {
         self.collect(now)?;
         self.negotiate()?;
         let agreed = self.queue.clock.now();
-        self.observer
-            .agreed(now, agreed, !self.agreed.joined().is_empty());
+        self.observer.agreed(&Agreed {
+            began: now,
+            ended: agreed,
+            has_joined: !self.agreed.joined().is_empty(),
+            last: self.agreed.last(),
+        });
         self.plan();
         self.execute(agreed)?;
         self.finish_cycle();

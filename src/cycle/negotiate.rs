@@ -23,6 +23,9 @@ impl Cycle {
         self.block.status = self.status();
         self.block.settings = self.source.newest();
         self.block.hold = self.holding.own();
+        if self.hits_held == 0 && self.misses.is_empty() {
+            self.block.latest_us = 0;
+        }
         let is_timed = self.agreed.prepare(self.cache.in_use());
         self.transport.exchange(
             self.number,

@@ -22,6 +22,15 @@ use crate::hold::Hold;
 use crate::settings::{Settings, Versioned};
 use crate::transport::{self, Combine, RankBlock};
 
+/// The rank that was last to submit its tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Last {
+    /// Set rank.
+    pub(crate) rank: usize,
+    /// Time since the last submission of the rank that was first, microseconds.
+    pub(crate) late_us: u64,
+}
+
 /// State that all ranks share when every block of a cycle has arrived. It depends only on the
 /// blocks and on the ranks that had joined before, so every rank computes the same state.
 #[derive(Clone, Debug, Default)]
@@ -80,6 +89,7 @@ impl Agreement {
         state.any = state.any.with(facts.status);
         state.hold = state.hold.max(facts.hold);
         state.merge_settings(facts.settings, rank as u64);
+        state.merge_latest(facts.latest_us, rank as u64);
         let has_joined = self.joined.binary_search(&rank).is_ok();
         if !has_joined {
             state.all = state.all.and(facts.status);
@@ -214,6 +224,16 @@ impl Agreement {
     /// computes the same settings, so all of them switch in this cycle.
     pub(crate) fn settings(&self) -> Versioned<Settings> {
         self.state.settings
+    }
+
+    /// The rank whose last submission is the last of all ranks'; `None` if no rank waits for a
+    /// tensor.
+    pub(crate) fn last(&self) -> Option<Last> {
+        let latest = self.state.latest;
+        (latest.at_us > 0).then(|| Last {
+            rank: latest.rank.0 as usize,
+            late_us: latest.at_us - self.state.earliest_us,
+        })
     }
 
     /// First and last time (microseconds on rank 0's clock) since which `slot` is ready on a rank;

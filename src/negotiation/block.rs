@@ -1,4 +1,5 @@
-//! Block of a rank for one cycle: ready bits of cached tensors, status, settings and hold.
+//! Block of a rank for one cycle: ready bits of cached tensors, status, settings, hold and the time of
+//! its last submission.
 
 use smallvec::smallvec;
 
@@ -75,6 +76,9 @@ pub(crate) struct Block {
     pub settings: Versioned<Settings>,
     /// Delay of cycles that this rank computes from its last step.
     pub hold: Hold,
+    /// When this rank submitted the last of its tensors that are not executed, microseconds on rank
+    /// 0's clock; 0 if there is none.
+    pub latest_us: u64,
     /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the
     /// same number of words in the same cycle.
     pub ready: Vec<u64>,
@@ -99,12 +103,13 @@ impl Block {
         self.ready_us[bit] = at_us;
     }
 
-    /// Returns the words that the transport sends: status, settings and hold, then the ready bits;
+    /// Returns the words that the transport sends: status, settings, hold and the last submission, then the ready bits;
     /// if `is_timed`, with the ready times as details.
     pub(crate) fn contribution(&self, is_timed: bool) -> Contribution<'_> {
         let mut head = smallvec![u64::from(self.status.0), self.settings.version];
         head.extend(settings_words(&self.settings));
         head.extend([self.hold.first_ns, self.hold.from_ns, self.hold.until_ns]);
+        head.push(self.latest_us);
         Contribution {
             version: BLOCK_VERSION,
             head,
@@ -120,11 +125,13 @@ impl Block {
             status,
             settings,
             hold,
+            latest_us,
         } = facts(&contribution.head);
         Self {
             status,
             settings,
             hold,
+            latest_us,
             ready: contribution.bits.to_vec(),
             ready_us: match contribution.details {
                 [] => vec![0; 64 * contribution.bits.len()],
@@ -179,6 +186,9 @@ pub(crate) enum InvalidBlock {
     /// A combination that does not fit this rank's own block.
     #[error("a combination of all blocks that does not fit this rank's, in slot {0}")]
     OwnBits(usize),
+    /// A time of the last submission that is out of range.
+    #[error("a last tensor that was submitted at microsecond {0}")]
+    Latest(u64),
     /// A ready time that is out of range.
     #[error("slot {slot} of the response cache is ready since microsecond {ready_us}")]
     ReadyTime {
@@ -193,13 +203,14 @@ pub(crate) enum InvalidBlock {
 const BLOCK_VERSION: u64 = 3;
 
 /// Number of words before the ready bits.
-pub(super) const FACT_WORDS: usize = 9;
+pub(super) const FACT_WORDS: usize = 10;
 
 /// First words of a block.
 pub(super) struct Facts {
     pub(super) status: Status,
     pub(super) settings: Versioned<Settings>,
     pub(super) hold: Hold,
+    pub(super) latest_us: u64,
 }
 
 /// Decodes the first words of a block.
@@ -212,6 +223,7 @@ pub(super) fn facts(words: &[u64]) -> Facts {
             from_ns: words[7],
             until_ns: words[8],
         },
+        latest_us: words[9],
     }
 }
 
@@ -254,8 +266,17 @@ impl Facts {
             return Err(InvalidBlock::Status(self.status.0));
         }
         check_settings(&self.settings, version)?;
-        check_hold(&self.hold)
+        check_hold(&self.hold)?;
+        check_latest(self.latest_us)
     }
+}
+
+/// Checks a time at which a rank submitted its last tensor.
+pub(super) fn check_latest(latest_us: u64) -> Result<(), InvalidBlock> {
+    if latest_us <= READY_US_MAX {
+        return Ok(());
+    }
+    Err(InvalidBlock::Latest(latest_us))
 }
 
 /// Checks settings; `version` is the version of the last cycle's.

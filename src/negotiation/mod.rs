@@ -20,7 +20,7 @@ pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod stall;
 
-pub(crate) use agreement::Agreement;
+pub(crate) use agreement::{Agreement, Last};
 pub(crate) use block::{Block, Status};
 pub(crate) use cache::ResponseCache;
 pub(crate) use coordinator::Coordinator;

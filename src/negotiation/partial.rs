@@ -6,8 +6,8 @@
 use std::cmp::Reverse;
 
 use super::block::{
-    InvalidBlock, READY_US_MAX, SETTINGS_WORDS, Status, check_bits, check_hold, check_settings,
-    settings_of, settings_words,
+    InvalidBlock, READY_US_MAX, SETTINGS_WORDS, Status, check_bits, check_hold, check_latest,
+    check_settings, settings_of, settings_words,
 };
 use crate::hold::Hold;
 use crate::settings::{Settings, Versioned};
@@ -26,8 +26,18 @@ pub(super) struct Limits {
     pub(super) version: u64,
 }
 
-/// Words before the bits: facts of any and all ranks, version and rank of the settings, hold.
-const HEAD_WORDS: usize = 4 + SETTINGS_WORDS + 3;
+/// Words before the bits: facts of any and all ranks, version and rank of the settings, hold, the
+/// first and the last of the ranks' last submissions.
+const HEAD_WORDS: usize = 4 + SETTINGS_WORDS + 3 + 3;
+
+/// The last of the ranks' last submissions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Latest {
+    /// Microseconds on rank 0's clock; 0 if no rank has submitted anything.
+    pub(super) at_us: u64,
+    /// The rank; of several, the lowest.
+    pub(super) rank: Reverse<u64>,
+}
 
 /// Combination of the blocks of some ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +52,10 @@ pub(super) struct Partial {
     pub(super) settings: Versioned<Settings>,
     /// The rank that published them; `u64::MAX` in a state without ranks.
     pub(super) settings_rank: u64,
+    /// The first of the ranks' last submissions, microseconds on rank 0's clock; `u64::MAX` if no
+    /// rank has submitted anything.
+    pub(super) earliest_us: u64,
+    pub(super) latest: Latest,
     /// Bits that are ready on every rank that has not joined.
     pub(super) common: Vec<u64>,
     /// Bits that are ready on some rank.
@@ -62,6 +76,8 @@ impl Default for Partial {
             hold: Hold::default(),
             settings: Versioned::default(),
             settings_rank: u64::MAX,
+            earliest_us: u64::MAX,
+            latest: Latest::default(),
             common: Vec::new(),
             some: Vec::new(),
             joined: Vec::new(),
@@ -107,12 +123,25 @@ impl Partial {
         }
     }
 
+    /// Merges the time at which `rank` submitted its last tensor.
+    pub(super) fn merge_latest(&mut self, at_us: u64, rank: u64) {
+        if at_us > 0 {
+            self.earliest_us = self.earliest_us.min(at_us);
+            self.latest = self.latest.max(Latest {
+                at_us,
+                rank: Reverse(rank),
+            });
+        }
+    }
+
     /// Merges another state of this cycle.
     pub(super) fn merge(&mut self, other: &Self) {
         self.any = self.any.with(other.any);
         self.all = self.all.and(other.all);
         self.hold = self.hold.max(other.hold);
         self.merge_settings(other.settings, other.settings_rank);
+        self.earliest_us = self.earliest_us.min(other.earliest_us);
+        self.latest = self.latest.max(other.latest);
         fold(&mut self.common, &other.common, |own, other| own & other);
         fold(&mut self.some, &other.some, |own, other| own | other);
         fold(&mut self.joined, &other.joined, |own, other| own | other);
@@ -126,6 +155,7 @@ impl Partial {
         to.extend([self.settings.version, self.settings_rank]);
         to.extend(settings_words(&self.settings));
         to.extend([self.hold.first_ns, self.hold.from_ns, self.hold.until_ns]);
+        to.extend([self.earliest_us, self.latest.at_us, self.latest.rank.0]);
         for bits in [&self.common, &self.some, &self.joined] {
             to.extend(bits);
         }
@@ -160,6 +190,11 @@ impl Partial {
                 from_ns: head[9],
                 until_ns: head[10],
             },
+            earliest_us: head[11],
+            latest: Latest {
+                at_us: head[12],
+                rank: Reverse(head[13]),
+            },
             common: part(bits),
             some: part(bits),
             joined: part(bits),
@@ -181,6 +216,12 @@ impl Partial {
         }
         check_settings(&self.settings, limits.version)?;
         check_hold(&self.hold)?;
+        check_latest(self.latest.at_us)?;
+        let is_none = (self.earliest_us, self.latest) == (u64::MAX, Latest::default());
+        let is_some = self.earliest_us <= self.latest.at_us;
+        if !(is_none || is_some && self.latest.rank.0 < limits.size as u64) {
+            return Err(InvalidBlock::Latest(self.earliest_us));
+        }
         for bits in [&self.common, &self.some] {
             check_bits(bits, &limits.slots)?;
         }
@@ -229,7 +270,7 @@ mod tests {
     use super::*;
     use crate::negotiation::agreement::Agreement;
     use crate::negotiation::block::FACT_WORDS;
-    use crate::negotiation::{Block, Status};
+    use crate::negotiation::{Block, Last, Status};
     use crate::transport::Combine;
 
     const RANKS: usize = 8;
@@ -244,6 +285,7 @@ mod tests {
             block.settings.version = version;
             block.settings.value.cycle_time_ns = 1_000_000 * cycle_ms;
             block.hold.from_ns = hold_ns;
+            block.latest_us = hold_ns / 2;
             for bit in 0..64 * WORDS {
                 // Most bits are ready, so that some are common.
                 if (ready[bit / 64] | or[bit / 64]) >> (bit % 64) & 1 == 1 {
@@ -339,6 +381,11 @@ mod tests {
                 let range = times.clone().min().zip(times.max());
                 prop_assert_eq!(agreed.ready_us(slot), range);
             }
+            let submitted = blocks.iter().map(|block| block.latest_us).enumerate().filter(|(_, at_us)| *at_us > 0);
+            let last = submitted.clone().map(|(rank, at_us)| (at_us, Reverse(rank))).max();
+            let first = submitted.map(|(_, at_us)| at_us).min();
+            let late = last.zip(first).map(|((last_us, rank), first_us)| Last { rank: rank.0, late_us: last_us - first_us });
+            prop_assert_eq!(agreed.last(), late);
             let newest = blocks.iter().map(|block| block.settings.version).max();
             let first = blocks.iter().find(|block| Some(block.settings.version) == newest);
             prop_assert_eq!(Some(agreed.settings()), first.map(|block| block.settings));
@@ -393,6 +440,15 @@ mod tests {
         }
         assert!(refused(&[(5, u64::MAX)]).starts_with("a cycle time of"));
         assert!(refused(&[(10, u64::MAX)]).starts_with("a hold of"));
+        for (changes, named) in [
+            (&[(12, u64::MAX)][..], u64::MAX),
+            (&[(11, 6), (12, 5)], 6),
+            (&[(11, 4), (12, 5), (13, RANKS as u64)], 4),
+            (&[(13, 1)], u64::MAX),
+        ] {
+            let text = format!("a last tensor that was submitted at microsecond {named}");
+            assert_eq!(refused(changes), text);
+        }
         let joined = HEAD_WORDS + 2 * WORDS;
         assert_eq!(
             refused(&[(joined, 1 << 7)]),

@@ -2,7 +2,8 @@
 //! new tensors. They have the costs of the simulation, and no computation on rank 0.
 //!
 //! Collective operations of MPI are those with the lowest latency: a binomial tree or recursive
-//! doubling, first within a host.
+//! doubling, first within a host. What the ranks of a host bring to the first of them arrives at the
+//! same time.
 
 use super::costs::Measured;
 
@@ -50,17 +51,20 @@ impl Job {
     /// Every rank reads every rank's block: the first ranks of the hosts gather all blocks, rank 0
     /// gathers all ready times (64 for each word), and every rank adds all blocks.
     pub(super) fn former(&self, costs: &Measured) -> Estimate {
-        let times_bytes = 8 * 64 * self.words;
-        let (block_bytes, blocks_bytes) = (costs.block_bytes, self.ranks() * costs.block_bytes);
+        let timed_bytes = costs.block_bytes + 8 * 64 * self.words;
         let others = self.ranks() - self.per_host;
-        let local = (self.per_host - 1) as f64 * costs.local_ns(block_bytes + times_bytes);
-        let gathered = rounds(self.hosts) * costs.message_ns(0)
-            + costs.ns_per_byte * (others * (block_bytes + times_bytes)) as f64;
-        let handed_out = costs.local_ns(blocks_bytes) + self.ranks() as f64 * costs.add_ns;
+        let in_host = (self.per_host - 1) * timed_bytes;
+        let added_ns = self.ranks() as f64 * costs.add_ns;
+        let blocks_bytes = (self.ranks() - 1) * costs.block_bytes;
+        let mut latency_ns = costs.local_ns(in_host) + added_ns;
+        if self.hosts > 1 {
+            latency_ns += rounds(self.hosts) * costs.message_ns(0)
+                + costs.ns_per_byte * (others * timed_bytes) as f64
+                + costs.local_ns(blocks_bytes);
+        }
         Estimate {
-            latency_ns: local + gathered + handed_out,
-            bytes: (self.per_host - 1) * (block_bytes + times_bytes)
-                + others * (block_bytes + times_bytes),
+            latency_ns,
+            bytes: in_host + others * timed_bytes,
             bytes_of_most: blocks_bytes,
         }
     }
@@ -86,7 +90,7 @@ impl Job {
     /// from and sends to each host.
     pub(super) fn requests_of_ronde(&self, costs: &Measured) -> Estimate {
         let others = (self.hosts - 1) as f64;
-        let local = (self.per_host - 1) as f64 * costs.local_ns(self.request_bytes);
+        let local = costs.local_ns((self.per_host - 1) * self.request_bytes);
         let host_bytes = self.per_host * (8 + self.request_bytes);
         let lengths = costs.fan_ns(others, 8);
         let gathered = lengths + costs.fan_ns(others, host_bytes);
@@ -108,7 +112,7 @@ impl Job {
         };
         let lengths = tree(0) + costs.ns_per_byte * (4 * self.ranks()) as f64;
         let others = (self.ranks() - self.per_host) as f64;
-        let gathered = (self.per_host - 1) as f64 * costs.local_ns(self.request_bytes)
+        let gathered = costs.local_ns((self.per_host - 1) * self.request_bytes)
             + costs.fan_ns(others, self.request_bytes);
         let broadcast = tree(4) + tree(self.request_bytes);
         Estimate {
@@ -135,8 +139,8 @@ fn one_host_sends_nothing_between_hosts() {
         request_bytes: 100,
     };
     assert_eq!(job.horovod(&costs, 1).latency_ns, 3.0);
-    assert_eq!(job.former(&costs).latency_ns, 8.0);
-    assert_eq!(job.requests_of_ronde(&costs).latency_ns, 8.0);
+    assert_eq!(job.former(&costs).latency_ns, 1.0);
+    assert_eq!(job.requests_of_ronde(&costs).latency_ns, 2.0);
     let two = Job { hosts: 2, ..job };
     assert!(two.horovod(&costs, 1).latency_ns > 1e9 && two.former(&costs).latency_ns > 1e9);
     assert_eq!(two.horovod(&costs, 2).bytes, 2 * 4 * 24);

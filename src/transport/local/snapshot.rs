@@ -196,8 +196,8 @@ mod tests {
     use super::*;
     use crate::negotiation::{Agreement, Block, Status};
 
-    /// Prefix, status, settings and hold.
-    const HEAD_WORDS: usize = PREFIX_WORDS + 9;
+    /// Prefix, status, settings, hold and last submission.
+    const HEAD_WORDS: usize = PREFIX_WORDS + 10;
 
     struct Nobody;
 
@@ -246,12 +246,12 @@ mod tests {
             (
                 spoiled(0, 3),
                 1,
-                "a block of cycle 3, version 3, 9 words, where this rank has a block of cycle 1, version 3, 9 words",
+                "a block of cycle 3, version 3, 10 words, where this rank has a block of cycle 1, version 3, 10 words",
             ),
             (
                 spoiled(1, 2),
                 1,
-                "a block of cycle 1, version 2, 9 words, where",
+                "a block of cycle 1, version 2, 10 words, where",
             ),
             (
                 spoiled(2, u64::MAX),

@@ -51,7 +51,7 @@ const KINDS: [OpKind; 8] = [
 /// Modifies one field of `block`.
 pub(super) fn block(draw: &mut Draw, block: &mut Block) {
     let bits = 64 * block.ready.len();
-    match draw.below(10) {
+    match draw.below(11) {
         0 => block.status = Status(draw.below(64) as u32),
         1 => block.status = Status(1 << draw.below(32)),
         2 if bits > 0 => {
@@ -74,6 +74,7 @@ pub(super) fn block(draw: &mut Draw, block: &mut Block) {
         6 => number(draw, &mut block.settings.version),
         7 => number(draw, &mut block.settings.value.fusion_threshold_bytes),
         8 => number(draw, &mut block.settings.value.cycle_time_ns),
+        9 => number(draw, &mut block.latest_us),
         _ => block.settings.value = block.settings.with_switches(draw.below(8) as u64),
     }
 }
