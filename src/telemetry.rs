@@ -15,12 +15,17 @@ use crate::error::Error;
 use crate::identity::{Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
-use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
+use crate::observer::{
+    Agreed, CycleEnd, Executed, Negotiated, Observer, Pending, ReadyTimes, StallCheck, WantedTimes,
+};
 use crate::queue::Tensor;
 use crate::settings::{Settings, Versioned};
 use crate::timeline::{Timeline, TimelineCommand, Track};
 
+mod lateness;
 mod recording;
+
+use lateness::Lateness;
 
 /// Telemetry of one process set on this rank.
 pub(crate) struct Telemetry {
@@ -32,6 +37,8 @@ pub(crate) struct Telemetry {
     agreed: Nanos,
     tuning: Option<Tuning>,
     stalls: Option<Stalls>,
+    /// On rank 0 of the set of all ranks.
+    lateness: Option<Lateness>,
     /// Whether this is a process set other than that of all ranks; only the latter records settings.
     follows: bool,
 }
@@ -71,6 +78,7 @@ impl Telemetry {
             agreed: Nanos(0),
             tuning,
             stalls: stalls(knobs, rank, size),
+            lateness: (first && size > 1).then(|| Lateness::new(size)),
             follows: false,
         })
     }
@@ -92,6 +100,7 @@ impl Telemetry {
             agreed: Nanos(0),
             tuning: None,
             stalls: stalls(knobs, rank, size),
+            lateness: None,
             follows: true,
         }
     }
@@ -114,16 +123,31 @@ impl Observer for Telemetry {
         }
     }
 
+    fn wanted_times(&self) -> WantedTimes {
+        match &self.tuning {
+            _ if self.track.is_on() => WantedTimes::OfRanks,
+            Some(tuning) if tuning.wants_times() => WantedTimes::Range,
+            _ => WantedTimes::None,
+        }
+    }
+
     fn cycle_began(&mut self, now: Nanos) {
         self.track.begin_cycle(now);
     }
 
-    fn negotiated(
-        &mut self,
-        negotiated: &Negotiated<'_>,
-        ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
+    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready: ReadyTimes<'_>) {
         let (mut first_us, mut last_us) = (u64::MAX, 0);
+        let mut no_ranks = std::iter::empty();
+        let ready_us = match ready {
+            ReadyTimes::OfRanks(ready_us) => ready_us,
+            ReadyTimes::Range {
+                first_us: first,
+                last_us: last,
+            } => {
+                (first_us, last_us) = (first, last);
+                &mut no_ranks
+            }
+        };
         let ticks = ready_us
             .enumerate()
             .filter_map(|(rank, us)| Some((rank, us?)));
@@ -145,10 +169,13 @@ impl Observer for Telemetry {
         }
     }
 
-    fn agreed(&mut self, began: Nanos, now: Nanos, joined: bool) {
-        self.agreed = now;
+    fn agreed(&mut self, agreed: &Agreed) {
+        self.agreed = agreed.ended;
+        if let Some(lateness) = &mut self.lateness {
+            agreed.last.iter().for_each(|last| lateness.add(last));
+        }
         if let Some(tuning) = &mut self.tuning {
-            tuning.agreed(began, now, joined);
+            tuning.agreed(agreed.began, agreed.ended, agreed.has_joined);
         }
     }
 
@@ -193,17 +220,22 @@ impl Observer for Telemetry {
         self.tuning.as_mut()?.cycle_ended(cycle)
     }
 
-    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
+    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {
         self.stalls
             .as_mut()
-            .map_or(Ok(None), |stalls| stalls.look(now, pending))
+            .map_or(Ok(StallCheck::default()), |stalls| {
+                stalls.look(now, pending)
+            })
     }
 }
 
 impl Drop for Telemetry {
-    /// The set of all ranks ends last: the timeline is then complete and is closed, even if the
+    /// Logs which rank was late. The set of all ranks ends last: the timeline is then complete and is closed, even if the
     /// process is killed later.
     fn drop(&mut self) {
+        if let Some(text) = self.lateness.as_ref().and_then(Lateness::summary) {
+            tracing::debug!("{text}");
+        }
         if !self.follows {
             self.track.interrupt();
             self.track.timeline().finish();

@@ -22,4 +22,4 @@ pub(crate) use engine::{Promise, turn};
 pub(crate) use heartbeat::{Bell, Heartbeat, Waiting};
 pub(crate) use job::{Communicators, HostsJob, connect_set};
 pub(crate) use traffic::traffic;
-pub(crate) use world::CommId;
+pub(crate) use world::{CommId, World};
