@@ -14,13 +14,14 @@
 //! All ranks begin the same calls in the same order, as MPI requires for collectives; they may
 //! complete in any order.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::kernels::{Level, Reducer};
 use super::stream::Stream;
 use super::{Activities, Collective, Phases, Reduction};
 use crate::error::Error;
-use crate::hosts::{Comm, CommError, CommId, Communicators, HostsJob, Promise, Waiting};
+use crate::hosts::{Comm, CommError, CommId, Communicators, HostsJob, Promise, Waiting, World};
 use crate::tensor::Span;
 
 mod allreduce;
@@ -114,17 +115,27 @@ impl HostsCollective {
     where
         F: Future<Output = Result<Batch, CommError>> + 'static,
     {
+        let work = self.work(order);
+        self.job.engine.begin(work)
+    }
+
+    /// Converts `order` to a future for the engine, which gets the staging buffers.
+    fn work<F, O>(&mut self, order: O) -> impl FnOnce(Rc<World>) -> F + Send + 'static + use<F, O>
+    where
+        F: Future<Output = Result<Batch, CommError>> + 'static,
+        O: FnOnce(Job) -> F + Send + 'static,
+    {
         let (data, staging) = (self.data, std::mem::take(&mut self.staging));
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        self.job.engine.begin(move |world| {
+        move |world| {
             order(Job {
                 comm: world.comm(data),
                 serial,
                 staging,
                 lap: Lap::new(),
             })
-        })
+        }
     }
 
     /// Waits for an operation that was started.
@@ -143,8 +154,14 @@ impl HostsCollective {
     where
         F: Future<Output = Result<Batch, CommError>> + 'static,
     {
-        let promise = self.begin(order);
-        self.keep(promise)
+        let work = self.work(order);
+        let guard = Waiting {
+            heartbeat: &self.job.heartbeat,
+            set: self.set,
+        };
+        let (phases, staging) = self.job.engine.run(self.job.spin, &guard, work)?;
+        self.staging.join(staging);
+        Ok(phases)
     }
 }
 

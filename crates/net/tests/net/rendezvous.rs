@@ -1,13 +1,11 @@
 //! Rendezvous of ranks that match, of ranks that do not, and of unauthenticated connections.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
+use crate::support::{as_ranks, configs, free_address, join, wait};
 use ronde_net::{Config, Mesh, NetError, Peer, Secret};
-use support::{as_ranks, configs, free_address, join, wait};
 
 #[test]
 fn all_ranks_know_each_other() {

@@ -1,11 +1,9 @@
 //! Messages and collective operations among ranks of one process.
 
-mod support;
-
 use std::time::{Duration, Instant};
 
+use crate::support::{as_ranks, configs, free_address, join, wait};
 use ronde_net::{Comm, NetError, Parts, part_range};
-use support::{as_ranks, configs, free_address, join, wait};
 
 /// Bytes that rank `rank` sends as message `number`.
 fn pattern(rank: usize, number: usize, bytes: usize) -> Vec<u8> {
@@ -111,10 +109,12 @@ fn many_operations_are_in_flight_at_once_and_end_in_any_order() {
 fn a_message_larger_than_the_window_waits_for_its_receive_and_delays_no_other() {
     const BYTES: usize = 50 << 20;
     as_ranks(configs(2, free_address("127.0.0.1")), |config| {
+        // Before the ranks join: heartbeats are sent only while a rank turns.
+        let large = pattern(0, 1, BYTES);
         let (mesh, data) = join(&config).unwrap();
         let control = Comm::new(&mesh, 1, &[0, 1]).unwrap();
         if config.rank == 0 {
-            let large = data.send(pattern(0, 1, BYTES), 1, 3);
+            let large = data.send(large, 1, 3);
             let second = data.send(b"second".to_vec(), 1, 4);
             for number in 0..100 {
                 let answer = control.receive(vec![0], Some(1), number);
@@ -131,9 +131,9 @@ fn a_message_larger_than_the_window_waits_for_its_receive_and_delays_no_other() 
             }
             // Received in the other order, too.
             let second = data.receive(vec![0; 6], Some(0), 4);
-            let large = data.receive(vec![0; BYTES], Some(0), 3);
+            let received = data.receive(vec![0; BYTES], Some(0), 3);
             assert_eq!(wait(&mesh, second).unwrap(), b"second");
-            assert!(wait(&mesh, large).unwrap() == pattern(0, 1, BYTES));
+            assert!(wait(&mesh, received).unwrap() == large);
         }
     });
 }

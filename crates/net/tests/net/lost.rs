@@ -1,14 +1,12 @@
 //! Processes that are killed or stopped: the others report the rank and its host.
 
-mod support;
-
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::support::free_address;
 use ronde_net::{Config, Mesh, Secret};
 use rustix::process::{Pid, Signal, kill_process};
-use support::free_address;
 
 const SIZE: usize = 5;
 /// The rank that is lost.
@@ -69,7 +67,7 @@ fn lose(signal: Signal, mode: &str, expected: &str) {
     let server = free_address("127.0.0.1").to_string();
     let start = |rank: usize| {
         Command::new(std::env::current_exe().unwrap())
-            .args(["rank_process", "--exact", "--nocapture"])
+            .args(["lost::rank_process", "--exact", "--nocapture"])
             .env("NET_TEST_RANK", rank.to_string())
             .env("NET_TEST_SERVER", &server)
             .env("NET_TEST_MODE", mode)

@@ -1,7 +1,5 @@
 //! Ranks of a mesh as threads of a test.
 
-#![allow(dead_code)] // not every test program uses all of it
-
 use std::net::{SocketAddr, TcpListener};
 use std::rc::Rc;
 use std::time::Duration;

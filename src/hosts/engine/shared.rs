@@ -1,0 +1,309 @@
+//! Driver of an engine over TCP, which its own thread and waiting callers share.
+//!
+//! One thread at a time drives: it has the [`Driver`], polls the tasks, and sends and receives. A
+//! caller that waits for an operation drives until the operation has ended, which saves two thread
+//! switches for each message; further callers sleep meanwhile, and take over when it stops. The
+//! engine's own thread drives while no caller waits. It sleeps until the operating system reports
+//! that something can be sent or received, and does not hold the driver meanwhile.
+//!
+//! A caller that has stopped driving is likely to start again soon. So it does not wake the
+//! engine's thread, which looks itself after [`REST`] whether callers still drive. A command
+//! without a waiting caller wakes it in any case.
+
+#![allow(unsafe_code)] // moves reference counts between threads
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+use ronde_net::{Readiness, Waker};
+
+use super::driver::Driver;
+use crate::sync::lock;
+
+/// How long the engine's thread leaves the driver alone after callers have driven: a message that
+/// no caller waits for may be read that much later.
+const REST: Duration = Duration::from_micros(500);
+
+/// Likewise while one caller drives for long, which wakes it at the end.
+const RELIEVED_MAX: Duration = Duration::from_millis(500);
+
+/// A driver on its way from one thread to another.
+struct Portable(Box<Driver>);
+
+// SAFETY: a driver contains reference counts and cells that are not synchronized: those of its
+// world and of its tasks. All owners of such a count are inside of the same driver: `Work`, which
+// makes a task, is `Send` and so captures none of them, and what a task answers is `Send` too. So
+// they move to the other thread together, and the mutex around this value orders the accesses. MPI's
+// part of a world, which belongs to one thread, is never shared: see `Shared::new`.
+unsafe impl Send for Portable {}
+
+/// What the engine's thread does while it does not drive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Background {
+    /// It drives, or waits for the operating system; the waker ends that.
+    Awake,
+    /// It leaves the driver to callers for a moment.
+    Resting,
+    /// It waits until the caller that drives stops.
+    Relieved,
+}
+
+struct State {
+    /// `None` while a thread drives, and after the end.
+    driver: Option<Portable>,
+    /// The thread that drives.
+    thread: Option<ThreadId>,
+    has_ended: bool,
+    /// How often callers have taken the driver.
+    drives: u64,
+    background: Background,
+    /// The engine's thread is to look at once.
+    is_called: bool,
+}
+
+/// Access of the engine's thread and of callers to the driver.
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// Callers that sleep, because another thread drives.
+    sleepers: AtomicUsize,
+    /// For them: the driver is free, or a task has ended.
+    news: Condvar,
+    /// For the engine's thread.
+    call: Condvar,
+    waker: Waker,
+    readiness: Readiness,
+}
+
+impl Shared {
+    /// # Panics
+    /// If the driver is not one over TCP.
+    pub(super) fn new(driver: Driver) -> Self {
+        let mesh = driver.world().as_mesh().expect("only a mesh is shared");
+        let (waker, readiness) = (mesh.waker(), mesh.readiness());
+        Self {
+            state: Mutex::new(State {
+                driver: Some(Portable(Box::new(driver))),
+                thread: None,
+                has_ended: false,
+                drives: 0,
+                background: Background::Awake,
+                is_called: false,
+            }),
+            sleepers: AtomicUsize::new(0),
+            news: Condvar::new(),
+            call: Condvar::new(),
+            waker,
+            readiness,
+        }
+    }
+
+    /// Reports a command that no caller is about to drive for.
+    pub(super) fn command(&self) {
+        let mut state = lock(&self.state);
+        state.is_called = true;
+        if state.driver.is_some() && state.background != Background::Awake {
+            self.call.notify_one();
+        } else {
+            drop(state);
+            self.waker.wake();
+        }
+    }
+
+    /// Reports a command that may wait until the engine's thread has rested.
+    pub(super) fn hint(&self) {
+        if lock(&self.state).background != Background::Resting {
+            self.waker.wake();
+        }
+    }
+
+    /// Whether the calling thread drives.
+    pub(super) fn is_driven_here(&self) -> bool {
+        lock(&self.state).thread == Some(std::thread::current().id())
+    }
+
+    /// Returns when `is_there` holds, or after `patience`: drives meanwhile, if no other thread
+    /// does. A wait for the operating system begins after spinning for `spin`.
+    pub(super) fn wait(&self, is_there: &dyn Fn() -> bool, spin: Duration, patience: Duration) {
+        let deadline = Instant::now() + patience;
+        let mut state = lock(&self.state);
+        loop {
+            if is_there() {
+                return;
+            }
+            if let Some(driver) = state.driver.take() {
+                state.drives += 1;
+                let mut turn = self.begin(state, driver);
+                turn.drive(is_there, spin, deadline);
+                return;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || state.has_ended {
+                return;
+            }
+            // The thread that drives has not seen the latest command, if it sleeps.
+            self.waker.wake();
+            self.sleepers.fetch_add(1, Ordering::Relaxed);
+            state = wait_timeout(&self.news, state, left);
+            self.sleepers.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn begin<'a>(&'a self, mut state: MutexGuard<'a, State>, driver: Portable) -> Turn<'a> {
+        state.thread = Some(std::thread::current().id());
+        Turn {
+            shared: self,
+            driver: Some(driver),
+        }
+    }
+
+    /// Loop of the engine's thread, until the engine ends.
+    pub(super) fn live(&self) {
+        let mut seen = 0;
+        loop {
+            let mut state = lock(&self.state);
+            if state.has_ended {
+                return;
+            }
+            let is_called = std::mem::take(&mut state.is_called);
+            let have_driven = std::mem::replace(&mut seen, state.drives) != state.drives;
+            if have_driven && !is_called {
+                self.pause(state, Background::Resting, REST);
+            } else if let Some(driver) = state.driver.take() {
+                let mut turn = self.begin(state, driver);
+                if turn.catch_up() {
+                    return turn.end();
+                }
+                let patience = turn.patience();
+                drop(turn);
+                let state = lock(&self.state);
+                if state.drives == seen && !state.is_called {
+                    drop(state);
+                    self.readiness.wait(patience);
+                }
+            } else {
+                self.pause(state, Background::Relieved, RELIEVED_MAX);
+            }
+        }
+    }
+
+    /// Has the engine's thread sleep until it is called, or for `patience`.
+    fn pause(&self, mut state: MutexGuard<'_, State>, why: Background, patience: Duration) {
+        state.background = why;
+        state = wait_timeout(&self.call, state, patience);
+        state.background = Background::Awake;
+    }
+}
+
+fn wait_timeout<'a>(
+    condvar: &Condvar,
+    state: MutexGuard<'a, State>,
+    timeout: Duration,
+) -> MutexGuard<'a, State> {
+    let waited = condvar.wait_timeout(state, timeout);
+    waited.unwrap_or_else(PoisonError::into_inner).0
+}
+
+/// A thread's turn to drive. The driver is free again when it is dropped.
+struct Turn<'a> {
+    shared: &'a Shared,
+    driver: Option<Portable>,
+}
+
+impl Turn<'_> {
+    fn driver(&mut self) -> &mut Driver {
+        &mut self.driver.as_mut().expect("it is there until the drop").0
+    }
+
+    /// Carries out commands, polls the tasks and sends what they have begun to send; returns
+    /// whether anything happened.
+    fn step(&mut self) -> bool {
+        let driver = self.driver();
+        let has_commands = driver.take_commands();
+        let has_ended = driver.poll();
+        driver.flush();
+        let has_moved = driver.world().take_moved();
+        if has_ended && self.shared.sleepers.load(Ordering::Relaxed) > 0 {
+            // Under the lock, so that no caller is between its look and its sleep.
+            let _state = lock(&self.shared.state);
+            self.shared.news.notify_all();
+        }
+        has_commands || has_moved || has_ended
+    }
+
+    /// Drives for a caller; see [`Shared::wait`].
+    fn drive(&mut self, is_there: &dyn Fn() -> bool, spin: Duration, deadline: Instant) {
+        let mut quiet_since = Instant::now();
+        loop {
+            let mut has_moved = self.step();
+            if is_there() || self.driver().ends() {
+                return;
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                return;
+            }
+            let timeout = match has_moved || now.duration_since(quiet_since) < spin {
+                true => Duration::ZERO,
+                false => deadline - now,
+            };
+            has_moved |= self.driver().turn(timeout);
+            if has_moved {
+                quiet_since = now;
+            }
+        }
+    }
+
+    /// Drives until nothing happens any more without waiting; returns whether the engine is to end.
+    fn catch_up(&mut self) -> bool {
+        loop {
+            let mut has_moved = self.step();
+            if self.driver().ends() {
+                return true;
+            }
+            has_moved |= self.driver().turn(Duration::ZERO);
+            // A caller takes over.
+            if !has_moved || self.shared.sleepers.load(Ordering::Relaxed) > 0 {
+                return false;
+            }
+        }
+    }
+
+    /// How long the engine's thread may wait for the operating system.
+    fn patience(&mut self) -> Duration {
+        let world = self.driver().world();
+        world.as_mesh().expect("only a mesh is shared").patience()
+    }
+
+    /// Ends the engine.
+    fn end(mut self) {
+        let Portable(driver) = self.driver.take().expect("it is there until the drop");
+        driver.end();
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut driver = self.driver.take();
+        if std::thread::panicking() {
+            // The tasks' waiters learn it from their answers.
+            drop(driver.take());
+        }
+        let mut state = lock(&self.shared.state);
+        state.thread = None;
+        state.has_ended |= driver.is_none();
+        let ends = driver.as_ref().is_none_or(|Portable(driver)| driver.ends());
+        state.driver = driver;
+        if ends || state.is_called || state.background == Background::Relieved {
+            self.shared.call.notify_one();
+        }
+        if ends {
+            state.is_called = true;
+        }
+        drop(state);
+        if self.shared.sleepers.load(Ordering::Relaxed) > 0 {
+            self.shared.news.notify_all();
+        }
+    }
+}
