@@ -44,10 +44,12 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._local.append(var)
 
     def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
-        """Broadcasts if all variables exist."""
+        """Broadcasts if the model is built."""
         _convert_errors(self.model, self.params)
-        optimizer = getattr(self.model, "optimizer", None)
-        if self.model.built and getattr(optimizer, "built", True):
+        if self.model.built:
+            optimizer = getattr(self.model, "optimizer", None)
+            if not getattr(optimizer, "built", True):
+                optimizer.build(self.model.trainable_variables)
             self._broadcast()
 
     def on_batch_end(self, batch: int, logs: Optional[dict[str, Any]] = None) -> None:
