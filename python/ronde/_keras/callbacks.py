@@ -11,6 +11,7 @@ import keras
 
 from .. import _ronde
 from . import backend
+from .optimizer import check_loss_scale
 
 # Seeds of random layers stay different on the ranks.
 _SEED = "seed_generator_state"
@@ -44,7 +45,9 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._local.append(var)
 
     def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
-        """Broadcasts if the model is built."""
+        """Broadcasts if the model is built. ValueError for an optimizer that would let the ranks
+        disagree."""
+        check_loss_scale(getattr(self.model, "optimizer", None))
         _convert_errors(self.model, self.params)
         if self.model.built:
             optimizer = getattr(self.model, "optimizer", None)

@@ -55,6 +55,12 @@ class _Distributed:
         self._options.local_variables.append(var)
 
 
+def _stateless_apply(self: Any, optimizer_variables: Any, grads: Any, trainable_variables: Any) -> Any:
+    """Reduces the gradients before they are checked to be finite, as the ranks must agree on that."""
+    grads = type(self)._reduce(list(grads), list(self._trainable_variables))
+    return super(type(self), self).stateless_apply(optimizer_variables, grads, trainable_variables)
+
+
 def is_distributed(optimizer: Any) -> bool:
     """Whether an optimizer reduces gradients, or one in it does."""
     inner = getattr(optimizer, "inner_optimizer", None)
@@ -63,6 +69,8 @@ def is_distributed(optimizer: Any) -> bool:
 
 def _class_of(kind: type, options: Options) -> type:
     """Class of a distributed optimizer, derived from ``kind``."""
+    import keras
+
     options.check()
     is_of_keras = kind.__module__.split(".")[0] == "keras"
     attributes = {
@@ -72,6 +80,9 @@ def _class_of(kind: type, options: Options) -> type:
         "__module__": "keras.optimizers" if is_of_keras else kind.__module__,
         "__doc__": kind.__doc__,
     }
+    if issubclass(kind, keras.optimizers.LossScaleOptimizer):
+        # It does not call `apply` on JAX.
+        attributes["stateless_apply"] = _stateless_apply
     return type(kind.__name__, (_Distributed, kind), attributes)
 
 
@@ -109,6 +120,17 @@ def distributed(optimizer: Any, name: Optional[str], **arguments: Any) -> Any:
             )
         config["gradient_accumulation_steps"] = options.backward_passes_per_step
     return kind.from_config(config)
+
+
+def check_loss_scale(optimizer: Any) -> None:
+    """Raises ValueError for a distributed optimizer within a LossScaleOptimizer, which applies
+    gradients only on ranks where they are finite: the others would wait for ever."""
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if isinstance(inner, _Distributed) and not isinstance(optimizer, _Distributed):
+        raise ValueError(
+            "the DistributedOptimizer is within a LossScaleOptimizer, which Keras adds for mixed_float16: "
+            "use hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))"
+        )
 
 
 def make_distributed(optimizer: Any, **arguments: Any) -> None:

@@ -138,10 +138,8 @@ def _names(
     if tf.executing_eagerly():
         scope = f"{scope}.{number}" if number else scope
     else:
-        graph = tf.compat.v1.get_default_graph()
-        scope = graph.unique_name(scope, mark_as_used=True)
-        function = getattr(graph, "name", None)
-        scope = f"{function}/{scope}" if function else scope
+        # Not with the name of the function, which has a number of the process in it.
+        scope = tf.compat.v1.get_default_graph().unique_name(scope, mark_as_used=True)
     return [f"{scope}/grads_{index}" for index in range(len(gradients))]
 
 

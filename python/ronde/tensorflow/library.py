@@ -131,8 +131,8 @@ def collective(
 ) -> list[tf.Tensor]:
     """Runs an operation and returns its results, of the tensors' dtypes unless stated.
 
-    In a graph, operations run in the order in which they were created, which is the same on all
-    ranks.
+    A ``tf.function`` runs operations in the order in which they were created, which is the same on
+    all ranks. A session of TensorFlow 1 has no order; each operation blocks one of its threads.
     """
     check_not_compiled()
     attributes = _attributes(kind, names, op, prescale, postscale, root, process_set, int(is_group))
@@ -142,23 +142,7 @@ def collective(
             outputs = _collective(tensors, R=dtypes, **attributes)
         return list(outputs) if dtypes else []
     outputs = _collective(tensors, R=dtypes, **attributes)
-    _keep_order(outputs[0].op if dtypes else outputs)
     return list(outputs) if dtypes else []
-
-
-def _keep_order(operation: tf.Operation) -> None:
-    """Runs the operation after the previous one of its graph.
-
-    A ``tf.function`` does this itself for stateful ops, the graphs of TensorFlow 1 do not.
-    """
-    graph = operation.graph
-    if getattr(graph, "experimental_acd_manager", None) is not None:
-        return
-    last = getattr(graph, "_ronde_last", None)
-    context = operation._get_control_flow_context()
-    if last is not None and last._get_control_flow_context() is context:
-        operation._add_control_input(last)
-    graph._ronde_last = operation
 
 
 def submit(
@@ -197,7 +181,6 @@ def wait(tokens: Sequence[tf.Tensor], results: Sequence[tf.DType], is_step: bool
         with _errors():
             return list(_wait(list(tokens), R=list(results), step=int(is_step)))
     outputs = _wait(list(tokens), R=list(results), step=int(is_step))
-    _keep_order(outputs[0].op)
     return list(outputs)
 
 
