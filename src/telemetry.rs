@@ -1,6 +1,6 @@
 //! Telemetry of a rank: passes the events of the cycle's one [`Observer`] to the timeline, the step
 //! metrics, the tuner and the stall inspector. Rank 0 runs metrics and tuner; the other ranks track
-//! the settings and may record a timeline of their own.
+//! the settings, measure their waits for [`prometheus`], and may record a timeline of their own.
 //!
 //! In other process sets, the lowest rank detects stalls; settings come from the set of all ranks.
 //! The tuner uses the set of all ranks only; on the timeline each set has a track.
@@ -16,6 +16,7 @@ use crate::identity::{Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
 use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
+use crate::prometheus;
 use crate::queue::Tensor;
 use crate::settings::{Settings, Versioned};
 use crate::timeline::{Timeline, TimelineCommand, Track};
@@ -32,6 +33,7 @@ pub(crate) struct Telemetry {
     agreed: Nanos,
     tuning: Option<Tuning>,
     stalls: Option<Stalls>,
+    metrics: Option<prometheus::Recorder>,
     /// Whether this is a process set other than that of all ranks; only the latter records settings.
     follows: bool,
 }
@@ -71,8 +73,15 @@ impl Telemetry {
             agreed: Nanos(0),
             tuning,
             stalls: stalls(knobs, rank, size),
+            metrics: None,
             follows: false,
         })
+    }
+
+    /// Adds the metrics of this rank.
+    pub(crate) fn with_metrics(mut self, metrics: Option<prometheus::Recorder>) -> Self {
+        self.metrics = metrics;
+        self
     }
 
     /// Creates the telemetry of the process set `set` of `size` ranks, in which this rank is number
@@ -92,6 +101,7 @@ impl Telemetry {
             agreed: Nanos(0),
             tuning: None,
             stalls: stalls(knobs, rank, size),
+            metrics: None,
             follows: true,
         }
     }
@@ -111,6 +121,9 @@ impl Observer for Telemetry {
     fn connected(&mut self, hosts: Hosts) {
         if let Some(tuning) = &mut self.tuning {
             tuning.connected(hosts);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.connected();
         }
     }
 
@@ -150,11 +163,17 @@ impl Observer for Telemetry {
         if let Some(tuning) = &mut self.tuning {
             tuning.agreed(began, now, joined);
         }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.agreed(began, now);
+        }
     }
 
     fn executed(&mut self, batch: &Executed<'_>) {
         if let Some(tuning) = &mut self.tuning {
             tuning.executed(batch);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.executed(batch, self.agreed);
         }
         if self.track.is_on() {
             recording::record(&mut self.track, batch, self.agreed);
@@ -190,7 +209,16 @@ impl Observer for Telemetry {
             self.track.settings(cycle.settings.value, self.agreed);
         }
         self.track.end_cycle();
+        if let Some(metrics) = &mut self.metrics {
+            metrics.cycle_ended(cycle);
+        }
         self.tuning.as_mut()?.cycle_ended(cycle)
+    }
+
+    fn ended(&mut self, error: &Error) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.ended(error);
+        }
     }
 
     fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
