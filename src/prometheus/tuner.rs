@@ -62,7 +62,7 @@ impl Collector for TunerCollector {
         ];
         for (name, help, value) in gains {
             let gauge = ConstGauge::new(value);
-            let unit = Unit::Ratios;
+            let unit = Unit::Other("ratio".to_owned());
             gauge.encode(encoder.encode_descriptor(
                 name,
                 help,
