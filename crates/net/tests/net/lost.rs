@@ -30,7 +30,7 @@ fn rank_process() {
         host: format!("host{rank}"),
         ..Config::new(rank, SIZE, server, Secret::of_job("lost"), "lost")
     };
-    let (mesh, comm) = support::join(&config).unwrap();
+    let (mesh, comm) = crate::support::join(&config).unwrap();
     println!("joined");
     let joined = Instant::now();
     // More than the buffers of the connection hold, to a rank that is stopped by then.
@@ -127,7 +127,7 @@ fn a_stopped_rank_with_a_full_buffer_is_reported_by_all() {
 #[test]
 fn a_stopped_rank_that_goes_on_learns_that_it_was_given_up() {
     // Covered by one process: the report about oneself is an error of its own.
-    let mut configs = support::configs(2, free_address("127.0.0.1"));
+    let mut configs = crate::support::configs(2, free_address("127.0.0.1"));
     let one = configs.remove(1);
     let zero = configs.remove(0);
     let pausing = std::thread::spawn(move || {
