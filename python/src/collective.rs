@@ -115,6 +115,8 @@ pub(crate) struct Failure {
 /// Status of a failed kernel, with the number that TensorFlow and XLA share.
 #[derive(Clone, Copy)]
 pub(crate) enum Code {
+    /// A signal handler has raised an exception, which is kept for the front end.
+    Cancelled = 1,
     /// The job has failed: a lost rank, or a context that has been shut down.
     Unknown = 2,
     /// The arguments are invalid on this rank.

@@ -47,5 +47,5 @@ mod _ronde {
     #[pymodule_export]
     use super::tensor::setup_torch;
     #[pymodule_export]
-    use super::tensorflow::register_tensorflow;
+    use super::tensorflow::{raise_interrupt, register_tensorflow};
 }

@@ -189,6 +189,9 @@ def _errors() -> Iterator[None]:
     """Replaces TensorFlow's exceptions by those of :mod:`.errors`."""
     try:
         yield
+    except tf.errors.CancelledError:
+        _ronde.raise_interrupt()
+        raise
     except tf.errors.OpError as error:
         raise raised_for(error) from None
 

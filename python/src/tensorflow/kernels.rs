@@ -7,13 +7,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use pyo3::Python;
-use pyo3::exceptions::PyKeyboardInterrupt;
 use ronde::{Context, Delivery, RawHandle};
 
 use super::library::{Construction, Execution, Opaque, Tensor};
 use super::{keep, take, types};
 use crate::collective::{
-    Call, Failure, Kind, Operand, byte_count, checked_splits, complete, is_adasum, is_member,
+    Call, Code, Failure, Kind, Operand, byte_count, checked_splits, complete, is_adasum, is_member,
     submit,
 };
 use crate::flight::SLICE;
@@ -230,23 +229,16 @@ impl Pending {
     }
 }
 
-/// The exception of a signal handler, if this is Python's main thread and a signal has come.
+/// Keeps the exception of a signal handler, if this is Python's main thread and a signal has come:
+/// TensorFlow cannot raise it.
 #[cold]
 fn interrupted() -> Option<Failure> {
-    let checked = Python::try_attach(|py| {
-        py.check_signals().map_err(|exception| {
-            if exception.is_instance_of::<PyKeyboardInterrupt>(py) {
-                // TensorFlow has no way to raise it: it comes again when Python goes on.
-                // SAFETY: no preconditions.
-                unsafe { pyo3::ffi::PyErr_SetInterrupt() };
-            }
-            format!("interrupted by a signal: {exception}")
-        })
-    });
-    match checked {
-        Some(Err(message)) => Some(Failure::internal(message)),
-        _ => None,
-    }
+    let exception = Python::try_attach(|py| py.check_signals().err()).flatten()?;
+    super::keep_exception(exception);
+    Some(Failure {
+        code: Code::Cancelled,
+        message: "interrupted by a signal".to_owned(),
+    })
 }
 
 /// A tensor of 32-bit integers.

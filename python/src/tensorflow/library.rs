@@ -182,6 +182,7 @@ impl Status {
                     let message = CStr::from_ptr((table().message)(self.0)).to_string_lossy();
                     Err(Failure {
                         code: match code {
+                            1 => Code::Cancelled,
                             3 => Code::InvalidArgument,
                             9 => Code::FailedPrecondition,
                             13 => Code::Internal,

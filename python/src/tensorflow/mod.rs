@@ -40,6 +40,22 @@ pub(crate) fn register_tensorflow() -> PyResult<()> {
     Ok(())
 }
 
+/// Exception of a signal handler that has ended a wait.
+static EXCEPTION: Mutex<Option<PyErr>> = Mutex::new(None);
+
+fn keep_exception(exception: PyErr) {
+    let mut kept = EXCEPTION.lock().unwrap_or_else(PoisonError::into_inner);
+    *kept = Some(exception);
+}
+
+/// Raises the exception of the signal handler that has ended the last wait, such as
+/// KeyboardInterrupt.
+#[pyfunction]
+pub(crate) fn raise_interrupt() -> PyResult<()> {
+    let mut kept = EXCEPTION.lock().unwrap_or_else(PoisonError::into_inner);
+    kept.take().map_or(Ok(()), Err)
+}
+
 /// Operations that were submitted and not waited for, by token.
 struct Flights {
     /// Tokens so far.
