@@ -230,7 +230,8 @@ fn what_cannot_be_is_an_error_that_names_the_variable() {
         std::fs::set_permissions(&token, PermissionsExt::from_mode(0o644)).expect("its owner");
     }
     let token = token.to_str().expect("text");
-    let cases: [(&[(&str, &str)], &[&str]); 4] = [
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: [Case; 4] = [
         (
             &[("RONDE_METRICS_ADDR", &address)],
             &["RONDE_METRICS_ADDR", &address, "choose another port"],
