@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{self, free_address};
+use crate::support::free_address;
 use ronde_net::{Config, Mesh, Secret};
 use rustix::process::{Pid, Signal, kill_process};
 
