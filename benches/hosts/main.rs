@@ -13,7 +13,7 @@
 //! | `exchange FILE` | raw socket: the same bytes as `gradients`, in both directions at once |
 //! | `round-trip` | raw socket: 4 bytes to the other rank and back |
 //!
-//! Options: `--steps N`, `--warmup N`. With `--small` or without a mode, it runs `small` on one rank.
+//! Options: `--steps N`, `--warmup N`. Without a mode, it runs `small` on one rank.
 
 mod raw;
 
@@ -60,7 +60,7 @@ struct Options {
 
 fn options() -> Result<Options, Failure> {
     let mut options = Options {
-        mode: String::new(),
+        mode: "alone".into(),
         elements: Vec::new(),
         steps: 20,
         warmup: 5,
@@ -89,7 +89,7 @@ fn main() -> Result<(), Failure> {
     let options = options()?;
     let report = match options.mode.as_str() {
         "exchange" | "round-trip" => raw::run(&options)?,
-        "" => {
+        "alone" => {
             let context = Context::builder().alone().build()?;
             with_ronde(&context, &options)?
         }

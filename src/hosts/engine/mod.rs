@@ -17,14 +17,14 @@ use super::comm::CommError;
 use super::world::{Carrier, World};
 use crate::error::Error;
 
-mod driver;
 mod promise;
 mod shared;
+mod tasks;
 
-use driver::{Command, Driver};
 pub(crate) use promise::{Guard, Promise};
 use promise::{Outcome, Reply, answered};
 use shared::Shared;
+use tasks::{Command, Tasks};
 
 /// Longest sleep between two looks at MPI's requests.
 pub(super) const SLEEP_MAX: Duration = Duration::from_millis(5);
@@ -77,12 +77,12 @@ impl Engine {
                 match world.carrier() {
                     Carrier::Mpi(session) => {
                         let ours = session.is_ours();
-                        let driver = Driver::new(world, received);
+                        let tasks = Tasks::new(world, received);
                         let _ = ready.send(Ok((EngineCarrier::Mpi { ours }, found)));
-                        live(driver);
+                        live(tasks);
                     }
                     Carrier::Tcp(_) => {
-                        let shared = Arc::new(Shared::new(Driver::new(world, received)));
+                        let shared = Arc::new(Shared::new(Tasks::new(world, received)));
                         let carrier = EngineCarrier::Tcp(Arc::clone(&shared));
                         let _ = ready.send(Ok((carrier, found)));
                         shared.live();
@@ -265,24 +265,24 @@ pub(crate) async fn turn() {
 }
 
 /// Loop of the engine's thread over MPI.
-fn live(mut driver: Driver) {
+fn live(mut tasks: Tasks) {
     let mut quiet_since = Instant::now();
     loop {
-        if driver.take_commands() {
+        if tasks.take_commands() {
             quiet_since = Instant::now();
         }
-        if driver.ends() {
-            return driver.end();
+        if tasks.ends() {
+            return tasks.end();
         }
-        driver.poll();
-        if driver.world().take_moved() {
+        tasks.poll();
+        if tasks.world().take_moved() {
             quiet_since = Instant::now();
             continue;
         }
-        match next_command(driver.commands(), pause(quiet_since.elapsed())) {
+        match next_command(tasks.commands(), pause(quiet_since.elapsed())) {
             Ok(None) => {}
             Ok(Some(command)) => {
-                driver.take(command);
+                tasks.take(command);
                 quiet_since = Instant::now();
             }
             Err(()) => return,

@@ -1,10 +1,10 @@
-//! Driver of an engine over TCP, which its own thread and waiting callers share.
+//! Tasks of an engine over TCP, which its own thread and waiting callers share.
 //!
-//! One thread at a time drives: it has the [`Driver`], polls the tasks, and sends and receives. A
+//! One thread at a time drives: it has the [`Tasks`], polls the tasks, and sends and receives. A
 //! caller that waits for an operation drives until the operation has ended, which saves two thread
 //! switches for each message; further callers sleep meanwhile, and take over when it stops. The
 //! engine's own thread drives while no caller waits. It sleeps until the operating system reports
-//! that something can be sent or received, and does not hold the driver meanwhile.
+//! that something can be sent or received, and does not hold the tasks meanwhile.
 //!
 //! A caller that has stopped driving is likely to start again soon. So it does not wake the
 //! engine's thread, which looks itself after [`REST`] whether callers still drive. A command
@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use ronde_net::{Readiness, Waker};
 
-use super::driver::Driver;
+use super::tasks::Tasks;
 use crate::sync::lock;
 
-/// How long the engine's thread leaves the driver alone after callers have driven: a message that
+/// How long the engine's thread leaves the tasks alone after callers have driven: a message that
 /// no caller waits for may be read that much later.
 const REST: Duration = Duration::from_micros(500);
 
@@ -31,14 +31,14 @@ const REST: Duration = Duration::from_micros(500);
 /// sleep too.
 const SPINS: u32 = 3;
 
-/// Likewise while one caller drives for long, which wakes it at the end.
+/// How long it does so while one caller drives, which wakes it at the end of a long turn.
 const RELIEVED_MAX: Duration = Duration::from_millis(500);
 
-/// A driver on its way from one thread to another.
-struct Portable(Box<Driver>);
+/// Tasks on their way from one thread to another.
+struct Portable(Box<Tasks>);
 
-// SAFETY: a driver contains reference counts and cells that are not synchronized: those of its
-// world and of its tasks. All owners of such a count are inside of the same driver: `Work`, which
+// SAFETY: `Tasks` contains reference counts and cells that are not synchronized: those of its world
+// and of the futures. All owners of such a count are inside of the same value: `Work`, which
 // makes a task, is `Send` and so captures none of them, and what a task answers is `Send` too. So
 // they move to the other thread together, and the mutex around this value orders the accesses. MPI's
 // part of a world, which belongs to one thread, is never shared: see `Shared::new`.
@@ -49,7 +49,7 @@ unsafe impl Send for Portable {}
 enum Background {
     /// It drives, or waits for the operating system; the waker ends that.
     Awake,
-    /// It leaves the driver to callers for a moment.
+    /// It leaves the tasks to callers for a moment.
     Resting,
     /// It waits until the caller that drives stops.
     Relieved,
@@ -57,23 +57,23 @@ enum Background {
 
 struct State {
     /// `None` while a thread drives, and after the end.
-    driver: Option<Portable>,
+    tasks: Option<Portable>,
     /// The thread that drives.
     thread: Option<ThreadId>,
     has_ended: bool,
-    /// How often callers have taken the driver.
+    /// How often callers have taken the tasks.
     drives: u64,
     background: Background,
     /// The engine's thread is to look at once.
     is_called: bool,
 }
 
-/// Access of the engine's thread and of callers to the driver.
+/// Access of the engine's thread and of callers to the tasks.
 pub(super) struct Shared {
     state: Mutex<State>,
     /// Callers that sleep, because another thread drives.
     sleepers: AtomicUsize,
-    /// For them: the driver is free, or a task has ended.
+    /// For them: the tasks are free, or one has ended.
     news: Condvar,
     /// For the engine's thread.
     call: Condvar,
@@ -83,13 +83,13 @@ pub(super) struct Shared {
 
 impl Shared {
     /// # Panics
-    /// If the driver is not one over TCP.
-    pub(super) fn new(driver: Driver) -> Self {
-        let mesh = driver.world().as_mesh().expect("only a mesh is shared");
+    /// If they are not tasks over TCP.
+    pub(super) fn new(tasks: Tasks) -> Self {
+        let mesh = tasks.world().as_mesh().expect("only a mesh is shared");
         let (waker, readiness) = (mesh.waker(), mesh.readiness());
         Self {
             state: Mutex::new(State {
-                driver: Some(Portable(Box::new(driver))),
+                tasks: Some(Portable(Box::new(tasks))),
                 thread: None,
                 has_ended: false,
                 drives: 0,
@@ -108,7 +108,7 @@ impl Shared {
     pub(super) fn command(&self) {
         let mut state = lock(&self.state);
         state.is_called = true;
-        if state.driver.is_some() && state.background != Background::Awake {
+        if state.tasks.is_some() && state.background != Background::Awake {
             self.call.notify_one();
         } else {
             drop(state);
@@ -137,9 +137,9 @@ impl Shared {
             if is_there() {
                 return;
             }
-            if let Some(driver) = state.driver.take() {
+            if let Some(tasks) = state.tasks.take() {
                 state.drives += 1;
-                let mut turn = self.begin(state, driver);
+                let mut turn = self.begin(state, tasks);
                 turn.drive(is_there, spin, deadline);
                 return;
             }
@@ -155,11 +155,11 @@ impl Shared {
         }
     }
 
-    fn begin<'a>(&'a self, mut state: MutexGuard<'a, State>, driver: Portable) -> Turn<'a> {
+    fn begin<'a>(&'a self, mut state: MutexGuard<'a, State>, tasks: Portable) -> Turn<'a> {
         state.thread = Some(std::thread::current().id());
         Turn {
             shared: self,
-            driver: Some(driver),
+            tasks: Some(tasks),
         }
     }
 
@@ -175,8 +175,8 @@ impl Shared {
             let have_driven = std::mem::replace(&mut seen, state.drives) != state.drives;
             if have_driven && !is_called {
                 self.pause(state, Background::Resting, REST);
-            } else if let Some(driver) = state.driver.take() {
-                let mut turn = self.begin(state, driver);
+            } else if let Some(tasks) = state.tasks.take() {
+                let mut turn = self.begin(state, tasks);
                 if turn.catch_up() {
                     return turn.end();
                 }
@@ -210,25 +210,25 @@ fn wait_timeout<'a>(
     waited.unwrap_or_else(PoisonError::into_inner).0
 }
 
-/// A thread's turn to drive. The driver is free again when it is dropped.
+/// A thread's turn to drive. The tasks are free again when it is dropped.
 struct Turn<'a> {
     shared: &'a Shared,
-    driver: Option<Portable>,
+    tasks: Option<Portable>,
 }
 
 impl Turn<'_> {
-    fn driver(&mut self) -> &mut Driver {
-        &mut self.driver.as_mut().expect("it is there until the drop").0
+    fn tasks(&mut self) -> &mut Tasks {
+        &mut self.tasks.as_mut().expect("it is there until the drop").0
     }
 
     /// Carries out commands, polls the tasks and sends what they have begun to send; returns
     /// whether anything happened.
     fn step(&mut self) -> bool {
-        let driver = self.driver();
-        let has_commands = driver.take_commands();
-        let has_ended = driver.poll();
-        driver.flush();
-        let has_moved = driver.world().take_moved();
+        let tasks = self.tasks();
+        let has_commands = tasks.take_commands();
+        let has_ended = tasks.poll();
+        tasks.flush();
+        let has_moved = tasks.world().take_moved();
         if has_ended && self.shared.sleepers.load(Ordering::Relaxed) > 0 {
             // Under the lock, so that no caller is between its look and its sleep.
             let _state = lock(&self.shared.state);
@@ -242,7 +242,7 @@ impl Turn<'_> {
         let mut quiet_since = Instant::now();
         loop {
             let mut has_moved = self.step();
-            if is_there() || self.driver().ends() {
+            if is_there() || self.tasks().ends() {
                 return;
             }
             let now = Instant::now();
@@ -253,7 +253,7 @@ impl Turn<'_> {
                 true => Duration::ZERO,
                 false => deadline - now,
             };
-            has_moved |= self.driver().turn(timeout);
+            has_moved |= self.tasks().turn(timeout);
             if has_moved {
                 quiet_since = now;
             }
@@ -264,10 +264,10 @@ impl Turn<'_> {
     fn catch_up(&mut self) -> bool {
         loop {
             let mut has_moved = self.step();
-            if self.driver().ends() {
+            if self.tasks().ends() {
                 return true;
             }
-            has_moved |= self.driver().turn(Duration::ZERO);
+            has_moved |= self.tasks().turn(Duration::ZERO);
             // A caller takes over.
             if !has_moved || self.shared.sleepers.load(Ordering::Relaxed) > 0 {
                 return false;
@@ -277,29 +277,29 @@ impl Turn<'_> {
 
     /// How long the engine's thread may wait for the operating system.
     fn patience(&mut self) -> Duration {
-        let world = self.driver().world();
+        let world = self.tasks().world();
         world.as_mesh().expect("only a mesh is shared").patience()
     }
 
     /// Ends the engine.
     fn end(mut self) {
-        let Portable(driver) = self.driver.take().expect("it is there until the drop");
-        driver.end();
+        let Portable(tasks) = self.tasks.take().expect("it is there until the drop");
+        tasks.end();
     }
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        let mut driver = self.driver.take();
+        let mut tasks = self.tasks.take();
         if std::thread::panicking() {
             // The tasks' waiters learn it from their answers.
-            drop(driver.take());
+            drop(tasks.take());
         }
         let mut state = lock(&self.shared.state);
         state.thread = None;
-        state.has_ended |= driver.is_none();
-        let ends = driver.as_ref().is_none_or(|Portable(driver)| driver.ends());
-        state.driver = driver;
+        state.has_ended |= tasks.is_none();
+        let ends = tasks.as_ref().is_none_or(|Portable(tasks)| tasks.ends());
+        state.tasks = tasks;
         if ends || state.is_called || state.background == Background::Relieved {
             self.shared.call.notify_one();
         }

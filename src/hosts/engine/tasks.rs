@@ -23,8 +23,8 @@ pub(super) enum Command {
     End(Last),
 }
 
-/// State of an engine.
-pub(super) struct Driver {
+/// State of an engine: its world, its tasks, and the commands for it.
+pub(super) struct Tasks {
     world: Rc<World>,
     tasks: Vec<Task>,
     commands: Receiver<Command>,
@@ -32,7 +32,7 @@ pub(super) struct Driver {
     last: Option<Last>,
 }
 
-impl Driver {
+impl Tasks {
     pub(super) fn new(world: World, commands: Receiver<Command>) -> Self {
         Self {
             world: Rc::new(world),
