@@ -7,7 +7,7 @@ from os import PathLike
 from types import CapsuleType
 from typing import Any, SupportsFloat, SupportsIndex, final
 
-__all__ = ["AllreduceName", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
+__all__ = ["AllreduceName", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
 
 @final
 class AllreduceName:
@@ -167,6 +167,12 @@ def process_set_rank(id: SupportsIndex, /) -> int | None:
 def process_sets() -> dict[int, list[int]]:
     """
     The process sets with their ranks.
+    """
+
+def raise_interrupt() -> None:
+    """
+    Raises the exception of the signal handler that has ended the last wait, such as
+    KeyboardInterrupt.
     """
 
 def rank() -> int:
