@@ -10,7 +10,7 @@ negotiation and idle jobs.
 One round starts each way once in fresh processes, beginning with the next one each time. A cell is
 the median over rounds of the round's median step; brackets: smallest and largest round. Ratios are
 computed within a round and then summarised in the same way. Writes DIR/hosts.json (everything; parts
-that are not measured stay as they are) and DIR/README.md (the tables).
+that are not measured stay as they are) and DIR/README.md (the tables, and what DIR/notes.md says about them).
 """
 
 import argparse
@@ -235,7 +235,8 @@ def main():
             measured[part] = before.get(part, {}) | gradients(part, options)
     result = before | circumstances("scripts/bench-hosts", load_first) | {"nice": priority()} | measured
     written.write_text(json.dumps(result, indent=1) + "\n")
-    (options.out / "README.md").write_text(markdown(result))
+    notes = options.out / "notes.md"
+    (options.out / "README.md").write_text(markdown(result) + ("\n" + notes.read_text() if notes.exists() else ""))
     print((options.out / "README.md").read_text())
 
 
