@@ -67,12 +67,19 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether a GPU is available whose tensors can be reduced with this framework (``torch``)."""
+    """Whether a GPU is available whose tensors can be reduced with this framework (``torch``,
+    ``tensorflow``)."""
     if not extension_available(ext_base_name) or not _basics.cuda_built():
         return False
-    import torch
+    if ext_base_name == "torch":
+        import torch
 
-    return torch.cuda.is_available()
+        return torch.cuda.is_available()
+    if ext_base_name == "tensorflow":
+        import tensorflow
+
+        return bool(tensorflow.config.list_physical_devices("GPU"))
+    return False
 
 
 def mpi_built(verbose: bool = False) -> bool:

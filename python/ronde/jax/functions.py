@@ -12,6 +12,7 @@ import numpy as np
 from .. import _ronde
 from ..common import model_check
 from ..common.process_sets import ProcessSet, global_process_set
+from ..common.reduce_ops import Sum
 from . import library
 from .library import ALLGATHER, ALLREDUCE, BROADCAST, How
 
@@ -76,12 +77,11 @@ class Operations:
     """Operations of the check that all ranks train the same model."""
 
     def sums(self, numbers: Sequence[int], name: str, process_set: ProcessSet) -> list[int]:
-        """Sums of integers. Squares of 16 bits do not fit into JAX's integers of 32 bits, so the
-        bytes of 64-bit integers are gathered."""
-        own = np.array(list(numbers), np.int64).view(np.int32).reshape(1, -1)
-        gather = How(ALLGATHER, (name,), set_id=library.set_id_of(process_set))
-        gathered = np.ascontiguousarray(_one(gather, own)).view(np.int64)
-        return gathered.sum(0).tolist()
+        """Sums of integers of 32 bits without sign. They are sent in halves of 16 bits, whose sums
+        fit into JAX's integers of 32 bits."""
+        halves = np.array([[number & 0xFFFF, number >> 16] for number in numbers], np.int32)
+        how = How(ALLREDUCE, (name,), op=Sum, set_id=library.set_id_of(process_set))
+        return [low + (high << 16) for low, high in _one(how, halves).tolist()]
 
     def gather(self, obj: Any, name: str, process_set: ProcessSet) -> list[Any]:
         """Objects of all ranks."""

@@ -14,7 +14,8 @@ from ...keras import Average, Compression, _groups, broadcast_variables, global_
 from ...keras import DistributedOptimizer as _DistributedOptimizer
 from ...keras import __all__ as _names
 from ...keras import allreduce as _allreduce
-from . import callbacks, elastic
+from . import callbacks as callbacks
+from . import elastic as elastic
 
 __all__ = [*_names, "broadcast_variables"]
 
