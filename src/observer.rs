@@ -1,6 +1,8 @@
 //! Observer of the cycle: timeline, step metrics, tuner and stall inspector in a job, a log in the
 //! simulator. The cycle reports events to it; it returns only settings to change to.
 
+use std::time::Duration;
+
 use crate::clock::{Alignment, Nanos};
 use crate::collective::{Phases, Stages};
 use crate::command::TimelineCommand;
@@ -51,6 +53,8 @@ pub(crate) trait Observer: Send {
     fn cycle_ended(&mut self, _cycle: &CycleEnd) -> Option<Settings> {
         None
     }
+    /// The engine ends with `error`: no other event follows but the report of the last marks.
+    fn ended(&mut self, _error: &Error) {}
     /// Warns about tensors that some ranks wait for.
     ///
     /// # Errors
@@ -166,6 +170,9 @@ pub(crate) struct CycleEnd {
     pub(crate) step_marks: Vec<Nanos>,
     /// Times at which the caller marked ends of epochs since the last cycle.
     pub(crate) epoch_marks: Vec<Nanos>,
+    /// Time that callers were blocked waiting for results since the last cycle, summed over
+    /// threads; zero unless the queue measures it.
+    pub(crate) blocked: Duration,
 }
 
 /// Observer that ignores all events.

@@ -1,6 +1,6 @@
 //! Telemetry of a rank: passes the events of the cycle's one [`Observer`] to the timeline, the step
 //! metrics, the tuner and the stall inspector. Rank 0 runs metrics and tuner; the other ranks track
-//! the settings and may record a timeline of their own.
+//! the settings, measure their waits for [`prometheus`], and may record a timeline of their own.
 //!
 //! In other process sets, the lowest rank detects stalls; settings come from the set of all ranks.
 //! The tuner uses the set of all ranks only; on the timeline each set has a track.
@@ -18,6 +18,7 @@ use crate::negotiation::OpKind;
 use crate::observer::{
     Agreed, CycleEnd, Executed, Negotiated, Observer, Pending, ReadyTimes, StallCheck, WantedTimes,
 };
+use crate::prometheus;
 use crate::queue::Tensor;
 use crate::settings::{Settings, Versioned};
 use crate::timeline::{Timeline, TimelineCommand, Track};
@@ -39,6 +40,7 @@ pub(crate) struct Telemetry {
     stalls: Option<Stalls>,
     /// On rank 0 of the set of all ranks.
     lateness: Option<Lateness>,
+    metrics: Option<prometheus::Recorder>,
     /// Whether this is a process set other than that of all ranks; only the latter records settings.
     follows: bool,
 }
@@ -79,8 +81,15 @@ impl Telemetry {
             tuning,
             stalls: stalls(knobs, rank, size),
             lateness: (first && size > 1).then(|| Lateness::new(size)),
+            metrics: None,
             follows: false,
         })
+    }
+
+    /// Adds the metrics of this rank.
+    pub(crate) fn with_metrics(mut self, metrics: Option<prometheus::Recorder>) -> Self {
+        self.metrics = metrics;
+        self
     }
 
     /// Creates the telemetry of the process set `set` of `size` ranks, in which this rank is number
@@ -101,6 +110,7 @@ impl Telemetry {
             tuning: None,
             stalls: stalls(knobs, rank, size),
             lateness: None,
+            metrics: None,
             follows: true,
         }
     }
@@ -120,6 +130,9 @@ impl Observer for Telemetry {
     fn connected(&mut self, hosts: Hosts) {
         if let Some(tuning) = &mut self.tuning {
             tuning.connected(hosts);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.connected();
         }
     }
 
@@ -177,11 +190,17 @@ impl Observer for Telemetry {
         if let Some(tuning) = &mut self.tuning {
             tuning.agreed(agreed.began, agreed.ended, agreed.has_joined);
         }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.agreed(agreed.began, agreed.ended);
+        }
     }
 
     fn executed(&mut self, batch: &Executed<'_>) {
         if let Some(tuning) = &mut self.tuning {
             tuning.executed(batch);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.executed(batch, self.agreed);
         }
         if self.track.is_on() {
             recording::record(&mut self.track, batch, self.agreed);
@@ -217,7 +236,16 @@ impl Observer for Telemetry {
             self.track.settings(cycle.settings.value, self.agreed);
         }
         self.track.end_cycle();
+        if let Some(metrics) = &mut self.metrics {
+            metrics.cycle_ended(cycle);
+        }
         self.tuning.as_mut()?.cycle_ended(cycle)
+    }
+
+    fn ended(&mut self, error: &Error) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.ended(error);
+        }
     }
 
     fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {

@@ -1,15 +1,17 @@
-//! Counters of the messages that a process sends over MPI.
+//! Counters of the messages that a process sends over MPI or TCP.
 
 use serde::Serialize;
 
-/// Messages that this process has begun to send over MPI since it started, heartbeats included.
+/// Messages that this process has begun to send over MPI or TCP since it started, heartbeats
+/// included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MpiTraffic {
     /// Number of messages to other ranks.
     pub messages: u64,
     /// Number of bytes in them.
     pub bytes: u64,
-    /// Number of calls of MPI's own collectives. The messages inside them are not counted above.
+    /// Number of collective operations of the library or of the mesh. The messages inside them are
+    /// not counted above.
     pub collectives: u64,
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Step times of DDP's communication on the gloo backend: a model's gradients as views of flat buckets.
 
-    /usr/bin/python3 ddp_gloo.py ELEMENTS [--np 2] [--steps 20] > out.json
+    /usr/bin/python3 ddp_gloo.py ELEMENTS [--np 2] [--steps 20] [--warmup 5] [--ways ddp_buckets,flat] > out.json
 
 Does what torch's DistributedDataParallel does with `gradient_as_bucket_view=True`, without the model: buckets of 25 MiB
 (the first 1 MiB) filled in backward order, each divided by the number of ranks and reduced in place by one asynchronous
@@ -10,7 +10,11 @@ all_reduce, then all awaited. ELEMENTS has one float32 element count per line (`
 
     ddp_buckets       as above, the average
     ddp_buckets_sum   without the division
+    flat              one synchronous all_reduce of all elements, the sum
     latency_4_bytes   one synchronous all_reduce of one float32
+
+Started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, it is one rank; otherwise it starts the ranks on this host. `cores`:
+CPU time of all ranks, divided by the time of the steps.
 """
 
 import argparse
@@ -48,7 +52,7 @@ def percentile(ordered, fraction):
     return ordered[below] + (position - below) * (ordered[above] - ordered[below])
 
 
-def run_rank(elements, steps):
+def run_rank(elements, steps, warmup, ways):
     import torch
     import torch.distributed as dist
 
@@ -57,6 +61,7 @@ def run_rank(elements, steps):
     rank, size = dist.get_rank(), dist.get_world_size()
     buckets = [torch.zeros(count) for count in bucket_elements(elements)]
     scalar = torch.zeros(1)
+    whole = torch.zeros(sum(elements) if "flat" in ways else 1)
 
     def ddp_buckets():
         pending = []
@@ -69,6 +74,9 @@ def run_rank(elements, steps):
     def ddp_buckets_sum():
         for work in [dist.all_reduce(bucket, async_op=True) for bucket in buckets]:
             work.wait()
+
+    def flat():
+        dist.all_reduce(whole)
 
     def latency_4_bytes():
         dist.all_reduce(scalar)
@@ -84,24 +92,30 @@ def run_rank(elements, steps):
 
     def measure(step, count):
         times = []
-        for index in range(-WARMUP_STEPS, count):
+        for index in range(-warmup, count):
+            if index == 0:
+                cpu, began = time.process_time(), time.perf_counter()
             start = time.perf_counter()
             step()
             if index >= 0:
                 times.append((time.perf_counter() - start) * 1e3)
+        cores = torch.tensor((time.process_time() - cpu) / (time.perf_counter() - began))
+        dist.all_reduce(cores)
         slowest = torch.tensor(times, dtype=torch.float64)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         ordered = sorted(slowest.tolist())
         summary = {name: round(percentile(ordered, fraction), 6)
                    for name, fraction in [("p10", 0.1), ("p50", 0.5), ("p90", 0.9)]}
-        return dict(summary, steps=count)
+        return dict(summary, steps=count, cores=round(cores.item(), 3))
 
     check()
-    step_ms = {
-        "ddp_buckets": measure(ddp_buckets, steps),
-        "ddp_buckets_sum": measure(ddp_buckets_sum, steps),
-        "latency_4_bytes": measure(latency_4_bytes, steps * LATENCY_FACTOR),
+    measures = {
+        "ddp_buckets": (ddp_buckets, steps),
+        "ddp_buckets_sum": (ddp_buckets_sum, steps),
+        "flat": (flat, steps),
+        "latency_4_bytes": (latency_4_bytes, steps * LATENCY_FACTOR),
     }
+    step_ms = {way: measure(*measures[way]) for way in ways}
     if rank == 0:
         print(json.dumps({
             "peer": "torch %s gloo" % torch.__version__, "np": size, "tensors": len(elements),
@@ -135,6 +149,8 @@ def main():
     parser.add_argument("elements")
     parser.add_argument("--np", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--warmup", type=int, default=WARMUP_STEPS)
+    parser.add_argument("--ways", default="ddp_buckets,ddp_buckets_sum,latency_4_bytes")
     options = parser.parse_args()
     if options.np < 1 or options.steps < 1:
         parser.error("--np and --steps must be at least 1")
@@ -142,7 +158,7 @@ def main():
         sys.exit(launch(options.np, sys.argv[1:]))
     with open(options.elements) as file:
         elements = [int(line) for line in file if line.strip()]
-    run_rank(elements, options.steps)
+    run_rank(elements, options.steps, options.warmup, options.ways.split(","))
 
 
 if __name__ == "__main__":

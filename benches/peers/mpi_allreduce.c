@@ -13,6 +13,9 @@
  *
  * In place except where two buffers are named.
  *
+ * The environment's MPI_ALLREDUCE_WARMUP replaces the number of steps that do not count. `cores`: CPU time of all ranks, divided
+ * by the time of the steps.
+ *
  * A step's time is that of its slowest rank. The ranks sum and do not divide, which is a little less work than an average.
  */
 #include <errno.h>
@@ -20,6 +23,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum {
     MIB_ELEMENTS = 1 << 18, /* 1 MiB of float32 */
@@ -36,7 +40,7 @@ struct payload {
     float *second;    /* equally long: the result of ways with two buffers, the fusion buffer of `packed` */
 };
 
-static int rank, size;
+static int rank, size, warmup = WARMUP_STEPS;
 
 static void fail(const char *what, const char *argument) {
     fprintf(stderr, "mpi_allreduce: %s: %s\n", what, argument);
@@ -102,22 +106,32 @@ static void check(const char *name, void (*step)(struct payload *), struct paylo
     memset(p->second, 0, p->total * sizeof(float));
 }
 
+/* CPU time of this process. */
+static double cpu_seconds(void) { return (double)clock() / CLOCKS_PER_SEC; }
+
 static void measure(const char *name, void (*step)(struct payload *), struct payload *p, int steps, const char *separator) {
     double *ms = malloc((size_t)steps * sizeof(double));
     if (!ms)
         fail("out of memory", name);
-    for (int i = -WARMUP_STEPS; i < steps; i++) {
+    double cores = 0, began = 0;
+    for (int i = -warmup; i < steps; i++) {
+        if (i == 0) {
+            cores = -cpu_seconds();
+            began = MPI_Wtime();
+        }
         double start = MPI_Wtime();
         step(p);
         if (i >= 0)
             ms[i] = (MPI_Wtime() - start) * 1e3;
     }
+    cores = (cores + cpu_seconds()) / (MPI_Wtime() - began);
+    MPI_Allreduce(MPI_IN_PLACE, &cores, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     MPI_Allreduce(MPI_IN_PLACE, ms, steps, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     qsort(ms, (size_t)steps, sizeof(double), ascending);
     if (rank == 0)
-        printf("%s\n  \"%s\": {\"p10\": %.6f, \"p50\": %.6f, \"p90\": %.6f, \"steps\": %d}", separator, name,
+        printf("%s\n  \"%s\": {\"p10\": %.6f, \"p50\": %.6f, \"p90\": %.6f, \"steps\": %d, \"cores\": %.3f}", separator, name,
                percentile(ms, (size_t)steps, 0.1), percentile(ms, (size_t)steps, 0.5), percentile(ms, (size_t)steps, 0.9),
-               steps);
+               steps, cores);
     free(ms);
 }
 
@@ -145,6 +159,8 @@ int main(int argc, char **argv) {
     long steps = argc == 3 || argc == 4 ? strtol(argv[2], NULL, 10) : 0;
     if (steps < 1 || steps > STEPS_MAX)
         fail("usage", "mpi_allreduce ELEMENTS STEPS [WAY], with 1 to 100000 steps");
+    if (getenv("MPI_ALLREDUCE_WARMUP"))
+        warmup = atoi(getenv("MPI_ALLREDUCE_WARMUP"));
     static struct payload p;
     read_elements(argv[1], &p);
     p.gradients = aligned_alloc(64, (p.total * sizeof(float) + 63) / 64 * 64);

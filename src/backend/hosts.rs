@@ -15,7 +15,6 @@ use crate::knobs::Knobs;
 use crate::mpi;
 use crate::rendezvous::RendezvousConfig;
 use crate::shm::Watch;
-use crate::traffic::MpiTraffic;
 use crate::transport::hosts::{HostLayout, HostsTransport};
 use crate::transport::local::{LocalTransport, Opened as Shared};
 
@@ -65,14 +64,6 @@ impl BetweenHosts {
         match self.carrier {
             Carrier::Mpi(_) => "mpi",
             Carrier::Tcp(_) => "tcp",
-        }
-    }
-
-    /// Messages sent so far ([`super::Backend::traffic`]).
-    pub(super) fn traffic(&self) -> Option<MpiTraffic> {
-        match self.carrier {
-            Carrier::Mpi(_) => Some(hosts::traffic()),
-            Carrier::Tcp(_) => None,
         }
     }
 

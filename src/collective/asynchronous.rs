@@ -147,6 +147,8 @@ pub(crate) struct Launched {
 pub(crate) struct Crossing {
     /// Activity names of the intra-node stages before and after the inter-node stage.
     pub(crate) names: [&'static str; 2],
+    /// Activity name of the inter-node stage.
+    pub(crate) inter_node: &'static str,
     /// The host's own sums are complete.
     pub(crate) reduced: Mark,
     /// The first piece of this rank's share is in host memory.
@@ -166,8 +168,6 @@ pub(crate) struct DeviceActivities {
     pub(crate) broadcast: &'static str,
     pub(crate) alltoall: &'static str,
     pub(crate) reducescatter: &'static str,
-    /// The inter-node stage of a hierarchical allreduce.
-    pub(crate) inter_node: &'static str,
 }
 
 impl DeviceActivities {

@@ -29,6 +29,9 @@ pub trait InterNode {
     /// Position of this rank.
     fn place(&self) -> HostPlace;
 
+    /// Name of this stage on the timeline.
+    fn activity(&self) -> &'static str;
+
     /// Begins to combine `part` with the same part of this rank's lane on all other hosts, as a
     /// part of a reduction over `ranks` ranks. The stage uses the span until [`keep`](Self::keep)
     /// or [`give_up`](Self::give_up) has ended the operation. This rank must be in a lane.

@@ -187,7 +187,7 @@ impl Context {
         self.job.progress.autotune()
     }
 
-    /// Messages that this process has sent over MPI so far; `None` for other backends.
+    /// Messages that this process has sent over MPI or TCP so far; `None` for other backends.
     pub fn mpi_traffic(&self) -> Option<MpiTraffic> {
         self.job.mpi_traffic()
     }

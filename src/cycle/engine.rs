@@ -85,16 +85,25 @@ impl Engine {
         if let Ok(cycle) = self.cycle.try_lock() {
             cycle.begin(); // a caller that drives it already has asked for a cycle
         }
+        let mut cycle_time = Duration::ZERO;
         loop {
             let wakes = self.queue.doorbell.wakes();
             let park = match self.cycle.try_lock() {
-                Ok(mut cycle) => match self.advance(&mut cycle) {
-                    Advance::Ended => return,
-                    Advance::Stepped => None,
-                    Advance::Park(park) => Some(park),
-                },
-                // A caller drives the cycle, and wakes this thread if work is left when it stops.
-                Err(TryLockError::WouldBlock) => Some(Park::Idle(None)),
+                Ok(mut cycle) => {
+                    cycle_time = cycle.cycle_time();
+                    match self.advance(&mut cycle) {
+                        Advance::Ended => return,
+                        Advance::Stepped => None,
+                        Advance::Park(park) => Some(park),
+                    }
+                }
+                // A caller drives the cycle, and wakes this thread if work is left when it stops. The
+                // caller probably drives the next cycle too: a ring need not wake this thread before
+                // the cycle time has passed.
+                Err(TryLockError::WouldBlock) if cycle_time.is_zero() => Some(Park::Idle(None)),
+                Err(TryLockError::WouldBlock) => {
+                    Some(Park::Pace(self.queue.clock.now() + cycle_time))
+                }
                 Err(TryLockError::Poisoned(poisoned)) => {
                     self.fail(
                         &mut poisoned.into_inner(),
@@ -114,9 +123,10 @@ impl Engine {
     /// Waits until `ticket` has its outcome, or `deadline`; drives the cycle meanwhile if no other
     /// thread does.
     pub(crate) fn wait(&self, ticket: &Ticket, deadline: Option<Nanos>) -> bool {
-        if ticket.is_done() {
-            return true;
-        }
+        ticket.is_done() || self.queue.blocked(|| self.wait_blocked(ticket, deadline))
+    }
+
+    fn wait_blocked(&self, ticket: &Ticket, deadline: Option<Nanos>) -> bool {
         let over = || {
             ticket.is_done() || deadline.is_some_and(|deadline| self.queue.clock.now() >= deadline)
         };

@@ -60,6 +60,7 @@ impl Cycle {
             settings: self.settings,
             step_marks: noted.steps,
             epoch_marks: noted.epochs,
+            blocked: self.queue.take_blocked(),
         }
     }
 }

@@ -70,8 +70,9 @@ impl Cycle {
     /// Returns when the next cycle is due, seen from `now`.
     pub(crate) fn due(&mut self, now: Nanos) -> Due {
         let next = self.number + 1;
-        let cycle_time = Duration::from_nanos(self.settings.cycle_time_ns);
-        let pace = self.paced_from.map_or(now, |began| began + cycle_time);
+        let pace = self
+            .paced_from
+            .map_or(now, |began| began + self.cycle_time());
         if self.queue.doorbell.rung() < next {
             return Due::Idle((now < pace).then_some(pace));
         }
@@ -170,6 +171,11 @@ impl Cycle {
     /// Returns why no more cycles run, if the cycle has ended.
     pub(crate) fn ended(&self) -> Option<&Error> {
         self.ended.as_ref()
+    }
+
+    /// Returns the cycle time in force.
+    fn cycle_time(&self) -> Duration {
+        Duration::from_nanos(self.settings.cycle_time_ns)
     }
 
     /// Returns this rank's number in the job.

@@ -2,7 +2,7 @@
 //!
 //! - [`Comm`]: nonblocking operations of some ranks, whatever moves the bytes; [`Pending`]:
 //!   operations that have begun.
-//! - `engine`: the thread that carries them out; `world`: its communicators.
+//! - `engine`: carries them out; `world`: its communicators.
 //! - `heartbeat`: liveness, departures and requests for a cycle: small messages between neighbours.
 //! - `job`: the state of a rank after the rendezvous, and the communicators of process sets.
 //! - `mpi`, `tcp`: the rendezvous over each of the two.

@@ -43,6 +43,14 @@ impl World {
         &self.carrier
     }
 
+    /// The mesh, if this is a world over TCP.
+    pub(super) fn as_mesh(&self) -> Option<&Rc<Mesh>> {
+        match &self.carrier {
+            Carrier::Mpi(_) => None,
+            Carrier::Tcp(mesh) => Some(mesh),
+        }
+    }
+
     /// Whether any operation has completed since the last call.
     pub(super) fn take_moved(&self) -> bool {
         self.moved.take()

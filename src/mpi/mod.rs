@@ -6,7 +6,7 @@
 //! - `start`: initializes MPI; `session`: [`Session`], the communicators of the process.
 //! - `mixed`: the error for contradicting launchers.
 //!
-//! All calls are made by one thread, the engine's (`hosts/engine.rs`). Nothing here waits inside of
+//! All calls are made by one thread, the engine's (`hosts/engine`). Nothing here waits inside of
 //! MPI once the job has started, so a peer that falls silent can be given up.
 
 mod calls;

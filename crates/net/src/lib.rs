@@ -12,8 +12,8 @@
 //!   [`Pending`] is one that has begun.
 //! - [`simulated`]: a network of ranks of one thread, for tests.
 //!
-//! A mesh belongs to the thread that has created it: nothing is sent or received unless that
-//! thread calls [`Mesh::turn`]. Several meshes may exist in a process, one after another or at the
+//! A mesh belongs to one thread at a time: nothing is sent or received unless that thread calls
+//! [`Mesh::turn`]. Several meshes may exist in a process, one after another or at the
 //! same time. Traffic is authenticated when a connection begins, and is not encrypted.
 //!
 //! ```
@@ -74,6 +74,6 @@ pub use comm::{Comm, Parts, part_range};
 pub use config::Config;
 pub use control::Peer;
 pub use error::{Loss, NetError};
-pub use mesh::{Mesh, Waker};
+pub use mesh::{Mesh, Readiness, Waker};
 pub use pending::Pending;
 pub use secret::{SECRET_BYTES, Secret, SecretError};

@@ -2,21 +2,23 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::Read;
+use std::io::{IoSliceMut, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token};
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::address;
 use crate::comm::Carrier;
 use crate::config::{Config, VERSION};
 use crate::control::{Control, NotUnderstood, Peer};
 use crate::error::{Loss, NetError};
-use crate::inbound::Arrival;
+use crate::inbound::{Arrival, Place};
 use crate::inbox::{Inbox, Receive};
 use crate::link::{End, Link, Stage};
 use crate::neighbours;
@@ -45,6 +47,9 @@ pub(crate) const NOTES_MAX: usize = 8;
 const READ_BUDGET: usize = 1 << 20;
 /// Bytes of one read that does not go to the memory of a receive.
 const SCRATCH_BYTES: usize = 64 << 10;
+/// Bytes behind the memory of a receive that are read with it: the next header, and a short message.
+/// More would be copied a second time where a long message goes on.
+const BEHIND_BYTES: usize = 4 << 10;
 /// A frame with so many bytes left is read to the memory of its receive.
 const DIRECT_BYTES_MIN: usize = 4 << 10;
 
@@ -66,10 +71,31 @@ impl Waker {
     }
 }
 
+/// Tells when a [turn](Mesh::turn) of a mesh has something to do, on any thread.
+#[derive(Clone, Debug)]
+pub struct Readiness(Arc<OwnedFd>);
+
+impl Readiness {
+    /// Waits for at most `timeout` until something can be sent or received, or the [`Waker`] is
+    /// used. It may return earlier.
+    pub fn wait(&self, timeout: Duration) {
+        let mut descriptors = [PollFd::new(&self.0, PollFlags::IN)];
+        let timeout = Timespec::try_from(timeout).ok();
+        if let Err(error) = rustix::event::poll(&mut descriptors, timeout.as_ref())
+            && error != rustix::io::Errno::INTR
+        {
+            // It may come back at once.
+            tracing::debug!(%error, "cannot wait for the connections of a mesh");
+            std::thread::sleep(CONNECTING_TICK);
+        }
+    }
+}
+
 /// The connections of one rank to the other ranks of its job. It leaves the job when it is dropped.
 pub struct Mesh {
     pub(crate) core: RefCell<Core>,
     waker: Waker,
+    readiness: Readiness,
     rank: usize,
     peers: Vec<Peer>,
     start_timeout: Duration,
@@ -103,6 +129,8 @@ pub(crate) struct Core {
     inbox: Inbox,
     /// Connections with bytes that were not read yet.
     readable: Vec<usize>,
+    /// Connections with messages that were added since the last flush.
+    unsent: Vec<usize>,
     /// Why the mesh is over.
     pub(crate) verdict: Option<NetError>,
     pub(crate) left: BTreeSet<usize>,
@@ -126,9 +154,12 @@ impl Mesh {
     /// Ranks that do not come in time or do not match; an address that cannot be used.
     pub fn join(config: &Config) -> Result<Rc<Self>, NetError> {
         let (core, waker) = Core::new(config)?;
+        let epoll = core.poll.registry().as_fd().try_clone_to_owned();
+        let epoll = epoll.map_err(NetError::system("fcntl"))?;
         let mut mesh = Self {
             core: RefCell::new(core),
             waker: Waker(waker),
+            readiness: Readiness(Arc::new(epoll)),
             rank: config.rank,
             peers: Vec::new(),
             start_timeout: config.start_timeout,
@@ -180,6 +211,24 @@ impl Mesh {
         let has_moved = core.turn(timeout)?;
         core.check()?;
         Ok(has_moved)
+    }
+
+    /// Sends the messages that operations have begun to send, as far as that does not block; each
+    /// turn does so too. Messages of several operations to one rank leave together.
+    pub fn flush(&self) {
+        self.core.borrow_mut().flush();
+    }
+
+    /// Longest time until the next [`turn`](Self::turn) is due, if nothing can be sent or received
+    /// before.
+    pub fn patience(&self) -> Duration {
+        let core = self.core.borrow();
+        core.tick_interval().saturating_sub(core.ticked.elapsed())
+    }
+
+    /// Returns what another thread can wait for while no thread turns.
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
     }
 
     /// Returns the reason why the mesh is over, if it is.
@@ -238,6 +287,7 @@ impl Core {
             peers: BTreeMap::new(),
             inbox: Inbox::default(),
             readable: Vec::new(),
+            unsent: Vec::new(),
             verdict: None,
             left: BTreeSet::new(),
             attempts: HashMap::new(),
@@ -389,7 +439,16 @@ impl Core {
         let index = self.by_rank[&to];
         let link = self.links[index].as_mut().expect("it is open");
         link.outbound.push(channel, tag, slice, Rc::clone(op));
-        self.write(index);
+        if self.unsent.last() != Some(&index) {
+            self.unsent.push(index);
+        }
+    }
+
+    /// See [`Mesh::flush`].
+    fn flush(&mut self) {
+        let mut unsent = std::mem::take(&mut self.unsent);
+        unsent.drain(..).for_each(|index| self.write(index));
+        self.unsent = unsent;
     }
 
     fn receive(&mut self, channel: u64, receive: Receive) {
@@ -483,16 +542,21 @@ impl Core {
 
     // ---- turns ------------------------------------------------------------------------------
 
+    /// How often `tick` is due.
+    fn tick_interval(&self) -> Duration {
+        let mut links = self.links.iter().flatten();
+        match links.any(|link| link.deadline.is_some()) {
+            true => CONNECTING_TICK,
+            false => TICK,
+        }
+    }
+
     /// See [`Mesh::turn`], except that the verdict is no error here.
     pub(crate) fn turn(&mut self, timeout: Option<Duration>) -> Result<bool, NetError> {
+        self.flush();
         // An operation that the caller has begun since the last turn may have completed others.
         let has_moved = std::mem::take(&mut self.has_moved);
-        let is_connecting = self
-            .links
-            .iter()
-            .flatten()
-            .any(|link| link.deadline.is_some());
-        let tick = if is_connecting { CONNECTING_TICK } else { TICK };
+        let tick = self.tick_interval();
         let until_tick = tick.saturating_sub(self.ticked.elapsed());
         let timeout = match self.readable.is_empty() && !has_moved {
             true => timeout.map_or(until_tick, |timeout| timeout.min(until_tick)),
@@ -624,61 +688,77 @@ impl Core {
                 return Ok(false);
             }
         }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let outcome = self.read_all(link, index, &mut scratch);
+        self.scratch = scratch;
+        outcome
+    }
+
+    /// Reads until nothing is left (false) or the budget is used (true).
+    fn read_all(&mut self, link: &mut Link, index: usize, scratch: &mut [u8]) -> Result<bool, End> {
         let mut budget = READ_BUDGET;
         while budget > 0 {
-            let outcome = match self.read_direct(link)? {
-                Some(outcome) => outcome,
-                None => {
-                    let mut scratch = std::mem::take(&mut self.scratch);
-                    let outcome = link.stream.read(&mut scratch);
-                    let taken = match &outcome {
-                        Ok(count) => self.take_in(link, index, &scratch[..*count]),
-                        Err(_) => Ok(()),
-                    };
-                    self.scratch = scratch;
-                    taken?;
-                    outcome
+            let memory = self.memory(link)?;
+            let direct = memory.as_ref().map_or(0, |(_, slice)| slice.bytes());
+            let (outcome, wanted) = match &memory {
+                Some((_, slice)) => {
+                    let mut buffer = slice.buffer.borrow_mut();
+                    let behind = &mut scratch[..BEHIND_BYTES];
+                    let wanted = direct + behind.len();
+                    let mut memory = [
+                        IoSliceMut::new(&mut buffer[slice.range.clone()]),
+                        IoSliceMut::new(behind),
+                    ];
+                    (link.stream.read_vectored(&mut memory), wanted)
                 }
+                None => (link.stream.read(scratch), scratch.len()),
             };
-            match outcome {
+            let count = match outcome {
                 Ok(0) => return Err(End::Closed),
-                Ok(count) => {
-                    link.heard = Instant::now();
-                    self.has_moved = true;
-                    budget = budget.saturating_sub(count);
-                }
+                Ok(count) => count,
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error.into()),
+            };
+            link.heard = Instant::now();
+            self.has_moved = true;
+            if let Some((place, _)) = memory {
+                self.wrote(link, place, count.min(direct))?;
             }
+            self.take_in(link, index, &scratch[..count.saturating_sub(direct)])?;
+            if count < wanted {
+                // The end of the connection is reported as a further event.
+                return Ok(false);
+            }
+            budget = budget.saturating_sub(count);
         }
         Ok(true)
     }
 
-    /// Reads to the memory of a receive, if the next bytes belong there and are many; `None`
-    /// otherwise.
-    fn read_direct(&mut self, link: &mut Link) -> Result<Option<std::io::Result<usize>>, End> {
+    /// Place and memory of the next bytes, if they are many and their receive waits.
+    fn memory(&mut self, link: &mut Link) -> Result<Option<(Place, Slice)>, End> {
         let Some((place, remaining)) = link
             .inbound
             .place()
-            .filter(|(_, it)| *it >= DIRECT_BYTES_MIN)
+            .filter(|(_, remaining)| *remaining >= DIRECT_BYTES_MIN)
         else {
             return Ok(None);
         };
         let from = link.rank.expect("an open connection has a rank");
         let (memory, cost) = self.inbox.memory(from, place).map_err(End::Invalid)?;
         link.take(place.channel, cost);
-        let Some(slice) = memory else {
-            return Ok(None);
-        };
-        let range = slice.part(0, remaining);
-        let outcome = link.stream.read(&mut slice.buffer.borrow_mut()[range]);
-        if let Ok(count @ 1..) = outcome {
-            link.inbound.advance(count);
-            let taken = self.inbox.wrote(from, place, count);
-            link.count(place.channel, place.offset, count, taken)?;
-        }
-        Ok(Some(outcome))
+        Ok(memory.map(|mut slice| {
+            slice.range = slice.part(0, remaining);
+            (place, slice)
+        }))
+    }
+
+    /// `count` bytes were read to the memory for `place`.
+    fn wrote(&mut self, link: &mut Link, place: Place, count: usize) -> Result<(), End> {
+        let from = link.rank.expect("an open connection has a rank");
+        link.inbound.advance(count);
+        let taken = self.inbox.wrote(from, place, count);
+        link.count(place.channel, place.offset, count, taken)
     }
 
     /// Takes in bytes of a connection.

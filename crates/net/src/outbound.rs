@@ -1,7 +1,8 @@
 //! Outbound half of a connection: messages wait here until the operating system accepts them.
 //!
 //! Messages of a channel leave in order. Frames of different channels take turns, and control
-//! messages go before the next frame, so none waits long behind a large message.
+//! messages go before the next frame, so none waits long behind a large message. Short frames are
+//! copied, to leave together in one system call.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, Write};
@@ -12,6 +13,11 @@ use crate::error::NetError;
 use crate::frame::{FRAGMENT_BYTES_MAX, HEADER_BYTES, Header, Kind};
 use crate::inbox::{MESSAGE_COST, WINDOW_BYTES};
 use crate::pending::{Op, Slice};
+
+/// A frame with at most so many bytes is copied behind those that wait already, as long as these
+/// have no more than [`AHEAD_BYTES`]: a system call costs more than the copy.
+const SHORT_BYTES: usize = 4 << 10;
+const AHEAD_BYTES: usize = 64 << 10;
 
 /// A message that waits to be sent.
 struct Send {
@@ -44,7 +50,7 @@ struct Frame {
 /// Outbound half of a connection.
 #[derive(Default)]
 pub(crate) struct Outbound {
-    /// Bytes that go before the next data frame, from `begin` on.
+    /// Control messages and short frames, which go before the next data frame, from `begin` on.
     ahead: Vec<u8>,
     begin: usize,
     channels: Vec<Channel>,
@@ -135,12 +141,16 @@ impl Outbound {
                 let header = &frame.header[frame.written.min(HEADER_BYTES)..];
                 let rest = &payload[frame.written.saturating_sub(HEADER_BYTES)..];
                 stream.write_vectored(&[IoSlice::new(header), IoSlice::new(rest)])
-            } else if self.begin < self.ahead.len() {
-                stream.write(&self.ahead[self.begin..])
-            } else if self.begin_frame() {
-                continue;
             } else {
-                return Ok(has_written);
+                self.collect_short();
+                if self.begin < self.ahead.len() {
+                    stream.write(&self.ahead[self.begin..])
+                } else if let Some((channel, bytes)) = self.next_frame() {
+                    self.frame = Some(self.begin_frame(channel, bytes));
+                    continue;
+                } else {
+                    return Ok(has_written);
+                }
             };
             let count = match outcome {
                 Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
@@ -166,50 +176,76 @@ impl Outbound {
             return;
         };
         frame.written += count;
-        if frame.written == HEADER_BYTES + frame.bytes {
-            let queue = &mut self.channels[frame.channel].queue;
-            if frame.offset + frame.bytes == queue[0].slice.bytes() {
-                queue.pop_front().expect("just seen").op.done();
-            }
-            self.frame = None;
+        if frame.written == HEADER_BYTES + frame.bytes
+            && let Some(frame) = self.frame.take()
+        {
+            self.end_frame(&frame);
         }
     }
 
-    /// Begins a frame of the next channel that may send, if there is one.
-    fn begin_frame(&mut self) -> bool {
+    /// Channel and length of the next frame, if a channel may send.
+    fn next_frame(&self) -> Option<(usize, usize)> {
         let count = self.channels.len();
-        let order = (0..count).map(|step| (self.turn + step) % count);
-        let may_send = |index: &usize| self.channels[*index].room().is_some();
-        let Some(index) = { order }.find(may_send) else {
-            return false;
-        };
+        let mut order = (0..count).map(|step| (self.turn + step) % count);
+        order.find_map(|index| {
+            let channel = &self.channels[index];
+            let room = channel.room()?;
+            let send = &channel.queue[0];
+            let left = send.slice.bytes() - send.framed;
+            Some((index, left.min(FRAGMENT_BYTES_MAX).min(room)))
+        })
+    }
+
+    /// Begins a frame of `bytes` bytes of the channel at `index`, which may send them.
+    fn begin_frame(&mut self, index: usize, bytes: usize) -> Frame {
+        self.turn = (index + 1) % self.channels.len();
         let channel = &mut self.channels[index];
-        let room = channel.room().expect("just seen");
         let send = &mut channel.queue[0];
-        let total = send.slice.bytes();
-        let bytes = (total - send.framed).min(FRAGMENT_BYTES_MAX).min(room);
         let first = if send.framed == 0 { MESSAGE_COST } else { 0 };
         channel.used += first + bytes as u64;
         let header = Header {
             kind: Kind::Data {
                 channel: channel.number,
                 tag: send.tag,
-                total: total as u64,
+                total: send.slice.bytes() as u64,
             },
             bytes,
             sequence: self.sequence,
         };
         self.sequence += 1;
-        self.turn = (index + 1) % count;
-        self.frame = Some(Frame {
+        let offset = send.framed;
+        send.framed += bytes;
+        Frame {
             channel: index,
             header: header.encode(),
             written: 0,
-            offset: send.framed,
+            offset,
             bytes,
-        });
-        send.framed += bytes;
-        true
+        }
+    }
+
+    /// Copies the next frames behind the bytes that go ahead, as long as they are short.
+    fn collect_short(&mut self) {
+        while self.ahead.len() - self.begin <= AHEAD_BYTES
+            && let Some((channel, bytes)) = self.next_frame()
+            && bytes <= SHORT_BYTES
+        {
+            let frame = self.begin_frame(channel, bytes);
+            self.ahead.extend_from_slice(&frame.header);
+            let slice = &self.channels[channel].queue[0].slice;
+            let payload = slice.part(frame.offset, bytes);
+            self.ahead
+                .extend_from_slice(&slice.buffer.borrow()[payload]);
+            self.end_frame(&frame);
+        }
+    }
+
+    /// Ends the message of `frame`, if that is its last one.
+    fn end_frame(&mut self, frame: &Frame) {
+        let queue = &mut self.channels[frame.channel].queue;
+        if frame.offset + frame.bytes == queue[0].slice.bytes() {
+            queue.pop_front().expect("just seen").op.done();
+        }
     }
 
     /// Fails all messages with `error`. A message whose frame has begun is still sent, so that
@@ -330,6 +366,30 @@ mod tests {
                 .unwrap();
             assert_eq!(messages, [vec![], vec![1; 100], vec![], vec![3; 5]]);
         }
+    }
+
+    #[test]
+    fn short_frames_and_control_leave_together() {
+        let mut outbound = Outbound::default();
+        let op = Rc::<Op>::default();
+        for (channel, bytes) in [(4, 100), (5, SHORT_BYTES), (4, SHORT_BYTES + 1), (6, 3)] {
+            op.open();
+            outbound.push(channel, 0, slice(bytes, 1), Rc::clone(&op));
+        }
+        outbound.push_control(&Control::Beat);
+        let ahead = outbound.ahead.len();
+        let mut socket = socket(usize::MAX, ahead + 3 * HEADER_BYTES + SHORT_BYTES + 103);
+        outbound.write(&mut socket).unwrap();
+        let together = [None, Some(4), Some(5), Some(6)];
+        assert_eq!(channels(&socket.bytes), together);
+        assert_eq!(Pending::new(Rc::clone(&op), || ()).test(), Ok(None));
+        socket.room = usize::MAX;
+        outbound.write(&mut socket).unwrap();
+        assert_eq!(
+            channels(&socket.bytes),
+            [&together[..], &[Some(4)]].concat()
+        );
+        assert_eq!(Pending::new(op, || ()).test(), Ok(Some(())));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::staging::{copy_in, copy_out};
-use super::{Batch, FLIGHTS, Job, PART_ALIGN, PART_BYTES_MIN, STREAM_BYTES, TINY_BYTES};
+use super::{Batch, Job, PART_ALIGN, PART_BYTES_MIN, Pipeline, TINY_BYTES};
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::{Piece, Stream};
 use ronde_net::part_range;
@@ -85,7 +85,8 @@ pub(super) async fn allreduce(
     if bytes * size <= TINY_BYTES {
         return tiny(job, batch, reducer, present).await;
     }
-    let chunk = STREAM_BYTES.max(size * PART_BYTES_MIN);
+    let Pipeline { flights, .. } = *job.pipeline;
+    let chunk = job.pipeline.chunk_bytes(bytes).max(size * PART_BYTES_MIN);
     let mut ranges = (0..bytes.div_ceil(chunk)).map(move |index| part_range(index, chunk, bytes));
     let mut work = Work {
         job,
@@ -108,7 +109,7 @@ pub(super) async fn allreduce(
             let Scattered { cut, .. } = scattered.pop_front().expect("just seen");
             gathered.push_back(work.combine(cut, memory)?);
             continue;
-        } else if scattered.len() + gathered.len() < FLIGHTS
+        } else if scattered.len() + gathered.len() < flights
             && let Some(range) = ranges.next()
         {
             scattered.push_back(work.scatter(Cut::new(range, rank, size))?);

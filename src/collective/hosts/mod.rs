@@ -14,13 +14,14 @@
 //! All ranks begin the same calls in the same order, as MPI requires for collectives; they may
 //! complete in any order.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::kernels::{Level, Reducer};
 use super::stream::Stream;
 use super::{Activities, Collective, Phases, Reduction};
 use crate::error::Error;
-use crate::hosts::{Comm, CommError, CommId, Communicators, HostsJob, Promise, Waiting};
+use crate::hosts::{Comm, CommError, CommId, Communicators, HostsJob, Promise, Waiting, World};
 use crate::tensor::Span;
 
 mod allreduce;
@@ -39,15 +40,47 @@ use staging::{Lap, Staging};
 
 /// Bytes of a chunk, all parts together: few enough that a few chunks stay in cache.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes of a chunk of an allreduce, and number of chunks in flight: few enough to stay in a core's
-/// cache, and short enough that the engine polls the other chunks before a peer waits for them.
-/// ResNet-50 between two ranks of one host that share a cache took, ms: three of 384 KiB 22.1, four
-/// of 192 KiB 25.9, of 256 KiB 24.3, of 512 KiB 22.3; six of 1 MiB 29 and of 2 MiB 41.
-/// (`MPI_Allreduce` over chunks of one buffer 23.3.) Where their cores share no cache, kernel
-/// copies of lines that the other core has just written take several times as long, and longer
-/// chunks would be faster.
-const STREAM_BYTES: usize = 384 << 10;
-const FLIGHTS: usize = 3;
+/// Chunks of an allreduce.
+#[derive(Debug)]
+struct Pipeline {
+    /// Most bytes of a chunk.
+    bytes_max: usize,
+    /// Number of chunks in flight.
+    flights: usize,
+}
+
+/// Smallest chunk of a batch that has several.
+const STREAM_BYTES_MIN: usize = 384 << 10;
+
+/// Over MPI: few enough bytes to stay in a core's cache, and short enough that the engine polls the
+/// other chunks before a peer waits for them. ResNet-50 between two ranks of one host that share a
+/// cache took, ms: three of 384 KiB 22.1, four of 192 KiB 25.9, of 256 KiB 24.3, of 512 KiB 22.3; six
+/// of 1 MiB 29 and of 2 MiB 41. (`MPI_Allreduce` over chunks of one buffer 23.3.) Where their cores
+/// share no cache, kernel copies of lines that the other core has just written take several times as
+/// long, and longer chunks would be faster.
+static OVER_MPI: Pipeline = Pipeline {
+    bytes_max: STREAM_BYTES_MIN,
+    flights: 3,
+};
+
+/// Over TCP: each end of a chunk is a moment at which a rank may wait for the other one. ResNet-50
+/// between two hosts of one rank, on 2 cores with other load, ms: three of 384 KiB 177, six 153; three
+/// of 1 MiB 100, six 126; four of 2 MiB 96. (A raw socket took 114.)
+static OVER_TCP: Pipeline = Pipeline {
+    bytes_max: 2 << 20,
+    flights: 4,
+};
+
+impl Pipeline {
+    /// Length of the chunks of a batch of `bytes` bytes: a short batch, too, has several.
+    fn chunk_bytes(&self, bytes: usize) -> usize {
+        let share = bytes
+            .div_ceil(2 * self.flights)
+            .next_multiple_of(PART_ALIGN);
+        share.clamp(STREAM_BYTES_MIN, self.bytes_max)
+    }
+}
+
 /// Smallest part of a long batch: with many ranks, chunks are longer.
 const PART_BYTES_MIN: usize = 16 << 10;
 /// Number of chunks that a stage runs behind the previous one.
@@ -66,6 +99,7 @@ pub(crate) struct HostsCollective {
     size: usize,
     level: Level,
     names: &'static Names,
+    pipeline: &'static Pipeline,
     /// Number of the batch, which distinguishes the messages of two batches in flight.
     serial: u16,
     /// Staging buffers, kept to reuse their memory; empty while the engine uses them.
@@ -80,6 +114,7 @@ impl HostsCollective {
         rank: usize,
         size: usize,
     ) -> Self {
+        let over_tcp = job.engine.is_over_tcp();
         Self {
             job: Arc::clone(job),
             data: communicators.data,
@@ -87,10 +122,8 @@ impl HostsCollective {
             rank,
             size,
             level: Level::detect(),
-            names: match job.engine.is_over_tcp() {
-                true => &names::TCP,
-                false => &names::MPI,
-            },
+            names: if over_tcp { &names::TCP } else { &names::MPI },
+            pipeline: if over_tcp { &OVER_TCP } else { &OVER_MPI },
             serial: 0,
             staging: Staging::default(),
         }
@@ -114,17 +147,29 @@ impl HostsCollective {
     where
         F: Future<Output = Result<Batch, CommError>> + 'static,
     {
-        let (data, staging) = (self.data, std::mem::take(&mut self.staging));
+        let work = self.work(order);
+        self.job.engine.begin(work)
+    }
+
+    /// Converts `order` to a future for the engine, which gets the staging buffers.
+    fn work<F, O>(&mut self, order: O) -> impl FnOnce(Rc<World>) -> F + Send + 'static + use<F, O>
+    where
+        F: Future<Output = Result<Batch, CommError>> + 'static,
+        O: FnOnce(Job) -> F + Send + 'static,
+    {
+        let (data, pipeline) = (self.data, self.pipeline);
+        let staging = std::mem::take(&mut self.staging);
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        self.job.engine.begin(move |world| {
+        move |world| {
             order(Job {
                 comm: world.comm(data),
+                pipeline,
                 serial,
                 staging,
                 lap: Lap::new(),
             })
-        })
+        }
     }
 
     /// Waits for an operation that was started.
@@ -143,8 +188,14 @@ impl HostsCollective {
     where
         F: Future<Output = Result<Batch, CommError>> + 'static,
     {
-        let promise = self.begin(order);
-        self.keep(promise)
+        let work = self.work(order);
+        let guard = Waiting {
+            heartbeat: &self.job.heartbeat,
+            set: self.set,
+        };
+        let (phases, staging) = self.job.engine.run(self.job.spin, &guard, work)?;
+        self.staging.join(staging);
+        Ok(phases)
     }
 }
 
@@ -154,6 +205,7 @@ type Batch = (Phases, Staging);
 /// State of a batch on the engine's thread.
 struct Job {
     comm: Comm,
+    pipeline: &'static Pipeline,
     serial: u16,
     staging: Staging,
     lap: Lap,

@@ -24,6 +24,7 @@ type Run = Pin<Box<dyn Future<Output = Result<Batch, CommError>>>>;
 fn job(network: &std::rc::Rc<Network>, rank: usize, serial: u16) -> Job {
     Job {
         comm: Comm::simulated(network.comm(rank, 1)),
+        pipeline: &super::OVER_TCP,
         serial,
         staging: Staging::default(),
         lap: Lap::new(),

@@ -91,6 +91,7 @@ use crate::tensor::Span;
 use crate::collective::stream::Stream;
 use layout::Layout;
 use patience::Patience;
+use reducescatter::Combination;
 use routes::Routes;
 
 /// Names of the operations on the timeline.
@@ -345,7 +346,8 @@ impl Collective for LocalCollective {
             spans.len() * self.size,
             "a length per tensor and rank"
         );
-        self.batch(|this, lap| this.reducescatter_batch(spans, bytes, reduction, absent, lap))
+        let how = Combination::of(reduction, self.size);
+        self.batch(|this, lap| this.reducescatter_batch(spans, bytes, &how, absent, lap))
     }
 }
 

@@ -9,11 +9,33 @@ use std::ptr;
 use smallvec::SmallVec;
 
 use super::{Lap, LocalCollective};
-use crate::collective::Reduction;
 use crate::collective::kernels::Reducer;
 use crate::collective::stream::Stream;
+use crate::collective::{Phases, Reduction};
 use crate::error::Error;
 use crate::tensor::Span;
+
+/// How the contributions to a batch are combined.
+#[derive(Clone, Copy)]
+pub(super) struct Combination {
+    reduction: Reduction,
+    /// Number of ranks by which an average divides.
+    ranks: usize,
+    /// Result of the ranks before these ones, which is combined with their contributions: as long
+    /// as this rank's share, or null.
+    before: *const u8,
+}
+
+impl Combination {
+    /// Of the contributions of `ranks` ranks alone.
+    pub(super) fn of(reduction: &Reduction, ranks: usize) -> Self {
+        Self {
+            reduction: *reduction,
+            ranks,
+            before: ptr::null(),
+        }
+    }
+}
 
 /// State of one batch, shared by its stages.
 struct Job {
@@ -23,9 +45,45 @@ struct Job {
     /// Ranks that contribute, in order.
     present: SmallVec<[usize; 16]>,
     reducer: Reducer,
+    /// See [`Combination`].
+    before: *const u8,
+}
+
+impl Job {
+    /// Adds the result of the ranks before these ones to the sources, for the bytes from `at` on.
+    fn begin_sources(&self, at: usize) -> SmallVec<[*const u8; 16]> {
+        let before = (!self.before.is_null()).then(|| self.before.wrapping_add(at));
+        before.into_iter().collect()
+    }
 }
 
 impl LocalCollective {
+    /// Reducescatter of which each rank combines its share with `before`, the result of other ranks
+    /// that come before all ranks of this collective; null for none. An average divides by `ranks`.
+    /// The tables are those of [`Collective::reducescatter`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Safety
+    /// `before` is null, or readable for the length of this rank's share, without overlapping the
+    /// outputs.
+    pub(crate) unsafe fn reducescatter_after(
+        &mut self,
+        before: *const u8,
+        ranks: usize,
+        spans: &[Span],
+        bytes: &[usize],
+        reduction: &Reduction,
+    ) -> Result<Phases, Error> {
+        let how = Combination {
+            reduction: *reduction,
+            ranks,
+            before,
+        };
+        self.batch(|this, lap| this.reducescatter_batch(spans, bytes, &how, &[], lap))
+    }
+
     /// Combines a batch, of which each rank gets its share; returns the number of the chunk that
     /// follows its last chunk. The tables are those of
     /// [`Collective::reducescatter`](crate::collective::Collective::reducescatter).
@@ -33,7 +91,7 @@ impl LocalCollective {
         &self,
         spans: &[Span],
         bytes: &[usize],
-        reduction: &Reduction,
+        how: &Combination,
         absent: &[usize],
         lap: &mut Lap,
     ) -> Result<u32, Error> {
@@ -53,14 +111,18 @@ impl LocalCollective {
         let job = Job {
             shares: self.shares(spans, bytes, absent),
             present: self.present(absent),
-            reducer: Reducer::new(self.level, reduction, self.size),
+            reducer: Reducer::new(self.level, &how.reduction, how.ranks),
+            before: how.before,
         };
         if self.size == 1 {
             for piece in job.shares[0].pieces(0..longest) {
-                // SAFETY: disjoint ranges of the piece's length (`Span::new`).
+                let mut sources = job.begin_sources(piece.at);
+                sources.push(piece.input);
+                // SAFETY: disjoint ranges of the piece's length (`Span::new`,
+                // `reducescatter_after`).
                 unsafe {
                     job.reducer
-                        .combine(&[piece.input], piece.output, ptr::null_mut(), piece.bytes)
+                        .combine(&sources, piece.output, ptr::null_mut(), piece.bytes)
                 };
             }
             lap.file(|phases| &mut phases.reduce_ns);
@@ -145,10 +207,11 @@ impl LocalCollective {
                 // SAFETY: inside the part, which is as long as the window.
                 unsafe { place.add(piece.at - window.start).cast_const() }
             };
-            let sources: SmallVec<[*const u8; 16]> = job.present.iter().map(source).collect();
+            let mut sources = job.begin_sources(piece.at);
+            sources.extend(job.present.iter().map(source));
             // SAFETY: the peers have published their contributions and do not write them before
             // `copied_out` below; input and output belong to the piece and are disjoint
-            // (`Span::new`).
+            // (`Span::new`), and so is what comes before (`reducescatter_after`).
             unsafe {
                 job.reducer
                     .combine(&sources, piece.output, ptr::null_mut(), piece.bytes)

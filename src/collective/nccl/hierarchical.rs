@@ -123,6 +123,7 @@ impl Hierarchical {
         self.call(&shares.gathering(), track, transport)?;
         Ok(Crossing {
             names: shares.names(),
+            inter_node: inter_node.activity(),
             reduced,
             fetched,
             crossed,

@@ -134,5 +134,4 @@ static ACTIVITIES: DeviceActivities = DeviceActivities {
     broadcast: "NCCL_BCAST",
     alltoall: "NCCL_ALLTOALL",
     reducescatter: "NCCL_REDUCESCATTER",
-    inter_node: "MPI_ALLREDUCE",
 };

@@ -33,7 +33,6 @@ static ACTIVITIES: DeviceActivities = DeviceActivities {
     broadcast: "SIM_BCAST",
     alltoall: "SIM_ALLTOALL",
     reducescatter: "SIM_REDUCESCATTER",
-    inter_node: "SIM_INTER_NODE",
 };
 
 /// Longest time between two steps of a stream; shorter times are equally likely.

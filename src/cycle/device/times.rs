@@ -37,8 +37,8 @@ impl Times {
             ended: seen,
         };
         let stages = clock.and_then(|clock| Stages::told(start, members, clock));
-        let name = match start.launched.crossing {
-            Some(_) => start.activities.inter_node,
+        let name = match &start.launched.crossing {
+            Some(crossing) => crossing.inter_node,
             None => start.activities.name(start.kind)?,
         };
         let mut times = stages.unwrap_or(as_seen).times(name);

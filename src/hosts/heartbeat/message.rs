@@ -1,8 +1,9 @@
-//! What neighbours tell one another, unasked.
+//! Messages of the heartbeat between neighbours: liveness, requests for a cycle, departures and
+//! failures.
 
 use serde::{Deserialize, Serialize};
 
-/// Every message is as long: a receive is posted before its sender is known.
+/// Length of every message: a receive is posted before its sender is known.
 pub(super) const MESSAGE_BYTES: usize = 384;
 
 /// Most characters of a reason: with four bytes each they fit.
@@ -11,37 +12,37 @@ const REASON_CHARS: usize = 80;
 /// A message on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Envelope {
-    /// The rank of the job that sends it, which need not be where it began.
+    /// The job rank that sends it; it may forward the message of another one.
     pub(super) from: usize,
     pub(super) message: Message,
 }
 
-/// See the module.
+/// Content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Message {
-    /// The sender lives, and has entered so many cycles of the set of all ranks.
+    /// The sender is alive, and has entered this cycle of the set of all ranks.
     Beat { entered: u64 },
-    /// Somebody wants this cycle of this set.
+    /// A rank requests this cycle of this process set.
     Ring { set: u64, cycle: u64 },
-    /// This rank needs nothing more of this set.
+    /// This rank has left this process set.
     Left { set: u64, rank: usize },
-    /// It is over for all.
+    /// This rank has ended the job for all ranks.
     Ended { rank: usize, how: How },
 }
 
-/// How a rank has ended it for all.
+/// Why a rank has ended the job for all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum How {
-    /// It has not been heard of for so long.
+    /// It has sent no heartbeat for so long.
     Silent { seconds: u64 },
-    /// Its process has ended, as those on its host see.
+    /// Its process has ended, as the ranks of its host report.
     Lost { pid: u32 },
-    /// It did not come to a cycle.
+    /// It is alive and has not entered a cycle.
     Stalled {
         waited_seconds: u64,
         limit_seconds: u64,
     },
-    /// It left while there was work for it.
+    /// It left while operations were pending.
     Left,
     /// An error of its own.
     Failed { reason: String },

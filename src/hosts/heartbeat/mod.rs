@@ -48,7 +48,8 @@ pub(crate) trait Bell: Send + Sync {
     fn alarm(&self);
 }
 
-/// See the module. One per context, shared by its process sets and all their threads.
+/// Exchange of liveness, departures and requests for a cycle with other hosts. One per context,
+/// shared by its process sets and all their threads.
 pub(crate) struct Heartbeat {
     engine: Arc<Engine>,
     rank: usize,
@@ -158,7 +159,7 @@ impl Heartbeat {
     /// Tells the other members of `set` that `cycle` is wanted.
     pub(crate) fn ring(&self, set: u64, cycle: u64) {
         self.tell_of_ring(set, cycle);
-        self.engine.look();
+        self.engine.look_soon();
     }
 
     /// This rank needs nothing more of `set`; of the set of all ranks: of anything.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::hosts::comm::{Comm, CommError, Pending};
 use crate::hosts::engine::turn;
 
-/// See the module. Only rank 0 knows which ranks have arrived.
+/// Collects the reports of all ranks before the first collective call. Only rank 0 knows which ranks
+/// have arrived.
 #[derive(Clone, Debug)]
 pub(super) struct StartupBarrier {
     /// By job rank; on rank 0 alone.

@@ -74,6 +74,10 @@ impl InterNode for Hosts {
         self.place
     }
 
+    fn activity(&self) -> &'static str {
+        "MPI_ALLREDUCE"
+    }
+
     fn begin(&mut self, part: Span, reduction: &Reduction, ranks: usize) {
         self.lent.push_back((self.begun, part, *reduction, ranks));
         self.begun += 1;

@@ -112,7 +112,8 @@ fn ten_thousand_ranks_on_1280_hosts_agree_in_eleven_rounds() {
 
 #[test]
 fn a_host_that_sends_invalid_states_is_named_by_those_that_receive_them() {
-    let modifications: [(fn(&mut Vec<u8>), _); 4] = [
+    type Modify = fn(&mut Vec<u8>);
+    let modifications: [(Modify, _); 4] = [
         (
             |message| message.truncate(40),
             "a block of cycle 1, version 3, 23 words, where",

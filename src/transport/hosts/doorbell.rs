@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::hosts::{Bell, Heartbeat};
 use crate::transport::{Doorbell, Park, Role};
 
-/// See the module.
+/// Requests cycles of the ranks of this host through their bells, and of other hosts by messages.
 pub(crate) struct HostsDoorbell {
     heartbeat: Arc<Heartbeat>,
     set: u64,

@@ -26,7 +26,9 @@ use super::{LaunchError, LaunchSpec};
 use ronde::internal::identity::{MAX_RANKS, random_job_key};
 use rustix::process::Signal;
 use std::cell::RefCell;
+use std::io::Write;
 use std::os::fd::BorrowedFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -73,9 +75,6 @@ pub(crate) struct Ended {
 
 /// Like `launch`, but kills the ranks as soon as `stop` is readable or its other end is closed;
 /// also returns the cause of a failure.
-///
-/// # Errors
-/// As [`launch`].
 pub(crate) fn launch_until(spec: &LaunchSpec, stop: BorrowedFd<'_>) -> Result<Ended, LaunchError> {
     run(spec, &Part::whole(spec, Link::Stop(stop))?)
 }
@@ -87,8 +86,25 @@ pub(super) struct Part<'a> {
     pub(super) host: usize,
     pub(super) job_id: String,
     pub(super) link: Link<'a>,
-    /// Folder that the guard process removes at the end.
-    pub(super) folder: Option<&'a Path>,
+    pub(super) secret: Option<SecretFile<'a>>,
+}
+
+/// File with the job's secret, which is written before the ranks start, and after the guard process
+/// knows the folder that it removes at the end.
+pub(super) struct SecretFile<'a> {
+    pub(super) folder: &'a Path,
+    /// In the folder.
+    pub(super) path: &'a Path,
+    pub(super) content: &'a str,
+}
+
+impl SecretFile<'_> {
+    /// Writes the file, which only this user can read.
+    pub(super) fn write(&self) -> std::io::Result<()> {
+        let mut options = std::fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600);
+        file.open(self.path)?.write_all(self.content.as_bytes())
+    }
 }
 
 /// Connection to the process that controls this one.
@@ -109,7 +125,7 @@ impl<'a> Part<'a> {
             host: 0,
             job_id: random_job_key().map_err(LaunchError::system("draw a name for the job"))?,
             link,
-            folder: None,
+            secret: None,
         })
     }
 
@@ -133,9 +149,6 @@ impl<'a> Part<'a> {
 }
 
 /// Starts the ranks of this host and supervises them until their end.
-///
-/// # Errors
-/// As [`launch`].
 pub(super) fn run(spec: &LaunchSpec, part: &Part<'_>) -> Result<Ended, LaunchError> {
     if !(1..=MAX_RANKS).contains(&spec.num_proc) {
         return Err(LaunchError::Ranks {
@@ -215,10 +228,15 @@ impl<'a, 'p> Job<'a, 'p> {
             is_orphan: false,
             alive_at: part.is_of_launcher().then(Instant::now),
         };
-        if let (Some(guard), Some(folder)) = (&mut job.guard, part.folder) {
-            guard
-                .remove_later(folder)
-                .map_err(system("talk to the guard process"))?;
+        if let Some(secret) = &part.secret {
+            if let Some(guard) = &mut job.guard {
+                guard
+                    .remove_later(secret.folder)
+                    .map_err(system("talk to the guard process"))?;
+            }
+            secret.write().map_err(system(
+                "write the job's secret to a temporary folder (TMPDIR)",
+            ))?;
         }
         for place in place::of_host(&part.ranks_per_host, part.host) {
             // On an error the job is dropped, which kills the ranks that were started.

@@ -21,6 +21,10 @@ impl InterNode for HierarchicalCollective {
         }
     }
 
+    fn activity(&self) -> &'static str {
+        self.flat.names.hierarchical.allreduce.collective
+    }
+
     fn begin(&mut self, part: Span, reduction: &Reduction, ranks: usize) {
         let lane = self
             .lane

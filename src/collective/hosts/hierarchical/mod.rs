@@ -10,13 +10,14 @@
 //! - `allgather`: each host collects, lanes exchange the hosts' bytes, each host distributes them.
 //!
 //! Each of the two may change between flat and hierarchical from one operation to the next; the
-//! other operations are always flat.
+//! other operations are always flat. A flat allreduce, too, combines the contributions of a host in
+//! shared memory first, where that does not change the bits (`in_order`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::{Batch, HostsCollective, PART_ALIGN};
+use super::{Batch, HostsCollective, PART_ALIGN, TINY_BYTES};
 use crate::collective::local::LocalCollective;
 use crate::collective::stream::{Piece, Stream};
 use crate::collective::{Activities, Collective, Hierarchy, InterNode, Phases, Reduction};
@@ -26,6 +27,7 @@ use crate::tensor::Span;
 
 mod allgather;
 mod allreduce;
+mod in_order;
 mod inter_node;
 
 /// Bytes of a chunk in each lane, and chunks in flight between hosts while the host processes
@@ -66,6 +68,8 @@ pub(crate) struct Map {
 pub(crate) struct HierarchicalCollective {
     flat: HostsCollective,
     map: Map,
+    /// Whether the hosts can combine their contributions one after another.
+    is_chain: bool,
     intra_node: IntraNode,
     /// `None` for a rank that has no counterpart on the smallest host.
     lane: Option<Lane>,
@@ -93,6 +97,7 @@ impl HierarchicalCollective {
         assert_eq!(map.hosts[map.own].len(), intra_node.size);
         Self {
             size: flat.size,
+            is_chain: in_order::is_chain(&map),
             flat,
             map,
             intra_node,
@@ -221,8 +226,13 @@ impl Collective for HierarchicalCollective {
     ) -> Result<Phases, Error> {
         self.was_hierarchical =
             self.hierarchy.allreduce && absent.is_empty() && allreduce::splits(reduction);
+        let bytes: usize = spans.iter().map(Span::bytes).sum();
         if self.was_hierarchical {
             self.allreduce_hierarchical(spans, reduction)
+        } else if bytes > 0 && bytes * self.size <= TINY_BYTES {
+            self.allreduce_tiny(spans, reduction, absent)
+        } else if absent.is_empty() && self.is_chain && in_order::continues(reduction) {
+            self.allreduce_in_order(spans, reduction)
         } else {
             self.flat.allreduce(spans, reduction, absent)
         }

@@ -5,7 +5,7 @@
 //! file with the job's secret is in a temporary folder that only this user can access, and is
 //! removed at the end; if the agent is killed, the guard process removes it.
 
-use super::super::job::{Link, Part, run};
+use super::super::job::{Link, Part, SecretFile, run};
 use super::super::{LaunchError, LaunchSpec, Output, threads};
 use super::server::{self, Reservation};
 use super::wire::{HELLO, Order, Orders, Report, Task};
@@ -16,7 +16,7 @@ use std::fs::Permissions;
 use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use tempfile::TempDir;
 
@@ -41,8 +41,8 @@ enum AgentError {
     )]
     Port { port: u16, source: io::Error },
     #[error(
-        "the job's secret cannot be written to a temporary folder: {0}; set TMPDIR on this host to \
-         a folder that can be written to"
+        "the job's secret needs a temporary folder: {0}; set TMPDIR on this host to a folder that \
+         can be written to"
     )]
     Secret(io::Error),
     #[error(transparent)]
@@ -93,7 +93,7 @@ fn work(task: &Task, mut orders: Orders<'_>) -> Result<u8, AgentError> {
             here.display()
         )));
     }
-    let secret = write_secret(&task.secret).map_err(AgentError::Secret)?;
+    let folder = secret_folder().map_err(AgentError::Secret)?;
     // Rank 0 can listen on the port while it is reserved.
     let (server, _reservation) = match task.host {
         0 => reserve(task).map(|(server, reserved)| (server, Some(reserved)))?,
@@ -119,8 +119,8 @@ fn work(task: &Task, mut orders: Orders<'_>) -> Result<u8, AgentError> {
             .for_each(|note| report(&Report::Message(note)));
     }
     environment.push(("RONDE_TCP_SERVER".into(), server.into()));
-    let file = secret.path().join(SECRET);
-    environment.push(("RONDE_SECRET_FILE".into(), file.into()));
+    let file = folder.path().join(SECRET);
+    environment.push(("RONDE_SECRET_FILE".into(), file.clone().into()));
     let spec = LaunchSpec {
         label: "ronde run".into(),
         command: task.command.clone(),
@@ -136,7 +136,11 @@ fn work(task: &Task, mut orders: Orders<'_>) -> Result<u8, AgentError> {
         host: task.host,
         job_id: task.job_id.clone(),
         link: Link::Launcher(RefCell::new(orders)),
-        folder: Some(secret.path()),
+        secret: Some(SecretFile {
+            folder: folder.path(),
+            path: &file,
+            content: &task.secret,
+        }),
     };
     Ok(run(&spec, &part)?.code)
 }
@@ -144,18 +148,12 @@ fn work(task: &Task, mut orders: Orders<'_>) -> Result<u8, AgentError> {
 /// Name of the file with the secret, in its folder.
 const SECRET: &str = "secret";
 
-/// Writes the secret to a file of mode 0600 in a folder of mode 0700, which is removed with the
-/// returned value.
-fn write_secret(secret: &str) -> io::Result<TempDir> {
-    let folder = tempfile::Builder::new()
+/// Creates the folder of the secret, of mode 0700, which is removed with the returned value.
+fn secret_folder() -> io::Result<TempDir> {
+    tempfile::Builder::new()
         .prefix("ronde-")
         .permissions(Permissions::from_mode(0o700))
-        .tempdir()?;
-    let mut options = std::fs::OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(0o600);
-    file.open(folder.path().join(SECRET))?
-        .write_all(secret.as_bytes())?;
-    Ok(folder)
+        .tempdir()
 }
 
 /// Chooses the address of rank 0's server, which is on this host, and reserves its port.
@@ -202,8 +200,15 @@ mod tests {
     #[test]
     fn only_the_user_can_access_the_secret_and_it_is_removed() {
         let secret = ronde_net::Secret::random().unwrap();
-        let folder = write_secret(&secret.to_line()).unwrap();
+        let folder = secret_folder().unwrap();
         let file = folder.path().join(SECRET);
+        let content = secret.to_line();
+        let secret_file = SecretFile {
+            folder: folder.path(),
+            path: &file,
+            content: &content,
+        };
+        secret_file.write().unwrap();
         let mode = |path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode(folder.path()), mode(&file)), (0o700, 0o600));
         assert_eq!(ronde_net::Secret::from_file(&file), Ok(secret));

@@ -1,0 +1,6 @@
+//! Tests of meshes among the ranks of one process, and among processes.
+
+mod lost;
+mod messages;
+mod rendezvous;
+mod support;

@@ -1,0 +1,207 @@
+//! Messages and collective operations among ranks of one process.
+
+use std::time::{Duration, Instant};
+
+use crate::support::{as_ranks, configs, free_address, join, wait};
+use ronde_net::{Comm, NetError, Parts, part_range};
+
+/// Bytes that rank `rank` sends as message `number`.
+fn pattern(rank: usize, number: usize, bytes: usize) -> Vec<u8> {
+    let byte = |at: usize| (at * 31 + rank * 7 + number * 13 + (at >> 8)) as u8;
+    (0..bytes).map(byte).collect()
+}
+
+#[test]
+fn collective_operations_move_every_byte_to_its_place() {
+    for size in [2, 3, 5] {
+        as_ranks(configs(size, free_address("127.0.0.1")), move |config| {
+            let (mesh, comm) = join(&config).unwrap();
+            let rank = config.rank;
+            for (number, bytes) in [0, 1, 100, 70_000, 300_007].into_iter().enumerate() {
+                let of = |rank| pattern(rank, number, bytes);
+
+                let all = comm.allgather(of(rank), vec![0; size * bytes], bytes);
+                let all = wait(&mesh, all).unwrap().1;
+                assert_eq!(all, (0..size).flat_map(of).collect::<Vec<u8>>());
+
+                let root = number % size;
+                let chunk = if rank == root {
+                    of(root)
+                } else {
+                    vec![0; bytes]
+                };
+                let chunk = wait(&mesh, comm.broadcast(chunk, bytes, root)).unwrap();
+                assert_eq!(chunk, of(root));
+
+                // Rank r contributes r + 1 times the pattern's first tenth.
+                let length = |rank| (rank + 1) * (bytes / 10);
+                let parts = Parts::of((0..size).map(length));
+                let room = if rank == root { parts.bytes() } else { 0 };
+                let own = of(rank).repeat(size)[..length(rank)].to_vec();
+                let gathered = comm.gather_parts(own.clone(), vec![0; room], parts.clone(), root);
+                let gathered = wait(&mesh, gathered).unwrap().1;
+                let expected = |rank| of(rank).repeat(size)[..length(rank)].to_vec();
+                if rank == root {
+                    assert_eq!(gathered, (0..size).flat_map(expected).collect::<Vec<u8>>());
+                }
+                let all = comm.allgather_parts(own, vec![0; parts.bytes()], parts);
+                let all = wait(&mesh, all).unwrap().1;
+                assert_eq!(all, (0..size).flat_map(expected).collect::<Vec<u8>>());
+
+                // A scatter of parts and a gather of the parts put the chunk together again.
+                let part = bytes.div_ceil(size).max(1);
+                let own = part_range(rank, part, bytes);
+                let received = vec![0; own.len() * (size - 1)];
+                let scattered = comm.scatter(of(rank), received, part, bytes, 5);
+                let (mut chunk, received) = wait(&mesh, scattered).unwrap();
+                let others = (0..size).filter(|other| *other != rank);
+                let expected: Vec<u8> =
+                    others.flat_map(|it| of(it)[own.clone()].to_vec()).collect();
+                assert_eq!(received, expected);
+                chunk[own.clone()].copy_from_slice(&of(0)[own]);
+                let chunk = comm.gather_parts_of(chunk, part, bytes, 6);
+                assert_eq!(wait(&mesh, chunk).unwrap(), of(0));
+            }
+
+            let to = |from: usize, to: usize| pattern(from, to, 1000 * from + 10 * to);
+            let sent: Vec<Vec<u8>> = (0..size).map(|other| to(rank, other)).collect();
+            let expected: Vec<Vec<u8>> = (0..size).map(|other| to(other, rank)).collect();
+            let lengths = |messages: &[Vec<u8>]| Parts::of(messages.iter().map(Vec::len));
+            let received = lengths(&expected);
+            let memory = vec![0; received.bytes()];
+            let moved = comm.alltoall_parts((sent.concat(), lengths(&sent)), (memory, received));
+            let [_, (memory, _)] = wait(&mesh, moved).unwrap();
+            assert_eq!(memory, expected.concat());
+        });
+    }
+}
+
+#[test]
+fn many_operations_are_in_flight_at_once_and_end_in_any_order() {
+    as_ranks(configs(3, free_address("127.0.0.1")), |config| {
+        let (mesh, comm) = join(&config).unwrap();
+        let other = Comm::new(&mesh, 7, &[0, 1, 2]).unwrap();
+        let begin = |number: usize| {
+            let bytes = 1 + number * 9_999 % 300_000;
+            let comm = if number.is_multiple_of(2) {
+                &comm
+            } else {
+                &other
+            };
+            let own = pattern(config.rank, number, bytes);
+            (bytes, comm.allgather(own, vec![0; 3 * bytes], bytes))
+        };
+        let mut flights: Vec<_> = (0..60).map(|number| (number, begin(number))).collect();
+        while let Some((number, (bytes, pending))) = flights.pop() {
+            let all = wait(&mesh, pending).unwrap().1;
+            for rank in 0..3 {
+                let of_rank = &all[rank * bytes..][..bytes];
+                assert!(
+                    of_rank == pattern(rank, number, bytes),
+                    "{number} of {rank}"
+                );
+            }
+        }
+    });
+}
+
+#[test]
+fn a_message_larger_than_the_window_waits_for_its_receive_and_delays_no_other() {
+    const BYTES: usize = 50 << 20;
+    as_ranks(configs(2, free_address("127.0.0.1")), |config| {
+        // Before the ranks join: heartbeats are sent only while a rank turns.
+        let large = pattern(0, 1, BYTES);
+        let (mesh, data) = join(&config).unwrap();
+        let control = Comm::new(&mesh, 1, &[0, 1]).unwrap();
+        if config.rank == 0 {
+            let large = data.send(large, 1, 3);
+            let second = data.send(b"second".to_vec(), 1, 4);
+            for number in 0..100 {
+                let answer = control.receive(vec![0], Some(1), number);
+                wait(&mesh, control.send(vec![1], 1, number)).unwrap();
+                assert_eq!(wait(&mesh, answer).unwrap(), [2]);
+            }
+            wait(&mesh, large).unwrap();
+            wait(&mesh, second).unwrap();
+        } else {
+            for number in 0..100 {
+                let question = control.receive(vec![0], None, number);
+                assert_eq!(wait(&mesh, question).unwrap(), [1]);
+                wait(&mesh, control.send(vec![2], 0, number)).unwrap();
+            }
+            // Received in the other order, too.
+            let second = data.receive(vec![0; 6], Some(0), 4);
+            let received = data.receive(vec![0; BYTES], Some(0), 3);
+            assert_eq!(wait(&mesh, second).unwrap(), b"second");
+            assert!(wait(&mesh, received).unwrap() == large);
+        }
+    });
+}
+
+#[test]
+fn what_a_rank_has_sent_before_it_leaves_arrives_and_nothing_else_does() {
+    as_ranks(configs(2, free_address("127.0.0.1")), |config| {
+        let (mesh, comm) = join(&config).unwrap();
+        if config.rank == 1 {
+            drop(comm.send(pattern(1, 1, 1 << 20), 0, 1));
+            return;
+        }
+        let never = comm.receive(vec![0; 1], Some(1), 2);
+        let left = NetError::Left {
+            rank: 1,
+            host: "host1".into(),
+        };
+        assert_eq!(wait(&mesh, never).unwrap_err(), left);
+        let last = comm.receive(vec![0; 1 << 20], Some(1), 1);
+        assert!(wait(&mesh, last).unwrap() == pattern(1, 1, 1 << 20));
+        assert_eq!(wait(&mesh, comm.send(vec![1], 1, 1)).unwrap_err(), left);
+        assert_eq!(mesh.check(), Ok(()));
+    });
+}
+
+#[test]
+fn another_length_than_expected_ends_the_job_on_both_sides() {
+    let ends = as_ranks(configs(2, free_address("127.0.0.1")), |config| {
+        let (mesh, comm) = join(&config).unwrap();
+        let pending = match config.rank {
+            0 => comm.receive(vec![0; 5], Some(1), 0),
+            _ => {
+                wait(&mesh, comm.send(vec![0; 6], 0, 0)).unwrap();
+                comm.receive(vec![0; 1], Some(0), 0)
+            }
+        };
+        wait(&mesh, pending).unwrap_err().to_string()
+    });
+    let problem = "a message of 6 bytes, where one of 5 is expected";
+    assert!(ends[0].contains("rank 1 on host1"), "{}", ends[0]);
+    assert!(ends[0].contains(problem), "{}", ends[0]);
+    assert!(
+        ends[1].starts_with("rank 0 on host0 is lost") || ends[1].contains(problem),
+        "{}",
+        ends[1]
+    );
+}
+
+#[test]
+fn another_thread_ends_a_turn() {
+    as_ranks(configs(2, free_address("127.0.0.1")), |config| {
+        let (mesh, comm) = join(&config).unwrap();
+        let waker = mesh.waker();
+        let began = Instant::now();
+        let waking = std::thread::spawn(move || {
+            while began.elapsed() < Duration::from_secs(1) {
+                waker.wake();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut turns = 0;
+        while !waking.is_finished() {
+            mesh.turn(None).unwrap();
+            turns += 1;
+        }
+        waking.join().unwrap();
+        // Without the waker, a turn lasts half a second.
+        assert!(turns > 10, "{turns}");
+        wait(&mesh, comm.allgather(vec![0], vec![0; 2], 1)).unwrap();
+    });
+}

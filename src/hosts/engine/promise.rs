@@ -1,0 +1,190 @@
+//! Operation that an engine carries out for a caller, who waits for its result.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+use super::Engine;
+use crate::error::Error;
+use crate::hosts::comm::CommError;
+use crate::sync::lock;
+
+/// Interval of the checks whether a wait for the engine still makes sense.
+const GUARD_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time limit for the engine to drop a future: it is at most inside of one call of MPI.
+const RELEASE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Result of a future that an engine runs. While the promise exists, memory that was lent to the
+/// future belongs to the engine.
+pub(crate) struct Promise<T> {
+    engine: Arc<Engine>,
+    reply: Arc<Reply<T>>,
+    /// The future has been dropped.
+    kept: bool,
+    /// Why nobody waits for it any longer.
+    given_up: Option<String>,
+}
+
+impl<T> Promise<T> {
+    pub(super) fn new(engine: &Arc<Engine>) -> (Self, Answer<T>) {
+        let reply = Arc::new(Reply::default());
+        let promise = Self {
+            engine: Arc::clone(engine),
+            reply: Arc::clone(&reply),
+            kept: false,
+            given_up: None,
+        };
+        (promise, Answer(reply))
+    }
+
+    /// Waits for the result and checks regularly with `guard` whether to go on; spins for `spin`
+    /// before it sleeps. When this returns, the future has been dropped.
+    ///
+    /// # Errors
+    /// Those of `guard`, which also converts the future's.
+    pub(crate) fn keep(mut self, spin: Duration, guard: &dyn Guard) -> Result<T, Error> {
+        let began = Instant::now();
+        loop {
+            if let Some(outcome) = self.engine.wait(&self.reply, spin, GUARD_INTERVAL) {
+                self.kept = true;
+                return match outcome {
+                    Outcome::Value(value) => Ok(value),
+                    Outcome::Failed(error) => Err(guard.failure(&error)),
+                    Outcome::Dropped => Err(guard.failure(&CommError::Panicked)),
+                };
+            }
+            if let Err(error) = guard.check(began.elapsed()) {
+                self.given_up = Some(error.to_string());
+                return Err(error); // the drop waits until the engine has dropped the future
+            }
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        self.reply.abandoned.store(true, Ordering::Release);
+        self.engine.look();
+        let outcome = self
+            .engine
+            .wait(&self.reply, Duration::ZERO, RELEASE_PATIENCE);
+        if outcome.is_none() {
+            // The engine may be about to touch memory that the caller would go on with.
+            let why = self
+                .given_up
+                .as_deref()
+                .unwrap_or("an operation was given up");
+            let host = rustix::system::uname()
+                .nodename()
+                .to_string_lossy()
+                .into_owned();
+            eprintln!(
+                "ronde: on host {host}: {why}; and the thread for messages between hosts does not return from a call: the process ends"
+            );
+            std::process::abort();
+        }
+    }
+}
+
+/// Decides while a caller waits for the engine.
+pub(crate) trait Guard {
+    /// Called about every 100 ms.
+    ///
+    /// # Errors
+    /// The reason to give up.
+    fn check(&self, waited: Duration) -> Result<(), Error>;
+
+    /// Converts an error of an operation.
+    fn failure(&self, error: &CommError) -> Error;
+}
+
+/// Result of a future.
+pub(super) enum Outcome<T> {
+    Value(T),
+    Failed(CommError),
+    /// It was dropped before it was ready.
+    Dropped,
+}
+
+/// Place of the result.
+pub(super) struct Reply<T> {
+    outcome: Mutex<Option<Outcome<T>>>,
+    there: AtomicBool,
+    came: Condvar,
+    abandoned: AtomicBool,
+}
+
+impl<T> Default for Reply<T> {
+    fn default() -> Self {
+        Self {
+            outcome: Mutex::new(None),
+            there: AtomicBool::new(false),
+            came: Condvar::new(),
+            abandoned: AtomicBool::new(false),
+        }
+    }
+}
+
+impl<T> Reply<T> {
+    pub(super) fn is_there(&self) -> bool {
+        self.there.load(Ordering::Acquire)
+    }
+
+    fn set(&self, outcome: Outcome<T>) {
+        *lock(&self.outcome) = Some(outcome);
+        self.there.store(true, Ordering::Release);
+        self.came.notify_one();
+    }
+
+    /// Takes the result, if there is one.
+    pub(super) fn take(&self) -> Option<Outcome<T>> {
+        lock(&self.outcome).take()
+    }
+
+    /// Sleeps until there is a result, or for `patience`; takes it.
+    pub(super) fn wait(&self, patience: Duration) -> Option<Outcome<T>> {
+        let outcome = lock(&self.outcome);
+        let waited = self
+            .came
+            .wait_timeout_while(outcome, patience, |outcome| outcome.is_none());
+        let (mut outcome, _) = waited.unwrap_or_else(std::sync::PoisonError::into_inner);
+        outcome.take()
+    }
+}
+
+/// The engine's end of a [`Reply`]: answers in any case, when it is dropped at the latest.
+pub(super) struct Answer<T>(Arc<Reply<T>>);
+
+impl<T> Drop for Answer<T> {
+    fn drop(&mut self) {
+        if !self.0.is_there() {
+            self.0.set(Outcome::Dropped);
+        }
+    }
+}
+
+/// Polls `future` until it is ready or its promise was dropped; answers when it has been dropped.
+pub(super) async fn answered<T, F: Future<Output = Result<T, CommError>>>(
+    future: F,
+    answer: Answer<T>,
+) {
+    let mut future = Box::pin(future);
+    let outcome = std::future::poll_fn(|context| match future.as_mut().poll(context) {
+        std::task::Poll::Ready(outcome) => std::task::Poll::Ready(Some(outcome)),
+        std::task::Poll::Pending if answer.0.abandoned.load(Ordering::Acquire) => {
+            std::task::Poll::Ready(None)
+        }
+        std::task::Poll::Pending => std::task::Poll::Pending,
+    })
+    .await;
+    drop(future);
+    match outcome {
+        Some(Ok(value)) => answer.0.set(Outcome::Value(value)),
+        Some(Err(error)) => answer.0.set(Outcome::Failed(error)),
+        None => {} // the answer's drop tells
+    }
+}
