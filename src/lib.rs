@@ -58,6 +58,7 @@ mod logging;
 mod mpi;
 mod negotiation;
 mod observer;
+mod prometheus;
 mod queue;
 mod ready;
 mod rendezvous;

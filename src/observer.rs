@@ -1,12 +1,15 @@
 //! Observer of the cycle: timeline, step metrics, tuner and stall inspector in a job, a log in the
 //! simulator. The cycle reports events to it; it returns only settings to change to.
 
+use std::time::Duration;
+
 use crate::clock::{Alignment, Nanos};
 use crate::collective::{Phases, Stages};
 use crate::command::TimelineCommand;
 use crate::error::Error;
 use crate::identity::Hosts;
-use crate::negotiation::OpKind;
+use crate::negotiation::stall::PendingRanks;
+use crate::negotiation::{Last, OpKind};
 use crate::queue::Tensor;
 use crate::ready::Ready;
 use crate::settings::{Settings, Versioned};
@@ -19,17 +22,16 @@ pub(crate) trait Observer: Send {
     fn connected(&mut self, _hosts: Hosts) {}
     /// A cycle begins.
     fn cycle_began(&mut self, _now: Nanos) {}
-    /// A tensor has become ready on all ranks. `ready_us` yields each rank's time, if known, in
-    /// microseconds on rank 0's clock. Called on the lowest rank of a set.
-    fn negotiated(
-        &mut self,
-        _negotiated: &Negotiated<'_>,
-        _ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
+    /// The ready times that are wanted of tensors in the response cache. Asked in every cycle on the
+    /// lowest rank of a set.
+    fn wanted_times(&self) -> WantedTimes {
+        WantedTimes::None
     }
-    /// The ranks have agreed on this cycle; negotiation lasted from `_began` to `_now`. `_joined`:
-    /// some rank has no more data.
-    fn agreed(&mut self, _began: Nanos, _now: Nanos, _joined: bool) {}
+    /// A tensor has become ready on all ranks. Called on the lowest rank of a set: for a tensor in
+    /// the response cache only if the times are wanted.
+    fn negotiated(&mut self, _negotiated: &Negotiated<'_>, _ready: ReadyTimes<'_>) {}
+    /// The ranks have agreed on this cycle.
+    fn agreed(&mut self, _agreed: &Agreed) {}
     /// A batch has been executed.
     fn executed(&mut self, _batch: &Executed<'_>) {}
     /// The negotiation of a tensor failed.
@@ -51,17 +53,45 @@ pub(crate) trait Observer: Send {
     fn cycle_ended(&mut self, _cycle: &CycleEnd) -> Option<Settings> {
         None
     }
-    /// Warns about tensors that some ranks wait for; returns the time of the next check.
+    /// The engine ends with `error`: no other event follows but the report of the last marks.
+    fn ended(&mut self, _error: &Error) {}
+    /// Warns about tensors that some ranks wait for.
     ///
     /// # Errors
     /// A tensor that has waited beyond the shutdown limit.
-    fn check_stalls(
-        &mut self,
-        _now: Nanos,
-        _pending: &dyn Pending,
-    ) -> Result<Option<Nanos>, Error> {
-        Ok(None)
+    fn check_stalls(&mut self, _now: Nanos, _pending: &dyn Pending) -> Result<StallCheck, Error> {
+        Ok(StallCheck::default())
     }
+}
+
+/// Ready times of tensors in the response cache that an observer wants. Times of new tensors come
+/// with their requests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum WantedTimes {
+    /// None.
+    #[default]
+    None,
+    /// The first and the last of all ranks, from the next cycle on: a few bytes more in each block.
+    Range,
+    /// Those of each rank, from this cycle on: rank 0 gathers them.
+    OfRanks,
+}
+
+/// Times since which a tensor is ready, microseconds on rank 0's clock.
+pub(crate) enum ReadyTimes<'a> {
+    /// For each rank, if known.
+    OfRanks(&'a mut dyn Iterator<Item = Option<u64>>),
+    /// On the first and on the last rank.
+    Range { first_us: u64, last_us: u64 },
+}
+
+/// Result of a check for stalled tensors.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StallCheck {
+    /// Time of the next check.
+    pub(crate) next: Option<Nanos>,
+    /// Whether a report is due as soon as the ranks of all pending tensors are known.
+    pub(crate) needs_ranks: bool,
 }
 
 /// Tensors of a process set that are not complete, for the stall check.
@@ -82,12 +112,8 @@ pub(crate) trait Pending {
 /// A tensor that some ranks wait for.
 pub(crate) struct PendingTensor {
     pub(crate) name: String,
-    /// Time at which the first rank submitted it.
-    pub(crate) since: Nanos,
-    /// Job ranks that have submitted it.
-    pub(crate) submitted: Vec<usize>,
-    /// Job ranks that have not.
-    pub(crate) missing: Vec<usize>,
+    /// Its ranks; `None` if they are not known in this cycle.
+    pub(crate) ranks: Option<PendingRanks>,
 }
 
 /// Event: a tensor has become ready on all ranks.
@@ -96,6 +122,17 @@ pub(crate) struct Negotiated<'a> {
     pub(crate) kind: OpKind,
     /// Whether it used the response cache, without a request.
     pub(crate) cached: bool,
+}
+
+/// Event: the ranks have agreed on a cycle.
+pub(crate) struct Agreed {
+    /// Begin and end of the negotiation.
+    pub(crate) began: Nanos,
+    pub(crate) ended: Nanos,
+    /// Whether some rank has no more data.
+    pub(crate) has_joined: bool,
+    /// The rank that was last to submit its tensors.
+    pub(crate) last: Option<Last>,
 }
 
 /// Event: a batch has been executed.
@@ -133,6 +170,9 @@ pub(crate) struct CycleEnd {
     pub(crate) step_marks: Vec<Nanos>,
     /// Times at which the caller marked ends of epochs since the last cycle.
     pub(crate) epoch_marks: Vec<Nanos>,
+    /// Time that callers were blocked waiting for results since the last cycle, summed over
+    /// threads; zero unless the queue measures it.
+    pub(crate) blocked: Duration,
 }
 
 /// Observer that ignores all events.

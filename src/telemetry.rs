@@ -1,6 +1,6 @@
 //! Telemetry of a rank: passes the events of the cycle's one [`Observer`] to the timeline, the step
 //! metrics, the tuner and the stall inspector. Rank 0 runs metrics and tuner; the other ranks track
-//! the settings and may record a timeline of their own.
+//! the settings, measure their waits for [`prometheus`], and may record a timeline of their own.
 //!
 //! In other process sets, the lowest rank detects stalls; settings come from the set of all ranks.
 //! The tuner uses the set of all ranks only; on the timeline each set has a track.
@@ -15,12 +15,18 @@ use crate::error::Error;
 use crate::identity::{Hosts, Identity};
 use crate::knobs::Knobs;
 use crate::negotiation::OpKind;
-use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
+use crate::observer::{
+    Agreed, CycleEnd, Executed, Negotiated, Observer, Pending, ReadyTimes, StallCheck, WantedTimes,
+};
+use crate::prometheus;
 use crate::queue::Tensor;
 use crate::settings::{Settings, Versioned};
 use crate::timeline::{Timeline, TimelineCommand, Track};
 
+mod lateness;
 mod recording;
+
+use lateness::Lateness;
 
 /// Telemetry of one process set on this rank.
 pub(crate) struct Telemetry {
@@ -32,6 +38,9 @@ pub(crate) struct Telemetry {
     agreed: Nanos,
     tuning: Option<Tuning>,
     stalls: Option<Stalls>,
+    /// On rank 0 of the set of all ranks.
+    lateness: Option<Lateness>,
+    metrics: Option<prometheus::Recorder>,
     /// Whether this is a process set other than that of all ranks; only the latter records settings.
     follows: bool,
 }
@@ -71,8 +80,16 @@ impl Telemetry {
             agreed: Nanos(0),
             tuning,
             stalls: stalls(knobs, rank, size),
+            lateness: (first && size > 1).then(|| Lateness::new(size)),
+            metrics: None,
             follows: false,
         })
+    }
+
+    /// Adds the metrics of this rank.
+    pub(crate) fn with_metrics(mut self, metrics: Option<prometheus::Recorder>) -> Self {
+        self.metrics = metrics;
+        self
     }
 
     /// Creates the telemetry of the process set `set` of `size` ranks, in which this rank is number
@@ -92,6 +109,8 @@ impl Telemetry {
             agreed: Nanos(0),
             tuning: None,
             stalls: stalls(knobs, rank, size),
+            lateness: None,
+            metrics: None,
             follows: true,
         }
     }
@@ -112,18 +131,36 @@ impl Observer for Telemetry {
         if let Some(tuning) = &mut self.tuning {
             tuning.connected(hosts);
         }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.connected();
+        }
+    }
+
+    fn wanted_times(&self) -> WantedTimes {
+        match &self.tuning {
+            _ if self.track.is_on() => WantedTimes::OfRanks,
+            Some(tuning) if tuning.wants_times() => WantedTimes::Range,
+            _ => WantedTimes::None,
+        }
     }
 
     fn cycle_began(&mut self, now: Nanos) {
         self.track.begin_cycle(now);
     }
 
-    fn negotiated(
-        &mut self,
-        negotiated: &Negotiated<'_>,
-        ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
+    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready: ReadyTimes<'_>) {
         let (mut first_us, mut last_us) = (u64::MAX, 0);
+        let mut no_ranks = std::iter::empty();
+        let ready_us = match ready {
+            ReadyTimes::OfRanks(ready_us) => ready_us,
+            ReadyTimes::Range {
+                first_us: first,
+                last_us: last,
+            } => {
+                (first_us, last_us) = (first, last);
+                &mut no_ranks
+            }
+        };
         let ticks = ready_us
             .enumerate()
             .filter_map(|(rank, us)| Some((rank, us?)));
@@ -145,16 +182,25 @@ impl Observer for Telemetry {
         }
     }
 
-    fn agreed(&mut self, began: Nanos, now: Nanos, joined: bool) {
-        self.agreed = now;
+    fn agreed(&mut self, agreed: &Agreed) {
+        self.agreed = agreed.ended;
+        if let Some(lateness) = &mut self.lateness {
+            agreed.last.iter().for_each(|last| lateness.add(last));
+        }
         if let Some(tuning) = &mut self.tuning {
-            tuning.agreed(began, now, joined);
+            tuning.agreed(agreed.began, agreed.ended, agreed.has_joined);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.agreed(agreed.began, agreed.ended);
         }
     }
 
     fn executed(&mut self, batch: &Executed<'_>) {
         if let Some(tuning) = &mut self.tuning {
             tuning.executed(batch);
+        }
+        if let Some(metrics) = &mut self.metrics {
+            metrics.executed(batch, self.agreed);
         }
         if self.track.is_on() {
             recording::record(&mut self.track, batch, self.agreed);
@@ -190,20 +236,34 @@ impl Observer for Telemetry {
             self.track.settings(cycle.settings.value, self.agreed);
         }
         self.track.end_cycle();
+        if let Some(metrics) = &mut self.metrics {
+            metrics.cycle_ended(cycle);
+        }
         self.tuning.as_mut()?.cycle_ended(cycle)
     }
 
-    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
+    fn ended(&mut self, error: &Error) {
+        if let Some(metrics) = &mut self.metrics {
+            metrics.ended(error);
+        }
+    }
+
+    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {
         self.stalls
             .as_mut()
-            .map_or(Ok(None), |stalls| stalls.look(now, pending))
+            .map_or(Ok(StallCheck::default()), |stalls| {
+                stalls.look(now, pending)
+            })
     }
 }
 
 impl Drop for Telemetry {
-    /// The set of all ranks ends last: the timeline is then complete and is closed, even if the
+    /// Logs which rank was late. The set of all ranks ends last: the timeline is then complete and is closed, even if the
     /// process is killed later.
     fn drop(&mut self) {
+        if let Some(text) = self.lateness.as_ref().and_then(Lateness::summary) {
+            tracing::debug!("{text}");
+        }
         if !self.follows {
             self.track.interrupt();
             self.track.timeline().finish();

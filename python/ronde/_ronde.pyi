@@ -4,9 +4,10 @@ Functions and classes of the extension module.
 
 from _typeshed import SupportsGetItem
 from os import PathLike
+from types import CapsuleType
 from typing import Any, SupportsFloat, SupportsIndex, final
 
-__all__ = ["AllreduceName", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "rank", "reducescatter", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
+__all__ = ["AllreduceName", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
 
 @final
 class AllreduceName:
@@ -110,6 +111,12 @@ def is_initialized() -> bool:
     Whether this process is in a job.
     """
 
+def jax_handler(major: SupportsIndex, minor: SupportsIndex, /) -> CapsuleType:
+    """
+    Returns the handler for `jax.ffi.register_ffi_target`. `major`, `minor`: the version of XLA's
+    interface in the loaded jaxlib.
+    """
+
 def join() -> int:
     """
     Declares that this rank has no more data, and waits until all ranks have. Returns the rank that
@@ -162,6 +169,12 @@ def process_sets() -> dict[int, list[int]]:
     The process sets with their ranks.
     """
 
+def raise_interrupt() -> None:
+    """
+    Raises the exception of the signal handler that has ended the last wait, such as
+    KeyboardInterrupt.
+    """
+
 def rank() -> int:
     """
     This process's rank.
@@ -170,6 +183,11 @@ def rank() -> int:
 def reducescatter(tensor: Any, name: str | None, op: SupportsIndex, prescale: SupportsFloat | SupportsIndex, postscale: SupportsFloat | SupportsIndex, set_id: SupportsIndex, /) -> int:
     """
     Reduces a tensor over the ranks; returns this rank's share of the rows.
+    """
+
+def register_tensorflow() -> None:
+    """
+    Registers the ops and kernels with the TensorFlow that this process has loaded, once.
     """
 
 def remove_process_set(id: SupportsIndex, /) -> bool:

@@ -63,7 +63,7 @@ fn internal_error(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
 }
 
 /// Whether Horovod raises `ValueError` for it: errors that the calling rank alone has caused.
-fn is_callers_fault(error: &Error) -> bool {
+pub(crate) fn is_callers_fault(error: &Error) -> bool {
     match error {
         // Excluded: failed calls, lack of memory, and errors caused by other ranks.
         Error::Device(error) => matches!(
@@ -143,7 +143,7 @@ fn about(error: &Error) -> About<'_> {
 }
 
 /// The error's message, with the words that Horovod's users search for.
-fn message(error: &Error) -> String {
+pub(crate) fn message(error: &Error) -> String {
     let known = match error {
         Error::Negotiation(NegotiationError::Mismatch(_)) => {
             // Horovod's messages begin with a capital, and programs search for them.

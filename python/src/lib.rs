@@ -1,20 +1,24 @@
 //! `ronde._ronde`: extension module of Ronde's Python package.
 //!
-//! The Python modules define names, defaults and everything specific to torch. This module converts
-//! tensors to addresses and errors to exceptions. `flight` holds a reference to each tensor from
-//! its submission until its operation has completed; the cycle thread sees the address and never a
-//! Python object. Waiting releases the GIL.
+//! The Python modules define names, defaults and everything specific to a framework. This module
+//! converts tensors to addresses and errors to exceptions. `flight` holds a reference to each torch
+//! tensor from its submission until its operation has completed; the cycle thread sees the address
+//! and never a Python object. Waiting releases the GIL. Kernels of TensorFlow (`tensorflow`) and
+//! JAX (`jax`) run without Python and submit through `collective`.
 
 use pyo3::prelude::*;
 
+mod collective;
 mod command;
 mod dlpack;
 mod error;
 mod flight;
+mod jax;
 mod logging;
 mod operation;
 mod runtime;
 mod tensor;
+mod tensorflow;
 
 /// Functions and classes of the extension module.
 #[pymodule]
@@ -23,6 +27,8 @@ mod _ronde {
     use super::command::{cli, version};
     #[pymodule_export]
     use super::flight::{poll, synchronize};
+    #[pymodule_export]
+    use super::jax::jax_handler;
     #[pymodule_export]
     use super::operation::{
         AllreduceName, allgather, allreduce, allreduce_batch, alltoall, broadcast,
@@ -40,4 +46,6 @@ mod _ronde {
     };
     #[pymodule_export]
     use super::tensor::setup_torch;
+    #[pymodule_export]
+    use super::tensorflow::{raise_interrupt, register_tensorflow};
 }

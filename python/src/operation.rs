@@ -9,13 +9,14 @@ use ronde::internal::adasum;
 use ronde::{Device, Dtype, Operation, RawHandle, RawOutput, RawTensor, ReduceOp};
 use smallvec::{SmallVec, smallvec};
 
+use crate::collective;
 use crate::error::{About, internal};
 use crate::flight::{Flight, Held, Part, Yield, keep};
 use crate::runtime::{next_unnamed, use_unnamed, with_set};
 use crate::tensor::{Input, View, dtype_of};
 
 /// Horovod's constant for Adasum, which does not reduce element by element.
-const ADASUM: u8 = 2;
+pub(crate) const ADASUM: u8 = 2;
 
 /// Reduction of a tensor's elements.
 #[derive(Clone, Copy)]
@@ -490,7 +491,7 @@ impl Name {
 }
 
 /// `<operation>.<name>`; faster than `format!`, since it runs for every tensor of every step.
-fn joined(operation: &str, name: &str) -> String {
+pub(crate) fn joined(operation: &str, name: &str) -> String {
     let mut text = String::with_capacity(operation.len() + 1 + name.len());
     text.push_str(operation);
     text.push('.');
@@ -569,30 +570,14 @@ fn checked_splits(
     view: &View,
     set_id: u32,
 ) -> PyResult<Vec<usize>> {
-    let wrong = |what: String| Err(PyValueError::new_err(what));
-    let ranks = with_set(py, set_id, |set| Ok(set.size()))?;
     let Some(&rows) = view.shape.first() else {
         return Ok(Vec::new()); // the runtime reports the error
     };
-    if splits.len() != ranks {
-        return wrong(format!(
-            "Number of entries in splits ({}) does not equal number of workers ({ranks}).",
-            splits.len()
-        ));
-    }
-    let counts: Result<Vec<usize>, _> =
-        splits.iter().map(|&split| usize::try_from(split)).collect();
-    let Ok(counts) = counts else {
-        return wrong(format!("Splits {splits:?} must not be negative."));
-    };
-    let sum = counts
-        .iter()
-        .try_fold(0usize, |sum, &split| sum.checked_add(split));
-    if sum.is_none_or(|sum| sum > rows) {
-        return wrong(format!(
-            "Sum of splits entries is greater than the first dimension of tensor ({rows})."
-        ));
-    }
+    let checked = collective::checked_splits(i64::from(set_id), splits, rows);
+    let (counts, _) = checked.map_err(|failure| match failure.code {
+        collective::Code::InvalidArgument => PyValueError::new_err(failure.message),
+        _ => internal(py, &failure.message, About::default()),
+    })?;
     Ok(counts)
 }
 

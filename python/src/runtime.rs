@@ -53,7 +53,7 @@ pub(crate) fn use_unnamed(set_id: u32) {
     *unnamed().counts.entry(set_id).or_default() += 1;
 }
 
-fn current() -> Option<Arc<Context>> {
+pub(crate) fn current() -> Option<Arc<Context>> {
     CONTEXT
         .read()
         .unwrap_or_else(PoisonError::into_inner)
@@ -70,27 +70,46 @@ fn working_context(py: Python<'_>) -> PyResult<Arc<Context>> {
     current().ok_or_else(|| internal(py, NOT_INITIALIZED, About::default()))
 }
 
+/// Why an operation could not be submitted.
+pub(crate) enum Unavailable {
+    /// This process is in no job.
+    NotInitialized,
+    /// There is no process set of this number.
+    UnknownSet(u32),
+    /// The runtime has refused it.
+    Refused(Error),
+}
+
+/// Calls `work` with the process set of this number, without Python.
+pub(crate) fn use_set<R>(
+    id: u32,
+    work: impl FnOnce(&ProcessSet) -> Result<R, Error>,
+) -> Result<R, Unavailable> {
+    let context = CONTEXT.read().unwrap_or_else(PoisonError::into_inner);
+    let Some(context) = context.as_deref() else {
+        return Err(Unavailable::NotInitialized);
+    };
+    if id == 0 {
+        return work(context).map_err(Unavailable::Refused);
+    }
+    let set = context.process_set(id);
+    let set = set.ok_or(Unavailable::UnknownSet(id))?;
+    work(&set).map_err(Unavailable::Refused)
+}
+
 /// Calls `work` with the process set of this number.
 pub(crate) fn with_set<R>(
     py: Python<'_>,
     id: u32,
     work: impl FnOnce(&ProcessSet) -> Result<R, Error>,
 ) -> PyResult<R> {
-    let outcome = {
-        let context = CONTEXT.read().unwrap_or_else(PoisonError::into_inner);
-        match context.as_deref() {
-            None => None,
-            Some(context) if id == 0 => Some(Some(work(context))),
-            Some(context) => Some(context.process_set(id).map(|set| work(&set))),
-        }
-    };
-    // Creating an exception runs Python code, which may end the context: so it is done without the
-    // lock.
-    match outcome {
-        None => Err(internal(py, NOT_INITIALIZED, About::default())),
-        Some(None) => Err(process_sets::unknown(id)),
-        Some(Some(outcome)) => outcome.map_err(|error| raise(py, &error)),
-    }
+    // Creating an exception runs Python code, which may end the context: `use_set` has released
+    // its lock by then.
+    use_set(id, work).map_err(|unavailable| match unavailable {
+        Unavailable::NotInitialized => internal(py, NOT_INITIALIZED, About::default()),
+        Unavailable::UnknownSet(id) => process_sets::unknown(id),
+        Unavailable::Refused(error) => raise(py, &error),
+    })
 }
 
 /// Joins the job that the environment describes: all of it, or the part with these ranks, in this
@@ -144,6 +163,7 @@ pub(crate) fn init(
         counts: BTreeMap::new(),
     };
     forget_all();
+    crate::tensorflow::forget_all();
     *CONTEXT.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(context));
     Ok(())
 }
@@ -261,17 +281,19 @@ pub(crate) fn join(py: Python<'_>) -> PyResult<usize> {
     let context = working_context(py)?;
     let handle = context.start_join().map_err(|error| raise(py, &error))?;
     finish(py, &handle)?;
-    {
-        // The ranks have had different numbers of operations. All restart the count here, with
-        // other names than before, as a GPU may still work on earlier operations.
-        let mut unnamed = unnamed();
-        unnamed.joins += 1;
-        unnamed.counts.remove(&0);
-    }
+    all_joined();
     let last = handle
         .take_delivery()
         .and_then(|delivery| delivery.last_joined);
     Ok(last.unwrap_or(context.rank()))
+}
+
+/// Restarts the count of unnamed operations, as the ranks have had different numbers of them. The
+/// names differ from those before, as a GPU may still work on earlier operations.
+pub(crate) fn all_joined() {
+    let mut unnamed = unnamed();
+    unnamed.joins += 1;
+    unnamed.counts.remove(&0);
 }
 
 fn finish(py: Python<'_>, handle: &RawHandle) -> PyResult<()> {

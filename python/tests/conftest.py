@@ -1,7 +1,8 @@
 """Fixtures of the tests that run in ranks.
 
-Start: ``ronde run -np N -- python -m pytest python/tests --ignore python/tests/single``. Every
-rank runs the same tests in the same order.
+Start: ``ronde run -np N -- python -m pytest python/tests --ignore python/tests/single``, without the
+folders of other frameworks, each of which is started in the same way. Every rank runs the same tests
+in the same order.
 """
 
 import os
@@ -27,10 +28,15 @@ def pytest_configure(config):
 
 
 @pytest.fixture(scope="session")
-def hvd():
-    """``ronde.torch``, in a job."""
+def settings():
+    """Settings of the job, in the environment."""
     for variable, value in _SETTINGS.items():
         os.environ.setdefault(variable, value)
+
+
+@pytest.fixture(scope="session")
+def hvd(settings):
+    """``ronde.torch``, in a job."""
     import ronde.torch as hvd
 
     hvd.init()

@@ -144,10 +144,11 @@ def test_helpers_of_common_util(hvd):
         assert os.environ["RONDE_TEST_A"] == "1" and "PATH" not in os.environ
     assert "RONDE_TEST_A" not in os.environ and "PATH" in os.environ
     assert util.gloo_built(verbose=True) and not util.nccl_built() and not util.gpu_available("torch")
-    assert util.extension_available("torch") and not util.extension_available("tensorflow")
+    assert util.extension_available("torch") and not util.extension_available("mxnet")
     util.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", __file__, "mpi_lib_v2")
-    with pytest.raises(ImportError, match="tensorflow"):
-        util.check_extension("horovod.tensorflow", "HOROVOD_WITH_TENSORFLOW", __file__, "mpi_lib")
+    util.check_extension("horovod.tensorflow", "HOROVOD_WITH_TENSORFLOW", __file__, "mpi_lib")
+    with pytest.raises(ImportError, match="mxnet"):
+        util.check_extension("horovod.mxnet", "HOROVOD_WITH_MXNET", __file__, "mpi_lib")
 
 
 def test_exceptions(hvd):

@@ -51,6 +51,11 @@ impl Tuning {
         self.start = Some(self.autotune.start());
     }
 
+    /// Whether [`negotiated`](Self::negotiated) has a use.
+    pub(crate) fn wants_times(&self) -> bool {
+        self.autotune.wants_traces()
+    }
+
     /// A tensor became ready on the first rank at `first` and on the last one at `last`.
     pub(crate) fn negotiated(&mut self, negotiated: &Negotiated<'_>, first: Nanos, last: Nanos) {
         if self.autotune.wants_traces() {

@@ -127,7 +127,8 @@ impl Builder {
             progress,
             &job.timeline,
             self.quiet_autotune,
-        )?;
+        )?
+        .with_metrics(job.metrics()?);
 
         let sets: Vec<String> = self
             .process_sets

@@ -18,6 +18,7 @@ use crate::identity::{self, Hosts, Identity};
 use crate::knobs::{self, Knobs};
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
+use crate::prometheus;
 use crate::queue::TensorQueue;
 use crate::rendezvous::{Alarm, JobContract, RendezvousConfig};
 use crate::settings::Settings;
@@ -100,6 +101,22 @@ impl Job {
             watch: OnceLock::new(),
             hosts: OnceLock::new(),
         })
+    }
+
+    /// Opens the metrics of this rank, if there are any.
+    ///
+    /// # Errors
+    /// An address that cannot be listened on, a file that cannot be written.
+    pub(super) fn metrics(&self) -> Result<Option<prometheus::Recorder>, Error> {
+        let host_key = identity::host_key(&identity::environment, &identity::HostFacts::read());
+        let job = prometheus::Job {
+            key: &format!("{host_key} {} {}", self.key, self.init),
+            identity: &self.identity,
+            backend: self.backend.name(),
+            progress: &self.progress,
+            clock: &self.clock,
+        };
+        prometheus::open(&self.knobs, &job)
     }
 
     /// Returns the name of the backend.
@@ -285,12 +302,13 @@ impl Job {
             self.spread(&hosts);
         }
         observer.connected(hosts);
-        let queue = Arc::new(TensorQueue::new(
+        let queue = TensorQueue::new(
             self.identity.rank,
             knobs.early_cycle,
             transport.doorbell(),
             Arc::clone(&self.clock),
-        ));
+        );
+        let queue = Arc::new(queue.measuring_blocks(is_world && knobs.has_metrics()));
         let cycle = Cycle::new(Parts {
             members,
             transport,

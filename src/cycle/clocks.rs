@@ -57,14 +57,6 @@ impl Clocks {
             Some(alignment) => alignment.to_reference(own).as_micros(),
         }
     }
-
-    /// Converts microseconds on rank 0's clock to microseconds on this rank's clock.
-    pub(super) fn to_own_us(&self, reference_us: u64) -> u64 {
-        match &self.alignment {
-            None => reference_us,
-            Some(alignment) => alignment.to_own(micros(reference_us)).as_micros(),
-        }
-    }
 }
 
 /// Returns the time that is this many microseconds from zero.

@@ -40,6 +40,8 @@ impl Cycle {
         self.clocks.refresh();
         for submission in incoming.drain(..) {
             self.joined |= submission.params.kind == OpKind::Join;
+            let ready_us = self.clocks.to_reference_us(submission.at);
+            self.block.latest_us = self.block.latest_us.max(ready_us);
             let cached = if self.settings.cache {
                 self.find_cached(&submission)
             } else {
@@ -47,7 +49,6 @@ impl Cycle {
             };
             match cached {
                 Some(slot) => {
-                    let ready_us = self.clocks.to_reference_us(submission.at);
                     self.block.set(slot as usize, ready_us);
                     self.hits[slot as usize] = Some(submission);
                     self.hits_held += 1;

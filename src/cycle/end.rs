@@ -50,6 +50,7 @@ impl Cycle {
         if is_marked && !matches!(error, Error::Internal { .. }) {
             self.observer.cycle_ended(&end);
         }
+        self.observer.ended(error);
         // The timeline is complete and closed when the last handle completes.
         self.observer = Box::new(NoObserver);
         for pending in self.commands.drain(..) {

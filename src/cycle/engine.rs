@@ -123,9 +123,10 @@ impl Engine {
     /// Waits until `ticket` has its outcome, or `deadline`; drives the cycle meanwhile if no other
     /// thread does.
     pub(crate) fn wait(&self, ticket: &Ticket, deadline: Option<Nanos>) -> bool {
-        if ticket.is_done() {
-            return true;
-        }
+        ticket.is_done() || self.queue.blocked(|| self.wait_blocked(ticket, deadline))
+    }
+
+    fn wait_blocked(&self, ticket: &Ticket, deadline: Option<Nanos>) -> bool {
         let over = || {
             ticket.is_done() || deadline.is_some_and(|deadline| self.queue.clock.now() >= deadline)
         };

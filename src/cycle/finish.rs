@@ -21,8 +21,10 @@ impl Cycle {
             self.source.change(|_| wanted);
         }
         let outcomes = self.apply_commands(); // after the report, so that marks go to their recording
-        if !self.unsent.is_empty() {
-            self.queue.doorbell.ring(self.number + 1); // to request the tensors evicted in this cycle
+        // To request the tensors evicted in this cycle; to go on without a rank that has joined in
+        // it, or to end the join of all.
+        if !self.unsent.is_empty() || self.awaits_joins {
+            self.queue.doorbell.ring(self.number + 1);
         }
         self.queue.renew_eagerness();
         let mut outcomes = outcomes.into_iter();
@@ -58,6 +60,7 @@ impl Cycle {
             settings: self.settings,
             step_marks: noted.steps,
             epoch_marks: noted.epochs,
+            blocked: self.queue.take_blocked(),
         }
     }
 }

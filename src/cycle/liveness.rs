@@ -47,9 +47,14 @@ impl Cycle {
         }
         // The observer reads the cycle that owns it, so it is taken out meanwhile.
         let mut observer = std::mem::replace(&mut self.observer, Box::new(NoObserver));
-        let next = observer.check_stalls(now, self);
+        let stalls = observer.check_stalls(now, self);
         self.observer = observer;
+        let stalls = stalls?;
+        self.reports_stalls = stalls.needs_ranks;
+        if stalls.needs_ranks {
+            self.queue.doorbell.ring(self.number + 1);
+        }
         let next_peers = pending.then(|| now + PEER_CHECK_INTERVAL);
-        Ok([next?, next_peers].into_iter().flatten().min())
+        Ok([stalls.next, next_peers].into_iter().flatten().min())
     }
 }

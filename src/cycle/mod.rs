@@ -7,12 +7,13 @@
 //! agreement of its exchange and from the response cache, which only agreements change.
 //!
 //! Each phase has its own file. Beside them: `parts` makes a cycle, `end` ends it, `groups` holds
-//! back incomplete groups, `hold` delays cycles where that saves a batch, `device` launches batches
+//! back incomplete groups, `details` asks which ranks have which tensors ready, `hold` delays cycles where that saves a batch, `device` launches batches
 //! on a device, `clocks` compares clocks, `liveness` and `stalls` detect lost peers and tensors that
 //! have waited too long.
 
 mod clocks;
 mod collect;
+mod details;
 mod device;
 mod end;
 pub(crate) mod engine;
@@ -39,8 +40,8 @@ use crate::command::TimelineCommand;
 use crate::error::Error;
 use crate::fusion::Plan;
 use crate::negotiation::coordinator::Ticks;
-use crate::negotiation::{Agreement, Block, Coordinator, Request, ResponseCache};
-use crate::observer::Observer;
+use crate::negotiation::{Agreement, Block, Coordinator, Details, Request, ResponseCache};
+use crate::observer::{Agreed, Observer};
 use crate::queue::{PendingCommand, Submission, TensorQueue};
 use crate::ready::Ready;
 use crate::settings::{Settings, Versioned};
@@ -54,8 +55,12 @@ impl Cycle {
         self.collect(now)?;
         self.negotiate()?;
         let agreed = self.queue.clock.now();
-        self.observer
-            .agreed(now, agreed, !self.agreed.joined().is_empty());
+        self.observer.agreed(&Agreed {
+            began: now,
+            ended: agreed,
+            has_joined: !self.agreed.joined().is_empty(),
+            last: self.agreed.last(),
+        });
         self.plan();
         self.execute(agreed)?;
         self.finish_cycle();
@@ -123,6 +128,9 @@ pub(crate) struct Cycle {
     coordinator: Option<Coordinator>,
     block: Block,
     agreed: Agreement,
+    details: Details,
+    /// A report of stalled tensors is due, and needs details of the next cycle.
+    reports_stalls: bool,
     /// Cached tensors that are ready here, by slot.
     hits: Vec<Option<Submission>>,
     hits_held: usize,
@@ -131,6 +139,8 @@ pub(crate) struct Cycle {
     unsent: Vec<Request>,
     /// This rank has joined, and not all ranks have.
     joined: bool,
+    /// On rank 0: the next cycle is needed because ranks have joined in this one, or all have.
+    awaits_joins: bool,
     /// Begin of the cycle in which all ranks were first seen to have joined, until their joins
     /// complete.
     all_joined_at: Option<Nanos>,

@@ -11,56 +11,43 @@ use crate::error::{Error, PeerError};
 use crate::negotiation::coordinator::Ticks;
 use crate::negotiation::response::{decode, encode};
 use crate::negotiation::{
-    Agreed, OpKind, Receiver, Refusal, RequestList, Response, ResponseList, Status,
+    Agreed, Coordinator, OpKind, Receiver, Refusal, RequestList, Response, ResponseList, Status,
 };
-use crate::observer::Negotiated;
+use crate::observer::{Negotiated, ReadyTimes, WantedTimes};
 use crate::queue::{PendingCommand, Submission};
 use crate::ready::Ready;
 
 impl Cycle {
     /// Fills `ready` with the tensors that this cycle executes.
     pub(super) fn negotiate(&mut self) -> Result<(), Error> {
-        let mut status = Status::default();
-        if !self.unsent.is_empty()
-            || self
-                .commands
-                .iter()
-                .any(|pending| timeline_command(pending).is_some())
-        {
-            status = status.with(Status::UNCACHED);
-        }
-        if self.joined {
-            status = status.with(Status::JOINED);
-        }
-        if self.clocks.want_comparing(self.began) {
-            status = status.with(Status::COMPARE_CLOCKS);
-        }
-        if self.between_steps {
-            status = status.with(Status::BETWEEN_STEPS);
-        }
-        self.block.status = status;
+        self.block.status = self.status();
         self.block.settings = self.source.newest();
         self.block.hold = self.holding.own();
-        self.agreed.slots.clear();
-        self.agreed.slots.extend_from_slice(self.cache.in_use());
-        self.transport
-            .exchange(self.number, &self.block.contribution(), &mut self.agreed)?;
+        if self.hits_held == 0 && self.misses.is_empty() {
+            self.block.latest_us = 0;
+        }
+        let is_timed = self.agreed.prepare(self.cache.in_use());
+        self.transport.exchange(
+            self.number,
+            &self.block.contribution(is_timed),
+            &mut self.agreed,
+        )?;
+        self.agreed.conclude();
         // All ranks switch in this same cycle; in the first cycle, to the settings of rank 0's
         // environment.
-        if self.number == 1 || self.settings.version != self.agreed.settings.version {
-            if self.settings.cycle_time_ns != self.agreed.settings.cycle_time_ns {
+        let settings = self.agreed.settings();
+        if self.number == 1 || self.settings.version != settings.version {
+            if self.settings.cycle_time_ns != settings.cycle_time_ns {
                 self.paced_from = None; // this cycle's begin followed the former cycle time
             }
-            self.settings = self.agreed.settings;
+            self.settings = settings;
             self.source.agreed(self.settings);
         }
-        let step_ended = self.agreed.all.has(Status::BETWEEN_STEPS);
+        let step_ended = self.agreed.all().has(Status::BETWEEN_STEPS);
         self.holding
-            .agreed(self.agreed.hold, self.settings.hierarchy(), step_ended);
-        let all_joined = self.agreed.joined().len() == self.transport.size();
-        self.all_joined_at = all_joined.then(|| self.all_joined_at.unwrap_or(self.began));
+            .agreed(self.agreed.hold(), self.settings.hierarchy(), step_ended);
         self.collective.set_hierarchy(self.settings.hierarchy());
-        if self.agreed.any.has(Status::COMPARE_CLOCKS) {
+        if self.agreed.any().has(Status::COMPARE_CLOCKS) {
             if self.transport.shares_clock() {
                 return Err(self.invalid_answer(
                     "a comparison of clocks, although the ranks share one".to_owned(),
@@ -68,13 +55,14 @@ impl Cycle {
             }
             self.compare_clocks()?;
         }
-        let answer = if self.agreed.any.has(Status::UNCACHED) {
+        self.exchange_details()?;
+        let is_answered = self.agreed.any().has(Status::UNCACHED);
+        let answer = if is_answered {
             self.ask_coordinator()?
         } else {
             ResponseList::default()
         };
-        // Before the hits: a rank that joins in this cycle does not restrict them, and may have
-        // requested one of them in another form.
+        // Before the hits: a rank may have requested one of them in another form.
         self.agreed_commands = answer.commands;
         answer
             .evict
@@ -83,6 +71,14 @@ impl Cycle {
         // Before the responses: these may evict the least recently used tensor, and a rank that has
         // joined may be the only one on which it is ready.
         self.take_common_hits()?;
+        // After the hits, which are those of the ranks that had joined before.
+        if is_answered {
+            self.agreed
+                .join(&answer.joined, self.transport.rank(), self.joined)
+                .map_err(|problem| self.invalid_answer(problem))?;
+        }
+        let all_joined = self.agreed.all_joined();
+        self.all_joined_at = all_joined.then(|| self.all_joined_at.unwrap_or(self.began));
         let mut ticks = std::mem::take(&mut self.ticks);
         let mut ticks_of_next = ticks.drain(..).peekable();
         for response in answer.responses {
@@ -93,11 +89,53 @@ impl Cycle {
         }
         drop(ticks_of_next);
         self.ticks = ticks;
+        if all_joined && !self.joined {
+            self.agreed.rejoin();
+        }
+        let has_new = !answer.joined.is_empty();
+        self.awaits_joins = self.coordinator.is_some() && (has_new || self.agreed.all_joined());
         Ok(())
     }
 
+    /// Returns the facts that this rank publishes.
+    fn status(&self) -> Status {
+        let facts = [
+            (Status::UNCACHED, self.has_requests()),
+            (
+                Status::COMPARE_CLOCKS,
+                self.clocks.want_comparing(self.began),
+            ),
+            (Status::BETWEEN_STEPS, self.between_steps),
+        ];
+        let mut status = Status::default();
+        let mut add = |fact: Status, holds: bool| {
+            if holds {
+                status = status.with(fact);
+            }
+        };
+        facts.into_iter().for_each(|(fact, holds)| add(fact, holds));
+        if self.coordinator.is_some() {
+            let wanted = self.observer.wanted_times();
+            add(Status::RECORDS, wanted == WantedTimes::OfRanks);
+            add(Status::TRACES, wanted == WantedTimes::Range);
+            add(Status::STALLED, self.reports_stalls);
+        }
+        status
+    }
+
+    /// Whether this rank needs an exchange of requests and responses.
+    fn has_requests(&self) -> bool {
+        let mut commands = self.commands.iter().filter_map(timeline_command);
+        !self.unsent.is_empty()
+            || commands.next().is_some()
+            || self
+                .coordinator
+                .as_ref()
+                .is_some_and(Coordinator::all_joined)
+    }
+
     /// Returns the error for an invalid answer of the lowest rank.
-    fn invalid_answer(&self, problem: String) -> Error {
+    pub(super) fn invalid_answer(&self, problem: String) -> Error {
         Error::Peer(PeerError::InvalidData {
             rank: self.members[0],
             problem,
@@ -105,9 +143,8 @@ impl Cycle {
     }
 
     fn take_common_hits(&mut self) -> Result<(), Error> {
-        let size = self.transport.size();
-        for index in 0..self.agreed.common.len() {
-            let mut word = self.agreed.common[index];
+        for index in 0..self.agreed.common().len() {
+            let mut word = self.agreed.common()[index];
             while word != 0 {
                 let slot = index * 64 + word.trailing_zeros() as usize;
                 word &= word - 1;
@@ -121,20 +158,31 @@ impl Cycle {
                     let problem = "an agreement that does not fit this rank's own block";
                     return Err(internal(self.job_rank(), problem, &slot));
                 };
-                if self.agreed.details {
-                    let mut ready_us = (0..size).map(|rank| self.agreed.ready_on(rank, slot));
-                    let submission = &ready.submission;
-                    let negotiated = Negotiated {
-                        tensor: &submission.tensor,
-                        kind: submission.params.kind,
-                        cached: true,
-                    };
-                    self.observer.negotiated(&negotiated, &mut ready_us);
+                if self.coordinator.is_some() {
+                    self.report_hit(&ready.submission, slot);
                 }
                 self.ready.push(ready);
             }
         }
         Ok(())
+    }
+
+    /// Reports a common tensor to the observer, with its ready times if it wants them.
+    fn report_hit(&mut self, submission: &Submission, slot: usize) {
+        let negotiated = Negotiated {
+            tensor: &submission.tensor,
+            kind: submission.params.kind,
+            cached: true,
+        };
+        if self.agreed.any().has(Status::RECORDS) {
+            let ranks = 0..self.transport.size();
+            let mut ready_us = ranks.map(|rank| self.details.ready_on(rank, slot));
+            let times = ReadyTimes::OfRanks(&mut ready_us);
+            self.observer.negotiated(&negotiated, times);
+        } else if let Some((first_us, last_us)) = self.agreed.ready_us(slot) {
+            let times = ReadyTimes::Range { first_us, last_us };
+            self.observer.negotiated(&negotiated, times);
+        }
     }
 
     /// Returns a joined rank without which the tensor in `slot` cannot be executed, if there is
@@ -226,17 +274,9 @@ impl Cycle {
             });
             let lists: Vec<RequestList> = lists.collect::<Result<_, _>>()?;
             self.frames.clear();
-            let (agreed, size) = (&self.agreed, self.transport.size());
-            let is_held =
-                |slot: u32| (0..size).any(|rank| agreed.ready_on(rank, slot as usize).is_some());
+            let is_held = |slot: u32| self.agreed.is_held(slot as usize);
             self.ticks.clear();
-            let mut answer = coordinator.answer(
-                lists,
-                agreed.joined(),
-                &self.cache,
-                is_held,
-                &mut self.ticks,
-            )?;
+            let mut answer = coordinator.answer(lists, &self.cache, is_held, &mut self.ticks)?;
             answer.commands.extend(
                 self.commands
                     .iter()
@@ -259,9 +299,7 @@ impl Cycle {
                 "an eviction of slot {slot} of the response cache, which is empty"
             )));
         }
-        if let Some(common) = self.agreed.common.get_mut(slot as usize / 64) {
-            *common &= !(1 << (slot % 64));
-        }
+        self.agreed.remove(slot as usize);
         self.ask_again(slot);
         Ok(())
     }
@@ -299,8 +337,9 @@ impl Cycle {
                 kind: ticks.kind,
                 cached: false,
             };
+            let mut ready_us = ticks.ready_us.iter().copied();
             self.observer
-                .negotiated(&negotiated, &mut ticks.ready_us.iter().copied());
+                .negotiated(&negotiated, ReadyTimes::OfRanks(&mut ready_us));
         }
         match (outcome, submission) {
             (Ok(mut agreed), Some(submission)) => {

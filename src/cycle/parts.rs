@@ -11,7 +11,7 @@ use crate::clock::{Nanos, Reference};
 use crate::collective::Collective;
 use crate::collective::asynchronous::OpenDevice;
 use crate::fusion::Plan;
-use crate::negotiation::{Agreement, Block, Coordinator, ResponseCache};
+use crate::negotiation::{Agreement, Block, Coordinator, Details, ResponseCache};
 use crate::observer::Observer;
 use crate::queue::TensorQueue;
 use crate::settings_cell::SettingsSource;
@@ -57,7 +57,9 @@ impl Cycle {
         let compares = transport.size() > 1 && !transport.shares_clock();
         let clocks = Clocks::new(reference, is_world && compares && transport.rank() == 0);
         let coordinator = (transport.rank() == 0).then(|| Coordinator::new(Arc::clone(&members)));
-        let agreed = Agreement::new(coordinator.is_some());
+        // Without a common clock there are other hosts, whose ranks use the times of this one.
+        let reads_times = coordinator.is_some() || !transport.shares_clock();
+        let agreed = Agreement::new(transport.size(), reads_times);
         Self {
             launches: device::Launches::new(device, Arc::clone(&queue)),
             members,
@@ -77,11 +79,14 @@ impl Cycle {
             coordinator,
             block: Block::new(0),
             agreed,
+            details: Details::default(),
+            reports_stalls: false,
             hits: Vec::new(),
             hits_held: 0,
             misses: HashMap::new(),
             unsent: Vec::new(),
             joined: false,
+            awaits_joins: false,
             all_joined_at: None,
             groups: Groups::default(),
             clocks,

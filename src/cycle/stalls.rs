@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::Cycle;
-use super::clocks::micros;
 use crate::clock::Nanos;
 use crate::error::{Error, PeerError};
 use crate::negotiation::OpKind;
-use crate::negotiation::stall::{Outstanding, StallInspector};
-use crate::observer::{Pending, PendingTensor};
+use crate::negotiation::stall::{Outstanding, PendingRanks, StallInspector};
+use crate::observer::{Pending, PendingTensor, StallCheck};
+use crate::transport::each_bit;
 
 /// Time after the shutdown limit within which the lowest rank must end the set, before the others
 /// end it. It counts from its first check of a tensor, which depends on the scheduling of its
@@ -24,8 +24,8 @@ pub(crate) enum Stalls {
     Lowest {
         /// Decides on warnings and on the shutdown.
         inspector: StallInspector,
-        /// Time at which each tensor was first seen outstanding. The waiting time that a rank
-        /// reports is not trusted.
+        /// Time at which each tensor was first seen outstanding: after the cycle that followed its
+        /// submission. A time that a rank reports would not be trusted.
         first_seen: HashMap<String, Nanos>,
     },
     /// Check on the other ranks: tensors of this rank that the lowest one has neither answered nor
@@ -56,15 +56,11 @@ impl Stalls {
         }
     }
 
-    /// Checks the `pending` tensors; returns the time of the next check.
+    /// Checks the `pending` tensors.
     ///
     /// # Errors
     /// The shutdown limit has passed.
-    pub(crate) fn look(
-        &mut self,
-        now: Nanos,
-        pending: &dyn Pending,
-    ) -> Result<Option<Nanos>, Error> {
+    pub(crate) fn look(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {
         match self {
             Self::Lowest {
                 inspector,
@@ -72,11 +68,14 @@ impl Stalls {
             } => inspect(inspector, first_seen, now, pending),
             Self::Other { limit } => {
                 let Some(since) = pending.oldest_unanswered() else {
-                    return Ok(None);
+                    return Ok(StallCheck::default());
                 };
                 let end = since + *limit + GRACE;
                 if now < end {
-                    return Ok(Some(end));
+                    return Ok(StallCheck {
+                        next: Some(end),
+                        needs_ranks: false,
+                    });
                 }
                 Err(PeerError::Stalled {
                     rank: pending.lowest_rank(),
@@ -94,23 +93,20 @@ fn inspect(
     first_seen: &mut HashMap<String, Nanos>,
     now: Nanos,
     pending: &dyn Pending,
-) -> Result<Option<Nanos>, Error> {
-    let mut tensors = pending.outstanding();
-    let mut seen: HashMap<String, Nanos> = HashMap::new();
-    for tensor in &mut tensors {
-        let first = first_seen.get(&tensor.name).copied().unwrap_or(now);
-        seen.insert(tensor.name.clone(), first);
-        tensor.since = tensor.since.max(first);
-    }
-    *first_seen = seen;
+) -> Result<StallCheck, Error> {
+    let tensors = pending.outstanding();
+    let since = |tensor: &PendingTensor| first_seen.get(&tensor.name).copied().unwrap_or(now);
+    let seen = tensors
+        .iter()
+        .map(|tensor| (tensor.name.clone(), since(tensor)));
+    *first_seen = seen.collect();
     if tensors.is_empty() {
-        return Ok(None);
+        return Ok(StallCheck::default());
     }
     let outstanding = tensors.iter().map(|tensor| Outstanding {
         tensor: &tensor.name,
-        since: tensor.since,
-        submitted: tensor.submitted.iter().copied(),
-        missing: tensor.missing.iter().copied(),
+        since: first_seen[&tensor.name],
+        ranks: tensor.ranks.as_ref(),
     });
     let report = inspector.check(now, outstanding);
     match (report.text, &report.error) {
@@ -118,7 +114,11 @@ fn inspect(
         (Some(text), Some(_)) => tracing::error!("{text}"),
         (None, _) => {}
     }
-    report.error.map_or(Ok(Some(inspector.next_check())), Err)
+    report.error.map_or(Ok(()), Err)?;
+    Ok(StallCheck {
+        next: Some(inspector.next_check()),
+        needs_ranks: report.needs_ranks,
+    })
 }
 
 impl Pending for Cycle {
@@ -131,41 +131,31 @@ impl Pending for Cycle {
         let Some(coordinator) = &self.coordinator else {
             return tensors;
         };
-        let mut tell = |name: &str, ready_us: &dyn Fn(usize) -> Option<u64>| {
-            let times = (0..self.members.len()).map(ready_us);
-            let since_us = times.flatten().min();
-            let since = since_us.map_or(self.began, |us| micros(self.clocks.to_own_us(us)));
-            let has = |rank: &usize| ready_us(*rank).is_some();
-            let misses = |rank: &usize| !has(rank) && !self.agreed.joined().contains(rank);
-            let ranks = || 0..self.members.len();
-            let submitted = ranks().filter(has).map(|rank| self.members[rank]).collect();
-            let missing = ranks()
-                .filter(misses)
-                .map(|rank| self.members[rank])
-                .collect();
-            tensors.push(PendingTensor {
-                name: name.to_owned(),
-                since,
-                submitted,
-                missing,
-            });
+        let ranks = |has: &dyn Fn(usize) -> bool| {
+            let misses = |rank: usize| !has(rank) && !self.agreed.joined().contains(&rank);
+            let those = |chosen: &dyn Fn(usize) -> bool| {
+                let ranks = self.members.iter().enumerate();
+                let chosen = ranks.filter(|(rank, _)| chosen(*rank));
+                chosen.map(|(_, &job_rank)| job_rank).collect()
+            };
+            PendingRanks {
+                submitted: those(has),
+                missing: those(&misses),
+            }
+        };
+        let mut tell = |name: &str, ranks: Option<PendingRanks>| {
+            let name = name.to_owned();
+            tensors.push(PendingTensor { name, ranks });
         };
         for (name, ready_us) in coordinator.outstanding() {
-            tell(name, &|rank| ready_us[rank]);
+            tell(name, Some(ranks(&|rank| ready_us[rank].is_some())));
         }
-        let words = self.agreed.common.len();
-        for index in 0..words {
-            let any = (0..self.agreed.ranks())
-                .fold(0, |any, rank| any | self.agreed.ready[rank * words + index]);
-            let mut word = any & !self.agreed.common[index];
-            while word != 0 {
-                let slot = index * 64 + word.trailing_zeros() as usize;
-                word &= word - 1;
-                if let Some(entry) = self.cache.get(slot as u32) {
-                    tell(&entry.name, &|rank| self.agreed.ready_on(rank, slot));
-                }
+        each_bit(&self.agreed.outstanding(), |slot| {
+            if let Some(entry) = self.cache.get(slot as u32) {
+                let has = |rank: usize| self.details.ready_on(rank, slot).is_some();
+                tell(&entry.name, self.details.has(slot).then(|| ranks(&has)));
             }
-        }
+        });
         tensors
     }
 

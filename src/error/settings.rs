@@ -36,4 +36,26 @@ pub enum SettingsError {
         /// The error of the system.
         source: Arc<std::io::Error>,
     },
+    /// An address cannot be listened on.
+    #[error("cannot listen for {what} on {address} ({variable}): {reason}")]
+    Listen {
+        /// Purpose of the listener.
+        what: &'static str,
+        /// The address, as in the variable.
+        address: String,
+        /// Variable that gives the address.
+        variable: &'static str,
+        /// What is wrong, and what to try.
+        reason: String,
+    },
+    /// A file with a secret cannot be used.
+    #[error("the file {path} of {variable} is no secret: {reason}", path = path.display())]
+    Secret {
+        /// The path.
+        path: PathBuf,
+        /// Variable that gives the path.
+        variable: &'static str,
+        /// What is wrong, and what to try.
+        reason: String,
+    },
 }

@@ -560,6 +560,34 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// Address where the first rank of each host serves metrics for Prometheus: PORT on 127.0.0.1, or
+    /// HOST:PORT.
+    metrics_addr: Option<String> {
+        env: "RONDE_METRICS_ADDR",
+        flag: Flag::value("metrics-addr"),
+        kind: Kind::Label { max: 300 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// File, of mode 0600, with the token that a client must send to read the metrics. Unset: none.
+    metrics_token_file: Option<PathBuf> {
+        env: "RONDE_METRICS_TOKEN_FILE",
+        flag: Flag::value("metrics-token-file"),
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// File that the first rank of each host replaces every 10 s by its metrics, for node-exporter.
+    metrics_file: Option<PathBuf> {
+        env: "RONDE_METRICS_FILE",
+        flag: Flag::value("metrics-file"),
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
     /// Network interface for connections over TCP, if RONDE_NETWORK_INTERFACE is not set.
     gloo_iface: Option<String> {
         env: "HOROVOD_GLOO_IFACE",

@@ -1,4 +1,5 @@
-//! Block of a rank for one cycle: ready bits of cached tensors, status, settings and hold.
+//! Block of a rank for one cycle: ready bits of cached tensors, status, settings, hold and the time of
+//! its last submission.
 
 use smallvec::smallvec;
 
@@ -11,33 +12,49 @@ use crate::transport::{Contribution, RankBlock};
 pub(crate) struct Status(pub u32);
 
 impl Status {
-    /// The rank has requests that are not in the response cache or, on rank 0, timeline commands:
-    /// this cycle exchanges requests and responses.
+    /// The rank has requests that are not in the response cache or, on rank 0, commands or the end
+    /// of a join: this cycle exchanges requests and responses.
     pub(crate) const UNCACHED: Self = Self(1);
 
-    /// The rank has joined: it has no more data, and the others go on without it. Its ready words
-    /// still have the tensors that it submitted before.
-    pub(crate) const JOINED: Self = Self(2);
-
     /// Rank 0 starts a measurement of the clock offsets in this cycle.
-    pub(crate) const COMPARE_CLOCKS: Self = Self(4);
+    pub(crate) const COMPARE_CLOCKS: Self = Self(2);
 
     /// The rank has submitted all tensors of the step that it knows, and none of the next.
-    pub(crate) const BETWEEN_STEPS: Self = Self(8);
+    pub(crate) const BETWEEN_STEPS: Self = Self(4);
 
-    /// Every status.
-    pub(super) const ALL: Self = Self(u32::MAX);
+    /// Rank 0 records: it needs each rank's ready times of this cycle's common tensors.
+    pub(crate) const RECORDS: Self = Self(8);
+
+    /// Rank 0 traces: from the next cycle on it needs the first and the last ready time of each
+    /// tensor.
+    pub(crate) const TRACES: Self = Self(16);
+
+    /// Rank 0 reports stalled tensors: it needs the ranks that have them.
+    pub(crate) const STALLED: Self = Self(32);
+
+    /// Facts that need details of the cycle.
+    pub(super) const WANT_DETAILS: Self = Self::RECORDS.with(Self::STALLED);
+
+    /// Facts that only rank 0 publishes.
+    const OF_RANK_0: Self = Self::COMPARE_CLOCKS
+        .with(Self::RECORDS)
+        .with(Self::TRACES)
+        .with(Self::STALLED);
+
+    /// All bits that have a meaning.
+    pub(super) const KNOWN: Self = Self::UNCACHED
+        .with(Self::BETWEEN_STEPS)
+        .with(Self::OF_RANK_0);
+
+    /// Decodes a word; an impossible one becomes an unknown status.
+    pub(super) fn of_word(word: u64) -> Self {
+        Self(u32::try_from(word).unwrap_or(u32::MAX))
+    }
 
     /// Whether all bits of `other` are set.
     pub(crate) const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
-
-    /// All bits that have a meaning.
-    const KNOWN: Self = Self::UNCACHED
-        .with(Self::JOINED)
-        .with(Self::COMPARE_CLOCKS)
-        .with(Self::BETWEEN_STEPS);
 
     /// Returns the bits that both sets have.
     pub(crate) const fn and(self, other: Self) -> Self {
@@ -59,6 +76,9 @@ pub(crate) struct Block {
     pub settings: Versioned<Settings>,
     /// Delay of cycles that this rank computes from its last step.
     pub hold: Hold,
+    /// When this rank submitted the last of its tensors that are not executed, microseconds on rank
+    /// 0's clock; 0 if there is none.
+    pub latest_us: u64,
     /// One bit for each slot of the response cache: the tensor is ready here. Every rank has the
     /// same number of words in the same cycle.
     pub ready: Vec<u64>,
@@ -83,24 +103,18 @@ impl Block {
         self.ready_us[bit] = at_us;
     }
 
-    /// Returns the words that the transport sends: status, settings and hold, then the ready bits,
-    /// with the ready times as details.
-    pub(crate) fn contribution(&self) -> Contribution<'_> {
+    /// Returns the words that the transport sends: status, settings, hold and the last submission, then the ready bits;
+    /// if `is_timed`, with the ready times as details.
+    pub(crate) fn contribution(&self, is_timed: bool) -> Contribution<'_> {
+        let mut head = smallvec![u64::from(self.status.0), self.settings.version];
+        head.extend(settings_words(&self.settings));
+        head.extend([self.hold.first_ns, self.hold.from_ns, self.hold.until_ns]);
+        head.push(self.latest_us);
         Contribution {
             version: BLOCK_VERSION,
-            head: smallvec![
-                u64::from(self.status.0),
-                self.settings.version,
-                self.settings.fusion_threshold_bytes,
-                self.settings.cycle_time_ns,
-                self.settings.switches(),
-                self.settings.gpu_fusion_threshold_bytes,
-                self.hold.first_ns,
-                self.hold.from_ns,
-                self.hold.until_ns,
-            ],
+            head,
             bits: &self.ready,
-            details: &self.ready_us,
+            details: if is_timed { &self.ready_us } else { &[] },
         }
     }
 
@@ -111,13 +125,18 @@ impl Block {
             status,
             settings,
             hold,
+            latest_us,
         } = facts(&contribution.head);
         Self {
             status,
             settings,
             hold,
+            latest_us,
             ready: contribution.bits.to_vec(),
-            ready_us: contribution.details.to_vec(),
+            ready_us: match contribution.details {
+                [] => vec![0; 64 * contribution.bits.len()],
+                details => details.to_vec(),
+            },
         }
     }
 
@@ -130,7 +149,7 @@ impl Block {
 /// Latest ready time of a block: the last microsecond that [`Nanos`](crate::clock::Nanos) can hold.
 pub(crate) const READY_US_MAX: u64 = u64::MAX / 1_000;
 
-/// Reason why a block cannot come from a correct rank of this build.
+/// Reason why a block or partial state cannot come from a correct rank of this build.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InvalidBlock {
     /// A status bit without a meaning, or one that only rank 0 sets.
@@ -153,6 +172,23 @@ pub(crate) enum InvalidBlock {
     /// A ready bit for a slot of the response cache that holds no tensor.
     #[error("slot {0} of the response cache is ready and holds no tensor")]
     EmptySlot(usize),
+    /// A partial state of another length.
+    #[error("a partial state of {found} words, where {expected} are expected")]
+    Length {
+        /// Its words.
+        found: usize,
+        /// Words of each state in this cycle.
+        expected: usize,
+    },
+    /// A partial state whose settings come from no rank.
+    #[error("settings of rank {0}, which does not exist")]
+    SettingsRank(u64),
+    /// A combination that does not fit this rank's own block.
+    #[error("a combination of all blocks that does not fit this rank's, in slot {0}")]
+    OwnBits(usize),
+    /// A time of the last submission that is out of range.
+    #[error("a last tensor that was submitted at microsecond {0}")]
+    Latest(u64),
     /// A ready time that is out of range.
     #[error("slot {slot} of the response cache is ready since microsecond {ready_us}")]
     ReadyTime {
@@ -163,41 +199,58 @@ pub(crate) enum InvalidBlock {
     },
 }
 
-/// Version of the format of [`Block::contribution`].
-const BLOCK_VERSION: u64 = 2;
+/// Version of the format of [`Block::contribution`] and of partial states.
+const BLOCK_VERSION: u64 = 3;
 
 /// Number of words before the ready bits.
-pub(super) const FACT_WORDS: usize = 9;
+pub(super) const FACT_WORDS: usize = 10;
 
 /// First words of a block.
 pub(super) struct Facts {
     pub(super) status: Status,
     pub(super) settings: Versioned<Settings>,
     pub(super) hold: Hold,
+    pub(super) latest_us: u64,
 }
 
 /// Decodes the first words of a block.
 pub(super) fn facts(words: &[u64]) -> Facts {
-    let status = Status(u32::try_from(words[0]).unwrap_or(u32::MAX)); // an unknown status
+    Facts {
+        status: Status::of_word(words[0]),
+        settings: settings_of(words[1], &words[2..6]),
+        hold: Hold {
+            first_ns: words[6],
+            from_ns: words[7],
+            until_ns: words[8],
+        },
+        latest_us: words[9],
+    }
+}
+
+/// Number of [`settings_words`].
+pub(super) const SETTINGS_WORDS: usize = 4;
+
+/// Encodes settings, without their version.
+pub(super) fn settings_words(settings: &Settings) -> [u64; SETTINGS_WORDS] {
+    [
+        settings.fusion_threshold_bytes,
+        settings.cycle_time_ns,
+        settings.switches(),
+        settings.gpu_fusion_threshold_bytes,
+    ]
+}
+
+/// Decodes [`settings_words`].
+pub(super) fn settings_of(version: u64, words: &[u64]) -> Versioned<Settings> {
     let settings = Settings {
-        fusion_threshold_bytes: words[2],
-        cycle_time_ns: words[3],
-        gpu_fusion_threshold_bytes: words[5],
+        fusion_threshold_bytes: words[0],
+        cycle_time_ns: words[1],
+        gpu_fusion_threshold_bytes: words[3],
         ..Settings::default()
     };
-    let settings = Versioned {
-        version: words[1],
-        value: settings.with_switches(words[4]),
-    };
-    let hold = Hold {
-        first_ns: words[6],
-        from_ns: words[7],
-        until_ns: words[8],
-    };
-    Facts {
-        status,
-        settings,
-        hold,
+    Versioned {
+        version,
+        value: settings.with_switches(words[2]),
     }
 }
 
@@ -205,37 +258,68 @@ pub(super) fn facts(words: &[u64]) -> Facts {
 /// makes, and far from overflow.
 const VERSIONS_MAX: u64 = 1 << 32;
 
-/// Checks the first words of set rank `rank`'s block. `version` is the version of the last cycle's
-/// settings.
-pub(super) fn check_facts(rank: usize, facts: &Facts, version: u64) -> Result<(), InvalidBlock> {
-    let Facts {
-        status,
-        settings,
-        hold,
-    } = facts;
-    let is_rank_0s = status.has(Status::COMPARE_CLOCKS);
-    if !Status::KNOWN.has(*status) || (is_rank_0s && rank > 0) {
-        return Err(InvalidBlock::Status(status.0));
+impl Facts {
+    /// Checks the facts of set rank `rank`. `version` is the version of the last cycle's settings.
+    pub(super) fn check(&self, rank: usize, version: u64) -> Result<(), InvalidBlock> {
+        let is_rank_0s = self.status.0 & Status::OF_RANK_0.0 != 0;
+        if !Status::KNOWN.has(self.status) || (is_rank_0s && rank > 0) {
+            return Err(InvalidBlock::Status(self.status.0));
+        }
+        check_settings(&self.settings, version)?;
+        check_hold(&self.hold)?;
+        check_latest(self.latest_us)
     }
+}
+
+/// Checks a time at which a rank submitted its last tensor.
+pub(super) fn check_latest(latest_us: u64) -> Result<(), InvalidBlock> {
+    if latest_us <= READY_US_MAX {
+        return Ok(());
+    }
+    Err(InvalidBlock::Latest(latest_us))
+}
+
+/// Checks settings; `version` is the version of the last cycle's.
+pub(super) fn check_settings(
+    settings: &Versioned<Settings>,
+    version: u64,
+) -> Result<(), InvalidBlock> {
     if settings.version > version.saturating_add(VERSIONS_MAX) {
         return Err(InvalidBlock::Version {
             found: settings.version,
             version,
         });
     }
-    if let Some(problem) = settings.problem() {
-        return Err(InvalidBlock::Settings(problem));
-    }
-    hold.problem()
-        .map_or(Ok(()), |problem| Err(InvalidBlock::Hold(problem)))
+    let problem = settings.problem().map(InvalidBlock::Settings);
+    problem.map_or(Ok(()), Err)
+}
+
+pub(super) fn check_hold(hold: &Hold) -> Result<(), InvalidBlock> {
+    let problem = hold.problem().map(InvalidBlock::Hold);
+    problem.map_or(Ok(()), Err)
+}
+
+/// Checks that no bit is set for an empty slot.
+pub(super) fn check_bits(bits: &[u64], slots: &[u64]) -> Result<(), InvalidBlock> {
+    first_beyond(bits, slots).map_or(Ok(()), |slot| Err(InvalidBlock::EmptySlot(slot)))
+}
+
+/// Returns the first bit of `bits` that `slots` does not have.
+pub(super) fn first_beyond(bits: &[u64], slots: &[u64]) -> Option<usize> {
+    let words = bits.iter().zip(slots).enumerate();
+    let mut beyond = words.filter_map(|(index, (bits, slots))| {
+        let beyond = bits & !slots;
+        (beyond != 0).then(|| index * 64 + beyond.trailing_zeros() as usize)
+    });
+    beyond.next()
 }
 
 impl RankBlock for Block {
     fn read_words(&self, to: &mut [u64]) {
-        self.contribution().read_words(to);
+        self.contribution(true).read_words(to);
     }
 
     fn read_details(&self, bits: &[u64], to: &mut [u64]) {
-        self.contribution().read_details(bits, to);
+        self.contribution(true).read_details(bits, to);
     }
 }

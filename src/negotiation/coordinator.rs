@@ -65,8 +65,7 @@ impl Coordinator {
     }
 
     /// Adds the requests of every rank, in rank order, and returns responses for the tensors that
-    /// are complete. `joined` has the ranks, ascending, whose blocks of this cycle have the status
-    /// [`JOINED`](super::block::Status::JOINED). `is_held` tells whether some rank has the tensor
+    /// are complete, and the ranks that have joined. `is_held` tells whether some rank has the tensor
     /// of a cache slot ready: if the slot is evicted, that rank sends a request in the next cycle,
     /// and the coordinator waits for it even if the rank has joined. `ticks` receives the ready
     /// times of complete tensors, in the order of the responses.
@@ -76,7 +75,6 @@ impl Coordinator {
     pub(crate) fn answer(
         &mut self,
         lists: Vec<RequestList>,
-        joined: &[usize],
         cache: &ResponseCache,
         is_held: impl Fn(u32) -> bool,
         ticks: &mut Vec<Ticks>,
@@ -84,6 +82,7 @@ impl Coordinator {
         let mut answer = ResponseList::default();
         let mut evicted: HashSet<u32> = HashSet::new();
         let mut asked_again: HashSet<Arc<str>> = HashSet::new();
+        let had_all_joined = self.all_joined();
         for (rank, list) in lists.into_iter().enumerate() {
             self.check(rank, &list)?;
             for request in list.requests {
@@ -98,16 +97,18 @@ impl Coordinator {
                 let complete = self.note(rank, request)?;
                 if kind == OpKind::Join {
                     self.join(rank);
+                    answer.joined.push(rank as u32);
                 } else if complete {
                     self.respond(name, &mut answer, ticks);
                 }
             }
         }
-        self.check_joined(joined)?;
         if self.joined_count > 0 {
             self.sweep(&asked_again, &mut answer, ticks);
         }
-        if self.joined_count == self.size() && asked_again.is_empty() {
+        // A cycle later than the last rank has joined: cached tensors that only joined ranks have
+        // ready were not common before.
+        if had_all_joined && asked_again.is_empty() {
             let join = self
                 .rows
                 .iter()
@@ -139,28 +140,16 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Checks that the ranks that requested a join are those whose blocks have the joined status.
-    fn check_joined(&self, joined: &[usize]) -> Result<(), Error> {
-        for (rank, &has_asked) in self.joined.iter().enumerate() {
-            let says_so = joined.binary_search(&rank).is_ok();
-            if has_asked != says_so {
-                let verb = |has: bool| if has { "has" } else { "has not" };
-                let problem = format!(
-                    "its block says that it {} joined, its requests that it {}",
-                    verb(says_so),
-                    verb(has_asked)
-                );
-                return Err(self.invalid(rank, problem));
-            }
-        }
-        Ok(())
-    }
-
     fn invalid(&self, rank: usize, problem: String) -> Error {
         Error::Peer(PeerError::InvalidData {
             rank: self.members[rank],
             problem,
         })
+    }
+
+    /// Whether all ranks have joined, and their joins are not answered yet.
+    pub(crate) fn all_joined(&self) -> bool {
+        self.joined_count == self.size()
     }
 
     /// Tensors that some but not all ranks have requested, without joins.
@@ -319,7 +308,7 @@ mod tests {
         Coordinator::new((0..size).collect())
     }
 
-    /// Calls the coordinator with the joined ranks that follow from the requests.
+    /// Calls the coordinator, without an error.
     fn ask_all(
         coordinator: &mut Coordinator,
         lists: Vec<RequestList>,
@@ -327,17 +316,7 @@ mod tests {
         is_held: impl Fn(u32) -> bool,
         ticks: &mut Vec<Ticks>,
     ) -> ResponseList {
-        let asks = |list: &RequestList| {
-            list.requests
-                .iter()
-                .any(|request| request.params.kind == OpKind::Join)
-        };
-        let ranks = lists.iter().enumerate();
-        let joined = ranks.filter(|(rank, list)| coordinator.joined[*rank] || asks(list));
-        let joined: Vec<usize> = joined.map(|(rank, _)| rank).collect();
-        coordinator
-            .answer(lists, &joined, cache, is_held, ticks)
-            .unwrap()
+        coordinator.answer(lists, cache, is_held, ticks).unwrap()
     }
 
     /// No rank has a cached tensor ready.
@@ -469,7 +448,7 @@ mod tests {
             nobody,
             &mut ticks,
         );
-        assert_eq!(names(&answer), ["b"]);
+        assert_eq!((names(&answer), &answer.joined), (vec!["b"], &vec![2]));
         let agreed = answer.responses[0].outcome.clone().unwrap();
         assert_eq!(
             (agreed.absent, agreed.params),
@@ -493,7 +472,13 @@ mod tests {
             nobody,
             &mut ticks,
         );
-        assert_eq!(names(&answer), [JOIN]);
+        // The join ends a cycle later, with the last tensors of the joined ranks.
+        assert_eq!((names(&answer), &*answer.joined), (vec![], &[0][..]));
+        assert!(coordinator.all_joined());
+        let idle = vec![ask(&[]), ask(&[]), ask(&[])];
+        let answer = ask_all(&mut coordinator, idle, &cache, nobody, &mut ticks);
+        assert_eq!((names(&answer), &*answer.joined), (vec![JOIN], &[][..]));
+        assert!(!coordinator.all_joined());
         // After that no rank counts as joined.
         assert_eq!(
             names(&ask_all(
@@ -541,7 +526,7 @@ mod tests {
             change(&mut list.requests[0]);
             let lists = vec![ask(&[]), list, ask(&[])];
             let mut coordinator = Coordinator::new([1, 4, 7].into());
-            let answer = coordinator.answer(lists, &[], &cache, nobody, &mut ticks);
+            let answer = coordinator.answer(lists, &cache, nobody, &mut ticks);
             match answer.unwrap_err() {
                 Error::Peer(PeerError::InvalidData { rank: 4, problem }) => problem,
                 error => panic!("{error}"),
@@ -583,26 +568,17 @@ mod tests {
     }
 
     #[test]
-    fn a_rank_requests_a_tensor_once_and_joins_as_in_its_block() {
+    fn a_rank_requests_a_tensor_once() {
         let (cache, mut ticks) = (ResponseCache::new(8, 8), Vec::new());
         let mut coordinator = set(2);
         let lists = vec![ask(&[]), ask(&[("a", 4), ("a", 5)])];
         let error = coordinator
-            .answer(lists, &[], &cache, nobody, &mut ticks)
+            .answer(lists, &cache, nobody, &mut ticks)
             .unwrap_err();
         assert!(
             error
                 .to_string()
                 .contains("a second request for a tensor in flight"),
-            "{error}"
-        );
-        let mut coordinator = set(2);
-        let error = coordinator.answer(vec![ask(&[]), join()], &[], &cache, nobody, &mut ticks);
-        let error = error.unwrap_err().to_string();
-        assert!(
-            error.starts_with(
-                "rank 1 sent invalid control data: its block says that it has not joined"
-            ),
             "{error}"
         );
     }
@@ -618,9 +594,7 @@ mod tests {
             list
         };
         let lists = (0..5).map(|_| gather()).collect();
-        let answer = set(5)
-            .answer(lists, &[], &cache, nobody, &mut ticks)
-            .unwrap();
+        let answer = set(5).answer(lists, &cache, nobody, &mut ticks).unwrap();
         let refusal = answer.responses[0].outcome.clone().unwrap_err();
         assert!(matches!(
             refusal.into_error("g"),

@@ -14,14 +14,17 @@ mod agreement;
 pub(crate) mod block;
 pub(crate) mod cache;
 pub(crate) mod coordinator;
+mod details;
+mod partial;
 pub(crate) mod request;
 pub(crate) mod response;
 pub(crate) mod stall;
 
-pub(crate) use agreement::Agreement;
+pub(crate) use agreement::{Agreement, Last};
 pub(crate) use block::{Block, Status};
 pub(crate) use cache::ResponseCache;
 pub(crate) use coordinator::Coordinator;
+pub(crate) use details::Details;
 pub(crate) use request::{JOIN, RESERVED_PREFIX};
 pub(crate) use request::{OpKind, Params, Request, RequestList};
 pub(crate) use response::Receiver;

@@ -86,7 +86,7 @@ pub(crate) struct Agreed {
     /// Parameters for the absent ranks, if there are any.
     pub params: Option<Params>,
     /// Last rank that joined, as a job rank ([`OpKind::Join`]). Not sent:
-    /// every rank knows it from the blocks.
+    /// every rank knows it from rank 0's answers.
     #[serde(skip)]
     pub last_joined: u32,
 }
@@ -99,7 +99,7 @@ pub(crate) struct Receiver<'a> {
     pub(crate) rank: usize,
     /// The job rank of each rank.
     pub(crate) members: &'a [usize],
-    /// Ranks that have joined, ascending, from their blocks of this cycle.
+    /// Ranks that have joined, ascending.
     pub(crate) joined: &'a [usize],
     /// Parameters that this rank submitted under the tensor's name, if any.
     pub(crate) own: Option<&'a Params>,
@@ -299,6 +299,8 @@ pub(crate) struct Response {
 /// Rank 0's answer in one cycle. Every rank processes it in this order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ResponseList {
+    /// Set ranks that have joined in this cycle, ascending. The next cycle does not wait for them.
+    pub joined: Vec<u32>,
     /// Cache slots to evict: a rank requested their tensor with other parameters.
     pub evict: Vec<u32>,
     /// Tensors that are complete, in the order of completion.
@@ -308,7 +310,7 @@ pub(crate) struct ResponseList {
 }
 
 /// Version of the frames below; all ranks of a job have the same (checked at the rendezvous).
-pub(crate) const WIRE_VERSION: u8 = 8;
+pub(crate) const WIRE_VERSION: u8 = 9;
 
 /// Encodes a frame: the version, then the message in postcard's format.
 ///

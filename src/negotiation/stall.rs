@@ -16,16 +16,21 @@ use crate::error::{Error, NegotiationError};
 const NAMES_MAX: usize = 6;
 
 /// A tensor that some ranks have submitted and others have not.
-#[derive(Clone, Debug)]
-pub(crate) struct Outstanding<'a, R> {
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outstanding<'a> {
     /// Name of the tensor.
     pub tensor: &'a str,
-    /// Time at which the first rank submitted it.
+    /// Time since which it is outstanding.
     pub since: Nanos,
-    /// Ranks that have submitted it.
-    pub submitted: R,
-    /// Ranks that have not.
-    pub missing: R,
+    /// Its ranks; `None` if they are not known yet.
+    pub ranks: Option<&'a PendingRanks>,
+}
+
+/// Job ranks that have submitted a tensor, and those that have not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PendingRanks {
+    pub(crate) submitted: Vec<usize>,
+    pub(crate) missing: Vec<usize>,
 }
 
 /// Result of a check; empty if no tensor has stalled.
@@ -35,6 +40,8 @@ pub(crate) struct StallReport {
     pub text: Option<String>,
     /// Error to end the job with: the shutdown limit has passed.
     pub error: Option<Error>,
+    /// A report is due, and follows when the ranks of all tensors are known.
+    pub needs_ranks: bool,
 }
 
 /// Limits, and the tensors that were reported.
@@ -75,15 +82,15 @@ impl StallInspector {
     }
 
     /// Checks all tensors that are outstanding at `now`.
-    pub(crate) fn check<'a, R: IntoIterator<Item = usize>>(
+    pub(crate) fn check<'a>(
         &mut self,
         now: Nanos,
-        outstanding: impl IntoIterator<Item = Outstanding<'a, R>>,
+        outstanding: impl IntoIterator<Item = Outstanding<'a>>,
     ) -> StallReport {
         let may_warn = self
             .warned
             .is_none_or(|warned| now >= warned + self.warn_after);
-        let mut stalled: Vec<Outstanding<'a, R>> = Vec::new();
+        let mut stalled: Vec<Outstanding<'a>> = Vec::new();
         // A tensor that begins to wait from now on is reported later than this.
         let mut next_check = now + self.warn_after;
         let mut over = false;
@@ -101,9 +108,12 @@ impl StallInspector {
         }
         let mut report = StallReport::default();
         if !stalled.is_empty() && (may_warn || over) {
-            stalled.sort_unstable_by_key(|stalled| (stalled.since, stalled.tensor));
-            report = self.report(now, stalled);
-            self.warned = Some(now);
+            report.needs_ranks = stalled.iter().any(|stalled| stalled.ranks.is_none());
+            if !report.needs_ranks {
+                stalled.sort_unstable_by_key(|stalled| (stalled.since, stalled.tensor));
+                report = self.report(now, &stalled);
+                self.warned = Some(now);
+            }
         } else if let Some(warned) = self.warned.filter(|_| !stalled.is_empty()) {
             next_check = next_check.min(warned + self.warn_after);
         }
@@ -112,23 +122,18 @@ impl StallInspector {
     }
 
     /// Writes the report of the `stalled` tensors, oldest first.
-    fn report<'a, R: IntoIterator<Item = usize>>(
-        &self,
-        now: Nanos,
-        stalled: Vec<Outstanding<'a, R>>,
-    ) -> StallReport {
-        let mut lines: BTreeMap<usize, Line<'a>> = BTreeMap::new();
+    fn report(&self, now: Nanos, stalled: &[Outstanding<'_>]) -> StallReport {
+        let mut lines: BTreeMap<usize, Line<'_>> = BTreeMap::new();
         let mut error = None;
-        for Outstanding {
+        for &Outstanding {
             tensor,
             since,
-            submitted,
-            missing,
+            ranks,
         } in stalled
         {
+            let Some(ranks) = ranks else { continue };
             let limit = self.shutdown_after.filter(|limit| now >= since + *limit);
-            let missing: Vec<usize> = missing.into_iter().collect();
-            for &rank in &missing {
+            for &rank in &ranks.missing {
                 let line = lines.entry(rank).or_default();
                 line.over |= limit.is_some();
                 if line.names.len() < NAMES_MAX {
@@ -140,8 +145,8 @@ impl StallInspector {
             if let (Some(limit), None) = (limit, &error) {
                 error = Some(Error::Negotiation(NegotiationError::Stalled {
                     tensor: tensor.to_owned(),
-                    submitted: submitted.into_iter().collect(),
-                    missing,
+                    submitted: ranks.submitted.clone(),
+                    missing: ranks.missing.clone(),
                     waited_seconds: now.since(since).as_secs(),
                     limit_seconds: limit.as_secs(),
                 }));
@@ -168,6 +173,7 @@ impl StallInspector {
         StallReport {
             text: Some(text),
             error,
+            needs_ranks: false,
         }
     }
 }
@@ -188,12 +194,15 @@ mod tests {
         Nanos(seconds * 1_000_000_000)
     }
 
-    fn waiting<'a>(tensor: &'a str, since: u64, missing: &[usize]) -> Outstanding<'a, Vec<usize>> {
+    fn waiting<'a>(tensor: &'a str, since: u64, missing: &[usize]) -> Outstanding<'a> {
+        let ranks = PendingRanks {
+            submitted: vec![0],
+            missing: missing.to_vec(),
+        };
         Outstanding {
             tensor,
             since: at(since),
-            submitted: vec![0],
-            missing: missing.to_vec(),
+            ranks: Some(Box::leak(Box::new(ranks))),
         }
     }
 
@@ -233,9 +242,32 @@ mod tests {
         assert_eq!(check(70), (true, at(130)));
         assert_eq!(check(100), (false, at(130)));
         assert_eq!(check(130), (true, at(190)));
-        let none: [Outstanding<'_, Vec<usize>>; 0] = [];
+        let none: [Outstanding<'_>; 0] = [];
         assert!(inspector.check(at(200), none).text.is_none());
         assert_eq!(inspector.next_check(), at(260));
+    }
+
+    #[test]
+    fn a_due_report_waits_until_the_ranks_of_all_tensors_are_known() {
+        let mut inspector = inspector(60, Some(90));
+        let unknown = Outstanding {
+            ranks: None,
+            ..waiting("b", 20, &[1])
+        };
+        let mut check = |now, other| {
+            let report = inspector.check(at(now), [waiting("a", 0, &[2]), other]);
+            (
+                report.needs_ranks,
+                report.text.is_some(),
+                report.error.is_some(),
+            )
+        };
+        // `b` is not reported yet, so its ranks are not needed.
+        assert_eq!(check(59, unknown), (false, false, false));
+        assert_eq!(check(70, unknown), (false, true, false));
+        assert_eq!(check(85, unknown), (false, false, false), "it has warned");
+        assert_eq!(check(90, unknown), (true, false, false));
+        assert_eq!(check(90, waiting("b", 20, &[1])), (false, true, true));
     }
 
     #[test]

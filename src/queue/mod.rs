@@ -3,6 +3,7 @@
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 mod commands;
 mod completions;
@@ -182,6 +183,8 @@ pub(crate) struct TensorQueue {
     /// Error of another part of this rank; the cycle ends with it.
     abort_reason: Mutex<Option<Error>>,
     is_aborted: AtomicBool,
+    /// Nanoseconds that callers were blocked since the last report; `None` if not measured.
+    blocked_ns: Option<AtomicU64>,
     pub(crate) doorbell: Arc<dyn Doorbell>,
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -245,9 +248,34 @@ impl TensorQueue {
             closing: AtomicBool::new(false),
             abort_reason: Mutex::new(None),
             is_aborted: AtomicBool::new(false),
+            blocked_ns: None,
             doorbell,
             clock,
         }
+    }
+
+    /// Makes it measure how long callers are blocked, if `is_wanted`.
+    pub(crate) fn measuring_blocks(mut self, is_wanted: bool) -> Self {
+        self.blocked_ns = is_wanted.then(AtomicU64::default);
+        self
+    }
+
+    /// Runs `wait`, in which the caller is blocked, and measures its time if that is wanted.
+    pub(crate) fn blocked<T>(&self, wait: impl FnOnce() -> T) -> T {
+        let Some(blocked_ns) = &self.blocked_ns else {
+            return wait();
+        };
+        let began = self.clock.now();
+        let outcome = wait();
+        let took = self.clock.now() - began;
+        blocked_ns.fetch_add(took.as_nanos() as u64, Ordering::Relaxed);
+        outcome
+    }
+
+    /// Returns the time that callers were blocked since the last call.
+    pub(crate) fn take_blocked(&self) -> Duration {
+        let blocked_ns = self.blocked_ns.as_ref();
+        Duration::from_nanos(blocked_ns.map_or(0, |ns| ns.swap(0, Ordering::Relaxed)))
     }
 
     /// This process's job rank.

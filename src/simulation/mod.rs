@@ -26,6 +26,7 @@ mod job;
 mod member;
 mod programs;
 mod record;
+mod scale;
 
 fn check_same_logs(outcomes: &[SetOutcome]) {
     for SetOutcome { members, seen } in outcomes {

@@ -7,7 +7,9 @@ use crate::clock::{Alignment, Nanos};
 use crate::command::TimelineCommand;
 use crate::cycle::Stalls;
 use crate::error::{Error, SettingsError};
-use crate::observer::{CycleEnd, Executed, Negotiated, Observer, Pending};
+use crate::observer::{
+    CycleEnd, Executed, Negotiated, Observer, Pending, ReadyTimes, StallCheck, WantedTimes,
+};
 use crate::settings::{Settings, Versioned};
 use crate::sync::lock;
 use crate::timeline::Activity;
@@ -65,13 +67,16 @@ pub(super) struct Recorder {
 pub(super) const HIERARCHICAL: &str = "_HIERARCHICAL";
 
 impl Observer for Recorder {
-    fn negotiated(
-        &mut self,
-        negotiated: &Negotiated<'_>,
-        ready_us: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
+    fn negotiated(&mut self, negotiated: &Negotiated<'_>, ready: ReadyTimes<'_>) {
+        let ReadyTimes::OfRanks(ready_us) = ready else {
+            unreachable!("not wanted");
+        };
         let note = (negotiated.tensor.name.to_string(), ready_us.collect());
         lock(&self.diary).ready_us.push(note);
+    }
+
+    fn wanted_times(&self) -> WantedTimes {
+        WantedTimes::OfRanks
     }
 
     fn executed(&mut self, batch: &Executed<'_>) {
@@ -126,10 +131,12 @@ impl Observer for Recorder {
         lock(&self.diary).alignments.push(*alignment);
     }
 
-    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
+    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {
         self.stalls
             .as_mut()
-            .map_or(Ok(None), |stalls| stalls.look(now, pending))
+            .map_or(Ok(StallCheck::default()), |stalls| {
+                stalls.look(now, pending)
+            })
     }
 
     fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {

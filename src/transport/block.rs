@@ -1,8 +1,8 @@
-//! Block of words that every rank publishes in a cycle, and the trait that combines the blocks of
+//! Block of words that every rank publishes in a cycle, and the traits that combine the blocks of
 //! all ranks.
 //!
 //! The transport sends words and compares cycle, version and length. The caller defines the meaning
-//! of the words, and provides the implementation of [`Combine`].
+//! of the words, and provides the implementations of [`Combine`] and [`Partial`].
 
 use smallvec::SmallVec;
 
@@ -19,14 +19,18 @@ pub(crate) struct Contribution<'a> {
     pub head: SmallVec<[u64; BLOCK_HEAD_WORDS_MAX]>,
     /// Words after the head. Each bit tells whether the detail with the same index is present.
     pub bits: &'a [u64],
-    /// Details, one word for each bit. Only present ones are sent, and only to ranks that read
-    /// them: rank 0 always can.
+    /// Details, one word for each bit; empty in a cycle without details.
     pub details: &'a [u64],
 }
 
 impl Contribution<'_> {
-    /// Number of words that every rank reads: the head and the bits.
+    /// Number of words of the block: the head, the bits and the details.
     pub(crate) fn words(&self) -> usize {
+        self.fact_words() + self.details.len()
+    }
+
+    /// Number of words that [`RankBlock::read_words`] reads: the head and the bits.
+    pub(crate) fn fact_words(&self) -> usize {
         self.head.len() + self.bits.len()
     }
 }
@@ -37,8 +41,8 @@ pub(crate) trait RankBlock {
     /// Reads the head and the bits. `to` has exactly their number of words.
     fn read_words(&self, to: &mut [u64]);
 
-    /// Reads the details whose bit in `bits` is set, to the same index of `to`. They are 0 on a
-    /// rank that this transport does not send them to.
+    /// Reads the details whose bit in `bits` is set, to the same index of `to`. Not called in a
+    /// cycle without details.
     fn read_details(&self, bits: &[u64], to: &mut [u64]);
 }
 
@@ -54,25 +58,49 @@ impl RankBlock for Contribution<'_> {
     }
 }
 
-/// Combines the blocks of all ranks in a cycle. Every rank combines the same blocks in rank order,
-/// and gets the same result.
+/// Combines the blocks of all ranks in a cycle. Every rank gets the same result.
 ///
-/// The result for the words must be associative: it must not depend on a division of the ranks into
-/// consecutive groups that are combined first. An implementation may also keep data of each rank,
-/// such as its details.
+/// A transport adds the blocks of all ranks; or those of the ranks of one host, merges their
+/// [`Partial`] state with those of the other hosts, and adopts the result.
 pub(crate) trait Combine {
-    /// Starts without a block. The following blocks have `words` words: the head and the bits.
+    /// Starts without a block. The heads and bits of the following blocks have `words` words
+    /// together.
     fn start(&mut self, words: usize);
 
-    /// Adds the block of the next rank.
+    /// Adds the block of set rank `rank`.
     ///
     /// # Errors
     /// Reason why no correct rank can have sent this block. The result is then not usable.
-    fn add(&mut self, block: &dyn RankBlock) -> Result<(), String>;
+    fn add(&mut self, rank: usize, block: &dyn RankBlock) -> Result<(), String>;
+
+    /// Returns the combination of the blocks that were added.
+    fn partial(&mut self) -> Box<dyn Partial>;
+
+    /// Takes `words`, the combination of all ranks' blocks, as the result. `own` is the block that
+    /// this rank, number `rank`, has published.
+    ///
+    /// # Errors
+    /// Reason why the words cannot be the combination of valid blocks, including `own`.
+    fn adopt(&mut self, words: &[u64], rank: usize, own: &dyn RankBlock) -> Result<(), String>;
+}
+
+/// Combination of the blocks of some ranks.
+///
+/// Merging is associative, commutative and idempotent: the result depends only on which ranks are
+/// in it, and not on how often.
+pub(crate) trait Partial: Send {
+    /// Appends its words. Their number is the same on all ranks in a cycle.
+    fn write(&self, to: &mut Vec<u64>);
+
+    /// Merges the words of another partial state into this one.
+    ///
+    /// # Errors
+    /// Reason why the words cannot be a combination of valid blocks.
+    fn merge(&mut self, words: &[u64]) -> Result<(), String>;
 }
 
 /// Calls `visit` with the index of each bit that is set.
-pub(super) fn each_bit(bits: &[u64], mut visit: impl FnMut(usize)) {
+pub(crate) fn each_bit(bits: &[u64], mut visit: impl FnMut(usize)) {
     for (index, &word) in bits.iter().enumerate() {
         let mut left = word;
         while left != 0 {
@@ -82,24 +110,38 @@ pub(super) fn each_bit(bits: &[u64], mut visit: impl FnMut(usize)) {
     }
 }
 
-/// Number of words before a block in a message: cycle, version, number of words.
+/// Number of words before a block or partial state in a message: cycle, version, number of words.
 pub(super) const PREFIX_WORDS: usize = 3;
 
-/// Words before a block.
+/// Words before a block or partial state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Prefix {
+pub(crate) struct Prefix {
     cycle: u64,
     version: u64,
     words: u64,
 }
 
 impl Prefix {
-    pub(super) fn new(cycle: u64, block: &Contribution<'_>) -> Self {
+    pub(crate) fn new(cycle: u64, block: &Contribution<'_>) -> Self {
         Self {
             cycle,
             version: block.version,
             words: block.words() as u64,
         }
+    }
+
+    /// Returns the prefix of `words` words in the same cycle and version.
+    pub(super) fn of_length(self, words: usize) -> Self {
+        Self {
+            words: words as u64,
+            ..self
+        }
+    }
+
+    /// Cycle of the block.
+    #[cfg(test)]
+    pub(super) fn cycle(self) -> u64 {
+        self.cycle
     }
 
     pub(super) fn to_words(self) -> [u64; PREFIX_WORDS] {

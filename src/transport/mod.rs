@@ -1,8 +1,8 @@
 //! Transport: trait for the control messages of a process set, with a doorbell to wake other ranks.
 //!
 //! A [`Transport`] knows ranks, cycles and bytes, but no tensors. [`exchange`](Transport::exchange)
-//! publishes one block of words of every rank to all ranks and combines the blocks by the caller's
-//! function. [`gather`](Transport::gather) and [`broadcast`](Transport::broadcast) send requests
+//! combines the blocks of words of all ranks by the caller's function: within each host first, then
+//! among the hosts in ⌈log₂ hosts⌉ rounds, so that a rank's traffic does not grow with the ranks. [`gather`](Transport::gather) and [`broadcast`](Transport::broadcast) send requests
 //! and responses through rank 0. Submitting threads use only its [`Doorbell`]: it is a hint that a
 //! cycle is requested, and never an input to the cycle's decisions.
 
@@ -14,10 +14,13 @@ use crate::error::{Error, LimitError, PeerError};
 mod block;
 pub(crate) mod hosts;
 pub(crate) mod local;
+pub(crate) mod rounds;
 #[cfg(test)]
 pub(crate) mod simulated;
 
-pub(crate) use block::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, RankBlock};
+#[cfg(test)]
+pub(crate) use block::Prefix;
+pub(crate) use block::{BLOCK_HEAD_WORDS_MAX, Combine, Contribution, Partial, RankBlock, each_bit};
 
 /// Longest frame, bytes: about 500,000 requests.
 pub(crate) const FRAME_BYTES_MAX: usize = 64 << 20;
@@ -36,11 +39,11 @@ pub(crate) trait Transport: Send {
     fn shares_clock(&self) -> bool;
 
     /// Publishes this rank's block for `cycle` (1, 2, 3, …), waits until every rank has published
-    /// its own, and combines all of them in rank order.
+    /// its own, and combines all of them.
     ///
     /// # Errors
     /// A peer that died, left or stalled beyond the shutdown limit; [`PeerError::InvalidData`] for
-    /// a block of another cycle, version or length, and for a block that `combine` refuses.
+    /// a block or partial state of another cycle, version or length, or one that `combine` refuses.
     fn exchange(
         &mut self,
         cycle: u64,

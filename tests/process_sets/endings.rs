@@ -253,6 +253,8 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
     } else {
         6
     };
+    // Each job waits for its time limits: all wait at once.
+    let mut jobs = Vec::new();
     for round in 0..rounds {
         let delay = (200 + 1_337 * round).to_string(); // microseconds
         let env = [
@@ -284,16 +286,10 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
             println!("error: {error}");
         });
         let Some(job) = job else { return };
-        let victim = job.ranks[VICTIM].id() as i32;
-        // Pipes end with their last holder: the stopped rank is killed after the others' time
-        // limit.
-        let killer = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_secs(14));
-            // SAFETY: a child of this process that has not been waited for.
-            unsafe { libc::kill(victim, libc::SIGKILL) };
-        });
-        let outcomes = job.finish();
-        killer.join().expect("kill runs");
+        jobs.push(std::thread::spawn(|| job.finish_with_stopped(VICTIM)));
+    }
+    for (round, job) in jobs.into_iter().enumerate() {
+        let outcomes = job.join().expect("waiting does not panic");
         for rank in [0, 2] {
             let text = &outcomes[rank].output;
             let names = [
@@ -304,8 +300,7 @@ fn a_member_stopped_while_sets_come_and_go_is_named_in_time() {
                 names.iter().any(|name| text.contains(name)),
                 "round {round}, rank {rank}: {text}"
             );
-            // The start timeout, the time for an answer, the stall limit; not the time after which
-            // the rank dies.
+            // The start timeout, the time for an answer, the stall limit.
             assert!(
                 outcomes[rank].took < Duration::from_secs(13),
                 "round {round}, rank {rank}: {text}"

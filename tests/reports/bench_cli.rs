@@ -157,7 +157,7 @@ fn gpus_that_cannot_be_had_are_a_usage_error() {
     let unseen = [("CUDA_VISIBLE_DEVICES", "")];
     for arguments in ["--backend nccl", "--backend nccl -np 1"] {
         let output = bench(arguments, &unseen);
-        assert_failed(&output, 2, &["ronde: backend nccl: "]);
+        assert_failed(&output, 2, &["ronde: bench: backend nccl: "]);
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(text.trim_end().lines().count(), 1, "{text}");
     }
@@ -282,7 +282,7 @@ fn bad_knobs_and_files_are_named() {
     );
     assert_failed(
         &bench("", &[("HOROVOD_CYCLE_TIME", "soon")]),
-        1,
+        2,
         &["HOROVOD_CYCLE_TIME", "soon"],
     );
     let huge = folder.path().join("huge.txt");

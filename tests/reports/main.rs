@@ -1,6 +1,8 @@
-//! Tests of the reporting programs: `ronde bench`, `replay`, `review` and `sweep`, and their pages.
+//! Tests of the reporting programs `ronde bench`, `replay`, `review` and `sweep`, of their pages, and
+//! of the metrics of a running job.
 
 mod bench_cli;
+mod metrics;
 mod replay_cli;
 mod replay_properties;
 mod review_cli;

@@ -277,7 +277,7 @@ fn what_cannot_be_done_is_said() {
     assert_fails(
         &run(&["p.json", "--steps", "1..2"]),
         2,
-        &["--steps needs timelines"],
+        &["--steps needs the timelines"],
     );
     assert_fails(&run(&["none.json"]), 1, &["none.json"]);
     let many: Vec<String> = (1..=1200).map(|ranks| ranks.to_string()).collect();

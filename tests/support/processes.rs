@@ -14,7 +14,10 @@ use std::ffi::OsStr;
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than any test takes, even on a loaded machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
@@ -175,35 +178,54 @@ fn assert_is_this_test(test: &str) {
 impl Job {
     /// Waits for all ranks; after [`PATIENCE`], kills the remaining ones and fails.
     pub(crate) fn finish(self) -> Vec<Outcome> {
-        let began = self.began;
         let waits: Vec<_> = self
             .ranks
             .into_iter()
-            .map(|mut rank| {
-                std::thread::spawn(move || {
-                    let (mut out, mut err) = (rank.stdout.take(), rank.stderr.take());
-                    let errors = std::thread::spawn(move || {
-                        let mut text = String::new();
-                        err.as_mut().map(|err| err.read_to_string(&mut text));
-                        text
-                    });
-                    let mut output = String::new();
-                    out.as_mut().map(|out| out.read_to_string(&mut output));
-                    let status = wait(&mut rank);
-                    output += &errors.join().expect("reading does not panic");
-                    Outcome {
-                        status,
-                        output,
-                        took: began.elapsed(),
-                    }
-                })
-            })
+            .map(|rank| outcome(rank, self.began))
             .collect();
-        waits
-            .into_iter()
-            .map(|wait| wait.join().expect("waiting does not panic"))
-            .collect()
+        waits.into_iter().map(joined).collect()
     }
+
+    /// Waits as [`Job::finish`] does in a job whose rank `stopped` cannot end by itself: kills it
+    /// after the other ranks have ended.
+    pub(crate) fn finish_with_stopped(self, stopped: usize) -> Vec<Outcome> {
+        let pid = Pid::from_child(&self.ranks[stopped]);
+        let mut waits: Vec<_> = self
+            .ranks
+            .into_iter()
+            .map(|rank| outcome(rank, self.began))
+            .collect();
+        let last = waits.remove(stopped);
+        let mut outcomes: Vec<_> = waits.into_iter().map(joined).collect();
+        kill_process(pid, Signal::KILL).expect("a child can be killed");
+        outcomes.insert(stopped, joined(last));
+        outcomes
+    }
+}
+
+/// Waits for a rank of a job that began at `began`, in a thread.
+fn outcome(mut rank: Child, began: Instant) -> JoinHandle<Outcome> {
+    std::thread::spawn(move || {
+        let (mut out, mut err) = (rank.stdout.take(), rank.stderr.take());
+        let errors = std::thread::spawn(move || {
+            let mut text = String::new();
+            err.as_mut().map(|err| err.read_to_string(&mut text));
+            text
+        });
+        let mut output = String::new();
+        out.as_mut().map(|out| out.read_to_string(&mut output));
+        let status = wait(&mut rank);
+        output += &errors.join().expect("reading does not panic");
+        Outcome {
+            status,
+            output,
+            took: began.elapsed(),
+        }
+    })
+}
+
+fn joined(wait: JoinHandle<Outcome>) -> Outcome {
+    wait.join().expect("waiting does not panic")
 }
 
 fn wait(rank: &mut Child) -> ExitStatus {

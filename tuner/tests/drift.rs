@@ -73,6 +73,29 @@ fn tuned() -> Session {
     session
 }
 
+/// The visits to a default that is twice as slow cost more than a search may. That is no reason to
+/// leave the faster setting.
+#[test]
+fn a_change_puts_no_far_slower_default_in_force() {
+    let job = |point: &Point, factor: f64| {
+        let flat = if point.flag(1) { 0.0 } else { 150.0 };
+        factor * (130.0 + flat + 5.0 * (point.value(0) / 4.0).ln().powi(2))
+    };
+    for seed in 0..5 {
+        let config = SessionConfig {
+            seed,
+            ..SessionConfig::default()
+        };
+        let mut session = Session::new(space(), config, default()).unwrap();
+        let events = drive(&mut session, 0, 600, |point, _| job(point, 1.0));
+        assert!(verdicts(&events)[0].chosen.flag(1), "{events:?}");
+        let events = drive(&mut session, 600, 400, |point, _| job(point, 0.8));
+        assert!(matches!(events[0].1, Action::Drifted(_)), "{events:?}");
+        let again = verdicts(&events)[0];
+        assert!(!again.kept_default && again.chosen.flag(1), "{again:?}");
+    }
+}
+
 #[test]
 fn a_slower_network_is_noticed_and_tuned_for() {
     let mut session = tuned();

@@ -1,8 +1,9 @@
 //! `ronde knobs`: prints the table of settings as text, JSON or Markdown, or the values in force.
 
+use super::error::Error;
 use super::present::Table;
 use super::{fail, print};
-use ronde::knobs::{Effective, FlagForm, IGNORED, KNOBS, Knob, Knobs, Scope};
+use ronde::knobs::{Effective, FlagForm, IGNORED, KNOBS, Knob, KnobError, Knobs, Scope};
 use serde_json::json;
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -22,22 +23,17 @@ pub(super) struct Args {
     markdown: bool,
 }
 
-pub(super) fn main(args: &Args) -> ExitCode {
-    if args.effective {
-        return effective(args.json);
-    }
-    print(&match (args.json, args.markdown) {
+pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
+    Ok(print(&match (args.json, args.markdown) {
+        (as_json, _) if args.effective => effective(as_json)?,
         (true, _) => table_json(),
         (_, true) => table_markdown(),
         _ => table_text(),
-    })
+    }))
 }
 
-fn effective(as_json: bool) -> ExitCode {
-    let knobs = match Knobs::from_env() {
-        Ok(knobs) => knobs,
-        Err(error) => return fail(&error.to_string(), 1),
-    };
+fn effective(as_json: bool) -> Result<String, KnobError> {
+    let knobs = Knobs::from_env()?;
     for warning in &knobs.warnings {
         fail(&format!("warning: {warning}"), 0);
     }
@@ -52,13 +48,13 @@ fn effective(as_json: bool) -> ExitCode {
             };
             json!({"name": row.name, "env": row.env, "value": value, "source": source})
         };
-        return print(&pretty(&rows.map(row).collect()));
+        return Ok(pretty(&rows.map(row).collect()));
     }
     let row = |(row, value): (&Effective, Cow<str>)| {
         let set_by = if row.from_env { row.env } else { "default" };
         [row.name.to_owned(), or_dash(&value), set_by.to_owned()]
     };
-    print(&(lines(&["<knob", "<value", "<set by"], rows.map(row)).join("\n") + "\n"))
+    Ok(lines(&["<knob", "<value", "<set by"], rows.map(row)).join("\n") + "\n")
 }
 
 fn table_text() -> String {

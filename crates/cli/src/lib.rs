@@ -7,6 +7,7 @@ mod argv;
 mod bench;
 mod completions;
 mod config_file;
+mod error;
 mod html;
 mod knob_flags;
 mod knobs;
@@ -17,6 +18,7 @@ mod range;
 mod replay;
 mod review;
 pub mod run;
+mod setting;
 mod sweep;
 mod timeline;
 mod tune;
@@ -87,22 +89,23 @@ pub fn run(program: Program) -> ExitCode {
     let argv = std::iter::once("ronde".into()).chain(program.arguments().iter().cloned());
     let argv = argv::rewrite(argv.collect(), &mut Cli::command());
     program.remember();
-    match parse(argv).unwrap_or_else(|error| error.exit()).command {
-        Command::Run(args) => run::main(args),
-        Command::Bench(args) => bench::main(&args),
-        Command::Sweep(args) => sweep::main(&args),
-        Command::Timeline(args) => timeline::main(&args),
-        Command::Replay(args) => replay::main(&args),
-        Command::Review(args) => review::main(&args),
-        Command::Tune(args) => tune::main(&args),
-        Command::Knobs(args) => knobs::main(&args),
-        Command::Completions(args) => completions::main(&args, Cli::command()),
-        Command::Licenses(_) => licences::main(),
-        Command::Man(args) => man::main(&args, Cli::command()),
-        Command::SweepRank(args) => sweep::rank::main(&args),
-        Command::Guard => run::guard_main(),
-        Command::Agent => run::agent_main(),
-    }
+    let (name, outcome) = match parse(argv).unwrap_or_else(|error| error.exit()).command {
+        Command::Run(args) => ("run", run::main(args)),
+        Command::Bench(args) => ("bench", bench::main(&args)),
+        Command::Sweep(args) => ("sweep", sweep::main(&args)),
+        Command::Timeline(args) => ("timeline", timeline::main(&args)),
+        Command::Replay(args) => ("replay", replay::main(&args)),
+        Command::Review(args) => ("review", review::main(&args)),
+        Command::Tune(args) => ("tune", tune::main(&args)),
+        Command::Knobs(args) => ("knobs", knobs::main(&args)),
+        Command::Completions(args) => return completions::main(&args, Cli::command()),
+        Command::Licenses(_) => return licences::main(),
+        Command::Man(args) => ("man", man::main(&args, Cli::command())),
+        Command::SweepRank(args) => ("sweep", sweep::rank::main(&args)),
+        Command::Guard => return run::guard_main(),
+        Command::Agent => return run::agent_main(),
+    };
+    outcome.unwrap_or_else(|error| fail(&format!("{name}: {error}"), error.exit_code()))
 }
 
 /// Parses the arguments. An option takes a negative number as its value, so that the error says

@@ -4,14 +4,15 @@
 //! ronde(1) lists the settings as environment variables. Each subcommand has its own page, with its
 //! options.
 
-use super::present::output::{Output, OutputError};
-use super::{fail, print};
+use super::error::Error;
+use super::present::output::Output;
+use super::print;
 use clap::ValueHint;
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use ronde::knobs::{IGNORED, KNOBS, Knob, Scope};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Print the manual page ronde(1), or write it and those of the subcommands to a directory
@@ -37,29 +38,19 @@ const EXIT_STATUS: [(&str, &str); 4] = [
     ),
 ];
 
-pub(super) fn main(args: &Args, command: clap::Command) -> ExitCode {
+pub(super) fn main(args: &Args, command: clap::Command) -> Result<ExitCode, Error> {
     let pages = pages(command);
-    let Some(dir) = &args.dir else {
-        return print(&pages[0].1);
+    let Some(path) = &args.dir else {
+        return Ok(print(&pages[0].1));
     };
-    match write(dir, &pages) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let code = error.exit_code();
-            fail(&format!("man: {error}; choose another --dir"), code)
-        }
-    }
-}
-
-fn write(dir: &Path, pages: &[(String, String)]) -> Result<(), OutputError> {
-    std::fs::create_dir_all(dir).map_err(|source| OutputError::Write {
-        path: dir.to_owned(),
+    std::fs::create_dir_all(path).map_err(|source| Error::Folder {
+        path: path.clone(),
         source,
     })?;
-    for (name, page) in pages {
-        Output::open(&dir.join(name))?.finish(|sink| sink.write_all(page.as_bytes()))?;
+    for (name, page) in &pages {
+        Output::open(&path.join(name))?.finish(|sink| sink.write_all(page.as_bytes()))?;
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// All pages with their file names; the first is the page of `ronde` itself.

@@ -31,6 +31,6 @@ pub use message::{EXIT_USAGE, fail, print, warn};
 pub use page::{page, titled};
 pub use progress::bar;
 pub use ronde_job::units;
-pub use section::{List, Section, markup, prose, text};
+pub use section::{List, Section, markdown, markup, prose, text};
 pub use table::{Align, Cell, Table, plain, wrapped};
 pub use terminal::{Look, harmless};

@@ -32,6 +32,10 @@ enum Block<'a> {
     Table(Table),
     /// Table for the page only, below a summary that opens it, if there is one.
     PageTable(Option<String>, Table),
+    /// Lines to copy, which are not wrapped.
+    Code(Vec<String>),
+    /// Picture for Markdown only: title and file.
+    Picture(String, String),
     /// Lines for the terminal only.
     Terminal(Lines<'a>),
     /// Markup for the page only, such as a chart.
@@ -109,6 +113,16 @@ impl<'a> Section<'a> {
         self.with(Block::List(list, items))
     }
 
+    /// Adds lines to copy, such as commands.
+    pub fn code(self, lines: impl IntoIterator<Item = String>) -> Self {
+        self.with(Block::Code(lines.into_iter().collect()))
+    }
+
+    /// Adds a picture in a file, for Markdown only.
+    pub fn picture(self, title: impl Into<String>, file: impl Into<String>) -> Self {
+        self.with(Block::Picture(title.into(), file.into()))
+    }
+
     /// Adds lines for the terminal only.
     pub fn terminal(self, lines: impl Fn(&Look) -> Vec<String> + 'a) -> Self {
         self.with(Block::Terminal(Box::new(lines)))
@@ -124,9 +138,9 @@ impl<'a> Section<'a> {
         self.page(html! { p { (text) } })
     }
 
-    /// Section in Markdown, with a heading of the third level, without the blocks for the terminal
+    /// Section in Markdown, with a heading of the second level, without the blocks for the terminal
     /// or the page only; empty if all other blocks are empty.
-    pub fn markdown(&self) -> String {
+    fn markdown(&self) -> String {
         let blocks = self.blocks.iter().map(|block| match block {
             Block::Text(text) => format!("\n{}\n", plain(text)),
             Block::List(_, items) if !items.is_empty() => {
@@ -134,25 +148,36 @@ impl<'a> Section<'a> {
                 format!("{}\n", items.collect::<String>())
             }
             Block::Table(table) if !table.is_empty() => format!("\n{}", table.markdown()),
+            Block::Code(lines) if !lines.is_empty() => {
+                format!("\n```\n{}\n```\n", lines.join("\n").replace("```", "'''"))
+            }
+            Block::Picture(title, file) => format!("\n![{}]({file})\n", plain(title)),
             _ => String::new(),
         });
         match blocks.collect::<String>() {
-            blocks if blocks.is_empty() => blocks,
-            blocks => format!("\n### {}\n{blocks}", plain(&self.title)),
+            blocks if blocks.is_empty() || !self.titled => blocks,
+            blocks => format!("\n## {}\n{blocks}", plain(&self.title)),
         }
     }
 
     /// Lines of the section on the terminal; none if all blocks are empty.
     fn lines(&self, look: &Look) -> Vec<String> {
         let indent = if self.titled { "  " } else { "" };
-        let lines = self.blocks.iter().flat_map(|block| match block {
-            Block::Text(text) => wrapped(indent, &harmless(text), look.width),
-            Block::List(marker, items) => marker.lines(items, look),
-            Block::Table(table) => table.lines(look.width),
-            Block::Terminal(lines) => lines(look),
-            Block::PageTable(..) | Block::Page(_) => Vec::new(),
-        });
-        let lines = lines.collect();
+        let mut lines = Vec::new();
+        for block in &self.blocks {
+            lines.extend(match block {
+                Block::Text(text) => wrapped(indent, &harmless(text), look.width),
+                Block::List(marker, items) => marker.lines(items, look),
+                Block::Table(table) => table.lines(look.width),
+                Block::Code(code) => {
+                    let gap = (!code.is_empty() && !lines.is_empty()).then(String::new);
+                    let code = code.iter().map(|line| format!("    {}", harmless(line)));
+                    gap.into_iter().chain(code).collect()
+                }
+                Block::Terminal(lines) => lines(look),
+                Block::PageTable(..) | Block::Picture(..) | Block::Page(_) => Vec::new(),
+            });
+        }
         if self.titled {
             titled(&self.title, lines, look)
         } else {
@@ -177,8 +202,12 @@ impl<'a> Section<'a> {
             Block::PageTable(Some(summary), table) => {
                 table.html(summary).map(|table| folded(summary, &table))
             }
+            Block::Code(lines) if lines.is_empty() => None,
+            Block::Code(lines) => {
+                Some(html! { pre.paste { @for line in lines { (Foreign(line)) "\n" } } })
+            }
             Block::Page(markup) => Some(markup.clone()),
-            Block::Terminal(_) => None,
+            Block::Picture(..) | Block::Terminal(_) => None,
         });
         let parts: Vec<Markup> = parts.collect();
         (!parts.is_empty()).then(|| html! { @for part in parts { (part) } })
@@ -208,6 +237,12 @@ pub fn text<'a>(sections: impl IntoIterator<Item = &'a Section<'a>>, look: &Look
         sections.into_iter().map(|section| section.lines(look)),
         look,
     )
+}
+
+/// Renders the sections as a page of Markdown with this title.
+pub fn markdown<'a>(title: &str, sections: impl IntoIterator<Item = &'a Section<'a>>) -> String {
+    let sections = sections.into_iter().map(Section::markdown);
+    format!("# {}\n{}", plain(title), sections.collect::<String>())
 }
 
 /// Renders the sections for a page, with links to them before the first. Sections without content
@@ -255,7 +290,7 @@ mod tests {
         assert_eq!(section.lines(&Look::PLAIN), expected);
         assert_eq!(
             section.markdown(),
-            "\n### Noise\n\nIt is \\<b\\>.\n\n- one\n- two\n\n\
+            "\n## Noise\n\nIt is \\<b\\>.\n\n- one\n- two\n\n\
              | from | n |\n|---|---:|\n| trials | 3 |\n"
         );
         let page = markup(&[section]).into_string();

@@ -10,6 +10,7 @@ use super::Appearance;
 use super::terminal::{gauge, harmless};
 use crate::html::text::Foreign;
 use crate::html::{cell_bar, folded, swatch, wide};
+use crate::units::NONE;
 
 /// Space between two columns.
 const GAP: &str = "  ";
@@ -156,6 +157,22 @@ impl Table {
     /// one.
     pub fn with_keys(self, keys: usize) -> Self {
         Self { keys, ..self }
+    }
+
+    /// Removes the columns after the first in which no cell has a text.
+    pub fn without_empty(mut self) -> Self {
+        let is_empty =
+            |cell: &Cell| matches!(cell, Cell::Text(text) if text.is_empty() || text == NONE);
+        for column in (1..self.headings.len()).rev() {
+            if self.rows.iter().all(|row| is_empty(&row[column])) {
+                self.headings.remove(column);
+                self.rows
+                    .iter_mut()
+                    .for_each(|row| drop(row.remove(column)));
+                self.keys -= usize::from(column < self.keys);
+            }
+        }
+        self
     }
 
     /// Returns the table in lines of at most `width` columns; no lines without rows. Bars and names

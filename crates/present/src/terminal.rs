@@ -6,6 +6,7 @@ use std::io::IsTerminal;
 use console::{Style, Term, strip_ansi_codes};
 
 use super::Appearance;
+use crate::chart::scale::grade;
 
 /// Width if neither `COLUMNS` is set nor standard output is a terminal.
 const WIDTH_DEFAULT: usize = 100;
@@ -64,12 +65,12 @@ impl Look {
         self.style().yellow().apply_to(text).to_string()
     }
 
-    /// Formats `text` on a background from green (grade 0) to red (grade 9).
-    pub fn heat(&self, grade: usize, text: &str) -> String {
+    /// Grade of a position on a colour scale, on a background from green (0) to red (9).
+    pub fn heat(&self, at: f64) -> String {
         const GROUNDS: [u8; 10] = [71, 107, 143, 149, 185, 221, 215, 209, 203, 160];
-        let ground = GROUNDS[grade.min(GROUNDS.len() - 1)];
-        let style = self.style().on_color256(ground).black();
-        style.apply_to(text).to_string()
+        let grade = grade(at);
+        let style = self.style().on_color256(GROUNDS[grade]).black();
+        style.apply_to(grade).to_string()
     }
 
     /// Bar of `width` characters, divided in proportion to the categories' shares; every category

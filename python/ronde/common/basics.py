@@ -18,6 +18,8 @@ class HorovodBasics:
     The arguments, the location of Horovod's extension, are ignored: Ronde has one extension.
     """
 
+    #: Number of jobs that this process has joined.
+    jobs = 0
     _is_left_at_exit = False
 
     def __init__(self, pkg_path: Optional[str] = None, *args: str) -> None:
@@ -45,6 +47,7 @@ class HorovodBasics:
         members = sets.communicator_ranks(comm) if communicator is not None else comm
         # No members means all ranks.
         ranks = None if members is None else [int(rank) for rank in members] or None
+        HorovodBasics.jobs += not _ronde.is_initialized()
         _ronde.init(ranks, sets.agree(wanted, communicator), process_sets == "dynamic")
         if not HorovodBasics._is_left_at_exit:
             HorovodBasics._is_left_at_exit = True

@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional
 
 from .basics import HorovodBasics
 
-_FRONT_ENDS = ("torch",)
+_FRONT_ENDS = ("torch", "tensorflow", "keras", "jax")
 
 #: The supported frameworks, under the name that programs for Horovod use.
 EXTENSIONS = list(_FRONT_ENDS)
@@ -52,7 +52,7 @@ def get_extension_full_path(pkg_path: str, *args: str) -> str:
 
 
 def extension_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether the framework (``torch``) is supported and installed."""
+    """Whether the framework (``torch``, ``tensorflow``) is supported and installed."""
     return ext_base_name in _FRONT_ENDS and importlib.util.find_spec(ext_base_name) is not None
 
 
@@ -63,16 +63,23 @@ def check_extension(ext_name: str, ext_env_var: str, pkg_path: str, *args: str) 
     extension.
     """
     if ext_name.rpartition(".")[2] not in _FRONT_ENDS:
-        raise ImportError(f"there is no {ext_name}: Ronde has horovod.torch")
+        raise ImportError(f"there is no {ext_name}: Ronde has {', '.join(_FRONT_ENDS)}")
 
 
 def gpu_available(ext_base_name: str, verbose: bool = False) -> bool:
-    """Whether a GPU is available whose tensors can be reduced with this framework (``torch``)."""
+    """Whether a GPU is available whose tensors can be reduced with this framework (``torch``,
+    ``tensorflow``)."""
     if not extension_available(ext_base_name) or not _basics.cuda_built():
         return False
-    import torch
+    if ext_base_name == "torch":
+        import torch
 
-    return torch.cuda.is_available()
+        return torch.cuda.is_available()
+    if ext_base_name == "tensorflow":
+        import tensorflow
+
+        return bool(tensorflow.config.list_physical_devices("GPU"))
+    return False
 
 
 def mpi_built(verbose: bool = False) -> bool:

@@ -73,11 +73,11 @@ def parse_args(argv: Optional[Sequence[str]] = None) -> argparse.Namespace:
 def check_build() -> str:
     """Features of this build, in horovodrun's format."""
     mark = {True: "X", False: " "}
-    torch = mark[importlib.util.find_spec("torch") is not None]
+    tensorflow, torch = (mark[importlib.util.find_spec(name) is not None] for name in ("tensorflow", "torch"))
     mpi, gloo, nccl = (mark[bool(built())] for built in (mpi_built, gloo_built, nccl_built))
     return (
         f"Horovod v{horovod_version()}:\n\n"
-        f"Available Frameworks:\n    [ ] TensorFlow\n    [{torch}] PyTorch\n    [ ] MXNet\n\n"
+        f"Available Frameworks:\n    [{tensorflow}] TensorFlow\n    [{torch}] PyTorch\n    [ ] MXNet\n\n"
         f"Available Controllers:\n    [{mpi}] MPI\n    [{gloo}] Gloo\n\n"
         "Available Tensor Operations:\n"
         f"    [{nccl}] NCCL\n    [ ] DDL\n    [ ] CCL\n    [{mpi}] MPI\n    [{gloo}] Gloo\n\n"

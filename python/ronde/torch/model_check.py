@@ -1,39 +1,26 @@
-"""Check that all ranks train the same model, before the first gradients are submitted.
-
-All ranks would wait for ever for a parameter that only some of them have. So the ranks first
-compare a digest of all names, dtypes, shapes and memory layouts, in one small allreduce. Only if
-the digests differ, they exchange the full descriptions to report the difference.
-
-The operation is an allreduce of sums, as ranks that have joined take part in no other operation.
-The numbers x of n ranks are equal if and only if n times the sum of x² is the square of the sum of
-x (Cauchy–Schwarz), so all ranks reach the same result.
-"""
+"""The check that all ranks train the same model (:mod:`ronde.common.model_check`), with torch."""
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from typing import Mapping, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 
+from ..common import model_check
+from ..common.model_check import NAME, Answer
 from ..common.process_sets import ProcessSet
 from .functions import allgather_object
 from .mpi_ops import Max, Sum, allreduce
 
-_NAME = "model_check"
 
-#: The digest is compared in parts of 16 bits, so that the squares cannot overflow in the sum.
-_DIGEST = struct.Struct("<8H")
+class _Operations:
+    def sums(self, numbers: Sequence[int], name: str, process_set: ProcessSet) -> list[int]:
+        tensor = torch.tensor(numbers, dtype=torch.int64)
+        return allreduce(tensor, op=Sum, name=name, process_set=process_set).tolist()
 
-
-class Answer(NamedTuple):
-    """Further results of the check."""
-
-    #: Whether no rank has joined; otherwise the check must be repeated later.
-    is_final: bool
-    #: Whether some rank has passed ``has_sparse``.
-    has_sparse: bool
+    def gather(self, obj: Any, name: str, process_set: ProcessSet) -> list[Any]:
+        return allgather_object(obj, name, process_set)
 
 
 def check_same_model(
@@ -43,44 +30,10 @@ def check_same_model(
 
     All ranks of the set call it, except joined ranks.
     """
-    digest = hashlib.blake2b(repr(sorted(parameters.items())).encode(), digest_size=_DIGEST.size)
-    parts = _DIGEST.unpack(digest.digest())
-    numbers = [1, has_sparse, *parts, *(part * part for part in parts)]
-    tensor = torch.tensor(numbers, dtype=torch.int64)
-    sums = allreduce(tensor, op=Sum, name=_NAME, process_set=process_set).tolist()
-    ranks, sparse, parts, squares = sums[0], sums[1], sums[2 : 2 + len(parts)], sums[2 + len(parts) :]
-    if any(ranks * square != part * part for part, square in zip(parts, squares)):
-        of_ranks = allgather_object(dict(parameters), _NAME, process_set)
-        raise ValueError(_first_difference(of_ranks, process_set))
-    return Answer(is_final=ranks == process_set.size(), has_sparse=sparse > 0)
+    return model_check.check_same_model(_Operations(), parameters, process_set, has_sparse)
 
 
 def largest(numbers: list[int], process_set: ProcessSet) -> list[int]:
     """Elementwise maximum of ``numbers`` over the ranks of the set. All have the same length."""
     tensor = torch.tensor(numbers, dtype=torch.int32)
-    return allreduce(tensor, op=Max, name=f"{_NAME}.largest", process_set=process_set).tolist()
-
-
-def _first_difference(of_ranks: list[dict[str, str]], process_set: ProcessSet) -> str:
-    """Message for models that differ: a parameter that differs between a rank and the set's first
-    rank."""
-    first = of_ranks[0]
-    place = next(place for place, parameters in enumerate(of_ranks) if parameters != first)
-    other = of_ranks[place]
-    ranks = process_set.ranks or range(len(of_ranks))
-    first_rank, rank = ranks[0], ranks[place]
-    missing = [name for name in first if name not in other]
-    surplus = [name for name in other if name not in first]
-    if missing:
-        name = missing[0]
-        what = f"rank {rank} does not have parameter {name!r}, which is {first[name]} on rank {first_rank}"
-    elif surplus:
-        name = surplus[0]
-        what = f"rank {first_rank} does not have parameter {name!r}, which is {other[name]} on rank {rank}"
-    else:
-        name = next(name for name in first if first[name] != other[name])
-        what = f"parameter {name!r} is {first[name]} on rank {first_rank} and {other[name]} on rank {rank}"
-    return (
-        f"the models of ranks {first_rank} ({len(first)} parameters) and {rank} ({len(other)}) differ: "
-        f"{what}. DistributedOptimizer needs the same parameters, with the same names, on all ranks"
-    )
+    return allreduce(tensor, op=Max, name=f"{NAME}.largest", process_set=process_set).tolist()

@@ -30,16 +30,12 @@ from ..common.exceptions import HorovodInternalError as HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set, unregistered
 from ..common.process_sets import add_process_set as add_process_set
 from ..common.process_sets import remove_process_set as remove_process_set
-from ..common.util import get_average_backwards_compatibility_fun, num_rank_is_power_2
+from ..common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+from ..common.reduce_ops import check_adasum as check_adasum
+from ..common.reduce_ops import (
+    handle_average_backwards_compatibility as handle_average_backwards_compatibility,
+)
 from .compression import Compression, Compressor
-
-# Reduction operations.
-Average = 0
-Sum = 1
-Adasum = 2
-Min = 3
-Max = 4
-Product = 5
 
 
 def _stream_of(device: int) -> int:
@@ -94,13 +90,6 @@ cuda_built = _basics.cuda_built
 rocm_built = _basics.rocm_built
 
 
-class _ReduceOps:
-    Average = Average
-    Sum = Sum
-
-
-handle_average_backwards_compatibility = get_average_backwards_compatibility_fun(_ReduceOps)
-
 # Bound here to save lookups in calls for every gradient of every step.
 _allreduce = _ronde.allreduce
 
@@ -124,14 +113,6 @@ def _checked_op(average: Optional[bool], op: Optional[int], process_set: Process
     if op == Adasum:
         check_adasum(process_set)
     return op
-
-
-def check_adasum(process_set: ProcessSet) -> None:
-    """Raises NotImplementedError for ranks that Adasum does not support."""
-    if process_set is not global_process_set:
-        raise NotImplementedError("Adasum does not work with process sets other than that of all ranks")
-    if not num_rank_is_power_2(size()):
-        raise NotImplementedError(f"Adasum needs 2, 4, 8 … ranks; this job has {size()}")
 
 
 def _set_id(process_set: ProcessSet) -> int:

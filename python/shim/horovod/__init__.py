@@ -1,6 +1,7 @@
-"""Horovod's package name, provided by Ronde: `horovod.torch` is the module `ronde.torch`.
+"""Horovod's package name, provided by Ronde: `horovod.torch` is the module `ronde.torch`, and so are
+`horovod.tensorflow`, `horovod.keras` and `horovod.tensorflow.keras`.
 
-Not included: TensorFlow, Keras, MXNet, Spark and Ray.
+Not included: MXNet, Spark and Ray.
 """
 
 import importlib
@@ -21,7 +22,7 @@ __version__: str = horovod_version()
 
 def __getattr__(name: str) -> Any:
     # Programs may access horovod.torch after only `import horovod`.
-    if name in ("common", "torch"):
+    if name in ("common", "keras", "tensorflow", "torch"):
         try:
             return importlib.import_module(f"horovod.{name}")
         except ImportError as error:

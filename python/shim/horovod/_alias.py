@@ -14,8 +14,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Optional, Sequence
 
-_OURS = ("common", "runner", "torch")
-_ABSENT = ("_keras", "data", "keras", "mxnet", "ray", "spark", "tensorflow")
+_OURS = ("_keras", "common", "jax", "keras", "runner", "tensorflow", "torch")
+_ABSENT = ("data", "mxnet", "ray", "spark")
 
 # Parts of Horovod's launcher that Ronde does not have, as it starts and connects processes
 # differently.
@@ -58,7 +58,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         if rest[0] in _ABSENT:
             raise ModuleNotFoundError(
-                f"Ronde provides no {fullname}: it has horovod.torch, horovod.common and horovod.runner",
+                f"Ronde provides no {fullname}: it has horovod.torch, horovod.tensorflow, horovod.keras, "
+                f"horovod.common and horovod.runner",
                 name=fullname,
             )
         if any(".".join(rest[: part.count(".") + 1]) == part for part in _LAUNCHER):

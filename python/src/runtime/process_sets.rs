@@ -9,9 +9,12 @@ use super::{context, unnamed};
 use crate::error::raise;
 
 pub(crate) fn unknown(id: u32) -> PyErr {
-    PyValueError::new_err(format!(
-        "Process set {id} does not exist, or has not been registered."
-    ))
+    PyValueError::new_err(unknown_message(id))
+}
+
+/// Message for the number of a process set that does not exist.
+pub(crate) fn unknown_message(id: u32) -> String {
+    format!("Process set {id} does not exist, or has not been registered.")
 }
 
 /// Creates the process set of `ranks`, called by all ranks; returns its number.

@@ -76,9 +76,9 @@ import horovod.torch as hvd
 hvd.check_extension("horovod.torch", "HOROVOD_WITH_PYTORCH", hvd.__file__, "mpi_lib_v2")
 from horovod.torch import check_extension
 try:
-    check_extension("horovod.tensorflow", "HOROVOD_WITH_TENSORFLOW", hvd.__file__, "mpi_lib")
+    check_extension("horovod.mxnet", "HOROVOD_WITH_MXNET", hvd.__file__, "mpi_lib")
 except ImportError as error:
-    assert "horovod.tensorflow" in str(error)
+    assert "horovod.mxnet" in str(error)
 else:
     raise AssertionError
 """)

@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::gpu::simulated::{Fabric, SimulatedGpu};
 use crate::gpu::{DeviceBinding, Registry, Stream};
 use crate::negotiation::{OpKind, Params, ResponseCache};
-use crate::observer::{Executed, Negotiated, Observer};
+use crate::observer::{Executed, Negotiated, Observer, ReadyTimes, WantedTimes};
 use crate::queue::{Entry, Output, Tensor, TensorQueue, Ticket};
 use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::settings::Settings;
@@ -51,11 +51,11 @@ pub(super) enum Told {
 pub(super) struct Diary(Arc<Mutex<Vec<Told>>>);
 
 impl Observer for Diary {
-    fn negotiated(
-        &mut self,
-        negotiated: &Negotiated<'_>,
-        _: &mut dyn Iterator<Item = Option<u64>>,
-    ) {
+    fn wanted_times(&self) -> WantedTimes {
+        WantedTimes::OfRanks
+    }
+
+    fn negotiated(&mut self, negotiated: &Negotiated<'_>, _: ReadyTimes<'_>) {
         lock(&self.0).push(Told::Negotiated(negotiated.tensor.name.to_string()));
     }
 

@@ -16,7 +16,7 @@ use crate::simulation::member::{Member, RankState, Setup};
 use crate::simulation::record::Log;
 use crate::sync::lock;
 use crate::transport::Transport;
-use crate::transport::simulated::{SimulatedSet, SimulatedTransport, World};
+use crate::transport::simulated::{HostileStates, SimulatedSet, SimulatedTransport, World};
 
 /// Longest time that a tensor may wait when a rank is hostile, in the simulation's time: far longer
 /// than in a correct job.
@@ -92,8 +92,12 @@ fn run_with(program: &Program, death: Option<Death>, hostile: Option<(usize, &Ho
     let mut logs: Vec<Vec<Arc<Mutex<Log>>>> = Vec::new();
     for (place, members) in program.sets.iter().enumerate() {
         let set = SimulatedSet::new(&world, members);
-        if let Some((hostile, _)) = hostile {
+        if let Some((hostile, hostility)) = hostile {
             set.set_hostile(hostile);
+            set.set_hostile_states(HostileStates {
+                seed: hostility.seed ^ place as u64,
+                one_in: 8 * hostility.one_in as u32,
+            });
         }
         let mut of_set = Vec::new();
         for (set_rank, &rank) in members.iter().enumerate() {

@@ -1,25 +1,29 @@
-//! The MPI transport: ranks on any hosts, through shared memory within a host and nonblocking calls of the engine (`mpi/`)
+//! The transport between hosts: ranks on any hosts, through shared memory within a host and nonblocking calls of the engine (`mpi/`)
 //! between them.
 //!
-//! **A cycle**: the ranks of a host bring their blocks to the first of them through shared memory; the first ones of all
-//! hosts exchange what they have in one small allgather, and beside it send ready times to rank 0, which alone uses them; and
-//! all blocks come back through shared memory. Frames of new tensors take the same way. MPI carries nothing between ranks
-//! of one host, and a job on one host makes no call at all. **Who starts a cycle**: a rank that submits the first tensor for
+//! **A cycle**: the ranks of a host bring their blocks to the first of them through shared memory. It combines them; the
+//! first ranks of all hosts exchange the combinations in ⌈log₂ hosts⌉ [`rounds`], which have the same size whatever
+//! the number of ranks; and the result comes back through shared memory. Frames of new tensors go to rank 0 and back
+//! through the first ranks as well. MPI carries nothing between ranks of one host, and a job on one host makes no call at
+//! all. **Who starts a cycle**: a rank that submits the first tensor for
 //! it rings its host's bells and tells the hosts 1, 2, 4, … places on, which tell theirs; nobody asks while nobody rings.
 //! Whether the ranks of *other* hosts would start at once a rank cannot know without a message, so a host enters when its own
-//! part holds, or when the cycle time has passed, and waits in the allgather for the rest.
+//! part holds, or when the cycle time has passed, and waits in the rounds for the rest.
 //!
 //! Waits within the host end, too, when a rank elsewhere is gone: they check the heartbeat.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, PeerError};
 use ronde_net::{Parts, neighbours};
 
-use crate::hosts::{Bell, Communicators, HostsJob, Waiting};
+use crate::hosts::{Bell, Communicators, HostsJob, Waiting, World};
 use crate::shm::primitive::{AtomicU64, Ordering};
+use crate::transport::block::Prefix;
 use crate::transport::local::own_bell;
+use crate::transport::rounds::{self, Exchanged};
 use crate::transport::{
     Combine, Contribution, Doorbell, FRAME_BYTES_MAX, Transport, check_length, check_own_frame,
     leave_when_dropped,
@@ -31,7 +35,7 @@ mod record;
 
 use doorbell::HostsDoorbell;
 pub(crate) use places::HostLayout;
-use places::{length_of, pack, packed_bytes_max, record_range, unpack};
+use places::{length_of, pack, packed_bytes_max, unpack};
 use record::Record;
 
 /// After a rank of this host has given up, how long the heartbeat may take to report the reason.
@@ -46,8 +50,6 @@ pub(crate) struct HostsTransport {
     members: Arc<[usize]>,
     is_world: bool,
     places: HostLayout,
-    /// Where each set rank's block lies among all.
-    order: Vec<usize>,
     set: u64,
     doorbell: Arc<HostsDoorbell>,
     /// The last cycle entered; the doorbell of a rank without others on its host knows by it what has been answered.
@@ -62,10 +64,13 @@ struct Memory {
     own: Vec<u8>,
     /// What each rank of this host brings.
     brought: Vec<Vec<u8>>,
-    /// Blocks of this host and of all; ready times likewise.
-    blocks: [Vec<u8>; 2],
-    times: [Vec<u8>; 2],
+    /// The combination of all blocks, and its words.
+    combined: Vec<u8>,
+    words: Vec<u64>,
 }
+
+/// Tag of the rounds.
+const ROUNDS_TAG: u16 = 0;
 
 impl HostsTransport {
     /// The transport of set rank `rank` among `members`, over `communicators` of `job`, with the hosts of `places`.
@@ -103,7 +108,6 @@ impl HostsTransport {
             rank,
             members: Arc::clone(members),
             is_world,
-            order: places.order(),
             places,
             set: communicators.set,
             doorbell,
@@ -174,6 +178,14 @@ impl HostsTransport {
         }
     }
 
+    /// An invalid block or combination of blocks that `rank` has sent.
+    fn invalid(&self, rank: usize, problem: String) -> Error {
+        Error::Peer(PeerError::InvalidData {
+            rank: self.members[rank],
+            problem,
+        })
+    }
+
     /// What `rank` sent is not what everyone sends in this place.
     fn out_of_turn(&self, rank: usize, found: String, expected: String) -> Error {
         Error::Peer(PeerError::InvalidData {
@@ -182,48 +194,45 @@ impl HostsTransport {
         })
     }
 
-    /// Brings the blocks of this host, `bytes` bytes each, to all hosts, and the times, `time_bytes` each, to the first.
-    fn exchange_inter_node(
+    /// Combines the blocks that this host's ranks have brought, with those of all hosts.
+    fn combine_hosts(
         &mut self,
-        mut memory: Memory,
-        bytes: usize,
-        time_bytes: usize,
-    ) -> Result<Memory, Error> {
-        let Some(leaders) = self.places.leaders else {
-            // There is one host.
-            memory.blocks.swap(0, 1);
-            memory.times.swap(0, 1);
-            return Ok(memory);
-        };
-        let parts = Parts::of(self.places.sizes().map(|size| size * bytes));
-        let time_parts = Parts::of(self.places.sizes().map(|size| size * time_bytes));
-        let Memory {
-            own,
-            brought,
-            blocks: [here, mut all],
-            times: [own_times, mut all_times],
-        } = memory;
-        all.resize(parts.bytes(), 0);
-        if self.rank == 0 {
-            all_times.resize(time_parts.bytes(), 0);
+        cycle: u64,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error> {
+        let own = Prefix::new(cycle, block);
+        combine.start(block.fact_words());
+        let here = self.places.hosts[self.places.own].iter();
+        for (&rank, brought) in here.zip(&self.memory.brought) {
+            Record::read(brought, own, block)
+                .and_then(|record| combine.add(rank, &record))
+                .map_err(|problem| self.invalid(rank, problem))?;
         }
-        let (blocks, times) =
-            self.job
+        let mut exchanged = Exchanged::new(combine.partial(), own);
+        if let Some(leaders) = self.places.leaders {
+            let (own, count) = (self.places.own, self.places.hosts.len());
+            let exchange = move |world: Rc<World>| async move {
+                let comm = world.comm(leaders);
+                let swap = async |to: usize, from: usize, message: Vec<u8>| {
+                    let room = vec![0; message.len()];
+                    let sent = comm.send(message, to, ROUNDS_TAG)?;
+                    let came = comm.receive(room, Some(from), ROUNDS_TAG)?.await?;
+                    sent.await?;
+                    Ok(came)
+                };
+                rounds::exchange(own, count, exchanged, swap).await
+            };
+            exchanged = self
+                .job
                 .engine
-                .run(self.job.spin, &self.guard(), move |world| async move {
-                    let comm = world.comm(leaders);
-                    let blocks = comm.allgather_parts(here, all, parts)?;
-                    let times = comm.gather_parts(own_times, all_times, time_parts, 0)?;
-                    let (here, all, _) = blocks.await?;
-                    let (own_times, all_times, _) = times.await?;
-                    Ok(([here, all], [own_times, all_times]))
+                .run(self.job.spin, &self.guard(), exchange)?
+                .map_err(|invalid| {
+                    self.invalid(self.places.hosts[invalid.host][0], invalid.problem)
                 })?;
-        Ok(Memory {
-            own,
-            brought,
-            blocks,
-            times,
-        })
+        }
+        self.memory.combined = exchanged.message();
+        Ok(())
     }
 }
 
@@ -252,44 +261,19 @@ impl Transport for HostsTransport {
             here.enter(cycle);
         }
         let mut memory = std::mem::take(&mut self.memory);
-        let bytes = record::write(cycle, block, &mut memory.own);
-        let time_bytes = memory.own.len() - bytes;
+        record::write(cycle, block, &mut memory.own);
         self.bring(&memory.own, &mut memory.brought)?;
-        if self.leads() {
-            let [blocks, times] = [&mut memory.blocks[0], &mut memory.times[0]];
-            blocks.clear();
-            times.clear();
-            let here = &self.places.hosts[self.places.own];
-            for (&rank, brought) in here.iter().zip(&memory.brought) {
-                if brought.len() != bytes + time_bytes {
-                    let found = format!("a cycle with {} bytes", brought.len());
-                    let expected = format!("cycle {cycle} with {}", bytes + time_bytes);
-                    return Err(self.out_of_turn(rank, found, expected));
-                }
-                blocks.extend_from_slice(&brought[..bytes]);
-                times.extend_from_slice(&brought[bytes..]);
-            }
-            memory = self.exchange_inter_node(memory, bytes, time_bytes)?;
-        }
-        self.hand_out(&mut memory.blocks[1])?;
-        let (all, all_times) = (&memory.blocks[1], &memory.times[1]);
-        combine.start(block.words());
-        for (rank, &place) in self.order.iter().enumerate() {
-            let words = all.get(record_range(place, bytes)).unwrap_or_default();
-            let details = all_times
-                .get(record_range(place, time_bytes))
-                .unwrap_or_default();
-            let record = Record::new(words, details);
-            record
-                .check(cycle, block)
-                .and_then(|()| combine.add(&record))
-                .map_err(|problem| PeerError::InvalidData {
-                    rank: self.members[rank],
-                    problem,
-                })?;
-        }
         self.memory = memory;
-        Ok(())
+        if self.leads() {
+            self.combine_hosts(cycle, block, combine)?;
+        }
+        let mut combined = std::mem::take(&mut self.memory.combined);
+        self.hand_out(&mut combined)?;
+        let own = Prefix::new(cycle, block);
+        let adopted = rounds::read(&combined, own, &mut self.memory.words)
+            .and_then(|()| combine.adopt(&self.memory.words, self.rank, block));
+        self.memory.combined = combined;
+        adopted.map_err(|problem| self.invalid(self.places.hosts[self.places.own][0], problem))
     }
 
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {

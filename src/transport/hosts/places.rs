@@ -1,7 +1,5 @@
 //! Where the ranks of a process set are, and what they share with those beside them.
 
-use std::ops::Range;
-
 use crate::hosts::CommId;
 use crate::transport::FRAME_BYTES_MAX;
 use crate::transport::local::LocalTransport;
@@ -22,15 +20,6 @@ impl HostLayout {
     /// How many ranks each host has.
     pub(super) fn sizes(&self) -> impl Iterator<Item = usize> + use<'_> {
         self.hosts.iter().map(Vec::len)
-    }
-
-    /// For each set rank, its place where the hosts' ranks lie one host behind the other.
-    pub(super) fn order(&self) -> Vec<usize> {
-        let mut order = vec![0; self.sizes().sum()];
-        for (place, &rank) in self.hosts.iter().flatten().enumerate() {
-            order[rank] = place;
-        }
-        order
     }
 }
 
@@ -64,26 +53,9 @@ pub(super) fn length_of(bytes: &[u8]) -> usize {
     u64::from_le_bytes(bytes.try_into().expect("eight bytes")) as usize
 }
 
-/// The bytes of record `index` of `bytes` bytes each.
-pub(super) fn record_range(index: usize, bytes: usize) -> Range<usize> {
-    index * bytes..(index + 1) * bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ranks_by_turns_are_grouped_by_host() {
-        let places = HostLayout {
-            hosts: vec![vec![0, 2, 4], vec![1, 3]],
-            own: 1,
-            here: None,
-            leaders: None,
-        };
-        assert_eq!(places.sizes().collect::<Vec<_>>(), [3, 2]);
-        assert_eq!(places.order(), [0, 3, 1, 4, 2]);
-    }
 
     #[test]
     fn what_is_packed_comes_out_again_and_nothing_else_does() {

@@ -82,10 +82,16 @@ fn loom_two_slots_are_enough() {
                     block.settings.version = cycle;
                     block.ready_us[cycle as usize] = cycle;
                     snapshot
-                        .exchange(cycle, &block.contribution(), &[0, 1], &mut agreed, &Calm)
+                        .exchange(
+                            cycle,
+                            &block.contribution(false),
+                            &[0, 1],
+                            &mut agreed,
+                            &Calm,
+                        )
                         .unwrap();
-                    assert_eq!(agreed.common, [1 << cycle]);
-                    assert_eq!(agreed.settings.version, cycle);
+                    assert_eq!(agreed.common(), [1 << cycle]);
+                    assert_eq!(agreed.settings().version, cycle);
                 }
             }
         };

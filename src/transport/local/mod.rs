@@ -51,8 +51,8 @@ use mailbox::Mailboxes;
 use peers::Peers;
 use snapshot::Snapshot;
 
-/// Most ranks on one host: their pidfds are sent in one message, and with more ranks the exchange,
-/// in which every rank reads every other's block, would need a tree.
+/// Most ranks on one host: their pidfds are sent in one message, and every rank reads every other's
+/// block.
 pub(crate) const SIZE_MAX: usize = crate::identity::MAX_RANKS;
 
 /// Local transport of one rank.

@@ -102,7 +102,7 @@ where
             sequence.wait(cycle as u32, self.spin, rank, watch)?;
         }
 
-        combine.start(block.words());
+        combine.start(block.fact_words());
         for (rank, sequence) in self.sequence.iter().enumerate() {
             let invalid = |problem: String| {
                 Error::Peer(PeerError::InvalidData {
@@ -111,11 +111,11 @@ where
                 })
             };
             let combined = if rank == self.rank {
-                combine.add(block) // another process may have overwritten its slot
+                combine.add(rank, block) // another process may have overwritten its slot
             } else {
-                let peer = SlotView::new(self.slot(rank, cycle), block.words());
+                let peer = SlotView::new(self.slot(rank, cycle), block.fact_words());
                 let checked = peer.prefix().check(own);
-                checked.and_then(|()| combine.add(&peer))
+                checked.and_then(|()| combine.add(rank, &peer))
             };
             combined.map_err(invalid)?;
             let ahead = sequence.value().wrapping_sub(cycle as u32);
@@ -142,7 +142,10 @@ fn freeze(slot: &[AtomicU64], prefix: Prefix, block: &Contribution<'_>) {
     for (to, value) in slot.iter().zip(words) {
         to.store(*value, Ordering::Relaxed);
     }
-    let details = &slot[PREFIX_WORDS + block.words()..];
+    if block.details.is_empty() {
+        return;
+    }
+    let details = &slot[PREFIX_WORDS + block.fact_words()..];
     each_bit(block.bits, |index| {
         details[index].store(block.details[index], Ordering::Relaxed)
     });
@@ -156,7 +159,7 @@ struct SlotView<'a> {
 }
 
 impl<'a> SlotView<'a> {
-    /// Makes a view of the block in `slot`, of `words` words.
+    /// Makes a view of the block in `slot`, with `words` words before the details.
     fn new(slot: &'a [AtomicU64], words: usize) -> Self {
         let (prefix, block) = slot.split_at(PREFIX_WORDS);
         let (words, details) = block.split_at(words);
@@ -191,10 +194,10 @@ impl RankBlock for SlotView<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::negotiation::{Agreement, Block};
+    use crate::negotiation::{Agreement, Block, Status};
 
-    /// Prefix, status, settings and hold.
-    const HEAD_WORDS: usize = PREFIX_WORDS + 9;
+    /// Prefix, status, settings, hold and last submission.
+    const HEAD_WORDS: usize = PREFIX_WORDS + 10;
 
     struct Nobody;
 
@@ -219,9 +222,9 @@ mod tests {
         let block = Block::new(0);
         snapshot.exchange(
             1,
-            &block.contribution(),
+            &block.contribution(false),
             &[4, 6],
-            &mut Agreement::new(true),
+            &mut Agreement::new(2, true),
             &Nobody,
         )
     }
@@ -229,7 +232,7 @@ mod tests {
     #[test]
     fn an_invalid_slot_of_a_peer_is_an_error_that_names_it() {
         let block = Block::new(0);
-        let block = block.contribution();
+        let block = block.contribution(false);
         let mut good = [0; HEAD_WORDS];
         good[..PREFIX_WORDS].copy_from_slice(&Prefix::new(1, &block).to_words());
         good[PREFIX_WORDS..].copy_from_slice(&block.head);
@@ -243,17 +246,17 @@ mod tests {
             (
                 spoiled(0, 3),
                 1,
-                "a block of cycle 3, version 2, 9 words, where this rank has a block of cycle 1, version 2, 9 words",
+                "a block of cycle 3, version 3, 10 words, where this rank has a block of cycle 1, version 3, 10 words",
             ),
             (
-                spoiled(1, 3),
+                spoiled(1, 2),
                 1,
-                "a block of cycle 1, version 3, 9 words, where",
+                "a block of cycle 1, version 2, 10 words, where",
             ),
             (
                 spoiled(2, u64::MAX),
                 1,
-                "a block of cycle 1, version 2, 18446744073709551615 words",
+                "a block of cycle 1, version 3, 18446744073709551615 words",
             ),
             (spoiled(3, 1 << 40), 1, "status bits 0xffffffff"),
             (spoiled(6, u64::MAX), 1, "a cycle time of"),
@@ -284,26 +287,28 @@ mod tests {
             vec![Counter::default()],
             Duration::ZERO,
         );
-        let mut agreed = Agreement::new(true);
+        let mut agreed = Agreement::new(1, true);
         for (cycle, words) in [(1, 1), (2, 3), (3, 2)] {
             let mut block = Block::new(words);
             (0..64 * words).for_each(|bit| block.set(bit, cycle * 1000 + bit as u64));
+            if cycle == 1 {
+                block.status = Status::TRACES; // the second block has ready times
+            }
+            let is_timed = agreed.prepare(&vec![u64::MAX; words]);
+            assert_eq!(is_timed, cycle == 2);
+            let own = block.contribution(is_timed);
             snapshot
-                .exchange(cycle, &block.contribution(), &[0], &mut agreed, &Nobody)
+                .exchange(cycle, &own, &[0], &mut agreed, &Nobody)
                 .unwrap();
-            assert_eq!(agreed.common, vec![u64::MAX; words]);
-            assert_eq!(
-                agreed.ready_on(0, 64 * words - 1),
-                Some(cycle * 1000 + 64 * words as u64 - 1)
-            );
+            assert_eq!(agreed.common(), vec![u64::MAX; words]);
         }
-        for (slot, words) in [(0, 3), (1, 2)] {
+        for (slot, words) in [(0, 65 * 3), (1, 2)] {
             let slot = &slots[slot * stride..][..stride];
             let written = slot
                 .iter()
                 .take_while(|word| word.load(Ordering::Relaxed) != UNTOUCHED)
                 .count();
-            assert_eq!(written, HEAD_WORDS + 65 * words);
+            assert_eq!(written, HEAD_WORDS + words);
             assert!(
                 slot[written..]
                     .iter()

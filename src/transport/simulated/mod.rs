@@ -29,12 +29,14 @@ use crate::error::Error;
 
 mod clock;
 mod doorbell;
+mod network;
 mod set;
 mod worker;
 mod world;
 
 pub(crate) use clock::SimulatedClock;
-pub(crate) use set::SimulatedSet;
+pub(crate) use network::{Costs, Network};
+pub(crate) use set::{HostileStates, SimulatedSet};
 pub(crate) use worker::SimulatedWorker;
 pub(crate) use world::World;
 

@@ -3,11 +3,16 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+
 use super::doorbell::Bell;
+use super::network::{Costs, Network};
 use super::world::{Lives, World};
 use crate::error::{Error, PeerError};
 use crate::sync::lock;
 use crate::transport::block::{Prefix, each_bit};
+use crate::transport::rounds::{self, Exchanged};
 use crate::transport::{Combine, Contribution, RankBlock};
 
 /// Members of a [`World`] that exchange blocks and bytes. Its ranks are `0..size`; errors name job
@@ -21,8 +26,44 @@ pub(crate) struct SimulatedSet {
     devices: OnceLock<Arc<Self>>,
     /// Job rank whose control messages are modified, if any.
     hostile: OnceLock<usize>,
+    /// Modification of the hostile rank's partial states, if it is the first of its host.
+    hostile_states: OnceLock<HostileStates>,
     /// Time of a collective in host memory: latency, ns, and ns per byte.
     message: OnceLock<(u64, f64)>,
+}
+
+/// Modifications of partial states, which depend on the seed, the cycle and the state alone: every
+/// rank simulates the same messages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HostileStates {
+    pub(crate) seed: u64,
+    /// One of this many cycles has modified states.
+    pub(crate) one_in: u32,
+}
+
+impl HostileStates {
+    fn modify(self, cycle: u64, message: &mut Vec<u8>) {
+        let mut random = SmallRng::seed_from_u64(self.seed ^ cycle.rotate_left(32));
+        if !random.random_ratio(1, self.one_in) {
+            return;
+        }
+        match random.random_range(0..12) {
+            0 => message.truncate(random.random_range(0..message.len())),
+            1 => message.push(random.random()),
+            _ => {
+                let words = message.len() / 8;
+                let at = 8 * random.random_range(0..words);
+                let word = match random.random_range(0..4) {
+                    0 => random.random(),
+                    1 => random.random_range(0..9),
+                    2 => u64::MAX,
+                    _ => 1 << random.random_range(0..64),
+                };
+                let bytes = u64::to_le_bytes(word);
+                message[at..at + 8].copy_from_slice(&bytes);
+            }
+        }
+    }
 }
 
 #[derive(Default)]
@@ -90,6 +131,7 @@ impl SimulatedSet {
             }),
             devices: OnceLock::new(),
             hostile: OnceLock::new(),
+            hostile_states: OnceLock::new(),
             message: OnceLock::new(),
         })
     }
@@ -100,6 +142,11 @@ impl SimulatedSet {
         for set in [self, self.devices()] {
             set.hostile.get_or_init(|| rank);
         }
+    }
+
+    /// Modifies some partial states that the [hostile](Self::set_hostile) rank sends.
+    pub(crate) fn set_hostile_states(&self, states: HostileStates) {
+        self.hostile_states.get_or_init(|| states);
     }
 
     /// Makes every collective in host memory take `latency_ns` and `ns_per_byte`.
@@ -150,23 +197,76 @@ impl SimulatedSet {
         self.wait_for_all("for the others' blocks", move |seat| {
             seat.published >= cycle
         })?;
+        let own = Prefix::new(cycle, block);
+        if !self.world.is_spread() {
+            return self.add_blocks(0..self.members.len(), own, block, combine);
+        }
+        let hosts = self.hosts();
+        let mut states = Vec::new();
+        for ranks in &hosts {
+            self.add_blocks(ranks.iter().copied(), own, block, combine)?;
+            states.push(Exchanged::new(combine.partial(), own));
+        }
+        let host = hosts.iter().position(|ranks| ranks.contains(&rank));
+        let host = host.expect("every rank has a host");
+        let mut network = Network::new(hosts.len(), Costs::default());
+        if let (Some(hostile), Some(states)) = (self.hostile.get(), self.hostile_states.get()) {
+            let is_hostile = |ranks: &Vec<usize>| self.members[ranks[0]] == *hostile;
+            if let Some(host) = hosts.iter().position(is_hostile) {
+                let states = *states;
+                network.set_hostile(host, Box::new(move |message| states.modify(cycle, message)));
+            }
+        }
+        let mut state = network
+            .exchange(states)
+            .swap_remove(host)
+            .map_err(|invalid| self.invalid(hosts[invalid.host][0], invalid.problem))?;
+        let mut words = Vec::new();
+        rounds::read(&state.message(), own, &mut words)
+            .and_then(|()| combine.adopt(&words, rank, block))
+            .map_err(|problem| self.invalid(hosts[host][0], problem))
+    }
+
+    /// Adds the blocks of `ranks`; `own` is the prefix of this rank's `block`.
+    fn add_blocks(
+        &self,
+        ranks: impl Iterator<Item = usize>,
+        own: Prefix,
+        block: &Contribution<'_>,
+        combine: &mut dyn Combine,
+    ) -> Result<(), Error> {
         let state = lock(&self.state);
-        combine.start(block.words());
-        for (peer, &member) in state.seats.iter().zip(&self.members) {
+        combine.start(block.fact_words());
+        for rank in ranks {
+            let peer = &state.seats[rank];
             assert!(
-                peer.published <= cycle + 1,
+                peer.published <= own.cycle() + 1,
                 "no rank can be two cycles ahead"
             );
-            let block_of_peer = &peer.blocks[cycle as usize % 2];
-            let checked = block_of_peer.prefix.check(Prefix::new(cycle, block));
+            let block_of_peer = &peer.blocks[own.cycle() as usize % 2];
+            let checked = block_of_peer.prefix.check(own);
             checked
-                .and_then(|()| combine.add(block_of_peer))
-                .map_err(|problem| PeerError::InvalidData {
-                    rank: member,
-                    problem,
-                })?;
+                .and_then(|()| combine.add(rank, block_of_peer))
+                .map_err(|problem| self.invalid(rank, problem))?;
         }
         Ok(())
+    }
+
+    /// Set ranks by host, in a world that is spread: job ranks are on three hosts in turn.
+    fn hosts(&self) -> Vec<Vec<usize>> {
+        let mut hosts = vec![Vec::new(); 3];
+        for (rank, job_rank) in self.members.iter().enumerate() {
+            hosts[job_rank % 3].push(rank);
+        }
+        hosts.retain(|ranks| !ranks.is_empty());
+        hosts
+    }
+
+    fn invalid(&self, rank: usize, problem: String) -> Error {
+        Error::Peer(PeerError::InvalidData {
+            rank: self.members[rank],
+            problem,
+        })
     }
 
     /// Shares `rank`'s bytes, waits for all members, and calls `combine` with their bytes in rank

@@ -33,7 +33,7 @@ fn the_other_subcommands_print() {
 
     let mut command = ronde(&["knobs", "--effective"]);
     command.env("HOROVOD_CYCLE_TIME", "soon");
-    assert_eq!(outcome(command).code, Some(1));
+    assert_eq!(outcome(command).code, Some(2));
 
     let build = outcome(ronde(&["run", "-cb"]));
     assert!(

@@ -4,9 +4,11 @@
 //! faster setting saves on the way counts too. Measured steps count by their setting's centre, so that spikes, which the default
 //! has as well, are not charged to the search; the steps discarded after a change count as they were.
 
+use super::contest::Contest;
 use super::{Session, Stage};
 use crate::Point;
 use crate::center::huber_center;
+use crate::guard::Arm;
 use crate::stop::CHANGE_COST;
 use crate::window::STALL_FACTOR;
 
@@ -47,7 +49,21 @@ impl Session {
 
     /// Whether the guard has spent what it may: its reserve, and what the samples have left over.
     pub(super) fn guard_is_spent(&self) -> bool {
-        self.spent() > self.config.budget_steps && self.contested() > self.reserve()
+        self.spent() > self.config.budget_steps
+            && self.contested() > self.reserve()
+            && !self.is_defended()
+    }
+
+    /// Whether a search that began at another setting than the default compares a setting that is
+    /// faster than the default so far. Its cost is that of the default's visits, so an end without
+    /// a decision would put the slower setting in force.
+    fn is_defended(&self) -> bool {
+        let is_faster = |contest: &Contest| {
+            let [default, candidate] =
+                [Arm::Default, Arm::Candidate].map(|arm| contest.guard.mean(arm));
+            candidate < default
+        };
+        self.tuner.start() != self.default && self.contest.as_ref().is_some_and(is_faster)
     }
 
     fn reserve(&self) -> f64 {

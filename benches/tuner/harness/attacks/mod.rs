@@ -40,7 +40,7 @@ pub(crate) struct Process {
 /// State of a run after a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Whether another setting than the start is in force.
+    /// Whether another setting than the start is in force, apart from the visits of a check.
     pub(crate) is_away: bool,
     /// Whether a search or a comparison is under way.
     pub(crate) is_searching: bool,
@@ -167,9 +167,13 @@ impl Job {
     }
 
     fn state(&self) -> State {
+        let is_searching = self.phase() != Phase::Final;
+        // A check after the verdict visits the other setting for a few steps.
+        let verdict = self.session.verdict_if_stopped().filter(|_| !is_searching);
+        let in_force = verdict.map_or(self.setting, |verdict| verdict.chosen);
         State {
-            is_away: self.setting != self.start,
-            is_searching: self.phase() != Phase::Final,
+            is_away: in_force != self.start,
+            is_searching,
         }
     }
 }

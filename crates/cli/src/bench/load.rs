@@ -7,10 +7,9 @@ use clap::ValueHint;
 use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 
-use crate::EXIT_USAGE;
+use crate::error::Error;
 use ronde::internal::collective::local::LocalCollective;
 use ronde::internal::identity::MAX_RANKS;
-use ronde_lab::bench::memory::MemoryError;
 use ronde_lab::bench::schedule::{ComputeKind, Schedule};
 use ronde_lab::bench::{Load, Workload, models, profile};
 
@@ -51,37 +50,9 @@ pub(crate) struct SlowRank {
     pub(crate) ms: f64,
 }
 
-/// Error in the load of a benchmark; the text names the remedy.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum LoadError {
-    #[error(transparent)]
-    Model(#[from] models::UnknownModelError),
-    #[error(transparent)]
-    Profile(#[from] profile::ProfileError),
-    #[error("-np {np} is out of range: give 1 to {MAX_RANKS} ranks")]
-    RankCount { np: usize },
-    #[error("--slow-rank {rank} is not one of the {ranks} ranks: give 0 to {}", ranks - 1)]
-    SlowRank { rank: usize, ranks: usize },
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-}
-
-impl LoadError {
-    /// Exit code: 2 for an error in the command line, 1 for any other.
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Self::Model(_) | Self::RankCount { .. } | Self::SlowRank { .. } => EXIT_USAGE,
-            Self::Profile(_) | Self::Memory(_) => 1,
-        }
-    }
-}
-
 impl LoadArgs {
     /// Returns the tensors to reduce.
-    ///
-    /// # Errors
-    /// The profile cannot be read.
-    pub(crate) fn workload(&self) -> Result<Workload, LoadError> {
+    pub(crate) fn workload(&self) -> Result<Workload, Error> {
         Ok(match &self.profile {
             Some(path) => profile::load(path)?,
             None => models::workload(self.model.as_deref().unwrap_or(MODEL_DEFAULT))?,
@@ -112,17 +83,12 @@ impl LoadArgs {
     }
 
     /// Checks that a job can have this number of ranks and that the slow rank is one of them.
-    ///
-    /// # Errors
-    /// [`LoadError::RankCount`], [`LoadError::SlowRank`].
-    pub(crate) fn check_ranks(&self, ranks: usize) -> Result<(), LoadError> {
+    pub(crate) fn check_ranks(&self, ranks: usize) -> Result<(), Error> {
         if !(1..=MAX_RANKS).contains(&ranks) {
-            return Err(LoadError::RankCount { np: ranks });
+            return Err(Error::RankCount { np: ranks });
         }
         match self.slow_rank {
-            Some(SlowRank { rank, .. }) if rank >= ranks => {
-                Err(LoadError::SlowRank { rank, ranks })
-            }
+            Some(SlowRank { rank, .. }) if rank >= ranks => Err(Error::SlowRank { rank, ranks }),
             _ => Ok(()),
         }
     }

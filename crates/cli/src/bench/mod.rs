@@ -13,14 +13,15 @@ use std::process::ExitCode;
 
 use clap::ValueHint;
 
-pub(super) use load::{LoadArgs, LoadError};
+pub(super) use load::LoadArgs;
 
+use super::error::Error;
 use super::knob_flags::KnobFlags;
-use super::present::output::{self, OutputError};
+use super::present::output;
 use super::range::whole;
 use super::run::{self, LaunchSpec, Output};
-use super::{EXIT_USAGE, fail, print, program};
-use ronde::internal::gpu::{self, GpuError};
+use super::{print, program};
+use ronde::internal::gpu;
 use ronde::internal::identity::{Identity, Source};
 use ronde::knobs::{Backend, Knobs};
 use ronde_lab::bench::{Load, Plan, Workload, memory};
@@ -66,51 +67,8 @@ pub(super) struct Args {
     flags: KnobFlags,
 }
 
-/// Error before a benchmark starts; the text names the remedy.
-#[derive(Debug, thiserror::Error)]
-enum SetupError {
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error(transparent)]
-    Identity(#[from] ronde::internal::identity::IdentityError),
-    #[error(transparent)]
-    Knob(#[from] ronde::knobs::KnobError),
-    #[error(
-        "-np {np} contradicts the job of {size} ranks that this process was started in; leave -np \
-         out here"
-    )]
-    InnerRankCount { np: usize, size: usize },
-    #[error("backend nccl: {0}")]
-    Gpu(#[from] GpuError),
-    #[error(
-        "backend nccl: --link shapes operations in host memory only; omit it for tensors on GPUs"
-    )]
-    ShapedGpu,
-    #[error(transparent)]
-    Output(#[from] OutputError),
-}
-
-impl SetupError {
-    /// Exit code: 2 for an error in the command line, 1 for any other.
-    fn exit_code(&self) -> u8 {
-        match self {
-            Self::Load(error) => error.exit_code(),
-            Self::InnerRankCount { .. } | Self::Gpu(_) | Self::ShapedGpu => EXIT_USAGE,
-            Self::Output(error) => error.exit_code(),
-            Self::Identity(_) | Self::Knob(_) => 1,
-        }
-    }
-}
-
 /// Runs the subcommand.
-pub(super) fn main(args: &Args) -> ExitCode {
-    match start(args) {
-        Ok(code) => code,
-        Err(error) => fail(&error.to_string(), error.exit_code()),
-    }
-}
-
-fn start(args: &Args) -> Result<ExitCode, SetupError> {
+pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
     let workload = args.load.workload()?;
     if args.print_elements {
         let tensors = workload.tensors.iter();
@@ -122,7 +80,7 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
     let ranks = match (identity.source, args.np) {
         (Source::Single, np) => np.unwrap_or(NP_DEFAULT),
         (_, Some(np)) if np != identity.size => {
-            return Err(SetupError::InnerRankCount {
+            return Err(Error::InnerRankCount {
                 np,
                 size: identity.size,
             });
@@ -138,7 +96,7 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
     }
     let on_gpu = knobs.backend == Backend::Nccl;
     if on_gpu && knobs.link.is_some() {
-        return Err(SetupError::ShapedGpu);
+        return Err(Error::ShapedGpu);
     }
     if identity.source == Source::Single {
         if on_gpu {
@@ -150,30 +108,23 @@ fn start(args: &Args) -> Result<ExitCode, SetupError> {
         };
         check_memory(&workload, ranks, copies)?;
         if ranks > 1 {
-            return Ok(launch(args, ranks));
+            return launch(args, ranks);
         }
     }
     let load = args.load.load(workload, (identity.rank, ranks));
-    Ok(rank::main(args, &knobs, &plan(args, load, &knobs)))
+    rank::main(args, &knobs, &plan(args, load, &knobs))
 }
 
 /// Checks that all ranks fit into this machine's memory.
-///
-/// # Errors
-/// [`LoadError::Memory`].
-pub(super) fn check_memory(
-    workload: &Workload,
-    ranks: usize,
-    copies: u64,
-) -> Result<(), LoadError> {
+pub(super) fn check_memory(workload: &Workload, ranks: usize, copies: u64) -> Result<(), Error> {
     Ok(memory::check(workload, ranks, copies)?)
 }
 
 /// Starts the ranks: this program with the same arguments.
-fn launch(args: &Args, ranks: usize) -> ExitCode {
+fn launch(args: &Args, ranks: usize) -> Result<ExitCode, Error> {
     let settings = args.flags.settings();
     let settings = settings.map(|(name, value)| (name.into(), value.into()));
-    let outcome = run::launch(&LaunchSpec {
+    let code = run::launch(&LaunchSpec {
         label: "ronde bench".to_owned(),
         command: program::again_with(program::arguments().iter().cloned()),
         num_proc: ranks,
@@ -182,11 +133,8 @@ fn launch(args: &Args, ranks: usize) -> ExitCode {
         output_dir: None,
         verbose: false,
         guard: program::again(),
-    });
-    match outcome {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => fail(&format!("bench: {error}"), error.exit_code()),
-    }
+    })?;
+    Ok(ExitCode::from(code))
 }
 
 /// Plan of a rank that has this `load`.

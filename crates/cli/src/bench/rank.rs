@@ -3,11 +3,10 @@
 use std::process::ExitCode;
 
 use super::progress::Display;
-use super::{Args, EXIT_USAGE, fail, print};
+use super::{Args, Error, print};
 use crate::present::output::{self, write_json};
 use ronde::AutotuneReport;
 use ronde::context::Context;
-use ronde::error::Error;
 use ronde::knobs::Knobs;
 use ronde_lab::bench::report::{
     AutotuneSummary, BenchReport, SlowRankReport, StepSummary, gb_per_s,
@@ -16,35 +15,25 @@ use ronde_lab::bench::{self, Measurement, Plan};
 
 /// Runs `plan` as a rank of the job that the environment describes; `knobs` holds the settings of
 /// the environment and of the flags.
-pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> ExitCode {
-    let context = match Context::builder()
-        .knobs(knobs.clone())
-        .quiet_autotune()
-        .build()
-    {
-        Ok(context) => context,
-        Err(error) => return fail(&format!("bench: {error}"), exit_code(&error)),
-    };
+///
+/// # Errors
+/// The rank cannot join the job, a step fails, or the JSON file cannot be written.
+pub(super) fn main(args: &Args, knobs: &Knobs, plan: &Plan) -> Result<ExitCode, Error> {
+    let builder = Context::builder().knobs(knobs.clone());
+    let context = builder.quiet_autotune().build()?;
     let mut display = Display::new(&context);
     let outcome = bench::run(&context, plan, &mut display);
     let autotune = display.autotune();
     drop(display);
-    match outcome {
-        Ok(measurement) if context.rank() == 0 => {
-            let report = report(args, knobs, plan, &measurement, &context, autotune);
-            conclude(args, &report)
-        }
-        Ok(_) => ExitCode::SUCCESS,
-        Err(error) => fail(&format!("bench: {error}"), 1),
+    let measurement = outcome?;
+    if context.rank() > 0 {
+        return Ok(ExitCode::SUCCESS);
     }
-}
-
-/// Exit code: 2 if the requested GPU is not available, 1 for any other error.
-fn exit_code(error: &Error) -> u8 {
-    match error {
-        Error::Device(_) => EXIT_USAGE,
-        _ => 1,
-    }
+    let report = report(args, knobs, plan, &measurement, &context, autotune);
+    let printed = print(&format!("{report}\n"));
+    let json = output::open(&args.json)?;
+    output::write(json, |sink| write_json(sink, &report))?;
+    Ok(printed)
 }
 
 fn report(
@@ -81,16 +70,5 @@ fn report(
         memcpy_gb_per_s: measurement.memcpy_gb_per_s,
         mpi: measurement.mpi,
         autotune: autotune.map(|report| AutotuneSummary::new(report, measurement.tuning_steps)),
-    }
-}
-
-/// Prints the result and writes the JSON file.
-fn conclude(args: &Args, report: &BenchReport) -> ExitCode {
-    let printed = print(&format!("{report}\n"));
-    let written = output::open(&args.json)
-        .and_then(|json| output::write(json, |sink| write_json(sink, report)));
-    match written {
-        Ok(()) => printed,
-        Err(error) => fail(&format!("bench: {error}"), error.exit_code()),
     }
 }

@@ -62,9 +62,6 @@ impl ConfigFile {
     }
 
     /// Parses the text of a file; `path` is its name in errors.
-    ///
-    /// # Errors
-    /// As [`ConfigFile::read`].
     pub(crate) fn parse(text: &str, path: impl AsRef<Path>) -> Result<ConfigFile, ConfigError> {
         let at = |(line, problem)| ConfigError::new(path.as_ref(), Some(line), problem);
         let mut file = ConfigFile::default();

@@ -7,22 +7,23 @@ use super::report::{interval, kind_words};
 use crate::chart::scale::{Better, Shades, colour};
 use crate::chart::{Axis, Chart, Data, Grid, Point, Series, Shape, Unit};
 use crate::html::text::Foreign;
-use crate::present::units::{digits, setting as short};
+use crate::present::units::digits;
+use crate::setting::numbers;
+
+/// Colour scale of a grid's predictions.
+pub(super) fn shades(at: &At) -> Shades {
+    Shades::new(at.cells.iter().map(|cell| cell.step_ms), Better::Lower, 0.0)
+}
 
 /// Heat map of predicted step times over threshold and cycle time.
 pub(super) fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Chart {
     let cells = at.cells_of(kind);
-    let shades = Shades::new(at.cells.iter().map(|cell| cell.step_ms), Better::Lower, 0.0);
-    let place = |cell: &Cell| (cell.fusion_mb(), cell.cycle_time_ms);
+    let shades = shades(at);
+    let place = |cell: &Cell| (cell.point.fusion_mb(), cell.point.cycle_time_ms);
     let grid = Grid::new(cells.iter().map(|cell| place(cell)));
     let words = |cell: &Cell| {
-        format!(
-            "{} MiB, {} ms: {} ms\n{} ms",
-            short(cell.fusion_mb()),
-            short(cell.cycle_time_ms),
-            digits(cell.step_ms),
-            interval(cell)
-        )
+        let (setting, step) = (numbers(&cell.point), digits(cell.step_ms));
+        format!("{setting}: {step} ms\n{} ms", interval(cell))
     };
     let rect = |cell: &&Cell| {
         let colour = colour(shades.at(cell.step_ms));

@@ -9,9 +9,6 @@ const HEADER: &str = "ranks,hosts,network,hierarchical_allreduce,cache_enabled,c
 
 /// Writes the header and the rows. The last column, `best`, is written only if the data support a
 /// recommendation.
-///
-/// # Errors
-/// The error of `sink`.
 pub(super) fn write(sink: &mut dyn Write, outlook: &Outlook) -> io::Result<()> {
     let recommended = outlook.targets.iter().all(|at| at.choice.is_some());
     writeln!(sink, "{HEADER}{}", if recommended { ",best" } else { "" })?;
@@ -48,10 +45,10 @@ fn row(sink: &mut dyn Write, at: &At, cell: &Cell) -> io::Result<()> {
         "{},{},{network},{},{},{},{},{:.4},{:.4},{:.4},{}{best}",
         at.ranks,
         at.hosts,
-        u8::from(cell.hierarchical),
-        u8::from(cell.cache),
-        stated(cell.assumed[1], cell.cycle_time_ms),
-        stated(cell.assumed[0], cell.fusion_mb()),
+        u8::from(cell.point.hierarchical_allreduce),
+        u8::from(cell.point.cache),
+        stated(cell.assumed[1], cell.point.cycle_time_ms),
+        stated(cell.assumed[0], cell.point.fusion_mb()),
         cell.step_ms,
         cell.low_ms,
         cell.high_ms,

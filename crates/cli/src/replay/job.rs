@@ -5,9 +5,8 @@ use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::error::Error;
+use crate::error::Error;
 use crate::present::output::check_distinct;
-use crate::timeline::error::Error as TimelineError;
 use crate::timeline::input::{Inputs, Run, head};
 use ronde_job::gate::{Evidence, Withheld};
 use ronde_job::replay::profile::Profile;
@@ -100,15 +99,15 @@ impl Job {
     }
 
     /// Reads a recording, after a check that no output overwrites it.
-    ///
-    /// # Errors
-    /// [`Error`].
     pub(crate) fn read(recording: &Recording<'_>) -> Result<Self, Error> {
         let mut job = match recording.paths {
             [path] if is_profile(path) => {
                 check_distinct(recording.outputs, recording.paths)?;
                 if recording.steps.is_some() {
-                    return Err(Error::NeedsTraces);
+                    return Err(Error::NeedsTraces {
+                        flag: "--steps",
+                        given: "profile",
+                    });
                 }
                 of_profile(path)?
             }
@@ -145,7 +144,7 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
         source,
     })?;
     if bytes.len() as u64 > PROFILE_BYTES_MOST {
-        return Err(Error::TooLarge {
+        return Err(Error::LargeProfile {
             path: path.to_owned(),
             most: PROFILE_BYTES_MOST,
         });
@@ -175,10 +174,10 @@ fn of_profile(path: &Path) -> Result<Job, Error> {
 fn of_timeline(inputs: Inputs, steps: Option<RangeInclusive<u64>>) -> Result<Job, Error> {
     let path = inputs.files().first().cloned().unwrap_or_default();
     if let Inputs::Report(_) = inputs {
-        return Err(TimelineError::NeedsTraces {
+        return Err(Error::NeedsTraces {
             flag: "ronde replay",
-        }
-        .into());
+            given: "report",
+        });
     }
     let Run {
         report, replayable, ..

@@ -8,24 +8,22 @@
 mod args;
 mod charts;
 mod csv;
-pub(super) mod error;
-mod heat;
 pub(super) mod job;
 mod outlook;
 mod report;
 
 use std::process::ExitCode;
 
+use crate::error::Error;
 pub(super) use args::{Args, CYCLE_MS, Switch, cycle_ms, fusion_mb};
-use error::Error;
 use job::{Job, Recording};
 use outlook::Outlook;
 use serde::Serialize;
 
 use super::present::output::{self, stdout_is_free};
 use super::present::{Look, warn};
+use super::print;
 use super::timeline::write_json;
-use super::{fail, print};
 use ronde_job::gate::Withheld;
 use ronde_job::replay::Hosts;
 
@@ -33,14 +31,7 @@ use ronde_job::replay::Hosts;
 const OUTLOOK_VERSION: u32 = 1;
 
 /// Runs the subcommand.
-pub(super) fn main(args: &Args) -> ExitCode {
-    match run(args) {
-        Ok(code) => code,
-        Err(error) => fail(&format!("replay: {error}"), error.exit_code()),
-    }
-}
-
-fn run(args: &Args) -> Result<ExitCode, Error> {
+pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
     let job = Job::read(&Recording {
         paths: &args.paths,
         outputs: &args.outputs(),

@@ -3,11 +3,13 @@
 use serde::Serialize;
 
 use super::args::{Args, Switch};
-use super::error::Error;
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
+use crate::error::Error;
 use crate::range::List;
+use crate::setting::{point, simulated};
 use ronde_job::replay::network::{Target, Topology};
-use ronde_job::replay::{Forecast, Prediction, Ratio, Rules, Setting};
+use ronde_job::replay::{Forecast, Prediction, Ratio, Rules};
+use ronde_lab::sweep::Point;
 
 /// Default grid, in MiB and ms.
 const FUSION_MB: [f64; 10] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
@@ -68,10 +70,7 @@ pub(super) struct Cell {
     /// Whether the threshold and the cycle time are assumed, because the recording does not state
     /// them.
     pub(super) assumed: [bool; 2],
-    pub(super) fusion_threshold_bytes: u64,
-    pub(super) cycle_time_ms: f64,
-    pub(super) hierarchical: bool,
-    pub(super) cache: bool,
+    pub(super) point: Point,
     pub(super) step_ms: f64,
     pub(super) low_ms: f64,
     pub(super) high_ms: f64,
@@ -91,12 +90,12 @@ struct CellDocument {
 
 impl From<Cell> for CellDocument {
     fn from(cell: Cell) -> Self {
-        let [threshold, cycle] = cell.assumed;
+        let ([threshold, cycle], point) = (cell.assumed, cell.point);
         Self {
-            fusion_threshold_bytes: (!threshold).then_some(cell.fusion_threshold_bytes),
-            cycle_time_ms: (!cycle).then_some(cell.cycle_time_ms),
-            hierarchical: cell.hierarchical,
-            cache: cell.cache,
+            fusion_threshold_bytes: (!threshold).then_some(point.fusion_threshold_bytes),
+            cycle_time_ms: (!cycle).then_some(point.cycle_time_ms),
+            hierarchical: point.hierarchical_allreduce,
+            cache: point.cache,
             step_ms: cell.step_ms,
             low_ms: cell.low_ms,
             high_ms: cell.high_ms,
@@ -125,11 +124,7 @@ impl From<Ratio> for Change {
 impl At {
     /// Combinations of the booleans in the grid: hierarchical and cache.
     pub(super) fn kinds(&self) -> Vec<(bool, bool)> {
-        let mut kinds: Vec<_> = self
-            .cells
-            .iter()
-            .map(|cell| (cell.hierarchical, cell.cache))
-            .collect();
+        let mut kinds: Vec<_> = self.cells.iter().map(Cell::kind).collect();
         kinds.dedup();
         kinds
     }
@@ -143,64 +138,33 @@ impl At {
     /// Cells with this combination of the booleans.
     pub(super) fn cells_of(&self, kind: (bool, bool)) -> Vec<&Cell> {
         let cells = self.cells.iter();
-        cells
-            .filter(|cell| (cell.hierarchical, cell.cache) == kind)
-            .collect()
+        cells.filter(|cell| cell.kind() == kind).collect()
     }
 }
 
 impl Cell {
-    fn new(setting: &Setting, prediction: Prediction) -> Self {
+    fn new(point: Point, prediction: Prediction) -> Self {
         Self {
             assumed: [false; 2],
-            fusion_threshold_bytes: setting.fusion_threshold_bytes,
-            cycle_time_ms: setting.cycle_us / 1e3,
-            hierarchical: setting.hierarchical,
-            cache: setting.cache,
+            point,
             step_ms: prediction.step_us / 1e3,
             low_ms: prediction.low_us / 1e3,
             high_ms: prediction.high_us / 1e3,
         }
     }
 
-    pub(super) fn setting(&self) -> Setting {
-        Setting {
-            fusion_threshold_bytes: self.fusion_threshold_bytes,
-            cycle_us: self.cycle_time_ms * 1e3,
-            hierarchical: self.hierarchical,
-            hierarchical_allgather: false,
-            cache: self.cache,
-        }
-    }
-
-    /// Fusion threshold in MiB.
-    pub(super) fn fusion_mb(&self) -> f64 {
-        self.fusion_threshold_bytes as f64 / MIB
+    /// Booleans of the setting: hierarchical and cache.
+    fn kind(&self) -> (bool, bool) {
+        (self.point.hierarchical_allreduce, self.point.cache)
     }
 
     /// Whether both cells have the same setting, whatever their predictions.
     pub(super) fn is_setting_of(&self, other: &Self) -> bool {
-        self.setting() == other.setting() && self.assumed == other.assumed
-    }
-
-    /// Distance of two settings: by the number of changed knobs, then by the size of the changes.
-    fn distance(&self, other: &Self) -> f64 {
-        let ratio = |a: f64, b: f64| (a.max(1e-2) / b.max(1e-2)).ln().abs();
-        let flags = u32::from(self.hierarchical != other.hierarchical)
-            + u32::from(self.cache != other.cache);
-        let (fusion, cycle) = (
-            ratio(self.fusion_mb(), other.fusion_mb()),
-            ratio(self.cycle_time_ms, other.cycle_time_ms),
-        );
-        let changed = f64::from(u32::from(fusion > 0.0) + u32::from(cycle > 0.0) + flags);
-        10.0 * changed + fusion + cycle
+        (self.point, self.assumed) == (other.point, other.assumed)
     }
 }
 
 /// Predicts the step times for all settings, networks and numbers of ranks in `args`.
-///
-/// # Errors
-/// [`Error::Project`] and [`Error::TooMany`].
 pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
     let targets = targets(job, args);
     let rules = match args.early {
@@ -211,16 +175,16 @@ pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
         None => job.fit.rules,
     };
     let at = |target: &Target| {
-        let settings = settings(job, args, target);
-        let count = settings.len() * targets.len();
+        let points = points(job, args, target);
+        let count = points.len() * targets.len();
         if count > MOST {
-            return Err(Error::TooMany {
-                settings: settings.len(),
+            return Err(Error::TooManyPredictions {
+                settings: points.len(),
                 targets: targets.len(),
                 most: MOST,
             });
         }
-        at(job, target, rules, &settings)
+        at(job, target, rules, &points)
     };
     Ok(Outlook {
         targets: targets.iter().map(at).collect::<Result<_, _>>()?,
@@ -261,7 +225,7 @@ fn targets(job: &Job, args: &Args) -> Vec<Target> {
     targets
 }
 
-fn settings(job: &Job, args: &Args, target: &Target) -> Vec<Setting> {
+fn points(job: &Job, args: &Args, target: &Target) -> Vec<Point> {
     let current = &job.fit.reference;
     let own = |given: &Option<List>, default: &[f64], now: Option<f64>| match given {
         Some(list) => list.values.clone(),
@@ -294,48 +258,49 @@ fn settings(job: &Job, args: &Args, target: &Target) -> Vec<Setting> {
     };
     let hierarchy = target.topology.hosts() > 1 && target.topology.ranks_per_host > 1;
     let both: &[bool] = if hierarchy { &[false, true] } else { &[false] };
-    let mut settings = Vec::new();
-    for &hierarchical in &switches(&args.hierarchical, both) {
+    let mut points = Vec::new();
+    for &hierarchical_allreduce in &switches(&args.hierarchical, both) {
         for &cache in &switches(&args.cache, &[current.cache]) {
             for &fusion_mb in &fusion {
-                for &cycle_ms in &cycles {
-                    settings.push(Setting {
+                for &cycle_time_ms in &cycles {
+                    points.push(Point {
+                        np: target.topology.ranks,
                         fusion_threshold_bytes: (fusion_mb * MIB).round() as u64,
-                        cycle_us: cycle_ms * 1e3,
-                        hierarchical,
-                        hierarchical_allgather: false,
+                        cycle_time_ms,
                         cache,
+                        hierarchical_allreduce,
                     });
                 }
             }
         }
     }
-    settings
+    points
 }
 
-fn at(job: &Job, target: &Target, rules: Rules, settings: &[Setting]) -> Result<At, Error> {
+fn at(job: &Job, target: &Target, rules: Rules, points: &[Point]) -> Result<At, Error> {
     let fit = &job.fit;
     let mut forecast = Forecast::new(fit, target, rules)?;
     let current = Cell {
         assumed: [!job.states(THRESHOLD), !job.states(CYCLE_TIME)],
-        ..Cell::new(&fit.reference, forecast.predict(&fit.reference))
+        ..Cell::new(
+            point(&fit.reference, target.topology.ranks),
+            forecast.predict(&fit.reference),
+        )
     };
-    let cells: Vec<Cell> = settings
-        .iter()
-        .map(|setting| Cell::new(setting, forecast.predict(setting)))
-        .collect();
+    let cell = |point: &Point| Cell::new(*point, forecast.predict(&simulated(point)));
+    let cells: Vec<Cell> = points.iter().map(cell).collect();
+    let from_current = |cell: &Cell| cell.point.distance(&current.point);
     let best_of = |wanted: &dyn Fn(&Cell) -> bool| {
         let of = || cells.iter().chain([&current]).filter(|cell| wanted(cell));
         let least = of().map(|cell| cell.step_ms).fold(f64::INFINITY, f64::min);
         of().filter(|cell| cell.step_ms <= least * (1.0 + NEARLY))
-            .min_by(|a, b| a.distance(&current).total_cmp(&b.distance(&current)))
+            .min_by(|a, b| from_current(a).total_cmp(&from_current(b)))
             .copied()
     };
     let best = best_of(&|_| true).unwrap_or(current);
-    let both =
-        cells.iter().any(|cell| cell.hierarchical) && cells.iter().any(|cell| !cell.hierarchical);
-    let kind =
-        |hierarchical: bool| best_of(&|cell| cell.hierarchical == hierarchical).filter(|_| both);
+    let is_hierarchical = |cell: &Cell| cell.point.hierarchical_allreduce;
+    let both = cells.iter().any(is_hierarchical) && !cells.iter().all(is_hierarchical);
+    let kind = |wanted: bool| best_of(&|cell| is_hierarchical(cell) == wanted).filter(|_| both);
     let alone = Target {
         topology: Topology::new(1, 1),
         ..target.clone()
@@ -345,7 +310,9 @@ fn at(job: &Job, target: &Target, rules: Rules, settings: &[Setting]) -> Result<
         .step_us
         / 1e3;
     let choice = job.withheld().is_none().then(|| Choice {
-        change: forecast.ratio(&best.setting(), &fit.reference).into(),
+        change: forecast
+            .ratio(&simulated(&best.point), &fit.reference)
+            .into(),
         flat: kind(false),
         hierarchical: kind(true),
         efficiency_best: alone_ms / best.step_ms,

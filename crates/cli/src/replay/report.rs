@@ -3,8 +3,7 @@
 
 use maud::{Markup, html};
 
-use super::charts::{curves, map};
-use super::heat::{self, grade};
+use super::charts::{curves, map, shades};
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use super::outlook::{At, Cell, Change, Choice, NEARLY, Outlook};
 use crate::html::Document;
@@ -12,7 +11,7 @@ use crate::present::units::{
     NONE, bytes, change, changes, counted, digits, ms, percent, setting as short,
 };
 use crate::present::{self, Cell as TableCell, List, Look, Section, Table, wrapped};
-use ronde_lab::paste::Paste;
+use crate::setting::{Naming, numbers, on, paste};
 
 /// Most grids that are shown in full if there are several networks or numbers of ranks.
 const GRIDS_MOST: usize = 1;
@@ -182,18 +181,12 @@ fn table(outlook: &Outlook) -> Section<'_> {
             chosen(&|choice| digits(choice.best.step_ms)),
             chosen(&|choice| interval(&choice.best)),
             chosen(&|choice| percent(choice.efficiency_best)),
-            chosen(&|choice| {
-                let Cell { cycle_time_ms, .. } = choice.best;
-                format!(
-                    "{} MiB, {} ms",
-                    short(choice.best.fusion_mb()),
-                    short(cycle_time_ms)
-                )
-            }),
+            chosen(&|choice| numbers(&choice.best.point)),
             chosen(&|choice| optional(&choice.flat)),
             chosen(&|choice| optional(&choice.hierarchical)),
         ]);
     }
+    let table = table.without_empty();
     section.table(table).page(curves(outlook)).text(
         "now: recorded setting; best: best setting of the grid, in column \"with\". 80 %: from the 10th to the 90th percentile. \
          effic.: scaling efficiency, step time of one rank divided by that of all. flat, hier.: step time of the best flat and the \
@@ -213,7 +206,8 @@ fn grids(at: &At) -> Vec<Section<'_>> {
             let mut lines = vec![look.title(&title)];
             lines.extend(grid(at, kind, Some(look)).lines(look.width));
             if at.kinds().last() == Some(&kind) {
-                let legend = format!("{} {}.", marks(at), heat::legend());
+                let grades = shades(at).key(String::new()).grades();
+                let legend = format!("{} Heat, above the best: {grades}.", marks(at));
                 lines.extend(wrapped("  ", &legend, look.width));
             }
             lines
@@ -233,18 +227,17 @@ fn marks(at: &At) -> &'static str {
 
 /// Predictions over threshold and cycle time; for the terminal with a column of grades.
 fn grid(at: &At, kind: (bool, bool), look: Option<&Look>) -> Table {
-    let fastest = at.cells.iter().map(|cell| cell.step_ms);
-    let fastest = fastest.fold(f64::INFINITY, f64::min);
-    let cells = at.cells_of(kind);
+    let (shades, cells) = (shades(at), at.cells_of(kind));
     let mut headings = vec!["fusion MiB".to_owned()];
-    let rows = || cells.chunk_by(|a, b| a.fusion_threshold_bytes == b.fusion_threshold_bytes);
+    let threshold = |cell: &Cell| cell.point.fusion_threshold_bytes;
+    let rows = || cells.chunk_by(|a, b| threshold(a) == threshold(b));
     let cycles = rows().next().into_iter().flatten();
-    headings.extend(cycles.map(|cell| format!("{} ms ", short(cell.cycle_time_ms))));
+    headings.extend(cycles.map(|cell| format!("{} ms ", short(cell.point.cycle_time_ms))));
     headings.extend(look.map(|_| "<heat".to_owned()));
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let mut table = Table::new(&headings);
     for row in rows() {
-        let mut shown = vec![TableCell::from(short(row[0].fusion_mb()))];
+        let mut shown = vec![TableCell::from(short(row[0].point.fusion_mb()))];
         let mut heat = String::new();
         for cell in row {
             let mark = if at.is_best(cell) {
@@ -255,8 +248,8 @@ fn grid(at: &At, kind: (bool, bool), look: Option<&Look>) -> Table {
                 " "
             };
             shown.push((digits(cell.step_ms) + mark).into());
-            let grade = grade(cell.step_ms, fastest);
-            heat += &look.map_or_else(String::new, |look| look.heat(grade, &grade.to_string()));
+            let at = shades.at(cell.step_ms);
+            heat += &look.map_or_else(String::new, |look| look.heat(at));
         }
         shown.extend(look.map(|_| TableCell::Styled(heat)));
         table.row(shown);
@@ -296,23 +289,8 @@ fn best<'a>(job: &Job, at: &At, section: Section<'a>) -> Section<'a> {
             "HOROVOD_AUTOTUNE=1 confirms it in the running job."
         },
     );
-    let environment = environment(&choice.best, &at.current);
-    let markup = html! { p { code { (environment) } } };
-    let section = section.text(sentence).page(markup);
-    section.terminal(move |_| vec![format!("  {environment}")])
-}
-
-/// Environment variables to put before a command.
-fn environment(best: &Cell, current: &Cell) -> String {
-    let changed = |best: bool, current: bool| (best != current).then_some(best);
-    let paste = Paste {
-        fusion_threshold_bytes: best.fusion_threshold_bytes,
-        cycle_time_ms: short(best.cycle_time_ms),
-        hierarchical_allreduce: changed(best.hierarchical, current.hierarchical),
-        cache: changed(best.cache, current.cache),
-        ..Paste::default()
-    };
-    paste.environment()
+    let environment = paste(&choice.best.point, &at.current.point).environment();
+    section.text(sentence).code([environment])
 }
 
 fn assumptions(outlook: &Outlook) -> Section<'_> {
@@ -327,27 +305,13 @@ fn assumptions(outlook: &Outlook) -> Section<'_> {
 
 /// Short text of the best setting; a boolean is named only if it differs from the setting in force.
 fn setting(choice: &Choice, at: &At) -> String {
-    let cell = &choice.best;
-    let mut words = format!(
-        "fusion {} MiB, cycle {} ms",
-        short(cell.fusion_mb()),
-        short(cell.cycle_time_ms)
-    );
-    if cell.hierarchical != at.current.hierarchical || choice.hierarchical.is_some() {
-        words += if cell.hierarchical {
-            ", hierarchical"
-        } else {
-            ", flat"
-        };
-    }
-    if cell.cache != at.current.cache {
-        words += if cell.cache {
-            ", with cache"
-        } else {
-            ", without cache"
-        };
-    }
-    words
+    let (best, current) = (&choice.best.point, &at.current.point);
+    let changed = best.hierarchical_allreduce != current.hierarchical_allreduce;
+    let naming = Naming {
+        cache: best.cache != current.cache,
+        hierarchical: changed || choice.hierarchical.is_some(),
+    };
+    naming.setting(best)
 }
 
 /// Formats a change of the step time with its interval: `−6.1 % (−8.0 to −4.0 %)`.
@@ -364,6 +328,5 @@ pub(super) fn interval(cell: &Cell) -> String {
 }
 
 pub(super) fn kind_words((hierarchical, cache): (bool, bool)) -> String {
-    let on = |switch: bool| if switch { "on" } else { "off" };
     format!("hierarchical {}, cache {}", on(hierarchical), on(cache))
 }

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::args::Args;
-use super::error::Error;
 use super::{input, text};
+use crate::error::Error;
 use crate::present::output::{self, check_distinct, stdout_is_free};
 use crate::present::units::{NONE, change, counted, fixed, percent, setting};
 use crate::present::{Look, Section, Table};

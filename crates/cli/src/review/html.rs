@@ -50,9 +50,6 @@ fn one(review: &Review, index: usize, several: bool) -> Markup {
             @if several { h2 { (Foreign(&review.source)) } }
             p.soft { (Foreign(&report::summary(review))) "." }
             p.answer { strong { @for sentence in report::answer(review) { (Foreign(&sentence)) " " } } }
-            @if let Some([environment, flags]) = report::paste(review) {
-                pre.paste { (Foreign(&environment)) "\n" (Foreign(&flags)) }
-            }
             (tiles(review))
             (markup(&sections))
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use ronde_tuner::read_logs;
 
-use super::error::Error;
+use crate::error::Error;
 use crate::present::output::is_stdout;
 use ronde_lab::review::{Known, Review, review};
 use ronde_trace::Input;
@@ -75,7 +75,7 @@ fn name(path: &Path) -> String {
 }
 
 fn text(path: &Path) -> Result<String, Error> {
-    let failed = |source| Error::Read {
+    let failed = |source| Error::Open {
         path: path.to_owned(),
         source,
     };
@@ -108,7 +108,7 @@ fn text(path: &Path) -> Result<String, Error> {
         }
     }
     if bytes.len() as u64 > BYTES_MOST {
-        return Err(Error::TooLarge {
+        return Err(Error::LargeLog {
             path: path.to_owned(),
             most_mib: BYTES_MOST >> 20,
         });

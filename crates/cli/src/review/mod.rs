@@ -5,7 +5,6 @@
 
 mod args;
 mod compare;
-mod error;
 mod figures;
 mod html;
 mod input;
@@ -16,27 +15,24 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::chart::picture;
+use crate::error::Error;
 pub(super) use args::Args;
-use error::Error;
 
 use super::present::output::{self, check_distinct, stdout_is_free};
 use super::present::{Look, warn};
+use super::print;
 use super::timeline::write_json;
-use super::{fail, print};
 use ronde_lab::review::Review;
 
 /// Version of the JSON document.
 const REVIEW_VERSION: u32 = 1;
 
 /// Runs the subcommand.
-pub(super) fn main(args: &Args) -> ExitCode {
-    let outcome = match args.compared() {
+pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
+    match args.compared() {
         Some(paths) => compare::run(paths, args),
         None => run(args),
-    };
-    match outcome {
-        Ok(code) => code,
-        Err(error) => fail(&format!("review: {error}"), error.exit_code()),
     }
 }
 
@@ -61,11 +57,11 @@ fn run(args: &Args) -> Result<ExitCode, Error> {
     output::write(json, |sink| write_json(sink, &Document::new(&reviews)))?;
     output::write(html, |sink| sink.write_all(html::page(&reviews).as_bytes()))?;
     if svg.is_some() {
-        let picture = figures::svg(&reviews)?;
+        let picture = figures::drawn(&reviews, "svg", picture::svg)?;
         output::write(svg, |sink| sink.write_all(picture.as_bytes()))?;
     }
     if png.is_some() {
-        let picture = figures::png(&reviews)?;
+        let picture = figures::drawn(&reviews, "png", picture::png)?;
         output::write(png, |sink| sink.write_all(&picture))?;
     }
     Ok(code)

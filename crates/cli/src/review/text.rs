@@ -10,12 +10,6 @@ pub(super) fn reviews(reviews: &[Review], look: &Look) -> String {
     for review in reviews {
         sections.push(head(review));
         sections.extend(report::sections(review, None));
-        if let Some(lines) = report::paste(review) {
-            // Not wrapped: these lines are meant to be copied.
-            let lines = lines.map(|line| format!("  {line}")).to_vec();
-            let paste = Section::new("paste", "To paste");
-            sections.push(paste.terminal(move |_| lines.clone()));
-        }
     }
     text(&sections, look)
 }

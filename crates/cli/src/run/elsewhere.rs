@@ -2,17 +2,9 @@
 
 use std::ffi::OsString;
 
-use super::hosts::{self, HostsError, RankPlacement};
-use super::mpirun::{Launch, MpiFlags, MpirunError};
-
-/// Reason why the job cannot be started.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum ElsewhereError {
-    #[error(transparent)]
-    Hosts(#[from] HostsError),
-    #[error(transparent)]
-    Mpirun(#[from] MpirunError),
-}
+use super::hosts::{self, RankPlacement};
+use super::mpirun::{Launch, MpiFlags};
+use crate::error::Error;
 
 /// Hosts and their slots, as in `node1:4,node2:4`, and additional options for `mpirun`.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +18,7 @@ impl Elsewhere<'_> {
     ///
     /// # Errors
     /// Hosts that cannot be parsed, or that have too few slots.
-    pub(crate) fn is_elsewhere(&self, num_proc: usize) -> Result<bool, ElsewhereError> {
+    pub(crate) fn is_elsewhere(&self, num_proc: usize) -> Result<bool, Error> {
         let place = hosts::place(Some(self.hosts), None, num_proc)?;
         Ok(matches!(place, RankPlacement::Hosts(_)))
     }
@@ -42,7 +34,7 @@ impl Elsewhere<'_> {
         num_proc: usize,
         environment: Vec<(OsString, OsString)>,
         command: Vec<OsString>,
-    ) -> Result<Vec<OsString>, ElsewhereError> {
+    ) -> Result<Vec<OsString>, Error> {
         let (RankPlacement::Here(hosts) | RankPlacement::Hosts(hosts)) =
             hosts::place(Some(self.hosts), None, num_proc)?;
         let launch = Launch {

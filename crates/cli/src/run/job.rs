@@ -75,9 +75,6 @@ pub(crate) struct Ended {
 
 /// Like `launch`, but kills the ranks as soon as `stop` is readable or its other end is closed;
 /// also returns the cause of a failure.
-///
-/// # Errors
-/// As [`launch`].
 pub(crate) fn launch_until(spec: &LaunchSpec, stop: BorrowedFd<'_>) -> Result<Ended, LaunchError> {
     run(spec, &Part::whole(spec, Link::Stop(stop))?)
 }
@@ -152,9 +149,6 @@ impl<'a> Part<'a> {
 }
 
 /// Starts the ranks of this host and supervises them until their end.
-///
-/// # Errors
-/// As [`launch`].
 pub(super) fn run(spec: &LaunchSpec, part: &Part<'_>) -> Result<Ended, LaunchError> {
     if !(1..=MAX_RANKS).contains(&spec.num_proc) {
         return Err(LaunchError::Ranks {

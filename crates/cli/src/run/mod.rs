@@ -26,19 +26,23 @@ mod stream;
 mod threads;
 mod wait;
 
-pub(crate) use elsewhere::{Elsewhere, ElsewhereError};
+pub(crate) use elsewhere::Elsewhere;
 pub use guard::{GUARD, guard_main};
+pub(crate) use hosts::HostsError;
 pub use job::launch;
 pub(crate) use job::{Ended, launch_until};
+pub(crate) use mpirun::MpirunError;
 pub use spec::{LaunchError, LaunchSpec, Output};
+pub(crate) use ssh::SshError;
 pub use ssh::{AGENT, agent_main};
 
 use hosts::RankPlacement;
 use mpirun::{Launch, MpiFlags};
 use ssh::SshFlags;
 
+use super::error::Error;
 use super::knob_flags::KnobFlags;
-use super::{EXIT_USAGE, fail, print, program};
+use super::{EXIT_USAGE, print, program};
 use clap::ValueHint;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -134,30 +138,20 @@ pub(super) struct Args {
     command: Vec<OsString>,
 }
 
-pub(super) fn main(args: Args) -> ExitCode {
+pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
     if args.check_build {
-        return print(&check_build());
+        return Ok(print(&check_build()));
     }
-    let usage = |message: &dyn std::fmt::Display| fail(&format!("run: {message}"), EXIT_USAGE);
-    let knobs = match args.flags.knobs() {
-        Ok(knobs) => knobs,
-        Err(error) => return usage(&error),
-    };
+    let knobs = args.flags.knobs()?;
     let num_proc = args.num_proc.map_or(1, |num_proc| num_proc as usize); // checked by clap
-    let place = match hosts::place(args.hosts.as_deref(), args.hostfile.as_deref(), num_proc) {
-        Ok(place) => place,
-        Err(error) => return usage(&error),
-    };
+    let place = hosts::place(args.hosts.as_deref(), args.hostfile.as_deref(), num_proc)?;
     let mut environment: Vec<(OsString, OsString)> = args
         .flags
         .settings()
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
-    let starter = match starter(&args, &place) {
-        Ok(starter) => starter,
-        Err(error) => return usage(&error),
-    };
+    let starter = starter(&args, &place)?;
     if starter != Starter::Ssh
         && !args.no_thread_limit
         && std::env::var_os(threads::VARIABLE).is_none()
@@ -187,10 +181,7 @@ pub(super) fn main(args: Args) -> ExitCode {
         guard: program::again(),
     };
     if starter == Starter::Here {
-        return match launch(&spec) {
-            Ok(code) => ExitCode::from(code),
-            Err(error) => fail(&format!("run: {error}"), error.exit_code()),
-        };
+        return Ok(ExitCode::from(launch(&spec)?));
     }
     let (RankPlacement::Hosts(mut hosts) | RankPlacement::Here(mut hosts)) = place;
     if hosts.is_empty() {
@@ -205,10 +196,7 @@ pub(super) fn main(args: Args) -> ExitCode {
         timeout: Duration::from_secs(knobs.start_timeout_seconds),
         limits_threads: !args.no_thread_limit,
     };
-    match ssh::launch(&spec, &hosts, &flags) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => fail(&format!("run: {error}"), error.exit_code()),
-    }
+    Ok(ExitCode::from(ssh::launch(&spec, &hosts, &flags)?))
 }
 
 /// Variable of the backend.
@@ -225,7 +213,7 @@ enum Starter {
 
 /// Chooses the way to start the ranks: by the flags, by the backend, and by the MPI of this
 /// machine.
-fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, &'static str> {
+fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, Error> {
     let backend = args.flags.lookup(BACKEND).unwrap_or_default();
     if args.mpi.need_mpirun() {
         return Ok(Starter::Mpirun);
@@ -233,10 +221,7 @@ fn starter(args: &Args, place: &RankPlacement) -> Result<Starter, &'static str> 
     let is_here = matches!(place, RankPlacement::Here(_));
     Ok(match backend.to_str() {
         Some("mpi" | "local") if args.mpi.tcp => {
-            return Err(
-                "--tcp starts a job without MPI on several hosts, which RONDE_BACKEND \
-                        contradicts; give --backend tcp, or none",
-            );
+            return Err(Error::TcpContradicted);
         }
         _ if args.mpi.tcp => Starter::Ssh,
         _ if is_here => Starter::Here,
@@ -253,7 +238,7 @@ fn start_by_mpirun(
     num_proc: usize,
     place: RankPlacement,
     environment: Vec<(OsString, OsString)>,
-) -> ExitCode {
+) -> Result<ExitCode, Error> {
     let only_print = args.mpi.print_command;
     let launch = Launch {
         num_proc,
@@ -268,18 +253,14 @@ fn start_by_mpirun(
         flags: args.mpi,
         ..Launch::default()
     };
-    let line = match launch.line() {
-        Ok(line) => line,
-        Err(error) => return fail(&format!("run: {error}"), error.exit_code()),
-    };
+    let line = launch.line()?;
     if only_print {
-        return print(&format!("{}\n", mpirun::quoted(&line)));
+        return Ok(print(&format!("{}\n", mpirun::quoted(&line))));
     }
     if args.verbose {
         eprintln!("ronde run: {}", mpirun::quoted(&line));
     }
-    let error = mpirun::exec(&line);
-    fail(&format!("run: {error}"), error.exit_code())
+    Err(mpirun::exec(&line).into())
 }
 
 /// Text of `--check-build`, in horovodrun's format, then the MPIs that were found.

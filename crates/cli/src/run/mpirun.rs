@@ -50,7 +50,7 @@ pub(crate) enum MpirunError {
 
 impl MpirunError {
     /// Exit code as in a shell: 127 for a command that does not exist.
-    pub(super) fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Missing { .. } => 127,
             Self::Exec { .. } => 126,

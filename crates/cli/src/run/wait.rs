@@ -35,9 +35,6 @@ impl<'a, Event> Waiting<'a, Event> {
     }
 
     /// Waits until an event has occurred, or until `deadline`; returns those that have.
-    ///
-    /// # Errors
-    /// The system call fails.
     pub(super) fn wait(mut self, deadline: Option<Instant>) -> Result<Vec<Event>, LaunchError> {
         let now = Instant::now();
         let timeout = deadline.map(|deadline| timespec(deadline.saturating_duration_since(now)));

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::error::Error;
 use super::plan::Plan;
+use crate::error::Error;
 use crate::present::output::Output;
 use crate::timeline::write_json;
 use ronde_lab::sweep::Row;
@@ -75,17 +75,11 @@ impl Folder {
     }
 
     /// Returns the measurements so far and prepares the file for more.
-    ///
-    /// # Errors
-    /// Invalid lines.
     pub(super) fn go_on(&mut self) -> Result<Vec<Row>, Error> {
         Ok(self.store.go_on()?)
     }
 
     /// Writes the plan.
-    ///
-    /// # Errors
-    /// The file cannot be written.
     pub(super) fn write_plan(&self, plan: &Plan) -> Result<(), Error> {
         let output = Output::open(&self.path.join(PLAN))?;
         output.finish(|sink| write_json(sink, plan))?;
@@ -93,9 +87,6 @@ impl Folder {
     }
 
     /// Reads `summary.json`, which must have been written.
-    ///
-    /// # Errors
-    /// The file cannot be read.
     pub(super) fn summary(&self) -> Result<Vec<u8>, Error> {
         fs::read(self.path.join(SUMMARY)).map_err(Error::system("read summary.json"))
     }

@@ -4,12 +4,14 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::report::{About, ReportError};
+use super::report::About;
 use super::words;
 use crate::chart::scale::{self, Better, Shades};
 use crate::chart::{Chart, Data, Grid, Point as Place, Series, Shape, picture};
+use crate::error::Error;
 use crate::present::output::Output;
 use crate::present::units as number;
+use crate::setting::{numbers, on};
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
 
 /// Most settings tied with the best that are marked; if there are more, only their number is given.
@@ -36,14 +38,11 @@ struct Kept {
 }
 
 /// Writes the pictures of `verdict` to `folder`, as SVG and PNG.
-///
-/// # Errors
-/// [`ReportError`] if one cannot be drawn or written.
 pub(super) fn write(
     about: &About,
     verdict: &Verdict,
     folder: &Path,
-) -> Result<Vec<Picture>, ReportError> {
+) -> Result<Vec<Picture>, Error> {
     let points = verdict.findings.iter().flat_map(|finding| &finding.points);
     let all: BTreeSet<Kept> = points.map(|outcome| Kept::of(&outcome.point)).collect();
     let mut pictures = Vec::new();
@@ -107,7 +106,7 @@ impl Kept {
             ),
             (
                 all.iter().any(|other| other.no_cache != self.no_cache),
-                format!("cache {}", words::on(!self.no_cache)),
+                format!("cache {}", on(!self.no_cache)),
             ),
             (
                 all.iter()
@@ -139,7 +138,7 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
     for outcome in shown {
         let (value, label) = cell(outcome, predicted);
         let colour = value.map_or_else(String::new, |value| scale::colour(shades.at(value)));
-        let text = format!("{}: {label}", setting(&outcome.point));
+        let text = format!("{}: {label}", numbers(&outcome.point));
         let rect = grid.cell(place(outcome), colour, label, text);
         if value.is_some() {
             &mut cells
@@ -164,7 +163,7 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
         if let Some(ms) = outcome.step_ms.filter(|_| predicted) {
             text += &format!(", measured {}", number::digits(ms));
         }
-        format!("{name}: {} ({text} ms)", setting(&outcome.point))
+        format!("{name}: {} ({text} ms)", numbers(&outcome.point))
     };
     let best = finding.best().map(|best| (best, named("best", best)));
     let default = finding
@@ -203,14 +202,6 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
         scale: Some(shades.key(format!("step time above the lowest, {}", number::ms(least)))),
         ..chart
     }
-}
-
-fn setting(point: &Point) -> String {
-    format!(
-        "{} MiB, {} ms",
-        words::knob(point.fusion_mb()),
-        words::knob(point.cycle_time_ms)
-    )
 }
 
 /// Value and text of a cell: the predicted step time in a picture of predictions, else the measured

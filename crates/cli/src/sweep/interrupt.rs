@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use signal_hook::flag;
 
-use super::error::Error;
 use crate::end_signals;
+use crate::error::Error;
 use crate::present::interrupt::leave_to_caller;
 
 /// Number of the received signal, shared with the signal handlers.
@@ -18,9 +18,6 @@ pub(super) struct Interrupt(Arc<AtomicUsize>);
 impl Interrupt {
     /// Registers handlers for SIGINT, SIGTERM and SIGHUP, except for those that this process was
     /// started to ignore.
-    ///
-    /// # Errors
-    /// A handler cannot be registered.
     pub(super) fn watch() -> Result<Self, Error> {
         let interrupt = Self::default();
         leave_to_caller();

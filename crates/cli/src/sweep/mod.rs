@@ -8,12 +8,10 @@
 
 mod args;
 mod channel;
-mod error;
 mod folder;
 mod heat;
 mod interrupt;
 mod json;
-mod markdown;
 mod plan;
 mod progress;
 pub(crate) mod rank;
@@ -23,15 +21,14 @@ mod replayed;
 mod report;
 mod supervisor;
 mod table;
-mod text;
 mod words;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::error::Error;
 pub(super) use args::Args;
-use error::Error;
 use folder::Folder;
 use interrupt::Interrupt;
 use plan::Plan;
@@ -52,14 +49,7 @@ use ronde_lab::sweep::{Design, Row, Status, Verdict, verdict};
 const EXIT_SIGNAL: u8 = 128;
 
 /// Runs the subcommand.
-pub(super) fn main(args: &Args) -> ExitCode {
-    match run(args) {
-        Ok(code) => code,
-        Err(error) => fail(&format!("sweep: {error}"), error.exit_code()),
-    }
-}
-
-fn run(args: &Args) -> Result<ExitCode, Error> {
+pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
     if Identity::from_env()?.source != Source::Single {
         return Err(Error::InsideJob);
     }
@@ -137,8 +127,7 @@ fn resume(args: &Args, path: &Path) -> Result<(Plan, Folder, Vec<Row>), Error> {
 /// Checks that all ranks of the largest job fit into memory.
 fn check(plan: &Plan, workload: &Workload) -> Result<(), Error> {
     let most = plan.design.np.iter().copied().max().unwrap_or(1);
-    check_memory(workload, most as usize, 1)?;
-    Ok(())
+    check_memory(workload, most as usize, 1)
 }
 
 /// Makes the remaining measurements of the grid and of its confirmation, and reports.

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 
 use crate::present::bar;
-use crate::present::units::{duration, setting as value};
+use crate::present::units::duration;
+use crate::setting::numbers;
 use ronde_lab::sweep::order::Task;
 use ronde_lab::sweep::{Phase, Point, Row, best_so_far};
 
@@ -121,12 +122,8 @@ fn message(task: &Task, rows: &[Row], time_left: Option<Duration>) -> String {
 
 /// Short text of a point, without its number of ranks.
 fn setting(point: &Point) -> String {
-    let fusion = match point.fusion_threshold_bytes {
-        0 => "no fusion".to_owned(),
-        _ => format!("{} MiB", value(point.fusion_mb())),
-    };
     let cache = if point.cache { "" } else { ", no cache" };
-    format!("{fusion}, {} ms{cache}", value(point.cycle_time_ms))
+    numbers(point) + cache
 }
 
 #[cfg(test)]
@@ -142,11 +139,6 @@ mod tests {
             ..Point::default_of(4)
         };
         assert_eq!(setting(&point), "0.5 MiB, 2.5 ms, no cache");
-        let none = Point {
-            fusion_threshold_bytes: 0,
-            ..Point::default_of(4)
-        };
-        assert_eq!(setting(&none), "no fusion, 1 ms");
     }
 
     #[test]

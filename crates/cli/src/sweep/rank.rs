@@ -4,19 +4,20 @@
 //! Rank 0 receives requests from the supervisor, changes the settings and broadcasts the
 //! measurement to the other ranks through the runtime; then all ranks measure.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::channel::{self, Lines, MeasurementRequest, Message};
-use crate::bench::{LoadArgs, LoadError};
-use crate::fail;
+use crate::bench::LoadArgs;
+use crate::error::Error;
 use ronde::context::Context;
 use ronde::error::Error as RuntimeError;
-use ronde::internal::identity::{Identity, IdentityError};
-use ronde::knobs::{KnobError, Knobs};
+use ronde::internal::identity::Identity;
+use ronde::knobs::Knobs;
 use ronde::settings::PartialSettings;
-use ronde_lab::bench::{Job, RunError, Series};
+use ronde_lab::bench::{Job, Series};
 use ronde_lab::sweep::Point;
 
 /// Name of the hidden subcommand.
@@ -24,6 +25,12 @@ pub(crate) const RANK: &str = "__sweep-rank";
 /// Flags of the hidden subcommand.
 pub(super) const CHANNEL: &str = "--channel";
 pub(super) const LOAD: &str = "--load";
+
+/// Action that fails if the supervisor cannot be reached.
+const CHANNEL_USE: &str = "communicate with the sweep";
+
+/// Size of a measurement that is broadcast: more than any needs as JSON.
+const SERIES_BYTES: usize = 256;
 
 /// Interval between two signs of life.
 const ALIVE_EVERY: Duration = Duration::from_millis(500);
@@ -43,47 +50,22 @@ fn parse_load(text: &str) -> Result<LoadArgs, serde_json::Error> {
     serde_json::from_str(text)
 }
 
-/// Reason why a rank ends early.
-#[derive(Debug, thiserror::Error)]
-enum Error {
-    #[error(transparent)]
-    Load(#[from] LoadError),
-    #[error(transparent)]
-    Identity(#[from] IdentityError),
-    #[error(transparent)]
-    Knob(#[from] KnobError),
-    #[error(transparent)]
-    Runtime(#[from] RuntimeError),
-    #[error(transparent)]
-    Run(#[from] RunError),
-    #[error("cannot communicate with the sweep: {0}")]
-    Channel(#[from] std::io::Error),
-}
-
 /// Runs the hidden subcommand.
-pub(crate) fn main(args: &Args) -> ExitCode {
+pub(crate) fn main(args: &Args) -> Result<ExitCode, Error> {
     // First of all, so that later errors can be reported to the supervisor.
-    let mut supervisor = match supervisor(args) {
-        Ok(supervisor) => supervisor,
-        Err(error) => return fail(&format!("sweep: {error}"), 1),
-    };
-    match join().and_then(|context| serve(&context, args, supervisor.as_mut())) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            if let Some(supervisor) = &supervisor {
-                supervisor.say(&Message::Failed(error.to_string()));
-            }
-            fail(&format!("sweep: {error}"), 1)
-        }
+    let mut supervisor = supervisor(args)?;
+    let outcome = join().and_then(|context| serve(&context, args, supervisor.as_mut()));
+    if let (Err(error), Some(supervisor)) = (&outcome, &supervisor) {
+        supervisor.say(&Message::Failed(error.to_string()));
     }
+    outcome.map(|()| ExitCode::SUCCESS)
 }
 
 /// Connection to the supervisor, on rank 0 only.
 fn supervisor(args: &Args) -> Result<Option<Supervisor>, Error> {
     let is_first = Identity::from_env()?.rank == 0;
-    Ok(is_first
-        .then(|| Supervisor::connect(&args.channel))
-        .transpose()?)
+    let supervisor = is_first.then(|| Supervisor::connect(&args.channel));
+    supervisor.transpose().map_err(Error::system(CHANNEL_USE))
 }
 
 fn join() -> Result<Context, Error> {
@@ -143,38 +125,12 @@ fn change(point: &Point) -> PartialSettings {
 
 /// Broadcasts rank 0's next measurement; `None` ends the job.
 fn tell(context: &Context, series: Option<Series>) -> Result<Option<Series>, Error> {
-    let words = context
-        .broadcast("sweep.order", encode(series), 0)
-        .map_err(RuntimeError::from)?;
-    Ok(decode(&words.wait().map_err(RuntimeError::from)?))
-}
-
-/// Encodes a series as five numbers: untimed steps, timed steps (0 for no series), shortest
-/// duration, whether there is an upper bound, and the bound.
-fn encode(series: Option<Series>) -> Vec<f64> {
-    let Some(series) = series else {
-        return vec![0.0; 5];
-    };
-    let bound_ms = series.stop_above_ms;
-    vec![
-        series.warmup_steps as f64,
-        series.steps as f64,
-        series.at_least_ms,
-        f64::from(u8::from(bound_ms.is_some())),
-        bound_ms.unwrap_or(0.0),
-    ]
-}
-
-fn decode(words: &[f64]) -> Option<Series> {
-    let [warmup_steps, steps, at_least_ms, has_bound, bound_ms] = *words else {
-        return None;
-    };
-    (steps > 0.0).then_some(Series {
-        warmup_steps: warmup_steps as usize,
-        steps: steps as usize,
-        at_least_ms,
-        stop_above_ms: (has_bound > 0.0).then_some(bound_ms),
-    })
+    let json = |error| Error::system("write down a measurement")(io::Error::from(error));
+    let mut bytes = serde_json::to_vec(&series).map_err(json)?;
+    bytes.resize(SERIES_BYTES, b' '); // equal on all ranks
+    let told = context.broadcast("sweep.order", bytes, 0);
+    let told = told.map_err(RuntimeError::from)?.wait();
+    serde_json::from_slice(&told.map_err(RuntimeError::from)?).map_err(json)
 }
 
 /// Rank 0's end of the channel.
@@ -196,7 +152,7 @@ impl Supervisor {
 
     /// Returns the next request, or `None` if the supervisor has closed the channel.
     fn order(&mut self) -> Result<Option<MeasurementRequest>, Error> {
-        Ok(self.orders.next()?)
+        self.orders.next().map_err(Error::system(CHANNEL_USE))
     }
 
     /// Sends a message. An error is ignored: if the channel is closed, the next request is `None`,
@@ -211,28 +167,5 @@ impl Supervisor {
             self.say(&Message::Alive);
             self.told = Instant::now();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn orders_survive_the_broadcast() {
-        let series = Series {
-            warmup_steps: 3,
-            steps: 20,
-            at_least_ms: 250.0,
-            stop_above_ms: None,
-        };
-        let bounded = Series {
-            stop_above_ms: Some(12.5),
-            ..series
-        };
-        for order in [None, Some(series), Some(bounded)] {
-            assert_eq!(decode(&encode(order)), order);
-        }
-        assert_eq!(decode(&[]), None);
     }
 }

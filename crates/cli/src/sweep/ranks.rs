@@ -16,9 +16,9 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::channel::{self, Lines, Listener, MeasurementRequest, Message};
-use super::error::Error;
 use super::plan::Plan;
 use super::rank::{CHANNEL, LOAD, RANK};
+use crate::error::Error;
 use crate::program;
 use crate::run::{Ended, LaunchError, LaunchSpec, Output, launch_until};
 use ronde_lab::bench::SeriesTimes;
@@ -222,40 +222,21 @@ impl Drop for Ranks {
 
 /// Forwards rank 0's messages as events, until the channel is closed.
 fn read(listener: &Listener, over: &AtomicBool, events: &Sender<Event>) {
-    let connected = || -> io::Result<Option<(UnixStream, Lines)>> {
+    let forward = || -> io::Result<()> {
         let Some(stream) = listener.accept(over)? else {
-            return Ok(None);
+            return Ok(());
         };
-        Ok(Some((stream.try_clone()?, Lines::new(stream))))
-    };
-    let failed = |error: io::Error| {
-        Event::Said(Message::Failed(format!(
-            "cannot receive from rank 0: {error}"
-        )))
-    };
-    let mut lines = match connected() {
-        Ok(None) => return,
-        Ok(Some((stream, lines))) => {
-            let _ = events.send(Event::Connected(stream));
-            lines
+        let mut lines = Lines::new(stream.try_clone()?);
+        let mut is_heard = events.send(Event::Connected(stream)).is_ok();
+        while is_heard && let Some(message) = lines.next()? {
+            is_heard = events.send(Event::Said(message)).is_ok();
         }
-        Err(error) => {
-            let _ = events.send(failed(error));
-            return;
-        }
+        Ok(())
     };
-    loop {
-        let event = match lines.next() {
-            Ok(Some(message)) => Event::Said(message),
-            Ok(None) => return,
-            Err(error) => {
-                let _ = events.send(failed(error));
-                return;
-            }
-        };
-        if events.send(event).is_err() {
-            return; // the receiver has been dropped
-        }
+    if let Err(error) = forward() {
+        let text = format!("cannot receive from rank 0: {error}");
+        // An error means that the receiver has been dropped.
+        let _ = events.send(Event::Said(Message::Failed(text)));
     }
 }
 

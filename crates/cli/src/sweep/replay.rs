@@ -5,15 +5,16 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use crate::error::Error;
 use crate::present::output::Output;
 use crate::present::units as number;
 use crate::present::units::bytes;
-use crate::replay::error::Error;
 use crate::replay::job::{Job, Recording};
-use crate::timeline::{error::Error as TimelineError, write_json};
+use crate::setting::simulated;
+use crate::timeline::write_json;
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
-use ronde_job::replay::{Collective, Forecast, Setting};
+use ronde_job::replay::{Collective, Forecast};
 use ronde_lab::sweep::{
     Conclusion, Jobs, Phase, Point, Row, Status, StepTimes, Verdict, verdict_with,
 };
@@ -53,9 +54,6 @@ pub(super) struct Reenacted {
 }
 
 /// Reads the recording in `paths`, to which a sweep never writes.
-///
-/// # Errors
-/// The errors of `Job::read`.
 pub(super) fn read(paths: &[PathBuf]) -> Result<Job, Error> {
     Job::read(&Recording {
         paths,
@@ -69,10 +67,10 @@ impl Predictions {
     /// Predicts the step time of `job` at each of `points`.
     ///
     /// # Errors
-    /// [`Error::TooMany`]; [`Error::Project`] if ranks would be on hosts that were not measured.
+    /// [`Error::TooManyPredictions`]; [`Error::Project`] if ranks would be on hosts that were not measured.
     pub(super) fn new(job: Job, points: Vec<Point>) -> Result<Self, Error> {
         if points.len() > PREDICTIONS_MOST {
-            return Err(Error::TooMany {
+            return Err(Error::TooManyPredictions {
                 settings: points.len(),
                 targets: 1,
                 most: PREDICTIONS_MOST,
@@ -101,7 +99,7 @@ impl Predictions {
                 .filter(|(_, point)| point.np == np)
             {
                 let jobs: Vec<f64> = forecast
-                    .steps_us(&setting(point))
+                    .steps_us(&simulated(point))
                     .iter()
                     .map(|us| us / 1e3)
                     .collect();
@@ -175,12 +173,12 @@ impl Predictions {
     /// the recorded allreduces.
     ///
     /// # Errors
-    /// [`TimelineError`] if the recording has no tensors that the benchmark can run, or the file
+    /// If the recording has no tensors that the benchmark can run, or the file
     /// cannot be written.
-    pub(super) fn reenacted(&self, folder: &Path) -> Result<Reenacted, TimelineError> {
+    pub(super) fn reenacted(&self, folder: &Path) -> Result<Reenacted, Error> {
         let profile = match &self.job.profile {
             Ok(profile) => profile,
-            Err(error) => return Err(TimelineError::Profile(error.clone())),
+            Err(error) => return Err(error.clone().into()),
         };
         let path = folder.join(PROFILE);
         Output::open(&path)?.finish(|sink| write_json(sink, profile))?;
@@ -255,16 +253,6 @@ fn target(job: &Job, np: u32) -> Target {
     Target {
         topology: Topology::new(np, if one_host { np } else { place.ranks_per_host }),
         ..same
-    }
-}
-
-fn setting(point: &Point) -> Setting {
-    Setting {
-        fusion_threshold_bytes: point.fusion_threshold_bytes,
-        cycle_us: point.cycle_time_ms * 1e3,
-        hierarchical: point.hierarchical_allreduce,
-        hierarchical_allgather: false,
-        cache: point.cache,
     }
 }
 

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::error::Error;
 use super::folder::Folder;
 use super::interrupt::Interrupt;
 use super::plan::Plan;
@@ -11,6 +10,7 @@ use super::replay::{self, Predictions, Reenacted};
 use super::supervisor::{Halt, Supervisor};
 use super::{Args, about, check, conclude, say, unfinished};
 use crate::bench::LoadArgs;
+use crate::error::Error;
 use ronde_lab::bench::schedule::ComputeKind;
 use ronde_lab::sweep::order::turns;
 use ronde_lab::sweep::{Phase, Row};
@@ -55,9 +55,6 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
 }
 
 /// Resumes a sweep from a recording.
-///
-/// # Errors
-/// As [`begin`].
 pub(super) fn resume(
     args: &Args,
     plan: Plan,

@@ -1,12 +1,14 @@
 //! Report of a sweep: `summary.md`, `summary.json` and the heat maps in its folder, and the text
-//! for the terminal.
+//! for the terminal. For each number of ranks it has the conclusion with the lines to paste, the
+//! best settings, and the evidence.
 
 use std::path::Path;
 
-use super::{heat, json, markdown, text};
-use crate::chart::picture::PictureError;
-use crate::present::Look;
-use crate::present::output::{Output, OutputError as WriteError};
+use super::heat::{self, Picture};
+use super::{json, table, words};
+use crate::error::Error;
+use crate::present::output::Output;
+use crate::present::{List, Look, Section, Table, markdown, text};
 use crate::timeline::write_json;
 use ronde_lab::sweep::Verdict;
 
@@ -44,33 +46,67 @@ pub(super) fn joined(what: &str, how: &str) -> String {
     }
 }
 
-/// Reason why the report could not be written completely.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ReportError {
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    #[error(transparent)]
-    Picture(#[from] PictureError),
-}
-
 /// Writes the files of the report to `folder`, replacing earlier ones, and returns the text for the
 /// terminal.
-///
-/// # Errors
-/// [`ReportError`] if a file cannot be drawn or written.
 pub(super) fn report(
     about: &About,
     verdict: &Verdict,
     folder: &Path,
     look: &Look,
-) -> Result<String, ReportError> {
+) -> Result<String, Error> {
     // The most important file is written first, in case the disk is full.
     let summary = Output::open(&folder.join("summary.json"))?;
     summary.finish(|sink| write_json(sink, &json::Document::new(about, verdict)))?;
     let pictures = heat::write(about, verdict, folder)?;
     let summary = Output::open(&folder.join("summary.md"))?;
-    summary.finish(|sink| sink.write_all(markdown::page(about, verdict, &pictures).as_bytes()))?;
-    Ok(text::page(about, verdict, folder, look))
+    summary.finish(|sink| sink.write_all(page(about, verdict, &pictures).as_bytes()))?;
+    Ok(screen(about, verdict, folder, look))
+}
+
+/// Renders the text for the terminal, which ends with a newline.
+fn screen(about: &About, verdict: &Verdict, folder: &Path, look: &Look) -> String {
+    let mut sections = sections(about, verdict, &[]);
+    sections.push(Section::new("files", "").untitled().text(format!(
+        "Everything is in {}: sweep.csv, summary.md, summary.json, heat*.svg, heat*.png",
+        folder.display()
+    )));
+    text(&sections, look)
+}
+
+/// Renders the page in Markdown, for a repository.
+fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> String {
+    let mut sections = sections(about, verdict, pictures);
+    let command = Some(about.command.clone()).filter(|command| !command.is_empty());
+    let mut machine = Table::new(&["<machine", "<"]);
+    for (name, value) in &about.machine {
+        machine.row([name, value].map(String::as_str));
+    }
+    let made = Section::new("made", "How it was made");
+    sections.push(made.code(command).table(machine));
+    markdown(&format!("Sweep of {}", about.job), &sections)
+}
+
+fn sections(about: &About, verdict: &Verdict, pictures: &[Picture]) -> Vec<Section<'static>> {
+    let warnings = about.unfinished.iter().chain(&about.warnings);
+    let head = Section::new("head", "").untitled().text(about.whole());
+    let head = head.text(words::effort(verdict));
+    let mut sections = vec![head.list(List::Warnings, warnings.cloned().collect())];
+    for finding in &verdict.findings {
+        let on = match verdict.findings.len() {
+            0 | 1 => String::new(),
+            _ => format!(" on {}", words::ranks(finding)),
+        };
+        let conclusion = Section::new("conclusion", format!("Conclusion{on}"))
+            .texts(words::conclusion(finding))
+            .code(words::paste(finding));
+        let pictures = pictures.iter().filter(|picture| picture.np == finding.np);
+        sections.push(pictures.fold(conclusion, |section, picture| {
+            section.picture(&picture.title, &picture.svg)
+        }));
+        sections.push(table::best_settings(finding, &on));
+        sections.extend(table::evidence(finding, &on));
+    }
+    sections
 }
 
 #[cfg(test)]

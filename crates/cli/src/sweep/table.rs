@@ -1,10 +1,10 @@
 //! Sections of a finding, for the terminal and for Markdown: the best settings, the effect of each
 //! knob, and the accuracy of the measurements.
 
-use super::words::{self, Naming};
+use super::words;
 use crate::present::units::{NONE, digits};
 use crate::present::{Cell, List, Section, Table};
-use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point};
+use ronde_lab::sweep::{Ending, Finding, Outcome};
 
 /// Number of rows, not counting the default if it is not among the best.
 const ROWS: usize = 10;
@@ -33,66 +33,55 @@ pub(super) fn evidence(finding: &Finding, on: &str) -> [Section<'static>; 3] {
 
 /// Table of the best settings of `finding` and the default.
 fn best(finding: &Finding) -> Table {
-    let naming = Naming::of(finding);
+    let naming = words::naming(finding);
     let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
     let mut shown: Vec<&Outcome> = finding.points.iter().filter(timed).take(ROWS).collect();
     let default = finding.default().filter(timed);
     shown.extend(
         default.filter(|default| !shown.iter().any(|outcome| outcome.point == default.point)),
     );
-    let measured = finding.basis != Basis::Predicted;
-    let predicted = shown.iter().any(|outcome| outcome.predicted_ms.is_some());
     let against = format!("against default ({} %)", words::level(finding));
-    let columns = [
-        (measured, "step ms"),
-        (predicted, "predicted ms (80 %)"),
-        (measured && predicted, "error"),
-        (true, "above best"),
-        (true, against.as_str()),
-        (measured, "n"),
-    ];
-    let settings = naming.columns(&Point::default_of(finding.np));
-    let others = columns
-        .iter()
-        .filter(|(is_shown, _)| *is_shown)
-        .map(|(_, heading)| *heading);
-    let settings = settings.into_iter().map(|(heading, _)| heading);
-    let headings: Vec<&str> = ["<"]
-        .into_iter()
-        .chain(settings.clone())
-        .chain(others)
-        .collect();
-    let mut table = Table::new(&headings).with_keys(1 + settings.count());
+    let mut table = Table::new(&[
+        "<",
+        "fusion MiB",
+        "cycle ms",
+        "cache",
+        "hier.",
+        "step ms",
+        "predicted ms (80 %)",
+        "error",
+        "above best",
+        &against,
+        "n",
+    ])
+    .with_keys(5);
     for outcome in shown {
-        let dash = || NONE.to_owned();
-        let both = outcome.step_ms.zip(outcome.predicted_ms);
-        let cells = [
-            outcome.step_ms.map_or_else(dash, digits),
-            outcome.predicted_ms.map_or_else(dash, |predicted| {
-                let interval = predicted
-                    .interval
-                    .map(|[low, high]| format!(" ({} to {})", digits(low), digits(high)));
-                digits(predicted.value) + &interval.unwrap_or_default()
-            }),
-            both.map_or_else(dash, |(ms, predicted)| {
-                words::signed(predicted.value / ms - 1.0)
-            }),
-            outcome.above_best.map_or_else(dash, words::signed),
+        let [fusion, cycle, cache, hierarchical] = naming.cells(&outcome.point);
+        let known = |cell: Option<String>| cell.unwrap_or_else(|| NONE.to_owned());
+        let predicted = outcome.predicted_ms.map(|predicted| {
+            let interval = predicted.interval.map_or_else(String::new, |[low, high]| {
+                format!(" ({} to {})", digits(low), digits(high))
+            });
+            digits(predicted.value) + &interval
+        });
+        let error = outcome.predicted_ms.zip(outcome.step_ms);
+        let error = error.map(|(predicted, ms)| words::signed(predicted.value / ms - 1.0));
+        let n = outcome.measurements;
+        table.row([
+            mark(finding, outcome),
+            fusion,
+            cycle,
+            cache,
+            hierarchical,
+            known(outcome.step_ms.map(digits)),
+            known(predicted),
+            known(error),
+            known(outcome.above_best.map(words::signed)),
             words::change(outcome.against_default),
-            outcome.measurements.to_string(),
-        ];
-        let others = columns
-            .iter()
-            .zip(cells)
-            .filter(|((is_shown, _), _)| *is_shown);
-        let settings = naming
-            .columns(&outcome.point)
-            .into_iter()
-            .map(|(_, cell)| cell);
-        let mark = [mark(finding, outcome)].into_iter();
-        table.row(mark.chain(settings).chain(others.map(|(_, cell)| cell)));
+            known((n > 0).then(|| n.to_string())),
+        ]);
     }
-    table
+    table.without_empty()
 }
 
 /// Table of each knob's share of the differences.

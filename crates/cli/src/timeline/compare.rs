@@ -8,16 +8,13 @@ use ronde_trace::analysis::{Comparison, compare};
 
 use super::args::Args;
 use super::conclude;
-use super::error::Error;
 use super::input::Inputs;
+use crate::error::Error;
 use crate::present::output;
 use crate::present::units::{bytes, change as relative, decimals};
 use crate::present::{self, Cell, List, Look, Section, Table, harmless};
 
 /// Reads both runs and writes their differences.
-///
-/// # Errors
-/// A run that cannot be read, or an output that cannot be written.
 pub(super) fn run(a: &Path, b: &Path, args: &Args) -> Result<ExitCode, Error> {
     let (a, b) = (Inputs::find_joined(a)?, Inputs::find_joined(b)?);
     let files: Vec<_> = a.files().iter().chain(b.files()).cloned().collect();

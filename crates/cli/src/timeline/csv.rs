@@ -8,9 +8,6 @@ use ronde_trace::analysis::report::PartKind;
 use super::report::name_in_json;
 
 /// Writes a header and a row for each step.
-///
-/// # Errors
-/// An error of the sink.
 pub(super) fn write(sink: &mut dyn Write, report: &Report) -> io::Result<()> {
     write!(sink, "step,began_ms,ms,tensors,batches,bytes,partial")?;
     for part in PartKind::ALL.map(|part| name_in_json(&part)) {

@@ -12,8 +12,8 @@ use ronde_trace::Source;
 use ronde_trace::analysis::report::REPORT_VERSION;
 use ronde_trace::analysis::{Collector, Replayable, Report, analyze_for_replay};
 
-use super::error::Error;
 use super::progress::Progress;
+use crate::error::Error;
 
 /// Largest size in bytes of a result of `ronde bench`. Larger files are traces, which are read only
 /// once.
@@ -59,9 +59,6 @@ impl Inputs {
     }
 
     /// Finds the files of a run given as one argument: a path, or several paths joined by commas.
-    ///
-    /// # Errors
-    /// As [`find`](Self::find).
     pub(super) fn find_joined(run: &Path) -> Result<Self, Error> {
         match run.to_str() {
             Some(text) if !run.exists() => {
@@ -108,7 +105,10 @@ impl Inputs {
     pub(crate) fn read_steps(self, steps: Option<RangeInclusive<u64>>) -> Result<Run, Error> {
         match self {
             Self::Traces(files) => read_traces(&files, steps.unwrap_or(0..=u64::MAX)),
-            Self::Report(_) if steps.is_some() => Err(Error::NeedsTraces { flag: "--steps" }),
+            Self::Report(_) if steps.is_some() => Err(Error::NeedsTraces {
+                flag: "--steps",
+                given: "report",
+            }),
             Self::Report([path]) => Ok(Run {
                 report: read_report(path)?,
                 sources: Vec::new(),
@@ -119,9 +119,6 @@ impl Inputs {
     }
 
     /// Reads the files and returns the report on all steps.
-    ///
-    /// # Errors
-    /// As [`read_steps`](Self::read_steps).
     pub(super) fn report(self) -> Result<Report, Error> {
         Ok(self.read_steps(None)?.report)
     }

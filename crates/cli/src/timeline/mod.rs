@@ -9,7 +9,6 @@
 mod args;
 mod compare;
 mod csv;
-pub(super) mod error;
 pub(super) mod input;
 mod part;
 mod progress;
@@ -25,29 +24,25 @@ use ronde_trace::analysis::{Replayable, profile};
 use ronde_trace::{MergeError, Source};
 use serde::Serialize;
 
+use crate::error::Error;
 use crate::present::output::{self, Output, stdout_is_free};
 use crate::present::{Look, warn};
 pub(super) use args::Args;
 use args::Task;
 pub(super) use args::parse_steps;
-use error::Error;
 use input::Run;
 use progress::Progress;
 
 pub(super) use crate::present::output::write_json;
 
-use super::{fail, print};
+use super::print;
 
 /// Runs the subcommand.
-pub(super) fn main(args: &Args) -> ExitCode {
-    let outcome = match args.task() {
+pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
+    match args.task() {
         Task::Compare([a, b]) => compare::run(a, b, args),
         Task::Scaling(runs) => scaling::run(runs, args),
         Task::Analyse => analyse(args),
-    };
-    match outcome {
-        Ok(code) => code,
-        Err(error) => fail(&format!("timeline: {error}"), error.exit_code()),
     }
 }
 
@@ -70,7 +65,10 @@ fn analyse(args: &Args) -> Result<ExitCode, Error> {
         replayable,
     } = inputs.read_steps(args.steps.clone())?;
     if merge.is_some() && sources.is_empty() {
-        return Err(Error::NeedsTraces { flag: "--merge" });
+        return Err(Error::NeedsTraces {
+            flag: "--merge",
+            given: "report",
+        });
     }
 
     if !stdout_is_free(&args.outputs()) {

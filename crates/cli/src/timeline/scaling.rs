@@ -10,16 +10,13 @@ use ronde_trace::analysis::{Scaling, ScalingRun, scaling};
 
 use super::args::Args;
 use super::conclude;
-use super::error::Error;
 use super::input::Inputs;
+use crate::error::Error;
 use crate::present::output;
 use crate::present::units::{decimals, fixed, percent};
 use crate::present::{self, Cell, List, Look, Section, Table};
 
 /// Reads the runs and writes how they scale.
-///
-/// # Errors
-/// A run that cannot be read, or an output that cannot be written.
 pub(super) fn run(runs: &[PathBuf], args: &Args) -> Result<ExitCode, Error> {
     let inputs = runs.iter().map(|run| Inputs::find_joined(run));
     let inputs: Vec<Inputs> = inputs.collect::<Result<_, _>>()?;

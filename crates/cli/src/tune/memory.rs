@@ -118,11 +118,11 @@ impl Memory {
         }
     }
 
-    pub(super) fn save_session(&self, session: &Session) -> Result<(), String> {
+    pub(super) fn save_session(&self, session: &Session) -> Result<(), StateError> {
         self.save(&session.state(self.key.clone(), &today()))
     }
 
-    pub(super) fn save_tuner(&self, tuner: &Tuner) -> Result<(), String> {
+    pub(super) fn save_tuner(&self, tuner: &Tuner) -> Result<(), StateError> {
         let parameters = || tuner.space().parameters().iter();
         let named = |point: &Point| {
             let names = parameters().map(|parameter| parameter.name().to_owned());
@@ -148,11 +148,11 @@ impl Memory {
         })
     }
 
-    fn save(&self, state: &State) -> Result<(), String> {
+    fn save(&self, state: &State) -> Result<(), StateError> {
         if self.foreign.is_some() || state.samples.is_empty() {
             return Ok(());
         }
-        state.save(&self.path).map_err(|error| error.to_string())
+        state.save(&self.path)
     }
 }
 

@@ -17,9 +17,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueHint;
+pub(super) use request::Problem;
 use service::Service;
 
-use super::fail;
+use super::error::Error;
 
 const EXAMPLES: &str = r#"Examples:
   A loop that reports each step and does what the answer says ("keep", "switch" or "finished"):
@@ -56,18 +57,19 @@ pub(super) struct Args {
     state: Option<PathBuf>,
 }
 
-pub(super) fn main(args: &Args) -> ExitCode {
+pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
     let mut service = Service::new(args.state.clone());
     if let Some(path) = &args.space {
-        let text = match ronde_tuner::read_text(path) {
-            Ok(text) => text,
-            Err(error) => {
-                return fail(&format!("tune: cannot read {}: {error}", path.display()), 1);
-            }
+        let unread = |source| Error::Open {
+            path: path.clone(),
+            source,
         };
-        if let Err(error) = service.set_space(&text) {
-            return fail(&format!("tune: {}: {error}", path.display()), 1);
-        }
+        let invalid = |problem| Error::Space {
+            path: path.clone(),
+            problem,
+        };
+        let text = ronde_tuner::read_text(path).map_err(unread)?;
+        service.set_space(&text).map_err(invalid)?;
     }
     let served = serve(
         &mut service,
@@ -75,18 +77,13 @@ pub(super) fn main(args: &Args) -> ExitCode {
         &mut io::stdout().lock(),
     );
     // The measurements are saved even if a stream failed.
-    if let Err(error) = service.save() {
-        return fail(&format!("tune: {error}"), 1);
-    }
+    service.save()?;
     match served {
-        Ok(()) if service.has_space() => ExitCode::SUCCESS,
-        Ok(()) => fail(
-            "tune: the input ended before a line gave the parameters; see ronde tune --help",
-            1,
-        ),
+        Ok(()) if service.has_space() => Ok(ExitCode::SUCCESS),
+        Ok(()) => Err(Error::NoSpace),
         // The reader of the answers has closed the pipe.
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => fail(&format!("tune: {error}"), 1),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(Error::system("read or write a line")(error)),
     }
 }
 

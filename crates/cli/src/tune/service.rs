@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ronde_tuner::{Next, Proposal, Session, SessionConfig, Tuner, TunerConfig};
+use ronde_tuner::{Next, Proposal, Session, SessionConfig, StateError, Tuner, TunerConfig};
 
 use super::answer::{Action, Answer, Standing, Suggestion, VerdictLine};
 use super::memory::Memory;
@@ -161,7 +161,7 @@ impl Service {
     }
 
     /// Writes the state file, if there is one.
-    pub(super) fn save(&self) -> Result<(), String> {
+    pub(super) fn save(&self) -> Result<(), StateError> {
         match (&self.memory, &self.stage) {
             (Some(memory), Stage::Steps { session }) => memory.save_session(session),
             (Some(memory), Stage::AskTell { tuner }) => memory.save_tuner(tuner),
@@ -193,7 +193,8 @@ fn step(session: &mut Session, step_ms: f64, memory: Option<&Memory>) -> Action 
         },
         ronde_tuner::Action::Finished(verdict) => {
             let mut warnings = warnings();
-            warnings.extend(memory.and_then(|memory| memory.save_session(session).err()));
+            let unsaved = memory.and_then(|memory| memory.save_session(session).err());
+            warnings.extend(unsaved.map(|error| error.to_string()));
             Action::Finished {
                 verdict: VerdictLine::new(&space, &verdict),
                 warnings,

@@ -38,17 +38,12 @@ impl Advice {
     /// If a setting would replace the default, and the default was measured fewer than two times.
     pub(super) fn of(search: &Search, best: &Best, gain: &Gain) -> Result<Self, Withheld> {
         let advice = Self::unchecked(search, best, gain);
-        let keeps_default = gain
-            .default
-            .is_some_and(|default| default.is_near(&advice.setting));
         let is_default = |setting: &Setting| gain.default.is_some_and(|of| of.is_near(setting));
-        let measurements = search
-            .trials
-            .iter()
-            .filter(|trial| is_default(&trial.setting))
-            .count();
+        let trials = search.trials.iter();
+        let of_default = trials.filter(|trial| is_default(&trial.setting));
         let evidence = Evidence {
-            baseline_measurements: (!keeps_default).then_some(measurements as u64),
+            baseline_measurements: (!is_default(&advice.setting))
+                .then(|| of_default.count() as u64),
             ..Evidence::default()
         };
         evidence.check().map(|()| advice)

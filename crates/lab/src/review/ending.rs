@@ -138,8 +138,14 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
             counted(first, "trial"),
             first - 1
         )),
+        (Some(per), None, None) if trials == per => evidence.push(format!(
+            "one combination of switches has all its {per} trials, if \
+             HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES was its default {SAMPLES_DEFAULT}, so at least \
+             one more combination was to follow"
+        )),
         (Some(per), None, None) if trials > 0 => evidence.push(format!(
-            "{} of the {per} that one combination of switches gets, if HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES was its default {SAMPLES_DEFAULT}",
+            "{} of the {per} that one combination of switches gets, if \
+             HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES was its default {SAMPLES_DEFAULT}",
             counted(trials, "trial")
         )),
         _ => {}

@@ -86,15 +86,11 @@ impl Surface {
             .iter()
             .map(|point| space.coordinates(point))
             .collect();
-        match &coordinates[..] {
-            [a, b] => a
-                .iter()
-                .zip(b)
-                .map(|(a, b)| (a - b) * (a - b))
-                .sum::<f64>()
-                .sqrt(),
-            _ => f64::INFINITY,
-        }
+        let [a, b] = &coordinates[..] else {
+            return f64::INFINITY;
+        };
+        let squares = a.iter().zip(b).map(|(a, b)| (a - b).powi(2));
+        squares.sum::<f64>().sqrt()
     }
 
     /// Converts settings to points; switches that did not vary are copied from the template.

@@ -7,12 +7,8 @@ use crate::review::trial::tests::{HOROVOD, RONDE};
 
 /// Returns the review of a log that has one search.
 pub(super) fn reviewed(header: &str, rows: &str) -> Review {
-    reviewed_with(header, rows, &Known::default())
-}
-
-pub(super) fn reviewed_with(header: &str, rows: &str, known: &Known) -> Review {
     let log = read_log(&format!("{header}{rows}")).unwrap();
-    let mut reviews = review(&log, "a.csv", known);
+    let mut reviews = review(&log, "a.csv", &Known::default());
     assert_eq!(reviews.len(), 1);
     reviews.remove(0)
 }

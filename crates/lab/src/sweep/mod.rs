@@ -64,6 +64,22 @@ impl Point {
     pub fn fusion_mb(&self) -> f64 {
         self.fusion_threshold_bytes as f64 / f64::from(1 << 20)
     }
+
+    /// Returns the distance of two settings: the number of different knobs first, then the ratios
+    /// of thresholds and cycle times.
+    pub fn distance(&self, other: &Self) -> f64 {
+        let ratio = |a: f64, b: f64| (a.max(1e-2) / b.max(1e-2)).ln().abs();
+        let fusion = ratio(self.fusion_mb(), other.fusion_mb());
+        let cycle = ratio(self.cycle_time_ms, other.cycle_time_ms);
+        let changed = [
+            fusion > 0.0,
+            cycle > 0.0,
+            self.cache != other.cache,
+            self.hierarchical_allreduce != other.hierarchical_allreduce,
+        ];
+        let changed = changed.into_iter().filter(|changed| *changed).count();
+        100.0 * changed as f64 + fusion + cycle
+    }
 }
 
 /// Phase of a sweep to which a row belongs.

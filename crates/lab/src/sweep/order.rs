@@ -184,13 +184,10 @@ struct Agenda {
 
 impl Agenda {
     fn of_block(design: &Design, rows: &[Row], block: u32) -> Self {
-        let before: Vec<&Row> = rows
-            .iter()
-            .filter(|row| row.phase == Phase::Grid && row.block < block)
-            .collect();
+        let is_before = |row: &&Row| row.phase == Phase::Grid && row.block < block;
         let mut sequence = Vec::new();
         for np in shuffled(design.np.clone(), design.seed, block) {
-            let prune = Prune::new(before.iter().copied(), np);
+            let prune = Prune::new(rows.iter().filter(is_before), np);
             let mut points = design.grid(np);
             points.retain(|point| !prune.leaves_out(point));
             let points = shuffled(points, design.seed, block);

@@ -5,10 +5,10 @@
 //! median. A point is clearly worse if even the fast steps of its fastest measurement (the 10th
 //! percentile) are above the bound. The default is always measured.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::design::Key;
-use super::{Point, Row, Status};
+use super::{Point, Row, Status, StepTimes};
 use ronde_job::percentile::percentile_of;
 
 /// Ratio to the best from which a point is clearly worse.
@@ -17,56 +17,50 @@ pub const CLEARLY: f64 = 1.5;
 /// Failed measurements after which a point is left out: one repetition.
 const FAILURES_MOST: usize = 2;
 
-/// Summary of the measurements on one number of ranks.
-pub(super) struct Prune {
+/// Measurements on one number of ranks, by point.
+type OfPoints<'a> = BTreeMap<Key, Vec<&'a Row>>;
+
+fn of_points<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> OfPoints<'a> {
+    let mut of_points = OfPoints::new();
+    for row in rows.filter(|row| row.point.np == np) {
+        of_points.entry(row.point.key()).or_default().push(row);
+    }
+    of_points
+}
+
+/// Points to measure in a block, by the measurements before it.
+pub(super) struct Prune<'a> {
     bound_ms: Option<f64>,
-    of_points: HashMap<Key, OfPoint>,
+    of_points: OfPoints<'a>,
 }
 
-#[derive(Default)]
-struct OfPoint {
-    failures: usize,
-    /// Lowest 10th percentile.
-    least_ms: Option<f64>,
-}
-
-impl Prune {
-    pub(super) fn new<'a>(rows: impl Iterator<Item = &'a Row> + Clone, np: u32) -> Self {
-        let rows = rows.filter(|row| row.point.np == np);
-        let mut of_points: HashMap<Key, OfPoint> = HashMap::new();
-        for row in rows.clone() {
-            let of_point = of_points.entry(row.point.key()).or_default();
-            if let Status::Failed(_) = row.status {
-                of_point.failures += 1;
-            }
-            if let Some(times) = row.times {
-                let least = of_point.least_ms.unwrap_or(f64::INFINITY);
-                of_point.least_ms = Some(least.min(times.p10));
-            }
-        }
+impl<'a> Prune<'a> {
+    pub(super) fn new(rows: impl Iterator<Item = &'a Row>, np: u32) -> Self {
+        let of_points = of_points(rows, np);
         Self {
-            bound_ms: bound_ms(rows, np),
+            bound_ms: bound_ms(&of_points),
             of_points,
         }
     }
 
     /// Whether the point need not be measured again.
     pub(super) fn leaves_out(&self, point: &Point) -> bool {
-        let least_ms = self
-            .of_points
-            .get(&point.key())
-            .and_then(|of_point| of_point.least_ms);
-        let is_worse = match (least_ms, self.bound_ms) {
-            (Some(least_ms), Some(bound_ms)) => least_ms > bound_ms,
-            _ => false,
-        };
+        let p10 = self.rows(point).filter_map(|row| Some(row.times?.p10));
+        let bounds = p10.reduce(f64::min).zip(self.bound_ms);
+        let is_worse = bounds.is_some_and(|(least_ms, bound_ms)| least_ms > bound_ms);
         !point.is_default() && (is_worse || self.has_failed(point))
     }
 
     /// Whether the point has reached the maximum number of failures.
     pub(super) fn has_failed(&self, point: &Point) -> bool {
-        let of_point = self.of_points.get(&point.key());
-        of_point.is_some_and(|of_point| of_point.failures >= FAILURES_MOST)
+        let rows = self.rows(point);
+        let failed = rows.filter(|row| matches!(row.status, Status::Failed(_)));
+        failed.count() >= FAILURES_MOST
+    }
+
+    fn rows(&self, point: &Point) -> impl Iterator<Item = &'a Row> {
+        let rows = self.of_points.get(&point.key());
+        rows.into_iter().flatten().copied()
     }
 }
 
@@ -75,59 +69,44 @@ impl Prune {
 ///
 /// If the machine has become slower, the bound rises by the ratio of the default's last measurement
 /// to its median.
-pub fn stop_above_ms<'a>(rows: impl Iterator<Item = &'a Row> + Clone, np: u32) -> Option<f64> {
-    let of_default = rows
-        .clone()
-        .filter(|row| row.point == Point::default_of(np) && row.status == Status::Done);
-    let defaults: Vec<f64> = of_default
-        .filter_map(|row| row.times)
-        .map(|times| times.p50)
-        .collect();
-    let slowed = match (defaults.last().copied(), percentile_of(defaults, 0.5)) {
-        (Some(last), Some(median)) => (last / median).max(1.0),
-        _ => 1.0,
-    };
-    bound_ms(rows, np).map(|bound_ms| bound_ms * slowed)
+pub fn stop_above_ms<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<f64> {
+    let of_points = of_points(rows, np);
+    let default = of_points.get(&Point::default_of(np).key());
+    let slowed = default.and_then(|default| {
+        let p50 = complete(default, |times| times.p50);
+        Some(p50.last()? / percentile_of(p50.clone(), 0.5)?)
+    });
+    Some(bound_ms(&of_points)? * slowed.unwrap_or(1.0).max(1.0))
 }
 
 /// Returns the point with the lowest median step time on `np` ranks, and that time in ms.
 pub fn best_so_far<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<(Point, f64)> {
-    best(rows, np).map(|best| (best.point, best.p50_ms))
+    let of_points = of_points(rows, np);
+    best(&of_points).map(|(rows, ms)| (rows[0].point, ms))
 }
 
-fn bound_ms<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<f64> {
-    best(rows, np).map(|best| CLEARLY * best.p90_ms)
+fn bound_ms(of_points: &OfPoints) -> Option<f64> {
+    let (best, _) = best(of_points)?;
+    let p90 = percentile_of(complete(best, |times| times.p90), 0.5);
+    p90.map(|p90| CLEARLY * p90)
 }
 
-/// A point with the percentiles of its steps, each the median over its measurements.
-struct Best {
-    point: Point,
-    p50_ms: f64,
-    p90_ms: f64,
-}
-
-fn best<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<Best> {
-    let mut of_points: HashMap<Key, (Point, Vec<f64>, Vec<f64>)> = HashMap::new();
-    for row in rows.filter(|row| row.point.np == np && row.status == Status::Done) {
-        if let Some(times) = row.times {
-            let entry = of_points.entry(row.point.key());
-            let (_, p50, p90) = entry.or_insert((row.point, Vec::new(), Vec::new()));
-            p50.push(times.p50);
-            p90.push(times.p90);
-        }
-    }
-    let summaries = of_points.into_values().filter_map(|(point, p50, p90)| {
-        Some(Best {
-            point,
-            p50_ms: percentile_of(p50, 0.5)?,
-            p90_ms: percentile_of(p90, 0.5)?,
-        })
+/// Measurements of the point with the lowest median, and that median; of equal points, the first in
+/// the order of their values.
+fn best<'a>(of_points: &'a OfPoints) -> Option<(&'a Vec<&'a Row>, f64)> {
+    let medians = of_points.values().filter_map(|rows| {
+        let median = percentile_of(complete(rows, |times| times.p50), 0.5)?;
+        Some((rows, median))
     });
-    // Ties are broken by the point's own values, since the hash map has no order.
-    summaries.min_by(|left, right| {
-        let by_time = left.p50_ms.total_cmp(&right.p50_ms);
-        by_time.then_with(|| left.point.key().cmp(&right.point.key()))
-    })
+    medians.min_by(|(_, left), (_, right)| left.total_cmp(right))
+}
+
+/// Step times of the complete measurements in `rows`.
+fn complete(rows: &[&Row], of: fn(&StepTimes) -> f64) -> Vec<f64> {
+    let complete = rows.iter().filter(|row| row.status == Status::Done);
+    complete
+        .filter_map(|row| row.times.as_ref().map(of))
+        .collect()
 }
 
 #[cfg(test)]

@@ -114,32 +114,27 @@ impl Fit {
         let level = mean(observations.iter().map(|o| blocks[o.block]).collect());
         let freedom = observations.len() - determined(points, blocks.len(), observations);
         let squares: f64 = residuals.iter().map(|residual| residual.powi(2)).sum();
-        let mut fit = Self {
-            means: effects.iter().map(|effect| Some(effect + level)).collect(),
-            states: blocks.iter().map(|state| Some(state - level)).collect(),
+        let means = effects.iter().zip(&counts);
+        let means = means.map(|(effect, counts)| (!counts.is_empty()).then_some(effect + level));
+        let states = blocks.iter().zip(has_block);
+        // Among equals, the first.
+        let hub = (0..points).rev().max_by_key(|&point| sum(&counts[point]));
+        Self {
+            means: means.collect(),
+            states: states
+                .map(|(state, has)| has.then_some(state - level))
+                .collect(),
+            hub: hub.unwrap_or(0),
             counts,
-            hub: 0,
             freedom,
             variance: (freedom > 0).then(|| squares / freedom as f64),
             strays: Vec::new(),
-        };
-        for point in 0..points {
-            fit.means[point] = fit.means[point].filter(|_| fit.count(point) > 0);
         }
-        for (state, has) in fit.states.iter_mut().zip(has_block) {
-            *state = state.filter(|_| has);
-        }
-        // Among equals, the first.
-        fit.hub = (0..points)
-            .rev()
-            .max_by_key(|&point| fit.count(point))
-            .unwrap_or(0);
-        fit
     }
 
     /// Returns the number of observations of `point`.
     pub(super) fn count(&self, point: usize) -> usize {
-        self.counts[point].values().sum::<f64>() as usize
+        sum(&self.counts[point])
     }
 
     /// Returns the points with observations.
@@ -194,6 +189,11 @@ impl Fit {
         let state = self.states.get(observation.block).copied().flatten()?;
         Some(self.mean(observation.point)? + state)
     }
+}
+
+/// Number of observations in all blocks.
+fn sum(counts: &BTreeMap<usize, f64>) -> usize {
+    counts.values().sum::<f64>() as usize
 }
 
 /// Additive effects of points and blocks, and what they leave of each observation.

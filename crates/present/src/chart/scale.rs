@@ -22,6 +22,20 @@ pub struct Key {
     pub ticks: Vec<(f64, String)>,
 }
 
+/// Grade of a position on the scale for a terminal, from 0 to 9.
+pub(crate) fn grade(at: f64) -> usize {
+    (9.0 * at.clamp(0.0, 1.0)).round() as usize
+}
+
+impl Key {
+    /// Grades of the labelled positions: `0 best, 2 +2 %, 9 +50 %`.
+    pub fn grades(&self) -> String {
+        let grades = self.ticks.iter();
+        let grades = grades.map(|(at, label)| format!("{} {label}", grade(*at)));
+        grades.collect::<Vec<_>>().join(", ")
+    }
+}
+
 /// Direction in which values are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Better {

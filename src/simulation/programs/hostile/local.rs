@@ -17,7 +17,7 @@ use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts, Stalls};
 use crate::error::Error;
 use crate::negotiation::ResponseCache;
-use crate::observer::{Observer, Pending};
+use crate::observer::{Observer, Pending, StallCheck};
 use crate::queue::TensorQueue;
 use crate::rendezvous::{Patience, RendezvousConfig};
 use crate::settings_cell::SettingsSource;
@@ -87,10 +87,10 @@ impl Stage for Threaded {
 struct Inspector(Option<Stalls>);
 
 impl Observer for Inspector {
-    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<Option<Nanos>, Error> {
-        self.0
-            .as_mut()
-            .map_or(Ok(None), |stalls| stalls.look(now, pending))
+    fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {
+        self.0.as_mut().map_or(Ok(StallCheck::default()), |stalls| {
+            stalls.look(now, pending)
+        })
     }
 }
 

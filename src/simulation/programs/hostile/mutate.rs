@@ -51,8 +51,8 @@ const KINDS: [OpKind; 8] = [
 /// Modifies one field of `block`.
 pub(super) fn block(draw: &mut Draw, block: &mut Block) {
     let bits = 64 * block.ready.len();
-    match draw.below(10) {
-        0 => block.status = Status(draw.below(16) as u32),
+    match draw.below(11) {
+        0 => block.status = Status(draw.below(64) as u32),
         1 => block.status = Status(1 << draw.below(32)),
         2 if bits > 0 => {
             let bit = draw.below(bits);
@@ -74,6 +74,7 @@ pub(super) fn block(draw: &mut Draw, block: &mut Block) {
         6 => number(draw, &mut block.settings.version),
         7 => number(draw, &mut block.settings.value.fusion_threshold_bytes),
         8 => number(draw, &mut block.settings.value.cycle_time_ns),
+        9 => number(draw, &mut block.latest_us),
         _ => block.settings.value = block.settings.with_switches(draw.below(8) as u64),
     }
 }
@@ -93,12 +94,16 @@ pub(super) fn requests(draw: &mut Draw, frame: &mut Vec<u8>) {
 /// Modifies one field of a frame of responses.
 pub(super) fn responses(draw: &mut Draw, frame: &mut Vec<u8>) {
     message(draw, frame, |draw, list: &mut ResponseList| {
-        match draw.below(8) {
+        match draw.below(10) {
             0 => list.evict.push(edge(draw) as u32),
             1 => {
                 list.evict.pop();
             }
             2 => list.commands.push(TimelineCommand::Stop),
+            3 => list.joined.push(edge(draw) as u32),
+            4 => {
+                list.joined.pop();
+            }
             _ => {
                 if !change_list(draw, &mut list.responses)
                     && let Some(given) = pick_mut(draw, &mut list.responses)

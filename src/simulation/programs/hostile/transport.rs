@@ -76,11 +76,13 @@ impl<T: Transport> Transport for Hostile<T> {
         block: &Contribution<'_>,
         combine: &mut dyn Combine,
     ) -> Result<(), Error> {
+        let is_timed = !block.details.is_empty();
         let mut block = Block::of(block);
         if self.changes() {
             mutate::block(&mut self.draw, &mut block);
         }
-        self.inner.exchange(cycle, &block.contribution(), combine)
+        let block = block.contribution(is_timed);
+        self.inner.exchange(cycle, &block, combine)
     }
 
     fn gather(&mut self, frame: &[u8], frames: &mut Vec<Vec<u8>>) -> Result<(), Error> {

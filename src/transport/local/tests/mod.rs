@@ -77,11 +77,11 @@ fn block(rank: usize, cycle: u64) -> Block {
     let mut random = SmallRng::seed_from_u64(cycle << 8 | rank as u64);
     let words = 1 + (cycle as usize % WORDS);
     let mut block = Block::new(words);
-    // In one cycle of sixteen all ranks have joined; otherwise each has with probability 1/2.
-    block.status = match cycle % 16 {
-        0 => Status::JOINED,
-        _ => Status(random.random_range(0..4)),
-    };
+    for status in [Status::UNCACHED, Status::BETWEEN_STEPS, Status::TRACES] {
+        if random.random_bool(0.5) && (rank == 0 || status != Status::TRACES) {
+            block.status = block.status.with(status);
+        }
+    }
     block.settings.version = cycle + rank as u64 % 2;
     for bit in 0..64 * words {
         if random.random_bool(0.9) {
@@ -95,17 +95,30 @@ fn exchange_agrees(size: usize, cycles: u64) {
     on_ranks("exchange", size, |mut transport| {
         let rank = transport.rank();
         let mut random = SmallRng::seed_from_u64(rank as u64);
-        let (mut agreed, mut expected) = (Agreement::new(true), Agreement::new(true));
+        let [mut agreed, mut expected] = [0; 2].map(|_| Agreement::new(size, true));
         for cycle in 1..=cycles {
             if random.random_bool(0.1) {
                 thread::sleep(Duration::from_micros(random.random_range(0..500)));
             }
-            transport
-                .exchange(cycle, &block(rank, cycle).contribution(), &mut agreed)
-                .unwrap();
-            expected.begin(block(0, cycle).ready.len());
+            let own = block(rank, cycle);
+            // In one cycle of four all ranks have joined, in another one every second rank.
+            let joined: Vec<u32> = match cycle % 4 {
+                0 => (0..size as u32).collect(),
+                1 => (0..size as u32).step_by(2).collect(),
+                _ => Vec::new(),
+            };
+            let mut is_timed = false;
+            for agreement in [&mut agreed, &mut expected] {
+                is_timed = agreement.prepare(&vec![u64::MAX; own.ready.len()]);
+                agreement.rejoin();
+                let has_joined = joined.contains(&(rank as u32));
+                agreement.join(&joined, rank, has_joined).unwrap();
+            }
+            let own = own.contribution(is_timed);
+            transport.exchange(cycle, &own, &mut agreed).unwrap();
+            expected.start(own.fact_words());
             for rank in 0..size {
-                expected.add(&block(rank, cycle)).unwrap();
+                expected.add(rank, &block(rank, cycle)).unwrap();
             }
             assert_eq!(
                 format!("{agreed:?}"),
@@ -213,7 +226,7 @@ fn a_rank_that_has_left_is_reported_by_ranks_that_still_need_it() {
     on_ranks("left", 2, |mut transport| {
         let mut agreed = Agreement::default();
         transport
-            .exchange(1, &Block::new(1).contribution(), &mut agreed)
+            .exchange(1, &Block::new(1).contribution(false), &mut agreed)
             .unwrap();
         if transport.rank() == 1 {
             transport.leave(None);
@@ -221,7 +234,7 @@ fn a_rank_that_has_left_is_reported_by_ranks_that_still_need_it() {
             return;
         }
         let error = transport
-            .exchange(2, &Block::new(1).contribution(), &mut agreed)
+            .exchange(2, &Block::new(1).contribution(false), &mut agreed)
             .unwrap_err();
         assert!(
             matches!(error, Error::Peer(PeerError::Left { rank: 1 })),
@@ -254,7 +267,7 @@ fn data_that_a_rank_published_before_it_left_still_count() {
         ));
         transport.broadcast(&mut b"more".to_vec()).unwrap();
         let error = transport
-            .exchange(1, &Block::new(1).contribution(), &mut agreed)
+            .exchange(1, &Block::new(1).contribution(false), &mut agreed)
             .unwrap_err();
         assert!(
             matches!(error, Error::Peer(PeerError::Left { rank: 1 })),
@@ -272,7 +285,7 @@ fn a_failure_is_reported_with_its_reason_on_every_rank() {
                 rank: 2,
                 message: "é".repeat(300),
             }),
-            _ => transport.exchange(1, &Block::new(1).contribution(), &mut agreed),
+            _ => transport.exchange(1, &Block::new(1).contribution(false), &mut agreed),
         };
         let error = outcome.unwrap_err();
         transport.leave(Some(&error));
@@ -302,7 +315,7 @@ fn a_departure_passed_on_names_the_rank_that_left_first() {
             1 => transport.leave(None),
             rank => {
                 let error = transport
-                    .exchange(1, &Block::new(1).contribution(), &mut agreed)
+                    .exchange(1, &Block::new(1).contribution(false), &mut agreed)
                     .unwrap_err();
                 transport.leave(Some(&error));
                 assert!(
@@ -342,7 +355,11 @@ fn a_silent_rank_is_given_up_on_at_the_limit() {
             }
         });
         let error = open(0)
-            .exchange(1, &Block::new(1).contribution(), &mut Agreement::default())
+            .exchange(
+                1,
+                &Block::new(1).contribution(false),
+                &mut Agreement::default(),
+            )
             .unwrap_err();
         over.store(true, Ordering::Relaxed);
         assert!(
@@ -420,7 +437,7 @@ fn one_ring_is_one_wake_up_and_repeats_wake_no_thread() {
         }
         let mut agreed = Agreement::default();
         transport
-            .exchange(1, &Block::new(1).contribution(), &mut agreed)
+            .exchange(1, &Block::new(1).contribution(false), &mut agreed)
             .unwrap();
         // The ringing rank's own sleeper receives it too.
         assert_eq!((bell.rung(), bell.wakes()), (5, 1));
@@ -433,7 +450,7 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
         let bell = transport.doorbell();
         let mut agreed = Agreement::default();
         transport
-            .exchange(1, &Block::new(1).contribution(), &mut agreed)
+            .exchange(1, &Block::new(1).contribution(false), &mut agreed)
             .unwrap();
         let began = MonotonicClock.now();
         if transport.rank() == 0 {
@@ -448,7 +465,7 @@ fn a_ring_lets_a_paced_sleeper_sleep_and_eagerness_wakes_it() {
             );
         }
         transport
-            .exchange(2, &Block::new(1).contribution(), &mut agreed)
+            .exchange(2, &Block::new(1).contribution(false), &mut agreed)
             .unwrap();
         if transport.rank() == 0 {
             std::thread::sleep(Duration::from_millis(50));

@@ -59,7 +59,7 @@ fn cycle_on(transport: &mut LocalTransport, first: u64, cycles: u64) -> Result<(
     let mut agreed = Agreement::default();
     let mut frames = Vec::new();
     for cycle in first..first + cycles {
-        transport.exchange(cycle, &Block::new(1).contribution(), &mut agreed)?;
+        transport.exchange(cycle, &Block::new(1).contribution(false), &mut agreed)?;
         transport.gather(&[7; 40_000], &mut frames)?;
         transport.broadcast(&mut vec![8; 40_000])?;
     }

@@ -41,7 +41,7 @@ fn cycle(transport: &mut LocalTransport, cycle: u64, ready: bool) -> Result<bool
     if ready {
         block.set(0, cycle);
     }
-    transport.exchange(cycle, &block.contribution(), &mut agreed)?;
+    transport.exchange(cycle, &block.contribution(false), &mut agreed)?;
     let mut frames = Vec::new();
     let frame = [transport.job_rank() as u8; 9];
     transport.gather(&frame, &mut frames)?;
@@ -56,7 +56,7 @@ fn cycle(transport: &mut LocalTransport, cycle: u64, ready: bool) -> Result<bool
     let mut news = frame.to_vec();
     transport.broadcast(&mut news)?;
     assert_eq!(news, [transport.members[0] as u8; 9]);
-    Ok(agreed.common == [1])
+    Ok(agreed.common() == [1])
 }
 
 /// The victim is the first rank of one set and the last of the job; it is not in the other set.

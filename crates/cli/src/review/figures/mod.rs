@@ -3,9 +3,10 @@
 mod surface;
 mod trail;
 
-use super::error::Error;
+use crate::chart::picture::PictureError;
 use crate::chart::scale::Better;
-use crate::chart::{Chart, Shape, picture};
+use crate::chart::{Chart, Shape};
+use crate::error::Error;
 use crate::present::units::capitalized;
 use ronde_lab::review::{Measure, Review};
 
@@ -53,24 +54,19 @@ impl Pictures {
     }
 }
 
-/// Draws all charts of all reviews, one below the other, as SVG.
+/// Draws all charts of all reviews, one below the other, in a format.
 ///
 /// # Errors
 /// [`Error::NothingToDraw`] if no review has a trial, or the error of drawing.
-pub(super) fn svg(reviews: &[Review]) -> Result<String, Error> {
-    let charts = charts(reviews, "svg")?;
+pub(super) fn drawn<T>(
+    reviews: &[Review],
+    format: &'static str,
+    draw: impl Fn(&str, &[&Chart]) -> Result<T, PictureError>,
+) -> Result<T, Error> {
+    let charts = charts(reviews, format)?;
     let charts: Vec<&Chart> = charts.iter().collect();
-    Ok(picture::svg(&title(reviews), &charts)?)
-}
-
-/// Draws all charts of all reviews, one below the other, as PNG.
-///
-/// # Errors
-/// As [`svg`].
-pub(super) fn png(reviews: &[Review]) -> Result<Vec<u8>, Error> {
-    let charts = charts(reviews, "png")?;
-    let charts: Vec<&Chart> = charts.iter().collect();
-    Ok(picture::png(&title(reviews), &charts)?)
+    let names: Vec<&str> = reviews.iter().map(|review| &*review.source).collect();
+    Ok(draw(&format!("Review of {}", names.join(", ")), &charts)?)
 }
 
 fn charts(reviews: &[Review], format: &'static str) -> Result<Vec<Chart>, Error> {
@@ -84,14 +80,6 @@ fn charts(reviews: &[Review], format: &'static str) -> Result<Vec<Chart>, Error>
         true => Err(Error::NothingToDraw { format }),
         false => Ok(charts),
     }
-}
-
-fn title(reviews: &[Review]) -> String {
-    let names: Vec<&str> = reviews
-        .iter()
-        .map(|review| review.source.as_str())
-        .collect();
-    format!("Review of {}", names.join(", "))
 }
 
 /// Role of a measurement or a setting. The least important comes first; later kinds are drawn above
@@ -155,7 +143,7 @@ fn measured(measure: Measure) -> (&'static str, &'static str, Better) {
 mod tests {
     use super::trail::LINE_MOST;
     use super::*;
-    use crate::chart::Data;
+    use crate::chart::{Data, picture};
     use ronde_lab::review::{Known, review};
     use ronde_tuner::read_log;
 
@@ -189,7 +177,10 @@ mod tests {
     fn charts_of_a_review() {
         ronde_cases::check("review_charts.txt", |rows| {
             let reviews = reviews(rows);
-            match (charts(&reviews, "svg"), svg(&reviews)) {
+            match (
+                charts(&reviews, "svg"),
+                drawn(&reviews, "svg", picture::svg),
+            ) {
                 (Ok(charts), Ok(_)) => charts.iter().map(told).collect(),
                 (_, Err(error)) | (Err(error), _) => error.to_string(),
             }

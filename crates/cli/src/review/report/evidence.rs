@@ -120,7 +120,7 @@ pub(super) fn search(review: &Review) -> Section<'static> {
     };
     lines.extend(match (ending.samples_left, ending.steps_left) {
         (Some(samples), Some(steps)) => Some(format!(
-            "It would have taken {} ({}){}.",
+            "The search needed {} ({}) to finish{}.",
             range(samples, "more trial"),
             range(steps, "training step"),
             match samples[0] == samples[1] {
@@ -129,7 +129,7 @@ pub(super) fn search(review: &Review) -> Section<'static> {
             }
         )),
         (_, Some([_, most])) => Some(format!(
-            "It would have taken at most {}.",
+            "The search needed at most {} to finish.",
             counted(most, "more step")
         )),
         (_, None) => None,

@@ -22,8 +22,10 @@ const SENTENCES: usize = 30;
 
 /// Returns the sections; some are empty. `charts` are for the page.
 pub(super) fn sections<'a>(review: &'a Review, charts: Option<&Pictures>) -> Vec<Section<'a>> {
-    let mut sections =
-        vec![Section::new("warnings", "Warnings").list(List::Warnings, review.warnings.clone())];
+    let mut sections = vec![
+        Section::new("paste", "To paste").code(paste(review)),
+        Section::new("warnings", "Warnings").list(List::Warnings, review.warnings.clone()),
+    ];
     if let Some(Pictures { trail, surfaces }) = charts {
         let surfaces = html! { @for surface in surfaces { (surface) } };
         sections.push(Section::new("trials", "Trials").page(html! { (trail) }));
@@ -226,12 +228,12 @@ fn no_trials(review: &Review) -> &'static str {
 }
 
 /// Recommended setting to copy: environment variables, and flags of horovodrun and `ronde run`.
-pub(super) fn paste(review: &Review) -> Option<[String; 2]> {
-    let setting: Setting = review.advice.as_ref()?.setting;
-    Some([
-        setting.environment(&review.varied),
-        setting.flags(&review.varied),
-    ])
+fn paste(review: &Review) -> Vec<String> {
+    let advice = review.advice.iter().map(|advice| advice.setting);
+    let varied = &review.varied;
+    advice
+        .flat_map(|setting| [setting.environment(varied), setting.flags(varied)])
+        .collect()
 }
 
 /// Describes a setting, with the switches that were tried both on and off.
@@ -282,12 +284,12 @@ mod tests {
         for width in [60, 80, 120] {
             let log = "cycle_time_ms,tensor_fusion_threshold,score\n1,4,500\n1,4,501\n1,128,400\n1,128,401\n";
             let text = text(reviewed(log), width);
-            let (report, paste) = text.split_once("To paste").unwrap();
             assert!(
-                paste.contains("HOROVOD_FUSION_THRESHOLD=4194304"),
-                "{paste}"
+                text.contains("    HOROVOD_FUSION_THRESHOLD=4194304"),
+                "{text}"
             );
-            for line in report.lines() {
+            // Lines to paste stay whole.
+            for line in text.lines().filter(|line| !line.starts_with("    ")) {
                 assert!(
                     console::measure_text_width(line) <= width,
                     "{width}: {line}"

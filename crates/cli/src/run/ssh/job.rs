@@ -102,9 +102,6 @@ impl<'a> Job<'a> {
     }
 
     /// Supervises the job to its end, and returns its exit code.
-    ///
-    /// # Errors
-    /// A system call fails.
     pub(super) fn run(mut self) -> Result<u8, LaunchError> {
         let signals = Signals::register()?;
         while self.phase != Phase::Over {

@@ -43,7 +43,7 @@ const INTERFACE: &str = "HOROVOD_GLOO_IFACE";
 
 /// Reason why a job cannot be started through `ssh`.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SshError {
+pub(crate) enum SshError {
     #[error(transparent)]
     Plan(#[from] plan::PlanError),
     #[error(transparent)]
@@ -61,7 +61,7 @@ pub(super) enum SshError {
 }
 
 impl SshError {
-    pub(super) fn exit_code(&self) -> u8 {
+    pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Self::Plan(_) | Self::Value { .. } => super::EXIT_USAGE,
             Self::Launch(error) => error.exit_code(),

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// Reason why the ranks cannot be distributed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in super::super) enum PlanError {
+pub(crate) enum PlanError {
     #[error("the host {host} is listed twice; list it once, with all its slots ({host}:{slots})")]
     Twice { host: String, slots: usize },
     #[error("{first} and {second} are both this machine; list one of them, with all its slots")]

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::Plan;
 use super::given::{NP_DEFAULT, settings};
+use crate::error::Error;
 use crate::sweep::args::Args;
-use crate::sweep::error::Error;
 
 impl Plan {
     /// Arguments in `args` that differ from this plan, each with its flag.

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::Error;
 use crate::knob_flags::NotSwept;
 use crate::range::List;
 use crate::replay::Switch;
+use crate::setting::on;
 use crate::sweep::args::Args;
-use crate::sweep::error::Error;
-use crate::sweep::words::on;
 use ronde_lab::sweep::{Design, Point};
 
 /// Number of ranks without `-np`, as for `ronde bench`.

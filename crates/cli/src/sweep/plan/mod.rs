@@ -12,9 +12,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::args::Args;
-use super::error::Error;
 use super::report::joined;
 use crate::bench::LoadArgs;
+use crate::error::Error;
 use crate::program;
 use crate::run::Elsewhere;
 pub(super) use given::notes;
@@ -79,9 +79,6 @@ impl Plan {
     }
 
     /// Creates the plan of a sweep from a recording of `np` ranks.
-    ///
-    /// # Errors
-    /// As [`Plan::new`].
     pub(super) fn of_recording(args: &Args, np: u32) -> Result<Self, Error> {
         Self::of(args, np)?.checked()
     }
@@ -121,9 +118,6 @@ impl Plan {
     }
 
     /// Checks that the profile has not changed since the plan was made.
-    ///
-    /// # Errors
-    /// [`Error::OtherProfile`].
     pub(super) fn check_workload(&self, workload: &Workload) -> Result<(), Error> {
         let words = |tensors, bytes| format!("{tensors} tensors of {bytes} bytes");
         let then = words(self.tensors, self.bytes_per_step);
@@ -148,7 +142,7 @@ impl Plan {
         let design = &self.design;
         let count = lengths(design).into_iter().product();
         if count > POINTS_MOST {
-            return Err(Error::TooMany {
+            return Err(Error::TooManyPoints {
                 points: count,
                 most: POINTS_MOST,
             });

@@ -43,7 +43,7 @@ fn about() -> About {
 #[test]
 fn reports_of_small_sweeps_as_text() {
     ronde_cases::check("sweeps.txt", |lines| {
-        text::page(&about(), &verdict_on(lines), Path::new("out"), &LOOK)
+        screen(&about(), &verdict_on(lines), Path::new("out"), &LOOK)
     });
 }
 
@@ -61,7 +61,7 @@ fn a_sweep_of_one_block_as_json() {
 fn text_and_tables_fit_the_terminal() {
     for width in [60, 80, 100] {
         let look = Look { width, ..LOOK };
-        let text = text::page(&about(), &verdict(&rows()), Path::new("out"), &look);
+        let text = screen(&about(), &verdict(&rows()), Path::new("out"), &look);
         // Lines to paste stay whole.
         for line in text.lines().filter(|line| !line.starts_with("    ")) {
             assert!(

@@ -1,7 +1,7 @@
 //! Conclusion of a finding: one sentence, and further sentences about ties and the error of
 //! predictions.
 
-use super::naming::Naming;
+use super::naming;
 use crate::present::units::{self, capitalized, changes, counted, ms, percent};
 use ronde_job::gate::Withheld;
 use ronde_lab::sweep::{
@@ -40,7 +40,7 @@ pub(in crate::sweep) fn conclusion(finding: &Finding) -> Vec<String> {
         (Conclusion::Faster, None) if finding.gains_too_little() => {
             format!("Keep the default: the gain is too small to matter. {compared}.")
         }
-        (Conclusion::DefaultAsGood, None) => keep_default(finding, &compared),
+        (Conclusion::DefaultAsGood, None) => keep_default(finding, best, &compared),
         (_, None) => format!("{compared}. {}.", basis(finding)),
     };
     [Some(main), ties(finding), missed(finding)]
@@ -71,7 +71,7 @@ fn compared(finding: &Finding, best: &Outcome) -> String {
             interval.unwrap_or_default()
         )
     });
-    let setting = capitalized(&Naming::of(finding).setting(&best.point));
+    let setting = capitalized(&naming(finding).setting(&best.point));
     format!("{setting}: {prefix}{time}{}", gain.unwrap_or_default())
 }
 
@@ -92,8 +92,8 @@ fn basis(finding: &Finding) -> &'static str {
     }
 }
 
-fn keep_default(finding: &Finding, compared: &str) -> String {
-    let is_default = finding.best == finding.default;
+fn keep_default(finding: &Finding, best: &Outcome, compared: &str) -> String {
+    let is_default = best.point.is_default();
     let most = match is_default {
         true => gain_most(finding),
         false => finding
@@ -231,8 +231,6 @@ mod tests {
             basis,
             conclusion,
             points: vec![outcome(best, 50.0), outcome(Point::default_of(2), 50.4)],
-            best: Some(0),
-            default: Some(1),
             gain: Some(gain),
             ties_known: true,
             recording: ronde_job::gate::Evidence::default(),
@@ -282,8 +280,9 @@ mod tests {
         }
         for low in [-0.011, 0.01] {
             let mut default = finding(DefaultAsGood, Grid, gain);
-            (default.best, default.gain) = (Some(1), None);
-            default.points[0].against_default = Some(estimate(0.02, Some([low, 0.05])));
+            default.points.swap(0, 1);
+            default.gain = None;
+            default.points[1].against_default = Some(estimate(0.02, Some([low, 0.05])));
             say(&format!("the default is best, others from {low}"), &default);
         }
         let mut ties = finding(DefaultAsGood, Grid, Estimate::bare(0.001));

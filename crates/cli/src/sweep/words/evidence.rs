@@ -1,7 +1,8 @@
 //! Evidence of a conclusion: number of measurements, noise, failures, effects of the knobs.
 
-use super::naming::{Naming, on};
+use super::naming;
 use crate::present::units::{self as number, capitalized, duration, percent, setting as knob};
+use crate::setting::on;
 use ronde_lab::sweep::{Ending, Finding, Knob, KnobEffect, Level, Outcome, Verdict};
 
 /// A knob does not matter if both its share and its largest effect are below this.
@@ -55,7 +56,7 @@ pub(in crate::sweep) fn effort(verdict: &Verdict) -> String {
 
 /// Settings without a complete measurement, with the reasons.
 pub(in crate::sweep) fn incomplete(finding: &Finding) -> Vec<String> {
-    let naming = Naming::of(finding);
+    let naming = naming(finding);
     let cut: Vec<String> = finding
         .points
         .iter()
@@ -92,7 +93,7 @@ pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
     let Some(noise) = &finding.noise else {
         return Vec::new();
     };
-    let naming = Naming::of(finding);
+    let naming = naming(finding);
     let mut sentences = vec![format!(
         "Standard deviation of one measurement: {} ({} of freedom).",
         percent(noise.sd),

@@ -29,13 +29,6 @@ pub(in crate::sweep) fn paste(finding: &Finding) -> Vec<String> {
     lines
 }
 
-/// Setting to paste; booleans only if they differ from the default.
 fn of(point: &Point) -> Paste {
-    Paste {
-        fusion_threshold_bytes: point.fusion_threshold_bytes,
-        cycle_time_ms: point.cycle_time_ms.to_string(),
-        hierarchical_allreduce: point.hierarchical_allreduce.then_some(true),
-        cache: (!point.cache).then_some(false),
-        ..Paste::default()
-    }
+    crate::setting::paste(point, &Point::default_of(point.np))
 }

@@ -59,12 +59,40 @@ fn the_default_is_measured_between_points() {
     assert_eq!(interleaved(&points[..1], None), points[..1]);
 }
 
-/// Measurements of a sweep, one line for each block: thresholds in MiB with cycle times in ms.
-fn told(rows: &[Row]) -> String {
-    let point = |row: &Row| format!(" {}@{}", row.point.fusion_mb(), row.point.cycle_time_ms);
+/// Threshold in MiB with the cycle time in ms.
+fn setting(point: &Point) -> String {
+    format!("{}@{}", point.fusion_mb(), point.cycle_time_ms)
+}
+
+/// Measurements of a sweep, a line for each block. The first line of the input has changes of the
+/// design, the second the step times of settings, in ms; `*` stands for all others.
+fn answer(input: &str) -> String {
+    let (changes, times) = input.split_once('\n').unwrap_or((input, ""));
+    let mut fields = serde_json::to_value(design()).unwrap();
+    let changes: serde_json::Map<_, _> = serde_json::from_str(changes).unwrap();
+    fields.as_object_mut().unwrap().extend(changes);
+    let design: Design = serde_json::from_value(fields).unwrap();
+    let times = times
+        .split_whitespace()
+        .filter_map(|cell| cell.split_once('='));
+    let times: Vec<(&str, &str)> = times.collect();
+    let step_ms = |task: &Task| {
+        let is_of = |of: &str| of == "*" || of == setting(&task.point);
+        match times.iter().find(|(of, _)| is_of(of)) {
+            Some((_, ms)) => ms.parse().ok(),
+            None => of_point(task),
+        }
+    };
+    let rows = measured(&design, Vec::new(), step_ms);
+    assert_eq!(rows, measured(&design, Vec::new(), step_ms));
     let line = |rows: &[Row]| {
-        let points: String = rows.iter().map(point).collect();
-        format!("{:?} {}:{points}\n", rows[0].phase, rows[0].block)
+        let points: Vec<String> = rows.iter().map(|row| setting(&row.point)).collect();
+        format!(
+            "{:?} {}: {}\n",
+            rows[0].phase,
+            rows[0].block,
+            points.join(" ")
+        )
     };
     let blocks = rows.chunk_by(|a, b| (a.phase, a.block) == (b.phase, b.block));
     blocks.map(line).collect()
@@ -72,71 +100,7 @@ fn told(rows: &[Row]) -> String {
 
 #[test]
 fn orders_of_small_sweeps() {
-    let mut text = String::new();
-    let mut tell = |case: &str, design: Design, step_ms: &dyn Fn(&Task) -> Option<f64>| {
-        let rows = measured(&design, Vec::new(), step_ms);
-        assert_eq!(rows, measured(&design, Vec::new(), step_ms), "{case}");
-        text += &format!("{case}\n{}\n", told(&rows));
-    };
-    for seed in [1, 2] {
-        tell(
-            &format!("seed {seed}"),
-            Design { seed, ..design() },
-            &of_point,
-        );
-    }
-    let fusion_threshold_bytes = 1 << 20;
-    let one = Point {
-        fusion_threshold_bytes,
-        ..Point::default_of(2)
-    };
-    let best = |point: Point| move |task: &Task| Some(if task.point == point { 8.0 } else { 10.0 });
-    let case = "1 MiB is best: it takes turns with the default after the grid";
-    tell(case, design(), &best(one));
-    let confirm = 0;
-    tell(
-        "without confirmation",
-        Design {
-            confirm,
-            ..design()
-        },
-        &best(one),
-    );
-    let case = "the default is best: nothing is confirmed";
-    tell(case, design(), &best(Point::default_of(2)));
-    let no_fusion = |task: &Task| task.point.fusion_threshold_bytes == 0;
-    let slow = |task: &Task| {
-        if no_fusion(task) {
-            Some(30.0)
-        } else {
-            of_point(task)
-        }
-    };
-    let case = "0 MiB is clearly worse: it is left out from the second block on";
-    tell(case, design(), &slow);
-    let broken = |task: &Task| no_fusion(task) && task.point.cycle_time_ms == 5.0;
-    let case = "0 MiB with 5 ms fails: it is tried once more";
-    tell(case, design(), &|task| {
-        of_point(task).filter(|_| !broken(task))
-    });
-    let case =
-        "everything fails: each point twice, the default as often as it occurs in two blocks";
-    tell(case, design(), &|_| None);
-    // A measurement takes a second: 23 steps. The minimum is 6 steps, so a block of 8 and a round
-    // of confirmation with the expected 3 measurements take at least 66 steps, or 2.9 s.
-    for budget in [0.5, 10.5, 11.5, 1e6] {
-        let budget_s = Some(budget);
-        let case = format!("a budget of {budget} s; the first block is begun in any case");
-        tell(
-            &case,
-            Design {
-                budget_s,
-                ..design()
-            },
-            &of_point,
-        );
-    }
-    ronde_cases::document("orders.txt", &text);
+    ronde_cases::check("orders.txt", answer);
 }
 
 #[test]

@@ -34,21 +34,13 @@ pub(super) fn finding(np: u32, gathered: Gathered) -> Finding {
     } else {
         measured.uncertainty()
     };
-    let (ties_known, noise) = (measured.repeated, measured.noise());
-    let points = measured.outcomes(best);
-    let default = points.iter().position(|outcome| outcome.point.is_default());
     let mut finding = Finding {
         basis,
-        conclusion,
-        best: Some(best),
-        default,
         gain,
-        ties_known,
-        noise,
-        ..Finding::new(np, points)
+        ties_known: measured.repeated,
+        noise: measured.noise(),
+        ..Finding::new(np, conclusion, Some(best), measured.outcomes(best))
     };
-    finding.settle_default();
-    finding.sort();
     (finding.knobs, finding.interaction) = knobs::effects(&finding.points, uncertainty);
     finding
 }

@@ -64,15 +64,10 @@ pub struct Finding {
     pub basis: Basis,
     /// Conclusion.
     pub conclusion: Conclusion,
-    /// All points: measured points, best first; then points that were only predicted, points that
-    /// were cut short, and points that failed.
+    /// All points: the best point, which is first even if a point that was not confirmed appeared
+    /// better; then measured points by their step times, points that were only predicted, points
+    /// that were cut short, and points that failed.
     pub points: Vec<Outcome>,
-    /// Index of the best point.
-    #[serde(skip)]
-    pub best: Option<usize>,
-    /// Index of the default.
-    #[serde(skip)]
-    pub default: Option<usize>,
     /// Step time that the best point saves, as a share of the default's.
     #[serde(rename = "gain_pct", serialize_with = "json::percent_of_estimate")]
     pub gain: Option<Estimate>,
@@ -262,15 +257,40 @@ pub fn verdict_with(rows: &[Row], jobs: &Jobs) -> Verdict {
 }
 
 impl Finding {
-    /// Finding without conclusions.
-    fn new(np: u32, points: Vec<Outcome>) -> Self {
+    /// Finding with this conclusion and its points in order, of which `best` is the best.
+    ///
+    /// A proven gain takes precedence over the weaker result of the comparison of all points with
+    /// each other: the default's tie follows from the conclusion.
+    fn new(np: u32, conclusion: Conclusion, best: Option<usize>, mut points: Vec<Outcome>) -> Self {
+        let best = best.map(|index| points[index].point);
+        let defaults = points
+            .iter_mut()
+            .filter(|outcome| outcome.point.is_default());
+        defaults.for_each(|default| match conclusion {
+            Conclusion::Faster => default.tied = false,
+            Conclusion::DefaultAsGood => default.tied = true,
+            _ => {}
+        });
+        let time = |outcome: &Outcome| {
+            let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
+            outcome.step_ms.or(predicted).unwrap_or(f64::INFINITY)
+        };
+        let class = |outcome: &Outcome| match outcome.ending {
+            _ if Some(outcome.point) == best => 0,
+            Ending::Measured => 1,
+            Ending::Predicted => 2,
+            Ending::Cut => 3,
+            Ending::Failed(_) => 4,
+        };
+        points.sort_by(|a, b| {
+            let by_class = class(a).cmp(&class(b));
+            by_class.then_with(|| time(a).total_cmp(&time(b)))
+        });
         Self {
             np,
             basis: Basis::Grid,
-            conclusion: Conclusion::Nothing,
+            conclusion,
             points,
-            best: None,
-            default: None,
             gain: None,
             ties_known: false,
             recording: Evidence::default(),
@@ -280,14 +300,16 @@ impl Finding {
         }
     }
 
-    /// Returns the best point.
+    /// Returns the best point, unless no point has a result.
     pub fn best(&self) -> Option<&Outcome> {
-        self.best.and_then(|index| self.points.get(index))
+        let is_known = self.conclusion != Conclusion::Nothing;
+        self.points.first().filter(|_| is_known)
     }
 
     /// Returns the default.
     pub fn default(&self) -> Option<&Outcome> {
-        self.default.and_then(|index| self.points.get(index))
+        let mut points = self.points.iter();
+        points.find(|outcome| outcome.point.is_default())
     }
 
     /// Returns the points that cannot be distinguished from the best one, itself included, best
@@ -333,44 +355,6 @@ impl Finding {
     pub fn gains_too_little(&self) -> bool {
         let interval = self.gain.and_then(|gain| gain.interval);
         interval.is_some_and(|[_, high]| high < GAIN_THAT_MATTERS)
-    }
-
-    /// Makes the default's tie agree with the conclusion: a proven gain takes precedence over the
-    /// weaker result of the comparison of all points with each other.
-    fn settle_default(&mut self) {
-        let Some(default) = self.default else { return };
-        match self.conclusion {
-            Conclusion::Faster => self.points[default].tied = false,
-            Conclusion::DefaultAsGood => self.points[default].tied = true,
-            _ => {}
-        }
-    }
-
-    /// Sorts the points and updates the indices of the best point and the default. The best point
-    /// is first even if a point that was not confirmed appeared better.
-    fn sort(&mut self) {
-        let [best, default] = [self.best(), self.default()].map(|found| found.map(|of| of.point));
-        let time = |outcome: &Outcome| {
-            let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
-            outcome.step_ms.or(predicted).unwrap_or(f64::INFINITY)
-        };
-        let class = |outcome: &Outcome| match outcome.ending {
-            _ if Some(outcome.point) == best => 0,
-            Ending::Measured => 1,
-            Ending::Predicted => 2,
-            Ending::Cut => 3,
-            Ending::Failed(_) => 4,
-        };
-        self.points.sort_by(|a, b| {
-            let by_class = class(a).cmp(&class(b));
-            by_class.then_with(|| time(a).total_cmp(&time(b)))
-        });
-        let place = |point: Option<Point>| {
-            self.points
-                .iter()
-                .position(|outcome| Some(outcome.point) == point)
-        };
-        (self.best, self.default) = (place(best), place(default));
     }
 }
 

@@ -1,7 +1,7 @@
 //! Finding for points that were not measured, from the predictions of replay.
 
 use super::gather::Gathered;
-use super::{Basis, Conclusion, Ending, Estimate, Finding, Jobs, knobs};
+use super::{Basis, Conclusion, Ending, Estimate, Finding, Jobs, Outcome, knobs};
 use crate::sweep::Point;
 use ronde_job::percentile::percentile_of;
 
@@ -10,87 +10,62 @@ const NEARLY: f64 = 0.002;
 
 /// Finding from the predictions alone. With `jobs`, comparisons have intervals.
 pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
-    let mut finding = Finding::new(np, gathered.points);
-    let predicted = |point: usize| Some(finding.points[point].predicted_ms?.value);
+    let mut points = gathered.points;
+    let predicted = |outcome: &Outcome| Some(outcome.predicted_ms?.value);
     // A point whose verification failed is not recommended.
-    let sound = |&point: &usize| finding.points[point].ending == Ending::Predicted;
-    let all = || {
-        let points = (0..finding.points.len()).filter(sound);
-        points.filter_map(|point| Some((point, predicted(point)?)))
+    let sound = |outcome: &Outcome| outcome.ending == Ending::Predicted;
+    let sound_ms = points.iter().filter(|one| sound(one)).filter_map(predicted);
+    let least = sound_ms.fold(f64::INFINITY, f64::min);
+    let is_least = |outcome: &Outcome| {
+        sound(outcome) && predicted(outcome).is_some_and(|ms| ms <= least * (1.0 + NEARLY))
     };
-    let least = all().map(|(_, ms)| ms).fold(f64::INFINITY, f64::min);
-    let from_default =
-        |point: usize| distance(&finding.points[point].point, &Point::default_of(np));
-    let best = all()
-        .filter(|(_, ms)| *ms <= least * (1.0 + NEARLY))
-        .map(|(point, _)| point)
-        .min_by(|&a, &b| from_default(a).total_cmp(&from_default(b)));
-    let default = finding
-        .points
-        .iter()
-        .position(|outcome| outcome.point.is_default());
+    let from_default = |&index: &usize| points[index].point.distance(&Point::default_of(np));
+    let best = (0..points.len())
+        .filter(|&index| is_least(&points[index]))
+        .min_by(|a, b| from_default(a).total_cmp(&from_default(b)));
+    let best_point = best.map(|best| points[best].clone());
+    let default = points.iter().find(|outcome| outcome.point.is_default());
+    let default = default.cloned();
     // Comparison by all jobs, or by the best estimates alone.
-    let compare = |own: usize, other: usize| {
-        let jobs_of = |point: usize| jobs.of(&finding.points[point].point);
-        let by_jobs = || ratio(jobs_of(own)?, jobs_of(other)?);
+    let compare = |own: &Outcome, other: &Outcome| {
+        let by_jobs = || ratio(jobs.of(&own.point)?, jobs.of(&other.point)?);
         let bare = || Some(Estimate::bare(predicted(own)? / predicted(other)? - 1.0));
         by_jobs().or_else(bare)
     };
-    let comparisons: Vec<[Option<Estimate>; 2]> = (0..finding.points.len())
-        .map(|point| {
-            let default = default.filter(|&default| default != point);
-            [best, default].map(|other| compare(point, other?))
-        })
-        .collect();
-    let tied: Vec<bool> = (0..finding.points.len())
-        .map(|point| {
-            let nearly = predicted(point).is_some_and(|ms| ms <= least * (1.0 + NEARLY));
-            let interval = comparisons[point][0].and_then(|above| above.interval);
-            sound(&point) && (nearly || interval.is_some_and(|[low, _]| low <= NEARLY))
-        })
-        .collect();
-    let best_ms = best.and_then(predicted);
-    finding.conclusion = match (best, default.and_then(predicted)) {
-        (None, _) => Conclusion::Nothing,
-        (_, None) => Conclusion::NoDefault,
-        (Some(best), Some(_)) => match comparisons[best][1] {
-            None => Conclusion::DefaultAsGood,
-            Some(against) if against.value > -NEARLY => Conclusion::DefaultAsGood,
-            Some(Estimate {
-                interval: Some([_, high]),
-                ..
-            }) if high < 0.0 => Conclusion::Faster,
-            Some(_) => Conclusion::Unproven,
-        },
+    let against_default = |outcome: &Outcome| {
+        let default = default
+            .as_ref()
+            .filter(|default| default.point != outcome.point)?;
+        compare(outcome, default)
     };
-    finding.gain = best
-        .and_then(|best| comparisons[best][1])
-        .map(Estimate::reversed);
-    finding.ties_known = best.is_some_and(|best| jobs.of(&finding.points[best].point).is_some());
-    for ((outcome, [_, against]), tied) in finding.points.iter_mut().zip(comparisons).zip(tied) {
-        let ms = outcome.predicted_ms.map(|predicted| predicted.value);
-        outcome.above_best = ms.zip(best_ms).map(|(ms, best)| ms / best - 1.0);
-        (outcome.against_default, outcome.tied) = (against, tied);
+    let gain = best_point.as_ref().and_then(against_default);
+    for outcome in &mut points {
+        let against = best_point.as_ref().and_then(|best| compare(outcome, best));
+        let low = against.and_then(|above| Some(above.interval?[0]));
+        outcome.tied = is_least(outcome) || sound(outcome) && low.is_some_and(|low| low <= NEARLY);
+        let best_ms = best_point.as_ref().and_then(predicted);
+        outcome.above_best = predicted(outcome)
+            .zip(best_ms)
+            .map(|(ms, best)| ms / best - 1.0);
+        outcome.against_default = against_default(outcome);
     }
-    (finding.basis, finding.best, finding.default) = (Basis::Predicted, best, default);
-    finding.settle_default();
-    finding.sort();
+    let conclusion = match (best, default.as_ref().and_then(predicted), gain) {
+        (None, ..) => Conclusion::Nothing,
+        (_, None, _) => Conclusion::NoDefault,
+        (_, _, Some(gain)) if gain.value <= -NEARLY => match gain.interval {
+            Some([_, high]) if high < 0.0 => Conclusion::Faster,
+            _ => Conclusion::Unproven,
+        },
+        _ => Conclusion::DefaultAsGood,
+    };
+    let mut finding = Finding {
+        basis: Basis::Predicted,
+        gain: gain.map(Estimate::reversed),
+        ties_known: best_point.is_some_and(|best| jobs.of(&best.point).is_some()),
+        ..Finding::new(np, conclusion, best, points)
+    };
     (finding.knobs, finding.interaction) = knobs::effects(&finding.points, 0.0);
     finding
-}
-
-/// Distance of two settings: number of different knobs first, then the distance on them.
-fn distance(a: &Point, b: &Point) -> f64 {
-    let way = |a: f64, b: f64| (a.max(1e-2) / b.max(1e-2)).ln().abs();
-    let fusion = way(a.fusion_mb(), b.fusion_mb());
-    let cycle = way(a.cycle_time_ms, b.cycle_time_ms);
-    let changed = [
-        fusion > 0.0,
-        cycle > 0.0,
-        a.cache != b.cache,
-        a.hierarchical_allreduce != b.hierarchical_allreduce,
-    ];
-    changed.into_iter().filter(|changed| *changed).count() as f64 * 100.0 + fusion + cycle
 }
 
 /// `own` relative to `other`, minus one: median over the jobs, with the 10th and 90th percentiles.

@@ -58,10 +58,30 @@ fn measurements(line: &str) -> Vec<Row> {
     cells.split(' ').map(cell).collect()
 }
 
-/// Findings from measurements.
+/// Findings from measurements. Lines that begin with `jobs` have the step times of each job that
+/// fits the recording; `model` is the modelled time of the recorded step, which took 100 ms.
 fn answer(input: &str) -> String {
-    let rows: Vec<Row> = input.lines().flat_map(measurements).collect();
-    let verdict = verdict(&rows);
+    let (mut rows, mut recording) = (Vec::new(), Evidence::default());
+    let (mut points, mut times) = (Vec::new(), Vec::new());
+    for line in input.lines() {
+        match line.split_once(' ').unwrap() {
+            ("jobs", cells) => {
+                for (fusion_mb, ms) in cells.split(' ').filter_map(|cell| cell.split_once('=')) {
+                    points.push(point(fusion_mb.parse().unwrap()));
+                    times.push(ms.split(',').map(|ms| ms.parse().unwrap()).collect());
+                }
+            }
+            ("model", ms) => recording.model = Some([100.0, ms.parse().unwrap()]),
+            ("incomplete", file) => recording.incomplete = Some(file.to_owned()),
+            _ => rows.extend(measurements(line)),
+        }
+    }
+    let jobs = Jobs {
+        points: &points,
+        times: &times,
+        recording,
+    };
+    let verdict = verdict_with(&rows, &jobs);
     let mut answer = format!("{:?}\n", verdict.measurements);
     for finding in &verdict.findings {
         let named = |outcome: Option<&Outcome>| outcome.map(|found| found.point.fusion_mb());
@@ -95,61 +115,4 @@ fn numbers_of_ranks_are_not_compared() {
     let [two, four] = <[Finding; 2]>::try_from(verdict(&rows).findings).unwrap();
     assert_eq!((two.np, four.np), (2, 4));
     assert!((two.gain.unwrap().value - four.gain.unwrap().value).abs() < 1e-9);
-}
-
-#[test]
-fn predictions_are_compared_job_by_job() {
-    let points = [point(128), point(16), point(1)];
-    let predicted = [(128, 100.0), (16, 90.0), (1, 99.0)]
-        .map(|(fusion_mb, ms)| row(Phase::Predicted, 0, fusion_mb, ms));
-    assert_eq!(only(verdict(&predicted)).conclusion, Conclusion::Unproven);
-    // Jobs from 80 to 120: all gain a tenth with 16 MiB; with 1 MiB some are faster and some
-    // slower.
-    let jobs: Vec<f64> = (0..=10).map(|job| 80.0 + 4.0 * f64::from(job)).collect();
-    let tenth = jobs.iter().map(|ms| 0.9 * ms).collect();
-    let factor = |job: usize| if job.is_multiple_of(2) { 0.88 } else { 1.1 };
-    let mixed = jobs
-        .iter()
-        .enumerate()
-        .map(|(job, ms)| factor(job) * ms)
-        .collect();
-    let times = [jobs, tenth, mixed];
-    let of = |recording| {
-        let jobs = Jobs {
-            points: &points,
-            times: &times,
-            recording,
-        };
-        only(verdict_with(&predicted, &jobs))
-    };
-    let model = |modelled_ms| Evidence {
-        model: Some([100.0, modelled_ms]),
-        ..Evidence::default()
-    };
-    let finding = of(model(104.0));
-    assert_eq!(
-        (finding.basis, finding.conclusion),
-        (Basis::Predicted, Conclusion::Faster)
-    );
-    let Estimate { value, interval } = finding.gain.unwrap();
-    let ends = interval.unwrap();
-    assert!(
-        [value, ends[0], ends[1]]
-            .iter()
-            .all(|gain| (gain - 0.1).abs() < 1e-9)
-    );
-    let ties = finding.ties().map(|tie| tie.point.fusion_mb());
-    assert_eq!(ties.collect::<Vec<_>>(), [16.0, 1.0]);
-    assert_eq!(finding.recommended().unwrap().point, point(16));
-    // A model that misses the recorded step by half supports no recommendation.
-    let off = of(model(150.0));
-    assert!(matches!(off.withheld(), Some(Withheld::ModelOff { .. })));
-    assert_eq!(off.recommended(), None);
-    // Neither does a truncated recording.
-    let cut = of(Evidence {
-        incomplete: Some("t.json".to_owned()),
-        ..model(104.0)
-    });
-    assert!(matches!(cut.withheld(), Some(Withheld::Incomplete { .. })));
-    assert_eq!(cut.recommended(), None);
 }

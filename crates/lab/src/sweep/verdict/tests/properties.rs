@@ -60,18 +60,18 @@ fn check(finding: &Finding) {
         assert!(best.tied && matches!(best.ending, Ending::Measured | Ending::Predicted));
     }
     match finding.conclusion {
-        Conclusion::Nothing => assert_eq!(finding.best, None),
+        Conclusion::Nothing => assert_eq!(finding.best(), None),
         Conclusion::Faster => {
             let [low, high] = finding.gain.unwrap().interval.unwrap();
             assert!(0.0 < low && low <= high && !default.unwrap().tied);
         }
         Conclusion::DefaultAsGood => assert!(default.unwrap().tied),
         Conclusion::NoDefault => assert_eq!(finding.gain, None),
-        Conclusion::Unproven => assert!(finding.best != finding.default),
+        Conclusion::Unproven => assert!(finding.best() != finding.default()),
     }
     assert_eq!(
         finding.recommended().is_none(),
-        finding.withheld().is_some() || finding.best.is_none()
+        finding.withheld().is_some() || finding.best().is_none()
     );
     let knobs: f64 = finding.knobs.iter().map(|effect| effect.share).sum();
     let shares = knobs + finding.interaction;

@@ -1,0 +1,90 @@
+"""Check that all ranks train the same model, before the first gradients are submitted.
+
+All ranks would wait for ever for a parameter that only some of them have. So the ranks first
+compare a digest of the descriptions of their parameters, in one small allreduce. Only if the
+digests differ, they exchange the descriptions to report the difference.
+
+The operation is an allreduce of sums, as ranks that have joined take part in no other operation.
+The numbers x of n ranks are equal if and only if n times the sum of x² is the square of the sum of
+x (Cauchy–Schwarz), so all ranks reach the same result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from .process_sets import ProcessSet
+
+#: Name of the operations.
+NAME = "model_check"
+
+#: The digest is compared in parts of 16 bits, so that the squares cannot overflow in the sum.
+_DIGEST = struct.Struct("<8H")
+
+
+class Operations(Protocol):
+    """What the check needs of a framework."""
+
+    def sums(self, numbers: Sequence[int], name: str, process_set: ProcessSet) -> list[int]:
+        """Sums of 64-bit integers over the ranks."""
+
+    def gather(self, obj: Any, name: str, process_set: ProcessSet) -> list[Any]:
+        """Objects of all ranks, in order."""
+
+
+class Answer(NamedTuple):
+    """Further results of the check."""
+
+    #: Whether no rank has joined; otherwise the check must be repeated later.
+    is_final: bool
+    #: Whether some rank has passed ``has_sparse``.
+    has_sparse: bool
+
+
+def check_same_model(
+    operations: Operations,
+    parameters: Mapping[str, str],
+    process_set: ProcessSet,
+    has_sparse: bool = False,
+    where: str = "DistributedOptimizer needs the same parameters, with the same names, on all ranks",
+) -> Answer:
+    """Raises ValueError on all ranks unless they have the same parameters: names and descriptions.
+
+    All ranks of the set call it, except joined ranks. ``where``: end of the message.
+    """
+    digest = hashlib.blake2b(repr(sorted(parameters.items())).encode(), digest_size=_DIGEST.size)
+    parts = _DIGEST.unpack(digest.digest())
+    numbers = [1, has_sparse, *parts, *(part * part for part in parts)]
+    sums = operations.sums(numbers, NAME, process_set)
+    ranks, sparse, parts, squares = sums[0], sums[1], sums[2 : 2 + len(parts)], sums[2 + len(parts) :]
+    if any(ranks * square != part * part for part, square in zip(parts, squares)):
+        of_ranks = operations.gather(dict(parameters), NAME, process_set)
+        raise ValueError(f"{_first_difference(of_ranks, process_set)}. {where}")
+    return Answer(is_final=ranks == process_set.size(), has_sparse=sparse > 0)
+
+
+def _first_difference(of_ranks: list[dict[str, str]], process_set: ProcessSet) -> str:
+    """Message for models that differ: a parameter that differs between a rank and the set's first
+    rank."""
+    first = of_ranks[0]
+    place = next(place for place, parameters in enumerate(of_ranks) if parameters != first)
+    other = of_ranks[place]
+    ranks = process_set.ranks or range(len(of_ranks))
+    first_rank, rank = ranks[0], ranks[place]
+    missing = [name for name in first if name not in other]
+    surplus = [name for name in other if name not in first]
+    if missing:
+        name = missing[0]
+        what = f"rank {rank} does not have parameter {name!r}, which is {first[name]} on rank {first_rank}"
+    elif surplus:
+        name = surplus[0]
+        what = f"rank {first_rank} does not have parameter {name!r}, which is {other[name]} on rank {rank}"
+    else:
+        name = next(name for name in first if first[name] != other[name])
+        what = f"parameter {name!r} is {first[name]} on rank {first_rank} and {other[name]} on rank {rank}"
+    return (
+        f"the models of ranks {first_rank} ({len(first)} parameters) and {rank} ({len(other)}) differ: {what}"
+    )

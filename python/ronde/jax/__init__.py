@@ -1,0 +1,113 @@
+"""Data-parallel training with JAX: one process for each device, and collective operations among them.
+
+::
+
+    import ronde.jax as hvd
+
+    hvd.init()
+    params = hvd.broadcast_tree(params)
+    optimizer = hvd.distributed(optax.adam(1e-3))
+"""
+
+from __future__ import annotations
+
+try:
+    import jax as _jax  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "jax":
+        raise
+    raise ImportError(
+        "ronde.jax needs JAX, which is not installed: `pip install jax`", name="jax"
+    ) from error
+
+from .. import _ronde
+from ..common.basics import HorovodBasics
+from ..common.exceptions import HorovodInternalError
+from ..common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
+from ..common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
+from .compression import Compression
+from .functions import allgather_object, broadcast_object
+from .library import set_id_of as _set_id_of
+from .ops import (
+    allgather,
+    allreduce,
+    allreduce_tree,
+    alltoall,
+    broadcast,
+    broadcast_tree,
+    reducescatter,
+)
+from .optimizer import distributed
+
+_basics = HorovodBasics(__file__)
+
+init = _basics.init
+shutdown = _basics.shutdown
+is_initialized = _basics.is_initialized
+start_timeline = _basics.start_timeline
+stop_timeline = _basics.stop_timeline
+size = _basics.size
+local_size = _basics.local_size
+cross_size = _basics.cross_size
+rank = _basics.rank
+local_rank = _basics.local_rank
+cross_rank = _basics.cross_rank
+is_homogeneous = _basics.is_homogeneous
+mark_step = _ronde.mark_step
+mark_epoch = _ronde.mark_epoch
+autotune_report = _ronde.autotune_report
+
+
+def join() -> int:
+    """Declares that this rank has no more data, and waits until all ranks have. Returns the rank
+    that joined last."""
+    _jax.effects_barrier()
+    return _ronde.join()
+
+
+def barrier(process_set: ProcessSet = global_process_set) -> None:
+    """Waits until every rank of the set has called it."""
+    _ronde.barrier(_set_id_of(process_set))
+
+
+__all__ = [
+    "Adasum",
+    "Average",
+    "Compression",
+    "HorovodInternalError",
+    "Max",
+    "Min",
+    "ProcessSet",
+    "Product",
+    "Sum",
+    "add_process_set",
+    "allgather",
+    "allgather_object",
+    "allreduce",
+    "allreduce_tree",
+    "alltoall",
+    "autotune_report",
+    "barrier",
+    "broadcast",
+    "broadcast_object",
+    "broadcast_tree",
+    "cross_rank",
+    "cross_size",
+    "distributed",
+    "global_process_set",
+    "init",
+    "is_homogeneous",
+    "is_initialized",
+    "join",
+    "local_rank",
+    "local_size",
+    "mark_epoch",
+    "mark_step",
+    "rank",
+    "reducescatter",
+    "remove_process_set",
+    "shutdown",
+    "size",
+    "start_timeline",
+    "stop_timeline",
+]

@@ -1,0 +1,158 @@
+"""The operations of the extension module, as calls of XLA's foreign function interface.
+
+The extension has one handler for all operations (``python/src/jax``); it is not compiled against
+JAX.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Optional
+
+import jax
+import numpy as np
+
+from .. import _ronde
+from ..common.exceptions import HorovodInternalError
+from ..common.process_sets import ProcessSet, global_process_set, unregistered
+from ..common.reduce_ops import Sum
+
+#: Releases of JAX with which the tests run: the oldest and the newest.
+OLDEST, NEWEST = (0, 9), (0, 10)
+
+# Kinds of operations, as numbered in python/src/collective.rs.
+ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER = range(5)
+
+_TARGET = "ronde_collective"
+
+
+def _check_version() -> None:
+    """Raises ImportError for a JAX without the interface, and warns about untested releases."""
+    numbers = jax.__version__.split(".")
+    version = int(numbers[0]), int(numbers[1])
+    oldest, newest = (".".join(map(str, release)) for release in (OLDEST, NEWEST))
+    if not hasattr(jax, "ffi"):
+        raise ImportError(
+            f"ronde.jax needs JAX {oldest} or newer, and this is {jax.__version__}: pip install 'jax>={oldest}'",
+            name="jax",
+        )
+    if not OLDEST <= version <= NEWEST:
+        warnings.warn(
+            f"ronde.jax was tested with JAX {oldest} to {newest}, not with {jax.__version__}", stacklevel=2
+        )
+
+
+def _interface_version() -> tuple[int, int]:
+    """Version of XLA's interface in the installed jaxlib, from its header."""
+    header = os.path.join(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h")
+    with open(header, encoding="utf-8") as file:
+        text = file.read()
+    numbers = [re.search(rf"#define XLA_FFI_API_{part} (\d+)", text) for part in ("MAJOR", "MINOR")]
+    if None in numbers:
+        raise ImportError(f"{header} does not state the version of XLA's interface", name="jax")
+    return int(numbers[0][1]), int(numbers[1][1])
+
+
+_check_version()
+jax.ffi.register_ffi_target(_TARGET, _ronde.jax_handler(*_interface_version()), platform="cpu")
+
+
+class How(NamedTuple):
+    """An operation without its arrays; hashable."""
+
+    kind: int
+    #: One name for each array, or one for the group; empty: a counter names it.
+    names: tuple[str, ...] = ()
+    op: int = Sum
+    prescale: float = 1.0
+    postscale: float = 1.0
+    root: int = 0
+    set_id: int = 0
+    is_group: bool = False
+    marks_step: bool = False
+    #: Rows of the result of an allgather; none: as many from each rank as from this one.
+    rows: Optional[int] = None
+
+
+def set_id_of(process_set: ProcessSet) -> int:
+    """Number of a process set. ValueError if it is not registered."""
+    if process_set.process_set_id is None:
+        raise unregistered(process_set)
+    return process_set.process_set_id
+
+
+def set_of(set_id: int) -> ProcessSet:
+    """The process set of this number, for its size and this process's rank."""
+    if set_id == 0:
+        return global_process_set
+    process_set = ProcessSet(_ronde.process_sets().get(set_id, []))
+    process_set.process_set_id = set_id
+    return process_set
+
+
+def result_shape(how: How, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Shape of the result for an array of this shape. ValueError for an array without rows."""
+    if how.kind in (ALLREDUCE, BROADCAST):
+        return shape
+    if not shape:
+        raise ValueError("the operation is on rows: an array without dimensions has none")
+    process_set = set_of(how.set_id)
+    count, rows = process_set.size(), shape[0]
+    if how.kind == ALLGATHER:
+        return (rows * count if how.rows is None else how.rows, *shape[1:])
+    if how.kind == ALLTOALL:
+        if rows % count:
+            raise ValueError(f"alltoall of {rows} rows to {count} ranks: the number must be a multiple")
+        return shape
+    rank = process_set.rank()
+    if rank is None:
+        raise ValueError(f"this rank is not a member of process set {how.set_id}")
+    return (rows // count + (rank < rows % count), *shape[1:])
+
+
+def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
+    """Calls the handler. Within ``jit`` it becomes a part of the program; with arrays it returns
+    when the operation has completed.
+
+    Raises HorovodInternalError and ValueError for failed operations, except within ``jit``.
+    """
+    arrays = [jax.numpy.asarray(array) for array in arrays]
+    shapes = [jax.ShapeDtypeStruct(result_shape(how, array.shape), array.dtype) for array in arrays]
+    keeps_shape = how.kind in (ALLREDUCE, BROADCAST)
+    function = jax.ffi.ffi_call(
+        _TARGET,
+        shapes,
+        has_side_effect=True,
+        input_output_aliases={index: index for index in range(len(arrays))} if keeps_shape else None,
+    )
+    attributes = {
+        "kind": np.int64(how.kind),
+        "op": np.int64(how.op),
+        "prescale": np.float64(how.prescale),
+        "postscale": np.float64(how.postscale),
+        "root": np.int64(how.root),
+        "process_set": np.int64(how.set_id),
+        "group": np.int64(how.is_group),
+        "step": np.int64(how.marks_step),
+        "names": "\n".join(how.names),
+    }
+    if any(isinstance(array, jax.core.Tracer) for array in arrays):
+        return list(function(*arrays, **attributes))
+    try:
+        return list(jax.block_until_ready(function(*arrays, **attributes)))
+    except jax.errors.JaxRuntimeError as error:
+        raise as_horovod_error(error) from None
+
+
+def as_horovod_error(error: jax.errors.JaxRuntimeError) -> Exception:
+    """The exception for a failed operation: ValueError for invalid arguments, HorovodInternalError
+    for differences between ranks and failed jobs; others unchanged."""
+    code, _, message = str(error).partition(": ")
+    if code == "INVALID_ARGUMENT":
+        return ValueError(message)
+    if code in ("FAILED_PRECONDITION", "UNKNOWN"):
+        return HorovodInternalError(message)
+    return error

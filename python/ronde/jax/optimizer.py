@@ -1,0 +1,75 @@
+"""`distributed`: an optimizer of optax whose gradients are reduced over the ranks."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import jax
+import jax.numpy as jnp
+
+from ..common.basics import HorovodBasics
+from ..common.process_sets import ProcessSet, global_process_set
+from ..common.reduce_ops import Average
+from .compression import Compression, Compressor
+from .functions import check_same_tree
+from .ops import allreduce_tree
+
+
+class _Reducer:
+    """Reduces gradients; at the first use of a tree the ranks check that they have the same one."""
+
+    def __init__(self, name: str, process_set: ProcessSet, **arguments: Any) -> None:
+        self._name = name
+        self._process_set = process_set
+        self._arguments = arguments
+        self._checked: set[Any] = set()
+        self._job = 0
+
+    def __call__(self, gradients: Any) -> Any:
+        if not self._process_set.included():
+            return gradients
+        if self._job != HorovodBasics.jobs:
+            self._checked.clear()
+            self._job = HorovodBasics.jobs
+        structure = jax.tree_util.tree_structure(gradients)
+        if structure not in self._checked and self._process_set.size() > 1:
+            check_same_tree(jax.tree_util.tree_map(jnp.asarray, gradients), self._process_set)
+        self._checked.add(structure)
+        return allreduce_tree(
+            gradients, self._name, process_set=self._process_set, marks_step=True, **self._arguments
+        )
+
+
+def distributed(
+    optimizer: Any,
+    name: str = "distributed",
+    op: int = Average,
+    compression: type[Compressor] = Compression.none,
+    gradient_predivide_factor: float = 1.0,
+    process_set: ProcessSet = global_process_set,
+) -> Any:
+    """An optimizer of optax like ``optimizer``, which gets the gradients of all ranks.
+
+    ``update`` reduces the gradients in one call, inside or outside of ``jit``.
+    ``gradient_predivide_factor``: the average divides by this factor before the sum and by the rest
+    after it. ``name``: differs between optimizers of one program. ValueError for an optimizer that
+    is distributed already.
+    """
+    if getattr(optimizer.update, "_is_distributed", False):
+        raise ValueError("the optimizer is distributed already: its gradients would be reduced twice")
+    if gradient_predivide_factor != 1.0 and op != Average:
+        raise ValueError(f"gradient_predivide_factor={gradient_predivide_factor} needs op=Average")
+    reduce = _Reducer(
+        name,
+        process_set,
+        op=op,
+        compression=compression,
+        prescale_factor=1.0 / gradient_predivide_factor,
+        postscale_factor=gradient_predivide_factor,
+    )
+
+    def update(gradients: Any, state: Any, params: Optional[Any] = None, **extra: Any) -> Any:
+        return optimizer.update(reduce(gradients), state, params, **extra)
+
+    update._is_distributed = True
+    return type(optimizer)(optimizer.init, update)

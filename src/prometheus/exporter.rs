@@ -1,0 +1,93 @@
+//! Exporter: the listener and the file of a process.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use super::Job;
+use super::figures::Figures;
+use super::file::TextFile;
+use super::server;
+use super::waits::Shared;
+use crate::error::Error;
+use crate::knobs::Knobs;
+use crate::sync::lock;
+
+/// Listener and file with the metrics of this process.
+#[derive(Debug)]
+pub(crate) struct Exporter {
+    config: Config,
+    pub(super) figures: Arc<Figures>,
+    _server: Option<ronde_http::Server>,
+    file: Option<TextFile>,
+}
+
+/// Settings of an exporter; a context with other settings gets another exporter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Config {
+    rank: usize,
+    size: usize,
+    backend: &'static str,
+    address: Option<String>,
+    token: Option<PathBuf>,
+    file: Option<PathBuf>,
+}
+
+/// The exporter of this process; it continues when its context has ended.
+static EXPORTER: Mutex<Option<Arc<Exporter>>> = Mutex::new(None);
+
+/// Returns the exporter for a context with these settings.
+///
+/// # Errors
+/// An address that cannot be listened on, a file that cannot be written, an invalid token.
+pub(super) fn open(
+    knobs: &Knobs,
+    job: &Job<'_>,
+    waits: &Option<Arc<Shared>>,
+) -> Result<Arc<Exporter>, Error> {
+    let config = Config {
+        rank: job.identity.rank,
+        size: job.identity.size,
+        backend: job.backend,
+        address: knobs.metrics_addr.clone(),
+        token: knobs.metrics_token_file.clone(),
+        file: knobs.metrics_file.clone(),
+    };
+    let mut current = lock(&EXPORTER);
+    if current
+        .as_ref()
+        .is_none_or(|exporter| exporter.config != config)
+    {
+        *current = None; // its port may be wanted again
+        *current = Some(Arc::new(Exporter::new(config, job)?));
+    }
+    let exporter = current.as_ref().expect("made above");
+    exporter.figures.continue_with(job, waits);
+    Ok(Arc::clone(exporter))
+}
+
+impl Exporter {
+    fn new(config: Config, job: &Job<'_>) -> Result<Self, Error> {
+        let figures = Arc::new(Figures::new(job));
+        let address = config.address.as_deref();
+        let server = address
+            .map(|address| server::start(address, config.token.as_deref(), Arc::clone(&figures)))
+            .transpose()?;
+        let file = config.file.as_deref();
+        let file = file
+            .map(|path| TextFile::start(path, Arc::clone(&figures)))
+            .transpose()?;
+        Ok(Self {
+            config,
+            figures,
+            _server: server,
+            file,
+        })
+    }
+
+    /// Writes the file now.
+    pub(super) fn write_file(&self) {
+        if let Some(file) = &self.file {
+            file.write_now();
+        }
+    }
+}

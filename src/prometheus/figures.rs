@@ -1,0 +1,170 @@
+//! The metrics: names, units and help texts.
+
+use std::fmt::Error;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
+
+use prometheus_client::encoding::{prometheus_text, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::Job;
+use super::tuner::TunerCollector;
+use super::waits::{Shared, WaitsCollector};
+use crate::autotune::Progress;
+use crate::sync::lock;
+
+/// Buckets of the step time: 1 ms, 1.5 ms, … 57 s.
+const STEP_BUCKETS: (f64, f64, u16) = (0.001, 1.5, 28);
+
+pub(super) type Seconds = Counter<f64, AtomicU64>;
+
+/// Metrics of a process.
+#[derive(Debug)]
+pub(super) struct Figures {
+    registry: Registry,
+    sources: Arc<Sources>,
+    /// Of the job; `None` on a rank other than 0.
+    pub(super) job: Option<JobFigures>,
+}
+
+/// Metrics of the job, on rank 0.
+#[derive(Debug)]
+pub(super) struct JobFigures {
+    pub(super) step: Histogram,
+    pub(super) exposed: Seconds,
+    pub(super) negotiation: Seconds,
+    pub(super) bytes: Counter,
+    pub(super) messages: Counter,
+    pub(super) fusion_threshold: Gauge<f64, AtomicU64>,
+    pub(super) cycle_time: Gauge<f64, AtomicU64>,
+    pub(super) last_step: Gauge<f64, AtomicU64>,
+    pub(super) peers_lost: Counter,
+}
+
+/// What is read when the metrics are; another context of the process replaces it.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    pub(super) progress: Mutex<Option<Arc<Progress>>>,
+    pub(super) waits: Mutex<Option<Arc<Shared>>>,
+}
+
+impl Figures {
+    pub(super) fn new(job: &Job<'_>) -> Self {
+        let mut registry = Registry::with_prefix("ronde");
+        let sources = Arc::<Sources>::default();
+        registry.register(
+            "build",
+            "Version of Ronde, backend and number of ranks",
+            Info::new([
+                ("version", env!("CARGO_PKG_VERSION").to_owned()),
+                ("backend", job.backend.to_owned()),
+                ("ranks", job.identity.size.to_string()),
+            ]),
+        );
+        registry.register_collector(Box::new(WaitsCollector(Arc::clone(&sources))));
+        let is_first = job.identity.rank == 0;
+        let job = is_first.then(|| {
+            registry.register_collector(Box::new(TunerCollector(Arc::clone(&sources))));
+            JobFigures::new(&mut registry)
+        });
+        Self {
+            registry,
+            sources,
+            job,
+        }
+    }
+
+    /// Continues with another context of the process.
+    pub(super) fn continue_with(&self, job: &Job<'_>, waits: &Option<Arc<Shared>>) {
+        *lock(&self.sources.progress) = Some(Arc::clone(job.progress));
+        lock(&self.sources.waits).clone_from(waits);
+    }
+
+    /// Returns the metrics in the Prometheus text format, version 0.0.4.
+    pub(super) fn prometheus(&self) -> Result<String, Error> {
+        let mut text = String::new();
+        prometheus_text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    /// Returns the metrics in the OpenMetrics text format, version 1.0.0.
+    pub(super) fn open_metrics(&self) -> Result<String, Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+impl JobFigures {
+    fn new(registry: &mut Registry) -> Self {
+        let (start, factor, count) = STEP_BUCKETS;
+        let own = Self {
+            step: Histogram::new(exponential_buckets(start, factor, count)),
+            exposed: Seconds::default(),
+            negotiation: Seconds::default(),
+            bytes: Counter::default(),
+            messages: Counter::default(),
+            fusion_threshold: Gauge::default(),
+            cycle_time: Gauge::default(),
+            last_step: Gauge::default(),
+            peers_lost: Counter::default(),
+        };
+        let seconds = || Unit::Seconds;
+        registry.register_with_unit(
+            "step",
+            "Duration of a training step, from the end of the previous one",
+            seconds(),
+            own.step.clone(),
+        );
+        registry.register_with_unit(
+            "communication_exposed",
+            "Time that callers on rank 0 were blocked waiting for results, summed over threads",
+            seconds(),
+            own.exposed.clone(),
+        );
+        registry.register_with_unit(
+            "negotiation",
+            "Time of agreeing with the other ranks on which tensors are ready, on rank 0",
+            seconds(),
+            own.negotiation.clone(),
+        );
+        registry.register_with_unit(
+            "last_step_timestamp",
+            "Unix time of the end of the last step",
+            seconds(),
+            own.last_step.clone(),
+        );
+        registry.register_with_unit(
+            "cycle_time",
+            "Cycle time in force",
+            seconds(),
+            own.cycle_time.clone(),
+        );
+        registry.register_with_unit(
+            "fusion_threshold",
+            "Fusion threshold in force, for tensors in host memory",
+            Unit::Bytes,
+            own.fusion_threshold.clone(),
+        );
+        registry.register(
+            "bytes",
+            "Bytes of the tensors that rank 0 has exchanged",
+            own.bytes.clone(),
+        );
+        registry.register(
+            "messages",
+            "Collective operations on rank 0, each for one batch of fused tensors",
+            own.messages.clone(),
+        );
+        registry.register(
+            "peers_lost",
+            "Contexts of rank 0 that ended because another rank died, left or stopped",
+            own.peers_lost.clone(),
+        );
+        own
+    }
+}

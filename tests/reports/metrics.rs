@@ -1,0 +1,266 @@
+//! Tests of the metrics of a job: over HTTP in both formats, in a file, and what is refused.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use ronde::{Context, ReduceOp};
+
+use crate::support::{Folder, Outcome, free_port, start_separately};
+
+/// Returns the answer to a request for `/metrics` on `port` of this host.
+fn scrape(port: u16, headers: &str) -> String {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).expect("it listens");
+    let request = format!("GET /metrics HTTP/1.1\r\nHost: here\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    answer
+}
+
+/// Returns the value of a series.
+fn value(text: &str, series: &str) -> f64 {
+    let lines = text.lines();
+    let found = lines.filter_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    let values: Vec<f64> = found
+        .map(|value| value.parse().expect("a number"))
+        .collect();
+    assert_eq!(values.len(), 1, "{series} in {text}");
+    values[0]
+}
+
+/// Trains for some steps of one tensor, with a slow rank 1; the caller marks steps if `marks`.
+fn train(context: &Context, steps: usize, marks: bool) {
+    for _ in 0..steps {
+        if context.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let handle = context.allreduce("gradients", vec![1.0f32; 1000], ReduceOp::Sum);
+        handle.expect("in").wait().expect("out");
+        if marks {
+            context.mark_step();
+        }
+    }
+}
+
+fn port() -> u16 {
+    let address = std::env::var("RONDE_METRICS_ADDR").expect("set by the test");
+    address
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.parse().ok())
+        .expect("a port")
+}
+
+fn all_succeed(outcomes: &[Outcome]) {
+    for outcome in outcomes {
+        assert!(outcome.status.success(), "{}", outcome.output);
+    }
+}
+
+#[test]
+fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
+    const TEST: &str = "metrics::a_job_shows_its_steps_traffic_settings_and_the_slow_rank";
+    const STEPS: usize = 30;
+    let folder = Folder::new();
+    let file = folder.file("metrics.prom");
+    let address = free_port().to_string();
+    let env = [
+        ("RONDE_METRICS_ADDR", &address[..]),
+        ("RONDE_METRICS_FILE", file.to_str().expect("text")),
+        ("HOROVOD_CYCLE_TIME", "2.5"),
+    ];
+    let job = start_separately(TEST, 2, &env, || {
+        let context = Context::from_env().expect("the job starts");
+        train(&context, STEPS, true);
+        if context.rank() == 0 {
+            let text = scrape(port(), "");
+            assert!(
+                text.contains("Content-Type: text/plain; version=0.0.4"),
+                "{text}"
+            );
+            // The first mark ends a step of unknown length; the last may not be reported yet.
+            let steps = value(&text, "ronde_step_seconds_count");
+            assert!((STEPS - 3..STEPS).contains(&(steps as usize)), "{text}");
+            let mean = value(&text, "ronde_step_seconds_sum") / steps;
+            assert!((0.02..0.2).contains(&mean), "{text}");
+            assert_eq!(value(&text, "ronde_messages_total"), STEPS as f64);
+            assert_eq!(value(&text, "ronde_bytes_total"), (STEPS * 4000) as f64);
+            assert_eq!(value(&text, "ronde_cycle_time_seconds"), 0.0025);
+            assert_eq!(
+                value(&text, "ronde_fusion_threshold_bytes"),
+                (128 << 20) as f64
+            );
+            // Rank 0 waits for rank 1 in nearly the whole step, and is blocked meanwhile.
+            let exposed = value(&text, "ronde_communication_exposed_seconds_total");
+            assert!(exposed > 0.015 * STEPS as f64, "{text}");
+            let slow = value(&text, "ronde_rank_wait_seconds_total{rank=\"1\"}");
+            let fast = value(&text, "ronde_rank_wait_seconds_total{rank=\"0\"}");
+            assert!(fast > 0.01 * STEPS as f64 && fast > 2.0 * slow, "{text}");
+            assert_eq!(value(&text, "ronde_tuner_state{state=\"off\"}"), 1.0);
+            assert_eq!(value(&text, "ronde_peers_lost_total"), 0.0);
+            let age = std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .expect("after 1970")
+                .as_secs_f64()
+                - value(&text, "ronde_last_step_timestamp_seconds");
+            assert!((0.0..30.0).contains(&age), "{text}");
+            let backend = "ronde_build_info{version=\"";
+            assert!(
+                text.contains(backend) && text.contains("ranks=\"2\"} 1"),
+                "{text}"
+            );
+
+            let open = scrape(
+                port(),
+                "Accept: application/openmetrics-text;q=0.9,*/*;q=0.1\r\n",
+            );
+            assert!(
+                open.contains("application/openmetrics-text; version=1.0.0"),
+                "{open}"
+            );
+            assert!(
+                open.ends_with("# EOF\n") && open.contains("# UNIT ronde_step_seconds seconds")
+            );
+        }
+        context.barrier().expect("all are there");
+        // Another context of the process continues the counters.
+        drop(context);
+        let context = Context::from_env().expect("the next job starts");
+        train(&context, 2, true);
+        if context.rank() == 0 {
+            let text = scrape(port(), "");
+            assert_eq!(value(&text, "ronde_messages_total"), (STEPS + 2) as f64);
+        }
+        context.barrier().expect("all are there");
+    });
+    let Some(job) = job else { return };
+    all_succeed(&job.finish());
+    let text = std::fs::read_to_string(&file).expect("written at the end");
+    assert_eq!(value(&text, "ronde_messages_total"), (STEPS + 2) as f64);
+    let others = std::fs::read_dir(file.parent().expect("a folder")).expect("it is there");
+    assert_eq!(others.count(), 1, "no temporary file is left");
+}
+
+#[test]
+fn steps_that_nobody_marks_are_found() {
+    const TEST: &str = "metrics::steps_that_nobody_marks_are_found";
+    let address = free_port().to_string();
+    let job = start_separately(TEST, 2, &[("RONDE_METRICS_ADDR", &address)], || {
+        let context = Context::from_env().expect("the job starts");
+        train(&context, 40, false);
+        if context.rank() == 0 {
+            let text = scrape(port(), "");
+            assert!(value(&text, "ronde_step_seconds_count") > 20.0, "{text}");
+        }
+        context.barrier().expect("all are there");
+    });
+    let Some(job) = job else { return };
+    all_succeed(&job.finish());
+}
+
+#[test]
+fn a_lost_rank_is_counted_and_the_listener_outlives_the_job() {
+    const TEST: &str = "metrics::a_lost_rank_is_counted_and_the_listener_outlives_the_job";
+    let address = free_port().to_string();
+    let job = start_separately(TEST, 2, &[("RONDE_METRICS_ADDR", &address)], || {
+        let context = Context::from_env().expect("the job starts");
+        train(&context, 3, false);
+        if context.rank() == 1 {
+            std::process::abort();
+        }
+        let error = loop {
+            let handle = context.allreduce("more", vec![1.0f32], ReduceOp::Sum);
+            match handle.map(|handle| handle.wait()) {
+                Ok(Ok(_)) => {}
+                Ok(Err(failed)) => break failed.error,
+                Err(failed) => break failed.error,
+            }
+        };
+        assert!(error.is_peer_gone(), "{error}");
+        drop(context);
+        assert_eq!(value(&scrape(port(), ""), "ronde_peers_lost_total"), 1.0);
+    });
+    let Some(job) = job else { return };
+    let outcomes = job.finish();
+    assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
+}
+
+#[test]
+fn with_a_token_only_its_owner_reads() {
+    const TEST: &str = "metrics::with_a_token_only_its_owner_reads";
+    let folder = Folder::new();
+    let token = folder.file("token");
+    if std::env::var_os("TEST_RONDE_BODY").is_none() {
+        std::fs::write(&token, "0123456789abcdef\n").expect("a file");
+        std::fs::set_permissions(&token, PermissionsExt::from_mode(0o600)).expect("its owner");
+    }
+    let address = free_port().to_string();
+    let env = [
+        ("RONDE_METRICS_ADDR", &address[..]),
+        ("RONDE_METRICS_TOKEN_FILE", token.to_str().expect("text")),
+    ];
+    let job = start_separately(TEST, 1, &env, || {
+        let _context = Context::from_env().expect("the job starts");
+        for header in ["", "Authorization: Bearer 0123456789abcdeX\r\n"] {
+            let refused = scrape(port(), header);
+            assert!(
+                refused.starts_with("HTTP/1.1 401 Unauthorized"),
+                "{refused}"
+            );
+            assert!(!refused.contains("ronde_"), "{refused}");
+        }
+        let read = scrape(port(), "Authorization: Bearer 0123456789abcdef\r\n");
+        assert!(read.starts_with("HTTP/1.1 200 OK"), "{read}");
+    });
+    let Some(job) = job else { return };
+    all_succeed(&job.finish());
+}
+
+#[test]
+fn what_cannot_be_is_an_error_that_names_the_variable() {
+    const TEST: &str = "metrics::what_cannot_be_is_an_error_that_names_the_variable";
+    let folder = Folder::new();
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    let token = folder.file("token");
+    if std::env::var_os("TEST_RONDE_BODY").is_none() {
+        std::fs::write(&token, "0123456789abcdef").expect("a file");
+        std::fs::set_permissions(&token, PermissionsExt::from_mode(0o644)).expect("its owner");
+    }
+    let token = token.to_str().expect("text");
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: [Case; 4] = [
+        (
+            &[("RONDE_METRICS_ADDR", &address)],
+            &["RONDE_METRICS_ADDR", &address, "choose another port"],
+        ),
+        (
+            &[("RONDE_METRICS_ADDR", "metrics")],
+            &["RONDE_METRICS_ADDR", "neither PORT nor HOST:PORT"],
+        ),
+        (
+            &[
+                ("RONDE_METRICS_ADDR", "0"),
+                ("RONDE_METRICS_TOKEN_FILE", token),
+            ],
+            &["RONDE_METRICS_TOKEN_FILE", "chmod 600"],
+        ),
+        (
+            &[("RONDE_METRICS_FILE", "/no/such/folder/metrics.prom")],
+            &["RONDE_METRICS_FILE", "/no/such/folder/metrics.prom"],
+        ),
+    ];
+    for (env, texts) in cases {
+        let job = start_separately(TEST, 1, env, || {
+            let error = Context::from_env().map(drop).expect_err("refused");
+            println!("{error}");
+        });
+        let Some(job) = job else { return };
+        let outcome = &job.finish()[0];
+        for text in texts {
+            assert!(outcome.output.contains(text), "{text}: {}", outcome.output);
+        }
+    }
+}
