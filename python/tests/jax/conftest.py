@@ -1,6 +1,7 @@
 """Fixtures of the tests of `ronde.jax`, which run in ranks.
 
-Start: ``ronde run -np N -- python -m pytest python/tests/jax``.
+Start: ``ronde run -np N -- python -m pytest --import-mode=importlib
+python/tests/jax``.
 """
 
 import pytest

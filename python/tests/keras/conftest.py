@@ -1,6 +1,7 @@
 """Fixtures of the tests of `ronde.keras`, which run in ranks, on the backend in ``KERAS_BACKEND``.
 
-Start: ``KERAS_BACKEND=jax ronde run -np N -- python -m pytest python/tests/keras``.
+Start: ``KERAS_BACKEND=jax ronde run -np N -- python -m pytest --import-mode=importlib
+python/tests/keras``.
 """
 
 import os

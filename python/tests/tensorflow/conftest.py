@@ -1,6 +1,7 @@
 """Fixtures of the tests of `ronde.tensorflow`, which run in ranks.
 
-Start: ``ronde run -np N -- python -m pytest python/tests/tensorflow``.
+Start: ``ronde run -np N -- python -m pytest --import-mode=importlib
+python/tests/tensorflow``.
 """
 
 import os
