@@ -83,8 +83,7 @@ fn respond(request: &Request, token: Option<&Token>, figures: &Figures) -> Respo
     if !matches!(request.method(), "GET" | "HEAD") {
         return Response::error(405, "the metrics can only be read").with("Allow", "GET, HEAD");
     }
-    let is_open = request.header("accept").is_some()
-        && request.accepts(OPEN_METRICS) >= request.accepts("text/plain");
+    let is_open = request.accepts(OPEN_METRICS) > request.accepts("text/plain");
     let (content_type, text) = match is_open {
         true => (OPEN_METRICS_TYPE, figures.open_metrics()),
         false => (prometheus_text::CONTENT_TYPE, figures.prometheus()),

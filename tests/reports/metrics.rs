@@ -75,7 +75,7 @@ fn a_job_shows_its_steps_traffic_settings_and_the_slow_rank() {
         let context = Context::from_env().expect("the job starts");
         train(&context, STEPS, true);
         if context.rank() == 0 {
-            let text = scrape(port(), "");
+            let text = scrape(port(), "Accept: */*\r\n");
             assert!(
                 text.contains("Content-Type: text/plain; version=0.0.4"),
                 "{text}"
