@@ -110,7 +110,7 @@ fn what_travels_over_mpi_is_said_where_it_is_used() {
     });
     let text = over_mpi.to_string();
     assert!(
-        text.contains("mpi        202.5 messages, 48.7 MiB, 2 collective calls per step"),
+        text.contains("messages   202.5, 48.7 MiB, 2 collective calls per step"),
         "{text}"
     );
     let json = serde_json::to_value(&over_mpi).unwrap();

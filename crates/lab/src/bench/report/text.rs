@@ -94,7 +94,7 @@ impl fmt::Display for BenchReport {
         if let Some(mpi) = &self.mpi {
             write!(
                 f,
-                "\n  mpi        {} messages, {}, {} collective calls per step of the rank that sends most",
+                "\n  messages   {}, {}, {} collective calls per step of the rank that sends most",
                 setting(mpi.messages),
                 bytes(mpi.bytes as u64),
                 setting(mpi.collectives)
