@@ -26,9 +26,8 @@ use crate::sync::lock;
 /// no caller waits for may be read that much later.
 const REST: Duration = Duration::from_micros(500);
 
-/// A caller spins so many times as long as for shared memory. Waking a thread on another core takes
-/// from 50 to 100 µs on a virtual machine; while one rank sleeps, the others wait longer, and would
-/// sleep too.
+/// A caller spins so many times as long as for shared memory: a thread on another core takes long to
+/// wake, and while one rank sleeps, the others wait longer and would sleep too.
 const SPINS: u32 = 3;
 
 /// How long it does so while one caller drives, which wakes it at the end of a long turn.
