@@ -172,13 +172,21 @@ impl HostsCollective {
         }
     }
 
-    /// Waits for an operation that was started.
-    fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
-        let guard = Waiting {
+    fn guard(&self) -> Waiting<'_> {
+        Waiting {
             heartbeat: &self.job.heartbeat,
             set: self.set,
-        };
-        let (phases, staging) = promise.keep(self.job.spin, &guard)?;
+        }
+    }
+
+    /// Waits for the result of a future that the engine runs.
+    fn wait<T>(&self, promise: Promise<T>) -> Result<T, Error> {
+        promise.keep(self.job.spin, &self.guard())
+    }
+
+    /// Waits for an operation that was started.
+    fn keep(&mut self, promise: Promise<Batch>) -> Result<Phases, Error> {
+        let (phases, staging) = self.wait(promise)?;
         self.staging.join(staging);
         Ok(phases)
     }
@@ -189,11 +197,7 @@ impl HostsCollective {
         F: Future<Output = Result<Batch, CommError>> + 'static,
     {
         let work = self.work(order);
-        let guard = Waiting {
-            heartbeat: &self.job.heartbeat,
-            set: self.set,
-        };
-        let (phases, staging) = self.job.engine.run(self.job.spin, &guard, work)?;
+        let (phases, staging) = self.job.engine.run(self.job.spin, &self.guard(), work)?;
         self.staging.join(staging);
         Ok(phases)
     }

@@ -89,7 +89,13 @@ impl HierarchicalCollective {
             }
             if (LAG..chunks + LAG).contains(&turn) {
                 let flight = flights.pop_front().expect("as many as turns");
-                self.gather_intra_node(&batch, flight, &mut phases)?;
+                let Flight {
+                    promise,
+                    part,
+                    range,
+                } = flight;
+                self.keep(promise, &mut phases)?;
+                self.gather_intra_node(&batch, part, range, &mut phases)?;
             }
         }
         Ok(phases)
@@ -137,22 +143,19 @@ impl HierarchicalCollective {
         })
     }
 
-    /// Waits for the part of a chunk and gathers all parts of the host.
-    fn gather_intra_node(
+    /// Copies the results of a chunk, a `part` of which each lane has, to the outputs of all ranks
+    /// of this host.
+    pub(super) fn gather_intra_node(
         &mut self,
         batch: &Stream,
-        flight: Flight,
+        mut part: Vec<u8>,
+        range: Range<usize>,
         phases: &mut Phases,
     ) -> Result<(), Error> {
-        let Flight {
-            promise,
-            mut part,
-            range,
-        } = flight;
-        self.keep(promise, phases)?;
         let began = Instant::now();
         let pieces = self.pieces(batch, &range, part.as_mut_ptr(), |piece, place, own| {
-            // SAFETY: as above, with input and output exchanged.
+            // SAFETY: the piece is a part of the caller's span; this rank's share is read from a part
+            // that is not aliased.
             unsafe { Span::new(place, piece.output, own) }
         });
         let done = self

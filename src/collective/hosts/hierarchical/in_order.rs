@@ -30,7 +30,7 @@ use crate::collective::kernels::Reducer;
 use crate::collective::stream::Stream;
 use crate::collective::{Collective, Phases, Reduction};
 use crate::error::Error;
-use crate::hosts::{Promise, Waiting};
+use crate::hosts::Promise;
 use crate::tensor::{Dtype, ReduceOp, Span};
 
 /// Most hosts of a chain: each one delays the first chunk. (More than three were not measured.)
@@ -119,11 +119,7 @@ impl Lane {
     /// Waits for an operation of this lane.
     fn wait<T>(&self, promise: Promise<T>, phases: &mut Phases) -> Result<T, Error> {
         let began = Instant::now();
-        let guard = Waiting {
-            heartbeat: &self.collective.job.heartbeat,
-            set: self.collective.set,
-        };
-        let outcome = promise.keep(self.collective.job.spin, &guard);
+        let outcome = self.collective.wait(promise);
         phases.wait_ns += began.elapsed().as_nanos() as u64;
         outcome
     }
@@ -259,21 +255,7 @@ impl HierarchicalCollective {
             part = result;
             self.buffers.push(spare);
         }
-        let began = Instant::now();
-        let pieces = self.pieces(batch, &range, part.as_mut_ptr(), |piece, place, own| {
-            // SAFETY: as above, with input and output exchanged.
-            unsafe { Span::new(place, piece.output, own) }
-        });
-        let done = self
-            .intra_node
-            .collective
-            .allgather(&pieces.spans, &pieces.table)?;
-        add(phases, &done);
-        if range.end == batch.bytes() {
-            phases.tail_out_ns = began.elapsed().as_nanos() as u64;
-        }
-        self.buffers.push(part);
-        Ok(())
+        self.gather_intra_node(batch, part, range, phases)
     }
 
     /// Runs an allreduce of a tiny batch over the ranks that are not `absent`.
