@@ -8,7 +8,7 @@ use ronde_tuner::{Best, Log, Measurement, Verdict};
 use super::csv;
 use super::space::words;
 use crate::error::{Error, SettingsError};
-use crate::timeline::metrics::StepSample;
+use crate::timeline::step_meter::StepSample;
 
 /// Writes the log, if one is requested and as long as it can be written.
 #[derive(Debug, Default)]

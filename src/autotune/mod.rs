@@ -38,7 +38,7 @@ use crate::identity::Hosts;
 use crate::knobs::Knobs;
 use crate::replay::Operation;
 use crate::settings::Settings;
-use crate::timeline::metrics::StepSample;
+use crate::timeline::step_meter::StepSample;
 use logbook::Logbook;
 use search::{Search, config, new_session};
 use signatures::{Seen, Signatures};

@@ -20,8 +20,8 @@ use crate::observer::{Executed, Negotiated};
 use crate::queue::{Submission, Tensor};
 use crate::replay::{Operation, Setting, TracedBatch};
 use crate::settings::Settings;
-use crate::timeline::metrics::WholeStep;
 use crate::timeline::period::{self, KeyMap, mix};
+use crate::timeline::step_meter::WholeStep;
 
 mod steps;
 

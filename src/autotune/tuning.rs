@@ -10,7 +10,7 @@ use crate::knobs::Knobs;
 use crate::observer::{CycleEnd, Executed, Negotiated};
 use crate::queue::Tensor;
 use crate::settings::Settings;
-use crate::timeline::metrics::{ExecutedBatch, Step, StepMeter};
+use crate::timeline::step_meter::{ExecutedBatch, Step, StepMeter};
 
 /// Tuner with step detection and tracer. Its methods are those of
 /// [`Observer`](crate::observer::Observer).

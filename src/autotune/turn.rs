@@ -8,7 +8,7 @@ use super::search::{Search, config};
 use super::store::Key;
 use super::trace::Tracer;
 use crate::settings::Settings;
-use crate::timeline::metrics::StepSample;
+use crate::timeline::step_meter::StepSample;
 
 /// Reason of a search for another signature.
 const REASON: &str = "the tensors of a step have changed";

@@ -108,6 +108,9 @@ impl Job {
     /// # Errors
     /// An address that cannot be listened on, a file that cannot be written.
     pub(super) fn metrics(&self) -> Result<Option<prometheus::Recorder>, Error> {
+        if !self.knobs.has_metrics() {
+            return Ok(None);
+        }
         let host_key = identity::host_key(&identity::environment, &identity::HostFacts::read());
         let job = prometheus::Job {
             key: &format!("{host_key} {} {}", self.key, self.init),
@@ -116,7 +119,7 @@ impl Job {
             progress: &self.progress,
             clock: &self.clock,
         };
-        prometheus::open(&self.knobs, &job)
+        prometheus::open(&self.knobs, &job).map(Some)
     }
 
     /// Returns the name of the backend.

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use super::Job;
-use super::figures::Figures;
 use super::file::TextFile;
+use super::metrics::Metrics;
 use super::server;
 use super::waits::Shared;
 use crate::error::Error;
@@ -16,7 +16,7 @@ use crate::sync::lock;
 #[derive(Debug)]
 pub(crate) struct Exporter {
     config: Config,
-    pub(super) figures: Arc<Figures>,
+    pub(super) metrics: Arc<Metrics>,
     _server: Option<ronde_http::Server>,
     file: Option<TextFile>,
 }
@@ -61,24 +61,24 @@ pub(super) fn open(
         *current = Some(Arc::new(Exporter::new(config, job)?));
     }
     let exporter = current.as_ref().expect("made above");
-    exporter.figures.continue_with(job, waits);
+    exporter.metrics.continue_with(job, waits);
     Ok(Arc::clone(exporter))
 }
 
 impl Exporter {
     fn new(config: Config, job: &Job<'_>) -> Result<Self, Error> {
-        let figures = Arc::new(Figures::new(job));
+        let metrics = Arc::new(Metrics::new(job));
         let address = config.address.as_deref();
         let server = address
-            .map(|address| server::start(address, config.token.as_deref(), Arc::clone(&figures)))
+            .map(|address| server::start(address, config.token.as_deref(), Arc::clone(&metrics)))
             .transpose()?;
         let file = config.file.as_deref();
         let file = file
-            .map(|path| TextFile::start(path, Arc::clone(&figures)))
+            .map(|path| TextFile::start(path, Arc::clone(&metrics)))
             .transpose()?;
         Ok(Self {
             config,
-            figures,
+            metrics,
             _server: server,
             file,
         })

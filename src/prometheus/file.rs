@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use atomic_write_file::AtomicWriteFile;
 
-use super::figures::Figures;
+use super::metrics::Metrics;
 use crate::error::{Error, SettingsError};
 use crate::sync::lock;
 
@@ -29,7 +29,7 @@ pub(super) struct TextFile {
 #[derive(Debug)]
 struct Written {
     path: PathBuf,
-    figures: Arc<Figures>,
+    metrics: Arc<Metrics>,
     state: Mutex<State>,
     ends: Condvar,
 }
@@ -46,10 +46,10 @@ impl TextFile {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn start(path: &Path, figures: Arc<Figures>) -> Result<Self, Error> {
+    pub(super) fn start(path: &Path, metrics: Arc<Metrics>) -> Result<Self, Error> {
         let shared = Arc::new(Written {
             path: path.to_owned(),
-            figures,
+            metrics,
             state: Mutex::default(),
             ends: Condvar::new(),
         });
@@ -110,7 +110,7 @@ impl Written {
     }
 
     fn write(&self) -> std::io::Result<()> {
-        let text = self.figures.prometheus().map_err(std::io::Error::other)?;
+        let text = self.metrics.prometheus().map_err(std::io::Error::other)?;
         let mut file = AtomicWriteFile::open(&self.path)?;
         file.write_all(text.as_bytes())?;
         file.commit()

@@ -7,8 +7,8 @@
 //! continue the same counters. Without the two settings there is no thread, file or listener.
 
 mod exporter;
-mod figures;
 mod file;
+mod metrics;
 mod recorder;
 mod server;
 mod tuner;
@@ -24,7 +24,7 @@ use crate::knobs::Knobs;
 
 pub(crate) use recorder::Recorder;
 
-/// What the metrics need to know of a job.
+/// Properties of a job that its metrics depend on.
 pub(crate) struct Job<'a> {
     /// A text that the ranks of this host share, and no other job or context.
     pub(crate) key: &'a str,
@@ -42,18 +42,15 @@ impl Knobs {
     }
 }
 
-/// Opens the metrics of this rank; `None` if the knobs ask for none.
+/// Opens the metrics of this rank, which the knobs ask for.
 ///
 /// # Errors
 /// An address that cannot be listened on, a file that cannot be written, an invalid token.
-pub(crate) fn open(knobs: &Knobs, job: &Job<'_>) -> Result<Option<Recorder>, Error> {
-    if !knobs.has_metrics() {
-        return Ok(None);
-    }
+pub(crate) fn open(knobs: &Knobs, job: &Job<'_>) -> Result<Recorder, Error> {
     let waits = waits::Shared::open(job.key, job.identity);
     let exporter = match job.identity.local_rank {
         0 => Some(exporter::open(knobs, job, &waits)?),
         _ => None,
     };
-    Ok(Some(Recorder::new(job, exporter, waits)))
+    Ok(Recorder::new(job, exporter, waits))
 }

@@ -5,13 +5,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::Job;
 use super::exporter::Exporter;
-use super::figures::JobFigures;
+use super::metrics::JobMetrics;
 use super::waits::{Shared, WaitMeter};
 use crate::clock::{Clock, Nanos};
 use crate::error::Error;
 use crate::negotiation::OpKind;
 use crate::observer::{CycleEnd, Executed};
-use crate::timeline::metrics::{ExecutedBatch, StepMeter};
+use crate::timeline::step_meter::{ExecutedBatch, StepMeter};
 
 /// Shortest time between two writes of this rank's wait.
 const WRITE_INTERVAL: Duration = Duration::from_millis(200);
@@ -54,8 +54,8 @@ impl Recorder {
     }
 
     /// Metrics of the job, on rank 0.
-    fn job(&self) -> Option<&JobFigures> {
-        self.exporter.as_ref()?.figures.job.as_ref()
+    fn job(&self) -> Option<&JobMetrics> {
+        self.exporter.as_ref()?.metrics.job.as_ref()
     }
 
     pub(crate) fn connected(&mut self) {
@@ -90,7 +90,7 @@ impl Recorder {
         let Some(exporter) = &self.exporter else {
             return;
         };
-        let Some(job) = &exporter.figures.job else {
+        let Some(job) = &exporter.metrics.job else {
             return;
         };
         job.messages.inc();
@@ -114,7 +114,7 @@ impl Recorder {
 
     pub(crate) fn cycle_ended(&mut self, cycle: &CycleEnd) {
         if let Some(exporter) = &self.exporter
-            && let Some(job) = &exporter.figures.job
+            && let Some(job) = &exporter.metrics.job
         {
             for &mark in &cycle.step_marks {
                 if !std::mem::replace(&mut self.steps.are_marked, true) {
@@ -158,7 +158,7 @@ impl Drop for Recorder {
 }
 
 impl Steps {
-    fn end(&mut self, ended: Nanos, job: &JobFigures) {
+    fn end(&mut self, ended: Nanos, job: &JobMetrics) {
         if let Some(before) = self.ended.replace(ended) {
             job.step.observe((ended - before).as_secs_f64());
         }

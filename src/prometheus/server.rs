@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prometheus_client::encoding::prometheus_text;
 use ronde_http::{Limits, Request, Response, Server, Token};
 
-use super::figures::Figures;
+use super::metrics::Metrics;
 use crate::error::{Error, SettingsError};
 
 /// Variables that name the address and the token.
@@ -26,7 +26,7 @@ const OPEN_METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; ch
 pub(super) fn start(
     address: &str,
     token: Option<&Path>,
-    figures: Arc<Figures>,
+    metrics: Arc<Metrics>,
 ) -> Result<Server, Error> {
     let refused = |reason: String| {
         Error::Settings(SettingsError::Listen {
@@ -39,7 +39,7 @@ pub(super) fn start(
     let token = token.map(read_token).transpose()?;
     let is_open = token.is_none();
     let socket = ronde_http::address(address).map_err(|error| refused(error.to_string()))?;
-    let respond = move |request: &Request| respond(request, token.as_ref(), &figures);
+    let respond = move |request: &Request| respond(request, token.as_ref(), &metrics);
     let server = Server::start(socket, Limits::default(), "ronde-metrics", respond);
     let server = server.map_err(|error| {
         let hint = match error.kind() {
@@ -69,7 +69,7 @@ fn read_token(path: &Path) -> Result<Token, Error> {
     })
 }
 
-fn respond(request: &Request, token: Option<&Token>, figures: &Figures) -> Response {
+fn respond(request: &Request, token: Option<&Token>, metrics: &Metrics) -> Response {
     if token.is_some_and(|token| !token.is_in(request)) {
         return Response::error(
             401,
@@ -85,8 +85,8 @@ fn respond(request: &Request, token: Option<&Token>, figures: &Figures) -> Respo
     }
     let is_open = request.accepts(OPEN_METRICS) > request.accepts("text/plain");
     let (content_type, text) = match is_open {
-        true => (OPEN_METRICS_TYPE, figures.open_metrics()),
-        false => (prometheus_text::CONTENT_TYPE, figures.prometheus()),
+        true => (OPEN_METRICS_TYPE, metrics.open_metrics()),
+        false => (prometheus_text::CONTENT_TYPE, metrics.prometheus()),
     };
     text.map_or_else(
         |_| Response::error(500, "the metrics cannot be written as text"),

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
-use super::figures::Sources;
+use super::metrics::Sources;
 use crate::sync::lock;
 
 /// States of the tuner: off, or its phase.

@@ -23,7 +23,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::registry::Unit;
 use rustix::fs::OFlags;
 
-use super::figures::Sources;
+use super::metrics::Sources;
 use crate::clock::Nanos;
 use crate::identity::{Identity, digest};
 use crate::sync::lock;

@@ -1,4 +1,4 @@
-//! Step metrics: duration of a step and the time spent in its parts, summed as batches are
+//! Step meter: duration of a step and the time spent in its parts, summed as batches are
 //! executed.
 //!
 //! A step lasts from one completion of its anchor to the next. The anchor is the largest allreduce

@@ -24,16 +24,16 @@ pub(super) type Seconds = Counter<f64, AtomicU64>;
 
 /// Metrics of a process.
 #[derive(Debug)]
-pub(super) struct Figures {
+pub(super) struct Metrics {
     registry: Registry,
     sources: Arc<Sources>,
     /// Of the job; `None` on a rank other than 0.
-    pub(super) job: Option<JobFigures>,
+    pub(super) job: Option<JobMetrics>,
 }
 
 /// Metrics of the job, on rank 0.
 #[derive(Debug)]
-pub(super) struct JobFigures {
+pub(super) struct JobMetrics {
     pub(super) step: Histogram,
     pub(super) exposed: Seconds,
     pub(super) negotiation: Seconds,
@@ -45,14 +45,14 @@ pub(super) struct JobFigures {
     pub(super) peers_lost: Counter,
 }
 
-/// What is read when the metrics are; another context of the process replaces it.
+/// Values that are read for each scrape; another context of the process replaces them.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     pub(super) progress: Mutex<Option<Arc<Progress>>>,
     pub(super) waits: Mutex<Option<Arc<Shared>>>,
 }
 
-impl Figures {
+impl Metrics {
     pub(super) fn new(job: &Job<'_>) -> Self {
         let mut registry = Registry::with_prefix("ronde");
         let sources = Arc::<Sources>::default();
@@ -69,7 +69,7 @@ impl Figures {
         let is_first = job.identity.rank == 0;
         let job = is_first.then(|| {
             registry.register_collector(Box::new(TunerCollector(Arc::clone(&sources))));
-            JobFigures::new(&mut registry)
+            JobMetrics::new(&mut registry)
         });
         Self {
             registry,
@@ -99,7 +99,7 @@ impl Figures {
     }
 }
 
-impl JobFigures {
+impl JobMetrics {
     fn new(registry: &mut Registry) -> Self {
         let (start, factor, count) = STEP_BUCKETS;
         let own = Self {
