@@ -1,4 +1,4 @@
-//! Observer of the cycle: timeline, step metrics, tuner and stall inspector in a job, a log in the
+//! Observer of the cycle: timeline, tuner, metrics and stall inspector in a job, a log in the
 //! simulator. The cycle reports events to it; it returns only settings to change to.
 
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::ready::Ready;
 use crate::settings::{Settings, Versioned};
 use crate::timeline::Activity;
 
-/// Receives the events of the cycle: timeline, step metrics and tuner in a job, a log in the
+/// Receives the events of the cycle: timeline, tuner and metrics in a job, a log in the
 /// simulator. Its functions must be fast, because they run between the collectives.
 pub(crate) trait Observer: Send {
     /// The rendezvous is complete; `hosts` is the distribution of the ranks over hosts.

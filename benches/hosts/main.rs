@@ -30,7 +30,7 @@ const TENSORS: usize = 160;
 const USAGE: &str = "usage: hosts gradients FILE | small | negotiation | idle | exchange FILE | \
                      round-trip [--steps N] [--warmup N]";
 
-/// What one rank prints.
+/// Output of one rank.
 #[derive(Serialize)]
 struct Report {
     rank: usize,

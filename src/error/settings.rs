@@ -45,7 +45,7 @@ pub enum SettingsError {
         address: String,
         /// Variable that gives the address.
         variable: &'static str,
-        /// What is wrong, and what to try.
+        /// The reason, and a way to solve it.
         reason: String,
     },
     /// A file with a secret cannot be used.
@@ -55,7 +55,7 @@ pub enum SettingsError {
         path: PathBuf,
         /// Variable that gives the path.
         variable: &'static str,
-        /// What is wrong, and what to try.
+        /// The reason, and a way to solve it.
         reason: String,
     },
 }

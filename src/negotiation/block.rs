@@ -1,5 +1,5 @@
-//! Block of a rank for one cycle: ready bits of cached tensors, status, settings, hold and the time of
-//! its last submission.
+//! Block of a rank for one cycle: ready bits of cached tensors, status, settings, hold and the time
+//! of its last submission.
 
 use smallvec::smallvec;
 
@@ -103,8 +103,8 @@ impl Block {
         self.ready_us[bit] = at_us;
     }
 
-    /// Returns the words that the transport sends: status, settings, hold and the last submission, then the ready bits;
-    /// if `is_timed`, with the ready times as details.
+    /// Returns the words that the transport sends: status, settings, hold and the last submission,
+    /// then the ready bits; if `is_timed`, with the ready times as details.
     pub(crate) fn contribution(&self, is_timed: bool) -> Contribution<'_> {
         let mut head = smallvec![u64::from(self.status.0), self.settings.version];
         head.extend(settings_words(&self.settings));

@@ -9,7 +9,7 @@
 use super::block::{Block, InvalidBlock, READY_US_MAX};
 use crate::transport::each_bit;
 
-/// See the module.
+/// The ready times, on each rank, of the tensors that rank 0 has asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Details {
     /// The tensors.

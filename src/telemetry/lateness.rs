@@ -5,7 +5,7 @@ use crate::negotiation::Last;
 /// A rank that is less late than this is not late: clocks of hosts differ by as much.
 const LATE_US_MIN: u64 = 100;
 
-/// See the module.
+/// For each rank of a job, how often it was the last one, and how late.
 #[derive(Debug)]
 pub(super) struct Lateness {
     /// For each rank, the cycles in which it was last, and how late it was in them, microseconds.

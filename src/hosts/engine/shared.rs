@@ -43,7 +43,7 @@ struct Portable(Box<Tasks>);
 // part of a world, which belongs to one thread, is never shared: see `Shared::new`.
 unsafe impl Send for Portable {}
 
-/// What the engine's thread does while it does not drive.
+/// State of the engine's thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Background {
     /// It drives, or waits for the operating system; the waker ends that.

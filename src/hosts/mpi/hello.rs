@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::rendezvous::MpiRendezvousError;
 use crate::rendezvous::JobContract;
 
-/// What a rank tells the others of itself at the rendezvous.
+/// Message in which a rank describes itself to the others at the rendezvous.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Hello {
     pub(super) version: String,

@@ -1,16 +1,19 @@
-//! The transport between hosts: ranks on any hosts, through shared memory within a host and nonblocking calls of the engine (`mpi/`)
-//! between them.
+//! Transport between hosts: shared memory within a host, and operations of the engine (`hosts/`)
+//! between the hosts.
 //!
-//! **A cycle**: the ranks of a host bring their blocks to the first of them through shared memory. It combines them; the
-//! first ranks of all hosts exchange the combinations in ⌈log₂ hosts⌉ [`rounds`], which have the same size whatever
-//! the number of ranks; and the result comes back through shared memory. Frames of new tensors go to rank 0 and back
-//! through the first ranks as well. MPI carries nothing between ranks of one host, and a job on one host makes no call at
-//! all. **Who starts a cycle**: a rank that submits the first tensor for
-//! it rings its host's bells and tells the hosts 1, 2, 4, … places on, which tell theirs; nobody asks while nobody rings.
-//! Whether the ranks of *other* hosts would start at once a rank cannot know without a message, so a host enters when its own
-//! part holds, or when the cycle time has passed, and waits in the rounds for the rest.
+//! **A cycle**: the first rank of each host reads the blocks of its ranks in shared memory and
+//! combines them. The first ranks of all hosts exchange the combinations in ⌈log₂ hosts⌉ [`rounds`];
+//! a combination has the same size whatever the number of ranks. The result comes back through
+//! shared memory. Frames of new tensors go to rank 0 and back through the first ranks as well. A job
+//! on one host sends no message.
 //!
-//! Waits within the host end, too, when a rank elsewhere is gone: they check the heartbeat.
+//! **Start of a cycle**: a rank that submits the first tensor for it rings its host's bells and sends
+//! a message to the hosts 1, 2, 4, … places on, which do the same. Without tensors there are no
+//! messages. A rank cannot know without a message whether the ranks of *other* hosts would start at
+//! once. So a host begins when its own ranks are eager, or when the cycle time has passed, and waits
+//! in the rounds for the others.
+//!
+//! A wait within the host checks the heartbeat: it ends when a rank of another host is lost.
 
 use std::rc::Rc;
 use std::sync::Arc;

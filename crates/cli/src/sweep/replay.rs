@@ -67,7 +67,8 @@ impl Predictions {
     /// Predicts the step time of `job` at each of `points`.
     ///
     /// # Errors
-    /// [`Error::TooManyPredictions`]; [`Error::Project`] if ranks would be on hosts that were not measured.
+    /// [`Error::TooManyPredictions`]; [`Error::Project`] if ranks would be on hosts that were not
+    /// measured.
     pub(super) fn new(job: Job, points: Vec<Point>) -> Result<Self, Error> {
         if points.len() > PREDICTIONS_MOST {
             return Err(Error::TooManyPredictions {
