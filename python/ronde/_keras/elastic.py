@@ -8,11 +8,9 @@ import keras
 import numpy as np
 
 from .. import _ronde
-from ..common.basics import HorovodBasics
+from ..common.basics import init, shutdown
 from ..common.elastic import ObjectState, run_fn
 from . import backend
-
-_basics = HorovodBasics(__file__)
 
 
 def run(func: Callable[..., Any]) -> Callable[..., Any]:
@@ -39,8 +37,8 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reset() -> None:
-    _basics.shutdown()
-    _basics.init()
+    shutdown()
+    init()
 
 
 class KerasState(ObjectState):

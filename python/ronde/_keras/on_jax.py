@@ -12,7 +12,6 @@ import numpy as np
 from .. import jax as hvd
 from ..common.basics import HorovodBasics
 from ..common.process_sets import ProcessSet
-from ..common.reduce_ops import Average
 from ..jax.functions import check_same_tree
 from ..jax.library import as_horovod_error
 from .options import Options
@@ -34,28 +33,17 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
         process_set = options.process_set
         if not process_set.included():
             return list(gradients)
-        local = {id(variable) for variable in options.local_variables}
-        results = list(gradients)
-        places = []
-        for index, (gradient, variable) in enumerate(zip(gradients, variables)):
-            if gradient is None:
-                continue
-            if id(variable) not in local:
-                places.append(index)
-            elif options.scale_local_gradients:
-                results[index] = gradient / process_set.size()
+        results, places = options.divide(gradients, variables)
         shared = {f"/grads_{index}": gradients[index] for index in places}
         key = (HorovodBasics.jobs, tuple(shared))
         if key not in checked and process_set.size() > 1:
             check_same_tree(shared, process_set)
         checked.add(key)
-        factor = options.gradient_predivide_factor
         reduced = hvd.allreduce_tree(
             shared,
             f"{options.name}_Allreduce",
             options.op,
-            1.0 / factor if options.op == Average else 1.0,
-            factor if options.op == Average else 1.0,
+            *options.factors,
             options.compression,
             process_set,
             marks_step=True,

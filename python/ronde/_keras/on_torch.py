@@ -11,7 +11,6 @@ from .. import _ronde
 from .. import torch as hvd
 from ..common.basics import HorovodBasics
 from ..common.process_sets import ProcessSet
-from ..common.reduce_ops import Average
 from ..torch.model_check import check_same_model
 from ..torch.mpi_ops import send_batch_in_place
 from .options import Options
@@ -34,7 +33,6 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
     """Function that reduces gradients of variables, in one call; groups have no effect."""
     checked: set[Any] = set()
     names: dict[int, _ronde.AllreduceName] = {}
-    factor = options.gradient_predivide_factor if options.op == Average else 1.0
 
     def name_of(index: int) -> _ronde.AllreduceName:
         if index not in names:
@@ -46,16 +44,7 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
         process_set = options.process_set
         if not process_set.included():
             return list(gradients)
-        local = {id(variable) for variable in options.local_variables}
-        results = list(gradients)
-        places = []
-        for index, (gradient, variable) in enumerate(zip(gradients, variables)):
-            if gradient is None:
-                continue
-            if id(variable) not in local:
-                places.append(index)
-            elif options.scale_local_gradients:
-                results[index] = gradient / process_set.size()
+        results, places = options.divide(gradients, variables)
         key = (HorovodBasics.jobs, tuple(places))
         if key not in checked and process_set.size() > 1:
             descriptions = {
@@ -69,7 +58,7 @@ def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[A
             [tensor for tensor, _ in compressed],
             [name_of(index) for index in places],
             options.op,
-            (1.0 / factor, factor),
+            options.factors,
             process_set,
         )
         reduced = hvd.synchronize(handle)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.reduce_ops import Average, Sum
+from ..common.reduce_ops import Average, Groups, Sum, check_predivide, checked_groups
 
 
 @dataclass
@@ -20,7 +21,7 @@ class Options:
     sparse_as_dense: bool = False
     gradient_predivide_factor: float = 1.0
     op: int = Average
-    groups: Union[int, list[list[Any]], None] = None
+    groups: Groups = None
     backward_passes_per_step: int = 1
     average_aggregated_gradients: bool = False
     process_set: ProcessSet = global_process_set
@@ -30,19 +31,33 @@ class Options:
     #: Variables with gradients in the current step.
     present: list[Any] = field(default_factory=list)
 
+    @property
+    def factors(self) -> tuple[float, float]:
+        """Factors before and after the sum."""
+        factor = self.gradient_predivide_factor if self.op == Average else 1.0
+        return 1.0 / factor, factor
+
+    def divide(
+        self, gradients: Sequence[Any], variables: Sequence[Any]
+    ) -> tuple[list[Any], list[int]]:
+        """Returns the gradients, of which those of local variables are scaled, and the places of
+        those to reduce."""
+        local = {id(variable) for variable in self.local_variables}
+        results, places = list(gradients), []
+        for index, (gradient, variable) in enumerate(zip(gradients, variables)):
+            if gradient is None:
+                continue
+            if id(variable) not in local:
+                places.append(index)
+            elif self.scale_local_gradients:
+                results[index] = gradient / self.process_set.size()
+        return results, places
+
     def check(self) -> None:
         """Raises ValueError for invalid arguments."""
         if self.op not in (Average, Sum):
             raise ValueError(f"op={self.op}: optimizers of Keras support Average and Sum")
-        if self.gradient_predivide_factor != 1.0 and self.op != Average:
-            raise ValueError(
-                f"gradient_predivide_factor={self.gradient_predivide_factor} needs op=Average, which it "
-                f"splits into factors before and after the sum"
-            )
+        check_predivide(self.gradient_predivide_factor, self.op)
         if self.backward_passes_per_step < 1:
             raise ValueError(f"backward_passes_per_step={self.backward_passes_per_step} must be positive")
-        groups = self.groups
-        if groups is not None and not (isinstance(groups, list) or groups > 0):
-            raise ValueError(
-                f"groups={groups!r}: expected a positive number of groups, or a list of lists of variables"
-            )
+        checked_groups(self.groups)

@@ -11,14 +11,12 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
-from .basics import HorovodBasics
+from .basics import _basics
 
 _FRONT_ENDS = ("torch", "tensorflow", "keras", "jax")
 
 #: The supported frameworks, under the name that programs for Horovod use.
 EXTENSIONS = list(_FRONT_ENDS)
-
-_basics = HorovodBasics()
 
 
 def _cache(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -21,7 +21,20 @@ except ModuleNotFoundError as error:
     ) from error
 
 from .. import _ronde
-from ..common.basics import HorovodBasics
+from ..common.basics import (
+    cross_rank,
+    cross_size,
+    init,
+    is_homogeneous,
+    is_initialized,
+    local_rank,
+    local_size,
+    rank,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
 from ..common.reduce_ops import Adasum, Average, Max, Min, Product, Sum
@@ -39,20 +52,6 @@ from .ops import (
 )
 from .optimizer import distributed
 
-_basics = HorovodBasics(__file__)
-
-init = _basics.init
-shutdown = _basics.shutdown
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-is_homogeneous = _basics.is_homogeneous
 mark_step = _ronde.mark_step
 mark_epoch = _ronde.mark_epoch
 autotune_report = _ronde.autotune_report

@@ -1,6 +1,4 @@
-"""Compression of arrays for sending. An algorithm is a class with two static methods; programs may
-define their own.
-"""
+"""Compression of arrays for sending. Programs may define their own algorithms."""
 
 from __future__ import annotations
 
@@ -9,34 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-
-class Compressor:
-    """Interface of a compression algorithm."""
-
-    @staticmethod
-    def compress(array: jax.Array) -> tuple[jax.Array, Any]:
-        """Returns the array to send in place of ``array``, and the context for
-        :meth:`decompress`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(array: jax.Array, ctx: Any) -> jax.Array:
-        """Returns the result for a reduced compressed array."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends arrays unchanged."""
-
-    @staticmethod
-    def compress(array: jax.Array) -> tuple[jax.Array, None]:
-        """The array itself."""
-        return array, None
-
-    @staticmethod
-    def decompress(array: jax.Array, ctx: None) -> jax.Array:
-        """The array itself."""
-        return array
+from ..common.compression import Compressor, NoneCompressor
 
 
 class _CastCompressor(Compressor):

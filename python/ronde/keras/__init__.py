@@ -21,55 +21,44 @@ except ModuleNotFoundError as error:
         "ronde.keras needs Keras 3, which is not installed: `pip install keras`", name="keras"
     ) from error
 
-import warnings
 from collections.abc import Sequence
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from .. import _keras as _impl
 from .. import _ronde
 from .._keras.optimizer import distributed as _distributed
 from .._keras.optimizer import load_model as _load_model
-from ..common.basics import HorovodBasics
+from ..common.basics import (
+    ccl_built,
+    cross_rank,
+    cross_size,
+    cuda_built,
+    ddl_built,
+    gloo_built,
+    gloo_enabled,
+    init,
+    is_initialized,
+    local_rank,
+    local_size,
+    mpi_built,
+    mpi_enabled,
+    mpi_threads_supported,
+    nccl_built,
+    rank,
+    rocm_built,
+    shutdown,
+    size,
+    start_timeline,
+    stop_timeline,
+)
 from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet, add_process_set, global_process_set, remove_process_set
-from ..common.reduce_ops import Adasum, Average, Sum
+from ..common.reduce_ops import Adasum, Average, Groups, Sum, checked_groups
 from . import callbacks, elastic
 
-_basics = HorovodBasics(__file__)
-
-init = _basics.init
-shutdown = _basics.shutdown
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-mpi_threads_supported = _basics.mpi_threads_supported
-mpi_enabled = _basics.mpi_enabled
-mpi_built = _basics.mpi_built
-gloo_enabled = _basics.gloo_enabled
-gloo_built = _basics.gloo_built
-nccl_built = _basics.nccl_built
-ddl_built = _basics.ddl_built
-ccl_built = _basics.ccl_built
-cuda_built = _basics.cuda_built
-rocm_built = _basics.rocm_built
 autotune_report = _ronde.autotune_report
 
 Compression = _impl.backend().Compression
-
-_Groups = Union[int, list[list[Any]], None]
-
-
-def _groups(groups: _Groups, num_groups: int) -> _Groups:
-    if num_groups == 0:
-        return groups
-    warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=3)
-    return num_groups if groups is None else groups
 
 
 def DistributedOptimizer(
@@ -82,7 +71,7 @@ def DistributedOptimizer(
     gradient_predivide_factor: float = 1.0,
     op: int = Average,
     num_groups: int = 0,
-    groups: _Groups = None,
+    groups: Groups = None,
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
     process_set: ProcessSet = global_process_set,
@@ -112,7 +101,7 @@ def DistributedOptimizer(
         sparse_as_dense=sparse_as_dense,
         gradient_predivide_factor=gradient_predivide_factor,
         op=op,
-        groups=_groups(groups, num_groups),
+        groups=checked_groups(groups, num_groups),
         backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,
         process_set=process_set,
@@ -129,7 +118,7 @@ def PartialDistributedOptimizer(
     sparse_as_dense: bool = False,
     gradient_predivide_factor: float = 1.0,
     op: int = Average,
-    groups: _Groups = None,
+    groups: Groups = None,
     process_set: ProcessSet = global_process_set,
     local_layers: Any = None,
     scale_local_gradients: bool = True,

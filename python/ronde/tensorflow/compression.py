@@ -1,41 +1,10 @@
-"""Compression of tensors for sending. An algorithm is a class with two static methods; programs may
-define their own.
-"""
+"""Compression of tensors for sending. Programs may define their own algorithms."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import tensorflow as tf
 
-
-class Compressor:
-    """Interface of a compression algorithm."""
-
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        """Returns the tensor to send in place of ``tensor``, and the context for
-        :meth:`decompress`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: Any) -> tf.Tensor:
-        """Returns the result for a reduced compressed tensor."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends tensors unchanged."""
-
-    @staticmethod
-    def compress(tensor: tf.Tensor) -> tuple[tf.Tensor, None]:
-        """The tensor itself."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: tf.Tensor, ctx: None) -> tf.Tensor:
-        """The tensor itself."""
-        return tensor
+from ..common.compression import Compressor, NoneCompressor
 
 
 class _CastCompressor(Compressor):

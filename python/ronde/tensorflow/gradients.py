@@ -270,29 +270,6 @@ def _make_allreduce_grads_fn(
     return allreduce_grads
 
 
-def checked_groups(groups: Any, num_groups: int = 0) -> Union[int, list[list[Any]], None]:
-    """The argument ``groups``, or the older ``num_groups``. ValueError for invalid ones."""
-    import warnings
-
-    if num_groups != 0:
-        warnings.warn("num_groups is deprecated; use groups", DeprecationWarning, stacklevel=3)
-        groups = num_groups if groups is None else groups
-    if groups is not None and not (isinstance(groups, list) or groups > 0):
-        raise ValueError(
-            f"groups={groups!r}: expected a positive number of groups, or a list of lists of variables"
-        )
-    return groups
-
-
-def check_predivide(gradient_predivide_factor: float, op: int) -> None:
-    """Raises ValueError for a factor that the operation does not support."""
-    if gradient_predivide_factor != 1.0 and op != Average:
-        raise ValueError(
-            f"gradient_predivide_factor={gradient_predivide_factor} needs op=Average, which it splits "
-            f"into factors before and after the sum"
-        )
-
-
 class LocalVariables:
     """Variables whose gradients are not reduced. Gradients are divided by the number of ranks if
     ``scale``, as the reduced ones are averages."""

@@ -7,10 +7,10 @@ from typing import Any, Optional, Union
 import tensorflow as tf
 
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.reduce_ops import Adasum, Average
+from ..common.reduce_ops import Adasum, Average, check_predivide, checked_groups
 from .compression import Compression, Compressor
 from .gradient_aggregation import LocalGradientAggregationHelper
-from .gradients import LocalVariables, _make_allreduce_grads_fn, check_predivide, checked_groups
+from .gradients import LocalVariables, _make_allreduce_grads_fn
 
 _LegacyOptimizer = tf.compat.v1.train.Optimizer
 

@@ -7,9 +7,9 @@ from typing import Any, Optional, Union
 import tensorflow as tf
 
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.reduce_ops import Average
+from ..common.reduce_ops import Average, check_predivide, checked_groups
 from .compression import Compression, Compressor
-from .gradients import LocalVariables, _make_allreduce_grads_fn, check_predivide, checked_groups
+from .gradients import LocalVariables, _make_allreduce_grads_fn
 from .util import unconverted
 
 

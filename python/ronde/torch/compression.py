@@ -1,41 +1,12 @@
-"""Compression of tensors for sending. An algorithm is a class with two static methods; programs may
-define their own.
-"""
+"""Compression of tensors for sending. Programs may define their own algorithms."""
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Optional
 
 import torch
 
-
-class Compressor:
-    """Interface of a compression algorithm."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, Any]:
-        """Returns the tensor to send in place of ``tensor``, and the context for
-        :meth:`decompress`."""
-        raise NotImplementedError
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: Any) -> torch.Tensor:
-        """Returns the result for a reduced compressed tensor."""
-        raise NotImplementedError
-
-
-class NoneCompressor(Compressor):
-    """Sends tensors unchanged."""
-
-    @staticmethod
-    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """The tensor itself."""
-        return tensor, None
-
-    @staticmethod
-    def decompress(tensor: torch.Tensor, ctx: None) -> torch.Tensor:
-        """The tensor itself."""
-        return tensor
+from ..common.compression import Compressor, NoneCompressor
 
 
 class _CastCompressor(Compressor):

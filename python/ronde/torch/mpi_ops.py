@@ -25,7 +25,8 @@ import torch
 from torch.utils.dlpack import from_dlpack
 
 from .. import _ronde
-from ..common.basics import HorovodBasics
+from ..common.basics import *  # noqa: F403
+from ..common.basics import _basics as _basics
 from ..common.exceptions import HorovodInternalError as HorovodInternalError
 from ..common.process_sets import ProcessSet, global_process_set, unregistered
 from ..common.process_sets import add_process_set as add_process_set
@@ -64,30 +65,6 @@ _ronde.setup_torch(
     _stream_of,
 )
 
-_basics = HorovodBasics(__file__)
-
-init = _basics.init
-shutdown = _basics.shutdown
-is_initialized = _basics.is_initialized
-start_timeline = _basics.start_timeline
-stop_timeline = _basics.stop_timeline
-size = _basics.size
-local_size = _basics.local_size
-cross_size = _basics.cross_size
-rank = _basics.rank
-local_rank = _basics.local_rank
-cross_rank = _basics.cross_rank
-is_homogeneous = _basics.is_homogeneous
-mpi_threads_supported = _basics.mpi_threads_supported
-mpi_enabled = _basics.mpi_enabled
-mpi_built = _basics.mpi_built
-gloo_enabled = _basics.gloo_enabled
-gloo_built = _basics.gloo_built
-nccl_built = _basics.nccl_built
-ddl_built = _basics.ddl_built
-ccl_built = _basics.ccl_built
-cuda_built = _basics.cuda_built
-rocm_built = _basics.rocm_built
 
 
 # Bound here to save lookups in calls for every gradient of every step.

@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import Any, Optional, Union
 
 from ...common.process_sets import ProcessSet
+from ...common.reduce_ops import checked_groups
 from ...keras import *  # noqa: F403
-from ...keras import Average, Compression, _groups, broadcast_variables, global_process_set
+from ...keras import Average, Compression, broadcast_variables, global_process_set
 from ...keras import DistributedOptimizer as _DistributedOptimizer
 from ...keras import __all__ as _names
 from ...keras import allreduce as _allreduce
@@ -46,7 +47,7 @@ def DistributedOptimizer(
         sparse_as_dense,
         gradient_predivide_factor,
         op,
-        groups=_groups(groups, num_groups),
+        groups=checked_groups(groups, num_groups),
         backward_passes_per_step=backward_passes_per_step,
         average_aggregated_gradients=average_aggregated_gradients,
         process_set=process_set,
