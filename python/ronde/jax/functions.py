@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from typing import Any, Optional
 
 import jax
 import numpy as np
 
-from .. import _ronde
-from ..common import model_check
+from ..common import model_check, objects
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Sum
 from . import library
 from .library import ALLGATHER, ALLREDUCE, BROADCAST, How
 
-try:  # also pickles functions and classes of the main program
-    import cloudpickle
-except ImportError:
-    cloudpickle = pickle
+#: Most bytes of an object.
+BYTES_MAX = np.iinfo(np.int32).max
 
 
 def _one(how: How, values: np.ndarray) -> np.ndarray:
@@ -27,36 +23,20 @@ def _one(how: How, values: np.ndarray) -> np.ndarray:
         return np.asarray(library.call(how, [values])[0])
 
 
-def _sizes(size: int, name: str, set_id: int) -> list[int]:
-    """Number of each rank. Sent as 32-bit integers, JAX's largest by default."""
-    gather = How(ALLGATHER, (f"{name}.sz",), set_id=set_id)
-    return _one(gather, np.array([size], np.int32)).tolist()
-
-
-def _bytes_of(obj: Any) -> np.ndarray:
-    data = np.frombuffer(cloudpickle.dumps(obj), np.uint8)
-    if data.size > np.iinfo(np.int32).max:
-        raise ValueError(f"the pickled object has {data.size} bytes, more than {np.iinfo(np.int32).max}")
-    return data
-
-
 def broadcast_object(
     obj: Any, root_rank: int = 0, name: Optional[str] = None, process_set: ProcessSet = global_process_set
 ) -> Any:
     """Returns the object of rank ``root_rank``, which is pickled.
 
-    Unpickling executes code: the ranks of a job trust each other.
+    Unpickling executes code: the ranks of a job trust each other. If the object cannot be pickled,
+    the root raises the reason, and other ranks HorovodInternalError.
     """
-    name = name or type(obj).__name__
     set_id = library.set_id_of(process_set)
-    is_root = _ronde.rank() == root_rank
-    data = _bytes_of(obj) if is_root else np.empty(0, np.uint8)
-    how = How(BROADCAST, (f"{name}.sz",), root=root_rank, set_id=set_id)
-    (size,) = _one(how, np.array([data.size], np.int32)).tolist()
-    if not is_root:
-        data = np.zeros(size, np.uint8)
-    data = _one(how._replace(names=(f"{name}.t",)), data)
-    return obj if is_root else cloudpickle.loads(data.tobytes())
+
+    def send(data: np.ndarray, name: str) -> np.ndarray:
+        return _one(How(BROADCAST, (name,), root=root_rank, set_id=set_id), data)
+
+    return objects.broadcast_object(obj, root_rank, name, send, BYTES_MAX)
 
 
 def allgather_object(
@@ -64,13 +44,12 @@ def allgather_object(
 ) -> list[Any]:
     """Returns the objects of all ranks in order. Objects are pickled, see
     :func:`broadcast_object`."""
-    name = name or type(obj).__name__
     set_id = library.set_id_of(process_set)
-    data = _bytes_of(obj)
-    sizes = _sizes(data.size, name, set_id)
-    gathered = _one(How(ALLGATHER, (f"{name}.t",), set_id=set_id, rows=sum(sizes)), data)
-    ends = np.cumsum(sizes)
-    return [cloudpickle.loads(gathered[end - size : end].tobytes()) for end, size in zip(ends, sizes)]
+
+    def gather(data: np.ndarray, name: str, total: int) -> np.ndarray:
+        return _one(How(ALLGATHER, (name,), set_id=set_id, rows=total), data)
+
+    return objects.allgather_object(obj, name, process_set, gather, BYTES_MAX)
 
 
 class Operations:

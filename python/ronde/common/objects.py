@@ -1,0 +1,101 @@
+"""Exchange of Python objects among ranks, for front ends whose tensors NumPy can read.
+
+Objects are pickled. Their lengths are sent first, as eight bytes, since frameworks differ in their
+integers; a length of 0 says that a rank could not pickle its object, so that no other rank waits
+for it. Unpickling executes code: the ranks of a job trust each other.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any, Optional
+
+import numpy as np
+
+from .. import _ronde
+from .exceptions import HorovodInternalError
+from .process_sets import ProcessSet
+
+try:  # also pickles functions and classes of the main program
+    import cloudpickle
+except ImportError:
+    cloudpickle = pickle
+
+#: Bytes of a length.
+LENGTH_BYTES = 8
+
+
+def broadcast_object(
+    obj: Any,
+    root_rank: int,
+    name: Optional[str],
+    broadcast: Callable[[np.ndarray, str], np.ndarray],
+    bytes_max: Optional[int] = None,
+) -> Any:
+    """Returns the object of rank ``root_rank``; ``obj`` is ignored on other ranks.
+
+    ``broadcast`` returns the root's array of bytes for one with the same number on each rank, and
+    the name of the operation. If the object cannot be pickled or has more than ``bytes_max`` bytes,
+    the root raises the reason, and other ranks HorovodInternalError.
+    """
+    name = name or "object"
+    if _ronde.rank() == root_rank:
+        data = _pickled(obj, bytes_max, lambda length: broadcast(length, f"{name}.sz"))
+        broadcast(data, f"{name}.t")
+        return obj
+    (length,) = _numbers(broadcast(_length(0), f"{name}.sz"))
+    if not length:
+        raise HorovodInternalError(f"rank {root_rank} could not pickle the object {name}: see its error")
+    return pickle.loads(broadcast(np.zeros(length, np.uint8), f"{name}.t").tobytes())
+
+
+def allgather_object(
+    obj: Any,
+    name: Optional[str],
+    process_set: ProcessSet,
+    allgather: Callable[[np.ndarray, str, int], np.ndarray],
+    bytes_max: Optional[int] = None,
+) -> list[Any]:
+    """Returns the objects of all ranks of the set, by rank.
+
+    ``allgather`` returns the arrays of all ranks one after another, for this rank's array of bytes,
+    the name of the operation, and the number of bytes of all. If an object cannot be pickled or has
+    more than ``bytes_max`` bytes, its rank raises the reason, and other ranks HorovodInternalError.
+    """
+    name = name or "object"
+    lengths: list[int] = []
+
+    def gather_lengths(length: np.ndarray) -> None:
+        total = LENGTH_BYTES * process_set.size()
+        lengths.extend(_numbers(allgather(length, f"{name}.sz", total)))
+
+    data = _pickled(obj, bytes_max, gather_lengths)
+    if 0 in lengths:
+        raise HorovodInternalError(
+            f"rank {lengths.index(0)} of {process_set} could not pickle the object {name}: see its error"
+        )
+    gathered = allgather(data, f"{name}.t", sum(lengths))
+    ends = np.cumsum(lengths)
+    return [pickle.loads(gathered[end - length : end].tobytes()) for end, length in zip(ends, lengths)]
+
+
+def _pickled(obj: Any, bytes_max: Optional[int], send: Callable[[np.ndarray], Any]) -> np.ndarray:
+    """The pickled object. Its length is sent; or 0, before the reason is raised."""
+    try:
+        data = np.frombuffer(cloudpickle.dumps(obj), np.uint8)
+        if bytes_max is not None and data.size > bytes_max:
+            raise ValueError(f"the pickled object has {data.size} bytes, more than {bytes_max}")
+    except BaseException:
+        send(_length(0))
+        raise
+    send(_length(data.size))
+    return data
+
+
+def _length(count: int) -> np.ndarray:
+    return np.frombuffer(count.to_bytes(LENGTH_BYTES, "little"), np.uint8)
+
+
+def _numbers(lengths: np.ndarray) -> list[int]:
+    return np.ascontiguousarray(lengths).view("<i8").tolist()
