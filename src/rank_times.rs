@@ -196,7 +196,9 @@ impl Shared {
             self.file
                 .read_exact_at(&mut entry, (index * ENTRY_BYTES) as u64)
                 .ok()?;
-            let mut words = entry.chunks_exact(8).filter_map(|bytes| bytes.try_into().ok());
+            let mut words = entry
+                .chunks_exact(8)
+                .filter_map(|bytes| bytes.try_into().ok());
             let mut word = || words.next().map(u64::from_ne_bytes);
             let rank = usize::try_from(word()?).ok()?.checked_sub(1)?;
             let times = RankTimes {
@@ -254,7 +256,11 @@ mod tests {
             .write_all_at(&forged, ENTRY_BYTES as u64)
             .unwrap();
         let read = first.read();
-        assert_eq!(read, [(0, times(0, 0)), (2, times(7, 3))], "there is no rank 8");
+        assert_eq!(
+            read,
+            [(0, times(0, 0)), (2, times(7, 3))],
+            "there is no rank 8"
+        );
         assert!(first.path.exists());
         first.all_have_opened();
         assert!(!first.path.exists());

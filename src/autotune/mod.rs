@@ -29,7 +29,7 @@ mod tuning;
 mod turn;
 mod worker;
 
-pub(crate) use news::{News, Place, Surface};
+pub(crate) use news::{News, Place};
 pub(crate) use report::Progress;
 pub use report::{AutotuneReport, AutotuneVerdict, NotTuned};
 pub(crate) use ronde_tuner::Purpose;
@@ -257,7 +257,10 @@ impl Autotune {
             self.announce(verdict);
         }
         self.given_up = true;
-        self.tell(&format!("stopped on request; fusion {} stays", self.search.settings()));
+        self.tell(&format!(
+            "stopped on request; fusion {} stays",
+            self.search.settings()
+        ));
         self.report();
         self.change_from(&before)
     }

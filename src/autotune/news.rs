@@ -43,10 +43,12 @@ pub(crate) struct MeasuredPlace {
 }
 
 /// Something that the tuner did.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) enum News {
     /// A search began from this default. What was measured before is not part of it.
-    Search { default: Place },
+    Search {
+        default: Place,
+    },
     /// A setting was measured; the cost of the search so far, in steps.
     Measured {
         measured: MeasuredPlace,
@@ -101,7 +103,13 @@ impl Surface {
     /// Cuts the proposal's surface at the incumbent's other parameters.
     pub(super) fn of(proposal: &Proposal) -> Option<Self> {
         let surface = proposal.surface.as_ref()?;
-        let others = |point: &Point| [&point.values()[..FUSION_MB], &point.values()[CYCLE_MS + 1..]].concat();
+        let others = |point: &Point| {
+            [
+                &point.values()[..FUSION_MB],
+                &point.values()[CYCLE_MS + 1..],
+            ]
+            .concat()
+        };
         let cut = others(&proposal.incumbent);
         let all = surface.settings.iter().zip(&surface.log_times);
         let within: Vec<(Place, f64)> = all
@@ -117,7 +125,12 @@ impl Surface {
             let mut others: Vec<f64> = within.iter().map(|(place, _)| other(place)).collect();
             others.sort_by(f64::total_cmp);
             others.dedup();
-            let count = |level: f64| within.iter().filter(|(place, _)| of(place) == level).count();
+            let count = |level: f64| {
+                within
+                    .iter()
+                    .filter(|(place, _)| of(place) == level)
+                    .count()
+            };
             levels.retain(|&level| 2 * count(level) > others.len());
             levels
         };

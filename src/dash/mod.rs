@@ -28,7 +28,6 @@ mod disabled;
 use std::sync::{Arc, OnceLock};
 
 use crate::autotune::Progress;
-use crate::clock::Clock;
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::knobs::Knobs;
@@ -54,7 +53,6 @@ pub(crate) struct Job<'a> {
     pub(crate) progress: &'a Arc<Progress>,
     /// Times of the ranks of this host.
     pub(crate) times: &'a Option<Arc<rank_times::Shared>>,
-    pub(crate) clock: &'a Arc<dyn Clock>,
     /// Set when the job runs.
     pub(crate) controls: &'a Arc<OnceLock<Arc<dyn Controls>>>,
 }

@@ -10,7 +10,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 
 use super::feed::{Feed, Source};
 use super::shared::Shared;
-use crate::autotune::Purpose;
+use crate::autotune::{Progress, Purpose};
 use crate::clock::Nanos;
 use crate::command::TimelineCommand;
 use crate::error::{Error, NegotiationError, PeerError};
@@ -27,6 +27,7 @@ const RECORDS: usize = 4096;
 /// [`Observer`](crate::observer::Observer).
 pub(crate) struct Recorder {
     shared: Arc<Shared>,
+    progress: Arc<Progress>,
     records: Producer<Record>,
     /// What the feed needs, until it runs.
     source: Option<(Source, Consumer<Record>)>,
@@ -95,11 +96,19 @@ struct Ended {
 
 impl Recorder {
     pub(super) fn new(shared: Arc<Shared>, source: Source) -> Self {
+        let progress = Arc::clone(&source.progress);
+        let (mut recorder, records) = Self::without_feed(shared, progress);
+        recorder.source = Some((source, records));
+        recorder
+    }
+
+    fn without_feed(shared: Arc<Shared>, progress: Arc<Progress>) -> (Self, Consumer<Record>) {
         let (records, taken) = RingBuffer::new(RECORDS);
-        Self {
+        let recorder = Self {
             shared,
+            progress,
             records,
-            source: Some((source, taken)),
+            source: None,
             feed: None,
             ends: 0,
             ended: None,
@@ -108,7 +117,8 @@ impl Recorder {
             cycle_began: Nanos(0),
             settings: None,
             purpose: Purpose::None,
-        }
+        };
+        (recorder, taken)
     }
 
     /// Starts the feed.
@@ -164,6 +174,7 @@ impl Recorder {
         };
         let step = self.ends.saturating_sub(1);
         self.ends += 1;
+        self.progress.count_steps(step + 1);
         let ended = self.ended.get_or_insert(Ended {
             first: step,
             count: 0,
@@ -274,9 +285,7 @@ mod tests {
     use super::*;
 
     fn recorder() -> (Recorder, Consumer<Record>) {
-        let mut recorder = Recorder::new(Arc::new(Shared::new(2)), Source::for_tests());
-        let (_, records) = recorder.source.take().expect("the feed does not run");
-        (recorder, records)
+        Recorder::without_feed(Arc::new(Shared::new(2)), Arc::default())
     }
 
     fn ms(ms: u64) -> Nanos {
@@ -348,7 +357,10 @@ mod tests {
         let Ok(Record::Steps(steps)) = records.pop() else {
             panic!("no step");
         };
-        assert_eq!((steps.first, steps.sums.bytes, steps.sums.fill), (1, 3000, 1.0));
+        assert_eq!(
+            (steps.first, steps.sums.bytes, steps.sums.fill),
+            (1, 3000, 1.0)
+        );
         assert!(records.pop().is_err());
     }
 
@@ -371,6 +383,9 @@ mod tests {
             panic!("no step");
         };
         assert_eq!((rest.first, rest.count), (RECORDS as u64, 10));
-        assert_eq!((rest.sums.bytes, rest.took), (10, Duration::from_millis(100)));
+        assert_eq!(
+            (rest.sums.bytes, rest.took),
+            (10, Duration::from_millis(100))
+        );
     }
 }

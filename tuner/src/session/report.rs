@@ -156,9 +156,9 @@ impl Session {
     pub fn purpose(&self) -> Purpose {
         let is_checking = match &self.stage {
             Stage::Rest { .. } => return Purpose::None,
-            Stage::Finished { promise, .. } => {
-                promise.as_ref().is_some_and(|promise| promise.is_checking())
-            }
+            Stage::Finished { promise, .. } => promise
+                .as_ref()
+                .is_some_and(|promise| promise.is_checking()),
             _ => false,
         };
         match self.phase() {

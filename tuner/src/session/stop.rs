@@ -15,14 +15,21 @@ impl Session {
     /// the setting before stays.
     pub fn stop(&mut self) -> Action {
         self.config.watch = false;
-        if let Stage::Finished { verdict, promise, .. } = &mut self.stage {
+        if let Stage::Finished {
+            verdict, promise, ..
+        } = &mut self.stage
+        {
             *promise = None;
             let chosen = verdict.chosen;
             return self.go_to(chosen); // it may be a visit of a check
         }
         self.observe(&self.window.log_times.clone());
         let is_measured = self.known(&self.setting).is_some();
-        let chosen = if is_measured { self.setting } else { self.incumbent };
+        let chosen = if is_measured {
+            self.setting
+        } else {
+            self.incumbent
+        };
         let Some(verdict) = self.verdict_at(chosen) else {
             self.stage = Stage::Warmup { left: u64::MAX }; // no further step counts
             return Action::Keep;
