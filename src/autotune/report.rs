@@ -88,6 +88,10 @@ pub struct AutotuneVerdict {
 const DEFAULT_KEPT: &str = "default kept";
 const REVERTED: &str = "reverted to the default";
 
+/// Beginning of the reason if other settings stay that no comparison has confirmed; the rest says
+/// so.
+const NOT_CONFIRMED: &str = "kept, ";
+
 impl std::fmt::Display for AutotuneVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
@@ -120,6 +124,9 @@ impl std::fmt::Display for AutotuneVerdict {
                 self.settings
             )?;
             write!(f, "{low} to {high} % faster (95 % interval; ")?;
+            if let Some(why) = self.reason.strip_prefix(NOT_CONFIRMED) {
+                write!(f, "{why}; ")?;
+            }
         }
         let budget = (budget_steps * 10.0).round() / 10.0;
         let exceeded = if self.budget_kept { "" } else { ", exceeded" };

@@ -189,12 +189,12 @@ impl Recorder {
         command: &TimelineCommand,
         outcome: &Result<(), Error>,
     ) {
-        let text = match (command, outcome) {
-            (TimelineCommand::Start { path, .. }, Ok(())) => {
-                format!("timeline started: {}", path.display())
-            }
-            (TimelineCommand::Stop, Ok(())) => "timeline stopped".to_owned(),
-            (_, Err(error)) => error.to_string(),
+        if outcome.is_err() {
+            return; // its caller gets the error
+        }
+        let text = match command {
+            TimelineCommand::Start { path, .. } => format!("timeline started: {}", path.display()),
+            TimelineCommand::Stop => "timeline stopped".to_owned(),
         };
         self.shared.log(LogKind::Timeline, text);
     }

@@ -64,11 +64,6 @@ impl Session {
             chosen,
             chosen_step_ms,
             gain_pct: [here - default + half, here - default - half].map(gain_pct),
-            payback_step: Verdict::payback(
-                self.steps,
-                verdict.steps_lost,
-                1.0 - chosen_step_ms / verdict.default_step_ms,
-            ),
             ..verdict
         })
     }
