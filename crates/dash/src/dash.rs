@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ronde_http::{AddressError, Limits, Server, Token, TokenError};
 
 use crate::access::Access;
-use crate::history::History;
+use crate::history::{self, History};
 use crate::inbox::Inbox;
 use crate::service::{Dashboard, Handler};
 use crate::{Command, Event, assets};
@@ -113,6 +113,7 @@ impl Dash {
             history: History::default(),
             handler: config.control.then(|| Box::new(handler) as Handler),
             version: assets::version(),
+            start: history::now_unix_ms(),
             sent: Instant::now(),
         };
         let server =

@@ -50,6 +50,8 @@ pub struct Job {
     pub started_unix_ms: Option<u64>,
     /// What a value of a step is.
     pub measure: Measure,
+    /// Whether the events come from a log, so it is not known whether the job still runs.
+    pub is_log: bool,
 }
 
 /// Quantity that steps measure.

@@ -34,7 +34,10 @@ pub(crate) struct Dashboard {
     pub(crate) history: History,
     /// `None`: controls are off.
     pub(crate) handler: Option<Handler>,
+    /// Version of the page's files.
     pub(crate) version: u64,
+    /// Number that differs between two starts of a server.
+    pub(crate) start: u64,
     pub(crate) sent: Instant,
 }
 
@@ -159,7 +162,8 @@ impl Dashboard {
             .handler
             .as_ref()
             .map(|_| self.access.control().reveal());
-        let hello = serde_json::json!({ "page": self.version, "control": control });
+        let hello =
+            serde_json::json!({ "page": self.version, "server": self.start, "control": control });
         let first = format!(
             "retry: 1000\n\n{}{}",
             message(&hello.to_string()),

@@ -13,7 +13,7 @@ const ROWS_NEW: usize = 512;
 /// Most rows of the older steps after they have been combined.
 const ROWS_OLD: usize = 768;
 /// Rows between two updates from which on steps at equal settings share a row.
-const ROWS_PER_UPDATE: usize = 16;
+const ROWS_PER_UPDATE: usize = 40;
 
 /// Steps of a job.
 #[derive(Debug, Default)]
