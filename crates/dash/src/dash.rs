@@ -137,6 +137,12 @@ impl Dash {
         self.inbox.push(event);
     }
 
+    /// Returns when open pages have been sent all published events, or after `timeout`; at once if
+    /// no page is open. For the end of a process.
+    pub fn flush(&self, timeout: Duration) {
+        self.inbox.flush(timeout);
+    }
+
     /// Returns the address on which the page is served.
     pub fn address(&self) -> SocketAddr {
         self.server.address()

@@ -57,9 +57,11 @@ impl Service for Dashboard {
     }
 
     fn tick(&mut self, streams: &mut Streams<'_>) -> Option<Duration> {
+        self.inbox.begin_update();
         self.collect();
         let update = self.history.update();
         if streams.is_empty() {
+            self.inbox.end_update(false);
             return Some(IDLE_INTERVAL);
         }
         let is_due = self.sent.elapsed() >= BEAT_INTERVAL;
@@ -67,6 +69,7 @@ impl Service for Dashboard {
             streams.send(message(&update).as_bytes());
             self.sent = Instant::now();
         }
+        self.inbox.end_update(true);
         Some(UPDATE_INTERVAL)
     }
 }
@@ -154,6 +157,7 @@ impl Dashboard {
     /// Begins a stream of updates with all of the history.
     fn stream(&mut self) -> Answer {
         self.collect();
+        self.inbox.page_opened();
         let control = self
             .handler
             .as_ref()
