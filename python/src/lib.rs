@@ -4,13 +4,15 @@
 //! converts tensors to addresses and errors to exceptions. `flight` holds a reference to each torch
 //! tensor from its submission until its operation has completed; the cycle thread sees the address
 //! and never a Python object. Waiting releases the GIL. Kernels of TensorFlow (`tensorflow`) and
-//! JAX (`jax`) run without Python and submit through `collective`.
+//! JAX (`jax`) run without Python and submit through `collective`. `elastic` asks the launcher of an
+//! elastic job for this process's rank.
 
 use pyo3::prelude::*;
 
 mod collective;
 mod command;
 mod dlpack;
+mod elastic;
 mod error;
 mod flight;
 mod jax;
@@ -25,6 +27,8 @@ mod tensorflow;
 mod _ronde {
     #[pymodule_export]
     use super::command::{cli, version};
+    #[pymodule_export]
+    use super::elastic::{elastic_changes, elastic_seat};
     #[pymodule_export]
     use super::flight::{poll, synchronize};
     #[pymodule_export]

@@ -10,6 +10,7 @@ use ronde::context::Builder;
 use ronde::internal::identity;
 use ronde::{Context, Error, ProcessSet, RawHandle};
 
+use crate::elastic;
 use crate::error::{About, NOT_INITIALIZED, internal, raise};
 use crate::flight::{SLICE, forget_all, wait};
 use crate::logging;
@@ -151,7 +152,12 @@ pub(crate) fn init(
         });
         match received {
             Ok(built) => break built,
-            Err(RecvTimeoutError::Timeout) => py.check_signals()?,
+            Err(RecvTimeoutError::Timeout) => {
+                py.check_signals()?;
+                if elastic::is_over() {
+                    return Err(failed(&"another rank of the elastic job has ended"));
+                }
+            }
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(failed(&"the initialization thread has ended"));
             }

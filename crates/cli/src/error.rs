@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use super::EXIT_USAGE;
 use super::chart::picture::PictureError;
 use super::present::output::OutputError;
-use super::run::{HostsError, LaunchError, MpirunError, SshError};
+use super::run::{ElasticError, HostsError, LaunchError, MpirunError, SshError};
 use super::tune::Problem;
 use ronde::internal::gpu::GpuError;
 use ronde::internal::identity::{IdentityError, MAX_RANKS};
@@ -45,6 +45,8 @@ pub(crate) enum Error {
     Launch(#[from] LaunchError),
     #[error(transparent)]
     Hosts(#[from] HostsError),
+    #[error(transparent)]
+    Elastic(#[from] ElasticError),
     #[error(transparent)]
     Mpirun(#[from] MpirunError),
     #[error(transparent)]

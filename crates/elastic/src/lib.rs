@@ -2,7 +2,8 @@
 //!
 //! The launcher owns one [`Membership`]. It reports events (hosts, exits, processes that are ready)
 //! and carries out the [`Action`]s that it gets in return. There is no clock, process or socket
-//! here: times are arguments, so that tests run thousands of schedules.
+//! here: times are arguments, so that tests run thousands of schedules. [`wire`] has the messages
+//! between the launcher and the processes.
 //!
 //! # Generations
 //! A job is a sequence of generations: sets of processes with fixed ranks. A process that has begun,
@@ -23,6 +24,7 @@ mod health;
 mod hosts;
 mod membership;
 mod seats;
+pub mod wire;
 
 pub use action::{Action, Exit, Limits, MemberId, Outcome, Ready, Seat};
 pub use health::{Cooldown, CooldownError};

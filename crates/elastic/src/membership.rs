@@ -13,6 +13,10 @@ use process::{Process, Stage};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// A job ends if this many processes, and as many as it starts with, fail before it has begun: the
+/// program is likely to be at fault, not a host.
+const FAILED_STARTS: usize = 3;
+
 /// Changes of the hosts of which the running ranks are to be told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Changes {
@@ -44,6 +48,8 @@ pub struct Membership {
     has_succeeded: bool,
     /// A rank of the present generation has failed: the first one.
     failed_rank: Option<String>,
+    /// Number of processes that failed before the first generation.
+    failed_starts: usize,
     /// First failure since the last generation was formed.
     cause: Option<String>,
     has_ended: bool,
@@ -68,6 +74,7 @@ impl Membership {
             has_begun: false,
             has_succeeded: false,
             failed_rank: None,
+            failed_starts: 0,
             cause: None,
             has_ended: false,
             actions: Vec::new(),
@@ -124,6 +131,7 @@ impl Membership {
             (Exit::Failure(status), stage) => {
                 let text = format!("{name} {status}");
                 self.fail(now, &process.host, text.clone());
+                self.failed_starts += usize::from(self.generation == 0);
                 if stage == Stage::Running {
                     self.over_since.get_or_insert(now);
                     self.failed_rank.get_or_insert(text);
@@ -203,6 +211,9 @@ impl Membership {
                 let failed = self.failed_rank.take();
                 self.end(failed.map_or(Outcome::Success, Outcome::Failure));
             }
+        } else if self.generation == 0 && self.failed_starts >= self.limits.start.max(FAILED_STARTS)
+        {
+            self.end(Outcome::Failure(self.none_starts()));
         } else if self.generation > 0 && !has_state {
             self.end(Outcome::Failure(self.all_lost()));
         } else if self

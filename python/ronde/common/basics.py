@@ -9,6 +9,7 @@ from typing import Any, Optional, Union
 
 from .. import _ronde
 from . import process_sets as sets
+from . import seat
 from .process_sets import ProcessSet
 
 
@@ -47,6 +48,8 @@ class HorovodBasics:
         members = sets.communicator_ranks(comm) if communicator is not None else comm
         # No members means all ranks.
         ranks = None if members is None else [int(rank) for rank in members] or None
+        if seat.is_elastic() and not _ronde.is_initialized():
+            seat.take()
         HorovodBasics.jobs += not _ronde.is_initialized()
         _ronde.init(ranks, sets.agree(wanted, communicator), process_sets == "dynamic")
         if not HorovodBasics._is_left_at_exit:

@@ -14,11 +14,17 @@ import functools
 import logging
 import queue
 import threading
+import time
 from typing import Any, Callable, Iterable
 
+from .. import _ronde
+from . import seat
 from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 _log = logging.getLogger("ronde.elastic")
+
+#: Number of attempts to join a job again after a failure, in a row.
+_ATTEMPTS = 10
 
 
 class HostUpdateResult:
@@ -33,8 +39,8 @@ class HostUpdateResult:
 class WorkerNotificationManager:
     """Notifies the states of this process that the job's hosts have changed.
 
-    Ronde's launcher never changes hosts: a program that does calls :meth:`handle_hosts_updated`, or
-    a state's `on_hosts_updated`.
+    The launcher of an elastic job says so; a program that changes hosts itself calls
+    :meth:`handle_hosts_updated`, or a state's `on_hosts_updated`.
     """
 
     def __init__(self) -> None:
@@ -43,6 +49,13 @@ class WorkerNotificationManager:
 
     def init(self, *args: Any, **kwargs: Any) -> None:
         """Does nothing; in Horovod it connects to the launcher."""
+
+    def poll(self) -> None:
+        """Passes on what the launcher has said since the last call."""
+        added, removed = _ronde.elastic_changes()
+        if added or removed:
+            update = HostUpdateResult.added * added | HostUpdateResult.removed * removed
+            self.handle_hosts_updated(time.monotonic(), update)
 
     def register_listener(self, listener: Any) -> None:
         """Registers ``listener``, whose method ``on_hosts_updated`` is called at changes."""
@@ -108,6 +121,7 @@ class State:
     def check_host_updates(self) -> None:
         """Raises HostsUpdatedInterrupt on all ranks if one was notified of a change. All ranks call
         it."""
+        notification_manager.poll()
         before = latest = self._last_updated_timestamp
         update = HostUpdateResult.no_update
         while not self._host_messages.empty():
@@ -192,17 +206,35 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
                     # A new rank has to receive the state, whatever the other ranks want.
                     if not (state._all_skip_sync(skip_sync) if isinstance(state, State) else skip_sync):
                         state.sync()
+                    seat.has_state = True
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:
                     # If joining fails, its error would hide this one.
                     _log.warning("restoring the last commit, as an operation failed: %s", error)
                     state.restore()
                     skip_sync = False
+                    seat.why = "failed"
                 except HostsUpdatedInterrupt as interrupt:
                     skip_sync = interrupt.skip_sync
-                reset()
+                    seat.why = "interrupted"
+                skip_sync &= _join_again(reset)
                 state.on_reset()
         finally:
             notification_manager.remove_listener(state)
 
     return wrapper
+
+
+def _join_again(reset: Callable[[], Any]) -> bool:
+    """Leaves the job and joins it again. Returns whether it succeeded at once: in an elastic job a
+    rank may end meanwhile, and the others then try again with those that are left."""
+    for attempt in range(_ATTEMPTS):
+        try:
+            reset()
+            return attempt == 0
+        except ValueError as error:
+            if not seat.is_elastic() or attempt == _ATTEMPTS - 1:
+                raise
+            _log.warning("joining the job again: %s", error)
+            seat.why = "failed"
+    raise AssertionError("the last attempt returns or raises")

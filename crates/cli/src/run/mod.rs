@@ -7,6 +7,7 @@
 //! prefixes. Rank 0 inherits standard input unless that is a terminal (a process group in the
 //! background would be stopped when it reads from it); the other ranks have no standard input.
 
+mod elastic;
 mod elsewhere;
 mod guard;
 mod hosts;
@@ -26,6 +27,7 @@ mod stream;
 mod threads;
 mod wait;
 
+pub(crate) use elastic::ElasticError;
 pub(crate) use elsewhere::Elsewhere;
 pub use guard::{GUARD, guard_main};
 pub(crate) use hosts::HostsError;
@@ -63,6 +65,7 @@ Examples:
   ronde run -np 8 -H node1:4,node2:4 -- ./train          through mpirun, or ssh if MPI is missing
   ronde run -np 8 -H node1:4,node2:4 --tcp -- ./train    through ssh, without MPI
   ronde run -np 8 -H node1:4,node2:4 --print-command -- ./train
+  ronde run -np 4 --min-np 2 -- python train.py          elastic: ranks that fail are replaced
 
 OMP_NUM_THREADS is set to each rank's share of its host's cores, unless it is set already or
 --no-thread-limit is given. Ranks that mpirun starts get it only if it is set here.
@@ -118,6 +121,8 @@ pub(super) struct Args {
     #[arg(short = 'v', long, action = clap::ArgAction::Version)]
     version: Option<bool>,
     #[command(flatten)]
+    elastic: elastic::ElasticFlags,
+    #[command(flatten)]
     mpi: MpiFlags,
     /// Command that starts this program on hosts that ssh reaches [default: the one of this host]
     #[arg(long, value_name = "\"COMMAND\"", value_hint = ValueHint::Other)]
@@ -145,13 +150,17 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
     let knobs = args.flags.knobs()?;
     let num_proc = args.num_proc.map_or(1, |num_proc| num_proc as usize); // checked by clap
     let place = hosts::place(args.hosts.as_deref(), args.hostfile.as_deref(), num_proc)?;
+    let elastic = elastic_job(&args, num_proc, &place)?;
     let mut environment: Vec<(OsString, OsString)> = args
         .flags
         .settings()
         .map(|(name, value)| (name.into(), value.into()))
         .collect();
     environment.push(("PYTHONUNBUFFERED".into(), "1".into()));
-    let starter = starter(&args, &place)?;
+    let starter = match elastic {
+        Some(_) => Starter::Here,
+        None => starter(&args, &place)?,
+    };
     if starter != Starter::Ssh
         && !args.no_thread_limit
         && std::env::var_os(threads::VARIABLE).is_none()
@@ -180,6 +189,9 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
         verbose: args.verbose,
         guard: program::again(),
     };
+    if let Some(job) = elastic {
+        return Ok(ExitCode::from(elastic::launch(&spec, job)?));
+    }
     if starter == Starter::Here {
         return Ok(ExitCode::from(launch(&spec)?));
     }
@@ -197,6 +209,20 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
         limits_threads: !args.no_thread_limit,
     };
     Ok(ExitCode::from(ssh::launch(&spec, &hosts, &flags)?))
+}
+
+/// Returns the elastic job that the flags describe, if it is one.
+fn elastic_job(
+    args: &Args,
+    num_proc: usize,
+    place: &RankPlacement,
+) -> Result<Option<elastic::Elastic>, Error> {
+    if !args.elastic.is_elastic() {
+        args.elastic.check_unused()?;
+        return Ok(None);
+    }
+    let (RankPlacement::Here(hosts) | RankPlacement::Hosts(hosts)) = place;
+    Ok(Some(args.elastic.job(num_proc, hosts.clone())?))
 }
 
 /// Variable of the backend.

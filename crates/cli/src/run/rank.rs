@@ -4,6 +4,7 @@ use super::job::Part;
 use super::output::{Queue, Target};
 use super::place::Place;
 use super::process::Process;
+use super::sink::Sink;
 use super::stream::{READ_BYTES, Stream};
 use super::{LaunchError, LaunchSpec, Output};
 use ronde::internal::identity::IDENTITY_VARIABLES;
@@ -22,52 +23,69 @@ pub(super) struct Rank {
 }
 
 impl Rank {
-    /// Starts a rank.
+    /// Starts a rank of a job with a fixed number of ranks.
     pub(super) fn start(
         spec: &LaunchSpec,
         part: &Part<'_>,
         place: &Place,
     ) -> Result<Rank, LaunchError> {
+        let identity = place
+            .variables()
+            .map(|(name, value)| (name, value.to_string()));
+        let job = ("RONDE_JOB_ID", part.job_id.clone());
+        let variables = identity.into_iter().chain([job]);
+        let inherits = place.rank == 0 && !part.is_of_launcher();
+        Self::with_variables(spec, place.rank, variables, inherits, |target| {
+            part.sink(spec, place.rank, target)
+        })
+    }
+
+    /// Starts process number `number` with these variables instead of any identity. With
+    /// `inherits`, it has standard input unless that is a terminal.
+    pub(super) fn with_variables(
+        spec: &LaunchSpec,
+        number: usize,
+        variables: impl IntoIterator<Item = (&'static str, String)>,
+        inherits: bool,
+        sink: impl Fn(Target) -> Result<Sink, LaunchError>,
+    ) -> Result<Rank, LaunchError> {
         let Some((program, arguments)) = spec.command.split_first() else {
             return Err(LaunchError::NoCommand);
         };
-        let (rank, live) = (place.rank, spec.output == Output::Live);
+        let live = spec.output == Output::Live;
         let mut command = Command::new(program);
         command.args(arguments);
         for name in IDENTITY_VARIABLES {
             command.env_remove(name);
         }
-        for (name, value) in place.variables() {
-            command.env(name, value.to_string());
-        }
         command
-            .env("RONDE_JOB_ID", &part.job_id)
+            .envs(variables)
             .envs(spec.environment.iter().map(|(name, value)| (name, value)));
         // A process group in the background is stopped when it reads from a terminal.
-        let inherits = rank == 0 && !part.is_of_launcher() && !io::stdin().is_terminal();
+        let inherits = inherits && !io::stdin().is_terminal();
         command.stdin(if inherits {
             Stdio::inherit()
         } else {
             Stdio::null()
         });
-        command.stdout(match (live, rank) {
+        command.stdout(match (live, number) {
             (false, _) => Stdio::piped(),
             (true, 0) => Stdio::inherit(),
             (true, _) => Stdio::null(),
         });
-        command.stderr(if live && rank == 0 {
+        command.stderr(if live && number == 0 {
             Stdio::inherit()
         } else {
             Stdio::piped()
         });
         let failed = |source| LaunchError::Start {
             program: program.into(),
-            rank,
+            rank: number,
             source,
         };
         let (process, pipes) = Process::start(&mut command, failed)?;
         let mut rank = Rank {
-            number: rank,
+            number,
             process,
             streams: Vec::new(),
         };
@@ -77,11 +95,7 @@ impl Rank {
         ];
         for (target, pipe) in pipes {
             let Some(pipe) = pipe else { continue };
-            let number = rank.number;
-            match part
-                .sink(spec, number, target)
-                .and_then(|sink| Stream::new(pipe, sink))
-            {
+            match sink(target).and_then(|sink| Stream::new(pipe, sink)) {
                 Ok(stream) => rank.streams.push(stream),
                 Err(error) => {
                     rank.process.signal(rustix::process::Signal::KILL);
@@ -91,6 +105,14 @@ impl Rank {
             }
         }
         Ok(rank)
+    }
+
+    /// Gives the process another rank: its output has that prefix from now on.
+    pub(super) fn renumber(&mut self, rank: usize) {
+        self.number = rank;
+        self.streams
+            .iter_mut()
+            .for_each(|stream| stream.renumber(rank));
     }
 
     /// Reads the available output without waiting.

@@ -5,23 +5,11 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-const ELASTIC: &str = "elastic jobs are not supported; start a fixed number of ranks with -np";
 const JSRUN: &str =
     "jobs are not started through jsrun; have jsrun start `ronde bench` or your program itself";
 
 /// Name, number of values and reason.
-const REFUSED: &[(&str, usize, &str)] = &[
-    ("min-num-proc", 1, ELASTIC),
-    ("min-np", 1, ELASTIC),
-    ("max-num-proc", 1, ELASTIC),
-    ("max-np", 1, ELASTIC),
-    ("slots-per-host", 1, ELASTIC),
-    ("elastic-timeout", 1, ELASTIC),
-    ("reset-limit", 1, ELASTIC),
-    ("blacklist-cooldown-range", 2, ELASTIC),
-    ("host-discovery-script", 1, ELASTIC),
-    ("jsrun", 0, JSRUN),
-];
+const REFUSED: &[(&str, usize, &str)] = &[("jsrun", 0, JSRUN)];
 
 /// Names of the flags. A command line with one of them needs no command, so that the user sees the
 /// reason instead of an error about the missing command.

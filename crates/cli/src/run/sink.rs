@@ -28,21 +28,23 @@ impl Sink {
         rank: usize,
         target: Target,
     ) -> Result<Sink, LaunchError> {
-        let name = match target {
-            Target::Stdout => "stdout",
-            Target::Stderr => "stderr",
-        };
-        let prefix = if spec.output == Output::Plain {
-            String::new()
-        } else {
-            format!("[{rank}]<{name}>:")
+        let prefix = match spec.output {
+            Output::Plain => String::new(),
+            _ => prefix(rank, target),
         };
         Ok(Sink {
             target,
             prefix,
             timestamp: spec.output == Output::Prefixed { timestamp: true },
-            file: output_file(spec, size, rank, name)?,
+            file: output_file(spec, size, rank, name(target))?,
         })
+    }
+
+    /// Changes the rank in the prefix, if there is one.
+    pub(super) fn renumber(&mut self, rank: usize) {
+        if !self.prefix.is_empty() {
+            self.prefix = prefix(rank, self.target);
+        }
     }
 
     /// Reports to the launcher.
@@ -72,6 +74,17 @@ impl Sink {
                 format!("ronde: {}cannot write its file: {error}", self.prefix).as_bytes(),
             );
         }
+    }
+}
+
+fn prefix(rank: usize, target: Target) -> String {
+    format!("[{rank}]<{}>:", name(target))
+}
+
+fn name(target: Target) -> &'static str {
+    match target {
+        Target::Stdout => "stdout",
+        Target::Stderr => "stderr",
     }
 }
 

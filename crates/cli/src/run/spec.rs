@@ -74,7 +74,8 @@ pub enum LaunchError {
     },
     /// The process that starts the ranks of a host could not be started.
     #[error(
-        "cannot start {} for the host {host}: {source}; hosts without MPI are reached through ssh,          so install its client (Debian: openssh-client), or use this machine alone \
+        "cannot start {} for the host {host}: {source}; hosts without MPI are reached through ssh, so \
+         install its client (Debian: openssh-client), or use this machine alone \
          (-H localhost:N)",
         .program.display()
     )]

@@ -76,6 +76,11 @@ impl Stream {
         self.source.pipe()
     }
 
+    /// Changes the rank in the prefix of the lines.
+    pub(super) fn renumber(&mut self, rank: usize) {
+        self.sink.renumber(rank);
+    }
+
     /// Reads once, without blocking. Returns whether more data may be available.
     pub(super) fn read(&mut self, queue: &mut Queue) -> bool {
         self.source.read(|line| self.sink.emit(line, queue))

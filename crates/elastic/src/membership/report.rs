@@ -23,6 +23,11 @@ impl Membership {
         format!("the number of resets, {resets}, exceeded limit {most} (--reset-limit): {cause}")
     }
 
+    pub(super) fn none_starts(&self) -> String {
+        let (count, cause) = (self.failed_starts, self.cause.as_deref().unwrap_or(""));
+        format!("{count} processes have failed before the first step; the first one: {cause}")
+    }
+
     pub(super) fn all_lost(&self) -> String {
         let cause = self.failed_rank.as_ref().or(self.cause.as_ref());
         let cause = cause.map_or("their hosts were removed", String::as_str);

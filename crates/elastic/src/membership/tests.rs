@@ -242,3 +242,20 @@ fn a_job_has_succeeded_when_its_ranks_have_and_failed_if_one_has_not() {
         assert_eq!(job.later(1), []);
     }
 }
+
+#[test]
+fn a_program_that_fails_at_its_start_ends_the_job() {
+    let mut job = Job::new(limits(1, 4, 2));
+    job.hosts("a:1\nb:1\nc:1\nd:1");
+    let failed = |job: &mut Job, member| {
+        let exit = Exit::Failure("exited with code 1".into());
+        job.membership.exited(job.now, MemberId(member), exit)
+    };
+    failed(&mut job, 2);
+    failed(&mut job, 1);
+    assert_eq!(
+        failure(&failed(&mut job, 3)),
+        "3 processes have failed before the first step; the first one: a new process on host b \
+         exited with code 1"
+    );
+}

@@ -535,6 +535,7 @@ impl World {
                         "no rank is left",
                         "slots are available",
                         "have called init",
+                        "before the first step",
                         "exceeded limit",
                     ];
                     assert_eq!(parts.iter().filter(explains).count(), 1, "{text}");

@@ -1,0 +1,245 @@
+//! Discovery of hosts: a fixed list, or a program that is run once a second.
+
+use super::super::LaunchError;
+use super::super::lines::Lines;
+use super::super::process::{Exit, Process};
+use super::super::stream::LinePipe;
+use super::super::wait::Waiting;
+use super::ElasticError;
+use ronde_elastic::Hosts;
+use rustix::process::Signal;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+/// Time between two runs of the program.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Longest run of the program.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Most bytes that are read from the program.
+const OUTPUT_BYTES_MAX: usize = 4 << 20;
+
+/// Where the hosts come from.
+pub(super) enum Source {
+    Fixed(Vec<(String, usize)>),
+    Script {
+        path: PathBuf,
+        /// Slots of hosts that are printed without.
+        slots: Option<usize>,
+    },
+}
+
+impl Source {
+    /// Hosts that the program at `path` prints.
+    ///
+    /// # Errors
+    /// The file does not exist, or is not executable.
+    pub(super) fn script(path: PathBuf, slots: Option<usize>) -> Result<Self, ElasticError> {
+        let failed = |reason: String| ElasticError::Script {
+            path: path.clone(),
+            reason,
+        };
+        let metadata = std::fs::metadata(&path).map_err(|error| failed(error.to_string()))?;
+        if !metadata.is_file() {
+            return Err(failed(
+                "it is not a file; give a program that prints the hosts".to_owned(),
+            ));
+        }
+        if metadata.permissions().mode() & 0o111 == 0 {
+            let fix = format!("it is not executable; run chmod +x {}", path.display());
+            return Err(failed(fix));
+        }
+        // As a shell does with a name that has a slash.
+        let path = if path.components().count() == 1 {
+            Path::new(".").join(path)
+        } else {
+            path
+        };
+        Ok(Self::Script { path, slots })
+    }
+}
+
+/// Result of one run: the hosts, or why there are none.
+pub(super) type Found = Result<Hosts, String>;
+
+/// Discovery that runs in a thread of its own.
+pub(super) struct Discovery {
+    found: Receiver<Found>,
+    /// Readable when something was found.
+    wake: UnixStream,
+}
+
+impl Discovery {
+    /// Begins the discovery.
+    pub(super) fn start(source: Source) -> Result<Self, LaunchError> {
+        let system = |source| LaunchError::System {
+            action: "start the discovery of hosts",
+            source,
+        };
+        let (wake, waker) = UnixStream::pair().map_err(system)?;
+        wake.set_nonblocking(true).map_err(system)?;
+        let (sender, found) = channel();
+        let thread = std::thread::Builder::new().name("ronde-hosts".into());
+        thread
+            .spawn(move || discover(&source, &sender, waker))
+            .map_err(system)?;
+        Ok(Self { found, wake })
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Latest result, if there is a new one.
+    pub(super) fn take(&self) -> Option<Found> {
+        let mut bytes = [0; 64];
+        // An error means that there is nothing to read.
+        while std::io::Read::read(&mut &self.wake, &mut bytes).is_ok_and(|count| count > 0) {}
+        self.found.try_iter().last()
+    }
+}
+
+/// Sends results until the receiver is gone.
+fn discover(source: &Source, sender: &Sender<Found>, mut waker: UnixStream) {
+    loop {
+        let began = Instant::now();
+        let (found, goes_on) = match source {
+            Source::Fixed(hosts) => {
+                let lines: Vec<String> = hosts
+                    .iter()
+                    .map(|(host, slots)| format!("{host}:{slots}"))
+                    .collect();
+                let hosts = Hosts::parse(&lines.join("\n"), None);
+                (hosts.map_err(|error| error.to_string()), false)
+            }
+            Source::Script { path, slots } => {
+                let name = path.display();
+                let hosts = output(path).and_then(|text| {
+                    Hosts::parse(&text, *slots).map_err(|error| format!("printed, in {error}"))
+                });
+                (
+                    hosts.map_err(|reason| format!("the discovery script {name} {reason}")),
+                    true,
+                )
+            }
+        };
+        let is_sent = sender.send(found).is_ok();
+        if !is_sent || std::io::Write::write_all(&mut waker, &[1]).is_err() || !goes_on {
+            return;
+        }
+        std::thread::sleep(INTERVAL.saturating_sub(began.elapsed()));
+    }
+}
+
+/// Runs the program, and returns what it prints, or what it did instead.
+fn output(path: &Path) -> Result<String, String> {
+    let mut command = Command::new(path);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let failed = |source| LaunchError::System {
+        action: "start it",
+        source,
+    };
+    let (mut process, pipes) =
+        Process::start(&mut command, failed).map_err(|error| format!("failed: {error}"))?;
+    let result = match pipes.stdout {
+        Some(stdout) => read(&mut process, stdout),
+        None => Err("has no output".to_owned()),
+    };
+    process.signal(Signal::KILL); // what it left behind, too
+    process.reap();
+    result
+}
+
+fn read(process: &mut Process, stdout: std::os::fd::OwnedFd) -> Result<String, String> {
+    let deadline = Instant::now() + TIMEOUT;
+    let mut pipe =
+        LinePipe::new(stdout, Lines::default()).map_err(|error| format!("failed: {error}"))?;
+    let mut text = String::new();
+    loop {
+        let mut waiting = Waiting::new();
+        if let Some(stdout) = pipe.pipe() {
+            waiting.readable(stdout, ());
+        } else {
+            waiting.readable(process.descriptor(), ());
+        }
+        waiting
+            .wait(Some(deadline))
+            .map_err(|error| format!("failed: {error}"))?;
+        pipe.read(|line| {
+            text.push_str(&String::from_utf8_lossy(line));
+            text.push('\n');
+        });
+        if text.len() > OUTPUT_BYTES_MAX {
+            return Err(format!("printed more than {OUTPUT_BYTES_MAX} bytes"));
+        }
+        match (pipe.pipe(), process.check()) {
+            (None, Some(Exit::Code(0))) => return Ok(text),
+            (None, Some(exit)) => return Err(exit.to_string()),
+            _ if Instant::now() >= deadline => {
+                return Err(format!(
+                    "has not ended after {} s and was killed",
+                    TIMEOUT.as_secs()
+                ));
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn script(text: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hosts.sh");
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        (folder, path)
+    }
+
+    #[test]
+    fn the_output_of_a_program_is_read_whole() {
+        let (_folder, path) = script("echo a:1; sleep 0.1; printf b:2");
+        assert_eq!(output(&path), Ok("a:1\nb:2\n".to_owned()));
+    }
+
+    #[test]
+    fn a_program_that_fails_is_reported_by_its_status() {
+        let (_folder, path) = script("echo a:1; exit 3");
+        assert_eq!(output(&path), Err("exited with code 3".to_owned()));
+        let (_folder, path) = script("kill -9 $$");
+        assert_eq!(
+            output(&path),
+            Err("was killed by signal 9 (SIGKILL)".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_run_is_an_error_at_the_start() {
+        let (folder, path) = script("");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let error = |path: &Path| match Source::script(path.into(), None) {
+            Err(error) => error.to_string(),
+            Ok(_) => panic!("{}", path.display()),
+        };
+        let name = path.display();
+        assert_eq!(
+            error(&path),
+            format!("--host-discovery-script {name}: it is not executable; run chmod +x {name}")
+        );
+        assert!(
+            error(folder.path())
+                .ends_with("it is not a file; give a program that prints the hosts")
+        );
+        assert!(
+            error(&folder.path().join("none")).ends_with("No such file or directory (os error 2)")
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! Connections of the job's processes: a Unix socket in a folder that only this user can enter.
+
+use super::super::LaunchError;
+use super::super::lines::Lines;
+use ronde_elastic::MemberId;
+use ronde_elastic::wire::{Reply, Request};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// Most connections; processes of the job have one each.
+const CONNECTIONS_MAX: usize = 4096;
+
+/// Time without a message after which a process does not answer. It sends one each second.
+pub(super) const SILENCE: Duration = Duration::from_secs(6);
+
+/// Socket, and the connections that were made to it.
+pub(super) struct Links {
+    listener: UnixListener,
+    /// Removed at the end.
+    folder: tempfile::TempDir,
+    links: Vec<Link>,
+}
+
+/// Connection of one process.
+struct Link {
+    stream: UnixStream,
+    lines: Lines,
+    /// Process that it belongs to, once it has said so.
+    member: Option<MemberId>,
+    heard: Instant,
+}
+
+impl Links {
+    /// Creates the socket.
+    pub(super) fn new() -> Result<Self, LaunchError> {
+        let system = |source| LaunchError::System {
+            action: "create a socket in a temporary folder (TMPDIR)",
+            source,
+        };
+        // Its mode is 0700.
+        let folder = tempfile::Builder::new()
+            .prefix("ronde-")
+            .tempdir()
+            .map_err(system)?;
+        let listener = UnixListener::bind(folder.path().join("job")).map_err(system)?;
+        listener.set_nonblocking(true).map_err(system)?;
+        let links = Vec::new();
+        Ok(Self {
+            listener,
+            folder,
+            links,
+        })
+    }
+
+    /// Folder of the socket.
+    pub(super) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path().join("job")
+    }
+
+    /// Descriptors to poll for messages.
+    pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let streams = self.links.iter().map(|link| link.stream.as_fd());
+        [self.listener.as_fd()].into_iter().chain(streams)
+    }
+
+    /// Accepts connections, and returns the messages that have arrived, with their senders.
+    pub(super) fn read(&mut self, now: Instant) -> Vec<(MemberId, Request)> {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.links.len() < CONNECTIONS_MAX && stream.set_nonblocking(true).is_ok() {
+                let lines = Lines::default();
+                self.links.push(Link {
+                    stream,
+                    lines,
+                    member: None,
+                    heard: now,
+                });
+            }
+        }
+        let mut requests = Vec::new();
+        self.links.retain_mut(|link| link.read(now, &mut requests));
+        requests
+    }
+
+    /// Sends a message; a process that has no connection, or does not read, does not get it.
+    pub(super) fn send(&mut self, member: MemberId, reply: &Reply) {
+        let line = format!("{reply}\n");
+        if let Some(link) = self
+            .links
+            .iter_mut()
+            .find(|link| link.member == Some(member))
+        {
+            // An error means that it has ended or is stopped, which is noticed in another way.
+            let _ = link.stream.write_all(line.as_bytes());
+        }
+    }
+
+    /// Processes from which nothing was heard for too long.
+    pub(super) fn silent(&self, now: Instant) -> Vec<MemberId> {
+        let links = self.links.iter().filter(|link| now >= link.heard + SILENCE);
+        links.filter_map(|link| link.member).collect()
+    }
+
+    /// Closes the connection of a process that has ended.
+    pub(super) fn close(&mut self, member: MemberId) {
+        self.links.retain(|link| link.member != Some(member));
+    }
+}
+
+impl Link {
+    /// Reads what has arrived; returns whether the connection goes on.
+    fn read(&mut self, now: Instant, requests: &mut Vec<(MemberId, Request)>) -> bool {
+        let mut bytes = [0; 4096];
+        loop {
+            let count = match (&self.stream).read(&mut bytes) {
+                Ok(0) => return false,
+                Ok(count) => count,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(_) => return false,
+            };
+            self.heard = now;
+            let (member, mut is_valid) = (&mut self.member, true);
+            self.lines.feed(&bytes[..count], |line| {
+                let request = String::from_utf8_lossy(line).parse();
+                match (request, *member) {
+                    (Ok(Request::Hello(number)), None) => *member = Some(MemberId(number)),
+                    (Ok(Request::Alive), Some(_)) => {}
+                    (Ok(request @ Request::Ready(_)), Some(member)) => {
+                        requests.push((member, request))
+                    }
+                    _ => is_valid = false,
+                }
+            });
+            if !is_valid {
+                return false; // another program, or another version
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Elastic jobs: ranks are started, replaced and removed while the job runs.
+//!
+//! [`job`] has the loop that carries out what [`ronde_elastic::Membership`] decides, [`discovery`]
+//! the hosts, [`link`] the connections to the processes.
+
+mod discovery;
+mod job;
+mod link;
+
+use super::{LaunchError, LaunchSpec};
+use clap::ValueHint;
+use discovery::Source;
+use ronde_elastic::{Cooldown, CooldownError, Limits};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Flags of elastic jobs.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Elastic jobs")]
+pub(super) struct ElasticFlags {
+    /// Smallest number of ranks with which the job continues [default: that of -np]; also --min-np
+    #[arg(long, visible_alias = "min-np", value_name = "N")]
+    #[arg(value_parser = crate::range::whole::<u64>(1, super::RANKS_MAX))]
+    min_num_proc: Option<u64>,
+    /// Largest number of ranks [default: no limit]; also --max-np
+    #[arg(long, visible_alias = "max-np", value_name = "N")]
+    #[arg(value_parser = crate::range::whole::<u64>(1, super::RANKS_MAX))]
+    max_num_proc: Option<u64>,
+    /// Program that prints the hosts that can be used, one host or host:slots on each line; it is
+    /// run once a second
+    #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
+    #[arg(conflicts_with_all = ["hosts", "hostfile"])]
+    host_discovery_script: Option<PathBuf>,
+    /// Slots of hosts for which the program prints none; also --slots
+    #[arg(long, visible_alias = "slots", value_name = "N")]
+    #[arg(value_parser = crate::range::whole::<u64>(1, super::RANKS_MAX))]
+    slots_per_host: Option<u64>,
+    /// Seconds for enough ranks, at the start and after a loss [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(value_parser = crate::range::whole::<u64>(1, 1 << 32))]
+    elastic_timeout: Option<u64>,
+    /// Largest number of resets, after which the job ends [default: no limit]
+    #[arg(long, value_name = "N")]
+    reset_limit: Option<u64>,
+    /// Shortest and longest time in seconds for which a host that failed gets no new ranks; the time
+    /// doubles with each failure [default: it gets none any more]
+    #[arg(long, num_args = 2, value_names = ["MIN", "MAX"])]
+    blacklist_cooldown_range: Option<Vec<u64>>,
+}
+
+/// Elastic flags that do not fit each other or the others.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ElasticError {
+    #[error("--min-np {least} is above --max-np {most}")]
+    Order { least: usize, most: usize },
+    #[error("-np {start} is not between --min-np {least} and --max-np {most}")]
+    Start {
+        start: usize,
+        least: usize,
+        most: usize,
+    },
+    #[error("--blacklist-cooldown-range: {0}")]
+    Cooldown(#[from] CooldownError),
+    #[error("the flags {0} are for elastic jobs; give --host-discovery-script or --min-np as well")]
+    NotElastic(&'static str),
+    #[error("--host-discovery-script {}: {reason}", path.display())]
+    Script { path: PathBuf, reason: String },
+}
+
+/// An elastic job.
+pub(super) struct Elastic {
+    limits: Limits,
+    source: Source,
+}
+
+impl ElasticFlags {
+    /// Whether the job is elastic: as in Horovod, with a discovery script or a smallest number of
+    /// ranks.
+    pub(super) fn is_elastic(&self) -> bool {
+        self.host_discovery_script.is_some() || self.min_num_proc.is_some()
+    }
+
+    /// Returns the job that starts with `start` ranks on the fixed `hosts`, or on those that the
+    /// script prints.
+    ///
+    /// # Errors
+    /// Flags that do not fit each other; a script that cannot be run.
+    pub(super) fn job(
+        &self,
+        start: usize,
+        hosts: Vec<(String, usize)>,
+    ) -> Result<Elastic, ElasticError> {
+        let number = |number: Option<u64>| number.map(|number| number as usize); // checked by clap
+        let most = number(self.max_num_proc).unwrap_or(super::RANKS_MAX as usize);
+        let least = number(self.min_num_proc).unwrap_or(start);
+        if least > most {
+            return Err(ElasticError::Order { least, most });
+        }
+        if !(least..=most).contains(&start) {
+            return Err(ElasticError::Start { start, least, most });
+        }
+        let cooldown = match self.blacklist_cooldown_range.as_deref() {
+            Some([least, most]) => Some(Cooldown::new(*least, *most)?),
+            _ => None,
+        };
+        let limits = Limits {
+            least,
+            most,
+            start,
+            timeout: Duration::from_secs(self.elastic_timeout.unwrap_or(600)),
+            resets: self.reset_limit,
+            cooldown,
+        };
+        let source = match &self.host_discovery_script {
+            Some(path) => Source::script(path.clone(), number(self.slots_per_host))?,
+            None if hosts.is_empty() => {
+                Source::Fixed(vec![("localhost".to_owned(), start.max(least))])
+            }
+            None => Source::Fixed(hosts),
+        };
+        Ok(Elastic { limits, source })
+    }
+
+    /// Checks that no flag of elastic jobs was given to another job.
+    pub(super) fn check_unused(&self) -> Result<(), ElasticError> {
+        let given = [
+            (self.max_num_proc.is_some(), "--max-np"),
+            (self.slots_per_host.is_some(), "--slots-per-host"),
+            (self.elastic_timeout.is_some(), "--elastic-timeout"),
+            (self.reset_limit.is_some(), "--reset-limit"),
+            (
+                self.blacklist_cooldown_range.is_some(),
+                "--blacklist-cooldown-range",
+            ),
+        ];
+        match given.iter().find(|(is_given, _)| *is_given) {
+            Some((_, name)) => Err(ElasticError::NotElastic(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Starts an elastic job and supervises it to its end; returns its exit code.
+pub(super) fn launch(spec: &LaunchSpec, elastic: Elastic) -> Result<u8, LaunchError> {
+    job::run(spec, elastic)
+}

@@ -1,0 +1,44 @@
+"""Place of this process in an elastic job: asked of the launcher at each ``init``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from .. import _ronde
+
+#: Why the process asks: "started", "interrupted" (by changed hosts) or "failed".
+why = "started"
+
+#: Whether the process has received the state of the training since it was started.
+has_state = False
+
+
+def is_elastic() -> bool:
+    """Whether an elastic launcher has started this process."""
+    return "RONDE_ELASTIC_SOCKET" in os.environ
+
+
+def take() -> None:
+    """Waits for this process's place in the job, and sets the variables of its identity.
+
+    Raises SystemExit if the launcher no longer needs the process, RuntimeError if there is no
+    connection to the launcher.
+    """
+    global why
+    place = _ronde.elastic_seat(why, has_state)
+    why = "interrupted" if has_state else "failed"  # unless the next failure says otherwise
+    if place is None:
+        sys.exit(0)
+    rank, host, local_rank, ranks_per_host, generation = place
+    has_local_rank = [ranks > local_rank for ranks in ranks_per_host]
+    numbers = {
+        "RANK": rank,
+        "SIZE": sum(ranks_per_host),
+        "LOCAL_RANK": local_rank,
+        "LOCAL_SIZE": ranks_per_host[host],
+        "CROSS_RANK": sum(has_local_rank[:host]),
+        "CROSS_SIZE": sum(has_local_rank),
+    }
+    os.environ.update({f"HOROVOD_{name}": str(number) for name, number in numbers.items()})
+    os.environ["RONDE_JOB_ID"] = f"{os.environ['RONDE_ELASTIC_JOB']}-{generation}"

@@ -1,0 +1,221 @@
+//! Connection of this process to the launcher of an elastic job.
+//!
+//! A thread sends a sign of life each second, which code that holds the GIL does not delay, and
+//! keeps what the launcher says until Python asks for it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use ronde_elastic::wire::{LINE_BYTES_MAX, Reply, Request};
+use ronde_elastic::{Ready, Seat};
+
+use crate::flight::SLICE;
+
+/// Interval of the signs of life.
+const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
+
+static CONNECTION: OnceLock<Connection> = OnceLock::new();
+
+/// Rank, number of the host, rank on the host, ranks of each host, and number of the generation.
+type Place = (usize, usize, usize, Vec<usize>, u64);
+
+struct Connection {
+    stream: UnixStream,
+    news: Arc<News>,
+}
+
+/// What the launcher has said.
+#[derive(Default)]
+struct News {
+    state: Mutex<State>,
+    arrived: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    answer: Option<Answer>,
+    /// Generation of this process.
+    generation: u64,
+    is_over: bool,
+    added: bool,
+    removed: bool,
+    /// The connection has ended.
+    is_closed: bool,
+}
+
+enum Answer {
+    Seat(Seat),
+    Leave,
+}
+
+impl News {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self, reply: Reply) {
+        let mut state = self.state();
+        match reply {
+            Reply::Seat(seat) => {
+                state.generation = seat.generation;
+                (state.is_over, state.added, state.removed) = (false, false, false);
+                state.answer = Some(Answer::Seat(seat));
+            }
+            Reply::Leave => state.answer = Some(Answer::Leave),
+            Reply::Over(generation) => state.is_over |= generation == state.generation,
+            Reply::Updated { added, removed } => {
+                state.added |= added;
+                state.removed |= removed;
+            }
+        }
+        self.arrived.notify_all();
+    }
+}
+
+/// Reads the launcher's messages and sends signs of life, until the connection ends.
+fn listen(mut stream: &UnixStream, news: &News) {
+    let mut line = Vec::new();
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(count) => {
+                for &byte in &bytes[..count] {
+                    if byte != b'\n' {
+                        line.push(byte);
+                        continue;
+                    }
+                    // Another version's launcher, or another program.
+                    let Ok(reply) = String::from_utf8_lossy(&line).parse() else {
+                        return;
+                    };
+                    news.take(reply);
+                    line.clear();
+                }
+                if line.len() > LINE_BYTES_MAX {
+                    return;
+                }
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                if send(stream, &Request::Alive).is_err() {
+                    return;
+                }
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn send(mut stream: &UnixStream, request: &Request) -> std::io::Result<()> {
+    stream.write_all(format!("{request}\n").as_bytes())
+}
+
+fn connect() -> std::io::Result<Connection> {
+    let variable = |name| {
+        let missing = || std::io::Error::other(format!("{name} is not set"));
+        std::env::var_os(name).ok_or_else(missing)
+    };
+    let member = variable("RONDE_ELASTIC_MEMBER")?;
+    let member = member.to_str().and_then(|member| member.parse().ok());
+    let member =
+        member.ok_or_else(|| std::io::Error::other("RONDE_ELASTIC_MEMBER is not a number"))?;
+    let stream = UnixStream::connect(variable("RONDE_ELASTIC_SOCKET")?)?;
+    stream.set_read_timeout(Some(ALIVE_INTERVAL))?;
+    send(&stream, &Request::Hello(member))?;
+    let news = Arc::<News>::default();
+    let (reader, of_reader) = (stream.try_clone()?, Arc::clone(&news));
+    std::thread::Builder::new()
+        .name("ronde-elastic".into())
+        .spawn(move || {
+            listen(&reader, &of_reader);
+            of_reader.state().is_closed = true;
+            of_reader.arrived.notify_all();
+        })?;
+    Ok(Connection { stream, news })
+}
+
+/// Whether the launcher has said that this process's generation is over.
+pub(crate) fn is_over() -> bool {
+    CONNECTION
+        .get()
+        .is_some_and(|connection| connection.news.state().is_over)
+}
+
+/// Asks the launcher of an elastic job for this process's place in the next generation, and waits
+/// for it. `why`: "started", "interrupted" or "failed". Returns the rank, the number of the host, the
+/// rank on the host, the number of ranks of each host, and the number of the generation; None if the
+/// process is no longer needed.
+#[pyfunction]
+#[pyo3(signature = (why, has_state, /))]
+pub(crate) fn elastic_seat(py: Python<'_>, why: &str, has_state: bool) -> PyResult<Option<Place>> {
+    let failed = |error: std::io::Error| {
+        PyRuntimeError::new_err(format!(
+            "no connection to the launcher of the elastic job: {error}"
+        ))
+    };
+    let connection = match CONNECTION.get() {
+        Some(connection) => connection,
+        None => {
+            let connection = connect().map_err(failed)?;
+            CONNECTION.get_or_init(|| connection)
+        }
+    };
+    let news = &connection.news;
+    let why = match why {
+        "started" => Ready::Started,
+        "interrupted" => Ready::Interrupted,
+        "failed" => Ready::Failed {
+            generation: news.state().generation,
+            has_state,
+            lost: Vec::new(),
+        },
+        other => return Err(PyValueError::new_err(format!("{other:?} is not a reason"))),
+    };
+    news.state().answer = None;
+    send(&connection.stream, &Request::Ready(why)).map_err(failed)?;
+    loop {
+        let answer = py.detach(|| {
+            let state = news.state();
+            let has_none = |state: &mut State| state.answer.is_none() && !state.is_closed;
+            let waited = news.arrived.wait_timeout_while(state, SLICE, has_none);
+            let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            match (state.answer.take(), state.is_closed) {
+                (Some(answer), _) => Ok(Some(answer)),
+                (None, true) => Err(failed(ErrorKind::ConnectionAborted.into())),
+                (None, false) => Ok(None),
+            }
+        })?;
+        match answer {
+            Some(Answer::Leave) => return Ok(None),
+            Some(Answer::Seat(seat)) => {
+                let ranks_per_host = seat.ranks_per_host.to_vec();
+                let Seat {
+                    rank,
+                    host,
+                    local_rank,
+                    generation,
+                    ..
+                } = seat;
+                return Ok(Some((rank, host, local_rank, ranks_per_host, generation)));
+            }
+            None => py.check_signals()?,
+        }
+    }
+}
+
+/// Returns whether processes were added, and whether hosts were removed, since the last call.
+#[pyfunction]
+pub(crate) fn elastic_changes() -> (bool, bool) {
+    CONNECTION.get().map_or((false, false), |connection| {
+        let mut state = connection.news.state();
+        (
+            std::mem::take(&mut state.added),
+            std::mem::take(&mut state.removed),
+        )
+    })
+}
