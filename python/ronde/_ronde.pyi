@@ -7,7 +7,7 @@ from os import PathLike
 from types import CapsuleType
 from typing import Any, SupportsFloat, SupportsIndex, final
 
-__all__ = ["AllreduceName", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
+__all__ = ["AllreduceName", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "elastic_changes", "elastic_seat", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
 
 @final
 class AllreduceName:
@@ -78,6 +78,19 @@ def cross_rank() -> int:
 def cross_size() -> int:
     """
     Number of hosts with this local rank.
+    """
+
+def elastic_changes() -> tuple[bool, bool]:
+    """
+    Returns whether processes were added, and whether hosts were removed, since the last call.
+    """
+
+def elastic_seat(why: str, has_state: bool, /) -> tuple[int, int, int, list[int], int] | None:
+    """
+    Asks the launcher of an elastic job for this process's place in the next generation, and waits
+    for it. `why`: "started", "interrupted" or "failed". Returns the rank, the number of the host, the
+    rank on the host, the number of ranks of each host, and the number of the generation; None if the
+    process is no longer needed.
     """
 
 def grouped_allgather(tensors: SupportsGetItem[int, Any], name: str | None, set_id: SupportsIndex, /) -> int:

@@ -7,7 +7,7 @@ use super::registry::Registry;
 use super::{Context, fork};
 use crate::clock::{Clock, MonotonicClock};
 use crate::error::{Error, SettingsError};
-use crate::identity::{self, Identity};
+use crate::identity::{self, Identity, Source};
 use crate::knobs::Knobs;
 use crate::logging;
 use crate::telemetry::Telemetry;
@@ -104,6 +104,10 @@ impl Builder {
             Some(identity) => identity,
             None => Identity::from_env().map_err(|error| configuration(Arc::new(error)))?,
         };
+        // Alone, each process would train a model of its own.
+        if identity.source == Source::Single && knobs.elastic_socket.is_some() {
+            return Err(Error::Settings(SettingsError::NoElasticRank));
+        }
         logging::init(&knobs, identity.rank);
         if identity.rank == 0 {
             knobs

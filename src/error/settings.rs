@@ -24,6 +24,13 @@ pub enum SettingsError {
          well"
     )]
     TimelineNotEnabled,
+    /// A program without the Python package in an elastic job.
+    #[error(
+        "the launcher has started an elastic job (RONDE_ELASTIC_SOCKET), in which only programs \
+         that use the Python package get a rank; start this one with -np, without --min-np and \
+         --host-discovery-script"
+    )]
+    NoElasticRank,
     /// An output file cannot be written.
     #[error("cannot write {what} to {path} ({variable}): {source}", path = path.display())]
     Output {

@@ -108,8 +108,8 @@ pub(super) const ELSEWHERE: &[Knob] = &[
     foreign("mpi_threads_disable", "HOROVOD_MPI_THREADS_DISABLE", ONE_THREAD, "Ask MPI for a single thread.")
         .switch("mpi-threads-disable", "no-mpi-threads-disable"),
     foreign("adasum_mpi_chunk_size", "HOROVOD_ADASUM_MPI_CHUNK_SIZE", NO_ADASUM, "Bytes per message of Adasum."),
-    foreign("elastic", "HOROVOD_ELASTIC", NO_ELASTIC, "Elastic mode."),
-    foreign("elastic_timeout", "HOROVOD_ELASTIC_TIMEOUT", NO_ELASTIC, "Time to wait for enough slots."),
+    foreign("elastic", "HOROVOD_ELASTIC", ELASTIC, "Elastic mode."),
+    foreign("elastic_timeout", "HOROVOD_ELASTIC_TIMEOUT", "ronde run has --elastic-timeout", "Time to wait for enough slots."),
 ];
 
 const RANK: Kind = Kind::Count {
@@ -143,7 +143,7 @@ const NO_TORUS: &str = "hierarchical allreduces have a lane for each rank of a h
 const NO_GLOO: &str = "the rendezvous uses a local socket, MPI or RONDE_TCP_SERVER, not Gloo";
 const ONE_THREAD: &str = "one thread makes all calls of MPI";
 const NO_ADASUM: &str = "Adasum gathers whole tensors";
-const NO_ELASTIC: &str = "the number of ranks is fixed";
+const ELASTIC: &str = "the launcher of elastic jobs sets it";
 
 /// Row of a variable that only Horovod reads.
 const fn foreign(

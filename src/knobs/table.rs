@@ -541,6 +541,24 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// Socket of the launcher of an elastic job, which sets it.
+    elastic_socket: Option<PathBuf> {
+        env: "RONDE_ELASTIC_SOCKET",
+        flag: None,
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Number of the process in an elastic job, set by the launcher.
+    elastic_member: Option<u64> {
+        env: "RONDE_ELASTIC_MEMBER",
+        flag: None,
+        kind: Kind::Count { unit: "process", min: 1, max: 1 << 53 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
     /// File with the secret of a job over TCP, of mode 0600. Unset: the ranks are not authenticated.
     secret_file: Option<PathBuf> {
         env: "RONDE_SECRET_FILE",

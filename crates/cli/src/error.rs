@@ -252,6 +252,7 @@ impl Error {
             Self::Ssh(error) => error.exit_code(),
             Self::Knob(_)
             | Self::Hosts(_)
+            | Self::Elastic(_)
             | Self::TcpContradicted
             | Self::Runtime(ronde::error::Error::Device(_))
             | Self::Model(_)

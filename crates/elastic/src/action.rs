@@ -35,6 +35,8 @@ pub struct Limits {
     /// Time for enough processes, and for a rank to notice that its generation is over. A process
     /// that is started has half of it to call init, so that another can replace it in time.
     pub timeout: Duration,
+    /// Whether the hosts cannot change: then the job does not wait for more.
+    pub are_hosts_fixed: bool,
     /// Largest number of resets: generations after the first.
     pub resets: Option<u64>,
     /// Cool-down of hosts that fail; without one, they are barred at once.

@@ -216,11 +216,20 @@ impl Membership {
             self.end(Outcome::Failure(self.none_starts()));
         } else if self.generation > 0 && !has_state {
             self.end(Outcome::Failure(self.all_lost()));
-        } else if self
-            .waiting_since
-            .is_some_and(|since| now >= since + self.limits.timeout)
-        {
-            self.end(Outcome::Failure(self.too_few(now)));
+        } else if let Some(since) = self.waiting_since {
+            let is_up = now >= since + self.limits.timeout;
+            let is_vain = self.limits.are_hosts_fixed && self.slots_in_time(now) < self.needed();
+            if is_up || is_vain {
+                self.end(Outcome::Failure(self.too_few(now, is_up)));
+            }
+        }
+    }
+
+    /// Number of processes that the next generation needs.
+    fn needed(&self) -> usize {
+        match self.generation {
+            0 => self.limits.start,
+            _ => self.limits.least,
         }
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 
@@ -41,4 +42,10 @@ def take() -> None:
         "CROSS_SIZE": sum(has_local_rank),
     }
     os.environ.update({f"HOROVOD_{name}": str(number) for name, number in numbers.items()})
-    os.environ["RONDE_JOB_ID"] = f"{os.environ['RONDE_ELASTIC_JOB']}-{generation}"
+    os.environ["RONDE_JOB_ID"] = f"{_job()}-{generation}"
+
+
+@functools.lru_cache(maxsize=None)
+def _job() -> str:
+    """Name of the job, to which each generation adds its number."""
+    return os.environ["RONDE_JOB_ID"]

@@ -189,11 +189,21 @@ impl Membership {
 
     /// Slots on which processes run or can be started.
     pub(super) fn usable_slots(&self, now: Duration) -> usize {
-        let usable = |(host, slots): (&str, usize)| match self.health(host).state(now) {
-            State::Usable => slots,
-            State::CoolingDown { .. } | State::Barred => self.live_on(host).min(slots),
+        self.slots(|host| self.health(host).state(now) == State::Usable)
+    }
+
+    /// Slots that can be used once all cool-downs have ended.
+    pub(super) fn slots_in_time(&self, now: Duration) -> usize {
+        self.slots(|host| self.health(host).state(now) != State::Barred)
+    }
+
+    /// Slots of the hosts that get new processes, and those with processes on the others.
+    fn slots(&self, gets_new: impl Fn(&str) -> bool) -> usize {
+        let slots = |(host, slots): (&str, usize)| match gets_new(host) {
+            true => slots,
+            false => self.live_on(host).min(slots),
         };
-        self.hosts.iter().map(usable).sum()
+        self.hosts.iter().map(slots).sum()
     }
 
     pub(super) fn live_on(&self, host: &str) -> usize {

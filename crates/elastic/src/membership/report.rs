@@ -34,12 +34,18 @@ impl Membership {
         format!("no rank is left that has the state of the training: {cause}")
     }
 
-    /// What is missing for a generation, and why.
-    pub(super) fn too_few(&self, now: Duration) -> String {
+    /// What is missing for a generation, and why; `is_up`: after the time for it.
+    pub(super) fn too_few(&self, now: Duration, is_up: bool) -> String {
         let (slots, timeout) = (self.usable_slots(now), self.limits.timeout.as_secs());
-        let (needed, flag) = match self.generation {
-            0 => (self.limits.start, "-np"),
-            _ => (self.limits.least, "--min-np"),
+        let needed = self.needed();
+        let flag = if self.generation == 0 {
+            "-np"
+        } else {
+            "--min-np"
+        };
+        let after = match is_up {
+            true => format!("after {timeout} s (--elastic-timeout), "),
+            false => String::new(),
         };
         let hosts: Vec<String> = self
             .hosts
@@ -60,7 +66,7 @@ impl Membership {
             .cause
             .as_ref()
             .map_or(String::new(), |cause| format!("; {cause}"));
-        format!("after {timeout} s (--elastic-timeout), {what}; {hosts}{cause}")
+        format!("{after}{what}; {hosts}{cause}")
     }
 
     fn reason(&self, now: Duration, host: &str) -> String {

@@ -15,6 +15,7 @@ fn limits(least: usize, most: usize, start: usize) -> Limits {
         most,
         start,
         timeout: Duration::from_secs(60),
+        are_hosts_fixed: false,
         resets: None,
         cooldown: Cooldown::new(10, 100).ok(),
     }
@@ -191,6 +192,19 @@ fn a_job_with_too_few_ranks_waits_and_then_says_what_is_missing() {
         failure(&job.later(2)),
         "after 60 s (--elastic-timeout), 1 of 2 slots are available (--min-np 2); hosts: a:1, b:1 \
          (failed, barred); rank 1 on host b was killed by signal 9 (SIGKILL)"
+    );
+}
+
+#[test]
+fn a_job_whose_hosts_are_fixed_does_not_wait_in_vain() {
+    let mut limits = limits(2, 4, 2);
+    (limits.cooldown, limits.are_hosts_fixed) = (None, true);
+    let mut job = Job::running(limits, "a:2", 2);
+    job.killed(2);
+    assert_eq!(
+        failure(&job.failed(1, &[1])),
+        "1 of 2 slots are available (--min-np 2); hosts: a:2 (failed, barred); rank 1 on host a was \
+         killed by signal 9 (SIGKILL)"
     );
 }
 

@@ -113,6 +113,7 @@ impl World {
             most: random.random_range(start..=start + 4),
             start,
             timeout: Duration::from_secs(60),
+            are_hosts_fixed: false,
             resets: random.random_bool(0.1).then(|| random.random_range(0..6)),
             cooldown: random
                 .random_bool(0.8)

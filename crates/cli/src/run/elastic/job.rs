@@ -16,6 +16,7 @@ use super::link::Links;
 use ronde::internal::identity::random_job_key;
 use ronde_elastic::wire::{Reply, Request};
 use ronde_elastic::{Action, MemberId, Membership, Outcome};
+use ronde_job::units::counted;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -270,7 +271,11 @@ impl<'a> Job<'a> {
                             seat.ranks_per_host.len(),
                         );
                         let reset = seat.generation - 1;
-                        self.say(&format!("reset {reset}: {ranks} ranks on {hosts} hosts"));
+                        self.say(&format!(
+                            "reset {reset}: {} on {}",
+                            counted(ranks as u64, "rank"),
+                            counted(hosts as u64, "host")
+                        ));
                     }
                     if let Some(state) = self.members.get_mut(&member) {
                         state.rank.renumber(seat.rank);
@@ -312,7 +317,7 @@ impl<'a> Job<'a> {
                 self.links.path().display().to_string(),
             ),
             ("RONDE_ELASTIC_MEMBER", member.0.to_string()),
-            ("RONDE_ELASTIC_JOB", self.job_id.clone()),
+            ("RONDE_JOB_ID", self.job_id.clone()),
             ("HOROVOD_ELASTIC", "1".to_owned()),
             ("HOROVOD_HOSTNAME", host.to_owned()),
         ];

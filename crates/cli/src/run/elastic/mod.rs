@@ -108,6 +108,7 @@ impl ElasticFlags {
             most,
             start,
             timeout: Duration::from_secs(self.elastic_timeout.unwrap_or(600)),
+            are_hosts_fixed: self.host_discovery_script.is_none(),
             resets: self.reset_limit,
             cooldown,
         };

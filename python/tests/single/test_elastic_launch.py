@@ -1,0 +1,158 @@
+"""Elastic jobs: `ronde run --min-np`, with ranks that are killed and stopped while it runs."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+from launching import SECONDS, wait_until
+
+pytest.importorskip("torch")
+
+PROGRAM = """
+import os, sys, time
+import torch
+import ronde.torch as hvd
+
+hvd.init()
+model = torch.nn.Linear(2, 1)
+torch.nn.init.zeros_(model.weight)
+torch.nn.init.zeros_(model.bias)
+state = hvd.elastic.TorchState(model, None, step=0, sums=0.0)
+
+@hvd.elastic.run
+def train(state):
+    while True:
+        # The mean over the ranks does not depend on their number.
+        is_end = os.path.exists(sys.argv[1])
+        got = hvd.allreduce(torch.tensor([float(state.step), float(is_end)]), name="x", op=hvd.Average)
+        if got[1] > 0:
+            return
+        state.sums += got[0].item()
+        state.step += 1
+        print("step", state.step, "of", hvd.size(), "pid", os.getpid(), flush=True)
+        time.sleep(0.05)
+        if state.step % 5 == 0:
+            state.commit()
+
+train(state)
+print("ends after", state.step, "steps:", state.sums == sum(range(state.step)), flush=True)
+"""
+
+
+class Job:
+    """A job whose output is read while it runs. It ends when :meth:`end` is called."""
+
+    def __init__(self, tmp_path, *flags):
+        program = tmp_path / "program.py"
+        program.write_text(PROGRAM)
+        command = [sys.executable, "-m", "ronde", "run", *flags, "--", sys.executable, str(program), str(tmp_path / "end")]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+        )
+        self.lines = []
+        self._end = tmp_path / "end"
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self):
+        self.lines.extend(iter(self.process.stdout.readline, ""))
+
+    def steps(self, rank):
+        """Steps that the rank has printed, with the number of ranks and the process."""
+        pattern = re.compile(rf"\[{rank}\]<stdout>:step (\d+) of (\d+) pid (\d+)")
+        found = (pattern.match(line) for line in list(self.lines))
+        return [tuple(map(int, match.groups())) for match in found if match]
+
+    def wait_for_size(self, size):
+        wait_until(lambda: self.steps(0) and self.steps(0)[-1][1] == size)
+
+    def end(self):
+        self._end.touch()
+        return self.ended()
+
+    def ended(self):
+        """Exit code and output, after an end that the job finds itself."""
+        code = self.process.wait(SECONDS)
+        self._reader.join(SECONDS)
+        return code, "".join(self.lines)
+
+
+def test_a_rank_that_is_killed_is_replaced_and_nothing_is_counted_twice(tmp_path):
+    job = Job(tmp_path, "-np", "2", "--min-np", "1", "--blacklist-cooldown-range", "1", "60")
+    wait_until(lambda: len(job.steps(1)) >= 7)
+    os.kill(job.steps(1)[-1][2], signal.SIGKILL)
+    job.wait_for_size(1)
+    job.wait_for_size(2)
+    code, output = job.end()
+    assert code == 0, output
+    assert "rank 1 on host localhost was killed by signal 9 (SIGKILL)" in output
+    assert "reset 1: 1 rank on 1 host" in output
+    assert "reset 2: 2 ranks on 1 host" in output
+    # What was done after the last commit is done again, and counts once.
+    for rank in range(2):
+        assert re.search(rf"\[{rank}\]<stdout>:ends after \d+ steps: True", output), output
+
+
+def test_a_rank_that_stops_is_killed_and_the_others_continue(tmp_path):
+    job = Job(tmp_path, "-np", "2", "--min-np", "1")
+    wait_until(lambda: len(job.steps(0)) >= 3)
+    os.kill(job.steps(0)[-1][2], signal.SIGSTOP)
+    job.wait_for_size(1)
+    code, output = job.end()
+    assert code == 0, output
+    assert "rank 0 on host localhost does not answer and is killed" in output
+    assert "reset 1: 1 rank on 1 host" in output
+    assert re.search(r"\[0\]<stdout>:ends after \d+ steps: True", output), output
+
+
+def test_slots_that_are_added_and_removed_are_used_at_the_next_commit(tmp_path):
+    script = tmp_path / "hosts.sh"
+    hosts = tmp_path / "hosts"
+    hosts.write_text("localhost:1\n")
+    script.write_text(f"#!/bin/sh\ncat {hosts}\n")
+    script.chmod(0o755)
+    job = Job(tmp_path, "-np", "1", "--min-np", "1", "--host-discovery-script", str(script))
+    job.wait_for_size(1)
+    hosts.write_text("localhost:2\n")
+    job.wait_for_size(2)
+    hosts.write_text("localhost:1\n")
+    job.wait_for_size(1)
+    hosts.write_text("nonsense here\n")
+    wait_until(lambda: any("printed, in line 1" in line for line in list(job.lines)))
+    code, output = job.end()
+    assert code == 0, output
+    assert "does not answer" not in output and "restoring" not in output, output
+    steps = [step for step, _, _ in job.steps(0)]
+    assert steps == list(range(1, len(steps) + 1)), "no step is lost or done twice"
+
+
+def test_a_job_that_cannot_continue_says_what_is_missing(tmp_path):
+    job = Job(tmp_path, "-np", "2", "--min-np", "2")
+    wait_until(lambda: len(job.steps(1)) >= 3)
+    os.kill(job.steps(1)[-1][2], signal.SIGKILL)
+    code, output = job.ended()
+    assert code == 128 + signal.SIGKILL
+    assert (
+        "ronde run: 1 of 2 slots are available (--min-np 2); hosts: localhost:2 (failed, barred); "
+        "rank 1 on host localhost was killed by signal 9 (SIGKILL)"
+    ) in output
+
+
+@pytest.mark.parametrize(
+    "flags, text",
+    [
+        (["--min-np", "3", "--max-np", "2"], "--min-np 3 is above --max-np 2"),
+        (["--min-np", "3"], "-np 2 is not between --min-np 3 and --max-np"),
+        (["--reset-limit", "1"], "the flags --reset-limit are for elastic jobs"),
+        (["--min-np", "1", "--blacklist-cooldown-range", "9", "5"], "ends at 5 s, before it begins at 9 s"),
+        (["--host-discovery-script", "/nowhere"], "--host-discovery-script /nowhere: No such file"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(tmp_path, flags, text):
+    job = Job(tmp_path, "-np", "2", *flags)
+    code, output = job.ended()
+    assert code == 2 and text in output, output
