@@ -147,7 +147,10 @@ impl History {
             }
             Event::Log(mut log) => {
                 shorten(&mut log.text);
-                log.at_unix_ms.get_or_insert_with(now_unix_ms);
+                // A log does not say when its events were.
+                if self.job.value.as_ref().is_none_or(|job| !job.is_log) {
+                    log.at_unix_ms.get_or_insert_with(now_unix_ms);
+                }
                 self.log.push_bounded(log, ENTRIES_MAX);
             }
             Event::End(mut end) => {

@@ -81,7 +81,7 @@
       changed.add('control');
     } else {
       if (update.all) {
-        if (shown.jobs !== undefined && shown.jobs !== update.jobs && (shown.steps.length || shown.job.name)) {
+        if (shown.jobs !== undefined && shown.jobs !== update.jobs && shown.steps.length) {
           notice(`Another job has begun, at ${clock(Date.now())}. The page shows it from its beginning.`);
         }
         shown = nothing();
@@ -114,6 +114,7 @@
   const MIB = 1048576;
   const mib = (bytes) => `${number(bytes / MIB)} MiB`;
   const isScore = () => shown.job.measure === 'score';
+  const noun = () => (isScore() ? 'sample' : 'step');
   const value = (v) => (isScore() ? `${number(v)} B/µs` : units.ms(v));
   const place = ({ fusion_mb, cycle_ms }) => `${fusion_mb === 0 ? 'no fusion' : `${number(fusion_mb)} MiB`}, ${number(cycle_ms)} ms`;
   const switches = (bits) => [
@@ -209,8 +210,8 @@
       const now = median(rows.map((row) => row[MEAN]));
       const base = defaultValue();
       const ratio = base && now / base - 1;
-      tile(isScore() ? 'Score' : 'Step time', value(now), base ? `${signed(100 * ratio)} % against the default, ${value(base)}` : `median of ${count(rows.reduce((sum, row) => sum + row[STEPS], 0), 'step')}`);
-      tile('Settings', rowSettings(newest), switches(newest[SWITCHES]) || `since step ${units.count(first(last(rows)))}`);
+      tile(isScore() ? 'Score' : 'Step time', value(now), base ? `${signed(100 * ratio)} % against the default, ${value(base)}` : `median of ${count(rows.reduce((sum, row) => sum + row[STEPS], 0), noun())}`);
+      tile('Settings', rowSettings(newest), switches(newest[SWITCHES]) || `since ${noun()} ${units.count(first(last(rows)))}`);
     }
     if (shown.tuner) {
       const left = shown.tuner.steps_left;
@@ -249,7 +250,7 @@
   function status() {
     const place = byId('status');
     const newest = last(shown.steps);
-    const at = newest ? `, step ${units.count(end(newest) - 1)}` : '';
+    const at = newest ? `, ${noun()} ${units.count(end(newest) - 1)}` : '';
     let [state, text] = ['live', `${shown.job.is_log ? 'following the log' : 'running'}${at}`];
     if (shown.end) {
       state = shown.end.failed ? 'failed' : 'ended';
@@ -269,7 +270,7 @@
     place.dataset.state = state;
     byId('status-text').textContent = text;
     byId('tiles').classList.toggle('stale', ['lost', 'denied'].includes(state));
-    document.title = `${shown.job.name || 'ronde dash'} – ${state === 'live' ? `step ${newest ? units.count(end(newest) - 1) : 0}` : state}`;
+    document.title = `${shown.job.name || 'ronde dash'} – ${state === 'live' ? `${noun()} ${newest ? units.count(end(newest) - 1) : 0}` : state}`;
     for (const button of document.querySelectorAll('#control button')) button.disabled = state !== 'live';
   }
 
@@ -304,7 +305,7 @@
   }
 
   function described(row) {
-    const steps = row[STEPS] === 1 ? `step ${units.count(first(row))}` : `steps ${units.count(first(row))} to ${units.count(end(row) - 1)}`;
+    const steps = row[STEPS] === 1 ? `${noun()} ${units.count(first(row))}` : `${noun()}s ${units.count(first(row))} to ${units.count(end(row) - 1)}`;
     const spread = row[LOW] < row[HIGH] ? `, ${value(row[LOW])} to ${value(row[HIGH])}` : '';
     return [
       `${steps}: ${value(row[MEAN])}${spread}`,
@@ -342,7 +343,7 @@
     if (verdict?.default_value > low && verdict.default_value < high) rules.push({ upright: false, at: verdict.default_value, name: `default ${value(verdict.default_value)}` });
     const area = (window) => ({ name: '', colour: WINDOWS[window].colour, kind: 'boxes', opacity: 0.13, boxes: visits.filter((visit) => visit.window === window) });
     chart('steps-chart', {
-      x: axis('step', 'count', from - 0.5, to - 0.5),
+      x: axis(noun(), 'count', from - 0.5, to - 0.5),
       y: axis('', isScore() ? 'plain' : 'ms', low, high),
       zoom: true,
       series: [
@@ -423,7 +424,7 @@
     const verdict = last(shown.verdicts);
     byId('tuning').hidden = !surface && !verdict && !shown.tuner;
     byId('verdict').hidden = !verdict;
-    byId('verdict').textContent = verdict ? `Verdict at step ${units.count(verdict.step)}: ${verdict.text}` : '';
+    byId('verdict').textContent = verdict ? `Verdict at ${noun()} ${units.count(verdict.step)}: ${verdict.text}` : '';
     const tried = (surface?.tried ?? []).toSorted((a, b) => (isScore() ? b.value - a.value : a.value - b.value));
     const base = surface?.default && tried.find((one) => near(one, surface.default));
     table(byId('tried'), ['setting', isScore() ? '>score' : '>step time', '>times', '>vs. default', ''], tried.map((one) => {
@@ -498,7 +499,7 @@
   const KINDS = { drift: 'drift', stall: 'stall', lost_rank: 'lost rank', timeline: 'timeline', control: 'control', tuner: 'tuner', info: 'info', warning: 'warning' };
   function log() {
     const rows = shown.log.toReversed().map(({ at_unix_ms: at, step, kind, text }) => ({
-      cells: [clock(at), step === null ? '' : units.count(step), element('span', KINDS[kind], { className: `kind kind-${kind}` }), text],
+      cells: [at === null ? '' : clock(at), step === null ? '' : units.count(step), element('span', KINDS[kind], { className: `kind kind-${kind}` }), text],
     }));
     table(byId('log'), ['time', '>step', 'event', ''], rows.length ? rows : [{ cells: ['', '', '', 'none yet'] }]);
   }
