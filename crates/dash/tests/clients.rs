@@ -58,7 +58,11 @@ fn ask(served: &Served, line: &str, headers: &str, body: &str) -> (u16, String, 
     client.read_to_end(&mut bytes).unwrap();
     let text = String::from_utf8_lossy(&bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    (head[9..12].parse().unwrap(), head.to_owned(), body.to_owned())
+    (
+        head[9..12].parse().unwrap(),
+        head.to_owned(),
+        body.to_owned(),
+    )
 }
 
 impl Served {
@@ -76,7 +80,13 @@ impl Served {
         assert_eq!(status, 200);
         let cookie = head.split_once("Set-Cookie: ").unwrap().1;
         let cookie = cookie.split_once(';').unwrap().0;
-        let path = body.split_once("url=").unwrap().1.split_once('"').unwrap().0;
+        let path = body
+            .split_once("url=")
+            .unwrap()
+            .1
+            .split_once('"')
+            .unwrap()
+            .0;
         assert!(!body.contains(&self.token) && !cookie.contains(&self.token));
         (path.to_owned(), format!("Cookie: {cookie}\r\n"))
     }
@@ -129,7 +139,10 @@ fn a_page_needs_the_token_and_then_its_cookie() {
         ("/events", ""),
         ("/dash.js", ""),
         ("/?token=", ""),
-        ("/?token=0000000000000000000000000000000000000000000000000000000000000000", ""),
+        (
+            "/?token=0000000000000000000000000000000000000000000000000000000000000000",
+            "",
+        ),
         ("/events", "Authorization: Bearer wrong\r\n"),
         ("/events", "Cookie: ronde_dash=\r\n"),
         ("/events", "Cookie: ronde_dash=0000000000000000\r\n"),
@@ -185,8 +198,14 @@ fn controls_need_their_token_and_are_logged() {
     };
     let stop = r#"{"command":"stop_tuning"}"#;
     assert_eq!(post(&cookie, stop).0, 403);
-    assert_eq!(post(&format!("{cookie}X-Ronde-Control: 0\r\n"), stop).0, 403);
-    assert_eq!(post(&format!("X-Ronde-Control: {control}\r\n"), stop).0, 401);
+    assert_eq!(
+        post(&format!("{cookie}X-Ronde-Control: 0\r\n"), stop).0,
+        403
+    );
+    assert_eq!(
+        post(&format!("X-Ronde-Control: {control}\r\n"), stop).0,
+        401
+    );
     let allowed = format!("{cookie}X-Ronde-Control: {control}\r\n");
     assert_eq!(post(&allowed, "{}").0, 400);
     let foreign = format!("{allowed}Origin: http://evil.example.org\r\n");
@@ -204,7 +223,11 @@ fn without_controls_a_page_cannot_give_commands() {
     let served = serve(false);
     let (_stream, received) = served.stream("train.py");
     assert!(received.contains("\"control\":null"));
-    let bearer = format!("{}Authorization: Bearer {}\r\n", served.host(), served.token);
+    let bearer = format!(
+        "{}Authorization: Bearer {}\r\n",
+        served.host(),
+        served.token
+    );
     let body = r#"{"command":"stop_tuning"}"#;
     assert_eq!(ask(&served, "POST /control", &bearer, body).0, 403);
     assert!(served.commands.lock().unwrap().is_empty());
@@ -251,17 +274,28 @@ fn hostile_clients_do_not_keep_others_out() {
     drop(hostile);
     for (line, headers, expected) in [
         ("GET /", "a: b\r\n".repeat(5000), 413),
-        ("POST /control", format!("x: {}\r\n", "y".repeat(20_000)), 413),
+        (
+            "POST /control",
+            format!("x: {}\r\n", "y".repeat(20_000)),
+            413,
+        ),
         ("GET /", "\u{1}: b\r\n".to_owned(), 400),
         ("DELETE /", format!("{}{cookie}", served.host()), 405),
-        ("GET /../../etc/passwd", format!("{}{cookie}", served.host()), 404),
+        (
+            "GET /../../etc/passwd",
+            format!("{}{cookie}", served.host()),
+            404,
+        ),
     ] {
         let mut client = connect(address);
         let _ = client.write_all(format!("{line} HTTP/1.1\r\n{headers}\r\n").as_bytes());
         let mut answer = Vec::new();
         let _ = client.read_to_end(&mut answer);
         let answer = String::from_utf8_lossy(&answer).into_owned();
-        assert!(answer.starts_with(&format!("HTTP/1.1 {expected} ")), "{line}: {answer:.80}");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {expected} ")),
+            "{line}: {answer:.80}"
+        );
     }
 }
 
@@ -277,14 +311,23 @@ fn a_page_that_cannot_be_served_says_why() {
         Dash::start(&config, |_| Ok(String::new())).unwrap_err()
     };
     let taken = start(served.dash.address().to_string(), None).to_string();
-    assert!(taken.contains("in use") && taken.contains("choose another port"), "{taken}");
-    assert!(matches!(start("port".to_owned(), None), DashError::Address(_)));
+    assert!(
+        taken.contains("in use") && taken.contains("choose another port"),
+        "{taken}"
+    );
+    assert!(matches!(
+        start("port".to_owned(), None),
+        DashError::Address(_)
+    ));
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("token");
     std::fs::write(&path, "0123456789abcdef\n").unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
     let open = start("0".to_owned(), Some(path.clone())).to_string();
-    assert!(open.contains("mode 0640") && open.contains("chmod 600"), "{open}");
+    assert!(
+        open.contains("mode 0640") && open.contains("chmod 600"),
+        "{open}"
+    );
     let missing = start("0".to_owned(), Some(folder.path().join("none"))).to_string();
     assert!(missing.contains("cannot be read"), "{missing}");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
@@ -295,5 +338,8 @@ fn a_page_that_cannot_be_served_says_why() {
     };
     let dash = Dash::start(&config, |_| Ok(String::new())).unwrap();
     assert!(!dash.url().contains("token") && !dash.url().contains("0.0.0.0"));
-    assert!(dash.announcement().contains("\nwarning: other machines can reach"));
+    assert!(
+        dash.announcement()
+            .contains("\nwarning: other machines can reach")
+    );
 }
