@@ -58,7 +58,10 @@ fn new_file(path: &str) -> Result<&Path, String> {
     if file.symlink_metadata().is_ok() {
         return Err(format!("{path} exists already; the page replaces no file"));
     }
-    match file.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+    match file
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
         Some(folder) if !folder.is_dir() => {
             Err(format!("the folder {} does not exist", folder.display()))
         }
@@ -78,6 +81,9 @@ mod tests {
             refused("Cargo.toml"),
             "Cargo.toml exists already; the page replaces no file"
         );
-        assert_eq!(refused("no/such/t.json"), "the folder no/such does not exist");
+        assert_eq!(
+            refused("no/such/t.json"),
+            "the folder no/such does not exist"
+        );
     }
 }
