@@ -172,11 +172,8 @@ impl Shown {
         events.extend(self.steps.iter().skip(steps).copied().map(Event::Step));
         let new = self.changes.iter().skip(changes).cloned();
         events.extend(new.map(Event::Settings));
-        let new = self
-            .log
-            .iter()
-            .filter(|entry| !log.contains(entry))
-            .cloned();
+        let new = self.log.iter().filter(|entry| !is_known(entry, log));
+        let new = new.cloned();
         events.extend(new.map(|entry| {
             Event::Log(Log {
                 at_unix_ms,
@@ -189,6 +186,15 @@ impl Shown {
         events.extend(self.surface.clone().map(Event::Surface));
         events
     }
+}
+
+/// Whether the page has this entry. A warning counts something, and would come again with each trial.
+fn is_known(entry: &Log, known: &[Log]) -> bool {
+    let words = |entry: &Log| entry.text.replace(|c: char| c.is_ascii_digit(), "");
+    known.iter().any(|other| match entry.kind {
+        LogKind::Warning => other.kind == LogKind::Warning && words(other) == words(entry),
+        _ => other == entry,
+    })
 }
 
 fn job(name: &str, logs: usize, reviews: &[Review]) -> Job {

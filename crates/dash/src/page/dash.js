@@ -254,7 +254,7 @@
     let [state, text] = ['live', `${shown.job.is_log ? 'following the log' : 'running'}${at}`];
     if (shown.end) {
       state = shown.end.failed ? 'failed' : 'ended';
-      text = `ended${at}: ${shown.end.text}`;
+      text = `ended${at}: ${shown.end.text.replace(/[^.!?]$/, '$&.')}`;
       if (lostAt) text += ' The page keeps what it showed.';
     } else if (lostAt) {
       state = 'lost';
@@ -332,7 +332,7 @@
       const open = last(visits);
       if (row[WINDOW] < 3) continue;
       if (open && open.window === row[WINDOW] && open.x[1] === first(row) - 0.5) open.x[1] = end(row) - 0.5;
-      else visits.push({ window: row[WINDOW], x: [first(row) - 0.5, end(row) - 0.5], y: [low, high], text: WINDOWS[row[WINDOW]].name });
+      else visits.push({ window: row[WINDOW], x: [first(row) - 0.5, end(row) - 0.5], y: [0, 10 * high], text: WINDOWS[row[WINDOW]].name });
     }
     // Running median of at most 15 rows at equal settings.
     const trend = rows.map((row, index) => {
