@@ -162,8 +162,8 @@ impl Follower {
         events
     }
 
-    /// Shows the last log of a source: what is new in it if the page shows it already, otherwise all
-    /// of it.
+    /// Shows the last log of a source: what is new in it if the page shows it already, otherwise
+    /// all of it.
     fn show(&mut self, index: usize) -> Vec<Event> {
         let Some(last) = &self.sources[index].last else {
             return Vec::new();

@@ -18,8 +18,8 @@ use follow::{Follower, Source};
 
 pub(super) use args::Args;
 
-/// Shortest time between two looks at the files. A log that takes long to evaluate is looked at less
-/// often, so that this program is busy for at most a quarter of the time.
+/// Shortest time between two looks at the files. A log that takes long to evaluate is looked at
+/// less often, so that this program is busy for at most a fifth of the time.
 const INTERVAL: Duration = Duration::from_millis(500);
 const PART_BUSY: u32 = 4;
 
