@@ -18,6 +18,7 @@ use ronde_tuner::{Action, Drift, Match, Phase, Session, Verdict};
 mod ask;
 mod csv;
 mod logbook;
+#[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
 mod news;
 mod report;
 mod search;

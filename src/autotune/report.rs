@@ -168,6 +168,7 @@ impl Progress {
     }
 
     /// From now on, keeps news until they are fetched.
+    #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
     pub(crate) fn want_news(&self) {
         lock(&self.journal).get_or_insert_default();
     }
@@ -184,12 +185,14 @@ impl Progress {
     }
 
     /// The news since the last call, oldest first, each with the number of the step.
+    #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
     pub(crate) fn take_news(&self) -> Vec<(u64, News)> {
         let mut journal = lock(&self.journal);
         journal.as_mut().map_or_else(Vec::new, Journal::take)
     }
 
     /// Sets the number of steps so far.
+    #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
     pub(crate) fn count_steps(&self, step: u64) {
         self.step.store(step, Ordering::Relaxed);
     }

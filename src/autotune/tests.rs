@@ -243,3 +243,77 @@ fn what_came_first_is_not_held_against_what_the_job_is_made_of() {
     );
     assert!(job.autotune.others.is_empty() && job.autotune.searches == 0);
 }
+
+#[test]
+fn the_page_learns_what_the_tuner_does_and_the_search_is_the_same() {
+    let job = |wants_news| {
+        let mut job = Job::new(&[]);
+        if wants_news {
+            job.progress.want_news();
+        }
+        job.tune(600);
+        job
+    };
+    let (told, untold) = (job(true), job(false));
+    assert_eq!(
+        told.report().verdict.unwrap().settings,
+        untold.report().verdict.unwrap().settings
+    );
+    assert!(untold.progress.take_news().is_empty());
+    let news = told.progress.take_news();
+    let news: Vec<News> = news.into_iter().map(|(_, news)| news).collect();
+    assert!(
+        matches!(news[0], News::Search { default } if default.fusion_mb == 1.0),
+        "{news:?}"
+    );
+    let mut surfaces = news.iter().filter_map(|news| match news {
+        News::Proposed {
+            surface: Some(surface),
+            ..
+        } => Some(surface),
+        _ => None,
+    });
+    let first = surfaces.next().expect("a proposal");
+    assert_eq!((first.fusion_mb.len(), first.cycle_ms.len()), (17, 1));
+    let last = surfaces.next_back().unwrap_or(first);
+    let at = |mb: f64| {
+        last.fusion_mb
+            .iter()
+            .position(|&level| level >= mb)
+            .unwrap()
+    };
+    let near = last.predicted_ms[at(16.0)];
+    assert!((near / 20.0 - 1.0).abs() < 0.2, "{last:?}");
+    let is_measured = |news: &&News| matches!(news, News::Measured { .. });
+    assert!(news.iter().filter(is_measured).count() > 3);
+    assert!(matches!(news.last(), Some(News::Verdict(_))), "{news:?}");
+}
+
+#[test]
+fn tuning_that_is_stopped_keeps_the_settings_and_no_verdict_for_later_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("s.json");
+    let mut job = Job::new(&[("RONDE_AUTOTUNE_STATE", path.to_str().unwrap())]);
+    while job.report().phase == ronde_tuner::Phase::Default {
+        job.step(700);
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    (0..4).for_each(|_| job.step(700));
+    let before = job.settings;
+    if let Some(next) = job.autotune.stop() {
+        job.settings = next;
+    }
+    assert_eq!(job.settings, before);
+    let verdict = job.report().verdict.unwrap();
+    assert!(
+        !verdict.kept_default && verdict.settings == before,
+        "{verdict}"
+    );
+    let text = verdict.to_string();
+    assert!(text.contains("not confirmed: tuning was stopped"), "{text}");
+    job.train(700);
+    assert_eq!((job.settings, job.autotune.stop()), (before, None));
+    drop(job);
+    let state = State::load(&path).unwrap();
+    assert!(state.verdict.is_none() && !state.samples.is_empty());
+}

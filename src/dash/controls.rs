@@ -8,7 +8,7 @@ use crate::settings::PartialSettings;
 
 /// Actions on a running job. They are requested at once, and done when the ticket is; an error is
 /// the reason of a refusal.
-#[cfg_attr(not(feature = "dash"), expect(dead_code, reason = "for the page"))]
+#[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
 pub(crate) trait Controls: Send + Sync {
     /// Changes settings on all ranks.
     ///

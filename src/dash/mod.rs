@@ -46,6 +46,7 @@ use disabled as page;
 const ADDRESS: &str = "RONDE_DASH";
 
 /// Properties of a job that its page depends on.
+#[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
 pub(crate) struct Job<'a> {
     pub(crate) identity: &'a Identity,
     /// Name of the backend.

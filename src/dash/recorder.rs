@@ -44,6 +44,8 @@ pub(crate) struct Recorder {
     settings: Option<Versioned<Settings>>,
     /// Purpose of the current step.
     purpose: Purpose,
+    /// Whether the first step begins in this cycle: the time that callers were blocked was before.
+    begins: bool,
 }
 
 /// Record for the feed.
@@ -117,6 +119,7 @@ impl Recorder {
             cycle_began: Nanos(0),
             settings: None,
             purpose: Purpose::None,
+            begins: false,
         };
         (recorder, taken)
     }
@@ -170,6 +173,7 @@ impl Recorder {
             self.sums = Sums::default();
             self.ended = None;
             self.ends = self.ends.max(1);
+            self.begins = true;
             return;
         };
         let step = self.ends.saturating_sub(1);
@@ -201,7 +205,9 @@ impl Recorder {
 
     /// `purpose`: purpose of the next step.
     pub(crate) fn cycle_ended(&mut self, cycle: &CycleEnd, purpose: Purpose) {
-        self.sums.blocked += cycle.blocked;
+        if !std::mem::take(&mut self.begins) {
+            self.sums.blocked += cycle.blocked;
+        }
         if self.settings != Some(cycle.settings) {
             let ended = self.ended.map(|ended| ended.first);
             let change = Change {
@@ -345,6 +351,7 @@ mod tests {
         assert_eq!(steps.sums.bytes, 500);
         assert_eq!((steps.sums.fill, steps.sums.filled), (0.5, 1));
         assert_eq!(steps.sums.negotiation, Duration::from_millis(1));
+        assert_eq!(steps.sums.blocked, Duration::from_millis(4)); // of two cycles
         // The other cycle belongs to the next step, under new settings.
         recorder.step_ended(&step_end(30, 15));
         recorder.cycle_ended(&cycle_end(1, 2000), Purpose::Sample);

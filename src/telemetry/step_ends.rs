@@ -18,6 +18,7 @@ pub(super) struct StepEnds {
 /// End of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StepEnd {
+    #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
     pub(crate) at: Nanos,
     /// Time since the end of the previous step, if there is one.
     pub(crate) took: Option<Duration>,

@@ -2,6 +2,7 @@
 //! of the metrics of a running job.
 
 mod bench_cli;
+mod live_page;
 mod metrics;
 mod replay_cli;
 mod replay_properties;

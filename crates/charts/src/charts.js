@@ -1,6 +1,6 @@
 // Draws every .chart of the page from its JSON data with Apache ECharts: axes, series, legend, zoom
-// and the colours of the page. Pages whose charts change call ronde.chart(element, data), and show()
-// of what it returns with new data that has the same named series.
+// and the colours of the page. Pages whose charts change call ronde.chart(element, data), show() of
+// what it returns with new data that has the same named series, and remove() before another one.
 (() => {
   const root = document.documentElement;
   const charts = [];
@@ -478,16 +478,24 @@
     paintSwatches(each);
     let width = plot.clientWidth;
     // The size also changes when a folded part of the page is opened.
-    new ResizeObserver(() => {
+    const observer = new ResizeObserver(() => {
       if (plot.clientWidth === width || !plot.clientWidth) return;
       width = plot.clientWidth;
       each.chart.resize();
       draw(each);
-    }).observe(plot);
+    });
+    observer.observe(plot);
     return {
       show(data) {
         each.spec = data;
         draw(each);
+      },
+      remove() {
+        observer.disconnect();
+        each.chart.dispose();
+        charts.splice(charts.indexOf(each), 1);
+        names?.remove();
+        tools.remove();
       },
     };
   }

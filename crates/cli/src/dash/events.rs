@@ -8,7 +8,7 @@ use ronde_dash::{
     Verdict, Window,
 };
 use ronde_job::settings::Settings;
-use ronde_lab::review::{self, Phase, Review, Setting, Switch, Trial, Writer};
+use ronde_lab::review::{self, Against, Phase, Review, Setting, Switch, Trial, Writer};
 use ronde_tuner::LogContents;
 
 use crate::review::report;
@@ -155,30 +155,25 @@ impl Shown {
     pub(super) fn all(&self) -> Vec<Event> {
         let job = Event::Job(self.job.clone());
         std::iter::once(job)
-            .chain(self.from([0; 4], None))
+            .chain(self.from([0; 3], &[], None))
             .collect()
     }
 
     /// The events that a page needs which shows an earlier state of this log.
     pub(super) fn since(&self, old: &Self) -> Vec<Event> {
-        let same = old.log.iter().zip(&self.log).take_while(|(a, b)| a == b);
-        let known = [
-            old.steps.len(),
-            old.changes.len(),
-            same.count(),
-            old.verdicts.len(),
-        ];
-        self.from(known, Some(now_unix_ms()))
+        let known = [old.steps.len(), old.changes.len(), old.verdicts.len()];
+        self.from(known, &old.log, Some(now_unix_ms()))
     }
 
-    /// The events after those that are known: steps, changes, entries of the event log, verdicts.
-    fn from(&self, known: [usize; 4], at_unix_ms: Option<u64>) -> Vec<Event> {
-        let [steps, changes, log, verdicts] = known;
+    /// The events that are not known: of steps, changes and verdicts, those after the number given.
+    fn from(&self, known: [usize; 3], log: &[Log], at_unix_ms: Option<u64>) -> Vec<Event> {
+        let [steps, changes, verdicts] = known;
         let mut events: Vec<Event> = Vec::new();
         events.extend(self.steps.iter().skip(steps).copied().map(Event::Step));
         let new = self.changes.iter().skip(changes).cloned();
         events.extend(new.map(Event::Settings));
-        let new = self.log.iter().skip(log).cloned();
+        let new = self.log.iter().filter(|entry| !is_known(entry, log));
+        let new = new.cloned();
         events.extend(new.map(|entry| {
             Event::Log(Log {
                 at_unix_ms,
@@ -191,6 +186,16 @@ impl Shown {
         events.extend(self.surface.clone().map(Event::Surface));
         events
     }
+}
+
+/// Whether the page has this entry. A warning counts something, and would come again with each
+/// trial.
+fn is_known(entry: &Log, known: &[Log]) -> bool {
+    let words = |entry: &Log| entry.text.replace(|c: char| c.is_ascii_digit(), "");
+    known.iter().any(|other| match entry.kind {
+        LogKind::Warning => other.kind == LogKind::Warning && words(other) == words(entry),
+        _ => other == entry,
+    })
 }
 
 fn job(name: &str, logs: usize, reviews: &[Review]) -> Job {
@@ -251,11 +256,19 @@ fn verdict(review: &Review, step: u64) -> Option<Verdict> {
         chosen_value: of_choice.map(|contest| contest.challenger_ms),
         gain_pct: of_choice.map(|contest| [contest.gain.low, contest.gain.high].map(|g| 100.0 * g)),
         steps_active: review.cost.map(|cost| cost.steps),
-        steps_lost: review.cost.map(|cost| cost.steps_lost),
+        steps_lost: steps_lost(review),
         budget_steps: None,
         payback_step: review.cost.and_then(|cost| cost.payback_step),
         text: report::answer(review).join(" "),
     })
+}
+
+/// Cost of the search in steps at the default settings, if those were measured.
+fn steps_lost(review: &Review) -> Option<f64> {
+    let cost = review
+        .cost
+        .filter(|cost| cost.against == Against::Default)?;
+    Some(cost.steps_lost)
 }
 
 fn tuner(review: &Review) -> Tuner {
@@ -270,7 +283,7 @@ fn tuner(review: &Review) -> Tuner {
         phase: phase.to_owned(),
         detail: report::summary(review),
         steps_left: None,
-        steps_lost: review.cost.map(|cost| cost.steps_lost),
+        steps_lost: steps_lost(review),
         is_over: review.ending.finished,
     }
 }

@@ -162,8 +162,8 @@ impl Follower {
         events
     }
 
-    /// Shows the last log of a source: what is new in it if the page shows it already, otherwise all
-    /// of it.
+    /// Shows the last log of a source: what is new in it if the page shows it already, otherwise
+    /// all of it.
     fn show(&mut self, index: usize) -> Vec<Event> {
         let Some(last) = &self.sources[index].last else {
             return Vec::new();
@@ -209,4 +209,118 @@ fn warning(text: String) -> Event {
         text,
         at_unix_ms: Some(now_unix_ms()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Write;
+
+    use super::*;
+
+    const HEADER: &str = "cycle_time_ms,tensor_fusion_threshold,score\n";
+
+    /// A folder with a log of these rows, which has not changed for some time.
+    fn log(rows: &str) -> (tempfile::TempDir, PathBuf) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.csv");
+        std::fs::write(&path, HEADER.to_owned() + rows).unwrap();
+        let long_ago = SystemTime::now() - Duration::from_secs(60);
+        let file = File::options().append(true).open(&path).unwrap();
+        file.set_modified(long_ago).unwrap();
+        (folder, path)
+    }
+
+    fn append(path: &Path, text: &str) {
+        let mut file = File::options().append(true).open(path).unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Kinds of events in a few words; the surface and the tuner's state are left out.
+    fn words(events: &[Event]) -> Vec<String> {
+        let word = |event: &Event| match event {
+            Event::Job(job) => Some(format!("job {}", job.name)),
+            Event::Step(step) => Some(format!("step {}: {}", step.step, step.value)),
+            Event::Log(log) if log.kind == LogKind::Warning => {
+                Some(log.text.split(':').next()?.to_owned())
+            }
+            _ => None,
+        };
+        events.iter().filter_map(word).collect()
+    }
+
+    #[test]
+    fn only_what_is_new_is_shown() {
+        let (_folder, path) = log("5,4,100\n50,32,120\n");
+        let mut follower = Follower::new(vec![Source::new(&path)]);
+        let first = words(&follower.look().unwrap());
+        assert_eq!(first[..3], ["job a.csv", "step 0: 100", "step 1: 120"]);
+        assert!(follower.look_again().is_empty());
+        append(&path, "5,64,110\n7,8,13");
+        assert_eq!(words(&follower.look_again())[0], "step 2: 110");
+        append(&path, "1\n");
+        assert_eq!(words(&follower.look_again())[0], "step 3: 131");
+        append(&path, "7,8,15");
+        assert!(!words(&follower.look_again()).contains(&"step 4: 15".to_owned()));
+        // A last line that stays without an end is not a transient state.
+        let events = words(&follower.look_again());
+        assert!(events[0].contains("line 6 has no line end"), "{events:?}");
+    }
+
+    #[test]
+    fn the_log_of_another_job_is_shown_from_its_beginning() {
+        let (_folder, path) = log("5,4,100\n");
+        let mut follower = Follower::new(vec![Source::new(&path)]);
+        follower.look().unwrap();
+        append(&path, &format!("{HEADER}5,4,90\n"));
+        let events = words(&follower.look_again());
+        assert_eq!(events[..2], ["job a.csv, log 2", "step 0: 90"]);
+        assert_eq!(
+            events.last().unwrap(),
+            "the log of another job follows in a.csv, as log 2"
+        );
+        std::fs::write(&path, format!("{HEADER}5,4,80\n5,8,70\n")).unwrap();
+        let events = words(&follower.look_again());
+        assert_eq!(
+            events.last().unwrap(),
+            "a.csv was replaced by the log of another job"
+        );
+    }
+
+    #[test]
+    fn the_last_changed_file_is_shown() {
+        let ((_a, first), (_b, second)) = (log("5,4,100\n"), log("5,4,200\n"));
+        append(&second, "5,8,210\n");
+        let sources = vec![Source::new(&first), Source::new(&second)];
+        let mut follower = Follower::new(sources);
+        assert_eq!(words(&follower.look().unwrap())[1], "step 0: 200");
+        append(&first, "5,8,110\n");
+        let events = words(&follower.look_again());
+        assert_eq!(events[1..3], ["step 0: 100", "step 1: 110"]);
+        assert_eq!(events.last().unwrap(), "a.csv has changed");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_an_error_first_and_one_warning_later() {
+        let (folder, path) = log("5,4,100\n");
+        let missing = Source::new(&folder.path().join("none.csv"));
+        assert!(Follower::new(vec![missing]).look().is_err());
+        let mut follower = Follower::new(vec![Source::new(&path)]);
+        follower.look().unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let warnings = follower.look_again();
+        assert_eq!(warnings.len(), 1);
+        assert!(follower.look_again().is_empty());
+    }
+
+    #[test]
+    fn a_log_without_rows_becomes_that_of_its_job() {
+        let (_folder, path) = log("");
+        let mut follower = Follower::new(vec![Source::new(&path)]);
+        follower.look().unwrap();
+        append(&path, "5,4,100\n");
+        let events = words(&follower.look_again());
+        assert_eq!(events[0], "step 0: 100");
+        assert!(!events.iter().any(|event| event.contains("another job")));
+    }
 }

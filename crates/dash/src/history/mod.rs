@@ -20,7 +20,7 @@ use tail::{Part, Tail};
 /// Most entries of each list.
 const ENTRIES_MAX: usize = 400;
 
-/// Most characters of a text.
+/// Most bytes of a text.
 const TEXT_MAX: usize = 1000;
 
 /// History of a job.
@@ -232,8 +232,9 @@ impl History {
 
 /// Cuts a text that is too long.
 fn shorten(text: &mut String) {
-    if let Some((end, _)) = text.char_indices().nth(TEXT_MAX) {
-        text.truncate(end);
+    if text.len() > TEXT_MAX {
+        let end = (0..=TEXT_MAX).rfind(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or(0));
         text.push('…');
     }
 }

@@ -210,7 +210,7 @@
       const now = median(rows.map((row) => row[MEAN]));
       const base = defaultValue();
       const ratio = base && now / base - 1;
-      tile(isScore() ? 'Score' : 'Step time', value(now), base ? `${signed(100 * ratio)} % against the default, ${value(base)}` : `median of ${count(rows.reduce((sum, row) => sum + row[STEPS], 0), noun())}`);
+      tile(isScore() ? 'Score' : 'Step time', value(now), base ? `${signed(100 * ratio)} % against the default, ${value(base)}` : rows.length === 1 ? `latest ${noun()}` : `median of ${count(rows.reduce((sum, row) => sum + row[STEPS], 0), noun())}`);
       tile('Settings', rowSettings(newest), switches(newest[SWITCHES]) || `since ${noun()} ${units.count(first(last(rows)))}`);
     }
     if (shown.tuner) {
@@ -254,7 +254,7 @@
     let [state, text] = ['live', `${shown.job.is_log ? 'following the log' : 'running'}${at}`];
     if (shown.end) {
       state = shown.end.failed ? 'failed' : 'ended';
-      text = `ended${at}: ${shown.end.text}`;
+      text = `ended${at}: ${shown.end.text.replace(/[^.!?]$/, '$&.')}`;
       if (lostAt) text += ' The page keeps what it showed.';
     } else if (lostAt) {
       state = 'lost';
@@ -287,9 +287,12 @@
 
   const charts = new Map();
   function chart(id, spec) {
-    const box = byId(id);
-    if (charts.has(id)) charts.get(id).show(spec);
-    else charts.set(id, ronde.chart(box, spec));
+    // The legend is made once for all series.
+    const names = spec.series.map((series) => series.name).join();
+    const open = charts.get(id);
+    if (open?.names === names) return open.chart.show(spec);
+    open?.chart.remove();
+    charts.set(id, { names, chart: ronde.chart(byId(id), spec) });
   }
 
   const axis = (label, unit, from, to) => ({ label, unit, log: false, from, to: to > from ? to : from + Math.max(Math.abs(from), 1) });
@@ -329,7 +332,7 @@
       const open = last(visits);
       if (row[WINDOW] < 3) continue;
       if (open && open.window === row[WINDOW] && open.x[1] === first(row) - 0.5) open.x[1] = end(row) - 0.5;
-      else visits.push({ window: row[WINDOW], x: [first(row) - 0.5, end(row) - 0.5], y: [low, high], text: WINDOWS[row[WINDOW]].name });
+      else visits.push({ window: row[WINDOW], x: [first(row) - 0.5, end(row) - 0.5], y: [0, 10 * high], text: WINDOWS[row[WINDOW]].name });
     }
     // Running median of at most 15 rows at equal settings.
     const trend = rows.map((row, index) => {
@@ -348,8 +351,9 @@
       zoom: true,
       series: [
         area(3), area(4),
-        ...WINDOWS.map((window, index) => ({ ...window, kind: 'points', points: points[index] })),
-        { name: 'running median', colour: '--ink', kind: 'line', points: trend, dashed: false },
+        ...WINDOWS.map((window, index) => ({ ...window, kind: 'points', points: points[index] })).filter((series) => series.points.length),
+        // A log has few samples of each setting.
+        ...(shown.job.is_log ? [] : [{ name: 'running median', colour: '--ink', kind: 'line', points: trend, dashed: false }]),
       ],
       rules,
     });
@@ -407,7 +411,7 @@
         { name: 'default', colour: '--series-3', kind: 'points', shape: 'square', points: mark(surface.default, 'default') },
         { name: 'best so far', colour: '--series-1', kind: 'points', shape: 'star', points: mark(surface.incumbent, 'best so far') },
         { name: 'next', colour: '--series-1', kind: 'points', shape: 'hollow', points: mark(surface.next, 'measured next') },
-      ],
+      ].filter((series) => series.boxes || series.points.length),
     });
     byId('surface-title').textContent = `${surface.is_model ? 'Expected' : 'Measured'} ${isScore() ? 'score' : 'step time'}; vertical: cycle time, ms`;
     byId('surface-key').replaceChildren(...surface.key.flatMap(([colour, label]) => {
@@ -511,7 +515,8 @@
     byId('confirm-text').textContent = question;
     dialog.returnValue = 'no';
     dialog.showModal();
-    await new Promise((done) => dialog.addEventListener('close', done, { once: true }));
+    // The event of an earlier question may still come.
+    do await new Promise((done) => dialog.addEventListener('close', done, { once: true })); while (dialog.open);
     if (dialog.returnValue !== 'yes') return;
     const result = byId('control-result');
     result.textContent = '…';

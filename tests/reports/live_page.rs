@@ -1,0 +1,343 @@
+//! Tests of the live page of a running job: its events over HTTP, its controls, and what is refused.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ronde::{Context, ReduceOp};
+use serde_json::Value;
+
+use crate::support::{Folder, Outcome, free_port, start_separately};
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+
+/// Time in which an event must arrive.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An open page: the updates that it has got so far.
+struct Page {
+    updates: Arc<Mutex<Vec<Value>>>,
+    thread: JoinHandle<()>,
+}
+
+fn connect(method: &str, path: &str, body: &str) -> TcpStream {
+    let port = std::env::var("RONDE_DASH").expect("set by the test");
+    let address = format!("127.0.0.1:{port}");
+    let mut stream = TcpStream::connect(&address).expect("it listens");
+    let length = body.len();
+    let request = format!(
+        "{method} /{path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {TOKEN}\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).expect("it reads");
+    stream
+}
+
+impl Page {
+    fn open() -> Self {
+        let stream = BufReader::new(connect("GET", "events", ""));
+        let updates = Arc::<Mutex<Vec<Value>>>::default();
+        let thread = std::thread::spawn({
+            let updates = Arc::clone(&updates);
+            move || {
+                for line in stream.lines().map_while(Result::ok) {
+                    if let Some(data) = line.strip_prefix("data: ") {
+                        let update = serde_json::from_str(data).expect("JSON");
+                        updates.lock().unwrap().push(update);
+                    }
+                }
+            }
+        });
+        Self { updates, thread }
+    }
+
+    /// Entries of a list, or values, of all updates so far.
+    fn all(&self, name: &str) -> Vec<Value> {
+        let updates = self.updates.lock().unwrap();
+        let found = updates.iter().filter_map(|update| update.get(name));
+        let rows = |value: &Value| match value.get("rows").and_then(Value::as_array) {
+            Some(rows) if name != "ranks" => rows.clone(),
+            _ => vec![value.clone()],
+        };
+        found.flat_map(rows).collect()
+    }
+
+    /// Waits until one of them is `wanted`.
+    fn wait(&self, name: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let all = self.all(name);
+            if let Some(found) = all.iter().find(|value| wanted(value)) {
+                return found.clone();
+            }
+            assert!(began.elapsed() < PATIENCE, "{name}: {all:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn log(&self, kind: &str, text: &str) -> Value {
+        self.wait("log", |entry| {
+            entry["kind"] == kind && entry["text"].as_str().unwrap().contains(text)
+        })
+    }
+}
+
+/// Gives a command; returns the status and the text of the answer.
+fn control(body: &str) -> (u16, String) {
+    let mut answer = String::new();
+    let mut stream = connect("POST", "control", body);
+    stream.read_to_string(&mut answer).expect("it answers");
+    let status = answer.get(9..12).and_then(|status| status.parse().ok());
+    let (_, text) = answer.split_once("\r\n\r\n").expect("a head");
+    (status.expect("a status"), text.trim().to_owned())
+}
+
+/// Trains for some steps of three tensors, with a slow rank 1.
+fn train(context: &Context, steps: usize) {
+    for _ in 0..steps {
+        if context.rank() == 1 {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let submit = |name| context.allreduce(name, vec![1.0f32; 1000], ReduceOp::Sum);
+        for handle in ["a", "b", "c"].map(submit) {
+            handle.expect("in").wait().expect("out");
+        }
+        context.mark_step();
+    }
+}
+
+/// File with the token, which the test makes before the ranks start.
+fn token_file(folder: &Folder) -> String {
+    let file = folder.file("token");
+    if std::env::var_os("TEST_RONDE_BODY").is_none() {
+        std::fs::write(&file, TOKEN).expect("a file");
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its owner");
+    }
+    file.to_str().expect("text").to_owned()
+}
+
+fn all_succeed(outcomes: &[Outcome]) {
+    for outcome in outcomes {
+        assert!(outcome.status.success(), "{}", outcome.output);
+    }
+}
+
+#[test]
+fn a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process() {
+    const TEST: &str = "live_page::a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process";
+    let folder = Folder::new();
+    let (address, token) = (free_port().to_string(), token_file(&folder));
+    let env = [
+        ("RONDE_DASH", &address[..]),
+        ("RONDE_DASH_TOKEN_FILE", &token[..]),
+        ("HOROVOD_CYCLE_TIME", "0.5"),
+    ];
+    let job = start_separately(TEST, 2, &env, || {
+        let context = Context::from_env().expect("the job starts");
+        if context.rank() != 0 {
+            train(&context, 130);
+            drop(context);
+            train(&Context::from_env().expect("the next job starts"), 3);
+            return;
+        }
+        let page = Page::open();
+        train(&context, 130);
+        let job = page.wait("job", |_| true);
+        assert_eq!((&job["ranks"], &job["hosts"]), (&2.into(), &1.into()));
+        // First step, number of steps, three times its time, settings, …
+        let step = page.wait("steps", |row| row[0].as_u64() >= Some(100));
+        let step_ms = step[2].as_f64().expect("a number");
+        assert!((8.0..1000.0).contains(&step_ms), "{step}");
+        assert_eq!(step[6], 0.5, "{step}");
+        let ranks = page.wait("ranks", |_| true);
+        assert_eq!(ranks["rows"][0]["rank"], 1, "rank 1 is late: {ranks}");
+        let of = |index: usize, name: &str| ranks["rows"][index][name].as_f64().expect("known");
+        assert!(of(0, "late_ms") > 4.0 && of(1, "late_ms") < of(0, "late_ms"));
+        assert!(of(1, "wait_ms") > of(0, "wait_ms"), "{ranks}");
+        assert!(of(0, "transfer_ms") >= 0.0);
+        let (status, refused) = control(r#"{"command":"set","cycle_ms":1}"#);
+        assert_eq!(status, 403, "the controls are off: {refused}");
+        drop(context);
+        let end = page.all("end");
+        assert_eq!(end.len(), 1, "known when the context has ended");
+        assert_eq!(end[0]["failed"], false, "{end:?}");
+        // Another context of the process uses the same page.
+        train(&Context::from_env().expect("the next job starts"), 3);
+        page.wait("jobs", |jobs| *jobs == 2);
+        assert_eq!(page.all("end").len(), 2);
+        assert!(!page.thread.is_finished(), "it is still connected");
+    });
+    let Some(job) = job else { return };
+    let outcomes = job.finish();
+    all_succeed(&outcomes);
+    let url = format!("http://127.0.0.1:{address}/");
+    let shown = |outcome: &Outcome| outcome.output.matches(&url).count();
+    assert_eq!(outcomes.iter().map(shown).collect::<Vec<_>>(), [1, 0]);
+}
+
+#[test]
+fn controls_stop_tuning_change_settings_and_record_timelines() {
+    const TEST: &str = "live_page::controls_stop_tuning_change_settings_and_record_timelines";
+    let folder = Folder::new();
+    let (address, token) = (free_port().to_string(), token_file(&folder));
+    let timeline = folder.file("timeline.json");
+    let env = [
+        ("RONDE_DASH", &address[..]),
+        ("RONDE_DASH_TOKEN_FILE", &token[..]),
+        ("RONDE_DASH_CONTROL", "1"),
+        ("HOROVOD_AUTOTUNE", "1"),
+        ("TEST_FOLDER", folder.file("").to_str().expect("text")),
+    ]
+    .map(|(name, value)| (name, value.to_owned()));
+    let env = env.each_ref().map(|(name, value)| (*name, &value[..]));
+    let job = start_separately(TEST, 2, &env, || {
+        let folder = std::env::var("TEST_FOLDER").expect("set by the test");
+        std::env::set_current_dir(folder).expect("it exists");
+        let context = Context::from_env().expect("the job starts");
+        let is_over = |is_over: bool| {
+            let over = vec![f32::from(u8::from(is_over))];
+            let sum = context.allreduce("over", over, ReduceOp::Sum);
+            sum.expect("in").wait().expect("out")[0] > 0.0
+        };
+        if context.rank() != 0 {
+            while !is_over(false) {
+                train(&context, 5);
+            }
+            assert_eq!(context.settings().cycle_time_ns, 3_000_000);
+            return;
+        }
+        let page = Page::open();
+        std::thread::scope(|scope| {
+            let user = scope.spawn(|| use_controls(&page));
+            while !is_over(user.is_finished()) {
+                train(&context, 5);
+            }
+            user.join().expect("it succeeds");
+        });
+        let settings = context.settings();
+        assert_eq!(settings.fusion_threshold_bytes, 16 << 20);
+        assert_eq!(settings.cycle_time_ns, 3_000_000);
+    });
+    let Some(job) = job else { return };
+    all_succeed(&job.finish());
+    let text = std::fs::read_to_string(timeline).expect("it was recorded");
+    assert!(text.contains("ALLREDUCE"), "{text}");
+}
+
+fn use_controls(page: &Page) {
+    page.wait("tuner", |_| true);
+    let surface = page.wait("surface", |surface| surface["is_model"] == true);
+    let count = |name: &str| surface[name].as_array().unwrap().len();
+    assert_eq!(count("cells"), count("fusion_mb") * count("cycle_ms"));
+    assert!(count("cells") > 100 && count("tried") > 0, "{surface}");
+    let set = r#"{"command":"set","fusion_mb":16,"cycle_ms":3}"#;
+    let (status, why) = control(set);
+    assert_eq!(
+        (status, &why[..]),
+        (409, "the tuner sets them (HOROVOD_AUTOTUNE=1)")
+    );
+    assert_eq!(control(r#"{"command":"stop_tuning"}"#).0, 200);
+    page.log("tuner", "stopped on request");
+    let tuner = page.wait("tuner", |tuner| tuner["is_over"] == true);
+    assert_eq!(tuner["phase"], "stopped");
+    assert_eq!(control(r#"{"command":"stop_tuning"}"#).0, 409);
+    let (status, _) = control(set);
+    assert_eq!(status, 200);
+    let is_page = |change: &Value| change["why"] == "the page";
+    let change = page.wait("changes", is_page);
+    assert_eq!(change["settings"]["cycle_time_ns"], 3_000_000);
+    let (status, why) = control(r#"{"command":"set","hierarchical_allreduce":true}"#);
+    assert_eq!(status, 409);
+    assert!(why.contains("all ranks are on one host"), "{why}");
+    assert_eq!(control(r#"{"command":"stop_timeline"}"#).0, 409);
+    let start = r#"{"command":"start_timeline","path":"timeline.json"}"#;
+    assert_eq!(control(start).0, 200);
+    page.log("timeline", "timeline started: timeline.json");
+    assert_eq!(control(start).0, 409, "the file exists");
+    std::thread::sleep(Duration::from_millis(100)); // some steps
+    assert_eq!(control(r#"{"command":"stop_timeline"}"#).0, 200);
+    page.log("timeline", "timeline stopped");
+    page.log("control", "start a timeline in timeline.json");
+}
+
+#[test]
+fn a_lost_rank_ends_the_job_on_the_page() {
+    const TEST: &str = "live_page::a_lost_rank_ends_the_job_on_the_page";
+    let folder = Folder::new();
+    let (address, token) = (free_port().to_string(), token_file(&folder));
+    let env = [
+        ("RONDE_DASH", &address[..]),
+        ("RONDE_DASH_TOKEN_FILE", &token[..]),
+    ];
+    let job = start_separately(TEST, 2, &env, || {
+        let context = Context::from_env().expect("the job starts");
+        let page = (context.rank() == 0).then(Page::open);
+        train(&context, 3);
+        let Some(page) = page else {
+            std::process::abort();
+        };
+        let error = loop {
+            let handle = context.allreduce("more", vec![1.0f32], ReduceOp::Sum);
+            match handle.map(|handle| handle.wait()) {
+                Ok(Ok(_)) => {}
+                Ok(Err(failed)) => break failed.error,
+                Err(failed) => break failed.error,
+            }
+        };
+        assert!(error.is_peer_gone(), "{error}");
+        drop(context);
+        let end = page.all("end");
+        assert_eq!(end[0]["failed"], true, "{end:?}");
+        page.log("lost_rank", "rank 1");
+    });
+    let Some(job) = job else { return };
+    let outcomes = job.finish();
+    assert!(outcomes[0].status.success(), "{}", outcomes[0].output);
+}
+
+#[test]
+fn what_cannot_be_is_an_error_that_names_the_variable() {
+    const TEST: &str = "live_page::what_cannot_be_is_an_error_that_names_the_variable";
+    let folder = Folder::new();
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    let token = folder.file("token");
+    if std::env::var_os("TEST_RONDE_BODY").is_none() {
+        std::fs::write(&token, TOKEN).expect("a file");
+        std::fs::set_permissions(&token, PermissionsExt::from_mode(0o644)).expect("its owner");
+    }
+    let token = token.to_str().expect("text");
+    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
+    let cases: [Case; 4] = [
+        (
+            &[("RONDE_DASH", &address)],
+            &["RONDE_DASH", &address, "choose another port"],
+        ),
+        (
+            &[("RONDE_DASH", "page")],
+            &["RONDE_DASH", "neither PORT nor HOST:PORT"],
+        ),
+        (
+            &[("RONDE_DASH", "0"), ("RONDE_DASH_TOKEN_FILE", token)],
+            &["RONDE_DASH_TOKEN_FILE", "chmod 600"],
+        ),
+        (
+            &[("RONDE_DASH", "0"), ("RONDE_DASH_TOKEN_FILE", "/no/such")],
+            &["RONDE_DASH_TOKEN_FILE", "/no/such"],
+        ),
+    ];
+    for (env, texts) in cases {
+        let job = start_separately(TEST, 1, env, || {
+            let error = Context::from_env().map(drop).expect_err("refused");
+            println!("{error}");
+        });
+        let Some(job) = job else { return };
+        let outcome = &job.finish()[0];
+        for text in texts {
+            assert!(outcome.output.contains(text), "{text}: {}", outcome.output);
+        }
+    }
+}
