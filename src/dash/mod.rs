@@ -6,24 +6,15 @@
 //! listener or record.
 
 mod controls;
-
-#[cfg(feature = "dash")]
-mod feed;
-#[cfg(feature = "dash")]
-mod handler;
-#[cfg(feature = "dash")]
-mod page;
-#[cfg(feature = "dash")]
-mod ranks;
-#[cfg(feature = "dash")]
-mod recorder;
-#[cfg(feature = "dash")]
-mod shared;
-#[cfg(feature = "dash")]
-mod tuner;
-
 #[cfg(not(feature = "dash"))]
 mod disabled;
+#[cfg(feature = "dash")]
+mod enabled;
+
+#[cfg(not(feature = "dash"))]
+use disabled as page;
+#[cfg(feature = "dash")]
+use enabled as page;
 
 use std::sync::{Arc, OnceLock};
 
@@ -34,13 +25,7 @@ use crate::knobs::Knobs;
 use crate::rank_times;
 
 pub(crate) use controls::Controls;
-#[cfg(not(feature = "dash"))]
-pub(crate) use disabled::Recorder;
-#[cfg(feature = "dash")]
-pub(crate) use recorder::Recorder;
-
-#[cfg(not(feature = "dash"))]
-use disabled as page;
+pub(crate) use page::Recorder;
 
 /// Variable that names the address.
 const ADDRESS: &str = "RONDE_DASH";

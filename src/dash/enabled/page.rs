@@ -9,7 +9,7 @@ use super::feed::Source;
 use super::handler::Handler;
 use super::recorder::Recorder;
 use super::shared::Shared;
-use super::{ADDRESS, Job};
+use crate::dash::{ADDRESS, Job};
 use crate::error::{Error, SettingsError};
 use crate::knobs::Knobs;
 use crate::sync::lock;
@@ -39,7 +39,11 @@ static PAGE: Mutex<Option<Arc<Page>>> = Mutex::new(None);
 ///
 /// # Errors
 /// An address that cannot be listened on, a file without a token.
-pub(super) fn open(knobs: &Knobs, address: &str, job: &Job<'_>) -> Result<Recorder, Error> {
+pub(in crate::dash) fn open(
+    knobs: &Knobs,
+    address: &str,
+    job: &Job<'_>,
+) -> Result<Recorder, Error> {
     let settings = Settings {
         address: address.to_owned(),
         token_file: knobs.dash_token_file.clone(),

@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use ronde_dash::Command;
 
-use super::Controls;
 use super::shared::Shared;
 use crate::command::TimelineCommand;
+use crate::dash::Controls;
 
 /// Handler of one context.
 pub(super) struct Handler {
