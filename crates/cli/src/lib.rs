@@ -9,6 +9,7 @@ mod completions;
 mod config_file;
 mod error;
 mod html;
+mod interrupt;
 mod knob_flags;
 mod knobs;
 mod licences;
@@ -41,7 +42,7 @@ Examples:
   ronde timeline t.json t.rank1.json             parts of a recorded job's steps, and advice
   ronde replay t.json --fusion-mb 1..128         predictions for other settings
   ronde review autotune.csv --html r.html        review of an autotune log, Horovod's or Ronde's
-  ronde tune < requests.jsonl                    the tuner as a service for another program
+  ronde tune -p threads=1..8 -- ./solve {threads}  tuning of any command; as a service without one
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and their sources
   ronde man | man -l -                           the manual page, with all settings

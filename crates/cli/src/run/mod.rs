@@ -27,6 +27,7 @@ mod threads;
 mod wait;
 
 pub(crate) use elsewhere::Elsewhere;
+pub(crate) use guard::Guard;
 pub use guard::{GUARD, guard_main};
 pub(crate) use hosts::HostsError;
 pub use job::launch;

@@ -1,4 +1,4 @@
-//! State machine of `ronde tune`: computes the answer to each line.
+//! State machine of the service: computes the answer to each line.
 
 use std::path::PathBuf;
 
