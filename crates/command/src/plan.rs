@@ -25,6 +25,8 @@ const NOISE_FREEDOM: f64 = 3.0;
 const NOISE_STOPPED: f64 = 0.1;
 /// A run that failed counts as so many times the best figure.
 const FAILED_FACTOR: f64 = 4.0;
+/// Accepted probability that a setting is three times slower than the best: such a run is stopped.
+const RISK_MAX: f64 = 0.3;
 /// Seed of all choices.
 const SEED: u64 = 7;
 
@@ -278,6 +280,7 @@ impl Plan {
         let config = TunerConfig {
             seed: self.seed,
             max_samples: u32::MAX,
+            risk_max: RISK_MAX,
             stop: StopRule {
                 improvement_min_cold: match rows.len() >= SEARCH_MIN {
                     true => IMPROVEMENT_MIN,

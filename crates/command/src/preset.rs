@@ -75,7 +75,7 @@ pub const ALL: [Preset; 5] = [
         passed: "in a copy of the JSON file of --config, at zero_optimization.reduce_bucket_size and \
                  zero_optimization.allgather_bucket_size; the command has {config} where the file's path is",
         measured: "CurrSamplesPerSec, which DeepSpeed logs every steps_per_print steps; higher is better",
-        note: "a number in the file is the start; allgather_bucket_size matters in stages 1 and 2 only. Give --check: \
+        note: "the file needs steps_per_print; a number in the file is the start; allgather_bucket_size matters in stages 1 and 2 only. Give --check: \
                bucket sizes have changed the loss (DeepSpeed issue 6351)",
         metric: Some("CurrSamplesPerSec=([0-9.]+)"),
         maximize: true,

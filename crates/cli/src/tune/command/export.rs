@@ -15,7 +15,11 @@ const VERSION: u32 = 1;
 pub(super) fn json(report: &Report) -> Value {
     let job = report.job;
     let verdict = &report.verdict;
-    let figure = |setting: &Setting| report.cost_of(setting).map(|cost| job.figure(cost));
+    let figure = |setting: &Setting| {
+        report
+            .cost_of(setting)
+            .map(|cost| rounded(job.figure(cost)))
+    };
     let start = job.plan.start();
     let runs = report.rows.iter().map(|row| {
         let (status, value, reason) = parts(&row.outcome);
@@ -25,7 +29,7 @@ pub(super) fn json(report: &Report) -> Value {
         };
         json!({
             "phase": words(row.phase), "setting": setting(report, &row.setting), "status": status,
-            "value": value.map(|cost| job.figure(cost)), "check": check, "reason": reason, "seconds": row.seconds,
+            "value": value.map(|cost| rounded(job.figure(cost))), "check": check, "reason": reason, "seconds": row.seconds,
         })
     });
     json!({
@@ -43,6 +47,11 @@ pub(super) fn json(report: &Report) -> Value {
         "verdict": report.answer().join(" "),
         "runs": runs.collect::<Vec<_>>(),
     })
+}
+
+/// A figure to twelve digits: the cost of a throughput is its reciprocal, which rounds the last ones.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.11e}").parse().unwrap_or(value)
 }
 
 /// Status of a run, its cost, and why it failed.
@@ -94,7 +103,9 @@ pub(super) fn csv(report: &Report, sink: &mut dyn Write) -> io::Result<()> {
         let values = parameters.iter().zip(&row.setting.0);
         record.extend(values.map(|(parameter, level)| parameter.value(*level).to_owned()));
         record.push(status.to_owned());
-        record.push(cost.map_or(String::new(), |cost| report.job.figure(cost).to_string()));
+        record.push(cost.map_or(String::new(), |cost| {
+            rounded(report.job.figure(cost)).to_string()
+        }));
         record.extend([
             check,
             format!("{:.3}", row.seconds),

@@ -4,8 +4,11 @@ use ronde_command::{Outcome, Phase, Reason, Row, Setting, Verdict};
 
 use super::figures;
 use super::job::Job;
-use crate::present::units::{NONE, change, changes, counted, duration, short};
+use crate::present::units::{NONE, change, changes, counted, duration, percent, short};
 use crate::present::{List, Look, Section, Table, markdown, text};
+
+/// Scatter of the runs of one setting, as a share, above which the report warns.
+const SCATTER_MOST: f64 = 0.05;
 
 /// Runs of one setting.
 pub(super) struct Tried<'a> {
@@ -161,7 +164,28 @@ impl<'a> Report<'a> {
             )
         })
         .collect();
-        failed.chain(ends).collect()
+        failed.chain(ends).chain(self.scatter_warning()).collect()
+    }
+
+    /// Warning if runs of the same setting differ much.
+    fn scatter_warning(&self) -> Option<String> {
+        let (mut squares, mut freedom) = (0.0, 0.0);
+        for tried in self.tried() {
+            let values = tried.rows.iter().filter_map(|row| row.outcome.value());
+            let logs: Vec<f64> = values.map(f64::ln).collect();
+            let count = logs.len() as f64;
+            let mean = logs.iter().sum::<f64>() / count;
+            squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
+            freedom += (count - 1.0).max(0.0);
+        }
+        let scatter = (squares / freedom).sqrt();
+        (freedom > 0.0 && scatter > SCATTER_MOST).then(|| {
+            format!(
+                "Runs of the same setting differ by {} (standard deviation), so smaller gains are \
+                 not seen: use a quiet machine, longer runs, or more --runs.",
+                percent(scatter)
+            )
+        })
     }
 
     fn table(&self) -> Table {
