@@ -320,7 +320,8 @@ fn an_interrupted_search_continues_and_another_one_is_refused() {
         .unwrap();
     let file = folder.path().join("s.json");
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !file.exists() && Instant::now() < deadline {
+    let has_run = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("measured"));
+    while !has_run() && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
     let pid = Pid::from_raw(first.id() as i32).unwrap();

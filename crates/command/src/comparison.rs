@@ -49,6 +49,13 @@ impl Comparison {
         }
     }
 
+    /// The comparison without further pairs: the latest one has the last look.
+    #[must_use]
+    pub fn ended(self) -> Self {
+        let pairs_most = self.pairs.len();
+        Self { pairs_most, ..self }
+    }
+
     /// Whether the candidate comes first in this pair, counted from 0: a coin of the seed.
     pub fn candidate_is_first(seed: u64, pair: usize) -> bool {
         // The golden ratio spreads neighbouring pairs over the seeds.

@@ -25,6 +25,9 @@ const LEVELS: usize = 17;
 /// Most values of a parameter.
 const LEVELS_MOST: usize = 256;
 
+/// Name of the placeholder of the configuration file's copy.
+pub(crate) const RESERVED: &str = "config";
+
 /// Relation of the values of a parameter to one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
@@ -155,6 +158,10 @@ impl FromStr for Parameter {
 fn parse(text: &str) -> Result<Parameter, Problem> {
     let named = text.split_once('=').filter(|(name, _)| is_name(name));
     let (name, rest) = named.ok_or_else(|| ("it does not begin with NAME=".to_owned(), FORMS))?;
+    if name == RESERVED {
+        let problem = format!("{{{RESERVED}}} is the path of the configuration file's copy");
+        return Err((problem, "give it another name"));
+    }
     let mut parts = rest.split(',');
     let values = parts.next().unwrap_or_default();
     let options = options(parts)?;

@@ -1,7 +1,7 @@
 //! The next run after those so far, and the verdict on all of them.
 //!
-//! The start is measured first. Then the tuner's surrogate chooses settings by expected improvement;
-//! it may choose a measured one again, where another run tells more than another setting. When the
+//! The start is measured first. Then the tuner's surrogate chooses settings by expected
+//! improvement; it may choose a measured one again, where another run tells more than another setting. When the
 //! runs of the search are used up, or no setting promises an improvement, its best setting is
 //! compared with the start in pairs ([`Comparison`]).
 
@@ -429,7 +429,11 @@ impl Plan {
                 },
             };
         };
-        let comparison = self.comparison(rows, &candidate);
+        let mut comparison = self.comparison(rows, &candidate);
+        if comparison.decision() == Decision::Undecided && self.next(rows) == Task::Done {
+            // The budget of time is used up.
+            comparison = comparison.ended();
+        }
         let reason = self.reason(rows, &candidate, &comparison);
         let chosen = if reason == Reason::Faster {
             candidate.clone()
@@ -470,14 +474,8 @@ impl Plan {
         match comparison.decision() {
             Decision::Candidate => Reason::Faster,
             Decision::Start => Reason::NotShown,
-            Decision::Undecided if self.next(rows) == Task::Done => Reason::NotShown,
             Decision::Undecided => Reason::Unfinished,
         }
-    }
-
-    /// Estimate of the runs that are left.
-    pub fn left(&self, rows: &[Row]) -> usize {
-        self.runs.saturating_sub(rows.len())
     }
 }
 

@@ -1,8 +1,8 @@
 //! Presets: parameters, ranges, places of values and metrics of well-known programs.
 //!
 //! Sources: PyTorch's `DistributedDataParallel` (`bucket_cap_mb`, 25 by default); DeepSpeed's
-//! `zero_optimization` (`reduce_bucket_size` and `allgather_bucket_size` in elements, 5e8 by default)
-//! and `ThroughputTimer`; Megatron-LM's `megatron/core/distributed` (`bucket_size` in parameters,
+//! `zero_optimization` (`reduce_bucket_size` and `allgather_bucket_size`, 5e8 elements by default) and
+//! `ThroughputTimer`; Megatron-LM's `megatron/core/distributed` (`bucket_size` in parameters,
 //! max(40,000,000, 1,000,000 × data-parallel ranks) by default) and `training_log`; XLA's
 //! `collective_utils.h` (30 MiB + 7 bytes); NCCL's user guide, "Environment Variables".
 
@@ -60,9 +60,11 @@ pub const ALL: [Preset; 5] = [
         name: "ddp",
         tunes: "the bucket size of PyTorch's DistributedDataParallel, in MiB",
         parameters: &["bucket_cap_mb=1..256,log,start=25"],
-        passed: "where the command or --env has {bucket_cap_mb}: DDP has neither a flag nor a variable for it, so the \
-                 script passes DistributedDataParallel(model, bucket_cap_mb=…) what it gets",
-        measured: "DDP prints no step time: give --metric for what the script prints; otherwise it is the wall time",
+        passed: "where the command or --env has {bucket_cap_mb}: DDP has neither a flag nor a \
+                 variable for it, so the script passes DistributedDataParallel(model, \
+                 bucket_cap_mb=…) what it gets",
+        measured: "DDP prints no step time: give --metric for what the script prints; otherwise \
+                   it is the wall time",
         ..NONE
     },
     Preset {
@@ -72,11 +74,14 @@ pub const ALL: [Preset; 5] = [
             "reduce_bucket_size=1e6..1e9,log,levels=13,start=5e8",
             "allgather_bucket_size=1e6..1e9,log,levels=13,start=5e8",
         ],
-        passed: "in a copy of the JSON file of --config, at zero_optimization.reduce_bucket_size and \
-                 zero_optimization.allgather_bucket_size; the command has {config} where the file's path is",
-        measured: "CurrSamplesPerSec, which DeepSpeed logs every steps_per_print steps; higher is better",
-        note: "the file needs steps_per_print; a number in the file is the start; allgather_bucket_size matters in stages 1 and 2 only. Give --check: \
-               bucket sizes have changed the loss (DeepSpeed issue 6351)",
+        passed: "in a copy of the JSON file of --config, at zero_optimization.reduce_bucket_size \
+                 and zero_optimization.allgather_bucket_size; the command has {config} where the \
+                 file's path is",
+        measured: "CurrSamplesPerSec, which DeepSpeed logs every steps_per_print steps; higher is \
+                   better",
+        note: "the file needs steps_per_print; a number in the file is the start; \
+               allgather_bucket_size matters in stages 1 and 2 only. Give --check: with some \
+               versions the loss depends on the bucket size",
         metric: Some("CurrSamplesPerSec=([0-9.]+)"),
         maximize: true,
         sets: &[
@@ -89,11 +94,13 @@ pub const ALL: [Preset; 5] = [
         name: "megatron",
         tunes: "the gradient buckets of Megatron-LM, in parameters",
         parameters: &["ddp_bucket_size=4000000..1000000000,log,start=40000000"],
-        passed: "as --ddp-bucket-size, which is added at the end of the command unless the command has \
-                 {ddp_bucket_size}",
-        measured: "\"elapsed time per iteration (ms)\", which Megatron-LM prints every --log-interval iterations",
-        note: "only --overlap-grad-reduce uses buckets; Megatron's default is 40,000,000, or 1,000,000 for each \
-               data-parallel rank if that is more. To compare losses: --check 'lm loss: ([0-9.E+-]+)'",
+        passed: "as --ddp-bucket-size, which is added at the end of the command unless the \
+                 command has {ddp_bucket_size}",
+        measured: "\"elapsed time per iteration (ms)\", which Megatron-LM prints every \
+                   --log-interval iterations",
+        note: "only --overlap-grad-reduce uses buckets; Megatron's default is 40,000,000, or \
+               1,000,000 for each data-parallel rank if that is more. To compare losses: --check \
+               'lm loss: ([0-9.E+-]+)'",
         metric: Some(r"elapsed time per iteration \(ms\): ([0-9.]+)"),
         argument: Some(("--ddp-bucket-size", "ddp_bucket_size")),
         ..NONE
@@ -106,10 +113,10 @@ pub const ALL: [Preset; 5] = [
             "all_gather=1MiB..1GiB,log,levels=11,start=31457287",
             "reduce_scatter=1MiB..1GiB,log,levels=11,start=31457287",
         ],
-        passed: "as --xla_gpu_all_reduce_combine_threshold_bytes and its two siblings, added to XLA_FLAGS; flags that \
-                 are there already stay",
-        measured: "XLA prints no step time: give --metric for what the script prints; otherwise it is the wall time, \
-                   compilation included",
+        passed: "as --xla_gpu_all_reduce_combine_threshold_bytes, and the same for all_gather and \
+                 reduce_scatter, added to XLA_FLAGS; flags that are there already stay",
+        measured: "XLA prints no step time: give --metric for what the script prints; otherwise \
+                   it is the wall time, compilation included",
         flags: Some((
             "XLA_FLAGS",
             &[
@@ -132,8 +139,10 @@ pub const ALL: [Preset; 5] = [
             "min_nchannels=1|2|4|8|16|32",
         ],
         passed: "as NCCL_BUFFSIZE, NCCL_NTHREADS and NCCL_MIN_NCHANNELS",
-        measured: "NCCL prints no step time: give --metric for what the program prints; otherwise it is the wall time",
-        note: "the starts are NCCL's defaults on recent GPUs; larger buffers take GPU memory, once per channel and peer",
+        measured: "NCCL prints no step time: give --metric for what the program prints; otherwise \
+                   it is the wall time",
+        note: "the starts are NCCL's defaults on recent GPUs; larger buffers take GPU memory, \
+               once per channel and peer",
         variables: &[
             ("NCCL_BUFFSIZE", "{buffsize}"),
             ("NCCL_NTHREADS", "{nthreads}"),
@@ -157,8 +166,8 @@ pub enum PresetError {
     },
     /// A variable of the preset is set.
     #[error(
-        "preset {preset} sets {variable}, which is {value:?} already; unset it, or pass it yourself: leave \
-         --preset out and give --parameter and --env"
+        "preset {preset} sets {variable}, which is {value:?} already; unset it, or pass it \
+         yourself: leave --preset out and give --parameter and --env"
     )]
     VariableSet {
         /// Preset.
@@ -170,8 +179,8 @@ pub enum PresetError {
     },
     /// The command has the option that the preset adds.
     #[error(
-        "preset {preset} adds {option}, which the command has already; leave it out of the command, or write \
-         {option} {{{parameter}}}"
+        "preset {preset} adds {option}, which the command has already; leave it out of the \
+         command, or write {option} {{{parameter}}}"
     )]
     ArgumentSet {
         /// Preset.
@@ -183,7 +192,8 @@ pub enum PresetError {
     },
     /// The preset needs a configuration file.
     #[error(
-        "preset {preset} sets values in a JSON file: give its path with --config FILE, and write {{config}} in the command"
+        "preset {preset} sets values in a JSON file: give its path with --config FILE, and write \
+         {{config}} in the command"
     )]
     NoConfig {
         /// Preset.

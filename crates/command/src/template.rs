@@ -1,5 +1,5 @@
-//! The command with its variables and its configuration file, in which `{name}` stands for the value
-//! of a parameter.
+//! The command with its variables and its configuration file, in which `{name}` stands for the
+//! value of a parameter.
 //!
 //! Only names of parameters are replaced, so braces of shells and of JSON stay as they are.
 
@@ -8,10 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::parameter::{Parameter, Setting};
-
-/// Placeholder of the path of the configuration file's copy.
-const CONFIG: &str = "config";
+use crate::parameter::{Parameter, RESERVED as CONFIG, Setting};
 
 /// A command with placeholders.
 #[derive(Clone, Debug, Default)]

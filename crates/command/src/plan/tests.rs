@@ -155,6 +155,10 @@ fn a_budget_of_time_leaves_room_for_the_comparison() {
     let plan = plan().within(Some(12.0));
     let rows = run(&plan, |setting, _| Outcome::measured(Bowl::figure(setting)));
     assert!((10..=12).contains(&rows.len()), "{}", rows.len());
+    // What the pairs show counts, even if there were to be more of them.
+    let cut = plan.clone().within(Some(rows.len() as f64 - 1.0));
+    assert_eq!(plan.verdict(&rows).reason, Reason::Faster);
+    assert_eq!(cut.verdict(&rows).reason, Reason::Faster);
     assert!(
         rows.iter()
             .filter(|row| row.phase == Phase::Compare)

@@ -7,16 +7,16 @@
 mod descendants;
 mod output;
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
@@ -37,6 +37,12 @@ const REST: Duration = Duration::from_secs(1);
 const TAIL: usize = 20;
 /// Largest JSON file that is read for a figure.
 const FILE_MOST: u64 = 16 << 20;
+
+/// Kills a run if this process is killed.
+pub trait Watch {
+    /// Tells it the process group of the run.
+    fn group(&mut self, group: u32);
+}
 
 /// What is run, and what is read from it.
 pub struct Processes<'a> {
@@ -62,8 +68,8 @@ pub struct Processes<'a> {
     pub folder: &'a Path,
     /// Whether the user wants to end the search.
     pub is_interrupted: &'a dyn Fn() -> bool,
-    /// Told the process group of each run, until the returned value is dropped.
-    pub on_start: &'a dyn Fn(u32) -> io::Result<Box<dyn Any>>,
+    /// Starts the watch of a run, which ends when it is dropped.
+    pub watch: &'a dyn Fn() -> io::Result<Box<dyn Watch>>,
     /// Number of the next run, for the names of logs.
     pub number: usize,
     /// Last lines of the latest run.
@@ -101,7 +107,8 @@ pub enum RunError {
 
 /// Why a run ended.
 enum End {
-    Exited(ExitStatus),
+    /// With its status, at this time.
+    Exited(ExitStatus, Instant),
     TooLong,
     Stopped(f64),
     Interrupted,
@@ -126,27 +133,20 @@ impl Runner for Processes<'_> {
         if let Some(command) = self.prepare {
             prepare(command)?;
         }
-        if let Metric::File(path, _) = self.metric {
-            // A file of an earlier run is no measurement of this one.
-            let _ = std::fs::remove_file(path);
-        }
+        let before = self.file_version();
         let mut log = self.log()?;
-        let mut child = self.start(setting)?;
-        let watched = (self.on_start)(child.id()).map_err(|source| RunError::Start {
+        // Started before the command, so that its time does not count.
+        let mut watch = (self.watch)().map_err(|source| RunError::Start {
             program: "the guard of the command".to_owned(),
             source,
-        });
+        })?;
         let began = Instant::now();
+        let mut child = self.start(setting)?;
+        watch.group(child.id());
         let lines = output::lines(&mut child);
         let mut figures = Figures::default();
-        let ended = match watched {
-            Ok(_watched) => self.wait(&mut child, &lines, limit, began, &mut figures, log.as_mut()),
-            Err(error) => {
-                stop(&mut child, &lines);
-                return Err(error);
-            }
-        };
-        let seconds = began.elapsed().as_secs_f64();
+        let ended = self.wait(&mut child, &lines, limit, began, &mut figures, log.as_mut());
+        let is_fresh = before.is_none() || before != self.file_version();
         Ok(match ended {
             End::Interrupted => None,
             End::Stopped(value) => Some(Outcome::Stopped { value }),
@@ -156,7 +156,10 @@ impl Runner for Processes<'_> {
                     self.time_limit.unwrap_or_default().as_secs_f64()
                 ),
             }),
-            End::Exited(status) => Some(self.outcome(status, seconds, figures)),
+            End::Exited(status, at) => {
+                let seconds = at.saturating_duration_since(began).as_secs_f64();
+                Some(self.outcome(status, seconds, is_fresh, figures))
+            }
         })
     }
 }
@@ -217,9 +220,8 @@ impl Processes<'_> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     is_open = false;
-                    if exited.is_none() {
-                        std::thread::sleep(POLL / 4);
-                    }
+                    // The command is about to exit: its time is measured to a millisecond.
+                    std::thread::sleep(Duration::from_millis(1));
                 }
             }
             if exited.is_none() {
@@ -233,7 +235,7 @@ impl Processes<'_> {
                 if !is_open || at.elapsed() > REST {
                     // What the command has left in its group would disturb the next run.
                     descendants::kill_group(child.id());
-                    return End::Exited(status);
+                    return End::Exited(status, at);
                 }
                 continue;
             }
@@ -287,12 +289,27 @@ impl Processes<'_> {
         }
     }
 
+    /// What tells whether a run has written the metric's file.
+    fn file_version(&self) -> Option<(SystemTime, u64, u64)> {
+        let Metric::File(path, _) = self.metric else {
+            return None;
+        };
+        let found = std::fs::metadata(path).ok()?;
+        Some((found.modified().ok()?, found.len(), found.ino()))
+    }
+
     /// Cost of a figure: lower is better.
     fn cost(&self, value: f64) -> f64 {
         if self.maximize { 1.0 / value } else { value }
     }
 
-    fn outcome(&self, status: ExitStatus, seconds: f64, figures: Figures) -> Outcome {
+    fn outcome(
+        &self,
+        status: ExitStatus,
+        seconds: f64,
+        is_fresh: bool,
+        figures: Figures,
+    ) -> Outcome {
         let failed = |reason: String| Outcome::Failed { reason };
         if !status.success() {
             return failed(match (status.code(), status.signal()) {
@@ -303,6 +320,9 @@ impl Processes<'_> {
         }
         let value = match self.metric {
             Metric::Wall => Ok(seconds),
+            Metric::File(path, _) if !is_fresh => {
+                Err(format!("it did not write {}", path.display()))
+            }
             Metric::File(path, pointer) => file_figure(path, pointer).map(|value| self.cost(value)),
             Metric::Output(pattern, which) => {
                 let found = match which {

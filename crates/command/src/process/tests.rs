@@ -1,6 +1,12 @@
 use super::*;
 use crate::Plan;
 
+struct Unwatched;
+
+impl Watch for Unwatched {
+    fn group(&mut self, _: u32) {}
+}
+
 /// Runs a shell script once; `{x}` is 1.
 fn run(script: &str, change: impl FnOnce(&mut Processes)) -> Result<Option<Outcome>, RunError> {
     let template = Template {
@@ -23,7 +29,7 @@ fn run(script: &str, change: impl FnOnce(&mut Processes)) -> Result<Option<Outco
         logs: None,
         folder: folder.path(),
         is_interrupted: &|| false,
-        on_start: &|_| Ok(Box::new(())),
+        watch: &|| Ok(Box::new(Unwatched)),
         number: 0,
         tail: VecDeque::new(),
     };
@@ -91,7 +97,9 @@ fn figures_of_files() {
     assert!(of(r#"{"a":[]}"#).contains("has no /a/0"));
     assert!(of(r#"{"a":[-1]}"#).contains("not a number > 0"));
     assert!(of("{").contains("EOF"));
-    // The file of the last run does not count.
+    // The file of the last run does not count, and stays.
+    assert!(figure("true", |p| p.metric = metric).contains("it did not write"));
+    std::fs::remove_file(&path).unwrap();
     assert!(figure("true", |p| p.metric = metric).contains("it wrote no"));
 }
 
@@ -119,6 +127,13 @@ fn a_hang_is_ended_with_all_that_it_started() {
 #[test]
 fn what_the_command_leaves_does_not_delay_or_disturb() {
     let began = Instant::now();
+    let time = run("sleep 60 & sleep 0.1", |p| p.metric = &Metric::Wall)
+        .unwrap()
+        .unwrap();
+    assert!(
+        (0.1..1.0).contains(&time.value().unwrap()),
+        "the wait for its output is no part: {time:?}"
+    );
     assert_eq!(figure("sleep 60 & echo ms=1", |_| {}), "1.000 None");
     assert!(began.elapsed() < Duration::from_secs(20));
 }

@@ -49,7 +49,7 @@ pub(super) fn json(report: &Report) -> Value {
     })
 }
 
-/// A figure to twelve digits: the cost of a throughput is its reciprocal, which rounds the last ones.
+/// A figure to twelve digits: a throughput is the reciprocal of its cost, which changes the last.
 fn rounded(value: f64) -> f64 {
     format!("{value:.11e}").parse().unwrap_or(value)
 }

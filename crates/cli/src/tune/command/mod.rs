@@ -1,4 +1,5 @@
-//! `ronde tune` with a command: runs it with other settings, and reports what is shown to be faster.
+//! `ronde tune` with a command: runs it with other settings, and reports what is shown to be
+//! faster.
 
 mod export;
 mod figures;
@@ -7,7 +8,6 @@ mod page;
 mod progress;
 mod report;
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
@@ -15,7 +15,7 @@ use std::process::ExitCode;
 
 use ronde_command::{
     End, Event, Limit, MetricError, Outcome, ParameterError, PlanError, Processes, RunError,
-    Runner, State, StateError, TemplateError, preset, search,
+    Runner, State, StateError, TemplateError, Watch, preset, search,
 };
 use rustix::process::Pid;
 
@@ -39,7 +39,8 @@ const EXIT_SIGNAL: u8 = 128;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CommandError {
     #[error(
-        "{option} needs a command to tune: write it after --, as in ronde tune {option} … -- ./solve {{threads}}"
+        "{option} needs a command to tune: write it after --, as in ronde tune {option} … -- \
+         ./solve {{threads}}"
     )]
     NoCommand { option: &'static str },
     #[error("there is nothing to tune: give --parameter NAME=VALUES, or --preset NAME")]
@@ -67,8 +68,8 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Run(#[from] RunError),
     #[error(
-        "the command failed with the start, {setting}: {reason}; correct the command or the metric, or give \
-         another start{tail}"
+        "the command failed with the start, {setting}: {reason}; correct the command or the \
+         metric, or give another start{tail}"
     )]
     Start {
         setting: String,
@@ -139,6 +140,10 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         })?;
     }
     let folder = tempfile::tempdir().map_err(Error::system("create a temporary folder"))?;
+    if let Some(path) = &args.state {
+        // A file that cannot be written is named before the first run.
+        state.save(path).map_err(CommandError::from)?;
+    }
     let interrupt = Interrupt::watch()?;
     say(&job.introduction(state.rows.len()));
     let ended = run(args, &job, &mut state, folder.path(), &interrupt);
@@ -190,7 +195,7 @@ fn run(
         logs: args.logs.as_deref(),
         folder,
         is_interrupted: &is_interrupted,
-        on_start: &watched,
+        watch: &guarded,
         number: state.rows.len(),
         tail: VecDeque::new(),
     };
@@ -208,7 +213,7 @@ fn run(
             Some(_) => {}
         }
     }
-    let display = Display::new(job, state.rows.len());
+    let display = Display::new(job, state.rows.len(), args.show_output);
     let mut rows = std::mem::take(&mut state.rows);
     let saved = |rows: &[_]| -> Result<(), CommandError> {
         let Some(path) = &args.state else {
@@ -268,21 +273,27 @@ fn start_failed(job: &Job, reason: String, tail: &VecDeque<String>) -> Error {
     .into()
 }
 
-/// Has the process group killed if this process is killed, until the value is dropped.
-fn watched(group: u32) -> io::Result<Box<dyn Any>> {
+/// Starts a guard, which kills a run's process group if this process is killed.
+fn guarded() -> io::Result<Box<dyn Watch>> {
     let again = program::again();
     let (program, arguments) = again.split_first().ok_or(io::ErrorKind::NotFound)?;
-    let mut guard = Guard::start(program, arguments)?;
-    if let Some(group) = i32::try_from(group).ok().and_then(Pid::from_raw) {
-        guard.watch(group)?;
-    }
-    Ok(Box::new(Watched(Some(guard))))
+    Ok(Box::new(Guarded(Some(Guard::start(program, arguments)?))))
 }
 
-/// Guard that is dismissed at the end.
-struct Watched(Option<Guard>);
+/// Guard of a run, which is dismissed at its end.
+struct Guarded(Option<Guard>);
 
-impl Drop for Watched {
+impl Watch for Guarded {
+    fn group(&mut self, group: u32) {
+        let group = i32::try_from(group).ok().and_then(Pid::from_raw);
+        if let (Some(guard), Some(group)) = (&mut self.0, group) {
+            // An error means that the guard has been killed; the run goes on without it.
+            let _ = guard.watch(group);
+        }
+    }
+}
+
+impl Drop for Guarded {
     fn drop(&mut self) {
         if let Some(guard) = self.0.take() {
             guard.dismiss();

@@ -21,9 +21,11 @@ pub(super) struct Display<'a> {
 }
 
 impl<'a> Display<'a> {
-    /// Display of a search that has `known` runs already.
-    pub(super) fn new(job: &'a Job, known: usize) -> Self {
-        let bar = bar(TEMPLATE, Some(job.plan.runs() as u64));
+    /// Display of a search that has `known` runs already. Where the command's output is shown, a
+    /// bar would be torn by it.
+    pub(super) fn new(job: &'a Job, known: usize, shows_output: bool) -> Self {
+        let runs = Some(job.plan.runs() as u64);
+        let bar = (!shows_output).then(|| bar(TEMPLATE, runs)).flatten();
         if let Some(bar) = &bar {
             bar.set_position(known as u64);
             bar.enable_steady_tick(TICK);

@@ -81,24 +81,27 @@ impl<'a> Report<'a> {
         let mut sentences = vec![match &verdict.reason {
             Reason::Faster => format!("Use {candidate} instead of the start, {start}: {gain}."),
             Reason::NotShown => format!(
-                "Keep the start, {start}: {candidate} looked best, but was not shown to be better ({gain})."
+                "Keep the start, {start}: {candidate} looked best, but was not shown to be better \
+                 ({gain})."
             ),
             Reason::NoneBetter => {
                 format!("Keep the start, {start}: no other setting looked better.")
             }
             Reason::CandidateFailed(reason) => {
                 format!(
-                    "Keep the start, {start}: {candidate} looked best, but a run of it failed ({reason})."
+                    "Keep the start, {start}: {candidate} looked best, but a run of it failed \
+                     ({reason})."
                 )
             }
             Reason::StartFailed(reason) => format!(
-                "Keep the start, {start}: a run of it failed during the comparison with {candidate} ({reason})."
+                "Keep the start, {start}: a run of it failed during the comparison with \
+                 {candidate} ({reason})."
             ),
             Reason::CheckDiffers {
                 values: [own, other],
             } => format!(
-                "Keep the start, {start}: {candidate} is refused, because its check value is {} and the start's is \
-                 {}, which differs by more than {} %.",
+                "Keep the start, {start}: {candidate} is refused, because its check value is {} \
+                 and the start's is {}, which differs by more than {} %.",
                 short(*other),
                 short(*own),
                 short(100.0 * job.tolerance),
@@ -262,8 +265,8 @@ impl<'a> Report<'a> {
         }
         let settings = Section::new("settings", "Settings").table(self.table());
         let settings = settings.text(format!(
-            "{runs} in {}; the figure of a setting is the geometric mean of its runs, those of the comparison if \
-             there are any.",
+            "{runs} in {}; the figure of a setting is the geometric mean of its runs, those of \
+             the comparison if there are any.",
             duration(spent)
         ));
         vec![

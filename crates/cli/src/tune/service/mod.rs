@@ -1,5 +1,5 @@
-//! `ronde tune` without a command: the tuner as a service for any program, with lines of JSON on standard input and
-//! output.
+//! `ronde tune` without a command: the tuner as a service for any program, with lines of JSON on
+//! standard input and output.
 //!
 //! `docs/TUNE.md` describes the protocol. Each line gets one line as its answer, in order. The
 //! answer to an invalid line is an error with its line number, and the service continues. At the
