@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::ValueHint;
 pub(super) use request::Problem;
-use service::Service;
+pub use service::Service;
 
 use super::error::Error;
 
