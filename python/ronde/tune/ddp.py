@@ -62,7 +62,7 @@ class BucketTuner(ModelTuner):
         start = buckets.start_mb
         if high is None:
             high = min(HIGH_MB, gradient_bytes(ddp) / MIB)
-        parameter = Log(min(low, start), max(high, low, start), start, rough=True)
+        parameter = Log(min(low, start), max(high, low, start), start)
         super().__init__(
             "bucket_cap_mb",
             parameter,
@@ -147,7 +147,7 @@ def _comm_hook(ddp: DistributedDataParallel, given: Optional[CommHook]) -> Optio
     if kept:
         hook, state = kept[-1]
         return state, hook
-    name = ddp.logger._get_ddp_logging_data().get("comm_hook")
+    name = ddp._get_ddp_logging_data().get("comm_hook")
     if name:
         raise ValueError(
             f"this DDP has the communication hook {name}, which torch {torch.__version__} does not "
