@@ -42,8 +42,8 @@ Tune any program: a line of JSON in, a line of JSON out
 The first line gives the parameters and the setting in force; then either each step's time comes in \
 and settings to switch to go out, until the winner has beaten the setting in force at the start in \
 interleaved windows or that stays; or the program asks for settings and tells what it measured. The \
-protocol stands in docs/TUNE.md; examples/tune-ddp-bucket.py tunes PyTorch's \
-DistributedDataParallel.";
+protocol stands in docs/TUNE.md. For a training loop in Python, ronde.tune does this within its \
+process.";
 
 /// Tune any program: a line of JSON in, a line of JSON out
 #[derive(clap::Args)]
