@@ -1,9 +1,9 @@
 """Trains on handwritten digits with DistributedDataParallel, whose bucket size is tuned meanwhile.
 
-    torchrun --nproc-per-node 2 examples/tune/ddp_digits.py
-    torchrun --nproc-per-node 2 examples/tune/ddp_digits.py --state bucket.json   # begin at the result
+    torchrun --nproc-per-node 2 examples/tune/ddp_digits.py --state bucket.json
 
-Needs torch and scikit-learn, which bundles the digits.
+The next job with this state file begins at the result. Needs torch and scikit-learn, which bundles
+the digits.
 """
 
 import argparse

@@ -44,8 +44,8 @@ class CallbackTuner:
             self._tuner = ZeroBucketTuner(model, **self._options)
         else:
             log.warning(
-                "the model is a %s, not a DistributedDataParallel or a DeepSpeed engine: nothing is "
-                "tuned",
+                "the model is a %s, not a DistributedDataParallel or a DeepSpeed engine: "
+                "nothing is tuned",
                 type(model).__name__,
             )
 

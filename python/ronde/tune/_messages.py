@@ -25,7 +25,8 @@ class Greeting:
     problem: Optional[str] = None
 
     def text(self) -> str:
-        return json.dumps({"ronde_tune": self.version, "space": self.space, "problem": self.problem})
+        fields = {"ronde_tune": self.version, "space": self.space, "problem": self.problem}
+        return json.dumps(fields)
 
     @classmethod
     def parse(cls, text: Any, rank: int) -> Greeting:
@@ -38,8 +39,8 @@ class Greeting:
 
 @dataclasses.dataclass
 class Decision:
-    """What rank 0 decides at an agreement after `step` steps. The next one is `steps` later; 0: there
-    is none. `stopped` is the reason, if rank 0 has lost its tuner."""
+    """What rank 0 decides at an agreement after `step` steps. The next one is `steps` later; 0:
+    there is none. `stopped` is the reason, if rank 0 has lost its tuner."""
 
     step: int
     settings: Settings

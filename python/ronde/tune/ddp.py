@@ -10,10 +10,10 @@
         optimizer.step()
         tuner.step()
 
-A change builds a new reducer in the same DistributedDataParallel, as unpickling one does: parameters,
-optimizer, module hooks and references to the module stay as they are, and nothing is sent. The step
-after a change reduces all gradients in one bucket and the next one rebuilds the buckets, so two steps
-are not measured.
+A change builds a new reducer in the same DistributedDataParallel, as unpickling one does.
+Parameters, optimizer, module hooks and references to the module stay as they are, and nothing is
+sent. The step after a change reduces all gradients in one bucket and the next one rebuilds the
+buckets, so two steps are not measured.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@
         engine.step()
         tuner.step()
 
-Stages 1 and 2 read the size in every backward pass, and allocate a buffer of that size at its begin.
-Stage 3 allocates the buffer once, so there the configured size is the largest. The size is a number
-of elements.
+Stages 1 and 2 read the size in every backward pass, and allocate a buffer of that size at its
+begin. Stage 3 allocates the buffer once, so there the configured size is the largest. The size is a
+number of elements.
 
 Needs `pip install ronde[deepspeed]`.
 """

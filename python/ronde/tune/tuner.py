@@ -1,11 +1,11 @@
 """Tuner of a training loop, on one rank or on several that agree through a broadcast.
 
-Rank 0 searches; the others follow. All ranks call `step` once per step and hold their next agreement
-at the same step, which rank 0 named at the last one:
+Rank 0 searches; the others follow. All ranks call `step` once per step and hold their next
+agreement at the same step, which rank 0 named at the last one:
 
     step     1   2   3   4   5   6   7   8   9  …
-    rank 0   s       s       s   s   s               s: broadcasts the settings, and when to agree next
-    rank 1   s       s       s   s   s
+    rank 0   A       A       A   A       A        A: rank 0 broadcasts the settings, and the number
+    rank 1   A       A       A   A       A           of steps until the next agreement
 
 A setting changes only at an agreement, so all ranks change it after the same step. While the search
 runs, agreements cost at most 0.2 % of the time or are `SEARCH_STEPS` steps apart; after the verdict
@@ -46,17 +46,17 @@ class Tuner:
     """Finds better settings while a job trains.
 
     `parameters` gives each setting's name, scale, bounds and start. With several ranks, `broadcast`
-    is a function of a text and a rank that returns that rank's text on all of them, such as mpi4py's
-    `comm.bcast`; `rank` and `size` are this process and the number of processes. The constructor
-    calls it `size` times and once more, and `step` at steps on which all ranks agree.
+    is a function of a text and a rank that returns that rank's text on all of them, such as
+    mpi4py's `comm.bcast`; `rank` and `size` are this process and the number of processes. The
+    constructor calls it `size` times and once more, and `step` at steps on which all ranks agree.
 
     `state` is the path of a file, on rank 0, from which the next job of equal `key` begins at the
     result. `steps` is the number of steps of the job, if known: the search may then cost 2 % of it,
     otherwise 20 steps. `settle_steps` are discarded after each change, besides the first one.
     With `watch`, the search goes on after its verdict, when the step time changes for good.
 
-    Raises ValueError for invalid parameters, and TunerError, on all ranks, if versions or parameters
-    differ between ranks.
+    Raises ValueError for invalid parameters, and TunerError, on all ranks, if versions or
+    parameters differ between ranks.
     """
 
     def __init__(

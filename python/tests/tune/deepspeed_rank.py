@@ -1,6 +1,6 @@
 """One rank of the test of `ronde.tune.deepspeed`: ZeRO's stages on the CPU, over gloo.
 
-    deepspeed_rank.py
+    deepspeed_rank.py               # with torchrun's variables
 """
 
 import os
@@ -13,7 +13,11 @@ import torch.distributed as dist
 from ronde.tune.deepspeed import BucketTuner
 
 STEPS = 10
-ELEMENTS = 8 * (128 * 128 + 128)
+# Methods that reduce one bucket: of stages 1 and 2, and of stage 3.
+REDUCTIONS = (
+    "reduce_ipg_grads",
+    "_DeepSpeedZeroOptimizer_Stage3__reduce_and_partition_ipg_grads",
+)
 
 
 def engine_of(stage, size, **options):
@@ -31,7 +35,7 @@ def engine_of(stage, size, **options):
 
 
 def train(engine, change=None):
-    """Trains; returns rank 0's weights and the losses."""
+    """Trains; returns this rank's losses."""
     data = torch.Generator().manual_seed(dist.get_rank())
     losses = []
     for step in range(STEPS):
@@ -48,11 +52,7 @@ def train(engine, change=None):
 def count_reductions(optimizer):
     """Counts the buckets that are reduced."""
     counts = []
-    name = next(
-        name
-        for name in ("reduce_ipg_grads", "_DeepSpeedZeroOptimizer_Stage3__reduce_and_partition_ipg_grads")
-        if hasattr(optimizer, name)
-    )
+    name = next(name for name in REDUCTIONS if hasattr(optimizer, name))
     reduce = getattr(optimizer, name)
 
     def counted(*arguments, **options):

@@ -8,8 +8,8 @@ import time
 
 
 def run(size, program, *arguments, timeout_s=180, is_distributed=True):
-    """Runs `program` on `size` ranks; returns their outputs. Fails with the output of the ranks that
-    fail."""
+    """Runs `program` on `size` ranks; returns their outputs. Fails with those of the ranks that fail.
+    """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
