@@ -19,6 +19,7 @@ mod operation;
 mod runtime;
 mod tensor;
 mod tensorflow;
+mod tuner;
 
 /// Functions and classes of the extension module.
 #[pymodule]
@@ -46,6 +47,8 @@ mod _ronde {
     };
     #[pymodule_export]
     use super::tensor::setup_torch;
+    #[pymodule_export]
+    use super::tuner::TunerService;
     #[pymodule_export]
     use super::tensorflow::{raise_interrupt, register_tensorflow};
 }

@@ -82,6 +82,7 @@ enum Command {
 }
 
 pub use program::Program;
+pub use tune::Service as TuneService;
 
 /// Runs the program with this process's arguments.
 pub fn main() -> ExitCode {

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 pub(super) use args::Args;
 pub(super) use command::CommandError;
 pub(super) use service::Problem;
+pub use service::Service;
 
 use super::error::Error;
 

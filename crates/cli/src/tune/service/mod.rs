@@ -16,7 +16,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use conversation::Service;
+pub use conversation::Service;
 pub(crate) use request::Problem;
 
 use crate::error::Error;
