@@ -24,7 +24,7 @@ use harness::run::{self, Plan};
 use harness::serve::serve;
 use harness::truth::{Surface, Truth, label, surfaces};
 use harness::tuners::{self, Tuner};
-use harness::{attacks, drift, table};
+use harness::{attacks, commands, drift, table};
 use options::{Options, Table};
 
 type Failure = Box<dyn std::error::Error>;
@@ -69,6 +69,7 @@ fn main() -> Result<(), Failure> {
         }
         Table::Coverage => coverage_table(&options),
         Table::NetworkDrift => network_drift_table(&options),
+        Table::Commands => commands_table(&options),
         Table::Drift => process_drift_table(&options),
         Table::Processes => processes_table(&options, &attacks::CHOSEN, attacks::processes),
         Table::Apart => processes_table(&options, &attacks::APART, attacks::processes),
@@ -254,6 +255,31 @@ fn coverage_table(options: &Options) -> Result<(), Failure> {
     println!();
     let all = [&attacks::CHOSEN[..], &attacks::APART, &attacks::GAINS].concat();
     print!("{}", attacks::coverage(&process_runs(options, &all)?));
+    Ok(())
+}
+
+/// Noise of a run of a simulated command, if none is given.
+const RUN_NOISE: f64 = 0.03;
+
+fn commands_table(options: &Options) -> Result<(), Failure> {
+    let conditions = commands::Conditions {
+        runs: options.runs,
+        noise: options.noise.unwrap_or(RUN_NOISE),
+        first_seed: options.first_seed,
+        seeds: options.seeds,
+        threads: options.jobs,
+        start_anywhere: options.start_anywhere,
+    };
+    for truth in &options.truth {
+        let surfaces = chosen_surfaces(options, *truth, 1.0)?;
+        let noise = 100.0 * conditions.noise;
+        println!("## {truth}: {} runs, noise {noise} %\n", conditions.runs);
+        print!(
+            "{}",
+            commands::table(&commands::all(&surfaces, &conditions))
+        );
+        println!();
+    }
     Ok(())
 }
 

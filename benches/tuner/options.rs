@@ -34,6 +34,8 @@ pub(crate) enum Table {
     NetworkDrift,
     /// Intervals of the gain that hold, on all truths and processes.
     Coverage,
+    /// Searches of `ronde tune -- COMMAND`, on simulated commands.
+    Commands,
 }
 
 /// Evaluates tuners on jobs whose best setting is known; without options, prints the main
@@ -80,6 +82,12 @@ pub(crate) struct Options {
     /// Steps without a change, of all runs together, for the false alarms of the table drift.
     #[arg(long, default_value_t = 1_000_000)]
     pub(crate) calm_steps: u64,
+    /// Most runs of a command, for the table commands.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) runs: usize,
+    /// Start each search at a setting of its own, drawn at random, for the table commands.
+    #[arg(long)]
+    pub(crate) start_anywhere: bool,
     /// Only step-time processes with these names.
     #[arg(long, value_delimiter = ',')]
     pub(crate) processes: Vec<String>,
@@ -114,8 +122,11 @@ pub(crate) struct Options {
 impl Table {
     /// Whether it is of surfaces, of which [`Options::part`] is a part.
     pub(crate) fn has_surfaces(self) -> bool {
-        use Table::{Coverage, Headline, NetworkDrift, Surfaces};
-        matches!(self, Surfaces | Headline | NetworkDrift | Coverage)
+        use Table::{Commands, Coverage, Headline, NetworkDrift, Surfaces};
+        matches!(
+            self,
+            Surfaces | Headline | NetworkDrift | Coverage | Commands
+        )
     }
 }
 

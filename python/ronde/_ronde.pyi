@@ -7,7 +7,7 @@ from os import PathLike
 from types import CapsuleType
 from typing import Any, SupportsFloat, SupportsIndex, final
 
-__all__ = ["AllreduceName", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "elastic_changes", "elastic_seat", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
+__all__ = ["AllreduceName", "TunerService", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "elastic_changes", "elastic_seat", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
 
 @final
 class AllreduceName:
@@ -15,6 +15,24 @@ class AllreduceName:
     Name of a tensor that is allreduced in every step, converted once to the runtime's form.
     """
     def __new__(cls, name: str, /) -> AllreduceName: ...
+
+@final
+class TunerService:
+    """
+    Tuner that answers lines of JSON, as `ronde tune` does.
+    """
+    def __new__(cls, state: str | PathLike[str] | None = None, /) -> TunerService:
+        """
+        Creates a tuner; `state` is the path of its state file.
+        """
+    def reply(self, line: str, /) -> str:
+        """
+        Returns the answer to a line of the protocol in docs/TUNE.md.
+        """
+    def save(self, /) -> None:
+        """
+        Writes the state file, if there is one and something was measured.
+        """
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:
     """

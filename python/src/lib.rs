@@ -21,6 +21,7 @@ mod operation;
 mod runtime;
 mod tensor;
 mod tensorflow;
+mod tuner;
 
 /// Functions and classes of the extension module.
 #[pymodule]
@@ -50,6 +51,8 @@ mod _ronde {
     };
     #[pymodule_export]
     use super::tensor::setup_torch;
+    #[pymodule_export]
+    use super::tuner::TunerService;
     #[pymodule_export]
     use super::tensorflow::{raise_interrupt, register_tensorflow};
 }

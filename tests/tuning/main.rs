@@ -10,3 +10,4 @@ mod settings;
 #[path = "../support/mod.rs"]
 mod support;
 mod tune_cli;
+mod tune_command;

@@ -527,7 +527,8 @@ fn the_documentation_shows_what_happens() {
     let text =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/TUNE.md"))
             .unwrap();
-    let block = text.split("```").nth(1).unwrap();
+    let blocks = text.split("```");
+    let block = { blocks }.find(|block| block.starts_with("\n> ")).unwrap();
     let mut tune = Tune::start(&[]);
     let mut answer = Value::Null;
     for line in block.lines().take_while(|line| !line.contains('…')) {

@@ -2,6 +2,7 @@
 //! start setting and go further with each: what lies far from it may be a cliff, and the nearer ones tell on which side.
 
 use rand::rngs::Xoshiro256PlusPlus;
+use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
 use crate::parameter::{Parameter, Scale};
@@ -43,6 +44,14 @@ pub(crate) fn design(space: &Space, start: &Point, seed: u64) -> impl Iterator<I
                     drawn
                 };
                 return levels[usize::from(value)];
+            }
+            if matches!(parameter.scale(), Scale::Choice { .. }) {
+                // The first settings have each other value once, in random order.
+                let mut order = levels.clone();
+                order.retain(|level| *level != start);
+                order.shuffle(&mut first_rng);
+                let each = order.get(index as usize).copied();
+                return each.unwrap_or_else(|| levels[rng.random_range(0..levels.len())]);
             }
             let sobol = f64::from(sobol_burley::sample(index, dimension, sobol_seed));
             let uniform = MARGIN + (1.0 - 2.0 * MARGIN) * sobol;
@@ -91,7 +100,16 @@ mod tests {
             );
             assert!((0.29..0.71).contains(&x[2]), "{x:?}");
         }
+        let space = Space::new(vec![Parameter::choice("c", 4)]).unwrap();
+        let start = space.point(&[1.0]).unwrap();
+        let mut first: Vec<f64> = design(&space, &start, 3)
+            .take(3)
+            .map(|p| p.value(0))
+            .collect();
+        first.sort_by(f64::total_cmp);
+        assert_eq!(first, [0.0, 2.0, 3.0], "each other value once");
         // A start between two levels counts as the nearer one.
-        assert_eq!(nearest(&space.parameters()[0], &[0.0, 0.5, 1.0], 0.7), 1);
+        let x = Parameter::linear("x", 0.0, 1.0, 101);
+        assert_eq!(nearest(&x, &[0.0, 0.5, 1.0], 0.7), 1);
     }
 }

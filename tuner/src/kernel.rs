@@ -1,5 +1,5 @@
 //! Covariance of the log step time at two settings: Matérn-5/2 in the continuous coordinates, times
-//! a factor for each boolean that differs, and one for each rough parameter.
+//! a factor for each boolean or choice that differs, and one for each rough parameter.
 //!
 //! k(x, x') = s² (1 + √5 r + 5r²/3) exp(−√5 r − Σ w_j [b_j ≠ b_j']) (1 − ρ² (1 − Π t_j)), with
 //! r² = Σ ((x_i − x'_i) / l_i)² (Rasmussen and Williams, Gaussian Processes for Machine Learning,
@@ -46,7 +46,7 @@ impl LogNormal {
 pub(crate) struct Hyperparameters {
     /// Standard deviation s of the surface, as a multiple of the hypothesis's median.
     pub(crate) signal: f64,
-    /// Length scale l (continuous) or weight w (boolean), by parameter; unused where the parameter
+    /// Length scale l (continuous) or weight w (boolean or choice), by parameter; unused where the parameter
     /// is fixed.
     pub(crate) scales: [f64; PARAMETERS_MAX],
     /// Standard deviation τ of the deviation of each setting from the smooth surface, in log step
@@ -59,7 +59,8 @@ pub(crate) struct Hyperparameters {
 enum Role {
     Continuous,
     Rough,
-    Boolean,
+    /// A boolean or a choice: its values are equal or differ.
+    Switch,
 }
 
 /// The kernel of a space.
@@ -73,7 +74,7 @@ impl Kernel {
     /// The kernel of the free parameters of `space`.
     pub(crate) fn new(space: &Space) -> Self {
         let role = |parameter: &Parameter| match parameter.scale() {
-            Scale::Boolean => Role::Boolean,
+            Scale::Boolean | Scale::Choice { .. } => Role::Switch,
             _ if parameter.is_rough() => Role::Rough,
             _ => Role::Continuous,
         };
@@ -97,8 +98,8 @@ impl Kernel {
         let (mut square, mut weight, mut shared) = (0.0, 0.0, 1.0);
         for &(index, role) in &self.free {
             let apart = (a[index] - b[index]).abs();
-            if role == Role::Boolean {
-                weight += apart * h.scales[index];
+            if role == Role::Switch {
+                weight += f64::from(u8::from(apart > 0.0)) * h.scales[index];
                 continue;
             }
             square += (apart / h.scales[index]).powi(2);
@@ -123,8 +124,8 @@ impl Kernel {
         let draw = |index| {
             let mut scales = [1.0; PARAMETERS_MAX];
             for (dimension, &(parameter, role)) in (2..).zip(&self.free) {
-                let is_boolean = role == Role::Boolean;
-                let prior = if is_boolean { WEIGHT } else { LENGTH };
+                let is_switch = role == Role::Switch;
+                let prior = if is_switch { WEIGHT } else { LENGTH };
                 scales[parameter] = prior.at(score(index, dimension));
             }
             Hyperparameters {

@@ -42,6 +42,11 @@ pub enum Scale {
     },
     /// Off (0) and on (1).
     Boolean,
+    /// Names without an order, numbered from 0.
+    Choice {
+        /// Number of names.
+        count: usize,
+    },
 }
 
 /// The most levels that an integer parameter is given.
@@ -86,6 +91,11 @@ impl Parameter {
     /// A parameter that is off (0) or on (1).
     pub fn boolean(name: impl Into<String>) -> Self {
         Self::new(name, Scale::Boolean)
+    }
+
+    /// A parameter of `count` names without an order, numbered from 0.
+    pub fn choice(name: impl Into<String>, count: usize) -> Self {
+        Self::new(name, Scale::Choice { count })
     }
 
     fn new(name: impl Into<String>, scale: Scale) -> Self {
@@ -158,6 +168,7 @@ impl Parameter {
             Scale::Linear { low, high, .. } => (low == high).then_some(low),
             Scale::Integer { low, high } => (low == high).then_some(low as f64),
             Scale::Boolean => None,
+            Scale::Choice { count } => (count == 1).then_some(0.0),
         })
     }
 
@@ -203,6 +214,7 @@ impl Parameter {
                     .collect()
             }
             Scale::Boolean => vec![0.0, 1.0],
+            Scale::Choice { count } => (0..count).map(|v| v as f64).collect(),
         }
     }
 
@@ -226,7 +238,7 @@ impl Parameter {
             Scale::Linear { low, high, .. } if low == high => value - low,
             Scale::Linear { low, high, .. } => (value - low) / (high - low),
             Scale::Integer { low, high } => (value - low as f64) / (high - low).max(1) as f64,
-            Scale::Boolean => value,
+            Scale::Boolean | Scale::Choice { .. } => value,
         }
     }
 
@@ -246,7 +258,7 @@ impl Parameter {
             }
             Scale::Linear { low, high, .. } => low + (high - low) * coordinate,
             Scale::Integer { low, high } => low as f64 + (high - low) as f64 * coordinate,
-            Scale::Boolean => coordinate,
+            Scale::Boolean | Scale::Choice { .. } => coordinate,
         }
     }
 
@@ -258,6 +270,10 @@ impl Parameter {
             Scale::Linear { .. } => (true, "a finite number"),
             Scale::Integer { .. } => (value.fract() == 0.0, "a whole number"),
             Scale::Boolean => (value == 0.0 || value == 1.0, "0 or 1"),
+            Scale::Choice { count } => (
+                value.fract() == 0.0 && (0.0..count as f64).contains(&value),
+                "the number of one of its names, from 0",
+            ),
         };
         if ok && value.is_finite() {
             return Ok(());
@@ -301,6 +317,8 @@ impl Parameter {
                 (low as f64, high as f64, 2)
             }
             Scale::Boolean => (0.0, 1.0, 2),
+            Scale::Choice { count: 1 } => (0.0, 0.0, 2),
+            Scale::Choice { count } => (0.0, 1.0, count),
         };
         if low > high {
             return Err(Error::ReversedBounds {
@@ -359,6 +377,10 @@ mod tests {
             [-1.0, 0.0, 1.0]
         );
         assert_eq!(Parameter::boolean("b").fixed(1.0).levels(), [1.0]);
+        assert_eq!(Parameter::choice("c", 3).levels(), [0.0, 1.0, 2.0]);
+        assert_eq!(Parameter::choice("c", 1).fixed_value(), Some(0.0));
+        assert!(Parameter::choice("c", 3).check_value(3.0).is_err());
+        assert!(Parameter::choice("c", 0).check().is_err());
     }
 
     proptest! {

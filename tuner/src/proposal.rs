@@ -15,8 +15,8 @@ use crate::tuner::Tuner;
 /// matters, and its height would suggest a variance that the rest of the surface does not have.
 const BADNESS_MAX: f64 = 1.0;
 /// Accepted probability that a proposed setting is slower than the incumbent by more than a factor
-/// of 3: it may then be slower by a factor of 20 or 100.
-const RISK_MAX: f64 = 0.02;
+/// of 3, by default: it may then be slower by a factor of 20 or 100.
+pub(crate) const RISK_MAX: f64 = 0.02;
 /// Price of a sample, in steps of the incumbent: the changes to it and back, and so
 /// many steps at its slow-down.
 const PRICE_CHANGES: f64 = 2.0 * CHANGE_COST;
@@ -312,7 +312,7 @@ impl Tuner {
             let slowdown = outlooks[i].slowdown;
             slowdown <= SLOWDOWN_MAX
                 && mean(incumbent) + slowdown <= self.excess_max
-                && outlooks[i].risk <= RISK_MAX
+                && outlooks[i].risk <= self.config().risk_max
                 && !is_feared(i)
         };
         let tolerable: Vec<usize> = all.filter(|&i| is_tolerable(i)).collect();

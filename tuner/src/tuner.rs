@@ -32,7 +32,7 @@ use std::sync::Arc;
 use crate::center::{center_variance, step_noise};
 use crate::kernel::{Hyperparameters, Kernel};
 use crate::model::Model;
-use crate::proposal::{Proposal, ProposalJob};
+use crate::proposal::{Proposal, ProposalJob, RISK_MAX};
 use crate::recall::Recalled;
 use crate::sample::{Observation, Sample};
 use crate::space::{Point, Space};
@@ -54,6 +54,9 @@ pub struct TunerConfig {
     /// With a model, variance of the level of the whole surface about the start setting, in squared log step time, > 0: how far the
     /// start setting may be out of line with the rest. Default 0.01; 0.04 suits a model that was fitted to other conditions.
     pub level_variance: f64,
+    /// Accepted probability, 0 to 1, that a proposed setting is slower than the incumbent by more than a factor of 3. Default 0.02:
+    /// in a job that cannot end a step, such a setting may cost more than the search saves.
+    pub risk_max: f64,
     /// When another sample is not worth its cost.
     pub stop: StopRule,
 }
@@ -65,6 +68,7 @@ impl Default for TunerConfig {
             max_samples: 60,
             fixed_noise: None,
             level_variance: 0.01,
+            risk_max: RISK_MAX,
             stop: StopRule::default(),
         }
     }
@@ -96,6 +100,13 @@ impl TunerConfig {
         at_least_one("max_samples", self.max_samples)?;
         at_least_one("stop.patience", self.stop.patience)?;
         positive("level_variance", self.level_variance)?;
+        if !(0.0..=1.0).contains(&self.risk_max) {
+            return Err(Error::Config {
+                field: "risk_max",
+                value: self.risk_max,
+                expected: "0 to 1",
+            });
+        }
         self.fixed_noise
             .map_or(Ok(()), |noise| positive("fixed_noise", noise))
     }

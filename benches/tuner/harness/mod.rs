@@ -1,6 +1,7 @@
 //! Modules of the harness; `main.rs` uses them, and `tests/tuning/main.rs` runs their unit tests.
 
 pub(crate) mod attacks;
+pub(crate) mod commands;
 pub(crate) mod drift;
 pub(crate) mod job;
 pub(crate) mod outcome;

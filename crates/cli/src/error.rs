@@ -7,7 +7,7 @@ use super::EXIT_USAGE;
 use super::chart::picture::PictureError;
 use super::present::output::OutputError;
 use super::run::{ElasticError, HostsError, LaunchError, MpirunError, SshError};
-use super::tune::Problem;
+use super::tune::{CommandError, Problem};
 use ronde::internal::gpu::GpuError;
 use ronde::internal::identity::{IdentityError, MAX_RANKS};
 use ronde::knobs::KnobError;
@@ -167,7 +167,9 @@ pub(crate) enum Error {
     #[error("--{format}: there is nothing to draw: no log has a trial")]
     NothingToDraw { format: &'static str },
 
-    // The tuner as a service.
+    // Tuning of commands, and the tuner as a service.
+    #[error(transparent)]
+    Command(#[from] CommandError),
     #[error("{}: {problem}", path.display())]
     Space { path: PathBuf, problem: Problem },
     #[error("the input ended before a line gave the parameters; see ronde tune --help")]
@@ -250,6 +252,7 @@ impl Error {
             Self::Launch(error) => error.exit_code(),
             Self::Mpirun(error) => error.exit_code(),
             Self::Ssh(error) => error.exit_code(),
+            Self::Command(error) if error.is_usage() => EXIT_USAGE,
             Self::Knob(_)
             | Self::Hosts(_)
             | Self::Elastic(_)

@@ -10,6 +10,7 @@ mod config_file;
 mod dash;
 mod error;
 mod html;
+mod interrupt;
 mod knob_flags;
 mod knobs;
 mod licences;
@@ -43,7 +44,7 @@ Examples:
   ronde replay t.json --fusion-mb 1..128         predictions for other settings
   ronde review autotune.csv --html r.html        review of an autotune log, Horovod's or Ronde's
   ronde dash autotune.csv                        an autotune log as a live page, which follows it
-  ronde tune < requests.jsonl                    the tuner as a service for another program
+  ronde tune -p threads=1..8 -- ./solve {threads}  tuning of any command; as a service without one
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and their sources
   ronde man | man -l -                           the manual page, with all settings
@@ -81,6 +82,7 @@ enum Command {
 }
 
 pub use program::Program;
+pub use tune::Service as TuneService;
 
 /// Runs the program with this process's arguments.
 pub fn main() -> ExitCode {

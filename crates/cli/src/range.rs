@@ -1,4 +1,8 @@
-//! Parser of lists of values: `0,1,4` or `0.5..25` or `1..128:8`.
+//! Parsers of values: lists such as `0,1,4`, `0.5..25` or `1..128:8`, whole numbers, times.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
 
 /// Number of values of a range without a count.
 const COUNT_DEFAULT: usize = 8;
@@ -95,6 +99,17 @@ pub(super) fn whole<T: TryFrom<u64> + Clone + Send + Sync + 'static>(
             .and_then(|number| T::try_from(number).ok())
             .ok_or_else(|| format!("give a whole number from {least} to {most}"))
     }
+}
+
+/// Parses a time with its unit; it must be above 0.
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    let duration = text.trim().parse::<SignedDuration>().ok();
+    duration
+        .and_then(|duration| Duration::try_from(duration).ok())
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| {
+            format!("`{text}` is not a time; give a number with its unit, such as 90s, 10m or 1.5h")
+        })
 }
 
 /// Rounds to three digits: no setting needs more precision.

@@ -23,14 +23,14 @@ pub const GUARD: &str = "__guard";
 const DISMISSED: &str = "dismissed";
 
 /// Guard process, as the launcher holds it.
-pub(super) struct Guard {
+pub(crate) struct Guard {
     process: Child,
     pipe: ChildStdin,
 }
 
 impl Guard {
     /// Starts the guard; `program` is the command that starts the `ronde` program.
-    pub(super) fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<Guard> {
+    pub(crate) fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<Guard> {
         let mut process = Command::new(program)
             .args(arguments)
             .arg(GUARD)
@@ -46,7 +46,7 @@ impl Guard {
     }
 
     /// Reports a rank's process group to the guard.
-    pub(super) fn watch(&mut self, group: Pid) -> io::Result<()> {
+    pub(crate) fn watch(&mut self, group: Pid) -> io::Result<()> {
         writeln!(self.pipe, "{}", group.as_raw_nonzero())
     }
 
@@ -57,7 +57,7 @@ impl Guard {
     }
 
     /// Dismisses the guard after the job's end, and waits for its exit.
-    pub(super) fn dismiss(mut self) {
+    pub(crate) fn dismiss(mut self) {
         // An error means that the guard has ended already.
         let _ = writeln!(self.pipe, "{DISMISSED}");
         drop(self.pipe);

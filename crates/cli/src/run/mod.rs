@@ -29,6 +29,7 @@ mod wait;
 
 pub(crate) use elastic::ElasticError;
 pub(crate) use elsewhere::Elsewhere;
+pub(crate) use guard::Guard;
 pub use guard::{GUARD, guard_main};
 pub(crate) use hosts::HostsError;
 pub use job::launch;

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueHint;
-use jiff::SignedDuration;
 
 use crate::bench::LoadArgs;
 use crate::knob_flags::NotSwept;
@@ -83,7 +82,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, 1_000_000))]
     pub(super) warmup: Option<u32>,
     /// Time limit of the sweep, such as 90s, 10m or 1.5h: fewer steps, then fewer repeats
-    #[arg(long, value_name = "TIME", value_parser = budget)]
+    #[arg(long, value_name = "TIME", value_parser = crate::range::time)]
     pub(super) budget: Option<Duration>,
     /// Folder of the sweep's files [default: sweep- and the name of the model or profile]
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -113,26 +112,15 @@ pub(crate) struct Args {
     pub(super) flags: NotSwept,
 }
 
-/// Parses a time with its unit; it must be above 0.
-fn budget(text: &str) -> Result<Duration, String> {
-    let duration = text.trim().parse::<SignedDuration>().ok();
-    duration
-        .and_then(|duration| Duration::try_from(duration).ok())
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| {
-            format!("`{text}` is not a time; give a number with its unit, such as 90s, 10m or 1.5h")
-        })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_budget_has_a_unit() {
-        assert_eq!(budget("10m"), Ok(Duration::from_secs(600)));
-        assert_eq!(budget("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(budget("1.5h"), Ok(Duration::from_secs(5400)));
-        assert_eq!(budget("1h 30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(crate::range::time("10m"), Ok(Duration::from_secs(600)));
+        assert_eq!(crate::range::time("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(crate::range::time("1.5h"), Ok(Duration::from_secs(5400)));
+        assert_eq!(crate::range::time("1h 30m"), Ok(Duration::from_secs(5400)));
     }
 }

@@ -10,7 +10,6 @@ mod args;
 mod channel;
 mod folder;
 mod heat;
-mod interrupt;
 mod json;
 mod plan;
 mod progress;
@@ -28,9 +27,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 pub(super) use args::Args;
 use folder::Folder;
-use interrupt::Interrupt;
 use plan::Plan;
 use report::About;
 use supervisor::{Halt, Supervisor};

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use super::folder::Folder;
-use super::interrupt::Interrupt;
 use super::plan::Plan;
 use super::replay::{self, Predictions, Reenacted};
 use super::supervisor::{Halt, Supervisor};
 use super::{Args, about, check, conclude, say, unfinished};
 use crate::bench::LoadArgs;
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 use ronde_lab::bench::schedule::ComputeKind;
 use ronde_lab::sweep::order::turns;
 use ronde_lab::sweep::{Phase, Row};

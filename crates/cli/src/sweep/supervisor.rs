@@ -6,11 +6,11 @@
 use std::time::{Duration, Instant};
 
 use super::channel::MeasurementRequest;
-use super::interrupt::Interrupt;
 use super::plan::Plan;
 use super::progress::Display;
 use super::ranks::{Failure, Ranks};
 use crate::error::Error;
+use crate::interrupt::Interrupt;
 use ronde_lab::bench::{Series, SeriesEnd, SeriesTimes};
 use ronde_lab::sweep::order::Task;
 use ronde_lab::sweep::store::Store;

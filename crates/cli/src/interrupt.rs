@@ -1,5 +1,5 @@
-//! Signal handling of a sweep: the first signal ends it with a report, a second one ends the
-//! process at once.
+//! Signal handling of sweeps and searches: the first signal ends them with a report, a second one
+//! ends the process at once.
 
 use std::io;
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use crate::present::interrupt::leave_to_caller;
 
 /// Number of the received signal, shared with the signal handlers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Interrupt(Arc<AtomicUsize>);
+pub(crate) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
     /// Registers handlers for SIGINT, SIGTERM and SIGHUP, except for those that this process was
     /// started to ignore.
-    pub(super) fn watch() -> Result<Self, Error> {
+    pub(crate) fn watch() -> Result<Self, Error> {
         let interrupt = Self::default();
         leave_to_caller();
         for signal in end_signals() {
@@ -39,7 +39,7 @@ impl Interrupt {
     }
 
     /// Number of the received signal, if there was one.
-    pub(super) fn signal(&self) -> Option<u8> {
+    pub(crate) fn signal(&self) -> Option<u8> {
         match self.0.load(Ordering::Relaxed) {
             0 => None,
             signal => Some(signal as u8), // a small number

@@ -1,4 +1,4 @@
-//! State machine of `ronde tune`: computes the answer to each line.
+//! State machine of the service: computes the answer to each line.
 
 use std::path::PathBuf;
 
@@ -12,8 +12,8 @@ use super::space::{SpaceLine, point, setting};
 /// Half width of a 95 % interval, in standard errors.
 const INTERVAL_95: f64 = 1.96;
 
-/// Service with the state of its conversation.
-pub(super) struct Service {
+/// The tuner as a service, with the state of its conversation.
+pub struct Service {
     stage: Stage,
     /// Path of the state file; `memory` has its contents after the first line has given the key.
     state: Option<PathBuf>,
@@ -33,12 +33,17 @@ enum Stage {
 
 impl Service {
     /// Creates a service that saves its measurements to this file.
-    pub(super) fn new(state: Option<PathBuf>) -> Self {
+    pub fn new(state: Option<PathBuf>) -> Self {
         Self {
             stage: Stage::Nothing,
             state,
             memory: None,
         }
+    }
+
+    /// Returns the answer to a line of the protocol in `docs/TUNE.md`: a line of JSON.
+    pub fn reply(&mut self, line: &str) -> String {
+        self.answer(line, 1).to_string()
     }
 
     /// Whether the parameters are known.
@@ -161,7 +166,10 @@ impl Service {
     }
 
     /// Writes the state file, if there is one.
-    pub(super) fn save(&self) -> Result<(), StateError> {
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save(&self) -> Result<(), StateError> {
         match (&self.memory, &self.stage) {
             (Some(memory), Stage::Steps { session }) => memory.save_session(session),
             (Some(memory), Stage::AskTell { tuner }) => memory.save_tuner(tuner),

@@ -129,7 +129,7 @@ fn bounds(parameter: &Parameter) -> Option<[f64; 2]> {
     match parameter.scale() {
         Scale::Log { low, high, .. } | Scale::Linear { low, high, .. } => Some([low, high]),
         Scale::Integer { low, high } => Some([low as f64, high as f64]),
-        Scale::Boolean => None,
+        Scale::Boolean | Scale::Choice { .. } => None,
     }
 }
 
@@ -191,7 +191,7 @@ pub(super) fn setting(space: &Space, point: &Point) -> Value {
     for (parameter, &value) in space.parameters().iter().zip(point.values()) {
         let value = match parameter.scale() {
             Scale::Boolean => Value::Bool(value != 0.0),
-            Scale::Integer { .. } => Value::from(value as i64),
+            Scale::Integer { .. } | Scale::Choice { .. } => Value::from(value as i64),
             Scale::Log { .. } | Scale::Linear { .. } => {
                 JsonNumber::from_f64(value).map_or(Value::Null, Value::Number)
             }

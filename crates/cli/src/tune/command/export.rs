@@ -1,0 +1,117 @@
+//! Result as JSON, and the runs as CSV.
+
+use std::io::{self, Write};
+
+use ronde_command::{Outcome, Reason, Setting};
+use serde_json::{Map, Value, json};
+
+use super::progress::words;
+use super::report::Report;
+
+/// Version of the JSON document.
+const VERSION: u32 = 1;
+
+/// Result and runs as JSON.
+pub(super) fn json(report: &Report) -> Value {
+    let job = report.job;
+    let verdict = &report.verdict;
+    let figure = |setting: &Setting| {
+        report
+            .cost_of(setting)
+            .map(|cost| rounded(job.figure(cost)))
+    };
+    let start = job.plan.start();
+    let runs = report.rows.iter().map(|row| {
+        let (status, value, reason) = parts(&row.outcome);
+        let check = match row.outcome {
+            Outcome::Measured { check, .. } => check,
+            _ => None,
+        };
+        json!({
+            "phase": words(row.phase), "setting": setting(report, &row.setting), "status": status,
+            "value": value.map(|cost| rounded(job.figure(cost))), "check": check, "reason": reason, "seconds": row.seconds,
+        })
+    });
+    json!({
+        "ronde_tune": VERSION,
+        "command": job.template.identity(),
+        "metric": job.metric.name(),
+        "better": if job.maximize { "higher" } else { "lower" },
+        "start": {"setting": setting(report, &start), "value": figure(&start)},
+        "chosen": {"setting": setting(report, &verdict.chosen), "value": figure(&verdict.chosen)},
+        "candidate": verdict.candidate.as_ref().map(|candidate| setting(report, candidate)),
+        "kept_start": verdict.chosen == start,
+        "gain_pct": verdict.gain.map(|gain| gain.map(|share| 100.0 * share)),
+        "pairs": verdict.pairs,
+        "finished": verdict.reason != Reason::Unfinished,
+        "verdict": report.answer().join(" "),
+        "runs": runs.collect::<Vec<_>>(),
+    })
+}
+
+/// A figure to twelve digits: a throughput is the reciprocal of its cost, which changes the last.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.11e}").parse().unwrap_or(value)
+}
+
+/// Status of a run, its cost, and why it failed.
+fn parts(outcome: &Outcome) -> (&'static str, Option<f64>, Option<&str>) {
+    match outcome {
+        Outcome::Measured { value, .. } => ("measured", Some(*value), None),
+        Outcome::Stopped { value } => ("stopped", Some(*value), None),
+        Outcome::Failed { reason } => ("failed", None, Some(reason)),
+    }
+}
+
+fn setting(report: &Report, setting: &Setting) -> Value {
+    let parameters = report.job.plan.parameters().iter().zip(&setting.0);
+    let values = parameters.map(|(parameter, index)| {
+        let text = parameter.value(*index);
+        // Numbers and booleans as such; everything else is a string.
+        let value = serde_json::from_str(text)
+            .ok()
+            .filter(|value: &Value| value.is_number() || value.is_boolean());
+        (
+            parameter.name().to_owned(),
+            value.unwrap_or_else(|| Value::String(text.to_owned())),
+        )
+    });
+    Value::Object(values.collect::<Map<_, _>>())
+}
+
+/// A row for each run.
+pub(super) fn csv(report: &Report, sink: &mut dyn Write) -> io::Result<()> {
+    let mut writer = csv::Writer::from_writer(sink);
+    let parameters = report.job.plan.parameters();
+    let mut header = vec!["run".to_owned(), "phase".to_owned()];
+    header.extend(
+        parameters
+            .iter()
+            .map(|parameter| parameter.name().to_owned()),
+    );
+    header.extend(["status", "value", "check", "seconds", "reason"].map(str::to_owned));
+    writer.write_record(&header)?;
+    for (index, row) in report.rows.iter().enumerate() {
+        let (status, cost, reason) = parts(&row.outcome);
+        let check = match row.outcome {
+            Outcome::Measured {
+                check: Some(check), ..
+            } => check.to_string(),
+            _ => String::new(),
+        };
+        let mut record = vec![(index + 1).to_string(), words(row.phase).to_owned()];
+        let values = parameters.iter().zip(&row.setting.0);
+        record.extend(values.map(|(parameter, level)| parameter.value(*level).to_owned()));
+        record.push(status.to_owned());
+        record.push(cost.map_or(String::new(), |cost| {
+            rounded(report.job.figure(cost)).to_string()
+        }));
+        record.extend([
+            check,
+            format!("{:.3}", row.seconds),
+            reason.unwrap_or_default().to_owned(),
+        ]);
+        writer.write_record(&record)?;
+    }
+    writer.flush()
+}

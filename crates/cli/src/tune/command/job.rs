@@ -1,0 +1,246 @@
+//! What is tuned: the command, its parameters and its metric, from the arguments and the preset.
+
+use ronde_command::{
+    Config, Identity, Metric, Parameter, Pattern, Plan, Setting, Template, preset, preset::Preset,
+};
+
+use super::CommandError;
+use crate::present::units::counted;
+use crate::tune::args::Args;
+
+/// Default of `--check-tolerance`.
+const CHECK_TOLERANCE: f64 = 0.01;
+
+/// A search, as the arguments describe it.
+pub(super) struct Job {
+    pub(super) plan: Plan,
+    pub(super) template: Template,
+    pub(super) metric: Metric,
+    pub(super) maximize: bool,
+    pub(super) check: Option<Pattern>,
+    pub(super) tolerance: f64,
+    /// What a state file of this search has.
+    pub(super) identity: Identity,
+}
+
+impl Job {
+    pub(super) fn new(args: &Args) -> Result<Self, CommandError> {
+        let preset = args.preset.as_deref().map(preset::find).transpose()?;
+        let template = template(args, preset)?;
+        let parameters = parameters(args, preset, template.config.as_ref())?;
+        template.check(&parameters)?;
+        let (metric, maximize) = metric(args, preset)?;
+        let check = args
+            .check
+            .as_deref()
+            .map(|text| Pattern::new("--check", text))
+            .transpose()?;
+        let tolerance = args.check_tolerance.unwrap_or(CHECK_TOLERANCE);
+        let identity = identity(args, &template, &parameters, &metric, maximize);
+        let plan = Plan::new(parameters, args.runs)?
+            .within(args.budget.map(|budget| budget.as_secs_f64()))
+            .checked(check.as_ref().map(|_| tolerance))
+            .seeded(args.seed)
+            .by_wall(matches!(metric, Metric::Wall));
+        Ok(Self {
+            plan,
+            template,
+            metric,
+            maximize,
+            check,
+            tolerance,
+            identity,
+        })
+    }
+
+    /// A setting in words: `bucket 25, algo ring`.
+    pub(super) fn words(&self, setting: &Setting) -> String {
+        let parameters = self.plan.parameters().iter().zip(&setting.0);
+        let words = parameters.map(|(p, index)| format!("{} {}", p.name(), p.value(*index)));
+        words.collect::<Vec<_>>().join(", ")
+    }
+
+    /// Figure that a cost stands for.
+    pub(super) fn figure(&self, cost: f64) -> f64 {
+        if self.maximize { 1.0 / cost } else { cost }
+    }
+
+    /// What is about to happen, in a line.
+    pub(super) fn introduction(&self, known: usize) -> String {
+        let plan = &self.plan;
+        let mut text = format!(
+            "{}, at most {}, {}: {} is better",
+            counted(plan.settings() as u64, "setting"),
+            counted(plan.runs() as u64, "run"),
+            self.metric.name(),
+            if self.maximize { "higher" } else { "lower" },
+        );
+        let unstated: Vec<&str> = (plan.parameters().iter())
+            .filter(|parameter| !parameter.start_is_given())
+            .map(Parameter::name)
+            .collect();
+        text += &format!("; the start is {}", self.words(&plan.start()));
+        if !unstated.is_empty() {
+            text += &format!(
+                " (give start=… for {} if another value is in use)",
+                unstated.join(", ")
+            );
+        }
+        if known > 0 {
+            text += &format!("; continuing after {}", counted(known as u64, "run"));
+        }
+        text
+    }
+
+    /// How to go on after an interrupt.
+    pub(super) fn unfinished(&self, args: &Args, runs: usize) -> String {
+        let runs = counted(runs as u64, "run");
+        match &args.state {
+            Some(path) => format!(
+                "Interrupted after {runs}: the same command continues from {}.",
+                path.display()
+            ),
+            None => {
+                format!("Interrupted after {runs}: with --state FILE a search can be continued.")
+            }
+        }
+    }
+}
+
+fn template(args: &Args, preset: Option<&Preset>) -> Result<Template, CommandError> {
+    let mut command = args.command.clone();
+    let mut variables = Vec::new();
+    for text in &args.variables {
+        let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
+        let (name, value) = pair.ok_or_else(|| CommandError::Variable { text: text.clone() })?;
+        variables.push((name.to_owned(), value.to_owned()));
+    }
+    let mut sets = args.sets.clone();
+    if let Some(preset) = preset {
+        preset.extend(&mut command)?;
+        sets.extend(
+            preset
+                .sets(args.config.is_some())?
+                .iter()
+                .map(|set| (*set).to_owned()),
+        );
+        let given = |name: &str| {
+            let own = variables.iter().find(|(own, _)| own == name);
+            own.map(|(_, value)| value.clone())
+                .or_else(|| std::env::var(name).ok())
+        };
+        let added = preset.variables(given)?;
+        // A variable to which flags were added replaces the user's.
+        variables.retain(|(name, _)| added.iter().all(|(added, _)| added != name));
+        variables.extend(added);
+    }
+    let repeated = variables.iter().enumerate();
+    let mut repeated =
+        repeated.filter(|(i, (name, _))| variables[..*i].iter().any(|(own, _)| own == name));
+    if let Some((_, (name, _))) = repeated.next() {
+        return Err(CommandError::VariableTwice { name: name.clone() });
+    }
+    let config = args
+        .config
+        .as_deref()
+        .map(|path| Config::read(path, &sets))
+        .transpose()?;
+    Ok(Template {
+        command,
+        variables,
+        config,
+    })
+}
+
+/// Parameters of the preset, then those of the user, which replace those of the same name.
+fn parameters(
+    args: &Args,
+    preset: Option<&Preset>,
+    config: Option<&Config>,
+) -> Result<Vec<Parameter>, CommandError> {
+    let own = args.parameters.iter().map(|text| text.parse());
+    let mut own = own.collect::<Result<Vec<Parameter>, _>>()?;
+    let repeated = own
+        .iter()
+        .enumerate()
+        .find(|(i, p)| own[..*i].iter().any(|o| o.name() == p.name()));
+    if let Some((_, parameter)) = repeated {
+        return Err(CommandError::Repeated {
+            name: parameter.name().to_owned(),
+        });
+    }
+    let texts = preset
+        .map(|preset| preset.parameters(config))
+        .unwrap_or_default();
+    let mut parameters = Vec::new();
+    for text in texts {
+        let parameter: Parameter = text.parse()?;
+        let given = own.iter().position(|own| own.name() == parameter.name());
+        parameters.push(given.map_or(parameter, |index| own.remove(index)));
+    }
+    parameters.extend(own);
+    if parameters.is_empty() {
+        return Err(CommandError::NoParameters);
+    }
+    Ok(parameters)
+}
+
+fn metric(args: &Args, preset: Option<&Preset>) -> Result<(Metric, bool), CommandError> {
+    let which = args.metric_use();
+    if let Some(text) = &args.metric {
+        return Ok((
+            Metric::Output(Pattern::new("--metric", text)?, which),
+            args.maximize,
+        ));
+    }
+    if let Some(text) = &args.metric_file {
+        return Ok((Metric::file(text)?, args.maximize));
+    }
+    if let Some((preset, text)) = preset.and_then(|preset| Some((preset, preset.metric?))) {
+        return Ok((
+            Metric::Output(Pattern::new("--metric", text)?, which),
+            preset.maximize,
+        ));
+    }
+    if args.maximize {
+        return Err(CommandError::MaximizedTime);
+    }
+    Ok((Metric::Wall, false))
+}
+
+fn identity(
+    args: &Args,
+    template: &Template,
+    parameters: &[Parameter],
+    metric: &Metric,
+    maximize: bool,
+) -> Identity {
+    let mut identity = Identity::new();
+    let mut put = |name: String, text: String| drop(identity.insert(name, text));
+    put("command".to_owned(), template.identity());
+    put("metric".to_owned(), metric.identity());
+    put(
+        "better".to_owned(),
+        if maximize { "higher" } else { "lower" }.to_owned(),
+    );
+    put("seed".to_owned(), args.seed.to_string());
+    for parameter in parameters {
+        put(
+            format!("parameter {}", parameter.name()),
+            parameter.to_string(),
+        );
+    }
+    // The order of the parameters is that of a setting's values.
+    let names: Vec<&str> = parameters.iter().map(Parameter::name).collect();
+    put("parameters".to_owned(), names.join(", "));
+    for (name, text) in &template.variables {
+        put(format!("variable {name}"), text.clone());
+    }
+    if let Some(config) = &template.config {
+        put("configuration".to_owned(), config.content.to_string());
+    }
+    if let Some(check) = &args.check {
+        put("check".to_owned(), check.clone());
+    }
+    identity
+}

@@ -1,0 +1,339 @@
+//! Report of a search: the verdict, the table of settings, and what to run.
+
+use ronde_command::{Outcome, Phase, Reason, Row, Setting, Verdict};
+
+use super::figures;
+use super::job::Job;
+use crate::present::units::{NONE, change, changes, counted, duration, percent, short};
+use crate::present::{List, Look, Section, Table, markdown, text};
+
+/// Scatter of the runs of one setting, as a share, above which the report warns.
+const SCATTER_MOST: f64 = 0.05;
+
+/// Runs of one setting.
+pub(super) struct Tried<'a> {
+    pub(super) setting: &'a Setting,
+    pub(super) rows: Vec<&'a Row>,
+}
+
+/// Result of a search.
+pub(super) struct Report<'a> {
+    pub(super) job: &'a Job,
+    pub(super) rows: &'a [Row],
+    pub(super) verdict: Verdict,
+    pub(super) unfinished: Option<String>,
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(job: &'a Job, rows: &'a [Row], unfinished: Option<String>) -> Self {
+        let verdict = job.plan.verdict(rows);
+        Self {
+            job,
+            rows,
+            verdict,
+            unfinished,
+        }
+    }
+
+    /// Settings with their runs, the best first; failed ones last.
+    pub(super) fn tried(&self) -> Vec<Tried<'a>> {
+        let mut tried: Vec<Tried> = Vec::new();
+        for row in self.rows {
+            match tried.iter_mut().find(|tried| *tried.setting == row.setting) {
+                Some(tried) => tried.rows.push(row),
+                None => tried.push(Tried {
+                    setting: &row.setting,
+                    rows: vec![row],
+                }),
+            }
+        }
+        let cost = |tried: &Tried| tried.cost().unwrap_or(f64::INFINITY);
+        tried.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
+        tried
+    }
+
+    /// Costs of the start and of the candidate, of their runs in the comparison.
+    fn compared(&self, setting: &Setting) -> Option<f64> {
+        let compared = self.rows.iter().filter(|row| row.phase == Phase::Compare);
+        let own = compared.filter(|row| row.setting == *setting).collect();
+        Tried { setting, rows: own }.cost()
+    }
+
+    /// The verdict in sentences.
+    pub(super) fn answer(&self) -> Vec<String> {
+        let (job, verdict) = (self.job, &self.verdict);
+        let start = job.words(&job.plan.start());
+        let candidate = verdict
+            .candidate
+            .as_ref()
+            .map(|setting| job.words(setting))
+            .unwrap_or_default();
+        let gain = verdict.gain.map(|[mean, low, high]| {
+            let pairs = counted(verdict.pairs as u64, "pair");
+            format!(
+                "{} {}, 95 % interval {}, in {pairs} of alternating runs",
+                job.metric.name(),
+                change(self.shown(mean)),
+                self.interval(low, high),
+            )
+        });
+        let gain = gain.unwrap_or_else(|| "the comparison has no two pairs of runs".to_owned());
+        let mut sentences = vec![match &verdict.reason {
+            Reason::Faster => format!("Use {candidate} instead of the start, {start}: {gain}."),
+            Reason::NotShown => format!(
+                "Keep the start, {start}: {candidate} looked best, but was not shown to be better \
+                 ({gain})."
+            ),
+            Reason::NoneBetter => {
+                format!("Keep the start, {start}: no other setting looked better.")
+            }
+            Reason::CandidateFailed(reason) => {
+                format!(
+                    "Keep the start, {start}: {candidate} looked best, but a run of it failed \
+                     ({reason})."
+                )
+            }
+            Reason::StartFailed(reason) => format!(
+                "Keep the start, {start}: a run of it failed during the comparison with \
+                 {candidate} ({reason})."
+            ),
+            Reason::CheckDiffers {
+                values: [own, other],
+            } => format!(
+                "Keep the start, {start}: {candidate} is refused, because its check value is {} \
+                 and the start's is {}, which differs by more than {} %.",
+                short(*other),
+                short(*own),
+                short(100.0 * job.tolerance),
+            ),
+            Reason::Unfinished if candidate.is_empty() => {
+                format!("There is no verdict yet; nothing looks better than the start, {start}.")
+            }
+            Reason::Unfinished => format!(
+                "There is no verdict yet: {candidate} looks best, but its comparison with the \
+                 start, {start}, is not complete."
+            ),
+        }];
+        sentences.extend(self.unfinished.clone());
+        sentences
+    }
+
+    /// A gain as the change of the figure: negative where lower is better.
+    fn shown(&self, gain: f64) -> f64 {
+        match self.job.maximize {
+            true => 1.0 / (1.0 - gain) - 1.0,
+            false => -gain,
+        }
+    }
+
+    fn interval(&self, low: f64, high: f64) -> String {
+        let [a, b] = [self.shown(low), self.shown(high)];
+        changes(a.min(b), a.max(b))
+    }
+
+    /// Failed and stopped runs that need attention.
+    fn warnings(&self) -> Vec<String> {
+        let failed = self
+            .rows
+            .iter()
+            .enumerate()
+            .filter_map(|(index, row)| match &row.outcome {
+                Outcome::Failed { reason } => {
+                    let setting = self.job.words(&row.setting);
+                    Some(format!(
+                        "Run {} failed with {setting}: {reason}. It counts as the worst.",
+                        index + 1
+                    ))
+                }
+                _ => None,
+            });
+        let start = self.job.plan.start();
+        let ends: Vec<String> = (self
+            .job
+            .plan
+            .parameters()
+            .iter()
+            .zip(&self.verdict.chosen.0))
+        .filter(|(parameter, index)| {
+            let is_end = **index == 0 || **index + 1 == parameter.values().len();
+            parameter.order() == ronde_command::Order::Ordered
+                && is_end
+                && self.verdict.chosen != start
+        })
+        .map(|(parameter, _)| {
+            format!(
+                "{} is at the end of its range; try a wider one.",
+                parameter.name()
+            )
+        })
+        .collect();
+        failed.chain(ends).chain(self.scatter_warning()).collect()
+    }
+
+    /// Warning if runs of the same setting differ much.
+    fn scatter_warning(&self) -> Option<String> {
+        let (mut squares, mut freedom) = (0.0, 0.0);
+        for tried in self.tried() {
+            let values = tried.rows.iter().filter_map(|row| row.outcome.value());
+            let logs: Vec<f64> = values.map(f64::ln).collect();
+            let count = logs.len() as f64;
+            let mean = logs.iter().sum::<f64>() / count;
+            squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
+            freedom += (count - 1.0).max(0.0);
+        }
+        let scatter = (squares / freedom).sqrt();
+        (freedom > 0.0 && scatter > SCATTER_MOST).then(|| {
+            format!(
+                "Runs of the same setting differ by {} (standard deviation), so smaller gains are \
+                 not seen: use a quiet machine, longer runs, or more --runs.",
+                percent(scatter)
+            )
+        })
+    }
+
+    fn table(&self) -> Table {
+        let parameters = self.job.plan.parameters();
+        let name = self.job.metric.name();
+        let mut headings = vec!["=".to_owned()];
+        headings.extend(
+            parameters
+                .iter()
+                .map(|parameter| parameter.name().to_owned()),
+        );
+        headings.extend([
+            name,
+            "against the start".to_owned(),
+            "runs".to_owned(),
+            "<".to_owned(),
+        ]);
+        let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+        let mut table = Table::new(&headings).with_keys(1 + parameters.len());
+        let start = self.job.plan.start();
+        let tried = self.tried();
+        let of_start = tried
+            .iter()
+            .find(|tried| *tried.setting == start)
+            .and_then(Tried::cost);
+        for tried in &tried {
+            let is_chosen =
+                *tried.setting == self.verdict.chosen && self.verdict.reason != Reason::Unfinished;
+            let mut cells = vec![if is_chosen { "*" } else { "" }.to_owned()];
+            let values = parameters.iter().zip(&tried.setting.0);
+            cells.extend(values.map(|(parameter, index)| parameter.value(*index).to_owned()));
+            let cost = tried.cost();
+            cells.push(cost.map_or(NONE.to_owned(), |cost| short(self.job.figure(cost))));
+            let ratio = cost
+                .zip(of_start)
+                .map(|(own, start)| self.shown(1.0 - own / start));
+            cells.push(ratio.map_or(NONE.to_owned(), change));
+            cells.push(tried.rows.len().to_string());
+            cells.push(match tried.setting == &start {
+                true => "the start".to_owned(),
+                false => tried.note(),
+            });
+            table.row(cells);
+        }
+        table
+    }
+
+    pub(super) fn sections(&self) -> Vec<Section<'_>> {
+        let job = self.job;
+        let figures = figures::figures(self);
+        let spent: f64 = self.rows.iter().map(|row| row.seconds).sum();
+        let runs = counted(self.rows.len() as u64, "run");
+        let filled = job.template.fill(
+            job.plan.parameters(),
+            &self.verdict.chosen,
+            std::path::Path::new("{config}"),
+        );
+        let variables = filled
+            .variables
+            .iter()
+            .map(|(name, text)| format!("{name}={text}"));
+        let words = filled
+            .command
+            .iter()
+            .map(|word| word.to_string_lossy().into_owned());
+        let words: Vec<String> = variables.chain(words).collect();
+        let line =
+            shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "));
+        let mut use_it = Section::new("use", "Command with this setting").code([line]);
+        if let Some(config) = filled.config {
+            use_it = use_it
+                .text("The configuration file with these values:")
+                .code(config.lines().map(str::to_owned));
+        }
+        let settings = Section::new("settings", "Settings").table(self.table());
+        let settings = settings.text(format!(
+            "{runs} in {}; the figure of a setting is the geometric mean of its runs, those of \
+             the comparison if there are any.",
+            duration(spent)
+        ));
+        vec![
+            Section::new("verdict", "Verdict")
+                .texts(self.answer())
+                .list(List::Warnings, self.warnings()),
+            settings.page(figures),
+            use_it,
+        ]
+    }
+
+    /// Report for the terminal.
+    pub(super) fn text(&self, look: &Look) -> String {
+        text(&self.sections(), look)
+    }
+
+    /// Report in Markdown.
+    pub(super) fn markdown(&self) -> String {
+        markdown(&self.title(), &self.sections())
+    }
+
+    /// Title of the page.
+    pub(super) fn title(&self) -> String {
+        let program = self.job.template.program().to_string_lossy();
+        let name = program.rsplit('/').next().unwrap_or_default().to_owned();
+        format!("Tuning of {name}")
+    }
+
+    /// Cost of the setting that was chosen, or of the start, in the comparison.
+    pub(super) fn cost_of(&self, setting: &Setting) -> Option<f64> {
+        let tried = self.tried();
+        let all = tried
+            .iter()
+            .find(|tried| tried.setting == setting)
+            .and_then(Tried::cost);
+        self.compared(setting).or(all)
+    }
+}
+
+impl Tried<'_> {
+    /// Geometric mean of the runs, of the comparison if there are any; `None` if one has failed.
+    pub(super) fn cost(&self) -> Option<f64> {
+        let values: Option<Vec<(Phase, f64)>> = self
+            .rows
+            .iter()
+            .map(|row| Some((row.phase, row.outcome.value()?)))
+            .collect();
+        let values = values?;
+        let has_compared = values.iter().any(|(phase, _)| *phase == Phase::Compare);
+        let counted = values
+            .iter()
+            .filter(|(phase, _)| !has_compared || *phase == Phase::Compare);
+        let logs: Vec<f64> = counted.map(|(_, value)| value.ln()).collect();
+        (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+    }
+
+    /// What happened to its runs.
+    fn note(&self) -> String {
+        let of = |is: fn(&Outcome) -> bool| self.rows.iter().any(|row| is(&row.outcome));
+        if of(|outcome| matches!(outcome, Outcome::Failed { .. })) {
+            "failed".to_owned()
+        } else if of(|outcome| matches!(outcome, Outcome::Stopped { .. })) {
+            "stopped early".to_owned()
+        } else if self.rows.iter().any(|row| row.phase == Phase::Compare) {
+            "compared".to_owned()
+        } else {
+            String::new()
+        }
+    }
+}

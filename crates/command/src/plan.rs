@@ -1,0 +1,530 @@
+//! The next run after those so far, and the verdict on all of them.
+//!
+//! The start is measured first. Then the tuner's surrogate chooses settings by expected
+//! improvement; it may choose a measured one again, where another run tells more than another setting. When the
+//! runs of the search are used up, or no setting promises an improvement, its best setting is
+//! compared with the start in pairs ([`Comparison`]).
+
+use ronde_tuner::{Next, Observation, Point, Proposal, Space, StopRule, Tuner, TunerConfig};
+
+use crate::comparison::{Comparison, Decision};
+use crate::limit::Limit;
+use crate::parameter::{Parameter, Setting};
+use crate::run::{Outcome, Phase, Row};
+
+/// Share of all runs that the comparison may take, and the pairs that it has at least and at most.
+const COMPARISON_SHARE: f64 = 0.5;
+const PAIRS: [usize; 2] = [3, 10];
+/// The search stops below this expected improvement of ln(figure), once it has this many runs.
+const IMPROVEMENT_MIN: f64 = 0.005;
+const SEARCH_MIN: usize = 8;
+/// Prior of a run's noise, as a share of its figure, and its degrees of freedom.
+const NOISE: f64 = 0.02;
+const NOISE_FREEDOM: f64 = 3.0;
+/// Noise of the estimate of a stopped run.
+const NOISE_STOPPED: f64 = 0.1;
+/// A run that failed counts as so many times the best figure.
+const FAILED_FACTOR: f64 = 4.0;
+/// Accepted probability that a setting is three times slower than the best: such a run is stopped.
+const RISK_MAX: f64 = 0.3;
+/// Seed of all choices.
+const SEED: u64 = 7;
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Task {
+    /// Run the command with this setting.
+    Run {
+        /// Purpose.
+        phase: Phase,
+        /// Setting.
+        setting: Setting,
+        /// When to stop the run.
+        limit: Limit,
+    },
+    /// No further run is needed, or none fits into the budget.
+    Done,
+}
+
+/// Parameters of a search.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    parameters: Vec<Parameter>,
+    space: Space,
+    start: Point,
+    runs: usize,
+    /// Time of all runs together, s.
+    budget_s: Option<f64>,
+    /// Largest relative difference of the check values of two settings.
+    check_tolerance: Option<f64>,
+    seed: u64,
+    /// Whether the metric is the wall time, which bounds a run while it runs.
+    by_wall: bool,
+}
+
+/// A search that cannot be made.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PlanError {
+    /// The parameters span no space, or a too large one.
+    #[error(transparent)]
+    Space(#[from] ronde_tuner::Error),
+    /// Too few runs.
+    #[error(
+        "--runs {runs} are too few: the start, another setting and {} pairs of runs need {}",
+        PAIRS[0], RUNS_MIN
+    )]
+    Runs {
+        /// Runs that the user gave.
+        runs: usize,
+    },
+}
+
+/// Least number of runs: the start, another setting, and the shortest comparison.
+const RUNS_MIN: usize = 2 + 2 * PAIRS[0];
+
+/// Result of a search.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    /// Setting to use: the start, unless another one was shown to be better.
+    pub chosen: Setting,
+    /// Best setting of the search, which was compared with the start.
+    pub candidate: Option<Setting>,
+    /// Gain of the candidate as a share of the start's figure, and its interval.
+    pub gain: Option<[f64; 3]>,
+    /// Complete pairs of the comparison.
+    pub pairs: usize,
+    /// Why.
+    pub reason: Reason,
+}
+
+/// Reason of a verdict.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reason {
+    /// The candidate was faster.
+    Faster,
+    /// The candidate was not shown to be faster.
+    NotShown,
+    /// No setting looked better than the start.
+    NoneBetter,
+    /// The candidate failed during the comparison.
+    CandidateFailed(String),
+    /// The start failed during the comparison.
+    StartFailed(String),
+    /// The check values of candidate and start differ.
+    CheckDiffers {
+        /// Medians of start and candidate.
+        values: [f64; 2],
+    },
+    /// The comparison is not complete.
+    Unfinished,
+}
+
+impl Plan {
+    /// Plan of at most `runs` runs of these parameters.
+    ///
+    /// # Errors
+    /// No parameters, too many, or too few runs.
+    pub fn new(parameters: Vec<Parameter>, runs: usize) -> Result<Self, PlanError> {
+        if runs < RUNS_MIN {
+            return Err(PlanError::Runs { runs });
+        }
+        let space = Space::new(parameters.iter().map(Parameter::of_tuner).collect())?;
+        let start: Vec<f64> = parameters.iter().map(|p| p.start() as f64).collect();
+        let start = space.point(&start)?;
+        Ok(Self {
+            parameters,
+            space,
+            start,
+            runs,
+            budget_s: None,
+            check_tolerance: None,
+            seed: SEED,
+            by_wall: false,
+        })
+    }
+
+    /// The same with a budget of time for all runs together.
+    #[must_use]
+    pub fn within(self, budget_s: Option<f64>) -> Self {
+        Self { budget_s, ..self }
+    }
+
+    /// The same with a limit of the relative difference of check values.
+    #[must_use]
+    pub fn checked(self, check_tolerance: Option<f64>) -> Self {
+        Self {
+            check_tolerance,
+            ..self
+        }
+    }
+
+    /// The same with another seed.
+    #[must_use]
+    pub fn seeded(self, seed: u64) -> Self {
+        Self { seed, ..self }
+    }
+
+    /// The same for a metric that is the wall time.
+    #[must_use]
+    pub fn by_wall(self, by_wall: bool) -> Self {
+        Self { by_wall, ..self }
+    }
+
+    /// Parameters.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// Number of settings.
+    pub fn settings(&self) -> usize {
+        self.space.lattice(&self.start).len()
+    }
+
+    /// Most runs.
+    pub fn runs(&self) -> usize {
+        self.runs
+    }
+
+    /// The setting to begin with.
+    pub fn start(&self) -> Setting {
+        self.setting(&self.start)
+    }
+
+    fn setting(&self, point: &Point) -> Setting {
+        Setting(point.values().iter().map(|value| *value as usize).collect())
+    }
+
+    fn point(&self, setting: &Setting) -> Option<Point> {
+        let values: Vec<f64> = setting.0.iter().map(|index| *index as f64).collect();
+        self.space.point(&values).ok()
+    }
+
+    /// Most pairs of the comparison.
+    fn pairs_most(&self) -> usize {
+        let pairs = (COMPARISON_SHARE * self.runs as f64 / 2.0).round() as usize;
+        pairs.clamp(PAIRS[0], PAIRS[1])
+    }
+
+    /// The next run after these.
+    pub fn next(&self, rows: &[Row]) -> Task {
+        if rows.len() >= self.runs {
+            return Task::Done;
+        }
+        let compared = rows.iter().any(|row| row.phase == Phase::Compare);
+        if !compared && self.may_search(rows) {
+            let proposal = self.proposal(rows);
+            let setting = match proposal.map(|proposal| proposal.next) {
+                None => Some(self.start()),
+                Some(Next::Sample(point)) => Some(self.setting(&point)),
+                Some(Next::Stop) => None,
+            };
+            if let Some(setting) = setting {
+                let limit = self.limit(rows, &setting);
+                let phase = Phase::Search;
+                return Task::Run {
+                    phase,
+                    setting,
+                    limit,
+                };
+            }
+        }
+        match self.compared(rows) {
+            Some(setting) => Task::Run {
+                phase: Phase::Compare,
+                setting,
+                limit: Limit::NONE,
+            },
+            None => Task::Done,
+        }
+    }
+
+    /// Whether another run of the search leaves enough for the comparison.
+    fn may_search(&self, rows: &[Row]) -> bool {
+        let reserved = 2 * self.pairs_most();
+        let in_time = self.budget_s.is_none_or(|budget_s| {
+            let typical = median_seconds(rows);
+            self.spent(rows) + typical * (1 + 2 * PAIRS[0]) as f64 <= budget_s
+        });
+        rows.len() < self.runs - reserved && (in_time || rows.is_empty())
+    }
+
+    /// Time of all runs, s.
+    fn spent(&self, rows: &[Row]) -> f64 {
+        rows.iter().map(|row| row.seconds).sum()
+    }
+
+    /// The limit of a run of the search: none for the start, which all others are compared with.
+    fn limit(&self, rows: &[Row], setting: &Setting) -> Limit {
+        let measured = rows.iter().filter_map(|row| match &row.outcome {
+            Outcome::Measured { value, figures, .. } => Some((*value, figures, row.seconds)),
+            _ => None,
+        });
+        let best = measured.min_by(|a, b| a.0.total_cmp(&b.0));
+        match best {
+            Some(_) if *setting == self.start() => Limit::NONE,
+            Some((.., seconds)) if self.by_wall => Limit::by_wall(seconds),
+            Some((value, figures, _)) if !figures.is_empty() => Limit::by_figures(figures, value),
+            _ => Limit::NONE,
+        }
+    }
+
+    /// The tuner's proposal after the runs of the search; `None` before the start is measured.
+    fn proposal(&self, rows: &[Row]) -> Option<Proposal> {
+        // The comparison's runs must not change what is compared.
+        let rows: Vec<&Row> = rows
+            .iter()
+            .filter(|row| row.phase == Phase::Search)
+            .collect();
+        let start = self.start();
+        rows.iter().find(|row| row.setting == start)?;
+        let config = TunerConfig {
+            seed: self.seed,
+            max_samples: u32::MAX,
+            risk_max: RISK_MAX,
+            stop: StopRule {
+                improvement_min_cold: match rows.len() >= SEARCH_MIN {
+                    true => IMPROVEMENT_MIN,
+                    false => 0.0,
+                },
+                patience: 1,
+                ..StopRule::default()
+            },
+            ..TunerConfig::default()
+        };
+        let mut tuner = Tuner::new(self.space.clone(), config, self.start).ok()?;
+        for (setting, observation) in self.observations(&rows) {
+            if let Some(point) = self.point(&setting) {
+                tuner.tell(point, observation).ok()?;
+            }
+        }
+        Some(tuner.ask())
+    }
+
+    /// One observation of each setting that the search has run, in the order of the first runs.
+    fn observations(&self, rows: &[&Row]) -> Vec<(Setting, Observation)> {
+        let mut settings: Vec<&Setting> = Vec::new();
+        let search = || rows.iter().copied();
+        for row in search() {
+            if !settings.contains(&&row.setting) {
+                settings.push(&row.setting);
+            }
+        }
+        let best = search()
+            .filter_map(|row| row.outcome.value())
+            .fold(f64::INFINITY, f64::min);
+        let noise = noise(rows);
+        let of = |setting: &Setting| {
+            let rows: Vec<&Row> = search().filter(|row| row.setting == *setting).collect();
+            let is_refused = rows.iter().any(|row| self.is_refused(row, search()));
+            let values: Vec<f64> = rows.iter().filter_map(|row| row.outcome.value()).collect();
+            let is_stopped = rows
+                .iter()
+                .any(|row| matches!(row.outcome, Outcome::Stopped { .. }));
+            if is_refused || values.is_empty() || values.len() < rows.len() {
+                let value = FAILED_FACTOR * best;
+                return Observation {
+                    value,
+                    spread: NOISE_STOPPED * value,
+                    steps: 1,
+                };
+            }
+            let logs: f64 = values.iter().map(|value| value.ln()).sum();
+            let value = (logs / values.len() as f64).exp();
+            let noise = if is_stopped { NOISE_STOPPED } else { noise };
+            Observation {
+                value,
+                spread: noise * value,
+                steps: values.len() as u32,
+            }
+        };
+        let settings = settings.into_iter();
+        settings
+            .map(|setting| (setting.clone(), of(setting)))
+            .collect()
+    }
+
+    /// Whether the check value of a run differs from the start's, as far as that is known.
+    fn is_refused<'a>(&self, row: &Row, rows: impl Iterator<Item = &'a Row>) -> bool {
+        let (
+            Some(tolerance),
+            Outcome::Measured {
+                check: Some(check), ..
+            },
+        ) = (self.check_tolerance, &row.outcome)
+        else {
+            return false;
+        };
+        let start = self.start();
+        let of_start = rows.filter(|row| row.setting == start).filter_map(check_of);
+        let of_start: Vec<f64> = of_start.collect();
+        differs(ronde_tuner::median(&of_start), *check, tolerance)
+    }
+
+    /// The setting that the search found, if it is not the start.
+    fn candidate(&self, rows: &[Row]) -> Option<Setting> {
+        let proposal = self.proposal(rows)?;
+        let candidate = self.setting(&proposal.contender);
+        (candidate != self.start()).then_some(candidate)
+    }
+
+    /// The comparison so far, of a candidate.
+    fn comparison(&self, rows: &[Row], candidate: &Setting) -> Comparison {
+        let start = self.start();
+        let of = |setting: &Setting| -> Vec<f64> {
+            let compared = rows.iter().filter(|row| row.phase == Phase::Compare);
+            let own = compared.filter(|row| row.setting == *setting);
+            own.filter_map(|row| row.outcome.value()).collect()
+        };
+        let pairs = of(&start).into_iter().zip(of(candidate));
+        let pairs: Vec<[f64; 2]> = pairs.map(|(start, candidate)| [start, candidate]).collect();
+        Comparison::new(&pairs, self.pairs_of(rows))
+    }
+
+    /// Most pairs of the comparison after a search of these runs.
+    fn pairs_of(&self, rows: &[Row]) -> usize {
+        let searched = rows.iter().filter(|row| row.phase == Phase::Search).count();
+        // What the search left is for the comparison.
+        let left = self.runs.saturating_sub(searched) / 2;
+        left.clamp(PAIRS[0].min(left), PAIRS[1])
+    }
+
+    /// The next run of the comparison.
+    fn compared(&self, rows: &[Row]) -> Option<Setting> {
+        let compared: Vec<&Row> = rows
+            .iter()
+            .filter(|row| row.phase == Phase::Compare)
+            .collect();
+        if compared.iter().any(|row| row.outcome.value().is_none()) {
+            return None;
+        }
+        let candidate = self.candidate(rows)?;
+        let comparison = self.comparison(rows, &candidate);
+        let (pair, is_second) = (compared.len() / 2, compared.len() % 2 == 1);
+        let pair_fits = self.budget_s.is_none_or(|budget_s| {
+            self.spent(rows) + 2.0 * median_seconds(rows) <= budget_s || compared.len() < 4
+        });
+        let ends = comparison.decision() != Decision::Undecided || !pair_fits;
+        if !is_second && (pair >= self.pairs_of(rows) || ends) {
+            return None;
+        }
+        let candidate_first = Comparison::candidate_is_first(self.seed, pair);
+        match candidate_first != is_second {
+            true => Some(candidate),
+            false => Some(self.start()),
+        }
+    }
+
+    /// Verdict on the runs so far.
+    pub fn verdict(&self, rows: &[Row]) -> Verdict {
+        let start = self.start();
+        let Some(candidate) = self.candidate(rows) else {
+            return Verdict {
+                chosen: start,
+                candidate: None,
+                gain: None,
+                pairs: 0,
+                reason: match self.next(rows) {
+                    Task::Done => Reason::NoneBetter,
+                    Task::Run { .. } => Reason::Unfinished,
+                },
+            };
+        };
+        let mut comparison = self.comparison(rows, &candidate);
+        if comparison.decision() == Decision::Undecided && self.next(rows) == Task::Done {
+            // The budget of time is used up.
+            comparison = comparison.ended();
+        }
+        let reason = self.reason(rows, &candidate, &comparison);
+        let chosen = if reason == Reason::Faster {
+            candidate.clone()
+        } else {
+            start
+        };
+        Verdict {
+            chosen,
+            candidate: Some(candidate),
+            gain: comparison.gain(),
+            pairs: comparison.pairs(),
+            reason,
+        }
+    }
+
+    fn reason(&self, rows: &[Row], candidate: &Setting, comparison: &Comparison) -> Reason {
+        let failed = rows.iter().find_map(|row| match (&row.outcome, row.phase) {
+            (Outcome::Failed { reason }, Phase::Compare) => Some((row, reason.clone())),
+            _ => None,
+        });
+        if let Some((row, reason)) = failed {
+            return match row.setting == *candidate {
+                true => Reason::CandidateFailed(reason),
+                false => Reason::StartFailed(reason),
+            };
+        }
+        let checks = |setting: &Setting| -> f64 {
+            let own = rows.iter().filter(|row| row.setting == *setting);
+            ronde_tuner::median(&own.filter_map(check_of).collect::<Vec<_>>())
+        };
+        let values = [checks(&self.start()), checks(candidate)];
+        if self
+            .check_tolerance
+            .is_some_and(|tolerance| differs(values[0], values[1], tolerance))
+        {
+            return Reason::CheckDiffers { values };
+        }
+        match comparison.decision() {
+            Decision::Candidate => Reason::Faster,
+            Decision::Start => Reason::NotShown,
+            Decision::Undecided => Reason::Unfinished,
+        }
+    }
+}
+
+fn check_of(row: &Row) -> Option<f64> {
+    match row.outcome {
+        Outcome::Measured { check, .. } => check,
+        _ => None,
+    }
+}
+
+/// Whether two check values differ by more than a share of the first. A value that is not known
+/// does not differ.
+fn differs(start: f64, other: f64, tolerance: f64) -> bool {
+    (other - start).abs() > tolerance * start.abs()
+}
+
+fn median_seconds(rows: &[Row]) -> f64 {
+    let seconds: Vec<f64> = rows.iter().map(|row| row.seconds).collect();
+    if seconds.is_empty() {
+        0.0
+    } else {
+        ronde_tuner::median(&seconds)
+    }
+}
+
+/// Noise of a run, as a share of its figure: pooled over repeated settings, with a prior.
+fn noise(rows: &[&Row]) -> f64 {
+    let (mut squares, mut freedom) = (NOISE_FREEDOM * NOISE * NOISE, NOISE_FREEDOM);
+    let mut seen: Vec<&Setting> = Vec::new();
+    for row in rows {
+        if seen.contains(&&row.setting) {
+            continue;
+        }
+        seen.push(&row.setting);
+        let own = rows.iter().filter(|other| other.setting == row.setting);
+        let logs: Vec<f64> = own
+            .filter_map(|row| match row.outcome {
+                Outcome::Measured { value, .. } => Some(value.ln()),
+                _ => None,
+            })
+            .collect();
+        if logs.len() > 1 {
+            let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+            squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
+            freedom += (logs.len() - 1) as f64;
+        }
+    }
+    (squares / freedom).sqrt()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+use super::*;
+
+/// A command with a bowl of 17 by 13 settings; the best one is (4, 9), the start (12, 2).
+struct Bowl {
+    /// Change of each run, as a factor; the last one stays.
+    noise: fn(usize) -> f64,
+    runs: usize,
+}
+
+fn parameters() -> Vec<Parameter> {
+    let of = |name: &str, most: usize, start: usize| {
+        format!("{name}=0..{most},start={start}").parse().unwrap()
+    };
+    vec![of("x", 16, 12), of("y", 12, 2)]
+}
+
+impl Bowl {
+    fn figure(setting: &Setting) -> f64 {
+        let [x, y] = [0, 1].map(|index| setting.0[index] as f64);
+        10.0 + 0.1 * (x - 4.0).powi(2) + 0.1 * (y - 9.0).powi(2)
+    }
+
+    fn run(&mut self, setting: &Setting) -> Outcome {
+        self.runs += 1;
+        Outcome::measured(Self::figure(setting) * (self.noise)(self.runs))
+    }
+}
+
+/// Runs a plan to its end.
+fn run(plan: &Plan, mut outcome: impl FnMut(&Setting, Phase) -> Outcome) -> Vec<Row> {
+    let mut rows = Vec::new();
+    while let Task::Run { phase, setting, .. } = plan.next(&rows) {
+        let outcome = outcome(&setting, phase);
+        rows.push(Row {
+            phase,
+            setting,
+            outcome,
+            seconds: 1.0,
+        });
+        assert!(rows.len() <= plan.runs());
+    }
+    rows
+}
+
+fn plan() -> Plan {
+    Plan::new(parameters(), 20).unwrap()
+}
+
+/// Noise of about 2 %, the same in every test.
+fn noise(run: usize) -> f64 {
+    1.0 + 0.02 * ((run as f64 * 12.9898).sin() * 43758.5453).fract()
+}
+
+#[test]
+fn a_better_setting_is_found_and_proved() {
+    let mut bowl = Bowl { noise, runs: 0 };
+    let rows = run(&plan(), |setting, _| bowl.run(setting));
+    assert_eq!(rows[0].setting, plan().start());
+    let verdict = plan().verdict(&rows);
+    assert_eq!(verdict.reason, Reason::Faster);
+    assert!(Bowl::figure(&verdict.chosen) < 11.0, "{verdict:?}");
+    let [gain, low, high] = verdict.gain.unwrap();
+    assert!(low < gain && gain < high && low > 0.3);
+}
+
+#[test]
+fn an_interrupted_search_continues_as_if_it_had_not_been() {
+    let whole = run(&plan(), |setting, _| Bowl { noise, runs: 0 }.run(setting));
+    for length in 0..whole.len() {
+        let Task::Run { phase, setting, .. } = plan().next(&whole[..length]) else {
+            panic!("run {length} is missing");
+        };
+        assert_eq!(
+            (phase, &setting),
+            (whole[length].phase, &whole[length].setting)
+        );
+    }
+    let unfinished = plan().verdict(&whole[..whole.len() - 1]);
+    assert_eq!(unfinished.reason, Reason::Unfinished);
+    assert_eq!(unfinished.chosen, plan().start());
+    assert_eq!(plan().verdict(&whole[..1]).reason, Reason::Unfinished);
+}
+
+#[test]
+fn equal_settings_keep_the_start() {
+    let mut runs = 0;
+    let rows = run(&plan(), |_, _| {
+        runs += 1;
+        Outcome::measured(10.0 * noise(runs))
+    });
+    let verdict = plan().verdict(&rows);
+    assert_eq!(verdict.chosen, plan().start());
+    assert!(matches!(
+        verdict.reason,
+        Reason::NotShown | Reason::NoneBetter
+    ));
+}
+
+#[test]
+fn a_setting_that_fails_is_not_chosen() {
+    let mut bowl = Bowl { noise, runs: 0 };
+    // Everything near the best setting fails.
+    let fails = |setting: &Setting| setting.0[0] < 8;
+    let rows = run(&plan(), |setting, _| match fails(setting) {
+        true => Outcome::Failed {
+            reason: "out of memory".to_owned(),
+        },
+        false => bowl.run(setting),
+    });
+    assert!(rows.iter().any(|row| fails(&row.setting)), "it was tried");
+    let verdict = plan().verdict(&rows);
+    assert!(!fails(&verdict.chosen));
+    // One that fails only in the comparison is named.
+    let rows = run(&plan(), |setting, phase| match phase {
+        Phase::Compare if *setting != plan().start() => Outcome::Failed {
+            reason: "late".to_owned(),
+        },
+        _ => Outcome::measured(Bowl::figure(setting)),
+    });
+    let verdict = plan().verdict(&rows);
+    assert_eq!(verdict.reason, Reason::CandidateFailed("late".to_owned()));
+    assert_eq!(verdict.chosen, plan().start());
+}
+
+#[test]
+fn a_setting_with_another_check_value_is_refused() {
+    let plan = plan().checked(Some(0.01));
+    let with_loss = |setting: &Setting, loss: f64| Outcome::Measured {
+        value: Bowl::figure(setting),
+        check: Some(loss),
+        figures: Vec::new(),
+    };
+    // The loss changes for small x, where the best setting is.
+    let loss = |setting: &Setting| if setting.0[0] < 8 { 2.5 } else { 2.0 };
+    let rows = run(&plan, |setting, _| with_loss(setting, loss(setting)));
+    let verdict = plan.verdict(&rows);
+    assert!(loss(&verdict.chosen) == 2.0, "{verdict:?}");
+    // A loss that changes only in the comparison.
+    let rows = run(&plan, |setting, phase| {
+        let is_other = phase == Phase::Compare && *setting != plan.start();
+        with_loss(setting, if is_other { 2.5 } else { 2.0 })
+    });
+    let verdict = plan.verdict(&rows);
+    assert!(
+        matches!(verdict.reason, Reason::CheckDiffers { .. }),
+        "{:?}",
+        verdict.reason
+    );
+    assert_eq!(verdict.chosen, plan.start());
+}
+
+#[test]
+fn a_budget_of_time_leaves_room_for_the_comparison() {
+    // Each run takes a second: 12 s are fewer runs than 20.
+    let plan = plan().within(Some(12.0));
+    let rows = run(&plan, |setting, _| Outcome::measured(Bowl::figure(setting)));
+    assert!((10..=12).contains(&rows.len()), "{}", rows.len());
+    // What the pairs show counts, even if there were to be more of them.
+    let cut = plan.clone().within(Some(rows.len() as f64 - 1.0));
+    assert_eq!(plan.verdict(&rows).reason, Reason::Faster);
+    assert_eq!(cut.verdict(&rows).reason, Reason::Faster);
+    assert!(
+        rows.iter()
+            .filter(|row| row.phase == Phase::Compare)
+            .count()
+            >= 4
+    );
+}
+
+#[test]
+fn runs_are_bounded_by_the_best_so_far() {
+    let limit = |plan: &Plan, rows: &[Row]| match plan.next(rows) {
+        Task::Run { limit, .. } => limit,
+        Task::Done => panic!("there is a next run"),
+    };
+    let row = |figures: &[f64]| Row {
+        phase: Phase::Search,
+        setting: plan().start(),
+        outcome: Outcome::Measured {
+            value: 2.0,
+            check: None,
+            figures: figures.to_vec(),
+        },
+        seconds: 3.0,
+    };
+    assert_eq!(limit(&plan(), &[]), Limit::NONE);
+    assert_eq!(limit(&plan(), &[row(&[])]), Limit::NONE);
+    assert_eq!(
+        limit(&plan(), &[row(&[2.0])]),
+        Limit::by_figures(&[2.0], 2.0)
+    );
+    assert_eq!(
+        limit(&plan().by_wall(true), &[row(&[])]),
+        Limit::by_wall(3.0)
+    );
+}
+
+#[test]
+fn too_few_runs_are_refused() {
+    let error = Plan::new(parameters(), 7).unwrap_err().to_string();
+    assert!(
+        error.contains("--runs 7 are too few") && error.contains("need 8"),
+        "{error}"
+    );
+}

@@ -1,0 +1,159 @@
+use super::*;
+use crate::Plan;
+
+struct Unwatched;
+
+impl Watch for Unwatched {
+    fn group(&mut self, _: u32) {}
+}
+
+/// Runs a shell script once; `{x}` is 1.
+fn run(script: &str, change: impl FnOnce(&mut Processes)) -> Result<Option<Outcome>, RunError> {
+    let template = Template {
+        command: ["sh", "-c", script].map(Into::into).to_vec(),
+        ..Template::default()
+    };
+    let parameters = vec!["x=1|2".parse().unwrap()];
+    let folder = tempfile::tempdir().unwrap();
+    let metric = Metric::Output(Pattern::new("--metric", r"ms=(\S+)").unwrap(), Use::Median);
+    let start = Plan::new(parameters.clone(), 20).unwrap().start();
+    let mut processes = Processes {
+        template: &template,
+        parameters: &parameters,
+        metric: &metric,
+        maximize: false,
+        check: None,
+        prepare: None,
+        time_limit: None,
+        show_output: false,
+        logs: None,
+        folder: folder.path(),
+        is_interrupted: &|| false,
+        watch: &|| Ok(Box::new(Unwatched)),
+        number: 0,
+        tail: VecDeque::new(),
+    };
+    change(&mut processes);
+    processes.run(&start, &Limit::NONE)
+}
+
+/// A value for the rest of the tests.
+fn kept<T>(value: T) -> &'static T {
+    Box::leak(Box::new(value))
+}
+
+/// Figure, or the reason why there is none.
+fn figure(script: &str, change: impl FnOnce(&mut Processes)) -> String {
+    match run(script, change) {
+        Ok(Some(Outcome::Measured { value, check, .. })) => format!("{value:.3} {check:?}"),
+        Ok(Some(Outcome::Failed { reason })) => reason,
+        Ok(other) => format!("{other:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn figures_are_read_or_the_reason_says_why_not() {
+    let plain = |script: &str| figure(script, |_| {});
+    assert_eq!(plain("echo ms={x}; echo ms=9 >&2; echo ms=9"), "9.000 None");
+    assert_eq!(
+        plain("echo nothing"),
+        r"its output has no match of the metric ms=(\S+)"
+    );
+    assert!(plain("echo ms=fast").contains(r#"matched "fast", which is not a number > 0"#));
+    assert!(plain("echo ms=0").contains("not a number > 0"));
+    assert_eq!(plain("echo ms=5; exit 3"), "it exited with code 3");
+    assert_eq!(plain("kill -9 $$"), "signal 9 ended it");
+    // A progress bar, and a line without an end.
+    assert_eq!(plain(r"printf 'ms=1\rms=2\rms=3'"), "2.000 None");
+    let check = kept(Pattern::new("--check", "loss=([0-9.]+)").unwrap());
+    assert_eq!(
+        figure("echo loss=1 ms=2; echo loss=0.5", |p| p.check = Some(check)),
+        "2.000 Some(0.5)"
+    );
+    assert!(figure("echo ms=2", |p| p.check = Some(check)).contains("no number for the check"));
+    assert_eq!(figure("echo ms=4", |p| p.maximize = true), "0.250 None");
+    assert!(
+        run("sleep 0.1", |p| p.metric = &Metric::Wall)
+            .unwrap()
+            .unwrap()
+            .value()
+            .unwrap()
+            >= 0.1
+    );
+}
+
+#[test]
+fn figures_of_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.json");
+    let metric = kept(Metric::File(path.clone(), "/a/0".to_owned()));
+    let of = |text: &str| {
+        figure(&format!("echo '{text}' > {}", path.display()), |p| {
+            p.metric = metric
+        })
+    };
+    assert_eq!(of(r#"{"a":[2.5]}"#), "2.500 None");
+    assert!(of(r#"{"a":[]}"#).contains("has no /a/0"));
+    assert!(of(r#"{"a":[-1]}"#).contains("not a number > 0"));
+    assert!(of("{").contains("EOF"));
+    // The file of the last run does not count, and stays.
+    assert!(figure("true", |p| p.metric = metric).contains("it did not write"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(figure("true", |p| p.metric = metric).contains("it wrote no"));
+}
+
+#[test]
+fn a_hang_is_ended_with_all_that_it_started() {
+    let folder = tempfile::tempdir().unwrap();
+    let pids = folder.path().join("pids");
+    // One process ignores SIGTERM's default in its group, one has a session of its own.
+    let script = format!(
+        "sleep 60 & echo $! >> {0}; setsid sleep 60 & echo $! >> {0}; wait",
+        pids.display()
+    );
+    let began = Instant::now();
+    let outcome = figure(&script, |p| p.time_limit = Some(Duration::from_millis(300)));
+    assert_eq!(outcome, "it ran longer than the time limit of 0.3 s");
+    assert!(began.elapsed() < Duration::from_secs(20));
+    let pids = std::fs::read_to_string(&pids).unwrap();
+    assert_eq!(pids.lines().count(), 2);
+    for pid in pids.lines() {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        assert!(stat.is_empty() || stat.contains(") Z "), "{stat}");
+    }
+}
+
+#[test]
+fn what_the_command_leaves_does_not_delay_or_disturb() {
+    let began = Instant::now();
+    let time = run("sleep 60 & sleep 0.1", |p| p.metric = &Metric::Wall)
+        .unwrap()
+        .unwrap();
+    assert!(
+        (0.1..1.0).contains(&time.value().unwrap()),
+        "the wait for its output is no part: {time:?}"
+    );
+    assert_eq!(figure("sleep 60 & echo ms=1", |_| {}), "1.000 None");
+    assert!(began.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn a_user_interrupts_a_run() {
+    let outcome = run("sleep 60", |p| p.is_interrupted = &|| true).unwrap();
+    assert_eq!(outcome, None);
+}
+
+#[test]
+fn a_program_that_is_missing_and_a_preparation_that_fails_are_errors() {
+    let missing = Template {
+        command: vec!["/no/such/program".into()],
+        ..Template::default()
+    };
+    let error =
+        |change: &dyn Fn(&mut Processes)| run("echo ms=1", |p| change(p)).unwrap_err().to_string();
+    assert!(run("", |p| p.prepare = Some("true")).is_ok());
+    assert!(error(&|p| p.prepare = Some("echo why >&2; exit 2")).contains("exit status: 2) why"));
+    let template = kept(missing);
+    assert!(error(&|p| p.template = template).contains("cannot run /no/such/program"));
+}

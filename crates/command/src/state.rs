@@ -1,0 +1,252 @@
+//! State file of a search: what is searched, and the runs so far.
+//!
+//! ```json
+//! {"ronde_tune_command": 1, "identity": {"command": "python train.py --bucket {bucket}", …},
+//!  "rows": [{"phase": "search", "setting": [8], "outcome": {"measured": {"value": 41.2}},
+//!            "seconds": 3.1}, …]}
+//! ```
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::path::Path;
+
+use atomic_write_file::AtomicWriteFile;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::{Parameter, Row};
+
+/// Version of the format. Version 1 is the first.
+const VERSION: u64 = 1;
+/// Field with the version.
+const MARK: &str = "ronde_tune_command";
+/// Largest file that is read.
+const SIZE_MOST: u64 = 64 << 20;
+
+/// What is searched, by name: state files of another search differ in one of them.
+pub type Identity = BTreeMap<String, String>;
+
+/// A search with its runs so far.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct State {
+    ronde_tune_command: u64,
+    /// What is searched.
+    pub identity: Identity,
+    /// Runs so far.
+    pub rows: Vec<Row>,
+}
+
+/// A state file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum StateError {
+    /// It cannot be read or written.
+    #[error("state file {path}: {source}")]
+    Io {
+        /// Path.
+        path: String,
+        /// Error of the operating system.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error(
+        "{path} is not a state file of ronde tune with a command: {problem}; give another file"
+    )]
+    Foreign {
+        /// Path.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// It is of another search.
+    #[error(
+        "state file {path} is of another search: {}; give another file, or the command as it was",
+        differences.join("; ")
+    )]
+    Differs {
+        /// Path.
+        path: String,
+        /// What differs.
+        differences: Vec<String>,
+    },
+}
+
+impl State {
+    /// State of a search without runs.
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            ronde_tune_command: VERSION,
+            identity,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Reads the file if it exists, and checks that it is of this search.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not a state file of this search.
+    pub fn load(
+        path: &Path,
+        identity: &Identity,
+        parameters: &[Parameter],
+    ) -> Result<Option<Self>, StateError> {
+        let name = path.display().to_string();
+        let foreign = |problem: String| StateError::Foreign {
+            path: name.clone(),
+            problem,
+        };
+        let io = |source| StateError::Io {
+            path: name.clone(),
+            source,
+        };
+        match std::fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(io(error)),
+            Ok(found) if found.len() > SIZE_MOST => {
+                return Err(foreign(format!("it has more than {SIZE_MOST} bytes")));
+            }
+            Ok(_) => {}
+        }
+        let text = std::fs::read_to_string(path).map_err(io)?;
+        let value: Value =
+            serde_json::from_str(&text).map_err(|error| foreign(error.to_string()))?;
+        match value.get(MARK).map(Value::as_u64) {
+            None => return Err(foreign(format!("it has no field {MARK}"))),
+            Some(Some(VERSION)) => {}
+            Some(_) => {
+                let found = &value[MARK];
+                return Err(foreign(format!(
+                    "it has version {found}, and this ronde reads {VERSION}"
+                )));
+            }
+        }
+        let state: Self =
+            serde_json::from_value(value).map_err(|error| foreign(error.to_string()))?;
+        let differences = differences(&state.identity, identity);
+        if !differences.is_empty() {
+            return Err(StateError::Differs {
+                path: name,
+                differences,
+            });
+        }
+        state.check(parameters).map_err(foreign)?;
+        Ok(Some(state))
+    }
+
+    /// Checks the rows, which another program may have written.
+    fn check(&self, parameters: &[Parameter]) -> Result<(), String> {
+        for (index, row) in self.rows.iter().enumerate() {
+            let levels = &row.setting.0;
+            let is_setting = levels.len() == parameters.len()
+                && levels
+                    .iter()
+                    .zip(parameters)
+                    .all(|(level, parameter)| *level < parameter.values().len());
+            let figures = row.outcome.figures();
+            let are_figures = figures
+                .into_iter()
+                .all(|value| value > 0.0 && value.is_finite());
+            let is_duration = row.seconds >= 0.0 && row.seconds.is_finite();
+            if !(is_setting && are_figures && is_duration) {
+                return Err(format!("run {} is damaged", index + 1));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the file, as a whole or not at all.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), StateError> {
+        let write = || {
+            let mut file = AtomicWriteFile::open(path)?;
+            serde_json::to_writer(&mut file, self)?;
+            file.write_all(b"\n")?;
+            file.commit()
+        };
+        write().map_err(|source| StateError::Io {
+            path: path.display().to_string(),
+            source,
+        })
+    }
+}
+
+/// What differs between two searches.
+fn differences(then: &Identity, now: &Identity) -> Vec<String> {
+    let names: std::collections::BTreeSet<&String> = then.keys().chain(now.keys()).collect();
+    let differs = names
+        .into_iter()
+        .filter(|name| then.get(*name) != now.get(*name));
+    let text =
+        |value: Option<&String>| value.map_or("nothing".to_owned(), |text| format!("{text:?}"));
+    let sentence = |name: &String| {
+        format!(
+            "{name} was {}, and is {}",
+            text(then.get(name)),
+            text(now.get(name))
+        )
+    };
+    differs.map(sentence).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Outcome, Phase, Setting};
+
+    fn identity(command: &str) -> Identity {
+        Identity::from([("command".to_owned(), command.to_owned())])
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_was_written_or_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("s.json");
+        let parameters = vec!["x=1..4".parse().unwrap()];
+        let load = |command: &str| State::load(&path, &identity(command), &parameters);
+        assert_eq!(load("a").unwrap(), None);
+        let mut state = State::new(identity("a"));
+        for outcome in [
+            Outcome::Measured {
+                value: 1.5,
+                check: Some(0.1),
+                figures: vec![1.0, 2.0],
+            },
+            Outcome::Stopped { value: 3.0 },
+            Outcome::Failed {
+                reason: "it exited with code 1".to_owned(),
+            },
+        ] {
+            let (phase, setting) = (Phase::Search, Setting(vec![3]));
+            state.rows.push(Row {
+                phase,
+                setting,
+                outcome,
+                seconds: 0.5,
+            });
+        }
+        state.save(&path).unwrap();
+        assert_eq!(load("a").unwrap(), Some(state.clone()));
+        let error = |command: &str| load(command).unwrap_err().to_string();
+        assert!(
+            error("b").contains(r#"command was "a", and is "b""#),
+            "{}",
+            error("b")
+        );
+        state.rows[0].setting = Setting(vec![4]);
+        state.save(&path).unwrap();
+        assert!(error("a").contains("run 1 is damaged"));
+        for (text, problem) in [
+            ("{", "EOF"),
+            ("{}", "no field ronde_tune_command"),
+            (r#"{"ronde_tune_command":2}"#, "version 2"),
+            (
+                r#"{"ronde_tune_command":1,"identity":{},"rows":[1]}"#,
+                "invalid type",
+            ),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert!(error("a").contains(problem), "{}", error("a"));
+        }
+    }
+}

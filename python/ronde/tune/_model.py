@@ -1,0 +1,125 @@
+"""Tuner of a model whose ranks are those of a torch process group."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any, Callable, Dict, Optional
+
+import torch
+import torch.distributed as dist
+from torch.distributed.distributed_c10d import get_global_rank
+
+from .parameters import Parameter
+from .tuner import Tuner
+
+# Bytes of a message's first broadcast: its length and, for most messages, all of it.
+_FRAME = 1024
+_LENGTH = 8
+# Longest message that is accepted, in bytes.
+_LENGTH_MAX = 1 << 20
+
+
+class ModelTuner:
+    """Tunes one setting of a model while it trains: `apply` changes it at a step boundary.
+
+    All ranks of `group` create it at the same step and call `step` after each optimizer step.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameter: Parameter,
+        apply: Callable[[Any], None],
+        module: torch.nn.Module,
+        group: Any,
+        *,
+        state: Optional[os.PathLike[str]] = None,
+        key: Optional[Dict[str, str]] = None,
+        **options: Any,
+    ) -> None:
+        self._name = name
+        self._apply = apply
+        self._device = next(module.parameters()).device
+        size = dist.get_world_size(group)
+        backend = dist.get_backend(group)
+        self._tuner = Tuner(
+            {name: parameter},
+            _broadcast(group, self._device if backend == "nccl" else torch.device("cpu")),
+            dist.get_rank(group),
+            size,
+            state=state,
+            key=key or {"model": _digest(module), "ranks": f"{size} over {backend}"},
+            **options,
+        )
+        if self._tuner.settings[name] != parameter.start:
+            apply(self._tuner.settings[name])
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """The setting in force, by name."""
+        return self._tuner.settings
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a verdict, or tuning has stopped."""
+        return self._tuner.finished
+
+    @property
+    def verdict(self) -> Optional[Dict[str, Any]]:
+        """Result of the search; None before."""
+        return self._tuner.verdict
+
+    def begin(self) -> None:
+        """Marks the begin of a step, after work that is not in every step."""
+        self._synchronize()
+        self._tuner.begin()
+
+    def step(self, seconds: Optional[float] = None) -> bool:
+        """Marks the end of a step; returns whether the setting has changed."""
+        if seconds is None:
+            self._synchronize()
+        if not self._tuner.step(seconds):
+            return False
+        self._apply(self._tuner.settings[self._name])
+        return True
+
+    def close(self) -> None:
+        """Ends tuning and saves what was measured."""
+        self._tuner.close()
+
+    def _synchronize(self) -> None:
+        """Waits for the GPU during the search: otherwise the time is that of the launches."""
+        if self._device.type == "cuda" and not self._tuner.finished:
+            torch.cuda.synchronize(self._device)
+
+
+def _digest(module: torch.nn.Module) -> str:
+    """Identifies a model by the names, shapes and types of its parameters."""
+    lines = [f"{name} {tuple(p.shape)} {p.dtype}" for name, p in module.named_parameters()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _broadcast(group: Any, device: torch.device) -> Callable[[str, int], str]:
+    """Returns a function that broadcasts texts in the process group, without pickle."""
+
+    def broadcast(text: str, root: int) -> str:
+        source = root if group is None else get_global_rank(group, root)
+        data = text.encode() if dist.get_rank(group) == root else b""
+        head = bytearray(len(data).to_bytes(_LENGTH, "little") + data[: _FRAME - _LENGTH])
+        head += bytes(_FRAME - len(head))
+        head = _exchange(head, source)
+        length = int.from_bytes(head[:_LENGTH], "little")
+        if length > _LENGTH_MAX:
+            raise ValueError(f"rank {root} sent {length} bytes, at most {_LENGTH_MAX} are accepted")
+        text_bytes, rest = head[_LENGTH : _LENGTH + length], length - (_FRAME - _LENGTH)
+        if rest > 0:
+            text_bytes += _exchange(bytearray(data[-rest:] or bytes(rest)), source)
+        return text_bytes.decode()
+
+    def _exchange(data: bytearray, source: int) -> bytearray:
+        tensor = torch.frombuffer(data, dtype=torch.uint8).to(device)
+        dist.broadcast(tensor, src=source, group=group)
+        return bytearray(tensor.cpu().numpy().tobytes())
+
+    return broadcast

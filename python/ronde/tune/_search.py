@@ -1,0 +1,58 @@
+"""Rank 0's search: reports step times to the service and keeps the setting that it wants."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, List, Optional, Union
+
+from .. import _ronde
+
+Settings = Dict[str, Union[bool, int, float]]
+
+
+class Search:
+    """A search of the service in this process.
+
+    `wanted` is the setting to put in force at the next agreement; until then, steps are not
+    reported, because the service takes the setting to be in force at once.
+    """
+
+    def __init__(self, line: Dict[str, Any], state: Optional[os.PathLike[str]] = None) -> None:
+        self._service = _ronde.TunerService(state)
+        ready = self._reply(line)["ready"]
+        self.warnings: List[str] = ready.get("warnings", [])
+        self.wanted: Settings = ready["setting"]
+        self.in_force: Optional[Settings] = None
+        self.verdict: Optional[Dict[str, Any]] = None
+
+    def report(self, seconds: float) -> None:
+        """Reports the time of a step, unless a change of the setting is due."""
+        if self.wanted != self.in_force:
+            return
+        answer = self._reply({"step_ms": 1000.0 * seconds})
+        self.warnings += answer.get("warnings", [])
+        action = answer["action"]
+        if action == "switch":
+            self.wanted = answer["setting"]
+        elif action == "finished":
+            self.verdict = answer["verdict"]
+            self.wanted = self.verdict["setting"]
+        elif action == "drifted":
+            self.verdict = None
+
+    @property
+    def rests(self) -> bool:
+        """Whether the verdict's setting is in force, so that decisions are rare."""
+        return self.verdict is not None and self.verdict["setting"] == self.in_force
+
+    def save(self) -> None:
+        """Writes the state file, if there is one."""
+        self._service.save()
+
+    def _reply(self, line: Dict[str, Any]) -> Dict[str, Any]:
+        answer: Dict[str, Any] = json.loads(self._service.reply(json.dumps(line)))
+        if "error" in answer:
+            error = answer["error"]
+            raise ValueError(f"{error['message']}; {error['try']}")
+        return answer

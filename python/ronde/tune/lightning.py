@@ -1,0 +1,74 @@
+"""Callback for Lightning that tunes DDP's buckets while it trains.
+
+    from lightning.pytorch import Trainer
+    from ronde.tune.lightning import RondeTuner
+
+    trainer = Trainer(strategy="ddp", devices=4, callbacks=[RondeTuner(state="bucket.json")])
+
+Needs `pip install ronde[lightning]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    try:
+        from pytorch_lightning import Callback, LightningModule, Trainer
+    except ImportError:
+        raise ImportError(
+            "ronde.tune.lightning needs Lightning; run: pip install 'ronde[lightning]'"
+        ) from error
+
+from ._callback import CallbackTuner, wrapper_of
+
+
+class RondeTuner(Callback):
+    """Tunes `bucket_cap_mb` of the strategy "ddp", or DeepSpeed's `reduce_bucket_size`.
+
+    A step ends with the optimizer's; batches whose gradients are accumulated are one step. Time
+    between batches, such as that of validation, does not count. With another strategy, nothing is
+    tuned, and a warning says so.
+
+    `options` are those of `ronde.tune.ddp.BucketTuner`, such as `state`, `low`, `high` and `steps`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self._tuner = CallbackTuner(options)
+        self._global_step = 0
+        self._is_open = False
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """The setting in force, by name."""
+        return self._tuner.settings
+
+    @property
+    def verdict(self) -> Optional[Dict[str, Any]]:
+        """Result of the search; None before."""
+        return self._tuner.verdict
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        model = trainer.strategy.model
+        self._tuner.start(wrapper_of(model if model is not None else pl_module))
+        self._global_step = trainer.global_step
+
+    def on_train_batch_start(self, trainer: Trainer, *others: Any) -> None:
+        if not self._is_open:
+            self._is_open = True
+            self._tuner.begin()
+
+    def on_train_batch_end(self, trainer: Trainer, *others: Any) -> None:
+        if trainer.global_step != self._global_step:
+            self._global_step = trainer.global_step
+            self._is_open = False
+            self._tuner.step()
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._tuner.end()
+
+    def on_exception(self, trainer: Trainer, *others: Any) -> None:
+        self._tuner.end()

@@ -1,0 +1,318 @@
+"""Tuner of a training loop, on one rank or on several that agree through a broadcast.
+
+Rank 0 searches; the others follow. All ranks call `step` once per step and hold their next
+agreement at the same step, which rank 0 named at the last one:
+
+    step     1   2   3   4   5   6   7   8   9  …
+    rank 0   A       A       A   A       A        A: rank 0 broadcasts the settings, and the number
+    rank 1   A       A       A   A       A           of steps until the next agreement
+
+A setting changes only at an agreement, so all ranks change it after the same step. While the search
+runs, agreements cost at most 0.2 % of the time or are `SEARCH_STEPS` steps apart; after the verdict
+they are `WATCH_STEPS` steps apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from types import TracebackType
+from typing import Any, Callable, Dict, List, Mapping, Optional, Type
+
+from .. import __version__
+from ._messages import Decision, Greeting, TunerError
+from ._search import Search, Settings
+from .parameters import Parameter, space_line
+
+__all__ = ["Tuner", "TunerError"]
+
+# Part of the step time that agreements may take during the search.
+SHARE = 0.002
+# Most steps between agreements during the search: a bad setting stays in force for that long.
+SEARCH_STEPS = 5
+# Steps between agreements after the verdict: a drift is noticed later by at most this.
+WATCH_STEPS = 50
+
+_log = logging.getLogger("ronde.tune")
+_VERSION = __version__
+
+# `broadcast(text, root)` returns the text of rank `root` on every rank.
+Broadcast = Callable[[str, int], str]
+
+
+class Tuner:
+    """Finds better settings while a job trains.
+
+    `parameters` gives each setting's name, scale, bounds and start. With several ranks, `broadcast`
+    is a function of a text and a rank that returns that rank's text on all of them, such as
+    mpi4py's `comm.bcast`; `rank` and `size` are this process and the number of processes. The
+    constructor calls it `size` times and once more, and `step` at steps on which all ranks agree.
+
+    `state` is the path of a file, on rank 0, from which the next job of equal `key` begins at the
+    result. `steps` is the number of steps of the job, if known: the search may then cost 2 % of it,
+    otherwise 20 steps. `settle_steps` are discarded after each change, besides the first one.
+    With `watch`, the search goes on after its verdict, when the step time changes for good.
+
+    Raises ValueError for invalid parameters, and TunerError, on all ranks, if versions or
+    parameters differ between ranks.
+    """
+
+    def __init__(
+        self,
+        parameters: Mapping[str, Parameter],
+        broadcast: Optional[Broadcast] = None,
+        rank: int = 0,
+        size: Optional[int] = None,
+        *,
+        state: Optional[os.PathLike[str]] = None,
+        key: Optional[Mapping[str, str]] = None,
+        steps: Optional[int] = None,
+        seed: Optional[int] = None,
+        settle_steps: int = 0,
+        watch: bool = True,
+    ) -> None:
+        if broadcast is not None and size is None:
+            raise ValueError("a tuner with broadcast needs size, the number of ranks")
+        self._size = 1 if size is None else size
+        if not 0 <= rank < self._size:
+            raise ValueError(f"rank {rank} of {self._size} ranks; give rank, size and broadcast")
+        if self._size > 1 and broadcast is None:
+            raise ValueError(f"{self._size} ranks need broadcast, to agree on the settings")
+        self.rank = rank
+        self._broadcast = broadcast
+        self._settle_steps = settle_steps
+        self._watch = watch
+        self._search: Optional[Search] = None
+        self._failure: Optional[str] = None
+        self._is_off = False
+        self._verdict: Optional[Dict[str, Any]] = None
+        self._steps = 0
+        self._agreement = 0
+        self._settling = 0
+        self._begin: Optional[float] = None
+        self._step_s = 0.0
+        self._broadcast_s = math.inf
+
+        options = {"steps": steps, "seed": seed, "key": dict(key or {})}
+        line = {name: value for name, value in options.items() if value is not None}
+        greeting = self._greeting(parameters, line)
+        self._settings: Settings = greeting.space.get("start", {})
+        self._greet(greeting)
+        line.update(greeting.space)
+        if rank == 0 and not self._is_off:
+            try:
+                self._search = Search(line, state)
+            except Exception as error:
+                self._failure = _text(error)
+        self._agree()
+
+    @property
+    def settings(self) -> Settings:
+        """The settings in force, by name; equal on all ranks."""
+        return dict(self._settings)
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is a verdict, or tuning has stopped."""
+        return self._is_off or self._verdict is not None
+
+    @property
+    def verdict(self) -> Optional[Dict[str, Any]]:
+        """Result of the search: the chosen `setting` and its gain over the start. None before."""
+        return self._verdict
+
+    def begin(self) -> None:
+        """Marks the begin of a step: the time since the last one is not part of it.
+
+        For work that is not in every step, such as an evaluation.
+        """
+        self._begin = time.perf_counter()
+
+    def step(self, seconds: Optional[float] = None) -> bool:
+        """Marks the end of a step; returns whether the settings have changed, for the next step.
+
+        `seconds` is its duration; by default, the time since the last call or `begin`. The duration
+        on rank 0 counts; in data-parallel training, every rank waits for the slowest in each step.
+        """
+        now = time.perf_counter()
+        if seconds is None:
+            measured = None if self._begin is None else now - self._begin
+        elif not 0.0 < seconds < math.inf:
+            raise ValueError(f"a step of {seconds!r} seconds; expected a finite number > 0")
+        else:
+            measured = float(seconds)
+        self._begin = now
+        if self._is_off:
+            return False
+        self._steps += 1
+        if self._search is not None and measured:
+            self._report(self._search, measured)
+        if self._steps < self._agreement:
+            return False
+        is_changed = self._agree()
+        self._begin = time.perf_counter()
+        return is_changed
+
+    def close(self) -> None:
+        """Ends tuning and saves what was measured. Not collective; the settings stay in force."""
+        self._is_off = True
+        search, self._search = self._search, None
+        if search is not None:
+            try:
+                search.save()
+            except Exception as error:
+                _log.warning("the tuner's measurements are lost: %s", _text(error))
+
+    def __enter__(self) -> Tuner:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        traceback: Optional[TracebackType],
+    ) -> None:
+        self.close()
+
+    def _greeting(self, parameters: Mapping[str, Parameter], options: Dict[str, Any]) -> Greeting:
+        """Checks the parameters of this rank. An error waits until all ranks know it."""
+        space: Dict[str, Any] = {}
+        try:
+            space = space_line(parameters)
+            Search({**options, **space})
+        except Exception as error:
+            if self._size == 1:
+                raise
+            return Greeting(_VERSION, space, _text(error))
+        return Greeting(_VERSION, space)
+
+    def _greet(self, own: Greeting) -> None:
+        """Compares version and parameters with all other ranks."""
+        if self._size == 1:
+            return
+        greetings: List[Greeting] = []
+        for root in range(self._size):
+            text = self._send(own.text(), root, "versions")
+            if self._is_off:
+                if own.problem is not None:
+                    raise ValueError(own.problem)
+                return
+            greetings.append(Greeting.parse(text, root))
+        first = greetings[0]
+        for rank, greeting in enumerate(greetings):
+            if greeting.version != first.version:
+                raise TunerError(
+                    f"rank 0 has the tuner of ronde {first.version}, rank {rank} that of ronde "
+                    f"{greeting.version}; install the same version on all ranks"
+                )
+        for rank, greeting in enumerate(greetings):
+            if greeting.problem is not None:
+                raise ValueError(f"rank {rank}: {greeting.problem}")
+            if greeting.space != first.space:
+                raise TunerError(
+                    f"rank {rank} tunes {greeting.space}, rank 0 {first.space}; give all ranks the "
+                    "same parameters"
+                )
+
+    def _send(self, text: str, root: int, what: str) -> Any:
+        """Broadcasts a text from `root`; what returns is unchecked. If that fails, tuning ends on
+        this rank."""
+        assert self._broadcast is not None  # with several ranks
+        begin = time.perf_counter()
+        try:
+            received = self._broadcast(text if self.rank == root else "", root)
+        except Exception as error:
+            self._stop(f"the broadcast of {what} after step {self._steps} failed: {_text(error)}")
+            return None
+        if self.rank == root:
+            self._broadcast_s = min(self._broadcast_s, time.perf_counter() - begin)
+            return text
+        return received
+
+    def _report(self, search: Search, seconds: float) -> None:
+        self._step_s = seconds
+        if self._settling > 0:
+            self._settling -= 1
+            return
+        try:
+            search.report(seconds)
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        # A panic of the extension module is no Exception.
+        except BaseException as error:
+            self._failure = _text(error)
+
+    def _agree(self) -> bool:
+        """Puts rank 0's decision in force on all ranks; returns whether it changes the settings."""
+        if self._is_off:
+            return False
+        decision = self._decide()
+        if self._size > 1:
+            text = self._send(decision.text(), 0, "settings")
+            if self._is_off:
+                return False
+            if self.rank != 0:
+                decision = Decision.parse(text, self._steps, self._settings)
+        if decision.stopped is not None:
+            # Rank 0 says it for all.
+            level = logging.WARNING if self.rank == 0 else logging.DEBUG
+            self._stop(f"the tuner of rank 0 failed: {decision.stopped}", level)
+            return False
+        is_changed = decision.settings != self._settings
+        self._settings = decision.settings
+        self._agreement = self._steps + decision.steps
+        self._settling = self._settle_steps if is_changed else self._settling
+        self._note(decision.verdict)
+        if self._search is not None:
+            self._search.in_force = decision.settings
+            self._say_warnings(self._search)
+        if decision.steps == 0:
+            self.close()
+        return is_changed
+
+    def _decide(self) -> Decision:
+        search = self._search
+        if search is None or self._failure is not None:
+            return Decision(self._steps, self._settings, 0, stopped=self._failure or "")
+        return Decision(self._steps, search.wanted, self._interval(search), search.verdict)
+
+    def _interval(self, search: Search) -> int:
+        """Steps until the next agreement."""
+        if search.verdict is not None and not self._watch:
+            return 0
+        if self._size == 1:
+            return 1
+        if search.rests:
+            return WATCH_STEPS
+        allowed = SHARE * self._step_s
+        if self._broadcast_s >= SEARCH_STEPS * allowed:
+            return SEARCH_STEPS
+        return max(1, math.ceil(self._broadcast_s / allowed))
+
+    def _note(self, verdict: Optional[Dict[str, Any]]) -> None:
+        if self.rank == 0 and verdict is not None and verdict != self._verdict:
+            _log.info("%s: %s", verdict.get("reason"), verdict.get("setting"))
+        self._verdict = verdict
+
+    def _say_warnings(self, search: Search) -> None:
+        for warning in search.warnings:
+            _log.warning("%s", warning)
+        search.warnings.clear()
+
+    def _stop(self, reason: str, level: int = logging.WARNING) -> None:
+        """Ends tuning, with the settings in force."""
+        _log.log(
+            level,
+            "rank %d: %s; tuning has ended, training continues with %s",
+            self.rank,
+            reason,
+            self._settings,
+        )
+        self.close()
+
+
+def _text(error: BaseException) -> str:
+    """The error's message, or its class if it has none."""
+    return str(error) or type(error).__name__

@@ -1,0 +1,53 @@
+"""The callbacks for Lightning and Hugging Face, and DeepSpeed, each with the real package."""
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from ranks import run
+
+HERE = pathlib.Path(__file__).parent
+# What the callback needs, and its extra.
+FRAMEWORKS = {
+    "lightning": ("lightning", "ronde[lightning]"),
+    "huggingface": ("transformers", "ronde[huggingface]"),
+    "deepspeed": ("deepspeed", "ronde[deepspeed]"),
+}
+
+
+def needs(framework):
+    package, _ = FRAMEWORKS[framework]
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+
+
+@pytest.mark.parametrize("framework", ["lightning", "huggingface"])
+def test_a_callback_tunes_and_the_weights_are_those_without(framework, tmp_path):
+    needs(framework)
+    run(2, HERE / f"{framework}_rank.py", "tuned", tmp_path)
+
+
+@pytest.mark.parametrize("framework", ["lightning", "huggingface"])
+def test_without_ddp_training_goes_on_and_a_warning_says_so(framework, tmp_path):
+    needs(framework)
+    run(1, HERE / f"{framework}_rank.py", "alone", tmp_path, is_distributed=False)
+
+
+def test_deepspeed_reads_the_size_in_every_step():
+    needs("deepspeed")
+    run(2, HERE / "deepspeed_rank.py")
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_missing_package_is_named(framework):
+    package, extra = FRAMEWORKS[framework]
+    hidden = {package, "pytorch_lightning"}
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({hidden!r})); "
+        f"import ronde.tune.{framework}"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert ended.returncode != 0
+    assert f"pip install '{extra}'" in ended.stderr, ended.stderr
