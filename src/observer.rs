@@ -1,5 +1,5 @@
-//! Observer of the cycle: timeline, tuner, metrics and stall inspector in a job, a log in the
-//! simulator. The cycle reports events to it; it returns only settings to change to.
+//! Observer of the cycle: timeline, tuner, metrics, live page and stall inspector in a job, a log in
+//! the simulator. The cycle reports events to it; it returns only settings to change to.
 
 use std::time::Duration;
 
@@ -160,6 +160,11 @@ impl Executed<'_> {
             .map(|activity| (activity.ended - activity.began).as_nanos() as u64)
             .sum();
         collective + self.phases.copy_in_ns + self.phases.copy_out_ns
+    }
+
+    /// Time of the transfer, without waiting for data, for other batches or for other ranks.
+    pub(crate) fn transfer(&self) -> Duration {
+        Duration::from_nanos(self.moving_ns().saturating_sub(self.phases.wait_ns))
     }
 }
 

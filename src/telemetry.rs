@@ -1,6 +1,7 @@
 //! Telemetry of a rank: passes the events of the cycle's one [`Observer`] to the timeline, the
-//! tuner, the metrics and the stall inspector. Rank 0 runs the tuner; the other ranks track the
-//! settings, measure their waits for the metrics, and may record a timeline of their own.
+//! tuner, the stall inspector, the metrics and the live page. Rank 0 runs the tuner; the other ranks
+//! track the settings, measure their waits for metrics and page, and may record a timeline of their
+//! own.
 //!
 //! In other process sets, the lowest rank detects stalls; settings come from the set of all ranks.
 //! The tuner uses the set of all ranks only; on the timeline each set has a track.
@@ -8,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::autotune::{Progress, Tuning};
+use crate::autotune::{Progress, Purpose, Tuning};
 use crate::clock::{Alignment, Clock, Nanos};
 use crate::cycle::Stalls;
 use crate::error::Error;
@@ -18,15 +19,18 @@ use crate::negotiation::OpKind;
 use crate::observer::{
     Agreed, CycleEnd, Executed, Negotiated, Observer, Pending, ReadyTimes, StallCheck, WantedTimes,
 };
-use crate::prometheus;
 use crate::queue::Tensor;
 use crate::settings::{Settings, Versioned};
 use crate::timeline::{Timeline, TimelineCommand, Track};
 
 mod lateness;
 mod recording;
+mod step_ends;
+mod watchers;
 
 use lateness::Lateness;
+pub(crate) use step_ends::StepEnd;
+pub(crate) use watchers::Watchers;
 
 /// Telemetry of one process set on this rank.
 pub(crate) struct Telemetry {
@@ -40,7 +44,8 @@ pub(crate) struct Telemetry {
     stalls: Option<Stalls>,
     /// On rank 0 of the set of all ranks.
     lateness: Option<Lateness>,
-    metrics: Option<prometheus::Recorder>,
+    /// In the set of all ranks, if the job has metrics or a live page.
+    watchers: Option<Watchers>,
     /// Whether this is a process set other than that of all ranks; only the latter records settings.
     follows: bool,
 }
@@ -81,14 +86,14 @@ impl Telemetry {
             tuning,
             stalls: stalls(knobs, rank, size),
             lateness: (first && size > 1).then(|| Lateness::new(size)),
-            metrics: None,
+            watchers: None,
             follows: false,
         })
     }
 
-    /// Adds the metrics of this rank.
-    pub(crate) fn with_metrics(mut self, metrics: Option<prometheus::Recorder>) -> Self {
-        self.metrics = metrics;
+    /// Adds the watchers of this rank.
+    pub(crate) fn with_watchers(mut self, watchers: Option<Watchers>) -> Self {
+        self.watchers = watchers;
         self
     }
 
@@ -110,7 +115,7 @@ impl Telemetry {
             tuning: None,
             stalls: stalls(knobs, rank, size),
             lateness: None,
-            metrics: None,
+            watchers: None,
             follows: true,
         }
     }
@@ -131,8 +136,8 @@ impl Observer for Telemetry {
         if let Some(tuning) = &mut self.tuning {
             tuning.connected(hosts);
         }
-        if let Some(metrics) = &mut self.metrics {
-            metrics.connected();
+        if let Some(watchers) = &mut self.watchers {
+            watchers.connected(hosts);
         }
     }
 
@@ -190,8 +195,8 @@ impl Observer for Telemetry {
         if let Some(tuning) = &mut self.tuning {
             tuning.agreed(agreed.began, agreed.ended, agreed.has_joined);
         }
-        if let Some(metrics) = &mut self.metrics {
-            metrics.agreed(agreed.began, agreed.ended);
+        if let Some(watchers) = &mut self.watchers {
+            watchers.agreed(agreed);
         }
     }
 
@@ -199,8 +204,8 @@ impl Observer for Telemetry {
         if let Some(tuning) = &mut self.tuning {
             tuning.executed(batch);
         }
-        if let Some(metrics) = &mut self.metrics {
-            metrics.executed(batch, self.agreed);
+        if let Some(watchers) = &mut self.watchers {
+            watchers.executed(batch, self.agreed);
         }
         if self.track.is_on() {
             recording::record(&mut self.track, batch, self.agreed);
@@ -221,7 +226,11 @@ impl Observer for Telemetry {
     fn apply_timeline_command(&mut self, command: &TimelineCommand) -> Result<(), Error> {
         // The cycle has ended. A recording that begins now contains nothing of it.
         self.track.interrupt();
-        self.track.timeline().apply(command)
+        let outcome = self.track.timeline().apply(command);
+        if let Some(watchers) = &mut self.watchers {
+            watchers.timeline_command(command, &outcome);
+        }
+        outcome
     }
 
     fn aligned(&mut self, alignment: &Alignment) {
@@ -236,24 +245,31 @@ impl Observer for Telemetry {
             self.track.settings(cycle.settings.value, self.agreed);
         }
         self.track.end_cycle();
-        if let Some(metrics) = &mut self.metrics {
-            metrics.cycle_ended(cycle);
+        let tuning = self.tuning.as_mut();
+        let next = tuning.and_then(|tuning| tuning.cycle_ended(cycle));
+        if let Some(watchers) = &mut self.watchers {
+            let tuning = self.tuning.as_ref();
+            watchers.cycle_ended(cycle, tuning.map_or(Purpose::None, Tuning::purpose));
         }
-        self.tuning.as_mut()?.cycle_ended(cycle)
+        next
     }
 
     fn ended(&mut self, error: &Error) {
-        if let Some(metrics) = &mut self.metrics {
-            metrics.ended(error);
+        if let Some(watchers) = &mut self.watchers {
+            watchers.ended(error);
         }
     }
 
     fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {
-        self.stalls
-            .as_mut()
-            .map_or(Ok(StallCheck::default()), |stalls| {
-                stalls.look(now, pending)
-            })
+        let Some(stalls) = &mut self.stalls else {
+            return Ok(StallCheck::default());
+        };
+        let watchers = &mut self.watchers;
+        stalls.look(now, pending, &mut |text| {
+            if let Some(watchers) = watchers {
+                watchers.stalled(text);
+            }
+        })
     }
 }
 

@@ -1,8 +1,9 @@
 //! Proposals of the search: requested from another thread, received, or lost.
 
-use ronde_tuner::Proposal;
+use ronde_tuner::{Next, Proposal};
 
 use super::Autotune;
+use super::news::{News, Place};
 use super::trace::Tracer;
 use super::worker::{Answer, Asked, Evidence, Outcome};
 use crate::replay::{JobTopology, Rules};
@@ -31,7 +32,10 @@ impl Autotune {
         // The replay has no batches in device memory.
         let evidence = (self.lost == 0 && !self.facts.on_gpu).then_some(evidence);
         match Asked::new(
-            self.search.session.proposal_job(),
+            match self.progress.wants_news() {
+                true => self.search.session.proposal_job().with_surface(),
+                false => self.search.session.proposal_job(),
+            },
             evidence,
             self.search.last_ms,
         ) {
@@ -49,10 +53,22 @@ impl Autotune {
         match asked.outcome() {
             Outcome::Pending => None,
             Outcome::Done(answer) => {
-                let Answer { proposal, spent } = *answer;
+                let Answer {
+                    proposal,
+                    spent,
+                    surface,
+                } = *answer;
                 tracing::info!("autotune: {}", spent.text(asked.slowdown_pct()));
                 self.search.asked = None;
                 self.lost = 0;
+                self.progress.tell(|| News::Proposed {
+                    surface,
+                    incumbent: Place::of(&proposal.incumbent),
+                    next: match &proposal.next {
+                        Next::Sample(point) => Some(Place::of(point)),
+                        Next::Stop => None,
+                    },
+                });
                 Some(proposal)
             }
             Outcome::Lost => {
@@ -74,9 +90,11 @@ impl Autotune {
 
     /// Ends the search, with the start settings.
     pub(super) fn give_up(&mut self) -> Settings {
-        tracing::warn!(
-            "autotune: {LOST_MAX} proposals in a row were lost; tuning ends with the settings of its start"
+        let text = format!(
+            "{LOST_MAX} proposals in a row were lost; tuning ends with the settings of its start"
         );
+        tracing::warn!("autotune: {text}");
+        self.progress.tell(|| News::Warning(text));
         self.given_up = true;
         self.write_log();
         self.search.reference()

@@ -18,6 +18,7 @@ use ronde_tuner::{Action, Drift, Match, Phase, Session, Verdict};
 mod ask;
 mod csv;
 mod logbook;
+mod news;
 mod report;
 mod search;
 mod signatures;
@@ -28,8 +29,10 @@ mod tuning;
 mod turn;
 mod worker;
 
+pub(crate) use news::{News, Place};
 pub(crate) use report::Progress;
 pub use report::{AutotuneReport, AutotuneVerdict, NotTuned};
+pub(crate) use ronde_tuner::Purpose;
 use trace::Tracer;
 pub(crate) use tuning::Tuning;
 
@@ -140,6 +143,14 @@ impl Autotune {
         self.report();
     }
 
+    /// Purpose of the next step.
+    pub(crate) fn purpose(&self) -> Purpose {
+        match self.given_up || !self.begun {
+            true => Purpose::None,
+            false => self.search.session.purpose(),
+        }
+    }
+
     /// Returns the settings to begin with.
     pub(crate) fn start(&self) -> Settings {
         self.search.settings()
@@ -179,6 +190,9 @@ impl Autotune {
             asked.step(sample.step_ms);
         }
         let mut action = self.search.session.on_step(sample.step_ms);
+        for recheck in self.search.session.take_rechecks() {
+            self.progress.tell(|| News::Recheck(recheck));
+        }
         // Not fetched before it can be used: a dropped answer never comes again.
         if matches!(action, Action::Keep)
             && let Some(proposal) = self.received(tracer)
@@ -220,9 +234,34 @@ impl Autotune {
             }
         }
         self.search.log_not_tuned();
+        self.tell_search();
         self.tell_warnings();
         self.report();
         // The step just measured does not belong to the session.
+        self.change_from(&before)
+    }
+
+    /// Ends tuning at the user's request: the settings in force stay, whether they are confirmed or
+    /// not. Returns settings to switch to.
+    pub(crate) fn stop(&mut self) -> Option<Settings> {
+        if self.given_up {
+            return None;
+        }
+        // As at the end of a job: a verdict that the search did not reach is not kept for later runs.
+        self.keep_unfinished();
+        self.search.asked = None;
+        let before = self.search.settings();
+        let action = self.search.session.stop();
+        self.write_log();
+        if let Action::Finished(verdict) = &action {
+            self.announce(verdict);
+        }
+        self.given_up = true;
+        self.tell(&format!(
+            "stopped on request; fusion {} stays",
+            self.search.settings()
+        ));
+        self.report();
         self.change_from(&before)
     }
 
@@ -319,20 +358,16 @@ impl Autotune {
             before_ms,
             after_ms,
         } = drift;
-        self.tell(&format!(
-            "step time went from {before_ms:.2} to {after_ms:.2} ms (step {step}); tuning again"
-        ));
+        let text = format!("step time went from {before_ms:.2} to {after_ms:.2} ms (step {step})");
+        self.say(&format!("{text}; tuning again"));
+        self.progress.tell(|| News::Drift(text));
         self.search.verdict = None;
+        self.tell_search();
         tracer.forget();
     }
 
     fn finish(&mut self, verdict: &Verdict) {
-        self.logbook.finished(verdict);
-        let told = self.search.told(verdict);
-        if !self.quiet {
-            eprintln!("ronde: autotune: {told}");
-        }
-        self.search.verdict = Some(told);
+        self.announce(verdict);
         if let Some(signature) = self.search.signature {
             let key = self.store.key(signature, &self.facts);
             let steps = self.search.steps;
@@ -342,7 +377,28 @@ impl Autotune {
         }
     }
 
+    fn announce(&mut self, verdict: &Verdict) {
+        self.logbook.finished(verdict);
+        let told = self.search.told(verdict);
+        if !self.quiet {
+            eprintln!("ronde: autotune: {told}");
+        }
+        self.progress.tell(|| News::Verdict(Box::new(told.clone())));
+        self.search.verdict = Some(told);
+    }
+
     fn tell(&self, text: &str) {
+        self.say(text);
+        self.progress.tell(|| News::Note(text.to_owned()));
+    }
+
+    /// The active search has begun, or goes on.
+    fn tell_search(&self) {
+        let default = Place::of(&self.search.session.reference());
+        self.progress.tell(|| News::Search { default });
+    }
+
+    fn say(&self, text: &str) {
         tracing::info!("autotune: {text}");
         if !self.quiet {
             eprintln!("ronde: autotune: {text}");
@@ -352,30 +408,30 @@ impl Autotune {
     fn tell_warnings(&mut self) {
         for warning in self.search.session.take_warnings() {
             tracing::warn!("autotune: {warning}");
+            self.progress.tell(|| News::Warning(warning.to_string()));
         }
     }
 
     fn write_log(&mut self) {
-        let session = &mut self.search.session;
-        let measurements = session.take_measurements();
+        let measurements = self.search.session.take_measurements();
         if let Some(last) = measurements.last() {
             self.search.last_ms = Some(last.step_ms);
         }
-        let best = session.best_so_far();
+        let best = self.search.session.best_so_far();
         self.logbook.measured(&measurements, best.as_ref());
+        for measurement in &measurements {
+            self.progress.tell(|| News::Measured {
+                measured: self.search.measured(measurement),
+                best: best.map(|best| Place::of(&best.setting)),
+                cost: self.search.session.cost(),
+            });
+        }
     }
 
-    fn report(&self) {
-        self.progress.set_autotune(self.search.report());
-    }
-}
-
-impl Drop for Autotune {
-    /// Training has ended: reports it if that was before the verdict, and keeps the samples since
-    /// the verdicts. The file receives the search with a verdict that was trained for the most
-    /// steps.
-    fn drop(&mut self) {
-        if self.given_up || !self.begun {
+    /// Keeps the samples since the verdicts for later runs. The file receives the search with a
+    /// verdict that was trained for the most steps.
+    fn keep_unfinished(&mut self) {
+        if !self.begun {
             return;
         }
         let mut all: Vec<&Search> = self.others.iter().chain([&self.search]).collect();
@@ -388,6 +444,20 @@ impl Drop for Autotune {
                 self.store.keep(&search.session, key, in_file);
             }
         }
+    }
+
+    fn report(&self) {
+        self.progress.set_autotune(self.search.report());
+    }
+}
+
+impl Drop for Autotune {
+    /// Training has ended: keeps the samples, and reports it if that was before the verdict.
+    fn drop(&mut self) {
+        if self.given_up || !self.begun {
+            return;
+        }
+        self.keep_unfinished();
         if self.search.verdict.is_none()
             && !self.quiet
             && let Some(verdict) = self.search.session.verdict_if_stopped()

@@ -1,10 +1,12 @@
 //! Reports of the tuner to the program: its progress and its verdict.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use ronde_tuner as tuner;
 use serde::Serialize;
 
+use super::news::{Journal, News};
 use crate::settings::Settings;
 use crate::sync::lock;
 
@@ -86,6 +88,10 @@ pub struct AutotuneVerdict {
 const DEFAULT_KEPT: &str = "default kept";
 const REVERTED: &str = "reverted to the default";
 
+/// Beginning of the reason if other settings stay that no comparison has confirmed; the rest says
+/// so.
+const NOT_CONFIRMED: &str = "kept, ";
+
 impl std::fmt::Display for AutotuneVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
@@ -118,6 +124,9 @@ impl std::fmt::Display for AutotuneVerdict {
                 self.settings
             )?;
             write!(f, "{low} to {high} % faster (95 % interval; ")?;
+            if let Some(why) = self.reason.strip_prefix(NOT_CONFIRMED) {
+                write!(f, "{why}; ")?;
+            }
         }
         let budget = (budget_steps * 10.0).round() / 10.0;
         let exceeded = if self.budget_kept { "" } else { ", exceeded" };
@@ -132,11 +141,22 @@ impl std::fmt::Display for AutotuneVerdict {
     }
 }
 
-/// Last report of the tuner, readable by other threads.
+/// Last report of the tuner, readable by other threads, and its news, if they are wanted. A request
+/// to stop tuning comes back the same way.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     autotune: Mutex<Option<AutotuneReport>>,
+    /// `None` if nobody wants news.
+    journal: Mutex<Option<Journal>>,
+    /// Number of steps so far, as the reader of the news counts them.
+    step: AtomicU64,
+    stop: AtomicU8,
 }
+
+/// Tuning goes on; it is to be stopped; it has been stopped.
+const GOES_ON: u8 = 0;
+const TO_BE_STOPPED: u8 = 1;
+const STOPPED: u8 = 2;
 
 impl Progress {
     pub(crate) fn autotune(&self) -> Option<AutotuneReport> {
@@ -145,6 +165,54 @@ impl Progress {
 
     pub(crate) fn set_autotune(&self, report: AutotuneReport) {
         *lock(&self.autotune) = Some(report);
+    }
+
+    /// From now on, keeps news until they are fetched.
+    pub(crate) fn want_news(&self) {
+        lock(&self.journal).get_or_insert_default();
+    }
+
+    pub(super) fn wants_news(&self) -> bool {
+        lock(&self.journal).is_some()
+    }
+
+    /// Adds the news that `make` returns, if they are wanted.
+    pub(super) fn tell(&self, make: impl FnOnce() -> News) {
+        if let Some(journal) = &mut *lock(&self.journal) {
+            journal.push(self.step.load(Ordering::Relaxed), make());
+        }
+    }
+
+    /// The news since the last call, oldest first, each with the number of the step.
+    pub(crate) fn take_news(&self) -> Vec<(u64, News)> {
+        let mut journal = lock(&self.journal);
+        journal.as_mut().map_or_else(Vec::new, Journal::take)
+    }
+
+    /// Sets the number of steps so far.
+    pub(crate) fn count_steps(&self, step: u64) {
+        self.step.store(step, Ordering::Relaxed);
+    }
+
+    /// Requests that tuning stops and the settings in force stay. It stops with the next cycle.
+    pub(crate) fn stop(&self) {
+        let (before, after) = (GOES_ON, TO_BE_STOPPED);
+        let order = Ordering::Relaxed;
+        let _ = self.stop.compare_exchange(before, after, order, order);
+    }
+
+    /// Whether tuning is to be stopped now; the request has then been taken.
+    pub(super) fn take_stop(&self) -> bool {
+        let is_asked = self.stop.load(Ordering::Relaxed) == TO_BE_STOPPED;
+        if is_asked {
+            self.stop.store(STOPPED, Ordering::Relaxed);
+        }
+        is_asked
+    }
+
+    /// Whether tuning was stopped by a request.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) == STOPPED
     }
 }
 

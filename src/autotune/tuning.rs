@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Autotune, Progress, Tracer};
+use super::{Autotune, Progress, Purpose, Tracer};
 use crate::clock::Nanos;
 use crate::error::Error;
 use crate::identity::Hosts;
@@ -18,6 +18,7 @@ pub(crate) struct Tuning {
     meter: StepMeter,
     tracer: Tracer,
     autotune: Autotune,
+    progress: Arc<Progress>,
     /// Settings to begin with, until they have been returned.
     start: Option<Settings>,
     next: Option<Settings>,
@@ -41,6 +42,7 @@ impl Tuning {
             meter: StepMeter::new(),
             tracer: Tracer::default(),
             autotune,
+            progress: Arc::clone(progress),
             start,
             next: None,
         })
@@ -93,6 +95,11 @@ impl Tuning {
         self.tracer.refused(tensor);
     }
 
+    /// Purpose of the next step.
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.autotune.purpose()
+    }
+
     pub(crate) fn cycle_ended(&mut self, cycle: &CycleEnd) -> Option<Settings> {
         for &mark in &cycle.step_marks {
             let step = self.meter.mark_step(mark);
@@ -101,6 +108,9 @@ impl Tuning {
         let whole = self.meter.take_whole();
         if self.autotune.wants_traces() {
             self.tracer.cycle_ended(&cycle.settings, whole);
+        }
+        if self.progress.take_stop() {
+            self.next = self.autotune.stop().or(self.next.take());
         }
         self.start
             .take()

@@ -48,6 +48,7 @@ impl Autotune {
         self.signatures.turn_to(signature);
         let before = self.search.settings();
         self.put_in_charge(next, tracer);
+        self.tell_search();
         self.tell_warnings();
         self.report();
         self.change_from(&before)

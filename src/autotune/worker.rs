@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use ronde_tuner::{Belief, Estimate, Model, Point, Proposal, ProposalJob};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::news::Surface;
 use super::space;
 use super::trace::Seen;
 use crate::percentile::percentile_of;
@@ -38,6 +39,8 @@ pub(super) struct Evidence {
 pub(super) struct Answer {
     pub(super) proposal: Proposal,
     pub(super) spent: Spent,
+    /// If the job asks for it.
+    pub(super) surface: Option<Surface>,
 }
 
 /// Cost of a proposal, in ms of the thread's CPU time.
@@ -158,7 +161,11 @@ fn work(job: ProposalJob, evidence: Option<Evidence>, answer: &Sender<Answer>) {
     };
     spent.all_ms = cpu_ms();
     // The session may have ended when the proposal arrives; the answer is then dropped.
-    let _ = answer.send(Answer { proposal, spent });
+    let _ = answer.send(Answer {
+        surface: Surface::of(&proposal),
+        proposal,
+        spent,
+    });
 }
 
 /// Returns the ensemble around the fit of the traces; `None` if the fit is too uncertain.

@@ -129,6 +129,17 @@ pub(crate) enum LaunchError {
     Rank(Error),
 }
 
+impl LaunchError {
+    /// Adds the name of the first tensor on a device, for which the device was opened: a rank that
+    /// has joined submitted none itself.
+    pub(crate) fn of_first(self, tensor: &str) -> Self {
+        match self {
+            Self::Rank(Error::Device(error)) => Self::Rank(error.of_tensor(tensor.into()).into()),
+            other => other,
+        }
+    }
+}
+
 /// Launched batch: its marks, in the order in which they are reached.
 pub(crate) struct Launched {
     /// The batch has begun: earlier batches have ended and its data is ready.

@@ -128,7 +128,7 @@ impl Builder {
             &job.timeline,
             self.quiet_autotune,
         )?
-        .with_metrics(job.metrics()?);
+        .with_watchers(job.watchers()?);
 
         let sets: Vec<String> = self
             .process_sets
@@ -136,6 +136,7 @@ impl Builder {
             .map(|ranks| format!("{ranks:?}"))
             .collect();
         let world = job.open_world(Box::new(observer), sets.join(" "))?;
+        job.offer_controls(&world);
         let context = Context {
             registry: Registry::new(world.clone()),
             world,

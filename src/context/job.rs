@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::controls::JobControls;
 use super::process_set::{Inner, ProcessSet, Running};
 use crate::autotune::Progress;
 use crate::backend::{Backend, Opened};
@@ -11,6 +12,7 @@ use crate::clock::{Clock, Reference};
 use crate::collective::asynchronous::OpenDevice;
 use crate::cycle::engine::{Engine, EngineGroup};
 use crate::cycle::{Cycle, Parts};
+use crate::dash::Controls;
 use crate::error::Failure;
 use crate::error::{Error, ProcessSetError, StartError};
 use crate::gpu::{self, DeviceBinding, Registry};
@@ -18,16 +20,16 @@ use crate::identity::{self, Hosts, Identity};
 use crate::knobs::{self, Knobs};
 use crate::negotiation::ResponseCache;
 use crate::observer::Observer;
-use crate::prometheus;
 use crate::queue::TensorQueue;
 use crate::rendezvous::{Alarm, JobContract, RendezvousConfig};
 use crate::settings::Settings;
 use crate::settings_cell::{SettingsCell, SettingsSource};
 use crate::shm::Watch;
 use crate::sync::lock;
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Telemetry, Watchers};
 use crate::timeline::{Options, Timeline};
 use crate::traffic::MpiTraffic;
+use crate::{dash, prometheus, rank_times};
 
 /// Knobs that each rank uses by itself and that must be equal on all ranks. (Settings come from
 /// rank 0, from the first cycle on.)
@@ -59,6 +61,8 @@ pub(super) struct Job {
     gpus: Arc<Registry>,
     /// Whether only allreduces run without joined ranks.
     strict_join: bool,
+    /// For the live page; set when the set of all ranks is open.
+    controls: Arc<OnceLock<Arc<dyn Controls>>>,
     /// Hosts of the job's ranks; set when the set of all ranks is open.
     hosts: OnceLock<Hosts>,
 }
@@ -99,27 +103,73 @@ impl Job {
             gpus: Arc::clone(gpu::devices()),
             strict_join,
             watch: OnceLock::new(),
+            controls: Arc::default(),
             hosts: OnceLock::new(),
         })
     }
 
-    /// Opens the metrics of this rank, if there are any.
+    /// Opens the metrics of this rank and the job's live page, if there are any.
     ///
     /// # Errors
-    /// An address that cannot be listened on, a file that cannot be written.
-    pub(super) fn metrics(&self) -> Result<Option<prometheus::Recorder>, Error> {
-        if !self.knobs.has_metrics() {
+    /// An address that cannot be listened on, a file that cannot be written, an invalid token.
+    pub(super) fn watchers(&self) -> Result<Option<Watchers>, Error> {
+        if !self.is_watched() {
             return Ok(None);
         }
         let host_key = identity::host_key(&identity::environment, &identity::HostFacts::read());
-        let job = prometheus::Job {
-            key: &format!("{host_key} {} {}", self.key, self.init),
-            identity: &self.identity,
-            backend: self.backend.name(),
-            progress: &self.progress,
-            clock: &self.clock,
+        let key = format!("{host_key} {} {}", self.key, self.init);
+        let times = rank_times::Shared::open(&key, &self.identity);
+        let (identity, backend) = (&self.identity, self.backend.name());
+        let metrics = match self.knobs.has_metrics() {
+            true => prometheus::open(
+                &self.knobs,
+                &prometheus::Job {
+                    identity,
+                    backend,
+                    progress: &self.progress,
+                    times: &times,
+                },
+            )?,
+            false => None,
         };
-        prometheus::open(&self.knobs, &job).map(Some)
+        let page = dash::open(
+            &self.knobs,
+            &dash::Job {
+                identity,
+                backend,
+                progress: &self.progress,
+                times: &times,
+                controls: &self.controls,
+            },
+        )?;
+        Ok(Some(Watchers::new(
+            identity.rank,
+            Arc::clone(&self.clock),
+            rank_times::Recorder::new(times),
+            metrics,
+            page,
+        )))
+    }
+
+    /// Offers the controls of the running job to its live page, if it has one.
+    pub(super) fn offer_controls(&self, world: &ProcessSet) {
+        if let Some(running) = &world.inner.running
+            && self.knobs.has_page()
+            && self.identity.rank == 0
+        {
+            let controls = JobControls {
+                queue: Arc::clone(&running.engine.queue),
+                knobs: self.knobs.clone(),
+                progress: Arc::clone(&self.progress),
+                timeline: Arc::clone(&self.timeline),
+                why_flat: self.why_flat(),
+            };
+            self.controls.get_or_init(|| Arc::new(controls));
+        }
+    }
+
+    fn is_watched(&self) -> bool {
+        self.knobs.has_metrics() || self.knobs.has_page()
     }
 
     /// Returns the name of the backend.
@@ -311,7 +361,7 @@ impl Job {
             transport.doorbell(),
             Arc::clone(&self.clock),
         );
-        let queue = Arc::new(queue.measuring_blocks(is_world && knobs.has_metrics()));
+        let queue = Arc::new(queue.measuring_blocks(is_world && self.is_watched()));
         let cycle = Cycle::new(Parts {
             members,
             transport,

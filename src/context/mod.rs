@@ -4,6 +4,7 @@
 use std::ops::Deref;
 
 mod builder;
+mod controls;
 pub(crate) mod fork;
 mod gathered;
 mod grouped;

@@ -46,7 +46,8 @@ impl Context {
                 "this is rank {rank}, and only rank 0 may change them"
             ));
         }
-        if let Some(reason) = objection(&change, &self.job.knobs, self.job.why_flat()) {
+        let is_tuned = self.job.knobs.autotune && !self.job.progress.is_stopped();
+        if let Some(reason) = objection(&change, &self.job.knobs, is_tuned, self.job.why_flat()) {
             return refused(reason);
         }
         self.command(Command::Settings(change))?;
@@ -63,10 +64,15 @@ impl Context {
     }
 }
 
-/// Reason to refuse `change` in a job with these knobs. `why_flat` is the reason why operations are
-/// never hierarchical, if there is one.
-fn objection(change: &PartialSettings, knobs: &Knobs, why_flat: Option<&str>) -> Option<String> {
-    if knobs.autotune {
+/// Reason to refuse `change` in a job with these knobs. `is_tuned`: the tuner sets them now.
+/// `why_flat` is the reason why operations are never hierarchical, if there is one.
+pub(super) fn objection(
+    change: &PartialSettings,
+    knobs: &Knobs,
+    is_tuned: bool,
+    why_flat: Option<&str>,
+) -> Option<String> {
+    if is_tuned {
         return Some("the tuner sets them (HOROVOD_AUTOTUNE=1)".to_owned());
     }
     let problem = change.applied_to(&Settings::default()).problem();

@@ -238,7 +238,11 @@ impl Cycle {
         let collective = match &mut launches.collective {
             Some(collective) => collective,
             none => {
-                let collective = launches.device.open(set_rank, &mut peers)?;
+                let opened_for = &self.ready[batch[0] as usize].submission.tensor.name;
+                let collective = launches
+                    .device
+                    .open(set_rank, &mut peers)
+                    .map_err(|error| error.of_first(opened_for))?;
                 opened = Some(self.queue.clock.now());
                 none.insert(collective)
             }

@@ -56,16 +56,21 @@ impl Stalls {
         }
     }
 
-    /// Checks the `pending` tensors.
+    /// Checks the `pending` tensors; `report` receives the text of a warning or error.
     ///
     /// # Errors
     /// The shutdown limit has passed.
-    pub(crate) fn look(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {
+    pub(crate) fn look(
+        &mut self,
+        now: Nanos,
+        pending: &dyn Pending,
+        report: &mut dyn FnMut(&str),
+    ) -> Result<StallCheck, Error> {
         match self {
             Self::Lowest {
                 inspector,
                 first_seen,
-            } => inspect(inspector, first_seen, now, pending),
+            } => inspect(inspector, first_seen, now, pending, report),
             Self::Other { limit } => {
                 let Some(since) = pending.oldest_unanswered() else {
                     return Ok(StallCheck::default());
@@ -93,6 +98,7 @@ fn inspect(
     first_seen: &mut HashMap<String, Nanos>,
     now: Nanos,
     pending: &dyn Pending,
+    tell: &mut dyn FnMut(&str),
 ) -> Result<StallCheck, Error> {
     let tensors = pending.outstanding();
     let since = |tensor: &PendingTensor| first_seen.get(&tensor.name).copied().unwrap_or(now);
@@ -109,6 +115,7 @@ fn inspect(
         ranks: tensor.ranks.as_ref(),
     });
     let report = inspector.check(now, outstanding);
+    report.text.iter().for_each(|text| tell(text));
     match (report.text, &report.error) {
         (Some(text), None) => tracing::warn!("{text}"),
         (Some(text), Some(_)) => tracing::error!("{text}"),

@@ -192,6 +192,8 @@ pub struct Flag {
 pub enum FlagForm {
     /// The value, unchanged.
     Value,
+    /// The value, unchanged, after `=`; the flag alone writes this value.
+    OptionalValue(&'static str),
     /// The value in MiB, converted to bytes.
     Megabytes,
     /// `1`; the opposite flag, which has its own names, writes `0` (and so fixes a tunable knob).
@@ -210,6 +212,15 @@ impl Flag {
             long,
             aliases: &[],
             form: FlagForm::Value,
+        })
+    }
+
+    /// Flag that may have a value; without one it writes `alone`.
+    pub(super) const fn optional(long: &'static str, alone: &'static str) -> Option<Flag> {
+        Some(Flag {
+            long,
+            aliases: &[],
+            form: FlagForm::OptionalValue(alone),
         })
     }
 

@@ -588,6 +588,35 @@ knob_table! {
         tunable: false,
         scope: Scope::Runtime,
     }
+    /// Address where rank 0 serves the live page of the job: PORT on 127.0.0.1, or HOST:PORT; port 0
+    /// is any free one.
+    dash_addr: Option<String> {
+        env: "RONDE_DASH",
+        flag: Flag::optional("dash", "0"),
+        kind: Kind::Label { max: 300 },
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// Allow the live page to stop tuning, to change settings, and to start and stop timelines.
+    dash_control: bool {
+        env: "RONDE_DASH_CONTROL",
+        flag: Flag::switch("dash-control", "no-dash-control"),
+        kind: Kind::Switch,
+        default: "0",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
+    /// File, of mode 0600, with the token that opens the live page. Unset: rank 0 draws one and
+    /// prints it.
+    dash_token_file: Option<PathBuf> {
+        env: "RONDE_DASH_TOKEN_FILE",
+        flag: Flag::value("dash-token-file"),
+        kind: Kind::Path,
+        default: "",
+        tunable: false,
+        scope: Scope::Runtime,
+    }
     /// Network interface for connections over TCP, if RONDE_NETWORK_INTERFACE is not set.
     gloo_iface: Option<String> {
         env: "HOROVOD_GLOO_IFACE",

@@ -7,7 +7,6 @@ use super::Job;
 use super::file::TextFile;
 use super::metrics::Metrics;
 use super::server;
-use super::waits::Shared;
 use crate::error::Error;
 use crate::knobs::Knobs;
 use crate::sync::lock;
@@ -39,11 +38,7 @@ static EXPORTER: Mutex<Option<Arc<Exporter>>> = Mutex::new(None);
 ///
 /// # Errors
 /// An address that cannot be listened on, a file that cannot be written, an invalid token.
-pub(super) fn open(
-    knobs: &Knobs,
-    job: &Job<'_>,
-    waits: &Option<Arc<Shared>>,
-) -> Result<Arc<Exporter>, Error> {
+pub(super) fn open(knobs: &Knobs, job: &Job<'_>) -> Result<Arc<Exporter>, Error> {
     let config = Config {
         rank: job.identity.rank,
         size: job.identity.size,
@@ -61,7 +56,7 @@ pub(super) fn open(
         *current = Some(Arc::new(Exporter::new(config, job)?));
     }
     let exporter = current.as_ref().expect("made above");
-    exporter.metrics.continue_with(job, waits);
+    exporter.metrics.continue_with(job);
     Ok(Arc::clone(exporter))
 }
 

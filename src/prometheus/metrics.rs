@@ -13,8 +13,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::Job;
 use super::tuner::TunerCollector;
-use super::waits::{Shared, WaitsCollector};
+use super::waits::WaitsCollector;
 use crate::autotune::Progress;
+use crate::rank_times::Shared;
 use crate::sync::lock;
 
 /// Buckets of the step time: 1 ms, 1.5 ms, … 57 s.
@@ -49,7 +50,7 @@ pub(super) struct JobMetrics {
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     pub(super) progress: Mutex<Option<Arc<Progress>>>,
-    pub(super) waits: Mutex<Option<Arc<Shared>>>,
+    pub(super) times: Mutex<Option<Arc<Shared>>>,
 }
 
 impl Metrics {
@@ -79,9 +80,9 @@ impl Metrics {
     }
 
     /// Continues with another context of the process.
-    pub(super) fn continue_with(&self, job: &Job<'_>, waits: &Option<Arc<Shared>>) {
+    pub(super) fn continue_with(&self, job: &Job<'_>) {
         *lock(&self.sources.progress) = Some(Arc::clone(job.progress));
-        lock(&self.sources.waits).clone_from(waits);
+        lock(&self.sources.times).clone_from(job.times);
     }
 
     /// Returns the metrics in the Prometheus text format, version 0.0.4.

@@ -17,22 +17,21 @@ mod waits;
 use std::sync::Arc;
 
 use crate::autotune::Progress;
-use crate::clock::Clock;
 use crate::error::Error;
 use crate::identity::Identity;
 use crate::knobs::Knobs;
+use crate::rank_times::Shared;
 
 pub(crate) use recorder::Recorder;
 
 /// Properties of a job that its metrics depend on.
 pub(crate) struct Job<'a> {
-    /// A text that the ranks of this host share, and no other job or context.
-    pub(crate) key: &'a str,
     pub(crate) identity: &'a Identity,
     /// Name of the backend.
     pub(crate) backend: &'static str,
     pub(crate) progress: &'a Arc<Progress>,
-    pub(crate) clock: &'a Arc<dyn Clock>,
+    /// Times of the ranks of this host.
+    pub(crate) times: &'a Option<Arc<Shared>>,
 }
 
 impl Knobs {
@@ -42,15 +41,14 @@ impl Knobs {
     }
 }
 
-/// Opens the metrics of this rank, which the knobs ask for.
+/// Opens the metrics of this rank, which the knobs ask for; `None` unless it is the first one of its
+/// host.
 ///
 /// # Errors
 /// An address that cannot be listened on, a file that cannot be written, an invalid token.
-pub(crate) fn open(knobs: &Knobs, job: &Job<'_>) -> Result<Recorder, Error> {
-    let waits = waits::Shared::open(job.key, job.identity);
-    let exporter = match job.identity.local_rank {
-        0 => Some(exporter::open(knobs, job, &waits)?),
-        _ => None,
-    };
-    Ok(Recorder::new(job, exporter, waits))
+pub(crate) fn open(knobs: &Knobs, job: &Job<'_>) -> Result<Option<Recorder>, Error> {
+    if job.identity.local_rank != 0 {
+        return Ok(None);
+    }
+    exporter::open(knobs, job).map(|exporter| Some(Recorder::new(exporter)))
 }

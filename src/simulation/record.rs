@@ -135,7 +135,7 @@ impl Observer for Recorder {
         self.stalls
             .as_mut()
             .map_or(Ok(StallCheck::default()), |stalls| {
-                stalls.look(now, pending)
+                stalls.look(now, pending, &mut |_| {})
             })
     }
 

@@ -85,7 +85,8 @@ pub use log::{Log, LogContents, LogError, LogRow, LogWarning, read_log, read_log
 pub use model::{Belief, Estimate, Model};
 pub use parameter::{LEVELS_MAX, Parameter, Scale};
 pub use posterior::{Expectation, NoiseEstimate, Posterior, Seen};
-pub use proposal::{Next, Proposal, ProposalJob};
+pub use promise::Recheck;
+pub use proposal::{Next, Proposal, ProposalJob, Surface};
 pub use sample::{Observation, Sample};
 pub use session::{Action, Scored, Session, SessionConfig};
 pub use space::{LATTICE_MAX, PARAMETERS_MAX, Point, Space};
@@ -95,4 +96,4 @@ pub use state::{
 pub use stop::StopRule;
 pub use text::read_text;
 pub use tuner::{Tuner, TunerConfig};
-pub use verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict, percent_text};
+pub use verdict::{Best, LeftOut, Measurement, Phase, Progress, Purpose, Verdict, percent_text};

@@ -50,6 +50,17 @@ pub(crate) enum Outcome {
     Return { net: f64 },
 }
 
+/// Result of a check: the candidate was compared with the default again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Recheck {
+    /// Mean step time at the default, ms.
+    pub default_ms: f64,
+    /// Mean step time at the candidate, ms.
+    pub chosen_ms: f64,
+    /// Whether the candidate stays in force.
+    pub is_confirmed: bool,
+}
+
 /// Reason for a check.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Cause {
@@ -87,6 +98,8 @@ pub(crate) struct Promise {
     /// Steps of the visits of the next check after a contradiction.
     settled_length: usize,
     check: Option<Check>,
+    /// Means of the check that has just ended, ms: default and candidate.
+    checked: Option<(f64, f64)>,
     /// The default is in force until it has as many steps.
     suspended: bool,
     over: bool,
@@ -106,6 +119,7 @@ impl Promise {
             gap: BLOCK_STEPS,
             settled_length: SETTLED_LENGTH,
             check: None,
+            checked: None,
             suspended: false,
             over: false,
         };
@@ -122,6 +136,16 @@ impl Promise {
     /// Whether a check is under way: its steps are of two settings.
     pub(crate) fn is_checking(&self) -> bool {
         self.check.is_some()
+    }
+
+    /// The check that ended with the last step, whose consequence was `outcome`.
+    pub(crate) fn take_recheck(&mut self, outcome: &Outcome) -> Option<Recheck> {
+        let (default_ms, chosen_ms) = self.checked.take()?;
+        Some(Recheck {
+            default_ms,
+            chosen_ms,
+            is_confirmed: !matches!(outcome, Outcome::Revert { .. }),
+        })
     }
 
     /// The setting of the next step.
@@ -248,13 +272,18 @@ impl Promise {
         if cause == Cause::Contradiction {
             pairs = pairs.iter().map(Pair::second_half).collect();
         }
+        let steps = |arm| -> Vec<f64> {
+            let of_pairs = pairs.iter().flat_map(|pair| pair.of(arm));
+            of_pairs.copied().collect()
+        };
+        let default_ms = mean(&steps(Arm::Default));
+        self.checked = Some((default_ms, mean(&steps(Arm::Candidate))));
         let fresh = self.update(&pairs);
         self.block = (0.0, 0);
         if cause == Cause::Schedule {
             return self.revert_if(None).unwrap_or(Outcome::Visit);
         }
-        let default: Vec<f64> = pairs.iter().flat_map(|pair| pair.default.clone()).collect();
-        self.default_ms = mean(&default);
+        self.default_ms = default_ms;
         if let Some(outcome) = self.revert_if(Some(fresh).filter(|fresh| *fresh > 0.0)) {
             return outcome;
         }

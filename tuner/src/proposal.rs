@@ -62,12 +62,23 @@ pub struct Proposal {
     pub improvement: f64,
     /// Posterior probability that the model is of use; none without a model.
     pub model_weight: Option<f64>,
+    /// The surface that the proposal was made from, if it was [asked for](ProposalJob::with_surface).
+    pub surface: Option<Surface>,
     /// What went wrong inside and was survived.
     pub warnings: Vec<Warning>,
     /// Whether the proposal is not worth its cost.
     pub(crate) small: bool,
     /// Which ask this answers; an answer to an older one is ignored.
     pub(crate) ask: u32,
+}
+
+/// Predicted log step times of all settings that can be chosen or were measured.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Surface {
+    /// The settings.
+    pub settings: Vec<Point>,
+    /// Posterior mean of ln(step time in ms) of each.
+    pub log_times: Vec<f64>,
 }
 
 /// An ask that can be computed on any thread.
@@ -85,6 +96,13 @@ impl ProposalJob {
     #[must_use]
     pub fn with_model(mut self, model: Arc<dyn Model>) -> Self {
         self.tuner.set_model(Some(model));
+        self
+    }
+
+    /// The same ask, whose proposal contains the surface that it was made from.
+    #[must_use]
+    pub fn with_surface(mut self) -> Self {
+        self.tuner.tells_surface = true;
         self
     }
 
@@ -132,6 +150,7 @@ impl Tuner {
             prediction: (f64::NAN, f64::NAN),
             improvement: f64::INFINITY,
             model_weight: None,
+            surface: None,
             warnings: Vec::new(),
             small: false,
             ask: self.asks,
@@ -265,6 +284,13 @@ impl Tuner {
         let (settings, all) = (&known.settings, 0..known.settings.len());
         let means: Vec<f64> = all.clone().map(|i| surrogate.at(i).0).collect();
         let mean = |i: usize| means[i];
+        if self.tells_surface {
+            let log_times = means.iter().map(|mean| known.reference + mean);
+            proposal.surface = Some(Surface {
+                settings: settings.clone(),
+                log_times: log_times.collect(),
+            });
+        }
         // A setting that is only remembered cannot be the incumbent.
         let measured = &known.observed[..known.estimates.len()];
         let (start, incumbent) = (measured[0], lowest(measured.iter().copied(), mean));

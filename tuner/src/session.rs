@@ -26,7 +26,7 @@ use std::collections::VecDeque;
 use crate::center::huber_center;
 use crate::drift::{Drift, Watch};
 use crate::guard::Arm;
-use crate::promise::Promise;
+use crate::promise::{Promise, Recheck};
 use crate::recall::Memory;
 use crate::stall::Ledger;
 use crate::state::StateSample;
@@ -43,6 +43,7 @@ mod finalists;
 mod report;
 mod resume;
 mod sample;
+mod stop;
 mod watch;
 
 pub use config::{Action, SessionConfig};
@@ -134,6 +135,7 @@ pub struct Session {
     /// A drift that has to wait, since the last search was begun a moment ago.
     postponed: Option<Drift>,
     measurements: VecDeque<Measurement>,
+    rechecks: VecDeque<Recheck>,
     warnings: VecDeque<Warning>,
 }
 
@@ -191,6 +193,7 @@ impl Session {
             retune_steps: watch::RETUNE_STEPS,
             postponed: None,
             measurements: VecDeque::new(),
+            rechecks: VecDeque::new(),
             warnings: VecDeque::new(),
         })
     }

@@ -126,6 +126,8 @@ pub struct Tuner {
     pub(crate) excess_max: f64,
     /// The setting in force during an ask, where the caller says so.
     pub(crate) in_force: Option<Point>,
+    /// Whether proposals contain the surface.
+    pub(crate) tells_surface: bool,
     /// Proposals in a row that were not worth their cost.
     pub(crate) small_improvements: u32,
     /// Whether it has been said that the model is doubted, and that it could not be used.
@@ -160,6 +162,7 @@ impl Tuner {
             asks: 0,
             excess_max: f64::INFINITY,
             in_force: None,
+            tells_surface: false,
             small_improvements: 0,
             model_doubted: false,
             model_missed: false,

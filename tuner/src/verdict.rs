@@ -32,6 +32,22 @@ impl fmt::Display for Phase {
     }
 }
 
+/// Purpose of the steps that are taken now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// They are no measurement: after the verdict, or while the search rests.
+    #[default]
+    None,
+    /// Sample of the setting in force at the start.
+    Default,
+    /// Sample of a setting of the search.
+    Sample,
+    /// Visit of a comparison, at the default.
+    AbDefault,
+    /// Visit of a comparison, at the candidate.
+    AbCandidate,
+}
+
 /// One closed sample or window: a row of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Measurement {

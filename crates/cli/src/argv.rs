@@ -43,7 +43,13 @@ pub(super) fn rewrite(mut argv: Vec<OsString>, command: &mut clap::Command) -> V
             Some(_) => 0,
             None => values_after(subcommand, long.unwrap_or(name)),
         };
-        if let Some(long) = long {
+        if value.is_none()
+            && may_have_value(subcommand, name)
+            && let Some(address) = argv.get(i + 1).and_then(address)
+        {
+            argv[i] = format!("{name}={address}").into();
+            argv.remove(i + 1);
+        } else if let Some(long) = long {
             argv[i] = value.map_or_else(|| long.into(), |value| format!("{long}={value}").into());
         }
         i += 1 + values;
@@ -57,6 +63,25 @@ pub(super) fn rewrite(mut argv: Vec<OsString>, command: &mut clap::Command) -> V
 /// Number of arguments after the option `name` that are its values; 0 for an unknown option, which
 /// clap then reports.
 fn values_after(command: &clap::Command, name: &str) -> usize {
+    option(command, name)
+        .filter(|arg| arg.get_action().takes_values())
+        .and_then(clap::Arg::get_num_args)
+        .map_or(0, |range| range.min_values())
+}
+
+/// Whether the option `name` can be given with a value, after `=`, and without one.
+fn may_have_value(command: &clap::Command, name: &str) -> bool {
+    option(command, name).is_some_and(clap::Arg::is_require_equals_set)
+}
+
+/// Returns the argument if it can only be an address, `PORT` or `HOST:PORT`, and not a command.
+fn address(argument: &OsString) -> Option<String> {
+    let text = argument.to_str()?;
+    let port = text.rsplit_once(':').map_or(text, |(_, port)| port);
+    port.parse::<u16>().ok().map(|_| text.to_owned())
+}
+
+fn option<'a>(command: &'a clap::Command, name: &str) -> Option<&'a clap::Arg> {
     let is_named = |arg: &&clap::Arg| match name.strip_prefix("--") {
         Some(long) => {
             let aliases = arg.get_all_aliases().unwrap_or_default();
@@ -67,10 +92,7 @@ fn values_after(command: &clap::Command, name: &str) -> usize {
             .get_short()
             .is_some_and(|short| name == format!("-{short}")),
     };
-    let arg = command.get_arguments().find(is_named);
-    arg.filter(|arg| arg.get_action().takes_values())
-        .and_then(|arg| arg.get_num_args())
-        .map_or(0, |range| range.min_values())
+    command.get_arguments().find(is_named)
 }
 
 #[cfg(test)]

@@ -91,6 +91,11 @@ pub(crate) enum Error {
     Scaling(#[from] ScalingError),
     #[error(transparent)]
     Extracted(#[from] extracted::ProfileError),
+    #[error("the page cannot be served on {address}: {source}")]
+    Dash {
+        address: String,
+        source: ronde_dash::DashError,
+    },
     #[error(
         "{}, line {}: not a report that `ronde timeline --json` wrote: {source}",
         path.display(), source.line()

@@ -150,6 +150,18 @@ fn arguments(knob: &'static Knob) -> Vec<Arg> {
                 .ignore_case(true);
             vec![on]
         }
+        FlagForm::OptionalValue(alone) => {
+            // With `=`: a word after the flag may be the command of `ronde run`.
+            let on = on
+                .help(format!("{} Alone: {alone} {note}", knob.doc))
+                .value_name("VALUE")
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value(alone)
+                .value_hint(ValueHint::Other)
+                .value_parser(value_parser(knob, flag.form));
+            vec![on]
+        }
         FlagForm::Switch { off, off_aliases } => {
             let on = on
                 .help(format!("{} Opposite: --{off} {note}", knob.doc))

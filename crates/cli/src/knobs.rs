@@ -162,6 +162,7 @@ fn flag(knob: &Knob) -> String {
         FlagForm::Switch { off, .. } if off.strip_prefix("no-") == Some(flag.long) => {
             format!("--[no-]{}", flag.long)
         }
+        FlagForm::OptionalValue(_) => format!("--{}[=…]", flag.long),
         _ => format!("--{}", flag.long),
     }
 }

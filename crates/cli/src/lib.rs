@@ -7,6 +7,7 @@ mod argv;
 mod bench;
 mod completions;
 mod config_file;
+mod dash;
 mod error;
 mod html;
 mod knob_flags;
@@ -41,6 +42,7 @@ Examples:
   ronde timeline t.json t.rank1.json             parts of a recorded job's steps, and advice
   ronde replay t.json --fusion-mb 1..128         predictions for other settings
   ronde review autotune.csv --html r.html        review of an autotune log, Horovod's or Ronde's
+  ronde dash autotune.csv                        an autotune log as a live page, which follows it
   ronde tune < requests.jsonl                    the tuner as a service for another program
   ronde knobs                                    every setting: variable, flag, range, default
   ronde knobs --effective                        the values in force here, and their sources
@@ -64,6 +66,7 @@ enum Command {
     Timeline(timeline::Args),
     Replay(replay::Args),
     Review(review::Args),
+    Dash(dash::Args),
     Tune(tune::Args),
     Knobs(knobs::Args),
     Completions(completions::Args),
@@ -97,6 +100,7 @@ pub fn run(program: Program) -> ExitCode {
         Command::Timeline(args) => ("timeline", timeline::main(&args)),
         Command::Replay(args) => ("replay", replay::main(&args)),
         Command::Review(args) => ("review", review::main(&args)),
+        Command::Dash(args) => ("dash", dash::main(&args)),
         Command::Tune(args) => ("tune", tune::main(&args)),
         Command::Knobs(args) => ("knobs", knobs::main(&args)),
         Command::Completions(args) => return completions::main(&args, Cli::command()),

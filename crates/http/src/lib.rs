@@ -1,8 +1,12 @@
 //! A small HTTP/1.1 server for the figures of a running job: one thread, bounded memory.
 //!
-//! Clients are untrusted. The number of connections, the bytes of a request and the time of a
-//! connection are [limited](Limits); beyond them the server answers with an error or closes the
-//! connection. A connection carries one request. The thread sleeps while there is nothing to do.
+//! Clients are untrusted. The number of connections and of streams, the bytes of a request, the
+//! unsent bytes of a stream and the time of a connection are [limited](Limits); beyond them the
+//! server answers with an error or closes the connection. A connection carries one request. The
+//! thread sleeps while there is nothing to do.
+//!
+//! A [`Service`] may answer with a stream, on which it sends messages later, such as server-sent
+//! events.
 //!
 //! ```
 //! use ronde_http::{Limits, Response, Server};
@@ -21,12 +25,14 @@ mod connection;
 mod request;
 mod response;
 mod server;
+#[cfg(test)]
+mod tests;
 mod token;
 
 pub use address::{AddressError, address};
 pub use request::Request;
-pub use response::Response;
-pub use server::Server;
+pub use response::{Answer, Response};
+pub use server::{Server, Service, Streams};
 pub use token::{Token, TokenError};
 
 use std::time::Duration;
@@ -37,10 +43,16 @@ pub struct Limits {
     /// Most connections that are open at a time. A further one replaces the oldest, so that clients
     /// that send nothing cannot keep others out.
     pub connections: usize,
+    /// Most streams that are open at a time; a further one is refused. Fewer than connections, so
+    /// that there is always one for a request.
+    pub streams: usize,
     /// Most bytes of a request.
     pub request_bytes: usize,
-    /// Time in which a request must have arrived, and then in which its response must have been
-    /// received.
+    /// Most bytes of a stream that its client has not received yet; a client that is slower is
+    /// disconnected.
+    pub stream_bytes: usize,
+    /// Time in which a request must have arrived, and then in which its response, or the next part
+    /// of a stream, must have been received.
     pub time: Duration,
 }
 
@@ -48,7 +60,9 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections: 64,
+            streams: 16,
             request_bytes: 16 << 10,
+            stream_bytes: 2 << 20,
             time: Duration::from_secs(5),
         }
     }

@@ -1,4 +1,4 @@
-//! Request: its method, path and headers.
+//! Request: its method, path, headers and body.
 
 /// Most headers of a request.
 const HEADERS_MAX: usize = 64;
@@ -8,8 +8,10 @@ const HEADERS_MAX: usize = 64;
 pub struct Request {
     method: String,
     path: String,
+    query: String,
     /// Names in lower case.
     headers: Vec<(String, String)>,
+    body: Vec<u8>,
 }
 
 /// State of the bytes that a client has sent.
@@ -19,21 +21,23 @@ pub(crate) enum Read {
     Partial,
     /// A whole request.
     Whole(Request),
+    /// A request whose body exceeds the limit.
+    TooLong,
     /// Not a request, for this reason.
     Invalid(&'static str),
 }
 
 impl Request {
-    /// Reads the request at the beginning of `bytes`. A body is not read: no request here has one.
-    pub(crate) fn read(bytes: &[u8]) -> Read {
+    /// Reads the request at the beginning of `bytes`, of which there are at most `bytes_max`.
+    pub(crate) fn read(bytes: &[u8], bytes_max: usize) -> Read {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut parsed = httparse::Request::new(&mut headers);
-        match parsed.parse(bytes) {
+        let body_at = match parsed.parse(bytes) {
             Ok(httparse::Status::Partial) => return Read::Partial,
-            Ok(httparse::Status::Complete(_)) => {}
+            Ok(httparse::Status::Complete(length)) => length,
             Err(httparse::Error::TooManyHeaders) => return Read::Invalid("too many headers"),
             Err(_) => return Read::Invalid("not an HTTP/1.1 request"),
-        }
+        };
         let mut headers = Vec::with_capacity(parsed.headers.len());
         for header in &*parsed.headers {
             let Ok(value) = std::str::from_utf8(header.value) else {
@@ -41,11 +45,22 @@ impl Request {
             };
             headers.push((header.name.to_ascii_lowercase(), value.trim().to_owned()));
         }
+        let body = match body_length(&headers) {
+            Ok(length) if length > bytes_max - body_at.min(bytes_max) => return Read::TooLong,
+            Ok(length) => bytes.get(body_at..body_at + length),
+            Err(why) => return Read::Invalid(why),
+        };
+        let Some(body) = body else {
+            return Read::Partial;
+        };
         let target = parsed.path.unwrap_or_default();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
         Read::Whole(Self {
             method: parsed.method.unwrap_or_default().to_owned(),
-            path: target.split('?').next().unwrap_or_default().to_owned(),
+            path: path.to_owned(),
+            query: query.to_owned(),
             headers,
+            body: body.to_vec(),
         })
     }
 
@@ -57,6 +72,26 @@ impl Request {
     /// Returns the path, without the query.
     pub fn path(&self) -> &str {
         &self.path
+    }
+
+    /// Returns the value of a parameter of the query, as it was sent.
+    pub fn query(&self, name: &str) -> Option<&str> {
+        let mut parameters = self.query.split('&').filter_map(|one| one.split_once('='));
+        parameters.find_map(|(found, value)| (found == name).then_some(value))
+    }
+
+    /// Returns the value of the first cookie of this name.
+    pub fn cookie(&self, name: &str) -> Option<&str> {
+        let headers = self.headers.iter().filter(|(header, _)| header == "cookie");
+        let mut cookies = headers
+            .flat_map(|(_, value)| value.split(';'))
+            .filter_map(|cookie| cookie.trim().split_once('='));
+        cookies.find_map(|(found, value)| (found == name).then_some(value))
+    }
+
+    /// Returns the body; empty if there is none.
+    pub fn body(&self) -> &[u8] {
+        &self.body
     }
 
     /// Returns the first header of this name, which is in lower case.
@@ -94,12 +129,29 @@ impl Request {
     }
 }
 
+/// Length of the body by the headers. A body of unknown length is refused.
+fn body_length(headers: &[(String, String)]) -> Result<usize, &'static str> {
+    let values = |name| headers.iter().filter(move |(header, _)| header == name);
+    if values("transfer-encoding").next().is_some() {
+        return Err("the body needs a Content-Length");
+    }
+    let mut lengths = values("content-length").map(|(_, value)| value);
+    let Some(length) = lengths.next() else {
+        return Ok(0);
+    };
+    let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    if lengths.next().is_some() || !is_number {
+        return Err("an invalid Content-Length");
+    }
+    Ok(length.parse().unwrap_or(usize::MAX)) // more digits than a length can have
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn request(text: &str) -> Request {
-        match Request::read(text.as_bytes()) {
+        match Request::read(text.as_bytes(), 4096) {
             Read::Whole(request) => request,
             other => panic!("{other:?}"),
         }
@@ -112,22 +164,62 @@ mod tests {
         assert_eq!(read.header("accept"), Some("text/plain"));
         assert_eq!(read.header("authorization"), None);
         assert!(matches!(
-            Request::read(b"GET / HTTP/1.1\r\nHost"),
+            Request::read(b"GET / HTTP/1.1\r\nHost", 4096),
             Read::Partial
         ));
         assert!(matches!(
-            Request::read(b"\x16\x03\x01\x02\x00"),
+            Request::read(b"\x16\x03\x01\x02\x00", 4096),
             Read::Invalid(_)
         ));
         assert!(matches!(
-            Request::read(b"GET / HTTP/1.1\r\na: \xff\r\n\r\n"),
+            Request::read(b"GET / HTTP/1.1\r\na: \xff\r\n\r\n", 4096),
             Read::Invalid(_)
         ));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(65));
         assert!(matches!(
-            Request::read(many.as_bytes()),
+            Request::read(many.as_bytes(), 4096),
             Read::Invalid("too many headers")
         ));
+    }
+
+    #[test]
+    fn a_request_has_parameters_cookies_and_a_body() {
+        let read = request(
+            "POST /set?a=1&token=x%20y HTTP/1.1\r\nCookie: a=b; c=d\r\nCookie: e=f\r\n\
+             Content-Length: 3\r\n\r\nabcd",
+        );
+        assert_eq!((read.path(), read.query("token")), ("/set", Some("x%20y")));
+        assert_eq!(read.query("b"), None);
+        let cookies = ["a", "c", "e", "d"].map(|name| read.cookie(name));
+        assert_eq!(cookies, [Some("b"), Some("d"), Some("f"), None]);
+        assert_eq!(read.body(), b"abc");
+    }
+
+    #[test]
+    fn a_body_is_waited_for_only_if_it_is_allowed() {
+        let read = |headers: &str, body: &str| {
+            let text = format!("POST / HTTP/1.1\r\n{headers}\r\n\r\n{body}");
+            match Request::read(text.as_bytes(), 100) {
+                Read::Partial => "partial",
+                Read::Whole(_) => "whole",
+                Read::TooLong => "too long",
+                Read::Invalid(why) => why,
+            }
+        };
+        assert_eq!(read("Content-Length: 2", "a"), "partial");
+        assert_eq!(read("Content-Length: 2", "ab"), "whole");
+        assert_eq!(read("a: b", "ab"), "whole");
+        for length in ["100", "99999999999999999999999999", "18446744073709551615"] {
+            assert_eq!(read(&format!("Content-Length: {length}"), ""), "too long");
+        }
+        for length in ["-1", "+2", "", "2, 2", "2\r\nContent-Length: 2"] {
+            let headers = format!("Content-Length: {length}");
+            assert_eq!(read(&headers, ""), "an invalid Content-Length", "{length}");
+        }
+        assert_eq!(
+            read("Transfer-Encoding: chunked", "0\r\n\r\n"),
+            "the body needs a Content-Length"
+        );
     }
 
     #[test]

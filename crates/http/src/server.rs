@@ -1,8 +1,9 @@
-//! Server: the thread that accepts connections and answers requests.
+//! Server: the thread that accepts connections, answers requests and sends messages on streams.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use mio::net::TcpListener;
 use mio::{Events, Interest, Poll, Token, Waker};
 
 use crate::connection::Connection;
-use crate::{Limits, Request, Response};
+use crate::{Answer, Limits, Request, Response};
 
 const LISTENER: Token = Token(0);
 const WAKER: Token = Token(1);
@@ -18,6 +19,52 @@ const FIRST_CONNECTION: usize = 2;
 
 /// Time without accepting after the process or the system has run out of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(500);
+
+/// Time that clients have to receive the last messages when the server ends.
+const FAREWELL: Duration = Duration::from_millis(300);
+
+/// Behaviour of a server. Its functions are called by the server's thread and must not block: they
+/// would delay all clients.
+pub trait Service: Send + 'static {
+    /// Answers a request.
+    fn respond(&mut self, request: &Request) -> Answer;
+
+    /// Sends messages on the streams, which exist since they got their first message. Called at the
+    /// start, after the time that the last call returned, and when the server ends.
+    fn tick(&mut self, _streams: &mut Streams<'_>) -> Option<Duration> {
+        None
+    }
+}
+
+/// Service without streams.
+struct Function<F>(F);
+
+impl<F: FnMut(&Request) -> Response + Send + 'static> Service for Function<F> {
+    fn respond(&mut self, request: &Request) -> Answer {
+        (self.0)(request).into()
+    }
+}
+
+/// The open streams.
+pub struct Streams<'a> {
+    connections: &'a mut BTreeMap<usize, Connection>,
+    limits: &'a Limits,
+}
+
+impl Streams<'_> {
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        !self.connections.values().any(Connection::is_streaming)
+    }
+
+    /// Sends a message on all streams. Clients that have not received too many bytes of earlier
+    /// messages ([`Limits::stream_bytes`]) are disconnected.
+    pub fn send(&mut self, message: &[u8]) {
+        let message: Arc<[u8]> = message.into();
+        self.connections
+            .retain(|_, open| open.send(&message, self.limits));
+    }
+}
 
 /// A server that runs in a thread of its own until it is dropped.
 #[derive(Debug)]
@@ -39,6 +86,19 @@ impl Server {
         name: &str,
         respond: impl FnMut(&Request) -> Response + Send + 'static,
     ) -> Result<Self> {
+        Self::start_service(address, limits, name, Function(respond))
+    }
+
+    /// Listens on `address` like [`start`](Self::start), for a service that may have streams.
+    ///
+    /// # Errors
+    /// Those of [`start`](Self::start).
+    pub fn start_service(
+        address: SocketAddr,
+        limits: Limits,
+        name: &str,
+        service: impl Service,
+    ) -> Result<Self> {
         let mut listener = TcpListener::bind(address)?;
         let address = listener.local_addr()?;
         let poll = Poll::new()?;
@@ -49,7 +109,8 @@ impl Server {
             poll,
             listener,
             limits,
-            respond,
+            service,
+            tick_at: Some(Instant::now()),
             connections: BTreeMap::new(),
             next: FIRST_CONNECTION,
             accept_from: None,
@@ -86,11 +147,13 @@ impl Drop for Server {
 }
 
 /// State of the server's thread.
-struct Serving<F> {
+struct Serving<S> {
     poll: Poll,
     listener: TcpListener,
     limits: Limits,
-    respond: F,
+    service: S,
+    /// Time of the service's next tick.
+    tick_at: Option<Instant>,
     /// Open connections by number; the lowest is the oldest.
     connections: BTreeMap<usize, Connection>,
     next: usize,
@@ -98,13 +161,14 @@ struct Serving<F> {
     accept_from: Option<Instant>,
 }
 
-impl<F: FnMut(&Request) -> Response> Serving<F> {
+impl<S: Service> Serving<S> {
     /// Runs until the waker is used.
     fn run(&mut self) -> Result<()> {
         let mut events = Events::with_capacity(64);
         loop {
-            let deadlines = self.connections.values().map(|open| open.deadline);
-            let next = deadlines.chain(self.accept_from).min();
+            self.tick();
+            let deadlines = self.connections.values().filter_map(|open| open.deadline);
+            let next = deadlines.chain(self.accept_from).chain(self.tick_at).min();
             let wait = next.map(|next| next.saturating_duration_since(Instant::now()));
             match self.poll.poll(&mut events, wait) {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
@@ -113,7 +177,7 @@ impl<F: FnMut(&Request) -> Response> Serving<F> {
             for event in &events {
                 match event.token() {
                     LISTENER => self.accept(),
-                    WAKER => return Ok(()),
+                    WAKER => return self.end(),
                     Token(number) => self.advance(number),
                 }
             }
@@ -123,13 +187,47 @@ impl<F: FnMut(&Request) -> Response> Serving<F> {
                 self.accept(); // its event may have been before the pause
             }
             self.connections.retain(|_, open| {
-                let is_over = open.deadline <= now;
+                let is_over = open.deadline.is_some_and(|deadline| deadline <= now);
                 if is_over {
                     open.time_out();
                 }
                 !is_over
             });
         }
+    }
+
+    /// Lets the service send messages, when it is time.
+    fn tick(&mut self) {
+        if self.tick_at.is_some_and(|at| at <= Instant::now()) {
+            let mut streams = Streams {
+                connections: &mut self.connections,
+                limits: &self.limits,
+            };
+            let next = self.service.tick(&mut streams);
+            self.tick_at = next.map(|next| Instant::now() + next);
+        }
+    }
+
+    /// Sends the last messages.
+    fn end(&mut self) -> Result<()> {
+        self.tick_at = Some(Instant::now());
+        self.tick();
+        let deadline = Instant::now() + FAREWELL;
+        let mut events = Events::with_capacity(64);
+        while self.connections.values().any(Connection::has_pending) {
+            let rest = deadline.saturating_duration_since(Instant::now());
+            if rest.is_zero() {
+                break;
+            }
+            match self.poll.poll(&mut events, Some(rest)) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                outcome => outcome?,
+            }
+            for event in &events {
+                self.advance(event.token().0);
+            }
+        }
+        Ok(())
     }
 
     /// Accepts all waiting connections.
@@ -149,13 +247,16 @@ impl<F: FnMut(&Request) -> Response> Serving<F> {
 
     fn open(&mut self, mut stream: mio::net::TcpStream) {
         if self.connections.len() >= self.limits.connections {
-            // Rather one that has not asked for anything.
-            let mut open = self.connections.iter();
-            let idle = open.find(|(_, open)| open.is_reading());
-            let victim = idle.or(self.connections.first_key_value());
-            if let Some((&number, _)) = victim {
-                self.connections.remove(&number);
-            }
+            // Rather one that has not asked for anything; a stream only if there is nothing else.
+            let first = |is_victim: fn(&Connection) -> bool| {
+                let mut open = self.connections.iter();
+                open.find(|(_, open)| is_victim(open))
+                    .map(|(&number, _)| number)
+            };
+            let victim = first(Connection::is_reading)
+                .or_else(|| first(|open| !open.is_streaming()))
+                .or_else(|| first(|_| true));
+            victim.map(|number| self.connections.remove(&number));
         }
         let number = self.next;
         self.next += 1;
@@ -171,9 +272,18 @@ impl<F: FnMut(&Request) -> Response> Serving<F> {
     }
 
     fn advance(&mut self, number: usize) {
-        if let Some(open) = self.connections.get_mut(&number)
-            && !open.advance(&self.limits, &mut self.respond)
-        {
+        let streams = self.connections.values().filter(|open| open.is_streaming());
+        let is_full = streams.count() >= self.limits.streams;
+        let Some(open) = self.connections.get_mut(&number) else {
+            return;
+        };
+        let mut respond = |request: &Request| match self.service.respond(request) {
+            Answer::Stream { .. } if is_full => {
+                Response::error(503, "as many pages as are allowed are open").into()
+            }
+            answer => answer,
+        };
+        if !open.advance(&self.limits, &mut respond) {
             self.connections.remove(&number);
         }
     }

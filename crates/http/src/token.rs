@@ -4,6 +4,7 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::Request;
@@ -74,11 +75,62 @@ impl Token {
         Ok(Self(token.to_owned()))
     }
 
-    /// Whether the request has it in its header `Authorization: Bearer …`. The comparison takes the
-    /// same time wherever the texts differ.
+    /// Draws a token of 256 bits from the system's generator, as 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// The system has no generator.
+    pub fn random() -> std::io::Result<Self> {
+        let mut bytes = [0; 32];
+        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+        assert_eq!(filled, bytes.len(), "getrandom fills up to 256 bytes");
+        Ok(Self(hexadecimal(&bytes)))
+    }
+
+    /// Returns a token that can be computed from this one but not the other way round, for one
+    /// purpose: 64 hexadecimal digits.
+    #[must_use]
+    pub fn derived(&self, purpose: &str) -> Self {
+        let hash = Sha256::new()
+            .chain_update(purpose)
+            .chain_update([0])
+            .chain_update(&self.0);
+        Self(hexadecimal(&hash.finalize()))
+    }
+
+    /// Returns the text, to be shown to its owner only.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether `given` is this token. The comparison takes the same time wherever the texts differ.
+    pub fn is(&self, given: &str) -> bool {
+        given.as_bytes().ct_eq(self.0.as_bytes()).into()
+    }
+
+    /// Whether the request has it in its header `Authorization: Bearer …`.
     pub fn is_in(&self, request: &Request) -> bool {
         let given = request.header("authorization");
         let given = given.and_then(|value| value.strip_prefix("Bearer "));
-        given.is_some_and(|given| given.as_bytes().ct_eq(self.0.as_bytes()).into())
+        given.is_some_and(|given| self.is(given))
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_differ_and_do_not_show_themselves() {
+        let (a, b) = (Token::random().unwrap(), Token::random().unwrap());
+        assert_eq!(a.reveal().len(), 64);
+        assert!(!a.is(b.reveal()) && a.is(a.reveal()));
+        assert_eq!(format!("{a:?}"), "Token");
+        let (one, other) = (a.derived("one"), a.derived("other"));
+        assert!(one.is(a.derived("one").reveal()) && !one.is(other.reveal()));
+        assert!(!one.is(a.reveal()) && !one.is(""));
     }
 }

@@ -3,7 +3,8 @@
 use super::{Session, Stage, UNREAD_MAX};
 use crate::center::{center_variance, huber_center, median};
 use crate::guard::{Arm, contest_steps_left};
-use crate::verdict::{Best, LeftOut, Measurement, Phase, Progress, Verdict};
+use crate::promise::Recheck;
+use crate::verdict::{Best, LeftOut, Measurement, Phase, Progress, Purpose, Verdict};
 use crate::{Point, Space, Warning};
 
 /// Samples of a typical search and steps of a typical comparison, for the guess of the steps left.
@@ -149,6 +150,34 @@ impl Session {
             Stage::Rest { .. } => Phase::Sample,
             Stage::Finished { .. } => Phase::Final,
         }
+    }
+
+    /// Purpose of the next step.
+    pub fn purpose(&self) -> Purpose {
+        let is_checking = match &self.stage {
+            Stage::Rest { .. } => return Purpose::None,
+            Stage::Finished { promise, .. } => promise
+                .as_ref()
+                .is_some_and(|promise| promise.is_checking()),
+            _ => false,
+        };
+        match self.phase() {
+            Phase::Default => Purpose::Default,
+            Phase::Sample => Purpose::Sample,
+            Phase::Final if !is_checking => Purpose::None,
+            Phase::Ab | Phase::Final if self.setting == self.default => Purpose::AbDefault,
+            Phase::Ab | Phase::Final => Purpose::AbCandidate,
+        }
+    }
+
+    /// Cost of the search so far, in steps of the default; negative if it has saved time.
+    pub fn cost(&self) -> f64 {
+        self.spent()
+    }
+
+    /// The checks after a verdict that ended since the last call, oldest first.
+    pub fn take_rechecks(&mut self) -> Vec<Recheck> {
+        self.rechecks.drain(..).collect()
     }
 
     /// Complete rounds of the A/B windows.

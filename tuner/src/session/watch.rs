@@ -1,6 +1,6 @@
 //! After the verdict: drift, and tuning anew.
 
-use super::{Session, Stage};
+use super::{Session, Stage, UNREAD_MAX};
 use crate::drift::{Drift, Watch};
 use crate::guard::Arm;
 use crate::promise::Outcome;
@@ -40,6 +40,12 @@ impl Session {
             .is_none_or(|promise| !promise.is_checking() || promise.arm() == Arm::Candidate);
         if let Some(kept) = promise {
             outcome = kept.push(step_ms);
+            if let Some(recheck) = kept.take_recheck(&outcome) {
+                if self.rechecks.len() == UNREAD_MAX {
+                    self.rechecks.pop_front();
+                }
+                self.rechecks.push_back(recheck);
+            }
             if kept.is_over() {
                 *promise = None;
             }

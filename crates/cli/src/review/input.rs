@@ -66,7 +66,7 @@ pub(super) fn read_one(path: &Path, known: &Known) -> Result<Review, Error> {
 }
 
 /// Name of a log: its file name.
-fn name(path: &Path) -> String {
+pub(crate) fn name(path: &Path) -> String {
     if is_stdout(path) {
         return "standard input".to_owned();
     }
@@ -74,7 +74,11 @@ fn name(path: &Path) -> String {
     name.to_string_lossy().into_owned()
 }
 
-fn text(path: &Path) -> Result<String, Error> {
+/// Text of a log, which may be gzipped or truncated.
+///
+/// # Errors
+/// A file that cannot be read, or is not a file.
+pub(crate) fn text(path: &Path) -> Result<String, Error> {
     let failed = |source| Error::Open {
         path: path.to_owned(),
         source,

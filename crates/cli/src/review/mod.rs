@@ -7,8 +7,8 @@ mod args;
 mod compare;
 mod figures;
 mod html;
-mod input;
-mod report;
+pub(crate) mod input;
+pub(crate) mod report;
 mod text;
 
 use std::process::ExitCode;

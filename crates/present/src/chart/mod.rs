@@ -21,7 +21,7 @@
 mod grid;
 pub mod page;
 pub mod picture;
-pub mod scale;
+pub use ronde_charts::scale;
 
 pub use grid::Grid;
 use serde::Serialize;
@@ -158,7 +158,7 @@ impl Axis {
     }
 }
 
-/// Colours of series, which are variables of `html/page.css`.
+/// Colours of series, which are variables of `ronde_charts::STYLE`.
 pub const COLOURS: [&str; 6] = [
     "--series-0",
     "--series-1",
@@ -176,7 +176,7 @@ pub const FAR: f64 = 1e100;
 pub struct Series {
     /// Name in the legend; empty if the series has no entry there.
     pub name: String,
-    /// Colour: a variable of `html/page.css`.
+    /// Colour: a variable of `ronde_charts::STYLE`.
     pub colour: &'static str,
     /// Pattern over the colour: an SVG path in a tile of 8 by 8 pixels; may be empty.
     #[serde(skip_serializing_if = "str::is_empty")]

@@ -1,4 +1,4 @@
-//! HTML of a chart: an element with the chart's data as JSON, which `html/charts.js` draws with
+//! HTML of a chart: an element with the chart's data as JSON, which `ronde_charts::CHARTS_SCRIPT` draws with
 //! Apache ECharts.
 
 use maud::{Markup, PreEscaped, Render, html};

@@ -59,7 +59,21 @@ const INK: RGBColor = RGBColor(0x1a, 0x1f, 0x24);
 const SOFT: RGBColor = RGBColor(0x55, 0x60, 0x6b);
 const GRID: RGBColor = RGBColor(0xd5, 0xdb, 0xe1);
 
-/// Returns the colour of a hexadecimal value, or of a variable of `html/page.css` in the light
+/// Black or white, whichever is more readable on this colour over a white background (relative
+/// luminance of WCAG 2.2).
+fn readable_on(RGBAColor(red, green, blue, alpha): RGBAColor) -> RGBColor {
+    let linear = |part: u8| match (f64::from(part) * alpha + 255.0 * (1.0 - alpha)) / 255.0 {
+        part if part <= 0.04045 => part / 12.92,
+        part => ((part + 0.055) / 1.055).powf(2.4),
+    };
+    if 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue) > 0.18 {
+        RGBColor(0x10, 0x15, 0x1a)
+    } else {
+        RGBColor(0xfa, 0xfc, 0xfd)
+    }
+}
+
+/// Returns the colour of a hexadecimal value, or of a variable of the common style in the light
 /// scheme, which comes first there.
 fn rgb(colour: &str) -> RGBAColor {
     let value = match STYLE.split_once(&format!("{colour}: ")) {
@@ -427,7 +441,7 @@ impl Chart {
         if rect.label.is_empty() || size < 17 {
             return Ok(());
         }
-        let ink = scale::readable_on(colour);
+        let ink = readable_on(colour);
         let style = font(size, &ink).pos(Pos::new(HPos::Center, VPos::Center));
         let middle = ((low.0 + high.0) / 2.0, (low.1 + high.1) / 2.0);
         plane.draw(&Text::new(visible(&rect.label), middle, style))

@@ -8,14 +8,11 @@ pub mod text;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use ronde_charts::{CHARTS_SCRIPT, ECHARTS, PRINT_SCRIPT};
 use text::Foreign;
 
-pub(crate) const STYLE: &str = include_str!("page.css");
-const SCRIPTS: [&str; 2] = [include_str!("charts.js"), include_str!("page.js")];
-/// Apache ECharts as built by scripts/build-charts.
-const ECHARTS: &str = include_str!("../../charts/echarts.js");
-/// Notice and licences of the charts' library.
-pub const ECHARTS_LICENCES: &str = include_str!("../../charts/LICENSES.txt");
+pub use ronde_charts::ECHARTS_LICENCES;
+pub(crate) use ronde_charts::STYLE;
 
 /// Content security policy: the page may load nothing, whatever text a trace contains.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
@@ -67,7 +64,7 @@ impl Document<'_> {
                         }
                     }
                     script #echarts { (PreEscaped(ECHARTS)) }
-                    script { @for script in SCRIPTS { (PreEscaped(script)) } }
+                    script { (PreEscaped(CHARTS_SCRIPT)) (PreEscaped(PRINT_SCRIPT)) }
                 }
             }
         }
@@ -151,27 +148,6 @@ pub fn own_part(page: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn style_and_script_cannot_end_their_elements() {
-        assert!(!STYLE.contains("</"));
-        for text in SCRIPTS.into_iter().chain([ECHARTS]) {
-            let text = text.to_ascii_lowercase();
-            assert!(
-                !text.contains("</script") && !text.contains("<script") && !text.contains("<!--")
-            );
-        }
-    }
-
-    #[test]
-    fn a_page_has_the_licences_of_its_charts() {
-        assert!(ECHARTS_LICENCES.contains("The Apache Software Foundation"));
-        assert!(
-            ECHARTS_LICENCES.contains("Apache License")
-                && ECHARTS_LICENCES.contains("BSD 3-Clause")
-        );
-        assert!(ECHARTS.len() <= 600_000);
-    }
 
     #[test]
     fn bars_in_cells_stay_in_them() {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::error::{ArgumentError, Error, LimitError, NegotiationError, PeerError};
+use crate::error::{ArgumentError, DeviceError, Error, LimitError, NegotiationError, PeerError};
 use crate::negotiation::JOIN;
 use crate::simulation::programs::play::{Begun, Outcome, Played};
 use crate::simulation::programs::program::{Action, Deed, Program};
@@ -122,6 +122,9 @@ impl<'a> Judge<'a> {
             return true;
         }
         match error {
+            // The hostile rank claimed that a tensor is on a device: those of the programs are in
+            // host memory. Ranks that have joined cannot detect that.
+            Error::Device(DeviceError::Tensor { .. }) => true,
             // A rank whose program had ended has left, and the hostile rank has caused cycles that
             // need it.
             Error::Peer(PeerError::Left { rank: left }) => *left != rank,

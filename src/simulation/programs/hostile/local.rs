@@ -89,7 +89,7 @@ struct Inspector(Option<Stalls>);
 impl Observer for Inspector {
     fn check_stalls(&mut self, now: Nanos, pending: &dyn Pending) -> Result<StallCheck, Error> {
         self.0.as_mut().map_or(Ok(StallCheck::default()), |stalls| {
-            stalls.look(now, pending)
+            stalls.look(now, pending, &mut |_| {})
         })
     }
 }

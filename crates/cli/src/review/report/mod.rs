@@ -64,7 +64,7 @@ fn trail(review: &Review) -> Section<'_> {
 }
 
 /// Writer of the log, number of trials, and whether the search finished.
-pub(super) fn summary(review: &Review) -> String {
+pub(crate) fn summary(review: &Review) -> String {
     let writer = match review.writer {
         Writer::Horovod => "Horovod's autotune log",
         Writer::Ronde => "Ronde's autotune log",
@@ -85,7 +85,7 @@ pub(super) fn finished(review: &Review) -> &'static str {
 }
 
 /// Recommendation, in a few sentences.
-pub(super) fn answer(review: &Review) -> Vec<String> {
+pub(crate) fn answer(review: &Review) -> Vec<String> {
     let Some(best) = &review.best else {
         return vec![no_trials(review).to_owned()];
     };

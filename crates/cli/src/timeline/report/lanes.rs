@@ -1,7 +1,7 @@
 //! Section of lanes, for the page: ready ticks, batches and cycles of every rank over a few steps,
 //! in a chart with zoom.
 //!
-//! The bars are embedded as compact JSON; `html/charts.js` draws those in view. Without JavaScript,
+//! The bars are embedded as compact JSON; `charts.js` of `ronde-charts` draws those in view. Without JavaScript,
 //! only the table of the longest bars is shown.
 
 use std::collections::{HashMap, HashSet};
@@ -28,7 +28,7 @@ const LONGEST: usize = 15;
 /// Ticks per millisecond: times are embedded as integers in units of 100 ns.
 const TICKS: f64 = 1e4;
 
-/// Data that `html/charts.js` draws.
+/// Data that `charts.js` of `ronde-charts` draws.
 #[derive(Serialize)]
 struct Data<'a> {
     x: Axis,

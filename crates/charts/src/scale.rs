@@ -6,12 +6,7 @@
 //! get more room than the hundredth: a heat map should show which settings are good, not how bad
 //! the bad ones are.
 
-use plotters::coord::ranged1d::Ranged;
-use plotters::coord::types::RangedCoordf64;
-use plotters::style::colors::colormaps::ViridisRGB;
-use plotters::style::{RGBAColor, RGBColor};
-
-use crate::units as number;
+use ronde_job::units as number;
 
 /// Legend of a colour scale.
 #[derive(Clone, Debug)]
@@ -23,7 +18,7 @@ pub struct Key {
 }
 
 /// Grade of a position on the scale for a terminal, from 0 to 9.
-pub(crate) fn grade(at: f64) -> usize {
+pub fn grade(at: f64) -> usize {
     (9.0 * at.clamp(0.0, 1.0)).round() as usize
 }
 
@@ -177,30 +172,48 @@ impl Shades {
     }
 }
 
+/// Colours of viridis in equal distances, the darkest first.
+const VIRIDIS: [[u8; 3]; 8] = [
+    [68, 1, 84],
+    [70, 50, 127],
+    [54, 92, 141],
+    [39, 127, 143],
+    [31, 162, 136],
+    [74, 194, 110],
+    [160, 219, 57],
+    [254, 232, 37],
+];
+
 /// Colour at a position on the scale, 0 for the best and 1 for the end, as `#rrggbb`.
 pub fn colour(at: f64) -> String {
     let at = if at.is_nan() { 1.0 } else { at.clamp(0.0, 1.0) };
-    let RGBColor(red, green, blue) = ViridisRGB::get_color(1.0 - at);
+    let place = (1.0 - at) * (VIRIDIS.len() - 1) as f64;
+    let below = (place as usize).min(VIRIDIS.len() - 2);
+    let share = place - below as f64;
+    let [red, green, blue] = [0, 1, 2].map(|part| {
+        let ends = [VIRIDIS[below], VIRIDIS[below + 1]].map(|colour| f64::from(colour[part]));
+        (ends[0] + (ends[1] - ends[0]) * share).round() as u8
+    });
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Black or white, whichever is more readable on this colour over a white background (relative
-/// luminance of WCAG 2.2).
-pub(super) fn readable_on(RGBAColor(red, green, blue, alpha): RGBAColor) -> RGBColor {
-    let linear = |part: u8| match (f64::from(part) * alpha + 255.0 * (1.0 - alpha)) / 255.0 {
-        part if part <= 0.04045 => part / 12.92,
-        part => ((part + 0.055) / 1.055).powf(2.4),
-    };
-    if 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue) > 0.18 {
-        RGBColor(0x10, 0x15, 0x1a)
-    } else {
-        RGBColor(0xfa, 0xfc, 0xfd)
+/// Round values from `from` to `to`, at most `most` of them: multiples of 1, 2 or 5 times a power of
+/// ten.
+pub fn round_values(from: f64, to: f64, most: usize) -> Vec<f64> {
+    let least = (to - from) / (most as f64 - 1.0);
+    if !(least > 0.0 && least.is_finite()) {
+        return vec![from];
     }
-}
-
-/// Round values from `from` to `to`, at most `most` of them.
-pub(super) fn round_values(from: f64, to: f64, most: usize) -> Vec<f64> {
-    RangedCoordf64::from(from..to).key_points(most)
+    let power = 10f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power);
+    let step = steps.into_iter().find(|step| *step >= least * 0.999);
+    let step = step.unwrap_or(10.0 * power);
+    let first = (from / step - 1e-9).ceil();
+    let value = |index: usize| (first + index as f64) * step;
+    let values = (0..most).map(value);
+    values
+        .take_while(|value| *value <= to + 1e-9 * step)
+        .collect()
 }
 
 /// Formats a value for an axis: 0.5, 1, 2.5, 128, 1e−5.

@@ -1,5 +1,6 @@
 // Draws every .chart of the page from its JSON data with Apache ECharts: axes, series, legend, zoom
-// and the colours of the page.
+// and the colours of the page. Pages whose charts change call ronde.chart(element, data), and show()
+// of what it returns with new data that has the same named series.
 (() => {
   const root = document.documentElement;
   const charts = [];
@@ -125,7 +126,7 @@
   const custom = (series) => ({ type: 'custom', clip: true, animation: false, encode: { x: [0, 1], y: [2, 3] }, ...series });
 
   // Rectangles [x0, x1, y0, y1] with a colour, a label inside and a text on hover.
-  function boxes(paint, fill, items, edge) {
+  function boxes(paint, fill, items, edge, opacity = 1) {
     return custom({
       data: items.map((item) => ({ value: [...item.x, ...item.y], text: item.text })),
       renderItem: (params, api) => {
@@ -138,7 +139,7 @@
         const shape = echarts.graphic.clipRectByRect(raw, params.coordSys);
         if (!shape) return undefined;
         const solid = item.colour || (typeof fill === 'string' && fill.startsWith('#') ? fill : null);
-        const style = { fill: item.colour || fill, opacity: item.pale ? 0.4 : 1 };
+        const style = { fill: item.colour || fill, opacity: item.pale ? 0.4 : opacity };
         if (edge && shape.width > 4) Object.assign(style, { stroke: paint.paper, lineWidth: 1 });
         const rect = { type: 'rect', shape, style, emphasis: { style: { stroke: paint.ink, lineWidth: 1.5 } } };
         if (!item.label || shape.width < (item.cut ? 44 : 6.9 * item.label.length + 3) || shape.height < 12) return rect;
@@ -164,7 +165,7 @@
   function drawn(paint, spec, series, stack) {
     const fill = filling(paint, series);
     const name = series.name;
-    if (series.kind === 'boxes') return [boxes(paint, fill, series.boxes)];
+    if (series.kind === 'boxes') return [boxes(paint, fill, series.boxes, false, series.opacity)];
     if (series.kind === 'columns') {
       const items = series.columns.map((column, index) => {
         const base = stack[index] || 0;
@@ -196,7 +197,7 @@
       ];
     }
     const points = series.points.filter((point) => point.x !== null && point.y !== null);
-    const size = points.length > 250 ? 6 : points.length > 60 ? 8 : 10;
+    const size = points.length > 1000 ? 4 : points.length > 250 ? 6 : points.length > 60 ? 8 : 10;
     const hollow = series.shape === 'hollow';
     const scatter = {
       type: 'scatter', symbol: shapes[series.shape], symbolSize: series.shape === 'star' ? size * 1.7 : size, animation: false, clip: false,
@@ -221,7 +222,7 @@
     ];
   }
 
-  function rule(paint, spec, { upright, at, name }) {
+  function rule(paint, spec, { upright, at, name, faint }) {
     return custom({
       silent: true, z: 5, data: [upright ? [at, at, spec.y.from, spec.y.to] : [spec.x.from, spec.x.to, at, at]],
       renderItem: (params, api) => {
@@ -230,7 +231,7 @@
         const right = upright && x > box.x + box.width / 2;
         const shape = upright ? { x1: x, x2: x, y1: box.y, y2: box.y + box.height } : { x1: box.x, x2: box.x + box.width, y1: y, y2: y };
         return { type: 'group', children: [
-          { type: 'line', shape, style: { stroke: paint.ink, lineWidth: 1.25, lineDash: [5, 4] } },
+          { type: 'line', shape, style: { stroke: faint ? paint.soft : paint.ink, lineWidth: faint ? 0.75 : 1.25, lineDash: faint ? [2, 3] : [5, 4] } },
           { type: 'text', style: {
             text: name, fontSize: 12, fontFamily: font(), fill: paint.ink, stroke: paint.paper, lineWidth: 3,
             x: upright ? x + (right ? -5 : 5) : box.x + box.width - 4, y: upright ? box.y + 3 : y - 3,
@@ -339,7 +340,7 @@
     return {
       animation: false,
       textStyle: { fontFamily: font() },
-      grid: { left: 4, right: 14, top: 8, bottom: spec.zoom ? 66 : 34, outerBoundsMode: 'same', outerBoundsContain: 'axisLabel' },
+      grid: { left: 4, right: 14, top: 8, bottom: spec.zoom ? 66 : spec.x.label ? 34 : 20, outerBoundsMode: 'same', outerBoundsContain: 'axisLabel' },
       xAxis: axis(paint, spec.x, false, width),
       yAxis: axis(paint, spec.y, true, width),
       tooltip: {
@@ -425,9 +426,8 @@
     hollow: 'M6 1.5L10.5 6L6 10.5L1.5 6Z', star: 'M6 0L7.6 4.2L12 4.4L8.5 7.1L9.7 11.4L6 8.9L2.3 11.4L3.5 7.1L0 4.4L4.4 4.2Z',
   };
 
-  function start(element) {
+  function start(element, spec) {
     const plot = element.querySelector('.plot');
-    const spec = JSON.parse(element.querySelector('script').textContent);
     if (spec.lanes) lanes(spec);
     element.classList.add('alive');
     const each = { spec, plot, hidden: new Set(), swatches: [], range: [spec.x.from, spec.x.to], chart: echarts.init(plot, null, { renderer: 'canvas' }) };
@@ -464,7 +464,7 @@
         });
       }
     }
-    tools.append(button('save as PNG', `save "${title}" as a picture`, () => {
+    if (!spec.plain) tools.append(button('save as PNG', `save "${title}" as a picture`, () => {
       const link = document.createElement('a');
       link.download = `${element.id}.png`;
       link.href = each.chart.getDataURL({ type: 'png', pixelRatio: 2, backgroundColor: palette().paper });
@@ -484,10 +484,20 @@
       each.chart.resize();
       draw(each);
     }).observe(plot);
+    return {
+      show(data) {
+        each.spec = data;
+        draw(each);
+      },
+    };
   }
 
   const redraw = () => charts.forEach((each) => { draw(each); paintSwatches(each); });
-  document.querySelectorAll('.chart').forEach(start);
+  for (const element of document.querySelectorAll('.chart')) {
+    const data = element.querySelector('script');
+    if (data) start(element, JSON.parse(data.textContent));
+  }
+  window.ronde = { chart: start, units };
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
 
   const toggle = document.getElementById('theme');

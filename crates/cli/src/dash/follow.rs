@@ -1,0 +1,212 @@
+//! Files that are followed: which log is shown, and what is new in it.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use ronde_dash::{Event, Log, LogKind};
+use ronde_lab::review::{Known, Review, review};
+use ronde_tuner::{LogContents, LogError, read_logs};
+
+use super::events::{Shown, is_continued, now_unix_ms};
+use crate::error::Error;
+use crate::present::units::counted;
+use crate::review::input;
+
+/// A file with logs.
+pub(super) struct Source {
+    path: PathBuf,
+    /// Its state when it was last read.
+    stamp: Option<Stamp>,
+    /// Whether its last line was read.
+    is_whole: bool,
+    /// Its last log that has trials.
+    last: Option<LastLog>,
+    /// Error of the last reading, so that it is reported once.
+    error: Option<String>,
+}
+
+/// What differs between two states of a file.
+type Stamp = (u64, u64, Option<SystemTime>);
+
+/// The last log of a file.
+struct LastLog {
+    name: String,
+    contents: LogContents,
+    /// Number of logs in the file.
+    logs: usize,
+}
+
+/// Follows several files, of which the last changed one is shown.
+pub(super) struct Follower {
+    sources: Vec<Source>,
+    /// What the page shows, and of which source.
+    shown: Option<(usize, Shown)>,
+}
+
+impl Source {
+    pub(super) fn new(path: &PathBuf) -> Self {
+        Self {
+            path: path.clone(),
+            stamp: None,
+            is_whole: false,
+            last: None,
+            error: None,
+        }
+    }
+
+    /// Time of the last change.
+    fn changed(&self) -> Option<SystemTime> {
+        self.stamp?.2
+    }
+
+    /// Reads the file if it has changed. Returns whether it has.
+    ///
+    /// The last line of a file that has just changed may not be complete yet: without its end it is
+    /// read when the file has not changed any more.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no autotune log. One without any line is the log of a job
+    /// that has just started.
+    fn read(&mut self) -> Result<bool, Error> {
+        let stamp = stamp(&self.path);
+        let is_settled = match self.stamp {
+            Some(before) => Some(before) == stamp,
+            None => !stamp.is_some_and(is_recent),
+        };
+        if is_settled && self.is_whole {
+            return Ok(false);
+        }
+        let mut text = input::text(&self.path)?;
+        self.stamp = stamp;
+        self.is_whole = is_settled || text.ends_with('\n');
+        if !self.is_whole {
+            text.truncate(text.rfind('\n').map_or(0, |end| end + 1));
+        }
+        let mut logs = match read_logs(&text) {
+            Err(LogError::Empty) => Vec::new(),
+            logs => logs.map_err(|source| Error::Log {
+                path: self.path.clone(),
+                source,
+            })?,
+        };
+        let count = logs.len();
+        let name = input::name(&self.path);
+        self.last = logs.pop().map(|contents| LastLog {
+            name,
+            contents,
+            logs: count,
+        });
+        Ok(true)
+    }
+}
+
+/// Whether a file has changed in the last seconds.
+fn is_recent((_, _, changed): Stamp) -> bool {
+    let age = changed.and_then(|changed| changed.elapsed().ok());
+    age.is_some_and(|age| age < Duration::from_secs(2))
+}
+
+/// State of a file; of standard input and of a pipe, which are read once, it does not change.
+fn stamp(path: &Path) -> Option<Stamp> {
+    if crate::present::output::is_stdout(path) {
+        return Some((0, 0, None));
+    }
+    let metadata = std::fs::metadata(path).ok()?;
+    let is_file = metadata.is_file();
+    let length = if is_file { metadata.len() } else { 0 };
+    let modified = metadata.modified().ok().filter(|_| is_file);
+    Some((metadata.ino(), length, modified))
+}
+
+impl Follower {
+    pub(super) fn new(sources: Vec<Source>) -> Self {
+        Self {
+            sources,
+            shown: None,
+        }
+    }
+
+    /// Reads all files for the first time. Returns the events of the log that changed last.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is no autotune log.
+    pub(super) fn look(&mut self) -> Result<Vec<Event>, Error> {
+        for source in &mut self.sources {
+            source.read()?;
+        }
+        let newest = (0..self.sources.len()).max_by_key(|&index| self.sources[index].changed());
+        Ok(newest.map_or_else(Vec::new, |index| self.show(index)))
+    }
+
+    /// Reads the files that have changed. Returns the events that the page needs.
+    pub(super) fn look_again(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        for index in 0..self.sources.len() {
+            let source = &mut self.sources[index];
+            match source.read() {
+                Ok(false) => {}
+                Ok(true) => {
+                    source.error = None;
+                    events.extend(self.show(index));
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if source.error.as_ref() != Some(&text) {
+                        events.push(warning(format!("{text}; the page keeps what it shows")));
+                        source.error = Some(text);
+                    }
+                }
+            }
+        }
+        events
+    }
+
+    /// Shows the last log of a source: what is new in it if the page shows it already, otherwise all
+    /// of it.
+    fn show(&mut self, index: usize) -> Vec<Event> {
+        let Some(last) = &self.sources[index].last else {
+            return Vec::new();
+        };
+        let reviews = review(&last.contents, &last.name, &Known::default());
+        let new = Shown::new(&last.name, last.logs, &last.contents, &reviews);
+        let before = self.shown.take();
+        let events = match &before {
+            Some((of, old)) if *of == index && is_continued(old, &new) => new.since(old),
+            // Its first trials show which program writes it.
+            Some((of, old)) if *of == index && old.is_empty() => new.all(),
+            Some((of, _)) => {
+                let mut events = new.all();
+                events.push(replaced(*of == index, last, &reviews));
+                events
+            }
+            None => new.all(),
+        };
+        self.shown = Some((index, new));
+        events
+    }
+}
+
+/// Entry of the event log for a log of another job.
+fn replaced(is_same_file: bool, last: &LastLog, reviews: &[Review]) -> Event {
+    let trials: usize = reviews.iter().map(|review| review.trials.len()).sum();
+    let name = &last.name;
+    let what = match (is_same_file, last.logs) {
+        (true, 0 | 1) => format!("{name} was replaced by the log of another job"),
+        (true, logs) => format!("the log of another job follows in {name}, as log {logs}"),
+        (false, _) => format!("{name} has changed"),
+    };
+    warning(format!(
+        "{what}: the page shows it from its beginning, with {}",
+        counted(trials as u64, "trial")
+    ))
+}
+
+fn warning(text: String) -> Event {
+    Event::Log(Log {
+        step: None,
+        kind: LogKind::Warning,
+        text,
+        at_unix_ms: Some(now_unix_ms()),
+    })
+}

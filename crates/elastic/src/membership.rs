@@ -1,0 +1,220 @@
+//! State machine of the membership.
+
+mod generation;
+mod process;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use crate::health::Health;
+use crate::hosts::Hosts;
+use crate::{Action, Exit, Limits, MemberId, Outcome, Ready};
+use process::{Process, Stage};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Changes of the hosts of which the running ranks are to be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Changes {
+    added: bool,
+    removed: bool,
+}
+
+/// State of the membership. Times are durations since the start of the job.
+#[derive(Clone, Debug)]
+pub struct Membership {
+    limits: Limits,
+    hosts: Hosts,
+    health: BTreeMap<String, Health>,
+    processes: BTreeMap<MemberId, Process>,
+    started: u64,
+    generation: u64,
+    /// Time since which the present generation is known to be over.
+    over_since: Option<Duration>,
+    /// Its ranks were told that it is over.
+    is_over_told: bool,
+    /// Time since which no generation can be formed.
+    waiting_since: Option<Duration>,
+    /// Changes of which the present generation has been told.
+    told: Changes,
+    /// Hosts or slots were removed since the present generation was formed.
+    has_shrunk: bool,
+    /// A process has had the state of the training.
+    has_begun: bool,
+    has_succeeded: bool,
+    /// A rank of the present generation has failed: the first one.
+    failed_rank: Option<String>,
+    /// First failure since the last generation was formed.
+    cause: Option<String>,
+    has_ended: bool,
+    actions: Vec<Action>,
+}
+
+impl Membership {
+    /// Membership of a job that has no processes yet.
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            hosts: Hosts::default(),
+            health: BTreeMap::new(),
+            processes: BTreeMap::new(),
+            started: 0,
+            generation: 0,
+            over_since: None,
+            is_over_told: false,
+            waiting_since: Some(Duration::ZERO),
+            told: Changes::default(),
+            has_shrunk: false,
+            has_begun: false,
+            has_succeeded: false,
+            failed_rank: None,
+            cause: None,
+            has_ended: false,
+            actions: Vec::new(),
+        }
+    }
+
+    /// The discovery has found these hosts.
+    pub fn hosts(&mut self, now: Duration, hosts: Hosts) -> Vec<Action> {
+        let shrinks = |(host, slots): (&str, usize)| hosts.slots(host) < slots;
+        self.has_shrunk |= self.hosts.iter().any(shrinks);
+        self.hosts = hosts;
+        self.advance(now)
+    }
+
+    /// A process asks for its place.
+    pub fn ready(&mut self, now: Duration, member: MemberId, why: Ready) -> Vec<Action> {
+        let Some(process) = self
+            .processes
+            .get_mut(&member)
+            .filter(|process| process.is_live())
+        else {
+            return Vec::new(); // it was told to leave, or killed
+        };
+        process.stage = Stage::Ready;
+        process.since = now;
+        process.has_state = match why {
+            Ready::Started => false,
+            Ready::Interrupted => true,
+            Ready::Failed { has_state, .. } => has_state,
+        };
+        self.has_begun |= process.has_state;
+        if let Ready::Failed {
+            generation, lost, ..
+        } = why
+            && generation == self.generation
+        {
+            self.over_since.get_or_insert(now);
+            for rank in lost {
+                self.kill_rank(now, rank, member);
+            }
+        }
+        self.advance(now)
+    }
+
+    /// A process has ended.
+    pub fn exited(&mut self, now: Duration, member: MemberId, exit: Exit) -> Vec<Action> {
+        let Some(process) = self.processes.remove(&member) else {
+            return Vec::new();
+        };
+        let name = process.name();
+        match (exit, process.stage) {
+            (_, Stage::Leaving | Stage::Killed) => {}
+            (Exit::Success, _) => self.has_succeeded = true,
+            (Exit::Failure(status), stage) => {
+                let text = format!("{name} {status}");
+                self.fail(now, &process.host, text.clone());
+                if stage == Stage::Running {
+                    self.over_since.get_or_insert(now);
+                    self.failed_rank.get_or_insert(text);
+                }
+            }
+        }
+        self.advance(now)
+    }
+
+    /// A process has given no sign of life for too long: its connection's heartbeat has stopped.
+    pub fn silent(&mut self, now: Duration, member: MemberId) -> Vec<Action> {
+        let process = self.processes.get(&member);
+        if let Some(stage) = process
+            .filter(|process| process.is_live())
+            .map(|process| process.stage)
+        {
+            if stage == Stage::Running {
+                self.over_since.get_or_insert(now);
+            }
+            self.kill(now, member, "does not answer");
+        }
+        self.advance(now)
+    }
+
+    /// Time has passed. Call it at least once a second.
+    pub fn tick(&mut self, now: Duration) -> Vec<Action> {
+        self.advance(now)
+    }
+
+    /// Host on which a process runs.
+    pub fn host(&self, member: MemberId) -> Option<&str> {
+        self.processes
+            .get(&member)
+            .map(|process| process.host.as_str())
+    }
+
+    /// Number of the last generation that was formed.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn advance(&mut self, now: Duration) -> Vec<Action> {
+        if !self.has_ended {
+            self.end_overdue(now);
+            self.dismiss(now);
+            self.start_missing(now);
+            self.announce_end();
+            self.form(now);
+            self.announce_changes(now);
+            self.check_end(now);
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    fn health(&self, host: &str) -> Health {
+        self.health.get(host).copied().unwrap_or_default()
+    }
+
+    fn of_stage(&self, stage: Stage) -> Vec<MemberId> {
+        let is_meant = |(_, process): &(&MemberId, &Process)| process.stage == stage;
+        self.processes
+            .iter()
+            .filter(is_meant)
+            .map(|(member, _)| *member)
+            .collect()
+    }
+
+    fn check_end(&mut self, now: Duration) {
+        if self.has_ended {
+            return;
+        }
+        let live = self.processes.values().filter(|process| process.is_live());
+        let can_continue = |process: &Process| process.rank_with_state(self.has_begun).is_some();
+        let has_state = live.clone().any(can_continue);
+        if self.has_succeeded {
+            if live.count() == 0 {
+                let failed = self.failed_rank.take();
+                self.end(failed.map_or(Outcome::Success, Outcome::Failure));
+            }
+        } else if self.generation > 0 && !has_state {
+            self.end(Outcome::Failure(self.all_lost()));
+        } else if self
+            .waiting_since
+            .is_some_and(|since| now >= since + self.limits.timeout)
+        {
+            self.end(Outcome::Failure(self.too_few(now)));
+        }
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        self.has_ended = true;
+        self.actions.push(Action::End(outcome));
+    }
+}

@@ -1,0 +1,205 @@
+//! Processes: they are started on free slots, and end when they fail, are late or not needed.
+
+use super::Membership;
+use crate::health::State;
+use crate::{Action, MemberId};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Time for a process that was told to leave.
+const LEAVE: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    Starting,
+    /// It waits for its place.
+    Ready,
+    /// It is a rank of the present generation.
+    Running,
+    Leaving,
+    Killed,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Process {
+    pub(super) host: String,
+    pub(super) stage: Stage,
+    /// Time at which the stage began.
+    pub(super) since: Duration,
+    /// Rank in the last generation of which it was a member.
+    pub(super) rank: Option<usize>,
+    /// Whether it has the state of the training. Unknown while it runs.
+    pub(super) has_state: bool,
+}
+
+impl Process {
+    /// Rank whose state the training can continue from; `None` for a process without state, once
+    /// the training `has_begun`.
+    pub(super) fn rank_with_state(&self, has_begun: bool) -> Option<usize> {
+        let may_have = self.has_state || self.stage == Stage::Running || !has_begun;
+        self.rank.filter(|_| may_have)
+    }
+
+    /// Whether it is, or can become, a rank.
+    pub(super) fn is_live(&self) -> bool {
+        matches!(self.stage, Stage::Starting | Stage::Ready | Stage::Running)
+    }
+}
+
+impl Membership {
+    /// Kills the process that has rank `rank` and does not answer, as `member` says.
+    pub(super) fn kill_rank(&mut self, now: Duration, rank: usize, member: MemberId) {
+        let has_rank = |process: &Process| process.rank == Some(rank);
+        let is_meant = |(_, process): &(&MemberId, &mut Process)| {
+            process.stage == Stage::Running && has_rank(process)
+        };
+        let Some((&lost, _)) = self.processes.iter_mut().find(is_meant) else {
+            return; // it has ended, or has noticed the failure itself
+        };
+        if lost != member {
+            self.kill(now, lost, "does not answer");
+        }
+    }
+
+    /// Kills a process, which counts as a failure of its host.
+    pub(super) fn kill(&mut self, now: Duration, member: MemberId, why: &str) {
+        if let Some(process) = self.processes.get_mut(&member) {
+            process.stage = Stage::Killed;
+            process.since = now;
+            let (name, host) = (process.name(), process.host.clone());
+            self.actions.push(Action::Kill { member });
+            self.fail(now, &host, format!("{name} {why} and is killed"));
+        }
+    }
+
+    pub(super) fn fail(&mut self, now: Duration, host: &str, text: String) {
+        let cooldown = self.limits.cooldown;
+        let health = self.health.entry(host.to_owned()).or_default();
+        health.fail(now, cooldown);
+        self.actions.push(Action::Say(text.clone()));
+        self.cause.get_or_insert(text);
+    }
+
+    /// Kills processes whose time is up.
+    pub(super) fn end_overdue(&mut self, now: Duration) {
+        let timeout = self.limits.timeout;
+        let is_over = self.over_since.is_some_and(|since| now >= since + timeout);
+        let overdue = |process: &Process| match process.stage {
+            Stage::Starting => {
+                (now >= process.since + timeout / 2).then_some("has not called init in time")
+            }
+            Stage::Running => {
+                is_over.then_some("has not noticed in time that another rank has ended,")
+            }
+            Stage::Leaving => {
+                (now >= process.since + LEAVE).then_some("was told to leave, has not ended,")
+            }
+            Stage::Ready | Stage::Killed => None,
+        };
+        let found = self.processes.iter();
+        let found: Vec<_> = found
+            .filter_map(|(member, process)| Some((*member, overdue(process)?)))
+            .collect();
+        for (member, why) in found {
+            self.kill(now, member, why);
+        }
+    }
+
+    /// Dismisses processes for which their hosts have no slots any more: new ones first, then the
+    /// highest ranks. Those that run are dismissed when they have left their generation.
+    pub(super) fn dismiss(&mut self, now: Duration) {
+        let mut of_host: BTreeMap<&str, Vec<MemberId>> = BTreeMap::new();
+        for (member, process) in &self.processes {
+            if process.is_live() {
+                of_host.entry(&process.host).or_default().push(*member);
+            }
+        }
+        let mut surplus = Vec::new();
+        for (host, mut members) in of_host {
+            let order =
+                |member: &MemberId| (self.processes[member].rank.unwrap_or(usize::MAX), *member);
+            members.sort_by_key(order);
+            surplus.extend(members.into_iter().skip(self.hosts.slots(host)));
+        }
+        for member in surplus {
+            let Some(process) = self.processes.get_mut(&member) else {
+                continue;
+            };
+            match process.stage {
+                Stage::Ready => {
+                    process.stage = Stage::Leaving;
+                    process.since = now;
+                    self.actions.push(Action::Leave { member });
+                }
+                // It cannot be told before it is ready, and a vanished host never is.
+                Stage::Running if self.over_since.is_some() => {
+                    process.stage = Stage::Killed;
+                    self.actions.push(Action::Kill { member });
+                }
+                Stage::Starting => {
+                    process.stage = Stage::Killed;
+                    self.actions.push(Action::Kill { member });
+                }
+                Stage::Running | Stage::Leaving | Stage::Killed => {}
+            }
+        }
+    }
+
+    /// Starts processes on free slots.
+    pub(super) fn start_missing(&mut self, now: Duration) {
+        if self.has_succeeded
+            || (self.generation == 0 && self.usable_slots(now) < self.limits.start)
+        {
+            return;
+        }
+        let mut live = self
+            .processes
+            .values()
+            .filter(|process| process.is_live())
+            .count();
+        for (host, slots) in self.hosts.iter() {
+            if self.health(host).state(now) != State::Usable {
+                continue;
+            }
+            // A process that is being killed still has its slot.
+            let taken = self
+                .processes
+                .values()
+                .filter(|process| process.host == host)
+                .count();
+            for _ in taken..slots {
+                if live == self.limits.most {
+                    return;
+                }
+                live += 1;
+                self.started += 1;
+                let (member, host) = (MemberId(self.started), host.to_owned());
+                let process = Process {
+                    host: host.clone(),
+                    stage: Stage::Starting,
+                    since: now,
+                    rank: None,
+                    has_state: false,
+                };
+                self.processes.insert(member, process);
+                self.actions.push(Action::Start { member, host });
+            }
+        }
+    }
+
+    /// Slots on which processes run or can be started.
+    pub(super) fn usable_slots(&self, now: Duration) -> usize {
+        let usable = |(host, slots): (&str, usize)| match self.health(host).state(now) {
+            State::Usable => slots,
+            State::CoolingDown { .. } | State::Barred => self.live_on(host).min(slots),
+        };
+        self.hosts.iter().map(usable).sum()
+    }
+
+    pub(super) fn live_on(&self, host: &str) -> usize {
+        let processes = self.processes.values();
+        processes
+            .filter(|process| process.is_live() && process.host == host)
+            .count()
+    }
+}

@@ -1,0 +1,244 @@
+//! Tests of the membership: one story each, without faults of the network.
+
+use super::*;
+use crate::{Cooldown, Hosts, Seat};
+
+/// Job with one clock, in which processes are what the actions say.
+struct Job {
+    membership: Membership,
+    now: Duration,
+}
+
+fn limits(least: usize, most: usize, start: usize) -> Limits {
+    Limits {
+        least,
+        most,
+        start,
+        timeout: Duration::from_secs(60),
+        resets: None,
+        cooldown: Cooldown::new(10, 100).ok(),
+    }
+}
+
+impl Job {
+    fn new(limits: Limits) -> Self {
+        let membership = Membership::new(limits);
+        let now = Duration::from_secs(1);
+        Self { membership, now }
+    }
+
+    fn hosts(&mut self, text: &str) -> Vec<Action> {
+        let hosts = Hosts::parse(text, None).unwrap();
+        self.membership.hosts(self.now, hosts)
+    }
+
+    fn ready(&mut self, member: u64, why: Ready) -> Vec<Action> {
+        self.membership.ready(self.now, MemberId(member), why)
+    }
+
+    fn failed(&mut self, member: u64, lost: &[usize]) -> Vec<Action> {
+        let generation = self.membership.generation();
+        let lost = lost.to_vec();
+        self.ready(
+            member,
+            Ready::Failed {
+                generation,
+                has_state: true,
+                lost,
+            },
+        )
+    }
+
+    fn killed(&mut self, member: u64) -> Vec<Action> {
+        let exit = Exit::Failure("was killed by signal 9 (SIGKILL)".into());
+        self.membership.exited(self.now, MemberId(member), exit)
+    }
+
+    fn later(&mut self, seconds: u64) -> Vec<Action> {
+        self.now += Duration::from_secs(seconds);
+        self.membership.tick(self.now)
+    }
+
+    /// Job whose processes 1 to `count` run on the hosts.
+    fn running(limits: Limits, hosts: &str, count: u64) -> Self {
+        let mut job = Self::new(limits);
+        job.hosts(hosts);
+        for member in 1..=count {
+            job.ready(member, Ready::Started);
+        }
+        assert_eq!(job.membership.generation(), 1);
+        job
+    }
+}
+
+/// Members that are seated, by rank.
+fn seated(actions: &[Action]) -> Vec<u64> {
+    let mut seats: Vec<(&Seat, u64)> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Seat { member, seat } => Some((seat, member.0)),
+            _ => None,
+        })
+        .collect();
+    seats.sort_by_key(|(seat, _)| seat.rank);
+    seats.into_iter().map(|(_, member)| member).collect()
+}
+
+fn started(actions: &[Action]) -> Vec<(u64, &str)> {
+    let started = actions.iter().filter_map(|action| match action {
+        Action::Start { member, host } => Some((member.0, host.as_str())),
+        _ => None,
+    });
+    started.collect()
+}
+
+fn failure(actions: &[Action]) -> &str {
+    match actions {
+        [.., Action::End(Outcome::Failure(text))] => text,
+        other => panic!("no failure: {other:?}"),
+    }
+}
+
+#[test]
+fn the_first_generation_waits_for_all_processes_and_then_gets_its_ranks_host_by_host() {
+    let mut job = Job::new(limits(2, 8, 3));
+    assert_eq!(started(&job.hosts("a:1")), []); // fewer slots than -np
+    assert_eq!(
+        started(&job.hosts("a:1\nb:2")),
+        [(1, "a"), (2, "b"), (3, "b")]
+    );
+    assert_eq!(job.ready(2, Ready::Started), []);
+    assert_eq!(job.ready(1, Ready::Started), []);
+    assert_eq!(seated(&job.ready(3, Ready::Started)), [1, 2, 3]);
+}
+
+#[test]
+fn survivors_continue_at_once_and_the_host_gets_a_new_process_after_its_cooldown() {
+    let mut job = Job::running(limits(2, 4, 4), "a:2\nb:2", 4);
+    let actions = job.killed(2);
+    let over = |member| Action::Over {
+        member: MemberId(member),
+        generation: 1,
+    };
+    for member in [1, 3, 4] {
+        assert!(actions.contains(&over(member)), "{actions:?}");
+    }
+    job.failed(1, &[1]);
+    job.failed(3, &[1]);
+    // Rank 2 keeps its number.
+    assert_eq!(seated(&job.failed(4, &[1])), [1, 4, 3]);
+    assert_eq!(started(&job.later(9)), []);
+    assert_eq!(started(&job.later(1)), [(5, "a")]);
+    // Ranks are interrupted when the new process is ready, not before.
+    let updated = |member| Action::Updated {
+        member: MemberId(member),
+        added: true,
+        removed: false,
+    };
+    assert_eq!(
+        job.ready(5, Ready::Started),
+        [updated(1), updated(3), updated(4)]
+    );
+    job.ready(3, Ready::Interrupted);
+    job.ready(1, Ready::Interrupted);
+    assert_eq!(seated(&job.ready(4, Ready::Interrupted)), [1, 5, 3, 4]);
+}
+
+#[test]
+fn a_rank_that_does_not_answer_is_killed_but_not_on_the_word_of_an_old_generation() {
+    let mut job = Job::running(limits(1, 4, 3), "a:3", 3);
+    let kill = Action::Kill {
+        member: MemberId(2),
+    };
+    let stale = Ready::Failed {
+        generation: 0,
+        has_state: true,
+        lost: vec![1],
+    };
+    assert!(!job.ready(1, stale).contains(&kill));
+    assert!(job.failed(3, &[1, 7]).contains(&kill));
+    assert_eq!(job.membership.generation(), 2);
+}
+
+#[test]
+fn ranks_of_a_host_that_was_removed_leave_at_their_next_commit() {
+    let mut job = Job::running(limits(1, 4, 3), "a:1\nb:2", 3);
+    let updated = |member| Action::Updated {
+        member: MemberId(member),
+        added: false,
+        removed: true,
+    };
+    assert_eq!(job.hosts("b:1"), [updated(1), updated(2), updated(3)]);
+    job.ready(2, Ready::Interrupted);
+    let leave = |member| Action::Leave {
+        member: MemberId(member),
+    };
+    assert_eq!(job.ready(3, Ready::Interrupted), [leave(3)]);
+    let actions = job.ready(1, Ready::Interrupted);
+    assert_eq!(actions[0], leave(1));
+    assert_eq!(seated(&actions), [2]);
+}
+
+#[test]
+fn a_job_with_too_few_ranks_waits_and_then_says_what_is_missing() {
+    let mut limits = limits(2, 4, 2);
+    limits.cooldown = None;
+    let mut job = Job::running(limits, "a:1\nb:1", 2);
+    job.killed(2);
+    assert_eq!(seated(&job.failed(1, &[1])), []);
+    assert_eq!(job.later(59), []);
+    assert_eq!(
+        failure(&job.later(2)),
+        "after 60 s (--elastic-timeout), 1 of 2 slots are available (--min-np 2); hosts: a:1, b:1 \
+         (failed, barred); rank 1 on host b was killed by signal 9 (SIGKILL)"
+    );
+}
+
+#[test]
+fn new_processes_cannot_continue_without_a_rank_that_has_the_state() {
+    let mut job = Job::running(limits(1, 4, 2), "a:2", 2);
+    job.hosts("a:2\nb:1");
+    job.ready(3, Ready::Started);
+    job.killed(1);
+    assert_eq!(
+        failure(&job.killed(2)),
+        "no rank is left that has the state of the training: rank 0 on host a was killed by signal \
+         9 (SIGKILL)"
+    );
+}
+
+#[test]
+fn a_job_ends_after_its_limit_of_resets() {
+    let mut limits = limits(1, 4, 3);
+    limits.resets = Some(1);
+    let mut job = Job::running(limits, "a:3", 3);
+    job.killed(3);
+    job.failed(1, &[2]);
+    assert_eq!(seated(&job.failed(2, &[2])), [1, 2]);
+    job.killed(2);
+    assert_eq!(
+        failure(&job.failed(1, &[1])),
+        "the number of resets, 2, exceeded limit 1 (--reset-limit): rank 1 on host a was killed by \
+         signal 9 (SIGKILL)"
+    );
+}
+
+#[test]
+fn a_job_has_succeeded_when_its_ranks_have_and_failed_if_one_has_not() {
+    for (second, outcome) in [
+        (Exit::Success, Outcome::Success),
+        (
+            Exit::Failure("exited with code 3".into()),
+            Outcome::Failure("rank 1 on host a exited with code 3".into()),
+        ),
+    ] {
+        let mut job = Job::running(limits(1, 4, 2), "a:2", 2);
+        assert_eq!(
+            job.membership.exited(job.now, MemberId(1), Exit::Success),
+            []
+        );
+        let actions = job.membership.exited(job.now, MemberId(2), second);
+        assert_eq!(actions.last(), Some(&Action::End(outcome)));
+        assert_eq!(job.later(1), []);
+    }
+}

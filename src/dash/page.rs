@@ -1,0 +1,119 @@
+//! Page: the server of a process, and the context whose job it shows.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use ronde_dash::{Config, Dash, DashError};
+
+use super::feed::Source;
+use super::handler::Handler;
+use super::recorder::Recorder;
+use super::shared::Shared;
+use super::{ADDRESS, Job};
+use crate::error::{Error, SettingsError};
+use crate::knobs::Knobs;
+use crate::sync::lock;
+
+/// Variable that names the token's file.
+const TOKEN: &str = "RONDE_DASH_TOKEN_FILE";
+
+/// Server of a process. It continues when its context has ended.
+pub(super) struct Page {
+    settings: Settings,
+    pub(super) dash: Dash,
+    /// Of the context that the page shows, if it runs.
+    handler: Arc<Mutex<Option<Handler>>>,
+}
+
+/// Settings of a page; a context with other settings gets another page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settings {
+    address: String,
+    token_file: Option<PathBuf>,
+    control: bool,
+}
+
+static PAGE: Mutex<Option<Arc<Page>>> = Mutex::new(None);
+
+/// Opens the page for a job.
+///
+/// # Errors
+/// An address that cannot be listened on, a file without a token.
+pub(super) fn open(knobs: &Knobs, address: &str, job: &Job<'_>) -> Result<Recorder, Error> {
+    let settings = Settings {
+        address: address.to_owned(),
+        token_file: knobs.dash_token_file.clone(),
+        control: knobs.dash_control,
+    };
+    let mut current = lock(&PAGE);
+    if current
+        .as_ref()
+        .is_none_or(|page| page.settings != settings)
+    {
+        *current = None; // its port may be wanted again
+        *current = Some(Arc::new(Page::start(settings)?));
+    }
+    let page = Arc::clone(current.as_ref().expect("made above"));
+    let shared = Arc::new(Shared::new(job.identity.size));
+    *lock(&page.handler) = Some(Handler {
+        controls: Arc::clone(job.controls),
+        shared: Arc::clone(&shared),
+    });
+    if knobs.autotune {
+        job.progress.want_news();
+    }
+    let source = Source {
+        page,
+        progress: Arc::clone(job.progress),
+        times: job.times.clone(),
+        ranks: job.identity.size,
+        backend: job.backend,
+        is_tuned: knobs.autotune,
+        timeline: knobs.timeline_path().map(|path| path.display().to_string()),
+    };
+    Ok(Recorder::new(shared, source))
+}
+
+impl Page {
+    fn start(settings: Settings) -> Result<Self, Error> {
+        let handler = Arc::<Mutex<Option<Handler>>>::default();
+        let config = Config {
+            address: settings.address.clone(),
+            token_file: settings.token_file.clone(),
+            control: settings.control,
+        };
+        let of_context = Arc::clone(&handler);
+        let dash = Dash::start(&config, move |command| match &*lock(&of_context) {
+            Some(handler) => handler.handle(command),
+            None => Err("the job has ended".to_owned()),
+        });
+        let dash = dash.map_err(|error| refused(&settings, error))?;
+        eprintln!("ronde: {}", dash.announcement());
+        Ok(Self {
+            settings,
+            dash,
+            handler,
+        })
+    }
+
+    /// The context has ended.
+    pub(super) fn release(&self) {
+        *lock(&self.handler) = None;
+    }
+}
+
+fn refused(settings: &Settings, error: DashError) -> Error {
+    Error::Settings(match error {
+        DashError::TokenFile(path, error) => SettingsError::Secret {
+            path,
+            variable: TOKEN,
+            reason: error.to_string(),
+        },
+        error => SettingsError::Listen {
+            what: "the live page",
+            address: settings.address.clone(),
+            variable: ADDRESS,
+            reason: error.to_string(),
+        },
+    })
+}

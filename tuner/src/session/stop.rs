@@ -1,0 +1,140 @@
+//! The end of tuning at the user's wish.
+
+use super::{Session, Stage};
+use crate::verdict::Verdict;
+use crate::{Action, Point};
+
+/// Standard errors to either side in a 95 % interval.
+const INTERVAL_95: f64 = 1.96;
+/// Reason of the verdict.
+const REASON: &str = "tuning was stopped";
+
+impl Session {
+    /// Ends tuning for good: the setting in force is kept, whether it is confirmed or not. The
+    /// interval of an unconfirmed gain is that of the two samples. If no step was measured at it,
+    /// the setting before stays.
+    pub fn stop(&mut self) -> Action {
+        self.config.watch = false;
+        if let Stage::Finished {
+            verdict, promise, ..
+        } = &mut self.stage
+        {
+            *promise = None;
+            let chosen = verdict.chosen;
+            return self.go_to(chosen); // it may be a visit of a check
+        }
+        self.observe(&self.window.log_times.clone());
+        let is_measured = self.known(&self.setting).is_some();
+        let chosen = if is_measured {
+            self.setting
+        } else {
+            self.incumbent
+        };
+        let Some(verdict) = self.verdict_at(chosen) else {
+            self.stage = Stage::Warmup { left: u64::MAX }; // no further step counts
+            return Action::Keep;
+        };
+        self.incumbent = chosen;
+        let _ = self.go_to(chosen);
+        self.stage = Stage::Finished {
+            verdict: Box::new(verdict.clone()),
+            watch: Box::default(),
+            promise: None,
+        };
+        Action::Finished(Box::new(verdict))
+    }
+
+    /// Verdict that keeps `chosen`; `None` before the first measured step.
+    fn verdict_at(&self, chosen: Point) -> Option<Verdict> {
+        if chosen == self.default {
+            return self.verdict(None, format!("default kept: {REASON}"));
+        }
+        if let Some(champion) = self.champion.as_ref().filter(|c| c.winner == chosen) {
+            return self.verdict(Some(chosen), format!("{}; {REASON}", champion.reason()));
+        }
+        let verdict = self.verdict(None, format!("kept, not confirmed: {REASON}"))?;
+        let estimate = |point: &Point| Some(self.tuner.estimate(self.tuner.sample(point)?));
+        let (default, default_variance) = estimate(&self.default)?;
+        let (here, variance) = estimate(&chosen)?;
+        let half = INTERVAL_95 * (default_variance + variance).sqrt();
+        let gain_pct = |difference: f64| -100.0 * difference.exp_m1();
+        let chosen_step_ms = verdict.default_step_ms * (here - default).exp();
+        Some(Verdict {
+            kept_default: false,
+            chosen,
+            chosen_step_ms,
+            gain_pct: [here - default + half, here - default - half].map(gain_pct),
+            ..verdict
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Parameter, SessionConfig, Space};
+
+    fn session() -> (Session, Point) {
+        let space = Space::new(vec![Parameter::linear("x", 0.0, 1.0, 11)]).unwrap();
+        let start = space.point(&[0.0]).unwrap();
+        let session = Session::new(space, SessionConfig::default(), start).unwrap();
+        (session, start)
+    }
+
+    /// Takes steps until another setting than `start` is measured, `beyond` further ones there.
+    fn search(session: &mut Session, start: Point, beyond: usize) -> Point {
+        let (mut setting, mut there) = (start, 0);
+        for _ in 0..1000 {
+            let noise = [0.0, 0.3, -0.2][session.steps as usize % 3];
+            let mut action = session.on_step(100.0 - 20.0 * setting.value(0) + noise);
+            if action == Action::Ask {
+                action = session.propose(session.proposal_job().run());
+            }
+            if let Action::Switch(point) = action {
+                (setting, there) = (point, 0);
+            } else if setting != start {
+                there += 1;
+                if there > beyond {
+                    return setting;
+                }
+            }
+        }
+        panic!("no other setting was measured");
+    }
+
+    #[test]
+    fn the_setting_in_force_is_kept_with_the_interval_of_its_sample() {
+        let (mut session, start) = session();
+        let setting = search(&mut session, start, 4);
+        let Action::Finished(verdict) = session.stop() else {
+            panic!("no verdict");
+        };
+        assert_eq!((verdict.chosen, verdict.kept_default), (setting, false));
+        assert_eq!(verdict.reason, "kept, not confirmed: tuning was stopped");
+        let gain = 20.0 * setting.value(0);
+        let [low, high] = verdict.gain_pct;
+        assert!(low < gain && gain < high && high - low < 5.0, "{verdict:?}");
+        // Nothing changes any more, whatever the steps take.
+        for step in 0..2000 {
+            let step_ms = if step < 1000 { 90.0 } else { 190.0 };
+            assert_eq!(session.on_step(step_ms), Action::Keep);
+        }
+        assert_eq!(session.setting(), setting);
+    }
+
+    #[test]
+    fn without_a_measured_step_the_setting_before_is_kept() {
+        let (mut session, start) = session();
+        assert_eq!(session.stop(), Action::Keep);
+        assert_eq!(session.on_step(100.0), Action::Keep);
+        assert_eq!(session.setting(), start);
+
+        let (mut session, start) = self::session();
+        search(&mut session, start, 0); // only the discarded step
+        let Action::Finished(verdict) = session.stop() else {
+            panic!("no verdict");
+        };
+        assert!(verdict.kept_default && verdict.chosen == start);
+        assert_eq!(verdict.reason, "default kept: tuning was stopped");
+    }
+}
