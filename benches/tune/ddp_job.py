@@ -2,8 +2,8 @@
 
     ddp_job.py --model transformer --out FILE     # with torchrun's variables
 
-The job trains until the verdict, then changes between the chosen setting and the start in pairs of
-visits in random order. Rank 0 writes its step times, and the time that the tuner took in each step.
+The job trains until the verdict, or for the most steps of a search, and then changes between the
+setting in force and the start in pairs of visits in random order. Rank 0 writes its step times, and the time that the tuner took in each step.
 """
 
 import argparse
@@ -81,8 +81,8 @@ def main():
     verdict = tuner.verdict
     tuner.close()
 
-    visits, chosen = [], verdict["setting"]["bucket_cap_mb"] if verdict else None
-    if verdict and not verdict["kept_default"]:
+    visits, chosen = [], tuner.settings["bucket_cap_mb"]
+    if chosen != buckets.start_mb:
         order = random.Random(1)
         for _ in range(options.pairs):
             pair = {}
@@ -104,6 +104,7 @@ def main():
             "bytes": gradient_bytes(ddp),
             "tensors": sum(1 for p in ddp.parameters() if p.requires_grad),
             "verdict": verdict,
+            "chosen_mb": chosen,
             "search_ms": search_ms,
             "tuner_us": tuner_us,
             "watched_ms": watched_ms,

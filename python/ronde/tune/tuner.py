@@ -93,7 +93,7 @@ class Tuner:
         self._settling = 0
         self._begin: Optional[float] = None
         self._step_s = 0.0
-        self._broadcast_s = math.inf
+        self._broadcast_s = 0.0
 
         options = {"steps": steps, "seed": seed, "key": dict(key or {})}
         line = {name: value for name, value in options.items() if value is not None}
@@ -227,7 +227,8 @@ class Tuner:
             self._stop(f"the broadcast of {what} after step {self._steps} failed: {_text(error)}")
             return None
         if self.rank == root:
-            self._broadcast_s = min(self._broadcast_s, time.perf_counter() - begin)
+            # A moving average: a broadcast may wait until the other ranks receive it.
+            self._broadcast_s += (time.perf_counter() - begin - self._broadcast_s) / 4
             return text
         return received
 

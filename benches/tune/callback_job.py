@@ -1,0 +1,118 @@
+"""One rank of scripts/bench-tune: time that the callbacks of ronde.tune take in each step.
+
+    callback_job.py --framework lightning --out FILE     # with torchrun's variables
+
+Rank 0 writes the time of each step and of the callback's two calls in it.
+"""
+
+import argparse
+import json
+import pathlib
+import tempfile
+import time
+
+import torch
+
+LAYERS = 12
+WIDTH = 512
+BATCH = 256
+
+
+class Clock:
+    """Adds up the time that a callback's methods take in each step."""
+
+    def __init__(self, callback, first, last):
+        self.steps = []
+        self._spent = 0.0
+        self._begin = None
+        setattr(callback, first, self._timed(getattr(callback, first), self._on_first))
+        setattr(callback, last, self._timed(getattr(callback, last), self._on_last))
+        self._callback = callback
+
+    def _timed(self, method, note):
+        def timed(*arguments, **options):
+            begin = time.perf_counter()
+            method(*arguments, **options)
+            note(time.perf_counter() - begin, begin)
+
+        return timed
+
+    def _on_first(self, seconds, begin):
+        self._spent, self._begin = seconds, begin
+
+    def _on_last(self, seconds, begin):
+        if self._begin is not None:
+            spent = self._spent + seconds
+            self.steps.append([self._callback.verdict is not None, 1e3 * (begin - self._begin), 1e6 * spent])
+
+
+def network():
+    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
+    return torch.nn.Sequential(*layers)
+
+
+def lightning(steps):
+    from ronde.tune.lightning import LightningModule, RondeTuner, Trainer
+
+    class Net(LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layers = network()
+
+        def training_step(self, batch, index):
+            return (self.layers(batch) - batch).pow(2).mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=1e-4)
+
+    callback = RondeTuner(steps=steps)
+    clock = Clock(callback, "on_train_batch_start", "on_train_batch_end")
+    trainer = Trainer(
+        accelerator="cpu", devices=2, strategy="ddp", max_steps=steps, callbacks=[callback], logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )
+    loader = torch.utils.data.DataLoader(torch.randn(2 * BATCH * 16, WIDTH), batch_size=BATCH)
+    trainer.fit(Net(), loader)
+    return clock.steps
+
+
+def huggingface(steps):
+    from ronde.tune.huggingface import RondeTunerCallback
+    from transformers import Trainer, TrainingArguments
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = network()
+
+        def forward(self, inputs):
+            return {"loss": (self.layers(inputs) - inputs).pow(2).mean()}
+
+    callback = RondeTunerCallback(steps=steps)
+    clock = Clock(callback, "on_step_begin", "on_step_end")
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            output_dir=folder, use_cpu=True, max_steps=steps, per_device_train_batch_size=BATCH, report_to=[],
+            save_strategy="no", disable_tqdm=True, logging_steps=100000, label_names=[],
+        )
+        data = [{"inputs": row} for row in torch.randn(2 * BATCH * 16, WIDTH)]
+        Trainer(Net(), arguments, train_dataset=data, callbacks=[callback]).train()
+    return clock.steps
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--framework", choices=["lightning", "huggingface"], required=True)
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    steps = {"lightning": lightning, "huggingface": huggingface}[options.framework](options.steps)
+    if torch.distributed.get_rank() == 0:
+        options.out.write_text(json.dumps({"framework": options.framework, "torch": torch.__version__, "steps": steps}))
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
