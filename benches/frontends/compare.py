@@ -2,10 +2,11 @@
 """What TensorFlow and JAX add to the runtime's call, and training steps beside those of their own
 communication; writes DIR/frontends.json and DIR/README.md.
 
-    scripts/bench-frontends [--rounds 7] [--steps 20] [--only ROW,…] [--out results/frontends]
+    scripts/bench-frontends [--rounds 5] [--steps 20] [--only ROW,…] [--add] [--out results/frontends]
 
 Runs with the Python that has TensorFlow, JAX and the installed ronde. In each round every job is
-started once, in turn, so that all variants see the same machine. A round's value is the median step
+started once, in turn, so that all variants see the same machine; `--add` adds rounds to those of
+earlier runs. Files are written after each round. A round's value is the median step
 of the slowest rank; ratios are of one round; a cell is the median over rounds.
 """
 import argparse
@@ -15,10 +16,8 @@ import os
 import pathlib
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "peers")]
@@ -104,11 +103,11 @@ def product(shape):
     return count
 
 
-def merged(rounds):
-    """Values of all rounds, as lists."""
-    return {
-        row: {way: [values[row][way] for values in rounds] for way in rounds[0][row]} for row in rounds[0]
-    }
+def add(record, values):
+    """Adds the values of a round to the record, whose values are lists."""
+    for row, ways in values.items():
+        for way, ms in ways.items():
+            record["values"].setdefault(row, {}).setdefault(way, []).append(ms)
 
 
 def spread(values, digits=3):
@@ -180,40 +179,47 @@ def markdown(record):
         "# TensorFlow and JAX", "",
         f"{record['date']}, commit {record['commit']}, TensorFlow {record['tensorflow']}, JAX {record['jax']}, 2 ranks.",
         f"{record['machine']}. Load average {record['load_first']} before, {record['load_last']} after.", "",
-        f"Made by `{record['command']}`: {record['rounds']} rounds of {record['steps']} steps. Median over rounds of the slowest rank's",
+        f"Made by `scripts/bench-frontends`, in rounds of {record['steps']} steps. Median over rounds of the slowest rank's",
         "median step, in ms; brackets: minimum and maximum over rounds. Ratios are of one round. *Share*: step minus",
         "that of one process alone.",
     ]
-    for row, values in record["values"].items():
-        lines += ["", *TABLES[row](values)]
+    for row in ROWS:
+        if values := record["values"].get(row):
+            rounds = len(next(iter(values.values())))
+            lines += ["", f"Rounds: {rounds}.", "", *TABLES[row](values)]
     return "\n".join(lines) + "\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--only", type=lambda text: text.split(","), default=ROWS, help="rows to measure")
+    parser.add_argument("--add", action="store_true", help="add to the rounds in the folder")
     parser.add_argument("--call", type=pathlib.Path, required=True, help="the program of benches/frontends/main.rs")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results/frontends")
     options = parser.parse_args()
     if unknown := set(options.only) - set(ROWS):
         parser.error(f"--only: {', '.join(unknown)}; expected {', '.join(ROWS)}")
-    load_first = os.getloadavg()[0]
-    with tempfile.TemporaryDirectory() as folder:
-        runner = Runner(folder, options.steps, options.call)
-        rounds = [runner.round(options.only) for _ in range(options.rounds)]
-    record = {
-        "tensorflow": importlib.metadata.version("tensorflow_cpu"),
-        "jax": importlib.metadata.version("jax"),
-        "rounds": options.rounds,
-        "steps": options.steps,
-        "values": merged(rounds),
-    }
-    record.update(circumstances("scripts/bench-frontends", load_first))
     options.out.mkdir(parents=True, exist_ok=True)
-    (options.out / "frontends.json").write_text(json.dumps(record, indent=1) + "\n")
-    (options.out / "README.md").write_text(markdown(record))
+    path = options.out / "frontends.json"
+    record = {"values": {}}
+    if options.add:
+        record = json.loads(path.read_text())
+        if record["steps"] != options.steps:
+            parser.error(f"--add: the rounds in {path} are of {record['steps']} steps")
+    record.update(
+        tensorflow=importlib.metadata.version("tensorflow_cpu"),
+        jax=importlib.metadata.version("jax"),
+        steps=options.steps,
+    )
+    load_first = os.getloadavg()[0]
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            add(record, Runner(folder, options.steps, options.call).round(options.only))
+        record.update(circumstances("scripts/bench-frontends", load_first))
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        (options.out / "README.md").write_text(markdown(record))
     print(markdown(record))
 
 

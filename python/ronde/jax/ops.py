@@ -150,6 +150,14 @@ def allreduce(
     return compression.decompress(result, context)
 
 
+@functools.lru_cache(maxsize=64)
+def _names_in_tree(name: str, structure: Any) -> tuple[str, ...]:
+    """Names of the arrays of a tree: `name` and their places."""
+    tree = jax.tree_util.tree_unflatten(structure, range(structure.num_leaves))
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return tuple(f"{name}{jax.tree_util.keystr(path)}".replace("\n", " ") for path, _ in paths)
+
+
 def allreduce_tree(
     tree: Any,
     name: Optional[str] = None,
@@ -166,16 +174,15 @@ def allreduce_tree(
     all ranks use some of the results, or none does: otherwise the call is removed on some ranks.
     ``marks_step``: marks the end of a training step for the tuner.
     """
-    paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-    if not paths:
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    if not leaves:
         return tree
-    compressed = [compression.compress(as_array(leaf)) for _, leaf in paths]
+    compressed = [compression.compress(as_array(leaf)) for leaf in leaves]
     arrays = tuple(sent for sent, _ in compressed)
     (name,) = _named(name, "tree", arrays) or ("tree",)
-    places = [jax.tree_util.keystr(path).replace("\n", " ") for path, _ in paths]
     how = How(
         ALLREDUCE,
-        tuple(f"{name}{place}" for place in places),
+        _names_in_tree(name, structure),
         _reduction(op, process_set),
         prescale_factor,
         postscale_factor,
