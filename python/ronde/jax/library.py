@@ -184,7 +184,7 @@ def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
     if not any(isinstance(array, jax.core.Tracer) for array in arrays):
         try:
             return jax.block_until_ready(_compiled(how, arrays))
-        except jax.errors.JaxRuntimeError as error:
+        except ERRORS as error:
             raise as_horovod_error(error) from None
     if not how.has_effect:
         return _pure.bind(*arrays, how=how)
@@ -194,7 +194,12 @@ def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
     return list(function(*arrays, **_attributes(how)))
 
 
-def as_horovod_error(error: jax.errors.JaxRuntimeError) -> Exception:
+#: Exceptions of JAX for failed operations: the second if a program starts with the array that one has
+#: left behind.
+ERRORS = (jax.errors.JaxRuntimeError, ValueError)
+
+
+def as_horovod_error(error: Exception) -> Exception:
     """The exception for a failed operation: ValueError for invalid arguments, HorovodInternalError
     for differences between ranks and failed jobs; others unchanged."""
     code, _, message = str(error).partition(f": {_MARK}")
