@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 import models
 import ronde.torch as hvd
 from ronde import _ronde
+from shapes import resnet50_shapes
 
 LEARNING_RATE = 0.01
 ALONE, DDP, RONDE = "no reduction", "DDP (gloo)", "Ronde"
@@ -64,7 +65,7 @@ class Job:
 
 def resnet50_gradients():
     """ResNet-50's tensors, with gradients that take almost no time to compute."""
-    model = models.Tensors(models.resnet50_shapes())
+    model = models.Tensors(resnet50_shapes())
     return Job(model, lambda model: model(), trains=False)
 
 

@@ -5,6 +5,7 @@ folders of other frameworks, each of which is started in the same way. Every ran
 in the same order.
 """
 
+import importlib
 import os
 import tempfile
 
@@ -16,6 +17,7 @@ _SETTINGS = {
     "HOROVOD_STALL_SHUTDOWN_TIME_SECONDS": "60",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "1",
     "HOROVOD_TIMELINE": "DYNAMIC",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 
 
@@ -35,13 +37,25 @@ def settings():
 
 
 @pytest.fixture(scope="session")
-def hvd(settings):
-    """``ronde.torch``, in a job."""
-    import ronde.torch as hvd
+def join(settings):
+    """Imports a front end, with which this process joins the job; it leaves it at the end."""
+    joined = []
 
-    hvd.init()
-    yield hvd
-    hvd.shutdown()
+    def join(name):
+        hvd = importlib.import_module(name)
+        hvd.init()
+        joined.append(hvd)
+        return hvd
+
+    yield join
+    for hvd in joined:
+        hvd.shutdown()
+
+
+@pytest.fixture(scope="session")
+def hvd(join):
+    """``ronde.torch``, in a job."""
+    return join("ronde.torch")
 
 
 @pytest.fixture

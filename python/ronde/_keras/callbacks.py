@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Optional, Union
 
@@ -11,7 +9,6 @@ import keras
 
 from .. import _ronde
 from . import backend
-from .optimizer import check_loss_scale
 
 # Seeds of random layers stay different on the ranks.
 _SEED = "seed_generator_state"
@@ -21,8 +18,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
     """Broadcasts the variables of the model and its optimizer from rank ``root_rank``.
 
     It does so at the beginning of training, or after the first batch if variables are created then.
-    ``local_variables`` are left out; ``device`` is a parameter of Horovod, and not used. Errors of
-    ronde's operations in a training step are raised as HorovodInternalError.
+    ``local_variables`` are left out; ``device`` is a parameter of Horovod, and not used.
     """
 
     def __init__(self, root_rank: int, device: str = "", local_variables: Any = None) -> None:
@@ -45,10 +41,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         self._local.append(var)
 
     def on_train_begin(self, logs: Optional[dict[str, Any]] = None) -> None:
-        """Broadcasts if the model is built. ValueError for an optimizer that would let the ranks
-        disagree."""
-        check_loss_scale(getattr(self.model, "optimizer", None))
-        _convert_errors(self.model, self.params)
+        """Broadcasts if the model is built."""
         if self.model.built:
             optimizer = getattr(self.model, "optimizer", None)
             if not getattr(optimizer, "built", True):
@@ -73,30 +66,6 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):
         ]
         front.broadcast_variables(variables, self.root_rank)
         self.broadcast_done = True
-
-
-def _convert_errors(model: Any, params: dict[str, Any]) -> None:
-    """Makes the model's training function raise Horovod's exceptions, after the progress bar."""
-    front = backend()
-    function = getattr(model, "train_function", None)
-    if function is None or not front.ERRORS or hasattr(function, "_ronde_converts"):
-        return
-
-    @functools.wraps(function)
-    def converting(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except front.ERRORS as error:
-            converted = front.converted(error)
-            if converted is error:
-                raise
-            if params.get("verbose"):
-                sys.stdout.write("\n")  # ends the line of the progress bar
-                sys.stdout.flush()
-            raise converted from error
-
-    converting._ronde_converts = True
-    model.train_function = converting
 
 
 class MetricAverageCallback(keras.callbacks.Callback):

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from .. import jax as hvd
 from ..common.basics import HorovodBasics
 from ..common.process_sets import ProcessSet
+from ..jax import library
 from ..jax.functions import check_same_tree
-from ..jax.library import as_horovod_error
 from .options import Options
 
 Compression = hvd.Compression
@@ -21,8 +20,8 @@ allgather_object = hvd.allgather_object
 broadcast_object = hvd.broadcast_object
 
 #: Exceptions of a compiled training step.
-ERRORS = (jax.errors.JaxRuntimeError,)
-converted = as_horovod_error
+ERRORS = library.ERRORS
+converted = library.as_horovod_error
 
 
 def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from .. import tensorflow as hvd
 from ..common.process_sets import ProcessSet
-from ..tensorflow.errors import as_horovod_error
-from ..tensorflow.gradients import LocalVariables, Reduction, reduce_gradients
+from ..tensorflow import errors, gradients
+from ..tensorflow.gradients import LocalVariables, Reduction
 from .options import Options
 
 Compression = hvd.Compression
@@ -22,29 +22,20 @@ broadcast_variables = hvd.broadcast_variables
 reducescatter = hvd.reducescatter
 
 #: Exceptions of a compiled training step.
-ERRORS = (tf.errors.OpError,)
-converted = as_horovod_error
+ERRORS = errors.ERRORS
+converted = errors.as_horovod_error
 
 
 def reducer(options: Options) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
     """Function that reduces gradients of variables."""
-    how = Reduction(
-        options.name,
-        options.device_dense,
-        options.device_sparse,
-        options.compression,
-        options.sparse_as_dense,
-        options.op,
-        options.gradient_predivide_factor,
-        options.groups,
-        options.process_set,
-    )
+    how = Reduction(*(getattr(options, field) for field in Reduction._fields))
+    reduce_shared = gradients.reducer(how)
     local = LocalVariables(options.process_set, options.scale_local_gradients)
 
-    def reduce(gradients: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
+    def reduce(grads: Sequence[Any], variables: Sequence[Any]) -> list[Any]:
         for variable in options.local_variables:
             local.add(variable)
-        return local.reduce(lambda some, of: reduce_gradients(how, some, of), gradients, variables)
+        return local.reduce(reduce_shared, grads, variables)
 
     return tf.autograph.experimental.do_not_convert(reduce)
 

@@ -10,6 +10,7 @@ import torch
 from .. import _ronde
 from .. import torch as hvd
 from ..common.basics import HorovodBasics
+from ..common.exceptions import HorovodInternalError
 from ..common.process_sets import ProcessSet
 from ..torch.model_check import check_same_model
 from ..torch.mpi_ops import send_batch_in_place
@@ -20,8 +21,8 @@ allgather = hvd.allgather
 allgather_object = hvd.allgather_object
 broadcast_object = hvd.broadcast_object
 
-#: Exceptions of a compiled training step: none, as operations raise their own.
-ERRORS = ()
+#: Exceptions of a training step: operations raise Horovod's.
+ERRORS = (HorovodInternalError,)
 
 
 def converted(error: BaseException) -> BaseException:

@@ -114,22 +114,31 @@ def distributed(optimizer: Any, name: Optional[str], **arguments: Any) -> Any:
                 "backward_passes_per_step and Keras' gradient_accumulation_steps have the same meaning: set one"
             )
         if "inner_optimizer" in config:
-            raise ValueError(
-                "backward_passes_per_step does not support LossScaleOptimizer: set gradient_accumulation_steps "
-                "of the inner optimizer"
-            )
+            _check_passes(options)
         config["gradient_accumulation_steps"] = options.backward_passes_per_step
     return kind.from_config(config)
 
 
-def check_loss_scale(optimizer: Any) -> None:
-    """Raises ValueError for a distributed optimizer within a LossScaleOptimizer, which applies
-    gradients only on ranks where they are finite: the others would wait for ever."""
+def move_outward(optimizer: Any) -> None:
+    """Makes a LossScaleOptimizer the distributed optimizer if the one in it is.
+
+    Keras adds it for mixed_float16. It applies gradients only on ranks where they are finite: a
+    distributed optimizer in it would wait for ever on the others.
+    """
     inner = getattr(optimizer, "inner_optimizer", None)
-    if isinstance(inner, _Distributed) and not isinstance(optimizer, _Distributed):
+    if not isinstance(inner, _Distributed) or isinstance(optimizer, _Distributed):
+        return
+    options = inner._options
+    _check_passes(options)
+    inner.__class__ = type(inner).__bases__[1]
+    optimizer.__class__ = _class_of(type(optimizer), options)
+
+
+def _check_passes(options: Options) -> None:
+    if options.backward_passes_per_step > 1:
         raise ValueError(
-            "the DistributedOptimizer is within a LossScaleOptimizer, which Keras adds for mixed_float16: "
-            "use hvd.DistributedOptimizer(keras.optimizers.LossScaleOptimizer(optimizer))"
+            "backward_passes_per_step does not support LossScaleOptimizer: set gradient_accumulation_steps "
+            "of the inner optimizer"
         )
 
 

@@ -60,7 +60,9 @@ autotune_report = _ronde.autotune_report
 def join() -> int:
     """Declares that this rank has no more data, and waits until all ranks have. Returns the rank
     that joined last."""
+    # Programs that still run submit their operations first.
     _jax.effects_barrier()
+    _jax.block_until_ready(_jax.live_arrays())
     return _ronde.join()
 
 

@@ -6,6 +6,7 @@ JAX.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import warnings
@@ -14,6 +15,8 @@ from typing import Any, NamedTuple, Optional
 
 import jax
 import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 from .. import _ronde
 from ..common.exceptions import HorovodInternalError
@@ -27,6 +30,9 @@ OLDEST, NEWEST = (0, 9), (0, 10)
 ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER = range(5)
 
 _TARGET = "ronde_collective"
+
+#: Begin of the messages of operations, see python/src/jax/ffi.rs.
+_MARK = "ronde: "
 
 
 def _check_version() -> None:
@@ -75,6 +81,8 @@ class How(NamedTuple):
     marks_step: bool = False
     #: Rows of the result of an allgather; none: as many from each rank as from this one.
     rows: Optional[int] = None
+    #: Whether a program has the operation on ranks that do not use its results, too.
+    has_effect: bool = True
 
 
 def set_id_of(process_set: ProcessSet) -> int:
@@ -91,6 +99,12 @@ def set_of(set_id: int) -> ProcessSet:
     process_set = ProcessSet(_ronde.process_sets().get(set_id, []))
     process_set.process_set_id = set_id
     return process_set
+
+
+def as_array(value: Any) -> jax.Array:
+    """The value as an array of JAX."""
+    # `asarray` takes several microseconds even for an array.
+    return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
 
 
 def result_shape(how: How, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -113,22 +127,8 @@ def result_shape(how: How, shape: tuple[int, ...]) -> tuple[int, ...]:
     return (rows // count + (rank < rows % count), *shape[1:])
 
 
-def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
-    """Calls the handler. Within ``jit`` it becomes a part of the program; with arrays it returns
-    when the operation has completed.
-
-    Raises HorovodInternalError and ValueError for failed operations, except within ``jit``.
-    """
-    arrays = [jax.numpy.asarray(array) for array in arrays]
-    shapes = [jax.ShapeDtypeStruct(result_shape(how, array.shape), array.dtype) for array in arrays]
-    keeps_shape = how.kind in (ALLREDUCE, BROADCAST)
-    function = jax.ffi.ffi_call(
-        _TARGET,
-        shapes,
-        has_side_effect=True,
-        input_output_aliases={index: index for index in range(len(arrays))} if keeps_shape else None,
-    )
-    attributes = {
+def _attributes(how: How) -> dict[str, Any]:
+    return {
         "kind": np.int64(how.kind),
         "op": np.int64(how.op),
         "prescale": np.float64(how.prescale),
@@ -139,18 +139,70 @@ def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
         "step": np.int64(how.marks_step),
         "names": "\n".join(how.names),
     }
-    if any(isinstance(array, jax.core.Tracer) for array in arrays):
-        return list(function(*arrays, **attributes))
-    try:
-        return list(jax.block_until_ready(function(*arrays, **attributes)))
-    except jax.errors.JaxRuntimeError as error:
-        raise as_horovod_error(error) from None
 
 
-def as_horovod_error(error: jax.errors.JaxRuntimeError) -> Exception:
+def _aliases(how: How, count: int) -> Optional[dict[int, int]]:
+    return {index: index for index in range(count)} if how.kind in (ALLREDUCE, BROADCAST) else None
+
+
+#: A call without an effect for JAX: programs with effects are started by its Python code, which takes
+#: milliseconds for hundreds of arrays. XLA knows of the effect, and neither removes the call nor
+#: merges it with another one.
+_pure = Primitive("ronde_collective")
+_pure.multiple_results = True
+
+
+@_pure.def_abstract_eval
+def _(*arrays: Any, how: How) -> list[Any]:
+    return [array.update(shape=result_shape(how, array.shape), weak_type=False) for array in arrays]
+
+
+def _lowered(context: Any, *arrays: Any, how: How) -> Any:
+    aliases = _aliases(how, len(arrays))
+    rule = jax.ffi.ffi_lowering(_TARGET, has_side_effect=True, operand_output_aliases=aliases)
+    return rule(context, *arrays, **_attributes(how))
+
+
+mlir.register_lowering(_pure, _lowered, platform="cpu")
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compiled(how: How, arrays: tuple[Any, ...]) -> list[jax.Array]:
+    return _pure.bind(*arrays, how=how)
+
+
+_pure.def_impl(lambda *arrays, how: _compiled(how, arrays))
+
+
+def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
+    """Calls the handler. Within ``jit`` it becomes a part of the program; with arrays it returns
+    when the operation has completed.
+
+    Raises HorovodInternalError and ValueError for failed operations, except within ``jit``.
+    """
+    arrays = tuple(map(as_array, arrays))
+    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+        try:
+            return jax.block_until_ready(_compiled(how, arrays))
+        except ERRORS as error:
+            raise as_horovod_error(error) from None
+    if not how.has_effect:
+        return _pure.bind(*arrays, how=how)
+    shapes = [jax.ShapeDtypeStruct(result_shape(how, array.shape), array.dtype) for array in arrays]
+    aliases = _aliases(how, len(arrays))
+    function = jax.ffi.ffi_call(_TARGET, shapes, has_side_effect=True, input_output_aliases=aliases)
+    return list(function(*arrays, **_attributes(how)))
+
+
+#: Exceptions of JAX for failed operations: the second if a program starts with the array that one has
+#: left behind.
+ERRORS = (jax.errors.JaxRuntimeError, ValueError)
+
+
+def as_horovod_error(error: Exception) -> Exception:
     """The exception for a failed operation: ValueError for invalid arguments, HorovodInternalError
     for differences between ranks and failed jobs; others unchanged."""
-    code, _, message = str(error).partition(": ")
+    code, _, message = str(error).partition(f": {_MARK}")
     if code == "INVALID_ARGUMENT":
         return ValueError(message)
     if code in ("FAILED_PRECONDITION", "UNKNOWN"):

@@ -23,7 +23,7 @@ from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Adasum, Average, Max, Min, Product, Sum, check_adasum
 from . import library
 from .compression import Compression, Compressor
-from .library import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER, How
+from .library import ALLGATHER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCESCATTER, How, as_array
 
 _traced = itertools.count(1)
 
@@ -112,10 +112,7 @@ def _run(how: How, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     """Runs an operation; outside of ``jit`` it returns when the operation has completed."""
     if any(isinstance(array, jax.core.Tracer) for array in arrays):
         return _operation(how, arrays)
-    try:
-        return jax.block_until_ready(_operation(how, arrays))
-    except jax.errors.JaxRuntimeError as error:
-        raise library.as_horovod_error(error) from None
+    return tuple(library.call(how, arrays))
 
 
 def _reduction(op: Optional[int], process_set: ProcessSet) -> int:
@@ -140,7 +137,7 @@ def allreduce(
     ``prescale_factor`` before the reduction, the result by ``postscale_factor``. The gradient is
     reduced in the same way; Min, Max and Product have none.
     """
-    sent, context = compression.compress(jnp.asarray(x))
+    sent, context = compression.compress(as_array(x))
     how = How(
         ALLREDUCE,
         _named(name, "allreduce", [sent]),
@@ -151,6 +148,14 @@ def allreduce(
     )
     (result,) = _run(how, (sent,))
     return compression.decompress(result, context)
+
+
+@functools.lru_cache(maxsize=64)
+def _names_in_tree(name: str, structure: Any) -> tuple[str, ...]:
+    """Names of the arrays of a tree: `name` and their places."""
+    tree = jax.tree_util.tree_unflatten(structure, range(structure.num_leaves))
+    paths, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return tuple(f"{name}{jax.tree_util.keystr(path)}".replace("\n", " ") for path, _ in paths)
 
 
 def allreduce_tree(
@@ -165,24 +170,25 @@ def allreduce_tree(
 ) -> Any:
     """:func:`allreduce` of all arrays in a tree, in one call. None stays None.
 
-    The runtime fuses the arrays, each of which has a name with its place in the tree.
+    The runtime fuses the arrays, each of which has a name with its place in the tree. Within ``jit``,
+    all ranks use some of the results, or none does: otherwise the call is removed on some ranks.
     ``marks_step``: marks the end of a training step for the tuner.
     """
-    paths, structure = jax.tree_util.tree_flatten_with_path(tree)
-    if not paths:
+    leaves, structure = jax.tree_util.tree_flatten(tree)
+    if not leaves:
         return tree
-    compressed = [compression.compress(jnp.asarray(leaf)) for _, leaf in paths]
+    compressed = [compression.compress(as_array(leaf)) for leaf in leaves]
     arrays = tuple(sent for sent, _ in compressed)
     (name,) = _named(name, "tree", arrays) or ("tree",)
-    places = [jax.tree_util.keystr(path).replace("\n", " ") for path, _ in paths]
     how = How(
         ALLREDUCE,
-        tuple(f"{name}{place}" for place in places),
+        _names_in_tree(name, structure),
         _reduction(op, process_set),
         prescale_factor,
         postscale_factor,
         set_id=library.set_id_of(process_set),
         marks_step=marks_step,
+        has_effect=False,
     )
     results = _run(how, arrays)
     leaves = [compression.decompress(result, context) for result, (_, context) in zip(results, compressed)]
@@ -190,7 +196,7 @@ def allreduce_tree(
 
 
 def _rows(kind: int, word: str, x: Any, name: Optional[str], process_set: ProcessSet, **how: Any) -> jax.Array:
-    x = jnp.asarray(x)
+    x = as_array(x)
     set_id = library.set_id_of(process_set)
     (result,) = _run(How(kind, _named(name, word, [x]), set_id=set_id, **how), (x,))
     return result
@@ -250,7 +256,7 @@ def broadcast_tree(
     leaves, structure = jax.tree_util.tree_flatten(tree)
     if not leaves:
         return tree
-    arrays = tuple(jnp.asarray(leaf) for leaf in leaves)
+    arrays = tuple(map(as_array, leaves))
     names = _named(name, "tree", arrays)
     how = How(
         BROADCAST, names, root=root_rank, set_id=library.set_id_of(process_set), is_group=len(arrays) > 1

@@ -28,6 +28,7 @@ from .. import _keras as _impl
 from .. import _ronde
 from .._keras.optimizer import distributed as _distributed
 from .._keras.optimizer import load_model as _load_model
+from .._keras.training import wrap_methods as _wrap_methods
 from ..common.basics import (
     ccl_built,
     cross_rank,
@@ -57,6 +58,8 @@ from ..common.reduce_ops import Adasum, Average, Groups, Sum, checked_groups
 from . import callbacks, elastic
 
 autotune_report = _ronde.autotune_report
+
+_wrap_methods()
 
 Compression = _impl.backend().Compression
 

@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..common.elastic import ObjectState, run_fn
-from .errors import as_horovod_error
+from .errors import ERRORS, as_horovod_error
 from .functions import allgather_object, broadcast_object, broadcast_object_fn, broadcast_variables
 from .mpi_ops import init, rank, shutdown
 
@@ -39,7 +39,7 @@ def run(func: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(state: Any, *args: Any, **kwargs: Any) -> Any:
         try:
             return func(state, *args, **kwargs)
-        except tf.errors.OpError as error:
+        except ERRORS as error:
             converted = as_horovod_error(error)
             if converted is error:
                 raise

@@ -45,9 +45,16 @@ def raised_for(error: tf.errors.OpError) -> BaseException:
     return error if kind is None else kind(error.node_def, error.op, error.message)
 
 
-def as_horovod_error(error: tf.errors.OpError) -> BaseException:
+#: Exceptions of a ``tf.function``.
+ERRORS = (tf.errors.OpError, RuntimeError)
+
+
+def as_horovod_error(error: Exception) -> BaseException:
     """The exception for an error of a ``tf.function``: Horovod's if one of ronde's operations has
-    failed, the error itself otherwise."""
-    if isinstance(error, HorovodInternalError) or not any(op in error.message for op in _OPS):
+    failed, KeyboardInterrupt if TensorFlow could not raise it, the error itself otherwise."""
+    if isinstance(error, HorovodInternalError):
         return error
-    return raised_for(error)
+    if isinstance(error, tf.errors.OpError):
+        return raised_for(error) if any(op in error.message for op in _OPS) else error
+    # A wait has been given up, and Python raises KeyboardInterrupt while TensorFlow creates its error.
+    return KeyboardInterrupt() if "REPLACED BY KeyboardInterrupt" in str(error) else error

@@ -36,7 +36,7 @@ class Reduction(NamedTuple):
     gradient_predivide_factor: float
     #: Number of groups, or lists of variables; none: each gradient is reduced alone.
     groups: Union[int, list[list[Any]], None]
-    process_set: ProcessSet
+    process_set: ProcessSet = global_process_set
 
     @property
     def factors(self) -> tuple[float, float]:
@@ -234,32 +234,8 @@ def _submit_sparse(
         wait.add(token, [tensor], [use])
 
 
-def _make_allreduce_grads_fn(
-    name: str,
-    device_dense: str,
-    device_sparse: str,
-    compression: type[Compressor],
-    sparse_as_dense: bool,
-    op: int,
-    gradient_predivide_factor: float,
-    groups: Union[int, list[list[Any]], None],
-    process_set: ProcessSet = global_process_set,
-) -> Callable[..., list[Gradient]]:
-    """Returns the function ``(grads, vars=None, use_generic_names=False)`` that reduces gradients.
-
-    Programs for Horovod import it under this name.
-    """
-    how = Reduction(
-        name,
-        device_dense,
-        device_sparse,
-        compression,
-        sparse_as_dense,
-        op,
-        gradient_predivide_factor,
-        groups,
-        process_set,
-    )
+def reducer(how: Reduction) -> Callable[..., list[Gradient]]:
+    """Returns the function ``(grads, vars=None, use_generic_names=False)`` that reduces gradients."""
 
     @unconverted
     def allreduce_grads(
@@ -268,6 +244,12 @@ def _make_allreduce_grads_fn(
         return reduce_gradients(how, grads, vars, use_generic_names)
 
     return allreduce_grads
+
+
+def _make_allreduce_grads_fn(*args: Any, **kwargs: Any) -> Callable[..., list[Gradient]]:
+    """:func:`reducer`, with the fields of :class:`Reduction` as arguments. Programs for Horovod import
+    it under this name."""
+    return reducer(Reduction(*args, **kwargs))
 
 
 class LocalVariables:

@@ -11,7 +11,7 @@ the latter two are also :class:`HorovodInternalError`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
 import tensorflow as tf
@@ -50,8 +50,8 @@ def _temp_process_set(process_set_id: int) -> ProcessSet:
     return process_set
 
 
-def _shaped(results: list[tf.Tensor], shapes: Sequence[tf.TensorShape]) -> list[tf.Tensor]:
-    """Sets what is known about the shapes of results in a graph."""
+def _shaped(results: list[tf.Tensor], shapes: Iterable[tf.TensorShape]) -> list[tf.Tensor]:
+    """Sets what is known about the shapes of results in a graph; else `shapes` is not used."""
     if not tf.executing_eagerly():
         for result, shape in zip(results, shapes):
             result.set_shape(shape)
@@ -106,7 +106,7 @@ def _grouped_allreduce(
         process_set=process_set,
         is_group=True,
     )
-    return _shaped(results, [tensor.shape for tensor in tensors])
+    return _shaped(results, (tensor.shape for tensor in tensors))
 
 
 @unconverted
@@ -137,7 +137,7 @@ def grouped_allgather(
     tensors = [as_tensor("grouped_allgather", tensor) for tensor in tensors]
     names = names_for(name, "GroupedAllgather", tensors, ignore_name_scope)
     results = library.collective(library.ALLGATHER, tensors, names, process_set=process_set, is_group=True)
-    return _shaped(results, [_any_rows(tensor) for tensor in tensors])
+    return _shaped(results, (_any_rows(tensor) for tensor in tensors))
 
 
 @unconverted
@@ -259,7 +259,7 @@ def _grouped_reducescatter(
         process_set=process_set,
         is_group=True,
     )
-    return _shaped(results, [_any_rows(tensor) for tensor in tensors])
+    return _shaped(results, (_any_rows(tensor) for tensor in tensors))
 
 
 @unconverted

@@ -10,7 +10,7 @@ from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Adasum, Average, check_predivide, checked_groups
 from .compression import Compression, Compressor
 from .gradient_aggregation import LocalGradientAggregationHelper
-from .gradients import LocalVariables, _make_allreduce_grads_fn
+from .gradients import LocalVariables, Reduction, reducer
 
 _LegacyOptimizer = tf.compat.v1.train.Optimizer
 
@@ -22,20 +22,17 @@ class _DistributedOptimizer(_LegacyOptimizer):
     def __init__(
         self,
         optimizer: Any,
-        name: Optional[str],
         use_locking: bool,
-        allreduce_grads: Any,
+        how: Reduction,
         backward_passes_per_step: int,
         average_aggregated_gradients: bool,
-        sparse_as_dense: bool,
-        process_set: ProcessSet,
         scale_local_gradients: bool,
     ) -> None:
-        super().__init__(name=name, use_locking=use_locking)
+        super().__init__(name=how.name, use_locking=use_locking)
         self._optimizer = optimizer
-        self._allreduce_grads = allreduce_grads
-        self._local_vars = LocalVariables(process_set, scale_local_gradients)
-        self.process_set = process_set
+        self._allreduce_grads = reducer(how)
+        self._local_vars = LocalVariables(how.process_set, scale_local_gradients)
+        self.process_set = how.process_set
         self.scale_local_gradients = scale_local_gradients
         self._helper: Optional[LocalGradientAggregationHelper] = None
         if backward_passes_per_step > 1:
@@ -44,7 +41,7 @@ class _DistributedOptimizer(_LegacyOptimizer):
                     "backward_passes_per_step > 1 needs a graph with optimizers of TensorFlow 1; use one of Keras"
                 )
             self._helper = LocalGradientAggregationHelper(
-                backward_passes_per_step, self._reduced, sparse_as_dense, average_aggregated_gradients
+                backward_passes_per_step, self._reduced, how.sparse_as_dense, average_aggregated_gradients
             )
 
     def _reduced(self, gradients: Any, variables: Any) -> list[Any]:
@@ -139,9 +136,8 @@ def DistributedOptimizer(
             "Adasum of changes of weights is not available for optimizers of TensorFlow 1: use "
             "DistributedGradientTape(op=Adasum)"
         )
-    name = name or f"Distributed{type(optimizer).__name__}"
-    allreduce_grads = _make_allreduce_grads_fn(
-        name,
+    how = Reduction(
+        name or f"Distributed{type(optimizer).__name__}",
         device_dense,
         device_sparse,
         compression,
@@ -152,13 +148,5 @@ def DistributedOptimizer(
         process_set,
     )
     return _DistributedOptimizer(
-        optimizer,
-        name,
-        use_locking,
-        allreduce_grads,
-        backward_passes_per_step,
-        average_aggregated_gradients,
-        sparse_as_dense,
-        process_set,
-        scale_local_gradients,
+        optimizer, use_locking, how, backward_passes_per_step, average_aggregated_gradients, scale_local_gradients
     )

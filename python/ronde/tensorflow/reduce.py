@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Optional, Union
 
 import tensorflow as tf
+from tensorflow.python.framework.ops import EagerTensor
 
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Adasum, Average, Sum, check_adasum, handle_average_backwards_compatibility
@@ -84,6 +85,16 @@ def allreduce(
         return compression.decompress(reduced, context)
 
 
+def _compressed(
+    operation: str, compression: type[Compressor], tensors: Sequence[Any]
+) -> tuple[Sequence[Any], Sequence[Any]]:
+    """Compressed tensors, with what their results need to be decompressed."""
+    if compression is Compression.none:
+        return tensors, [None] * len(tensors)
+    pairs = [compression.compress(as_tensor(operation, tensor)) for tensor in tensors]
+    return [sent for sent, _ in pairs], [context for _, context in pairs]
+
+
 def _part(name: Optional[str], part: str) -> Optional[str]:
     return None if name is None else f"{name}.{part}"
 
@@ -107,7 +118,11 @@ def grouped_allreduce(
         return tensors
     op = handle_average_backwards_compatibility(op, average)
     results: list[Any] = list(tensors)
-    sparse = [index for index, tensor in enumerate(tensors) if isinstance(tensor, tf.IndexedSlices)]
+    sparse = [
+        index
+        for index, tensor in enumerate(tensors)
+        if type(tensor) is not EagerTensor and isinstance(tensor, tf.IndexedSlices)
+    ]
     dense = [index for index in range(len(tensors)) if index not in sparse]
     if sparse:
         check_sparse(op, prescale_factor, postscale_factor)
@@ -126,19 +141,11 @@ def grouped_allreduce(
         if op == Adasum:
             check_adasum(process_set)
         with tf.device(device_dense or None):
-            compressed = [
-                compression.compress(as_tensor("grouped_allreduce", tensors[index])) for index in dense
-            ]
+            sent, contexts = _compressed("grouped_allreduce", compression, [tensors[index] for index in dense])
             reduced = _grouped_allreduce(
-                [tensor for tensor, _ in compressed],
-                name,
-                op,
-                prescale_factor,
-                postscale_factor,
-                ignore_name_scope,
-                process_set,
+                sent, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
             )
-            for place, tensor, (_, context) in zip(dense, reduced, compressed):
+            for place, tensor, context in zip(dense, reduced, contexts):
                 results[place] = compression.decompress(tensor, context)
     return results
 
@@ -183,12 +190,12 @@ def grouped_reducescatter(
     if not tensors:
         return tensors
     with tf.device(device_dense or None):
-        compressed = [compression.compress(as_tensor("grouped_reducescatter", one)) for one in tensors]
+        sent, contexts = _compressed("grouped_reducescatter", compression, tensors)
         reduced = _grouped_reducescatter(
-            [tensor for tensor, _ in compressed],
+            sent,
             op=op,
             process_set=process_set,
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
         )
-        return [compression.decompress(tensor, context) for tensor, (_, context) in zip(reduced, compressed)]
+        return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]

@@ -9,25 +9,19 @@ import tensorflow as tf
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.reduce_ops import Average, check_predivide, checked_groups
 from .compression import Compression, Compressor
-from .gradients import LocalVariables, _make_allreduce_grads_fn
+from .gradients import LocalVariables, Reduction, reducer
 from .util import unconverted
 
 
 class _DistributedGradientTape(tf.GradientTape):
     """A tape around another one: the same recording, with reduced gradients."""
 
-    def __init__(
-        self,
-        tape: tf.GradientTape,
-        allreduce_grads: Any,
-        process_set: ProcessSet,
-        scale_local_gradients: bool,
-    ) -> None:
+    def __init__(self, tape: tf.GradientTape, how: Reduction, scale_local_gradients: bool) -> None:
         # Not initialized as a tape: all recording is done by the other one.
         self._other = tape
-        self._allreduce_grads = allreduce_grads
-        self._local_sources = LocalVariables(process_set, scale_local_gradients)
-        self.process_set = process_set
+        self._allreduce_grads = reducer(how)
+        self._local_sources = LocalVariables(how.process_set, scale_local_gradients)
+        self.process_set = how.process_set
         self.scale_local_gradients = scale_local_gradients
 
     def __getattr__(self, name: str) -> Any:
@@ -129,7 +123,7 @@ def DistributedGradientTape(
     check_predivide(gradient_predivide_factor, op)
     if isinstance(gradtape, _DistributedGradientTape):
         raise ValueError("the tape is a DistributedGradientTape already: its gradients would be reduced twice")
-    allreduce_grads = _make_allreduce_grads_fn(
+    how = Reduction(
         "DistributedGradientTape",
         device_dense,
         device_sparse,
@@ -140,7 +134,7 @@ def DistributedGradientTape(
         checked_groups(groups, num_groups),
         process_set,
     )
-    return _DistributedGradientTape(gradtape, allreduce_grads, process_set, scale_local_gradients)
+    return _DistributedGradientTape(gradtape, how, scale_local_gradients)
 
 
 def PartialDistributedGradientTape(

@@ -6,6 +6,7 @@ import re
 from typing import Any, Optional
 
 import tensorflow as tf
+from tensorflow.python.framework.ops import EagerTensor
 
 from ..common.util import _cache as _cache_by_arguments
 
@@ -67,8 +68,18 @@ def names_for(
     return [graph.unique_name(name, mark_as_used=True)]
 
 
+#: Types of elements that operations take.
+_NUMBERS = frozenset(
+    dtype
+    for dtype in (getattr(tf.dtypes, name) for name in dir(tf.dtypes))
+    if isinstance(dtype, tf.DType) and (dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex)
+)
+
+
 def as_tensor(operation: str, value: Any) -> tf.Tensor:
     """The value as a dense tensor. TypeError for sparse, ragged and string tensors."""
+    if type(value) is EagerTensor and value.dtype in _NUMBERS:
+        return value
     if isinstance(value, (tf.SparseTensor, tf.RaggedTensor)):
         instead = "tf.sparse.to_dense(...)" if isinstance(value, tf.SparseTensor) else "its to_tensor()"
         raise TypeError(
@@ -78,7 +89,7 @@ def as_tensor(operation: str, value: Any) -> tf.Tensor:
     if isinstance(value, tf.IndexedSlices):
         raise TypeError(f"hvd.{operation} expects a dense tensor, not tf.IndexedSlices: use tf.convert_to_tensor")
     tensor = tf.convert_to_tensor(value)
-    if not (tensor.dtype.is_floating or tensor.dtype.is_integer or tensor.dtype.is_bool or tensor.dtype.is_complex):
+    if tensor.dtype not in _NUMBERS:
         raise TypeError(
             f"hvd.{operation} expects numbers, not a tensor of {tensor.dtype.name}: "
             f"hvd.allgather_object and hvd.broadcast_object take any object"

@@ -16,6 +16,9 @@ use smallvec::SmallVec;
 
 use crate::collective::Failure;
 
+/// Begin of messages, by which Python knows that they are not of another operation.
+const MARK: &str = "ronde: ";
+
 const MAJOR: i32 = 0;
 const MINORS: std::ops::RangeInclusive<i32> = 1..=3;
 
@@ -397,7 +400,8 @@ unsafe impl Send for Future {}
 impl Functions {
     /// An error to return to XLA, which then owns it.
     pub(super) fn error(self, failure: &Failure) -> *mut Opaque {
-        let message = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
+        let message = format!("{MARK}{}", failure.message.replace('\0', " "));
+        let message = CString::new(message).unwrap_or_default();
         let mut arguments = CreateError {
             struct_size: size_of::<CreateError>(),
             extensions: std::ptr::null_mut(),

@@ -10,7 +10,7 @@ use pyo3::Python;
 use ronde::{Context, Delivery, RawHandle};
 
 use super::library::{Construction, Execution, Opaque, Tensor};
-use super::{keep, take, types};
+use super::{interrupt, keep, take, types};
 use crate::collective::{
     Call, Code, Failure, Kind, Operand, byte_count, checked_splits, complete, is_adasum, is_member,
     submit,
@@ -22,6 +22,8 @@ use crate::runtime::{all_joined, current};
 pub(super) struct Pending {
     call: Arc<Call>,
     parts: Vec<Part>,
+    /// Number of SIGINTs before the submission.
+    interrupts: usize,
 }
 
 /// One tensor's part of an operation, or a join or barrier.
@@ -60,6 +62,7 @@ fn start(
     if call.members_only && !is_member(call.set_id)? {
         return kept(call, execution, count);
     }
+    let interrupts = interrupt::received();
     let mut tensors = Vec::new();
     let mut operands = Vec::new();
     for index in 0..count {
@@ -84,6 +87,7 @@ fn start(
     Ok(Pending {
         call: Arc::clone(call),
         parts: parts.collect(),
+        interrupts,
     })
 }
 
@@ -99,6 +103,7 @@ fn kept(call: &Arc<Call>, execution: &Execution<'_>, count: c_int) -> Result<Pen
     Ok(Pending {
         call: Arc::clone(call),
         parts: (0..count).map(part).collect::<Result<_, Failure>>()?,
+        interrupts: interrupt::received(),
     })
 }
 
@@ -173,12 +178,12 @@ impl Pending {
     /// memory is in use.
     ///
     /// # Errors
-    /// If a signal handler of Python has raised an exception. The operation goes on, with the
-    /// tensors in the table.
+    /// If a signal handler of Python has raised an exception, or will raise KeyboardInterrupt. The
+    /// operation goes on, with the tensors in the table.
     fn wait(self) -> Result<Self, Failure> {
         for handle in self.parts.iter().filter_map(|part| part.handle.as_ref()) {
             while handle.wait_timeout(SLICE).is_none() {
-                if let Some(interrupt) = interrupted() {
+                if let Some(interrupt) = interrupted(self.interrupts) {
                     keep(self);
                     return Err(interrupt);
                 }
@@ -229,13 +234,19 @@ impl Pending {
     }
 }
 
-/// Keeps the exception of a signal handler, if this is Python's main thread and a signal has come:
-/// TensorFlow cannot raise it.
+/// Whether a wait is to be given up: in Python's main thread because a signal handler has raised an
+/// exception, which is kept, as TensorFlow cannot raise it; in another thread because there have been
+/// more SIGINTs than `before`, for which the main thread will raise KeyboardInterrupt.
 #[cold]
-fn interrupted() -> Option<Failure> {
-    let exception = Python::try_attach(|py| py.check_signals().err()).flatten()?;
-    super::keep_exception(exception);
-    Some(Failure {
+fn interrupted(before: usize) -> Option<Failure> {
+    let gives_up = Python::try_attach(|py| match py.check_signals() {
+        Err(exception) => {
+            super::keep_exception(exception);
+            true
+        }
+        Ok(()) => interrupt::received() != before && interrupt::raises(py).unwrap_or(false),
+    });
+    gives_up.unwrap_or(false).then(|| Failure {
         code: Code::Cancelled,
         message: "interrupted by a signal".to_owned(),
     })
@@ -292,6 +303,11 @@ fn run_wait(marks_step: bool, execution: &Execution<'_>) -> Result<(), Failure> 
             None => Err(Failure::internal(
                 "no operation is in flight for this token: the job was left, or the gradients were waited for twice",
             )),
+            // It goes on, like the one whose wait was given up.
+            Some(pending) if is_interrupted(&outcome) => {
+                keep(pending);
+                continue;
+            }
             Some(pending) => pending.results(&mut |tensor, _| {
                 execution.set_output(output, &tensor)?;
                 output += 1;
@@ -305,6 +321,10 @@ fn run_wait(marks_step: bool, execution: &Execution<'_>) -> Result<(), Failure> 
         context.mark_step();
     }
     outcome
+}
+
+fn is_interrupted(outcome: &Result<(), Failure>) -> bool {
+    matches!(outcome, Err(failure) if matches!(failure.code, Code::Cancelled))
 }
 
 /// Flags of an operation: its tensors are a group; ranks outside of the process set keep theirs.

@@ -20,6 +20,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
 
+mod interrupt;
 mod kernels;
 mod library;
 mod ops;
@@ -29,12 +30,13 @@ use kernels::Pending;
 
 /// Registers the ops and kernels with the TensorFlow that this process has loaded, once.
 #[pyfunction]
-pub(crate) fn register_tensorflow() -> PyResult<()> {
+pub(crate) fn register_tensorflow(py: Python<'_>) -> PyResult<()> {
     static IS_REGISTERED: Mutex<bool> = Mutex::new(false);
     let mut is_registered = IS_REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
     if !*is_registered {
         let registered = library::load().and_then(|_| ops::register());
         registered.map_err(PyImportError::new_err)?;
+        interrupt::watch(py)?;
         *is_registered = true;
     }
     Ok(())

@@ -3,6 +3,7 @@
 Start: ``python -m pytest python/tests/frontends``, where TensorFlow, Keras and JAX are installed.
 """
 
+import itertools
 import os
 import signal
 import subprocess
@@ -10,6 +11,8 @@ import sys
 import time
 
 import pytest
+
+numbers = itertools.count()
 
 #: A limit for jobs that ought to end by themselves.
 SECONDS = 120
@@ -24,6 +27,31 @@ def job(ranks, code, **environment):
     """Runs `code` on `ranks` ranks; returns the ended launcher."""
     command = [sys.executable, "-m", "ronde", "run", "-np", str(ranks), "--", sys.executable, "-c", code]
     return subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env=variables(**environment))
+
+
+def start(code, *arguments, **environment):
+    """Starts two ranks without a launcher, which would end one after the other."""
+    name = f"frontends-{os.getpid()}-{next(numbers)}"
+    ranks = []
+    for rank in range(2):
+        identity = {
+            "HOROVOD_RANK": str(rank),
+            "HOROVOD_SIZE": "2",
+            "HOROVOD_LOCAL_RANK": str(rank),
+            "HOROVOD_LOCAL_SIZE": "2",
+            "RONDE_JOB_ID": name,
+        }
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, "-c", code, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=variables(**identity, **environment),
+            )
+        )
+    return ranks
 
 
 def alone(code, **environment):
@@ -101,9 +129,8 @@ class Dies(keras.callbacks.Callback):
         if batch == 2 and hvd.rank() == 1:
             os._exit(17)
 
-callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0), Dies()]
 try:
-    model.fit(np.ones([64, 4]), np.ones([64, 1]), batch_size=4, callbacks=callbacks)
+    model.fit(np.ones([64, 4]), np.ones([64, 1]), batch_size=4, callbacks=[Dies()])
 except hvd.HorovodInternalError as error:
     print("caught:", " ".join(str(error).split()))
     sys.exit(5)
@@ -112,20 +139,7 @@ except hvd.HorovodInternalError as error:
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_a_rank_that_dies_during_fit(backend):
-    command = [sys.executable, "-c", DIES]
-    ranks = []
-    for rank in range(2):
-        environment = variables(
-            KERAS_BACKEND=backend,
-            HOROVOD_RANK=str(rank),
-            HOROVOD_SIZE="2",
-            HOROVOD_LOCAL_RANK=str(rank),
-            HOROVOD_LOCAL_SIZE="2",
-            RONDE_JOB_ID=f"dies-{os.getpid()}-{backend}",
-        )
-        ranks.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-        )
+    ranks = start(DIES, KERAS_BACKEND=backend)
     output, errors = ranks[0].communicate(timeout=SECONDS)
     ranks[1].communicate(timeout=SECONDS)
     assert ranks[1].returncode == 17
@@ -136,41 +150,52 @@ def test_a_rank_that_dies_during_fit(backend):
 
 
 WAITS = """
-import os, time, tensorflow as tf
-import ronde.tensorflow as hvd
+import sys, keras, numpy as np, tensorflow as tf
+import ronde.keras, ronde.tensorflow as hvd
 hvd.init()
-print("ready", flush=True)
-if hvd.rank() == 0:
+model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+model.compile(optimizer=hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), loss="mse")
+
+class Pauses(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2:
+            print("ready", flush=True)
+            if hvd.rank() == 1:
+                sys.stdin.readline()
+
+def fit():
+    model.fit(np.ones([64, 4]), np.ones([64, 1]), batch_size=4, callbacks=[Pauses()], verbose=0)
+
+def expect_interrupt(step, kind):
     try:
-        hvd.allreduce(tf.ones([2]), name="waits")
-    except KeyboardInterrupt:
+        step()
+    except (hvd.HorovodInternalError, tf.errors.OpError) as error:
+        print("error:", error, flush=True)
+    except kind as error:
+        assert "KeyboardInterrupt" in repr(error), error
         print("interrupted", flush=True)
-        os._exit(9)
-time.sleep(100)
+
+if hvd.rank() == 0:
+    # TensorFlow itself cannot raise KeyboardInterrupt.
+    for way, kind in ((lambda f: f, KeyboardInterrupt), (tf.function, RuntimeError)):
+        print("ready", flush=True)
+        expect_interrupt(way(lambda: hvd.allreduce(tf.ones([2]), name=kind.__name__)), kind)
+expect_interrupt(fit, KeyboardInterrupt)
 """
 
 
-def test_ctrl_c_ends_a_wait_in_eager_execution():
-    ranks = []
-    for rank in range(2):
-        environment = variables(
-            HOROVOD_RANK=str(rank),
-            HOROVOD_SIZE="2",
-            HOROVOD_LOCAL_RANK=str(rank),
-            HOROVOD_LOCAL_SIZE="2",
-            RONDE_JOB_ID=f"waits-{os.getpid()}",
-        )
-        ranks.append(
-            subprocess.Popen(
-                [sys.executable, "-c", WAITS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-            )
-        )
+def test_ctrl_c_ends_a_wait():
+    ranks = start(WAITS, KERAS_BACKEND="tensorflow")
     try:
-        assert ranks[0].stdout.readline() == "ready\n"
-        time.sleep(1)  # rank 0 waits for rank 1
-        ranks[0].send_signal(signal.SIGINT)
+        for _ in ("eager", "function", "fit"):
+            assert ranks[0].stdout.readline() == "ready\n"
+            time.sleep(1)  # rank 0 waits for rank 1
+            ranks[0].send_signal(signal.SIGINT)
+            assert ranks[0].stdout.readline() == "interrupted\n"
         output, errors = ranks[0].communicate(timeout=30)
-        assert output == "interrupted\n" and ranks[0].returncode == 9, errors
+        assert output == "" and ranks[0].returncode == 0, errors
+        output, errors = ranks[1].communicate("\n", timeout=30)
+        assert output.startswith("ready\nerror:") and ranks[1].returncode == 0, errors
     finally:
         for rank in ranks:
             rank.kill()

@@ -8,7 +8,7 @@ import pytest
 
 
 @pytest.fixture(scope="session")
-def jax():
+def jax(settings):
     """JAX on the CPU, with 64-bit types."""
     import jax
 
@@ -18,13 +18,9 @@ def jax():
 
 
 @pytest.fixture(scope="session")
-def hvd(settings, jax):
+def hvd(jax, join):
     """``ronde.jax``, in a job."""
-    import ronde.jax as hvd
-
-    hvd.init()
-    yield hvd
-    hvd.shutdown()
+    return join("ronde.jax")
 
 
 @pytest.fixture(params=["eager", "jit"])

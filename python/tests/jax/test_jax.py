@@ -251,3 +251,12 @@ def test_adasum(jax, hvd, run):
         return
     own = jax.nn.one_hot(hvd.rank(), hvd.size())
     np.testing.assert_allclose(run(lambda x: hvd.allreduce(x, op=hvd.Adasum), own), [1.0] * hvd.size())
+
+
+def test_a_result_that_one_rank_uses(jax, hvd):
+    def step(x):
+        total = hvd.allreduce(x, "one", hvd.Sum)
+        return total if hvd.rank() == 0 else x
+
+    expected = hvd.size() if hvd.rank() == 0 else 1
+    assert jax.jit(step)(jax.numpy.ones(2)).tolist() == [expected] * 2

@@ -4,15 +4,11 @@ Start: ``KERAS_BACKEND=jax ronde run -np N -- python -m pytest --import-mode=imp
 python/tests/keras``.
 """
 
-import os
-
 import pytest
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 @pytest.fixture(scope="session")
-def keras():
+def keras(settings):
     """Keras."""
     import keras
 
@@ -24,13 +20,9 @@ def keras():
 
 
 @pytest.fixture(scope="session")
-def hvd(settings, keras):
+def hvd(keras, join):
     """``ronde.keras``, in a job."""
-    import ronde.keras as hvd
-
-    hvd.init()
-    yield hvd
-    hvd.shutdown()
+    return join("ronde.keras")
 
 
 @pytest.fixture

@@ -274,8 +274,33 @@ def test_elastic_training(keras, hvd, model_of):
     assert equal_on_all_ranks(hvd, model)
 
 
-def test_loss_scale_around_a_distributed_optimizer(keras, hvd, model_of):
-    optimizer = keras.optimizers.LossScaleOptimizer(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
-    model = model_of(0, optimizer)
-    with pytest.raises(ValueError, match="LossScaleOptimizer"):
-        model.fit(*data(), verbose=0, callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)])
+def test_a_loss_scale_around_a_distributed_optimizer(keras, hvd, model_of):
+    scaled, sgd = keras.optimizers.LossScaleOptimizer, keras.optimizers.SGD
+    inside = model_of(0, hvd.DistributedOptimizer(scaled(sgd(0.1))))
+    around = model_of(0, scaled(hvd.DistributedOptimizer(sgd(0.1))))
+    for model in (inside, around):
+        model.fit(*data(hvd.rank()), batch_size=8, verbose=0, shuffle=False)
+    assert equal_on_all_ranks(hvd, around) and largest_difference(inside, around) < 1e-6
+    before = around.get_weights()
+    x, y = data(hvd.rank(), 8)
+    # Gradients of one rank that are not finite: all ranks leave the step out.
+    around.train_on_batch(x, y * np.inf if hvd.rank() == 0 else y)
+    for one, other in zip(around.get_weights(), before):
+        np.testing.assert_array_equal(one, other)
+    passes = hvd.DistributedOptimizer(sgd(0.1), backward_passes_per_step=2)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps"):
+        model_of(0, scaled(passes)).fit(x, y, verbose=0)
+
+
+def test_mixed_precision(keras, hvd, model_of):
+    keras.mixed_precision.set_dtype_policy("mixed_float16")
+    try:
+        model = model_of(hvd.rank(), hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)))
+        callback = hvd.callbacks.BroadcastGlobalVariablesCallback(0)
+        assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
+        before = model.get_weights()
+        model.fit(*data(hvd.rank()), batch_size=8, epochs=2, verbose=0, callbacks=[callback])
+    finally:
+        keras.mixed_precision.set_dtype_policy("float32")
+    assert equal_on_all_ranks(hvd, model)
+    assert hvd.rank() != 0 or any((one != other).any() for one, other in zip(model.get_weights(), before))

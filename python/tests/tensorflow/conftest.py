@@ -4,15 +4,11 @@ Start: ``ronde run -np N -- python -m pytest --import-mode=importlib
 python/tests/tensorflow``.
 """
 
-import os
-
 import pytest
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 
 @pytest.fixture(scope="session")
-def tf():
+def tf(settings):
     """TensorFlow with one thread for operations: a blocked operation would block all others."""
     import tensorflow as tf
 
@@ -22,13 +18,9 @@ def tf():
 
 
 @pytest.fixture(scope="session")
-def hvd(settings, tf):
+def hvd(tf, join):
     """``ronde.tensorflow``, in a job."""
-    import ronde.tensorflow as hvd
-
-    hvd.init()
-    yield hvd
-    hvd.shutdown()
+    return join("ronde.tensorflow")
 
 
 @pytest.fixture(params=["eager", "function"])

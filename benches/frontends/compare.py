@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""What TensorFlow and JAX add to the runtime's call, and training steps beside those of their own
+communication; writes DIR/frontends.json and DIR/README.md.
+
+    scripts/bench-frontends [--rounds 5] [--steps 20] [--only ROW,…] [--add] [--out results/frontends]
+
+Runs with the Python that has TensorFlow, JAX and the installed ronde. In each round every job is
+started once, in turn, so that all variants see the same machine; `--add` adds rounds to those of
+earlier runs. Files are written after each round. A round's value is the median step
+of the slowest rank; ratios are of one round; a cell is the median over rounds.
+"""
+import argparse
+import importlib.metadata
+import json
+import os
+import pathlib
+import socket
+import statistics
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "peers")]
+from interleave import ROOT, circumstances, run  # noqa: E402
+from timing import ALONE, GRADIENTS, PEER, RONDE, SMALL  # noqa: E402
+
+ROWS = ["gradients", "small", "training", "delayed"]
+DELAY_MS = 200
+PEERS = {"TensorFlow": "MultiWorkerMirroredStrategy, RING", "JAX": "jax.distributed, gloo"}
+PROGRAMS = {"TensorFlow": HERE / "rank_tensorflow.py", "JAX": HERE / "rank_jax.py"}
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+    "CUDA_VISIBLE_DEVICES": "",
+    "KERAS_BACKEND": "tensorflow",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+
+
+def free_ports():
+    """The first of two ports that no program uses."""
+    for port in range(20000 + os.getpid() % 20000, 60000, 2):
+        try:
+            for candidate in (port, port + 1):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", candidate))
+            return port
+        except OSError:
+            continue
+    sys.exit("no two ports are free")
+
+
+class Runner:
+    """Starts the jobs of a round. `call`: the program of benches/frontends/main.rs."""
+
+    def __init__(self, folder, steps, call):
+        self.folder, self.steps, self.call = pathlib.Path(folder), steps, call
+
+    def ranks(self, count, *command, **environment):
+        launcher = [sys.executable, "-m", "ronde", "run", "-np", count, "--no-prefix", "--"]
+        return run([*launcher, *command], environment={**ENVIRONMENT, **environment})
+
+    def rust(self, shapes):
+        """Median of the out-of-place call from Rust, ms."""
+        path = self.folder / "elements"
+        path.write_text("\n".join(str(product(shape)) for shape in shapes))
+        output = self.ranks(2, self.call, "--bench", "--elements", path, "--steps", self.steps)
+        return statistics.median(json.loads(output))
+
+    def front(self, name, job, count=2, with_peer=False, **environment):
+        """Medians of the variants of a job, ms."""
+        out = self.folder / "rank0.json"
+        more = ["--port", free_ports()] if with_peer else []
+        command = [sys.executable, PROGRAMS[name], job, "--out", out, "--steps", self.steps, *more]
+        self.ranks(count, *command, **environment)
+        return {way: times[0] for way, times in json.loads(out.read_text()).items()}
+
+    def round(self, rows):
+        """Values of one round, by row and variant."""
+        values = {}
+        for row, shapes in (("gradients", GRADIENTS), ("small", SMALL)):
+            if row in rows:
+                values[row] = {"Rust": self.rust(shapes)}
+                for name in PROGRAMS:
+                    values[row].update({f"{name} {way}": ms for way, ms in self.front(name, row).items()})
+        if "training" in rows:
+            values["training"] = {}
+            for name in PROGRAMS:
+                both = self.front(name, "training", with_peer=True)
+                both["one process"] = self.front(name, "training", count=1)[ALONE]
+                values["training"].update({f"{name} {way}": ms for way, ms in both.items()})
+        if "delayed" in rows:
+            # A long cycle: all gradients are there when it begins.
+            slow = {"RONDE_LINK": f"{1000 * DELAY_MS},1000", "HOROVOD_CYCLE_TIME": "10"}
+            values["delayed"] = self.front("TensorFlow", "delayed", **slow)
+        return values
+
+
+def product(shape):
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def add(record, values):
+    """Adds the values of a round to the record, whose values are lists."""
+    for row, ways in values.items():
+        for way, ms in ways.items():
+            record["values"].setdefault(row, {}).setdefault(way, []).append(ms)
+
+
+def spread(values, digits=3):
+    return f"{statistics.median(values):.{digits}g} [{min(values):.{digits}g}, {max(values):.{digits}g}]"
+
+
+def percent(values):
+    return f"{statistics.median(values):+.0f} % [{min(values):+.0f}, {max(values):+.0f}]"
+
+
+def without_alone(values):
+    """Step of the `tf.function` minus the same without reduction."""
+    return [step - alone for step, alone in zip(values["TensorFlow function"], values["TensorFlow function alone"])]
+
+
+def gradients_table(values):
+    rust = values["Rust"]
+    cells = {
+        "out-of-place call from Rust": rust,
+        "TensorFlow, eager": values["TensorFlow eager"],
+        "TensorFlow, `tf.function`: step minus the same without reduction": without_alone(values),
+        "JAX, `jit`, donated arrays": values["JAX jit"],
+    }
+    lines = ["| ResNet-50's gradients, 102 MB | ms | beyond Rust (goal: ≤ 15 %) |", "| --- | --- | --- |"]
+    for name, times in cells.items():
+        beyond = "" if times is rust else percent([100 * (ms / base - 1) for ms, base in zip(times, rust)])
+        lines.append(f"| {name} | {spread(times)} | {beyond} |")
+    return lines
+
+
+def small_table(values):
+    cells = {
+        "out-of-place call from Rust": values["Rust"],
+        "TensorFlow, `grouped_allreduce`, eager": values["TensorFlow eager"],
+        "… in a `tf.function`: step minus the same without reduction": without_alone(values),
+        "JAX, `allreduce_tree` within `jit`": values["JAX jit"],
+        "JAX, `allreduce_tree` outside of `jit`": values["JAX eager"],
+    }
+    lines = ["| 1,000 × 1 KiB | ms (goal: ≤ 3) |", "| --- | --- |"]
+    return lines + [f"| {name} | {spread(times)} |" for name, times in cells.items()]
+
+
+def training_table(values):
+    head = "| CNN on digits | one process | both ranks, no reduction | Ronde | peer | share: Ronde | peer | ratio (goal: ≤ 0.8) | beyond *no reduction*: ratio |"
+    lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    for name, peer in PEERS.items():
+        alone, base, ronde, other = (values[f"{name} {way}"] for way in ("one process", ALONE, RONDE, PEER))
+        shares = [[step - first for step, first in zip(steps, alone)] for steps in (ronde, other)]
+        added = [[step - first for step, first in zip(steps, base)] for steps in (ronde, other)]
+        ratios, added_ratios = ([a / b for a, b in zip(*parts)] for parts in (shares, added))
+        cells = [f"{name}; peer: {peer}", *map(spread, (alone, base, ronde, other, *shares, ratios, added_ratios))]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def delayed_table(values):
+    return [
+        f"| eight gradients in one `tf.function`, each message delayed by {DELAY_MS} ms, one inter-op thread | ms (goal: ≤ 250) |",
+        "| --- | --- |",
+        f"| from the call to its return | {spread(values['function'])} |",
+    ]
+
+
+TABLES = {"gradients": gradients_table, "small": small_table, "training": training_table, "delayed": delayed_table}
+
+
+def markdown(record):
+    lines = [
+        "# TensorFlow and JAX", "",
+        f"{record['date']}, commit {record['commit']}, TensorFlow {record['tensorflow']}, JAX {record['jax']}, 2 ranks.",
+        f"{record['machine']}. Load average {record['load_first']} before, {record['load_last']} after.", "",
+        f"Made by `scripts/bench-frontends`, in rounds of {record['steps']} steps. Median over rounds of the slowest rank's",
+        "median step, in ms; brackets: minimum and maximum over rounds. Ratios are of one round. *Share*: step minus",
+        "that of one process alone.",
+    ]
+    for row in ROWS:
+        if values := record["values"].get(row):
+            rounds = len(next(iter(values.values())))
+            lines += ["", f"Rounds: {rounds}.", "", *TABLES[row](values)]
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--only", type=lambda text: text.split(","), default=ROWS, help="rows to measure")
+    parser.add_argument("--add", action="store_true", help="add to the rounds in the folder")
+    parser.add_argument("--call", type=pathlib.Path, required=True, help="the program of benches/frontends/main.rs")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results/frontends")
+    options = parser.parse_args()
+    if unknown := set(options.only) - set(ROWS):
+        parser.error(f"--only: {', '.join(unknown)}; expected {', '.join(ROWS)}")
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = options.out / "frontends.json"
+    record = {"values": {}}
+    if options.add:
+        record = json.loads(path.read_text())
+        if record["steps"] != options.steps:
+            parser.error(f"--add: the rounds in {path} are of {record['steps']} steps")
+    record.update(
+        tensorflow=importlib.metadata.version("tensorflow_cpu"),
+        jax=importlib.metadata.version("jax"),
+        steps=options.steps,
+    )
+    load_first = os.getloadavg()[0]
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            add(record, Runner(folder, options.steps, options.call).round(options.only))
+        record.update(circumstances("scripts/bench-frontends", load_first))
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        (options.out / "README.md").write_text(markdown(record))
+    print(markdown(record))
+
+
+if __name__ == "__main__":
+    main()
