@@ -52,7 +52,7 @@ mod _ronde {
     #[pymodule_export]
     use super::tensor::setup_torch;
     #[pymodule_export]
-    use super::tuner::TunerService;
-    #[pymodule_export]
     use super::tensorflow::{raise_interrupt, register_tensorflow};
+    #[pymodule_export]
+    use super::tuner::TunerService;
 }
