@@ -4,8 +4,8 @@
 //! cargo run -p ronde-dash --example simulated-job -- PORT STEP_MS STEPS [TOKEN_FILE]
 //! ```
 //!
-//! It publishes what a job with a tuner publishes: the default, a search, a comparison, the verdict,
-//! a check of it, late ranks, a stall. It ends when its input ends; its steps begin at once, and
+//! It publishes what a job with a tuner publishes: the default, a search, a comparison, the
+//! verdict, a check of it, late ranks, a stall. It ends when its input ends; its steps begin at once, and
 //! after STEPS of them it publishes its end.
 
 use std::io::Read;

@@ -1,7 +1,7 @@
 //! Access to the page: token, session cookie, `Host` and `Origin`.
 //!
-//! The token is the secret of the page. The first request has it in its URL; the answer sets a cookie
-//! and leads to a URL without it. Cookie, path and the controls' token are computed from it, so a
+//! The token is the secret of the page. The first request has it in its URL; the answer sets a
+//! cookie and leads to a URL without it. Cookie, path and the controls' token are computed from it, so a
 //! job that starts again with the same token file knows the open pages.
 //!
 //! Browsers send cookies to all ports of a host, so a page of another user's server on this machine
@@ -139,8 +139,8 @@ impl Access {
         }
     }
 
-    /// Whether a request that changes something may do so: it has the controls' token in its header,
-    /// which a page can read only if it has this origin, or it is a program with the token.
+    /// Whether a request that changes something may do so: it has the controls' token in its
+    /// header, which a page can read only if it has this origin, or it is a program with the token.
     pub(crate) fn may_control(&self, request: &Request) -> bool {
         match self.client(request) {
             Client::Bearer => true,

@@ -148,8 +148,8 @@ impl Dash {
         self.server.address()
     }
 
-    /// Returns the URL of the page. It contains the token, unless that is in a file, and is therefore
-    /// to be shown to the user only, once.
+    /// Returns the URL of the page. It contains the token, unless that is in a file, and is
+    /// therefore to be shown to the user only, once.
     pub fn url(&self) -> &str {
         &self.url
     }

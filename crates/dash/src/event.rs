@@ -280,8 +280,8 @@ pub struct Log {
     pub kind: LogKind,
     /// Text in one or two sentences.
     pub text: String,
-    /// Time, milliseconds since 1970-01-01 00:00 UTC. `None`: when it was published, or unknown if the
-    /// events come from a log.
+    /// Time, milliseconds since 1970-01-01 00:00 UTC. `None`: when it was published, or unknown if
+    /// the events come from a log.
     pub at_unix_ms: Option<u64>,
 }
 

@@ -188,7 +188,8 @@ impl Shown {
     }
 }
 
-/// Whether the page has this entry. A warning counts something, and would come again with each trial.
+/// Whether the page has this entry. A warning counts something, and would come again with each
+/// trial.
 fn is_known(entry: &Log, known: &[Log]) -> bool {
     let words = |entry: &Log| entry.text.replace(|c: char| c.is_ascii_digit(), "");
     known.iter().any(|other| match entry.kind {

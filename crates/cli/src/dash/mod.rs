@@ -18,10 +18,14 @@ use follow::{Follower, Source};
 
 pub(super) use args::Args;
 
-/// Shortest time between two looks at the files. A log that takes long to evaluate is looked at less
-/// often, so that this program is busy for at most a quarter of the time.
+/// Shortest time between two looks at the files. A log that takes long to evaluate is looked at
+/// less often, so that this program is busy for at most a fifth of the time.
 const INTERVAL: Duration = Duration::from_millis(500);
 const PART_BUSY: u32 = 4;
+
+/// Events that are published at a time, with a pause in which the page takes them.
+const EVENTS_AT_A_TIME: usize = 4096;
+const PAUSE: Duration = Duration::from_millis(600);
 
 /// Runs the subcommand until a signal ends it.
 pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
@@ -38,15 +42,13 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
     };
     let dash = Dash::start(&config, |_| Err("a log cannot be controlled".to_owned()));
     let dash = dash.map_err(refused)?;
-    let mut lines = dash
-        .announcement()
-        .lines()
-        .map(str::to_owned)
-        .collect::<Vec<_>>()
-        .into_iter();
-    let code = crate::print(&format!("{}\n", lines.next().unwrap_or_default()));
-    lines.for_each(|line| warn("dash", line.trim_start_matches("warning: ")));
-    first.into_iter().for_each(|event| dash.publish(event));
+    let announcement = dash.announcement();
+    let (url, warning) = announcement.split_once('\n').unwrap_or((&announcement, ""));
+    let code = crate::print(&format!("{url}\n"));
+    if let Some(warning) = warning.strip_prefix("warning: ") {
+        warn("dash", warning);
+    }
+    publish(&dash, first);
 
     let (sender, ended) = channel();
     let mut signals = Signals::new(end_signals()).map_err(|source| Error::System {
@@ -57,9 +59,7 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
     let mut wait = INTERVAL;
     while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(wait) {
         let began = Instant::now();
-        for event in follower.look_again() {
-            dash.publish(event);
-        }
+        publish(&dash, follower.look_again());
         wait = INTERVAL.max(began.elapsed() * PART_BUSY);
     }
     dash.publish(Event::End(End {
@@ -67,4 +67,13 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         text: "`ronde dash` has ended.".to_owned(),
     }));
     Ok(code)
+}
+
+fn publish(dash: &Dash, events: Vec<Event>) {
+    for (index, event) in events.into_iter().enumerate() {
+        if index > 0 && index % EVENTS_AT_A_TIME == 0 {
+            std::thread::sleep(PAUSE);
+        }
+        dash.publish(event);
+    }
 }

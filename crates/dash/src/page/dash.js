@@ -515,7 +515,8 @@
     byId('confirm-text').textContent = question;
     dialog.returnValue = 'no';
     dialog.showModal();
-    await new Promise((done) => dialog.addEventListener('close', done, { once: true }));
+    // The event of an earlier question may still come.
+    do await new Promise((done) => dialog.addEventListener('close', done, { once: true })); while (dialog.open);
     if (dialog.returnValue !== 'yes') return;
     const result = byId('control-result');
     result.textContent = '…';
