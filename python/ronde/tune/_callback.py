@@ -74,15 +74,21 @@ def is_deepspeed(model: Any) -> bool:
 
 
 def wrapper_of(module: torch.nn.Module) -> torch.nn.Module:
-    """Returns the DistributedDataParallel or DeepSpeed engine that holds `module`, or `module`."""
+    """Returns the DistributedDataParallel or DeepSpeed engine that holds `module`, or `module`.
+
+    If there are several, from an earlier training, it is the one that has not run yet.
+    """
     module = getattr(module, "_orig_mod", module)  # of torch.compile
     if isinstance(module, DistributedDataParallel) or is_deepspeed(module):
         return module
+    wrappers = []
     for found in gc.get_objects():
         # Not isinstance, which runs code of proxies.
         if issubclass(type(found), torch.nn.Module) and found is not module:
             held = found.__dict__.get("_modules", {}).get("module")
             is_it = getattr(held, "_orig_mod", held) is module
             if is_it and (isinstance(found, DistributedDataParallel) or is_deepspeed(found)):
-                return found
-    return module
+                wrappers.append(found)
+    unused = [found for found in wrappers if not getattr(found, "_lazy_init_ran", False)]
+    chosen = wrappers if len(wrappers) == 1 else unused
+    return chosen[0] if len(chosen) == 1 else module

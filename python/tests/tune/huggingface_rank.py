@@ -8,6 +8,7 @@ import pathlib
 import sys
 
 import torch
+from ronde.tune.ddp import MIB
 from ronde.tune.huggingface import RondeTunerCallback
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
@@ -35,7 +36,7 @@ class Sizes(TrainerCallback):
         self.sizes.append(getattr(self.trainer.model_wrapped, "bucket_bytes_cap", None))
 
 
-def fit(folder, callback, steps=STEPS, accumulate=1):
+def fit(folder, callback, steps=STEPS, accumulate=1, trainings=1):
     torch.manual_seed(3)
     config = BertConfig(
         vocab_size=64,
@@ -63,7 +64,9 @@ def fit(folder, callback, steps=STEPS, accumulate=1):
     callbacks = [sizes] if callback is None else [sizes, callback]
     trainer = Trainer(model, arguments, train_dataset=Text(), callbacks=callbacks)
     sizes.trainer = trainer
-    trainer.train()
+    for _ in range(trainings):
+        sizes.sizes.clear()
+        trainer.train()
     return sizes.sizes, torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
@@ -79,6 +82,13 @@ def tuned(folder):
     torch.distributed.all_gather_object(every, sizes)
     assert every[0] == every[1]
     assert state.exists()
+
+    # In a second training with the same model, its new wrapper is tuned.
+    callback = RondeTunerCallback(low=0.05)
+    sizes, _ = fit(folder, callback, steps=40, trainings=2)
+    assert len(sizes) == 40 and len(set(sizes)) > 1, sizes
+    # The last size is noted before the tuner's step.
+    assert sizes[-1] in (int(callback.settings["bucket_cap_mb"] * MIB), sizes[-2])
 
     # A step is one of the optimizer.
     steps, begins = [], []
