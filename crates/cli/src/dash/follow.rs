@@ -45,9 +45,9 @@ pub(super) struct Follower {
 }
 
 impl Source {
-    pub(super) fn new(path: &PathBuf) -> Self {
+    pub(super) fn new(path: &Path) -> Self {
         Self {
-            path: path.clone(),
+            path: path.to_path_buf(),
             stamp: None,
             is_whole: false,
             last: None,

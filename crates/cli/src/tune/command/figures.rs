@@ -7,11 +7,14 @@ use super::report::Report;
 use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Shape, Unit, robust_top};
 use crate::present::units::short;
 
+/// Series of the chart: name, marks, colour and runs.
+type Kind<'a> = (&'a str, Shape, &'a str, &'a dyn Fn(&Row) -> bool);
+
 /// Renders the chart.
 pub(super) fn figures(report: &Report) -> Markup {
     let start = report.job.plan.start();
     let is_of_start = |row: &Row| row.setting == start;
-    let kinds: [(&str, Shape, &str, &dyn Fn(&Row) -> bool); 4] = [
+    let kinds: [Kind<'_>; 4] = [
         ("start", Shape::Square, "--series-0", &|row| {
             is_of_start(row)
         }),
