@@ -135,7 +135,7 @@ impl Simulated {
             () if sample == 0 => Window::Default,
             () if sample <= samples => Window::Search,
             () if visit >= VISITS => Window::None,
-            () if visit % 2 == 0 => Window::AbCandidate,
+            () if visit.is_multiple_of(2) => Window::AbCandidate,
             () => Window::AbDefault,
         };
         if self.is_tuning {
@@ -147,7 +147,7 @@ impl Simulated {
             self.change(step, place, &format!("tuner: {window:?}"));
             if window == Window::None {
                 self.verdict(step);
-            } else if step % STEPS_PER_SAMPLE == 0 {
+            } else if step.is_multiple_of(STEPS_PER_SAMPLE) {
                 self.progress(step, window, sample);
             }
         }
