@@ -274,7 +274,8 @@ fn the_page_learns_what_the_tuner_does_and_the_search_is_the_same() {
         _ => None,
     });
     let first = surfaces.next().expect("a proposal");
-    assert_eq!((first.fusion_mb.len(), first.cycle_ms.len()), (17, 1));
+    // 17 levels and the start, which is between two of them; one cycle time.
+    assert_eq!((first.fusion_mb.len(), first.cycle_ms.len()), (18, 1));
     let last = surfaces.next_back().unwrap_or(first);
     let at = |mb: f64| {
         last.fusion_mb
