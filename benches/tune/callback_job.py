@@ -13,9 +13,9 @@ import time
 
 import torch
 
-LAYERS = 12
+LAYERS = 8
 WIDTH = 512
-BATCH = 256
+BATCH = 128
 
 
 class Clock:
