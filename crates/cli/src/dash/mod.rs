@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(600);
 
 /// Runs the subcommand until a signal ends it.
 pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
-    let mut follower = Follower::new(args.paths.iter().map(Source::new).collect());
+    let mut follower = Follower::new(args.paths.iter().map(|path| Source::new(path)).collect());
     let first = follower.look()?;
     let config = Config {
         address: args.address(),

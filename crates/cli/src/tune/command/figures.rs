@@ -8,7 +8,7 @@ use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Shape, Unit, robust_t
 use crate::present::units::short;
 
 /// Series of the chart: name, marks, colour and runs.
-type Kind<'a> = (&'a str, Shape, &'a str, &'a dyn Fn(&Row) -> bool);
+type Kind<'a> = (&'static str, Shape, &'static str, &'a dyn Fn(&Row) -> bool);
 
 /// Renders the chart.
 pub(super) fn figures(report: &Report) -> Markup {
