@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from launching import SECONDS, wait_until
+from launching import SECONDS, is_alive, wait_until
 
 pytest.importorskip("torch")
 
@@ -140,6 +140,16 @@ def test_a_job_that_cannot_continue_says_what_is_missing(tmp_path):
         "ronde run: 1 of 2 slots are available (--min-np 2); hosts: localhost:2 (failed, barred); "
         "rank 1 on host localhost was killed by signal 9 (SIGKILL)"
     ) in output
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_all_ranks_end_with_their_launcher(tmp_path, number):
+    job = Job(tmp_path, "-np", "2", "--min-np", "1")
+    wait_until(lambda: job.steps(0) and job.steps(1))
+    ranks = [job.steps(rank)[-1][2] for rank in range(2)]
+    job.process.send_signal(number)
+    job.process.wait(SECONDS)
+    wait_until(lambda: not any(map(is_alive, ranks)))
 
 
 @pytest.mark.parametrize(
