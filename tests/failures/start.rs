@@ -113,7 +113,7 @@ fn too_little_memory_says_how_much_is_needed() {
     let program = env!("CARGO_BIN_EXE_ronde");
     // Sixteen ranks need 32 MiB of rings, in addition to the mappings of any process.
     let script = format!(
-        "ulimit -v 45000; exec {program} run -np 16 -- {program} bench --model many-small --steps 2"
+        "ulimit -v 64000; exec {program} run -np 16 -- {program} bench --model many-small --steps 2"
     );
     let output = Command::new("sh")
         .args(["-c", &script])

@@ -157,7 +157,7 @@ def test_all_ranks_end_with_their_launcher(tmp_path, number):
     [
         (["--min-np", "3", "--max-np", "2"], "--min-np 3 is above --max-np 2"),
         (["--min-np", "3"], "-np 2 is not between --min-np 3 and --max-np"),
-        (["--reset-limit", "1"], "the flags --reset-limit are for elastic jobs"),
+        (["--reset-limit", "1"], "--reset-limit is for elastic jobs"),
         (["--min-np", "1", "--blacklist-cooldown-range", "9", "5"], "ends at 5 s, before it begins at 9 s"),
         (["--host-discovery-script", "/nowhere"], "--host-discovery-script /nowhere: No such file"),
     ],

@@ -37,10 +37,17 @@ fn wrong_usage_is_refused_by_name() {
             &["-np", "4", "-H", "localhost:2", "true"],
             "processes (4) than there are available slots (2)",
         ),
-        (&["-np", "2", "--min-np", "2", "true"], "--min-np"),
         (
-            &["--host-discovery-script", "find.sh", "true"],
-            "--host-discovery-script",
+            &["-np", "2", "--max-np", "2", "true"],
+            "--max-np is for elastic jobs",
+        ),
+        (
+            &["-np", "2", "--min-np", "3", "true"],
+            "-np 2 is not between --min-np 3",
+        ),
+        (
+            &["-np", "2", "--host-discovery-script", "find.sh", "true"],
+            "--host-discovery-script find.sh: No such file",
         ),
         (
             &["-np", "2", "--blacklist-cooldown-range", "1", "2", "true"],

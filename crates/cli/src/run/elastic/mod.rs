@@ -61,7 +61,7 @@ pub(crate) enum ElasticError {
     },
     #[error("--blacklist-cooldown-range: {0}")]
     Cooldown(#[from] CooldownError),
-    #[error("the flags {0} are for elastic jobs; give --host-discovery-script or --min-np as well")]
+    #[error("{0} is for elastic jobs; give --host-discovery-script or --min-np as well")]
     NotElastic(&'static str),
     #[error("--host-discovery-script {}: {reason}", path.display())]
     Script { path: PathBuf, reason: String },
