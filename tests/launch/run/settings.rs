@@ -24,7 +24,7 @@ fn flags_become_variables_and_unset_ones_do_not() {
 
 #[test]
 fn wrong_usage_is_refused_by_name() {
-    let table: [(&[&str], &str); 18] = [
+    let table: [(&[&str], &str); 19] = [
         (&["-np", "0", "true"], "from 1 to 1048576"),
         (
             &["-np", "65", "true"],
