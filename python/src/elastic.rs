@@ -20,15 +20,15 @@ const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
 static CONNECTION: OnceLock<Connection> = OnceLock::new();
 
-/// Rank, number of the host, rank on the host, ranks of each host, and number of the generation.
-type Place = (usize, usize, usize, Vec<usize>, u64);
+/// Variables of the rank's identity with their values, and number of the generation.
+type Identity = (Vec<(&'static str, usize)>, u64);
 
 struct Connection {
     stream: UnixStream,
     news: Arc<News>,
 }
 
-/// What the launcher has said.
+/// Messages of the launcher that Python has not asked for yet.
 #[derive(Default)]
 struct News {
     state: Mutex<State>,
@@ -147,12 +147,15 @@ pub(crate) fn is_over() -> bool {
 }
 
 /// Asks the launcher of an elastic job for this process's place in the next generation, and waits
-/// for it. `why`: "started", "interrupted" or "failed". Returns the rank, the number of the host, the
-/// rank on the host, the number of ranks of each host, and the number of the generation; None if the
-/// process is no longer needed.
+/// for it. `why`: "started", "interrupted" or "failed". Returns the variables of the rank's identity
+/// with their values, and the number of the generation; None if the process is no longer needed.
 #[pyfunction]
 #[pyo3(signature = (why, has_state, /))]
-pub(crate) fn elastic_seat(py: Python<'_>, why: &str, has_state: bool) -> PyResult<Option<Place>> {
+pub(crate) fn elastic_seat(
+    py: Python<'_>,
+    why: &str,
+    has_state: bool,
+) -> PyResult<Option<Identity>> {
     let failed = |error: std::io::Error| {
         PyRuntimeError::new_err(format!(
             "no connection to the launcher of the elastic job: {error}"
@@ -193,15 +196,7 @@ pub(crate) fn elastic_seat(py: Python<'_>, why: &str, has_state: bool) -> PyResu
         match answer {
             Some(Answer::Leave) => return Ok(None),
             Some(Answer::Seat(seat)) => {
-                let ranks_per_host = seat.ranks_per_host.to_vec();
-                let Seat {
-                    rank,
-                    host,
-                    local_rank,
-                    generation,
-                    ..
-                } = seat;
-                return Ok(Some((rank, host, local_rank, ranks_per_host, generation)));
+                return Ok(Some((seat.place().variables().into(), seat.generation)));
             }
             None => py.check_signals()?,
         }

@@ -1,5 +1,6 @@
 //! Events and actions: what the launcher tells the membership, and what it has to do.
 
+use crate::Place;
 use crate::health::Cooldown;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,13 @@ pub struct Seat {
     pub local_rank: usize,
     /// Number of ranks of each host; ranks fill the hosts in order.
     pub ranks_per_host: Arc<[usize]>,
+}
+
+impl Seat {
+    /// Place of the rank among the ranks and the hosts.
+    pub fn place(&self) -> Place {
+        Place::new(&self.ranks_per_host, self.host, self.local_rank)
+    }
 }
 
 /// Limits of an elastic job.
@@ -70,7 +78,7 @@ pub enum Exit {
     Failure(String),
 }
 
-/// What the launcher has to do.
+/// Order to the launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Start a process.

@@ -70,6 +70,11 @@ impl Hosts {
         self.0.iter().map(|(host, slots)| (host.as_str(), *slots))
     }
 
+    /// Whether there is no host: nothing was found, or was looked for.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Slots of a host; 0 if it is not in the list.
     pub(crate) fn slots(&self, host: &str) -> usize {
         let mut found = self.iter().filter(|(name, _)| *name == host);

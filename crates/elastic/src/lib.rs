@@ -23,6 +23,7 @@ mod action;
 mod health;
 mod hosts;
 mod membership;
+mod place;
 mod seats;
 pub mod wire;
 
@@ -30,3 +31,4 @@ pub use action::{Action, Exit, Limits, MemberId, Outcome, Ready, Seat};
 pub use health::{Cooldown, CooldownError};
 pub use hosts::{Hosts, HostsError};
 pub use membership::Membership;
+pub use place::Place;

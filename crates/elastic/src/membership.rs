@@ -144,11 +144,8 @@ impl Membership {
     /// A process has given no sign of life for too long: its connection's heartbeat has stopped.
     pub fn silent(&mut self, now: Duration, member: MemberId) -> Vec<Action> {
         let process = self.processes.get(&member);
-        if let Some(stage) = process
-            .filter(|process| process.is_live())
-            .map(|process| process.stage)
-        {
-            if stage == Stage::Running {
+        if let Some(process) = process.filter(|process| process.is_live()) {
+            if process.stage == Stage::Running {
                 self.over_since.get_or_insert(now);
             }
             self.kill(now, member, "does not answer");
@@ -159,13 +156,6 @@ impl Membership {
     /// Time has passed. Call it at least once a second.
     pub fn tick(&mut self, now: Duration) -> Vec<Action> {
         self.advance(now)
-    }
-
-    /// Host on which a process runs.
-    pub fn host(&self, member: MemberId) -> Option<&str> {
-        self.processes
-            .get(&member)
-            .map(|process| process.host.as_str())
     }
 
     /// Number of the last generation that was formed.
@@ -218,7 +208,8 @@ impl Membership {
             self.end(Outcome::Failure(self.all_lost()));
         } else if let Some(since) = self.waiting_since {
             let is_up = now >= since + self.limits.timeout;
-            let is_vain = self.limits.are_hosts_fixed && self.slots_in_time(now) < self.needed();
+            let is_fixed = self.limits.are_hosts_fixed && !self.hosts.is_empty();
+            let is_vain = is_fixed && self.slots_in_time(now) < self.needed();
             if is_up || is_vain {
                 self.end(Outcome::Failure(self.too_few(now, is_up)));
             }

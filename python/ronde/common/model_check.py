@@ -26,7 +26,7 @@ _DIGEST = struct.Struct("<8H")
 
 
 class Operations(Protocol):
-    """What the check needs of a framework."""
+    """Functions of a framework that the check needs."""
 
     def sums(self, numbers: Sequence[int], name: str, process_set: ProcessSet) -> list[int]:
         """Sums of 64-bit integers over the ranks."""

@@ -31,17 +31,8 @@ def take() -> None:
     why = "interrupted" if has_state else "failed"  # unless the next failure says otherwise
     if place is None:
         sys.exit(0)
-    rank, host, local_rank, ranks_per_host, generation = place
-    has_local_rank = [ranks > local_rank for ranks in ranks_per_host]
-    numbers = {
-        "RANK": rank,
-        "SIZE": sum(ranks_per_host),
-        "LOCAL_RANK": local_rank,
-        "LOCAL_SIZE": ranks_per_host[host],
-        "CROSS_RANK": sum(has_local_rank[:host]),
-        "CROSS_SIZE": sum(has_local_rank),
-    }
-    os.environ.update({f"HOROVOD_{name}": str(number) for name, number in numbers.items()})
+    variables, generation = place
+    os.environ.update({name: str(number) for name, number in variables})
     os.environ["RONDE_JOB_ID"] = f"{_job()}-{generation}"
 
 

@@ -6,6 +6,7 @@
 //! dismissal, the guard kills the groups. It removes the job's temporary folder in both cases, since
 //! the launcher may be killed just after the dismissal.
 
+use super::{LaunchError, LaunchSpec};
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, Write};
@@ -29,6 +30,18 @@ pub(crate) struct Guard {
 }
 
 impl Guard {
+    /// Starts the guard of a job, if the job has one.
+    pub(super) fn of_job(spec: &LaunchSpec) -> Result<Option<Guard>, LaunchError> {
+        let Some((program, arguments)) = spec.guard.split_first() else {
+            return Ok(None);
+        };
+        let started = Self::start(program, arguments);
+        started.map(Some).map_err(|source| LaunchError::System {
+            action: "start the guard process",
+            source,
+        })
+    }
+
     /// Starts the guard; `program` is the command that starts the `ronde` program.
     pub(crate) fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<Guard> {
         let mut process = Command::new(program)

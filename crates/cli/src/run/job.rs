@@ -15,7 +15,6 @@
 
 use super::guard::Guard;
 use super::output::{EXIT_PIPE, Queue, Target};
-use super::place;
 use super::process::Exit;
 use super::rank::Rank;
 use super::signals::{self, Signals};
@@ -24,6 +23,7 @@ use super::ssh::wire::{Order, Orders, Report};
 use super::wait::Waiting;
 use super::{LaunchError, LaunchSpec};
 use ronde::internal::identity::{MAX_RANKS, random_job_key};
+use ronde_elastic::Place;
 use rustix::process::Signal;
 use std::cell::RefCell;
 use std::io::Write;
@@ -208,17 +208,10 @@ struct Job<'a, 'p> {
 
 impl<'a, 'p> Job<'a, 'p> {
     fn start(spec: &'a LaunchSpec, part: &'a Part<'p>) -> Result<Job<'a, 'p>, LaunchError> {
-        let system = |action| move |source| LaunchError::System { action, source };
-        let guard = spec
-            .guard
-            .split_first()
-            .map(|(program, arguments)| Guard::start(program, arguments))
-            .transpose()
-            .map_err(system("start the guard process"))?;
         let mut job = Job {
             spec,
             ranks: Vec::new(),
-            guard,
+            guard: Guard::of_job(spec)?,
             queue: Queue::default(),
             phase: Phase::Running,
             code: 0,
@@ -232,21 +225,20 @@ impl<'a, 'p> Job<'a, 'p> {
             if let Some(guard) = &mut job.guard {
                 guard
                     .remove_later(secret.folder)
-                    .map_err(system("talk to the guard process"))?;
+                    .map_err(LaunchError::guard)?;
             }
-            secret.write().map_err(system(
-                "write the job's secret to a temporary folder (TMPDIR)",
-            ))?;
+            secret.write().map_err(|source| LaunchError::System {
+                action: "write the job's secret to a temporary folder (TMPDIR)",
+                source,
+            })?;
         }
-        for place in place::of_host(&part.ranks_per_host, part.host) {
+        for place in Place::of_host(&part.ranks_per_host, part.host) {
             // On an error the job is dropped, which kills the ranks that were started.
             let rank = Rank::start(spec, part, &place)?;
             let group = rank.process.group();
             job.ranks.push(rank);
             if let Some(guard) = &mut job.guard {
-                guard
-                    .watch(group)
-                    .map_err(system("talk to the guard process"))?;
+                guard.watch(group).map_err(LaunchError::guard)?;
             }
         }
         if spec.verbose {

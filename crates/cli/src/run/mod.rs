@@ -15,7 +15,6 @@ mod job;
 mod lines;
 mod mpirun;
 mod output;
-mod place;
 mod process;
 mod rank;
 mod refused;

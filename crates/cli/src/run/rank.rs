@@ -2,12 +2,12 @@
 
 use super::job::Part;
 use super::output::{Queue, Target};
-use super::place::Place;
 use super::process::Process;
 use super::sink::Sink;
 use super::stream::{READ_BYTES, Stream};
 use super::{LaunchError, LaunchSpec, Output};
 use ronde::internal::identity::IDENTITY_VARIABLES;
+use ronde_elastic::Place;
 use std::io::{self, IsTerminal};
 use std::process::{Command, Stdio};
 

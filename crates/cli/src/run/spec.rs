@@ -121,6 +121,12 @@ impl LaunchError {
         }
     }
 
+    /// Error of a message to the guard process.
+    pub(super) fn guard(source: io::Error) -> LaunchError {
+        let action = "talk to the guard process";
+        LaunchError::System { action, source }
+    }
+
     pub(super) fn system(action: &'static str) -> impl Fn(rustix::io::Errno) -> LaunchError {
         move |source| LaunchError::System {
             action,

@@ -10,7 +10,8 @@ use std::time::Duration;
 /// running ranks are interrupted for them.
 const GATHER: Duration = Duration::from_secs(5);
 
-/// The same before the first generation, where a process that is late costs a reset.
+/// Time in which the processes of the first generation become ready after the first one. It is
+/// longer, as a process that is late costs a reset.
 const GATHER_FIRST: Duration = Duration::from_secs(30);
 
 impl Membership {

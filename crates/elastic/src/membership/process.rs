@@ -49,11 +49,10 @@ impl Process {
 impl Membership {
     /// Kills the process that has rank `rank` and does not answer, as `member` says.
     pub(super) fn kill_rank(&mut self, now: Duration, rank: usize, member: MemberId) {
-        let has_rank = |process: &Process| process.rank == Some(rank);
-        let is_meant = |(_, process): &(&MemberId, &mut Process)| {
-            process.stage == Stage::Running && has_rank(process)
+        let is_meant = |(_, process): &(&MemberId, &Process)| {
+            process.stage == Stage::Running && process.rank == Some(rank)
         };
-        let Some((&lost, _)) = self.processes.iter_mut().find(is_meant) else {
+        let Some((&lost, _)) = self.processes.iter().find(is_meant) else {
             return; // it has ended, or has noticed the failure itself
         };
         if lost != member {
@@ -131,16 +130,13 @@ impl Membership {
                     process.since = now;
                     self.actions.push(Action::Leave { member });
                 }
-                // It cannot be told before it is ready, and a vanished host never is.
-                Stage::Running if self.over_since.is_some() => {
+                Stage::Running if self.over_since.is_none() => {}
+                // It cannot be told before it is ready, and on a vanished host it never will be.
+                Stage::Starting | Stage::Running => {
                     process.stage = Stage::Killed;
                     self.actions.push(Action::Kill { member });
                 }
-                Stage::Starting => {
-                    process.stage = Stage::Killed;
-                    self.actions.push(Action::Kill { member });
-                }
-                Stage::Running | Stage::Leaving | Stage::Killed => {}
+                Stage::Leaving | Stage::Killed => {}
             }
         }
     }

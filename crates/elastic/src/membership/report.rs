@@ -34,7 +34,8 @@ impl Membership {
         format!("no rank is left that has the state of the training: {cause}")
     }
 
-    /// What is missing for a generation, and why; `is_up`: after the time for it.
+    /// Text about the slots or processes that a generation lacks, and why; `is_up`: the time for
+    /// them is up.
     pub(super) fn too_few(&self, now: Duration, is_up: bool) -> String {
         let (slots, timeout) = (self.usable_slots(now), self.limits.timeout.as_secs());
         let needed = self.needed();

@@ -209,6 +209,15 @@ fn a_job_whose_hosts_are_fixed_does_not_wait_in_vain() {
 }
 
 #[test]
+fn a_job_waits_for_its_fixed_hosts_to_be_told() {
+    let mut limits = limits(1, 4, 1);
+    limits.are_hosts_fixed = true;
+    let mut job = Job::new(limits);
+    assert_eq!(job.later(1), []);
+    assert_eq!(started(&job.hosts("a:1")), [(1, "a")]);
+}
+
+#[test]
 fn new_processes_cannot_continue_without_a_rank_that_has_the_state() {
     let mut job = Job::running(limits(1, 4, 2), "a:2", 2);
     job.hosts("a:2\nb:1");

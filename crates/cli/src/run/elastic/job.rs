@@ -2,7 +2,6 @@
 //! the membership decides.
 
 use super::super::guard::Guard;
-use super::super::hosts::is_this_machine;
 use super::super::output::{EXIT_PIPE, Queue, Target};
 use super::super::process::Exit;
 use super::super::rank::Rank;
@@ -10,9 +9,9 @@ use super::super::signals::{self, Signals};
 use super::super::sink::Sink;
 use super::super::wait::Waiting;
 use super::super::{LaunchError, LaunchSpec};
-use super::Elastic;
 use super::discovery::{Discovery, Found};
 use super::link::Links;
+use super::{Elastic, check_hosts};
 use ronde::internal::identity::random_job_key;
 use ronde_elastic::wire::{Reply, Request};
 use ronde_elastic::{Action, MemberId, Membership, Outcome};
@@ -90,14 +89,7 @@ struct Job<'a> {
 
 impl<'a> Job<'a> {
     fn new(spec: &'a LaunchSpec, elastic: Elastic) -> Result<Self, LaunchError> {
-        let system = |action| move |source| LaunchError::System { action, source };
         let links = Links::new()?;
-        let guard = spec
-            .guard
-            .split_first()
-            .map(|(program, arguments)| Guard::start(program, arguments))
-            .transpose()
-            .map_err(system("start the guard process"))?;
         let mut job = Self {
             spec,
             membership: Membership::new(elastic.limits),
@@ -107,7 +99,7 @@ impl<'a> Job<'a> {
             links,
             job_id: random_job_key().map_err(LaunchError::system("draw a name for the job"))?,
             members: BTreeMap::new(),
-            guard,
+            guard: Guard::of_job(spec)?,
             queue: Queue::default(),
             phase: Phase::Running,
             code: 0,
@@ -116,7 +108,7 @@ impl<'a> Job<'a> {
         if let Some(guard) = &mut job.guard {
             guard
                 .remove_later(job.links.folder())
-                .map_err(system("talk to the guard process"))?;
+                .map_err(LaunchError::guard)?;
         }
         Ok(job)
     }
@@ -207,17 +199,8 @@ impl<'a> Job<'a> {
 
     fn on_hosts(&mut self, found: Found) -> Result<(), LaunchError> {
         let found = found.and_then(|hosts| {
-            let is_elsewhere = |(host, _): &(&str, usize)| !is_this_machine(host);
-            let elsewhere = hosts
-                .iter()
-                .find(is_elsewhere)
-                .map(|(host, _)| host.to_owned());
-            elsewhere.map_or(Ok(hosts), |host| {
-                Err(format!(
-                    "host {host}: elastic jobs on other hosts than this are not supported yet; \
-                     give localhost"
-                ))
-            })
+            let checked = check_hosts(hosts.iter().map(|(host, _)| host));
+            checked.map(|()| hosts).map_err(|error| error.to_string())
         });
         match found {
             Ok(hosts) => {
@@ -326,10 +309,7 @@ impl<'a> Job<'a> {
         let group = rank.process.group();
         self.members.insert(member, Member { rank, ended: None });
         if let Some(guard) = &mut self.guard {
-            guard.watch(group).map_err(|source| LaunchError::System {
-                action: "talk to the guard process",
-                source,
-            })?;
+            guard.watch(group).map_err(LaunchError::guard)?;
         }
         if self.spec.verbose {
             self.say(&format!("started process {} on host {host}", member.0));

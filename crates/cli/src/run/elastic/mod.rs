@@ -7,6 +7,7 @@ mod discovery;
 mod job;
 mod link;
 
+use super::hosts::is_this_machine;
 use super::{LaunchError, LaunchSpec};
 use clap::ValueHint;
 use discovery::Source;
@@ -63,6 +64,10 @@ pub(crate) enum ElasticError {
     Cooldown(#[from] CooldownError),
     #[error("{0} is for elastic jobs; give --host-discovery-script or --min-np as well")]
     NotElastic(&'static str),
+    #[error(
+        "host {0}: elastic jobs on other hosts than this are not supported yet; give localhost"
+    )]
+    Elsewhere(String),
     #[error("--host-discovery-script {}: {reason}", path.display())]
     Script { path: PathBuf, reason: String },
 }
@@ -117,7 +122,10 @@ impl ElasticFlags {
             None if hosts.is_empty() => {
                 Source::Fixed(vec![("localhost".to_owned(), start.max(least))])
             }
-            None => Source::Fixed(hosts),
+            None => {
+                check_hosts(hosts.iter().map(|(host, _)| host.as_str()))?;
+                Source::Fixed(hosts)
+            }
         };
         Ok(Elastic { limits, source })
     }
@@ -139,6 +147,12 @@ impl ElasticFlags {
             None => Ok(()),
         }
     }
+}
+
+/// Checks that all hosts are this machine.
+fn check_hosts<'a>(mut hosts: impl Iterator<Item = &'a str>) -> Result<(), ElasticError> {
+    let elsewhere = hosts.find(|host| !is_this_machine(host));
+    elsewhere.map_or(Ok(()), |host| Err(ElasticError::Elsewhere(host.to_owned())))
 }
 
 /// Starts an elastic job and supervises it to its end; returns its exit code.
