@@ -21,7 +21,7 @@ const PAIRS_FOR_FUTILITY: usize = 2;
 /// The comparison ends when one standard error excludes a gain above this.
 const GAIN_MIN: f64 = 0.01;
 
-/// What follows from the pairs so far.
+/// Decision after the pairs so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
     /// Another pair is needed.
@@ -68,7 +68,7 @@ impl Comparison {
         self.pairs.len()
     }
 
-    /// Decision after the pairs so far.
+    /// Decides by the pairs so far.
     pub fn decision(&self) -> Decision {
         let count = self.pairs.len();
         let is_last = count >= self.pairs_most;

@@ -6,7 +6,7 @@ use crate::Setting;
 use crate::plan::{Plan, Task};
 use crate::run::{Outcome, Phase, Row, Runner};
 
-/// What the loop reports.
+/// Event of the loop, for its observer.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A run begins, after these.
@@ -15,7 +15,7 @@ pub enum Event<'a> {
     Ended(&'a [Row]),
 }
 
-/// Why the loop has ended.
+/// Reason why the loop has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The plan has no further run.
