@@ -24,6 +24,7 @@ pub mod preset;
 mod process;
 mod run;
 mod state;
+mod statistics;
 mod template;
 
 pub use comparison::{Comparison, Decision};
@@ -35,4 +36,5 @@ pub use plan::{Plan, PlanError, Reason, Task, Verdict};
 pub use process::{Processes, RunError, Watch};
 pub use run::{Outcome, Phase, Row, Runner, by_setting, seconds};
 pub use state::{Identity, State, StateError};
+pub use statistics::{geometric_mean, scatter};
 pub use template::{Config, Filled, Template, TemplateError};

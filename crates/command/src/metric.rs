@@ -71,7 +71,7 @@ impl Pattern {
     /// It is invalid, or has no group.
     pub fn new(option: &'static str, text: &str) -> Result<Self, MetricError> {
         let regex = Regex::new(text).map_err(|error| {
-            // The library's text has the expression and a mark below it; the last line is the reason.
+            // The library's text is the expression, a mark below it, and the reason on the last line.
             let problem = error.to_string();
             let problem = problem.lines().last().unwrap_or_default();
             MetricError::Pattern {

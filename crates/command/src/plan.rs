@@ -11,6 +11,7 @@ use crate::comparison::{Comparison, Decision};
 use crate::limit::Limit;
 use crate::parameter::{Parameter, Setting};
 use crate::run::{Outcome, Phase, Row, by_setting, seconds};
+use crate::statistics::{geometric_mean, scatter};
 
 /// Share of all runs that the comparison may take, and the pairs that it has at least and at most.
 const COMPARISON_SHARE: f64 = 0.5;
@@ -323,8 +324,7 @@ impl Plan {
                     steps: 1,
                 };
             }
-            let logs: f64 = values.iter().map(|value| value.ln()).sum();
-            let value = (logs / values.len() as f64).exp();
+            let value = geometric_mean(&values);
             let noise = if is_stopped { NOISE_STOPPED } else { noise };
             Observation {
                 value,
@@ -474,22 +474,13 @@ fn median_seconds(rows: &[Row]) -> f64 {
 
 /// Noise of a run, as a share of its figure: pooled over repeated settings, with a prior.
 fn noise(groups: &[(&Setting, Vec<&Row>)]) -> f64 {
-    let (mut squares, mut freedom) = (NOISE_FREEDOM * NOISE * NOISE, NOISE_FREEDOM);
-    for (_, own) in groups {
-        let logs: Vec<f64> = own
-            .iter()
-            .filter_map(|row| match row.outcome {
-                Outcome::Measured { value, .. } => Some(value.ln()),
-                _ => None,
-            })
-            .collect();
-        if logs.len() > 1 {
-            let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-            squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
-            freedom += (logs.len() - 1) as f64;
-        }
-    }
-    (squares / freedom).sqrt()
+    let measured = |row: &&Row| !row.outcome.is_stopped();
+    let logs = groups.iter().map(|(_, own)| {
+        let values = own.iter().copied().filter(measured);
+        let values = values.filter_map(|row| row.outcome.value());
+        values.map(f64::ln).collect()
+    });
+    scatter((NOISE_FREEDOM * NOISE * NOISE, NOISE_FREEDOM), logs)
 }
 
 #[cfg(test)]
