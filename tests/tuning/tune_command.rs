@@ -372,8 +372,9 @@ fn presets_are_explained_and_pass_their_values() {
     for name in ["ddp", "deepspeed", "megatron", "xla", "nccl"] {
         assert!(shown.contains(&format!("--preset {name}: ")), "{shown}");
     }
-    // A program that prints what Megatron-LM does, with the option at its end.
-    let script = "shift; echo \" iteration 10/ 50 | elapsed time per iteration (ms): $((100000000000 / $1)).0 |\"";
+    // The program prints a line of Megatron-LM; the option is at its end.
+    let script = "shift; echo \" iteration 10/ 50 | elapsed time per iteration (ms): \
+                  $((100000000000 / $1)).0 |\"";
     let options = ["--preset", "megatron", "--runs", "8"];
     let (code, shown, message) = run(&options, &["sh", "-c", script, "-"]);
     assert_eq!(code, 0, "{message}");

@@ -1,4 +1,4 @@
-//! What a proposal costs: CPU time of the asking thread, for a job of the runtime's shape.
+//! Cost of a proposal: CPU time of the asking thread, for a job of the runtime's shape.
 //!
 //! The lattice has 17 × 13 × 2 + 1 points, the model 16 features; the surface is a smooth one that the model has wrong by a third.
 //! `cargo bench -p ronde-tuner --bench ask` prints p50 and p99 over many searches; the last column is a hash of the decisions, equal

@@ -47,7 +47,7 @@ pub enum Error {
         low: f64,
         /// Upper bound as given.
         high: f64,
-        /// What the bounds of this kind of parameter must be.
+        /// Condition on the bounds of this kind of parameter.
         expected: &'static str,
     },
     /// Fewer than two levels on a scale that is to be searched.
@@ -87,7 +87,7 @@ pub enum Error {
         parameter: String,
         /// The value given.
         value: f64,
-        /// What this kind of parameter takes.
+        /// Values of this kind of parameter.
         expected: &'static str,
     },
     /// A start point that contradicts a fixed parameter.
@@ -109,7 +109,7 @@ pub enum Error {
         field: &'static str,
         /// The value given.
         value: f64,
-        /// What it must be, and what to do otherwise.
+        /// Condition on the value, and the remedy.
         expected: &'static str,
     },
     /// A configuration field out of its range.
@@ -135,13 +135,13 @@ pub enum Warning {
     RefinementFailed {
         /// Number of settings observed so far.
         observations: usize,
-        /// What the optimizer said.
+        /// Error text of the optimizer.
         message: String,
     },
     /// The model's word could not be used.
     #[error("the model is of no use ({reason}); the search goes on without it")]
     ModelUnusable {
-        /// What was wrong with it.
+        /// Error in it.
         reason: String,
     },
     /// The measurements contradict the model.

@@ -46,8 +46,8 @@ impl LogNormal {
 pub(crate) struct Hyperparameters {
     /// Standard deviation s of the surface, as a multiple of the hypothesis's median.
     pub(crate) signal: f64,
-    /// Length scale l (continuous) or weight w (boolean or choice), by parameter; unused where the parameter
-    /// is fixed.
+    /// Length scale l (continuous) or weight w (boolean or choice), by parameter; unused where the
+    /// parameter is fixed.
     pub(crate) scales: [f64; PARAMETERS_MAX],
     /// Standard deviation τ of the deviation of each setting from the smooth surface, in log step
     /// time.

@@ -1,4 +1,4 @@
-//! What is believed of the surface beside what is measured on it: an expected log step time for each setting, and the ways in
+//! Prior belief about the surface, beside the measurements: an expected log step time for each setting, and the ways in
 //! which it may be wrong.
 //!
 //! The Gaussian process explains what the model leaves over: with mean m(x) and features φ(x), its prior covariance is
@@ -22,7 +22,7 @@ pub struct Estimate {
     pub steps: usize,
 }
 
-/// What a model expects at some settings.
+/// Expectation of a model at some settings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Belief {
     /// Expected ln(step time) less the reference's, one per setting.
@@ -34,7 +34,7 @@ pub struct Belief {
 
 /// A source of beliefs.
 pub trait Model: fmt::Debug + Send + Sync {
-    /// What is expected at `points`, after what was `measured`; the first of that is the reference, at which the mean and every
+    /// Belief at `points`, given the `measured` settings; the first of those is the reference, at which the mean and every
     /// feature are zero. None if the model has nothing to say; the search then goes on without it.
     fn belief(&self, points: &[Point], measured: &[Estimate]) -> Option<Belief>;
 }
@@ -44,7 +44,7 @@ impl Belief {
     /// setting `reference`, and features of one length.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// Error in it.
     pub(crate) fn checked(mut self, settings: usize, reference: usize) -> Result<Self, String> {
         if self.mean.len() != settings {
             return Err(format!("{} means for {settings} settings", self.mean.len()));

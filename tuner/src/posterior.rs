@@ -1,4 +1,4 @@
-//! What a finished search's measurements say of the whole surface: the tuner's own surrogate, fitted after the fact.
+//! Posterior of the whole surface after a finished search: the tuner's own surrogate, fitted after the fact.
 //!
 //! A log tells step times (or scores) of settings, rarely how far they are to be trusted. So the noise of a measurement is estimated
 //! with everything else: over a grid of noise levels, each level weighed by its prior and by how well the processes under it
@@ -56,7 +56,7 @@ pub struct Seen {
     pub variance: f64,
 }
 
-/// What is expected of a setting, in the unit of [`Seen::log_time`].
+/// Expectation of a setting, in the unit of [`Seen::log_time`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expectation {
     /// Posterior mean.
@@ -70,7 +70,7 @@ pub struct Expectation {
 pub struct Posterior {
     space: Space,
     kernel: Kernel,
-    /// What is subtracted from all observations.
+    /// Offset that is subtracted from all observations.
     level: f64,
     /// Coordinates of the groups, and their values by noise level.
     places: Vec<Coordinates>,
@@ -153,7 +153,7 @@ impl Posterior {
         self.noise
     }
 
-    /// What is expected at `points`, one by one.
+    /// Expectations at `points`, one by one.
     pub fn at(&self, points: &[Point]) -> Vec<Expectation> {
         let mut moments = vec![(0.0, 0.0); points.len()];
         let mut count = 0.0;

@@ -31,7 +31,7 @@ const BLOCK_STEPS: u64 = 100;
 /// Pairs, and steps of their visits, where a block suggests a loss.
 const CHECK_PAIRS: usize = 6;
 const CHECK_LENGTH: usize = 10;
-/// The same where this check contradicts the block; the visits of each later such check are twice as long.
+/// Pairs, and steps of their visits, where this check contradicts the block; the visits of each later such check are twice as long.
 const SETTLED_PAIRS: usize = 3;
 const SETTLED_LENGTH: usize = 50;
 /// After a reversion for stalls, the candidate returns if this share of its gain is left.

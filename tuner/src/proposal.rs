@@ -32,7 +32,7 @@ const DOUBT: f64 = 0.5;
 /// cost grows with their cube.
 const OBSERVATIONS_MAX: usize = 100;
 
-/// What to do next.
+/// Next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Next {
     /// Measure this setting.
@@ -44,7 +44,7 @@ pub enum Next {
 /// The answer to an ask.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Proposal {
-    /// What to do next.
+    /// Next step of the search.
     pub next: Next,
     /// The measured setting with the lowest posterior mean.
     pub incumbent: Point,
@@ -62,9 +62,9 @@ pub struct Proposal {
     pub improvement: f64,
     /// Posterior probability that the model is of use; none without a model.
     pub model_weight: Option<f64>,
-    /// The surface that the proposal was made from, if it was [asked for](ProposalJob::with_surface).
+    /// Surface that the proposal is based on, if it was [requested](ProposalJob::with_surface).
     pub surface: Option<Surface>,
-    /// What went wrong inside and was survived.
+    /// Internal errors that the search survived.
     pub warnings: Vec<Warning>,
     /// Whether the proposal is not worth its cost.
     pub(crate) small: bool,
@@ -92,21 +92,21 @@ impl ProposalJob {
         Self { tuner }
     }
 
-    /// The same ask with a model's word, which is heard when the job runs, on the thread that runs it.
+    /// Returns the ask with a model, which is called when the job runs, on the thread that runs it.
     #[must_use]
     pub fn with_model(mut self, model: Arc<dyn Model>) -> Self {
         self.tuner.set_model(Some(model));
         self
     }
 
-    /// The same ask, whose proposal contains the surface that it was made from.
+    /// Returns the ask whose proposal also contains the surface that it is based on.
     #[must_use]
     pub fn with_surface(mut self) -> Self {
         self.tuner.tells_surface = true;
         self
     }
 
-    /// The same ask while `in_force` is in force, to be answered only with settings that are predicted to be no slower than the start
+    /// Returns the ask while `in_force` is in force, to be answered only with settings that are predicted to be no slower than the start
     /// by more than `excess`, in log step time.
     #[must_use]
     pub(crate) fn within(mut self, excess: f64, in_force: Point) -> Self {
@@ -121,7 +121,7 @@ impl ProposalJob {
     }
 }
 
-/// What is known when a proposal is made.
+/// Data on which a proposal is based.
 struct Known {
     /// The measured settings, the start's first.
     estimates: Vec<Estimate>,

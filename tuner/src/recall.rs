@@ -1,4 +1,4 @@
-//! What is remembered of other runs, and how it is made comparable with this one.
+//! Measurements of other runs, and their conversion to this one.
 //!
 //! A log, a sibling's state or the time before a resize holds step times (or scores) of settings, all relative to a level that this
 //! job need not share. What carries over is by how much settings differ. So each is taken relative to what was remembered of the

@@ -1,4 +1,4 @@
-//! What was measured at a setting: step times one by one, or observations that the caller has summed up.
+//! Measurements at a setting: step times one by one, or observations that the caller has summed up.
 
 use serde::{Deserialize, Serialize};
 
@@ -83,14 +83,14 @@ impl Observation {
     }
 }
 
-/// What was measured at one setting.
+/// Measurements at one setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     /// The setting.
     pub point: Point,
     /// ln(step time in ms), in the order of the steps; visits are appended to one another.
     pub log_times: Vec<f64>,
-    /// What the caller summed up.
+    /// Observations that the caller summed up.
     pub told: Vec<Observation>,
     /// Number of step times before each visit, each after another setting was in force.
     pub(crate) visits: Vec<usize>,

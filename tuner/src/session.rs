@@ -54,13 +54,13 @@ use contest::Contest;
 
 /// Most steps at the start that are taken for start-up.
 const STARTUP_MAX: usize = 30;
-/// Measurements and warnings that wait to be fetched; older ones are dropped.
+/// Most measurements, checks or warnings that wait to be fetched; older ones are dropped.
 const UNREAD_MAX: usize = 256;
 /// Steps of the default's sample: all of them cost what the best setting would gain. A start-up that ends among them is cut off,
 /// and of a longer one the A/B windows tell.
 const DEFAULT_STEPS: usize = 5;
 
-/// What the session waits for.
+/// Stage of a session.
 #[derive(Clone, Debug)]
 enum Stage {
     /// Steps that are discarded at the user's wish.
@@ -103,7 +103,7 @@ pub struct Session {
     /// Comparisons that the job has begun, those of earlier runs and of other step signatures included: they share one error.
     contests: u32,
     ledger: Ledger,
-    /// What an earlier run measured of the default where it stayed: log step time, and when.
+    /// Measurement of the default by an earlier run, at its final setting: log step time, and date.
     recorded_default: Option<(f64, String)>,
     /// The setting in force, and its window.
     setting: Point,
@@ -126,7 +126,7 @@ pub struct Session {
     stalled: u64,
     /// Setting and ln(time in ms) of the steps discarded after changes: they are part of the cost.
     discarded: Vec<(Point, f64)>,
-    /// What the same job's last run measured: it stays in the state until it is measured again, or the job changes.
+    /// Measurements of the same job's last run: each stays in the state until it is repeated, or the job changes.
     inherited: Vec<StateSample>,
     drifts: Vec<Drift>,
     /// Why this search began, if it is not the first, and when.
@@ -395,10 +395,7 @@ impl Session {
     }
 
     fn warn(&mut self, warning: Warning) {
-        if self.warnings.len() == UNREAD_MAX {
-            self.warnings.pop_front();
-        }
-        self.warnings.push_back(warning);
+        push_unread(&mut self.warnings, warning);
     }
 
     fn finish(&mut self, winner: Option<Point>, reason: String) -> Action {
@@ -422,7 +419,7 @@ impl Session {
         Action::Finished(Box::new(verdict))
     }
 
-    /// What this search knows, as another's memories.
+    /// Measurements of this search, as memories of another one.
     fn memories(&self) -> Vec<Memory> {
         let samples = self.tuner.samples().iter();
         let memories = samples.map(|sample| {
@@ -435,4 +432,12 @@ impl Session {
         });
         memories.collect()
     }
+}
+
+/// Adds an item that waits to be fetched; the oldest one is dropped if there are too many.
+fn push_unread<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() == UNREAD_MAX {
+        queue.pop_front();
+    }
+    queue.push_back(item);
 }

@@ -1,4 +1,4 @@
-//! What a search learnt, as a small JSON file: to be resumed after a restart, or taken as prior knowledge by a sibling job.
+//! State of a search as a small JSON file: to be resumed after a restart, or taken as prior knowledge by a sibling job.
 //!
 //! The file is meant to be read and compared by people: keys in a fixed order, settings by name, times in ms at six significant
 //! digits, no binary and no history. Settings are exact. Who wrote it is a map of strings that the caller makes up (model
@@ -62,7 +62,7 @@ pub struct State {
     /// Comparisons that this job has begun: they share one error. 0 in files of version 1.
     #[serde(default)]
     pub contests: u32,
-    /// What was measured, in the order in which it was first.
+    /// Measured settings, in the order of their first measurements.
     pub samples: Vec<StateSample>,
     /// How the search ended, if it did.
     pub verdict: Option<StateVerdict>,
@@ -101,9 +101,9 @@ pub struct StateVerdict {
 /// How near a recorded job is to the present one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
-    /// The same job: every entry of the key is equal.
+    /// Equal job: every entry of the key is equal.
     Same,
-    /// The same model under other circumstances.
+    /// Equal model under other circumstances.
     Sibling,
 }
 
@@ -116,7 +116,7 @@ pub enum StateError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// Error of the operating system.
         source: io::Error,
     },
     /// Not JSON at all, or cut off.
@@ -126,7 +126,7 @@ pub enum StateError {
         line: usize,
         /// Column, from 1.
         column: usize,
-        /// What the parser says.
+        /// Error text of the parser.
         message: String,
     },
     /// JSON of something else.
@@ -212,7 +212,7 @@ impl State {
     /// Reads a state file.
     ///
     /// # Errors
-    /// What the operating system says, or what [`from_json`](Self::from_json) does.
+    /// Errors of the operating system, and those of [`from_json`](Self::from_json).
     pub fn load(path: &Path) -> Result<Self, StateError> {
         let text = read_text(path).map_err(|source| io_error(path, source))?;
         Self::from_json(&text)
@@ -222,7 +222,7 @@ impl State {
     /// no other file behind, on file systems that have unnamed files.
     ///
     /// # Errors
-    /// What the operating system says; the file is then as it was.
+    /// Errors of the operating system; the file is then unchanged.
     pub fn save(&self, path: &Path) -> Result<(), StateError> {
         let write = || {
             let mut file = AtomicWriteFile::open(path)?;

@@ -7,7 +7,7 @@
 pub struct StopRule {
     /// Least expected improvement with a model, in log step time; 0 turns it off. Default 0.003.
     pub improvement_min: f64,
-    /// The same without a model, or while it is doubted. Default 0.005.
+    /// Least expected improvement without a model, or while it is doubted. Default 0.005.
     pub improvement_min_cold: f64,
     /// Proposals in a row that are not worth it before a search without a model stops, ≥ 1: the
     /// earlier ones are still sampled. Default 2.

@@ -42,7 +42,7 @@ use crate::{Error, Warning};
 /// Degrees of freedom of the prior of the variance between visits, whose value is 0.
 const VISITS_PRIOR: f64 = 2.0;
 
-/// What the tuner is told once.
+/// Configuration of a tuner.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TunerConfig {
     /// Seed of every draw. Default 7.
@@ -54,8 +54,9 @@ pub struct TunerConfig {
     /// With a model, variance of the level of the whole surface about the start setting, in squared log step time, > 0: how far the
     /// start setting may be out of line with the rest. Default 0.01; 0.04 suits a model that was fitted to other conditions.
     pub level_variance: f64,
-    /// Accepted probability, 0 to 1, that a proposed setting is slower than the incumbent by more than a factor of 3. Default 0.02:
-    /// in a job that cannot end a step, such a setting may cost more than the search saves.
+    /// Accepted probability, 0 to 1, that a proposed setting is slower than the incumbent by more
+    /// than a factor of 3. Default 0.02: in a job that cannot end a step, such a setting may cost
+    /// more than the search saves.
     pub risk_max: f64,
     /// When another sample is not worth its cost.
     pub stop: StopRule,
@@ -112,7 +113,7 @@ impl TunerConfig {
     }
 }
 
-/// What does not change during a search, shared with the jobs.
+/// Constants of a search, shared with the jobs.
 #[derive(Clone, Debug)]
 pub(crate) struct Lattice {
     space: Space,
@@ -129,7 +130,7 @@ pub struct Tuner {
     config: TunerConfig,
     start: Point,
     samples: Vec<Sample>,
-    /// What is remembered of other runs, relative to the start setting.
+    /// Measurements of other runs, relative to the start setting.
     recalled: Vec<Recalled>,
     pub(crate) model: Option<Arc<dyn Model>>,
     pub(crate) asks: u32,
@@ -218,7 +219,7 @@ impl Tuner {
         self.recalled.extend(recalled);
     }
 
-    /// What is remembered of settings that were not measured here.
+    /// Measurements of other runs at settings that were not measured here.
     pub(crate) fn recalled(&self) -> impl Iterator<Item = &Recalled> {
         self.recalled
             .iter()
@@ -331,7 +332,7 @@ impl Tuner {
         (center, fixed.unwrap_or(variance))
     }
 
-    /// What to do next. Computes in the caller's thread; see [`job`](Self::job) for another.
+    /// Proposes the next step. Computes in the caller's thread; see [`job`](Self::job) for another.
     pub fn ask(&mut self) -> Proposal {
         let proposal = self.propose();
         self.accept(&proposal);

@@ -1,4 +1,4 @@
-//! What a session reports: the measurements as they close, its progress, and the verdict.
+//! Reports of a session: the measurements as they close, its progress, and the verdict.
 
 use std::fmt;
 
@@ -65,7 +65,7 @@ pub struct Measurement {
     pub step_ms: f64,
     /// Half width of the 95 % interval of `step_ms`, ms.
     pub step_ms_ci95: f64,
-    /// What the surrogate predicted for this setting before it was measured, ms.
+    /// Prediction of the surrogate for this setting before it was measured, ms.
     pub predicted_step_ms: Option<f64>,
     /// Whether the sample was cut short because it was clearly worse.
     pub aborted: bool,
@@ -115,9 +115,9 @@ pub struct Verdict {
     pub gain_pct: [f64; 2],
     /// Steps from the first of this search to the verdict.
     pub steps_active: u64,
-    /// What the search cost, in steps of the default; not below 0.
+    /// Cost of the search, in steps of the default; not below 0.
     pub steps_lost: f64,
-    /// What it was allowed to cost, in steps of the default.
+    /// Budget of the search, in steps of the default.
     pub budget_steps: f64,
     /// Whether it cost no more than that.
     pub budget_kept: bool,
@@ -133,7 +133,7 @@ pub struct Verdict {
     pub retuned: Option<String>,
     /// The drifts noticed so far, oldest first.
     pub drifts: Vec<Drift>,
-    /// What was not tuned since it cannot matter here.
+    /// Parameters that were not tuned, because they cannot matter here.
     pub left_out: Vec<LeftOut>,
 }
 

@@ -15,7 +15,7 @@ const FALLING_STEPS: usize = 5;
 /// A step's excess over the later level, in log step time, that is start-up and not noise: at least this, at least three spreads.
 pub(crate) const STARTUP_EXCESS_MIN: f64 = 0.10;
 
-/// What became of a step.
+/// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// Too soon after a change of setting.

@@ -36,7 +36,7 @@ fn steep(point: &Point) -> f64 {
     100.0 * fusion * if point.flag(2) { 0.96 } else { 1.0 }
 }
 
-/// What a search truly cost, in steps of the default, beyond its budget; the largest single step's excess; and the verdict.
+/// True cost of a search beyond its budget, in steps of the default; the largest single step's excess; and the verdict.
 struct Cost {
     over: f64,
     largest_step: f64,

@@ -1,4 +1,4 @@
-//! Whatever a caller does, a session neither panics nor proposes what is not in its space, and a verdict keeps its word.
+//! For any calls, a session neither panics nor proposes a setting outside its space, and keeps its verdict's guarantees.
 
 use proptest::prelude::*;
 use ronde_tuner::{
@@ -6,7 +6,7 @@ use ronde_tuner::{
     State,
 };
 
-/// What a caller might do.
+/// Action of a caller.
 #[derive(Clone, Debug)]
 enum Deed {
     /// Report steps of this time, times a factor per setting.

@@ -30,7 +30,7 @@ fn job(point: &Point, factor: f64) -> f64 {
     40.0 + 10.0 * factor + boolean + 2.0 * (point.value(0) / 0.5).ln().powi(2)
 }
 
-/// What happened, at which step; steps go on from `first`.
+/// Runs the session; returns the events with their steps, which are counted from `first`.
 fn drive(
     session: &mut Session,
     first: usize,

@@ -246,7 +246,7 @@ fn a_job_hears_its_model_with_the_candidates_and_what_is_measured() {
     );
 }
 
-/// What ten steps there show.
+/// Reports ten steps at a point.
 fn tell(tuner: &mut Tuner, point: Point) {
     let value = surface(&point);
     let observation = Observation {

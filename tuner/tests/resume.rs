@@ -1,4 +1,4 @@
-//! What a session learnt, put to use by the next: the same job, a sibling, a log.
+//! Results of a session, used by the next: the same job, a sibling, a log.
 
 use std::collections::BTreeMap;
 

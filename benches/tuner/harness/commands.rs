@@ -14,7 +14,7 @@ use ronde_command::{
 use super::run::{parallel, seed};
 use super::truth::{Setting, Surface};
 
-/// What is asked of the search.
+/// Conditions of the searches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Conditions {
     pub(crate) runs: usize,
@@ -206,7 +206,8 @@ fn row(name: &str, ends: &[End]) -> String {
     };
     let runs = ends.iter().map(|end| end.runs);
     format!(
-        "| {name} | {} | {:.1} | {:.1}, {:.1} | {:.1}, {:.1}, {:.1} | {:.1} % | {:.0} % | {:.1}, {} |\n",
+        "| {name} | {} | {:.1} | {:.1}, {:.1} | {:.1}, {:.1}, {:.1} | {:.1} % | {:.0} % | \
+         {:.1}, {} |\n",
         ends.len(),
         quantile(|end| end.start, 0.5),
         quantile(|end| end.candidate, 0.5),

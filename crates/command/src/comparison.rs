@@ -11,6 +11,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::{RngExt, SeedableRng};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
+use crate::statistics::squares;
+
 /// One-sided error of the comparison: the guard's.
 const ERROR: f64 = 0.025;
 /// Pairs after which the comparison may end early, and the share of the error that each look
@@ -21,7 +23,7 @@ const PAIRS_FOR_FUTILITY: usize = 2;
 /// The comparison ends when one standard error excludes a gain above this.
 const GAIN_MIN: f64 = 0.01;
 
-/// What follows from the pairs so far.
+/// Decision after the pairs so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Decision {
     /// Another pair is needed.
@@ -68,7 +70,7 @@ impl Comparison {
         self.pairs.len()
     }
 
-    /// Decision after the pairs so far.
+    /// Decides by the pairs so far.
     pub fn decision(&self) -> Decision {
         let count = self.pairs.len();
         let is_last = count >= self.pairs_most;
@@ -162,9 +164,7 @@ struct Difference {
 /// Squared standard error of the mean.
 fn squared_error(values: &[f64]) -> f64 {
     let count = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / count;
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    squares / (count * (count - 1.0))
+    squares(values) / (count * (count - 1.0))
 }
 
 #[cfg(test)]

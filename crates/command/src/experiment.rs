@@ -6,7 +6,7 @@ use crate::Setting;
 use crate::plan::{Plan, Task};
 use crate::run::{Outcome, Phase, Row, Runner};
 
-/// What the loop reports.
+/// Event of the loop, for its observer.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A run begins, after these.
@@ -15,15 +15,15 @@ pub enum Event<'a> {
     Ended(&'a [Row]),
 }
 
-/// Why the loop has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Reason why the loop has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// The plan has no further run.
     Done,
     /// The user interrupted a run, which does not count.
     Interrupted,
-    /// The first run of the start failed, so there is nothing to compare with.
-    StartFailed,
+    /// The first run of the start failed for this reason, so there is nothing to compare with.
+    StartFailed(String),
 }
 
 /// Runs the plan from where `rows` are, and adds to them.
@@ -51,7 +51,6 @@ pub fn search<R: Runner>(
             return Ok(End::Interrupted);
         };
         let seconds = began.elapsed().as_secs_f64();
-        let has_failed = matches!(outcome, Outcome::Failed { .. });
         rows.push(Row {
             phase,
             setting,
@@ -59,8 +58,14 @@ pub fn search<R: Runner>(
             seconds,
         });
         watch(Event::Ended(rows))?;
-        if rows.len() == 1 && has_failed {
-            return Ok(End::StartFailed);
+        if let [
+            Row {
+                outcome: Outcome::Failed { reason },
+                ..
+            },
+        ] = &rows[..]
+        {
+            return Ok(End::StartFailed(reason.clone()));
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod preset;
 mod process;
 mod run;
 mod state;
+mod statistics;
 mod template;
 
 pub use comparison::{Comparison, Decision};
@@ -33,6 +34,7 @@ pub use metric::{Metric, MetricError, Pattern, Use};
 pub use parameter::{Order, Parameter, ParameterError, Setting};
 pub use plan::{Plan, PlanError, Reason, Task, Verdict};
 pub use process::{Processes, RunError, Watch};
-pub use run::{Outcome, Phase, Row, Runner};
+pub use run::{Outcome, Phase, Row, Runner, by_setting, seconds};
 pub use state::{Identity, State, StateError};
+pub use statistics::{geometric_mean, scatter};
 pub use template::{Config, Filled, Template, TemplateError};

@@ -1,4 +1,4 @@
-//! When a run is stopped early: because it is clearly slower than the best run so far.
+//! Limit of a run: a run that is clearly slower than the best one so far is stopped early.
 //!
 //! Figures that a run prints are compared with those that the best run had printed at the same
 //! place: the first steps of a training are slower than the later ones, with every setting.

@@ -1,16 +1,17 @@
 //! The next run after those so far, and the verdict on all of them.
 //!
 //! The start is measured first. Then the tuner's surrogate chooses settings by expected
-//! improvement; it may choose a measured one again, where another run tells more than another setting. When the
-//! runs of the search are used up, or no setting promises an improvement, its best setting is
-//! compared with the start in pairs ([`Comparison`]).
+//! improvement. It repeats a setting if another run of it is more informative than a new setting.
+//! When the runs of the search are used up, or no setting promises an improvement, its best setting
+//! is compared with the start in pairs ([`Comparison`]).
 
 use ronde_tuner::{Next, Observation, Point, Proposal, Space, StopRule, Tuner, TunerConfig};
 
 use crate::comparison::{Comparison, Decision};
 use crate::limit::Limit;
 use crate::parameter::{Parameter, Setting};
-use crate::run::{Outcome, Phase, Row};
+use crate::run::{Outcome, Phase, Row, by_setting, seconds};
+use crate::statistics::{geometric_mean, scatter};
 
 /// Share of all runs that the comparison may take, and the pairs that it has at least and at most.
 const COMPARISON_SHARE: f64 = 0.5;
@@ -30,7 +31,7 @@ const RISK_MAX: f64 = 0.3;
 /// Seed of all choices.
 const SEED: u64 = 7;
 
-/// What to do next.
+/// Next task of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Task {
     /// Run the command with this setting.
@@ -143,13 +144,13 @@ impl Plan {
         })
     }
 
-    /// The same with a budget of time for all runs together.
+    /// Returns the plan with a budget of time for all runs together, s.
     #[must_use]
     pub fn within(self, budget_s: Option<f64>) -> Self {
         Self { budget_s, ..self }
     }
 
-    /// The same with a limit of the relative difference of check values.
+    /// Returns the plan with a limit of the relative difference of check values.
     #[must_use]
     pub fn checked(self, check_tolerance: Option<f64>) -> Self {
         Self {
@@ -158,13 +159,13 @@ impl Plan {
         }
     }
 
-    /// The same with another seed.
+    /// Returns the plan with another seed.
     #[must_use]
     pub fn seeded(self, seed: u64) -> Self {
         Self { seed, ..self }
     }
 
-    /// The same for a metric that is the wall time.
+    /// Returns the plan for a metric that is the wall time, or another one.
     #[must_use]
     pub fn by_wall(self, by_wall: bool) -> Self {
         Self { by_wall, ..self }
@@ -207,15 +208,19 @@ impl Plan {
 
     /// The next run after these.
     pub fn next(&self, rows: &[Row]) -> Task {
+        self.next_by(rows, self.proposal(rows).as_ref())
+    }
+
+    /// The next run, by the proposal after the runs of the search.
+    fn next_by(&self, rows: &[Row], proposal: Option<&Proposal>) -> Task {
         if rows.len() >= self.runs {
             return Task::Done;
         }
-        let compared = rows.iter().any(|row| row.phase == Phase::Compare);
-        if !compared && self.may_search(rows) {
-            let proposal = self.proposal(rows);
-            let setting = match proposal.map(|proposal| proposal.next) {
+        let is_comparing = rows.iter().any(|row| row.phase == Phase::Compare);
+        if !is_comparing && self.may_search(rows) {
+            let setting = match proposal.map(|proposal| &proposal.next) {
                 None => Some(self.start()),
-                Some(Next::Sample(point)) => Some(self.setting(&point)),
+                Some(Next::Sample(point)) => Some(self.setting(point)),
                 Some(Next::Stop) => None,
             };
             if let Some(setting) = setting {
@@ -228,7 +233,7 @@ impl Plan {
                 };
             }
         }
-        match self.compared(rows) {
+        match self.next_of_comparison(rows, proposal) {
             Some(setting) => Task::Run {
                 phase: Phase::Compare,
                 setting,
@@ -243,14 +248,9 @@ impl Plan {
         let reserved = 2 * self.pairs_most();
         let in_time = self.budget_s.is_none_or(|budget_s| {
             let typical = median_seconds(rows);
-            self.spent(rows) + typical * (1 + 2 * PAIRS[0]) as f64 <= budget_s
+            seconds(rows) + typical * (1 + 2 * PAIRS[0]) as f64 <= budget_s
         });
         rows.len() < self.runs - reserved && (in_time || rows.is_empty())
-    }
-
-    /// Time of all runs, s.
-    fn spent(&self, rows: &[Row]) -> f64 {
-        rows.iter().map(|row| row.seconds).sum()
     }
 
     /// The limit of a run of the search: none for the start, which all others are compared with.
@@ -302,25 +302,21 @@ impl Plan {
 
     /// One observation of each setting that the search has run, in the order of the first runs.
     fn observations(&self, rows: &[&Row]) -> Vec<(Setting, Observation)> {
-        let mut settings: Vec<&Setting> = Vec::new();
-        let search = || rows.iter().copied();
-        for row in search() {
-            if !settings.contains(&&row.setting) {
-                settings.push(&row.setting);
-            }
-        }
-        let best = search()
+        let groups = by_setting(rows.iter().copied());
+        let best = rows
+            .iter()
             .filter_map(|row| row.outcome.value())
             .fold(f64::INFINITY, f64::min);
-        let noise = noise(rows);
-        let of = |setting: &Setting| {
-            let rows: Vec<&Row> = search().filter(|row| row.setting == *setting).collect();
-            let is_refused = rows.iter().any(|row| self.is_refused(row, search()));
-            let values: Vec<f64> = rows.iter().filter_map(|row| row.outcome.value()).collect();
-            let is_stopped = rows
-                .iter()
-                .any(|row| matches!(row.outcome, Outcome::Stopped { .. }));
-            if is_refused || values.is_empty() || values.len() < rows.len() {
+        let noise = noise(&groups);
+        let start_check = check_of(rows.iter().copied(), &self.start());
+        let of = |own: &[&Row]| {
+            let is_refused = own.iter().any(|row| {
+                let check = row.outcome.check();
+                check.is_some_and(|check| self.differs(start_check, check))
+            });
+            let values: Vec<f64> = own.iter().filter_map(|row| row.outcome.value()).collect();
+            let is_stopped = own.iter().any(|row| row.outcome.is_stopped());
+            if is_refused || values.len() < own.len() {
                 let value = FAILED_FACTOR * best;
                 return Observation {
                     value,
@@ -328,8 +324,7 @@ impl Plan {
                     steps: 1,
                 };
             }
-            let logs: f64 = values.iter().map(|value| value.ln()).sum();
-            let value = (logs / values.len() as f64).exp();
+            let value = geometric_mean(&values);
             let noise = if is_stopped { NOISE_STOPPED } else { noise };
             Observation {
                 value,
@@ -337,32 +332,21 @@ impl Plan {
                 steps: values.len() as u32,
             }
         };
-        let settings = settings.into_iter();
-        settings
-            .map(|setting| (setting.clone(), of(setting)))
+        let groups = groups.iter();
+        groups
+            .map(|(setting, own)| ((*setting).clone(), of(own)))
             .collect()
     }
 
-    /// Whether the check value of a run differs from the start's, as far as that is known.
-    fn is_refused<'a>(&self, row: &Row, rows: impl Iterator<Item = &'a Row>) -> bool {
-        let (
-            Some(tolerance),
-            Outcome::Measured {
-                check: Some(check), ..
-            },
-        ) = (self.check_tolerance, &row.outcome)
-        else {
-            return false;
-        };
-        let start = self.start();
-        let of_start = rows.filter(|row| row.setting == start).filter_map(check_of);
-        let of_start: Vec<f64> = of_start.collect();
-        differs(ronde_tuner::median(&of_start), *check, tolerance)
+    /// Whether a check value differs from the start's by more than the tolerance. An unknown value,
+    /// NaN, does not differ.
+    fn differs(&self, start: f64, other: f64) -> bool {
+        self.check_tolerance
+            .is_some_and(|tolerance| (other - start).abs() > tolerance * start.abs())
     }
 
     /// The setting that the search found, if it is not the start.
-    fn candidate(&self, rows: &[Row]) -> Option<Setting> {
-        let proposal = self.proposal(rows)?;
+    fn candidate(&self, proposal: &Proposal) -> Option<Setting> {
         let candidate = self.setting(&proposal.contender);
         (candidate != self.start()).then_some(candidate)
     }
@@ -383,13 +367,13 @@ impl Plan {
     /// Most pairs of the comparison after a search of these runs.
     fn pairs_of(&self, rows: &[Row]) -> usize {
         let searched = rows.iter().filter(|row| row.phase == Phase::Search).count();
-        // What the search left is for the comparison.
+        // The comparison gets all runs that the search left.
         let left = self.runs.saturating_sub(searched) / 2;
         left.clamp(PAIRS[0].min(left), PAIRS[1])
     }
 
     /// The next run of the comparison.
-    fn compared(&self, rows: &[Row]) -> Option<Setting> {
+    fn next_of_comparison(&self, rows: &[Row], proposal: Option<&Proposal>) -> Option<Setting> {
         let compared: Vec<&Row> = rows
             .iter()
             .filter(|row| row.phase == Phase::Compare)
@@ -397,11 +381,11 @@ impl Plan {
         if compared.iter().any(|row| row.outcome.value().is_none()) {
             return None;
         }
-        let candidate = self.candidate(rows)?;
+        let candidate = self.candidate(proposal?)?;
         let comparison = self.comparison(rows, &candidate);
         let (pair, is_second) = (compared.len() / 2, compared.len() % 2 == 1);
         let pair_fits = self.budget_s.is_none_or(|budget_s| {
-            self.spent(rows) + 2.0 * median_seconds(rows) <= budget_s || compared.len() < 4
+            seconds(rows) + 2.0 * median_seconds(rows) <= budget_s || compared.len() < 4
         });
         let ends = comparison.decision() != Decision::Undecided || !pair_fits;
         if !is_second && (pair >= self.pairs_of(rows) || ends) {
@@ -417,20 +401,22 @@ impl Plan {
     /// Verdict on the runs so far.
     pub fn verdict(&self, rows: &[Row]) -> Verdict {
         let start = self.start();
-        let Some(candidate) = self.candidate(rows) else {
+        let proposal = self.proposal(rows);
+        let is_done = self.next_by(rows, proposal.as_ref()) == Task::Done;
+        let Some(candidate) = proposal.and_then(|proposal| self.candidate(&proposal)) else {
             return Verdict {
                 chosen: start,
                 candidate: None,
                 gain: None,
                 pairs: 0,
-                reason: match self.next(rows) {
-                    Task::Done => Reason::NoneBetter,
-                    Task::Run { .. } => Reason::Unfinished,
+                reason: match is_done {
+                    true => Reason::NoneBetter,
+                    false => Reason::Unfinished,
                 },
             };
         };
         let mut comparison = self.comparison(rows, &candidate);
-        if comparison.decision() == Decision::Undecided && self.next(rows) == Task::Done {
+        if is_done && comparison.decision() == Decision::Undecided {
             // The budget of time is used up.
             comparison = comparison.ended();
         }
@@ -460,15 +446,8 @@ impl Plan {
                 false => Reason::StartFailed(reason),
             };
         }
-        let checks = |setting: &Setting| -> f64 {
-            let own = rows.iter().filter(|row| row.setting == *setting);
-            ronde_tuner::median(&own.filter_map(check_of).collect::<Vec<_>>())
-        };
-        let values = [checks(&self.start()), checks(candidate)];
-        if self
-            .check_tolerance
-            .is_some_and(|tolerance| differs(values[0], values[1], tolerance))
-        {
+        let values = [&self.start(), candidate].map(|setting| check_of(rows, setting));
+        if self.differs(values[0], values[1]) {
             return Reason::CheckDiffers { values };
         }
         match comparison.decision() {
@@ -479,51 +458,29 @@ impl Plan {
     }
 }
 
-fn check_of(row: &Row) -> Option<f64> {
-    match row.outcome {
-        Outcome::Measured { check, .. } => check,
-        _ => None,
-    }
+/// Median of a setting's check values; NaN without one.
+fn check_of<'a>(rows: impl IntoIterator<Item = &'a Row>, setting: &Setting) -> f64 {
+    let own = rows.into_iter().filter(|row| row.setting == *setting);
+    ronde_tuner::median(
+        &own.filter_map(|row| row.outcome.check())
+            .collect::<Vec<_>>(),
+    )
 }
 
-/// Whether two check values differ by more than a share of the first. A value that is not known
-/// does not differ.
-fn differs(start: f64, other: f64, tolerance: f64) -> bool {
-    (other - start).abs() > tolerance * start.abs()
-}
-
+/// Median duration of a run, s; NaN without runs.
 fn median_seconds(rows: &[Row]) -> f64 {
-    let seconds: Vec<f64> = rows.iter().map(|row| row.seconds).collect();
-    if seconds.is_empty() {
-        0.0
-    } else {
-        ronde_tuner::median(&seconds)
-    }
+    ronde_tuner::median(&rows.iter().map(|row| row.seconds).collect::<Vec<_>>())
 }
 
 /// Noise of a run, as a share of its figure: pooled over repeated settings, with a prior.
-fn noise(rows: &[&Row]) -> f64 {
-    let (mut squares, mut freedom) = (NOISE_FREEDOM * NOISE * NOISE, NOISE_FREEDOM);
-    let mut seen: Vec<&Setting> = Vec::new();
-    for row in rows {
-        if seen.contains(&&row.setting) {
-            continue;
-        }
-        seen.push(&row.setting);
-        let own = rows.iter().filter(|other| other.setting == row.setting);
-        let logs: Vec<f64> = own
-            .filter_map(|row| match row.outcome {
-                Outcome::Measured { value, .. } => Some(value.ln()),
-                _ => None,
-            })
-            .collect();
-        if logs.len() > 1 {
-            let mean = logs.iter().sum::<f64>() / logs.len() as f64;
-            squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
-            freedom += (logs.len() - 1) as f64;
-        }
-    }
-    (squares / freedom).sqrt()
+fn noise(groups: &[(&Setting, Vec<&Row>)]) -> f64 {
+    let measured = |row: &&Row| !row.outcome.is_stopped();
+    let logs = groups.iter().map(|(_, own)| {
+        let values = own.iter().copied().filter(measured);
+        let values = values.filter_map(|row| row.outcome.value());
+        values.map(f64::ln).collect()
+    });
+    scatter((NOISE_FREEDOM * NOISE * NOISE, NOISE_FREEDOM), logs)
 }
 
 #[cfg(test)]

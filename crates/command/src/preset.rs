@@ -1,29 +1,29 @@
 //! Presets: parameters, ranges, places of values and metrics of well-known programs.
 //!
 //! Sources: PyTorch's `DistributedDataParallel` (`bucket_cap_mb`, 25 by default); DeepSpeed's
-//! `zero_optimization` (`reduce_bucket_size` and `allgather_bucket_size`, 5e8 elements by default) and
-//! `ThroughputTimer`; Megatron-LM's `megatron/core/distributed` (`bucket_size` in parameters,
+//! `zero_optimization` (`reduce_bucket_size` and `allgather_bucket_size`, 5e8 elements by default)
+//! and `ThroughputTimer`; Megatron-LM's `megatron/core/distributed` (`bucket_size` in parameters,
 //! max(40,000,000, 1,000,000 × data-parallel ranks) by default) and `training_log`; XLA's
 //! `collective_utils.h` (30 MiB + 7 bytes); NCCL's user guide, "Environment Variables".
 
 use std::ffi::OsString;
 
-use crate::template::Config;
+use crate::template::{Config, placeholder};
 
 /// A preset.
 #[derive(Debug)]
 pub struct Preset {
     /// Name.
     pub name: &'static str,
-    /// What it tunes.
+    /// Settings that it tunes, with their unit.
     pub tunes: &'static str,
     /// Parameters, as `--parameter` takes them.
     pub parameters: &'static [&'static str],
-    /// How the values get to the program.
+    /// Way of the values to the program.
     pub passed: &'static str,
-    /// Where the figure comes from.
+    /// Source of the figure.
     pub measured: &'static str,
-    /// What to know before.
+    /// Requirements and side effects; empty if there are none.
     pub note: &'static str,
     /// Expression of the metric, if the program prints one.
     pub metric: Option<&'static str>,
@@ -235,7 +235,7 @@ impl Preset {
             let set = self
                 .sets
                 .iter()
-                .find(|set| set.ends_with(&format!("{{{name}}}")));
+                .find(|set| set.ends_with(&placeholder(name)));
             let place = set.and_then(|set| set.split('=').next());
             let place: Option<Vec<&str>> = place.map(|place| place.split('.').collect());
             let number = place.and_then(|place| config?.number(&place));
@@ -255,7 +255,7 @@ impl Preset {
         let Some((option, parameter)) = self.argument else {
             return Ok(());
         };
-        let placeholder = format!("{{{parameter}}}");
+        let placeholder = placeholder(parameter);
         let mut words = command.iter().filter_map(|word| word.to_str());
         if words.clone().any(|word| word.contains(&placeholder)) {
             return Ok(());
@@ -279,7 +279,7 @@ impl Preset {
         &self,
         read: impl Fn(&str) -> Option<String>,
     ) -> Result<Vec<(String, String)>, PresetError> {
-        let is_set = |variable: &str, value: String| PresetError::VariableSet {
+        let already_set = |variable: &str, value: String| PresetError::VariableSet {
             preset: self.name,
             variable: variable.to_owned(),
             value,
@@ -287,7 +287,7 @@ impl Preset {
         let mut variables = Vec::new();
         for (name, text) in self.variables {
             if let Some(value) = read(name) {
-                return Err(is_set(name, value));
+                return Err(already_set(name, value));
             }
             variables.push(((*name).to_owned(), (*text).to_owned()));
         }
@@ -297,10 +297,13 @@ impl Preset {
                 let mut words = text.split_whitespace();
                 let own = words.find(|word| word.split('=').next() == Some(flag));
                 if let Some(own) = own {
-                    return Err(is_set(&format!("{flag} in {variable}"), own.to_owned()));
+                    return Err(already_set(
+                        &format!("{flag} in {variable}"),
+                        own.to_owned(),
+                    ));
                 }
                 let gap = if text.is_empty() { "" } else { " " };
-                text = format!("{text}{gap}{flag}={{{parameter}}}");
+                text = format!("{text}{gap}{flag}={}", placeholder(parameter));
             }
             variables.push((variable.to_owned(), text));
         }

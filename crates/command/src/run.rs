@@ -36,7 +36,7 @@ pub enum Outcome {
     },
     /// The command failed, took too long, or printed no figure.
     Failed {
-        /// What happened.
+        /// Event that ended the run, as a sentence.
         reason: String,
     },
 }
@@ -62,6 +62,19 @@ impl Outcome {
         }
     }
 
+    /// Value that must not depend on the setting, if the run has one.
+    pub fn check(&self) -> Option<f64> {
+        match self {
+            Self::Measured { check, .. } => *check,
+            Self::Stopped { .. } | Self::Failed { .. } => None,
+        }
+    }
+
+    /// Whether the run was stopped because it was clearly slower than the best one.
+    pub fn is_stopped(&self) -> bool {
+        matches!(self, Self::Stopped { .. })
+    }
+
     /// Figure, or its estimate.
     pub fn value(&self) -> Option<f64> {
         match self {
@@ -82,6 +95,26 @@ pub struct Row {
     pub outcome: Outcome,
     /// Duration, s.
     pub seconds: f64,
+}
+
+/// Duration of all runs together, s.
+pub fn seconds(rows: &[Row]) -> f64 {
+    rows.iter().map(|row| row.seconds).sum()
+}
+
+/// Settings with their runs, in the order of each setting's first run.
+pub fn by_setting<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Vec<(&'a Setting, Vec<&'a Row>)> {
+    let mut groups: Vec<(&Setting, Vec<&Row>)> = Vec::new();
+    for row in rows {
+        match groups
+            .iter_mut()
+            .find(|(setting, _)| **setting == row.setting)
+        {
+            Some((_, own)) => own.push(row),
+            None => groups.push((&row.setting, vec![row])),
+        }
+    }
+    groups
 }
 
 /// Runs the command.

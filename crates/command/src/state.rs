@@ -1,4 +1,4 @@
-//! State file of a search: what is searched, and the runs so far.
+//! State file of a search: the properties that identify it, and the runs so far.
 //!
 //! ```json
 //! {"ronde_tune_command": 1, "identity": {"command": "python train.py --bucket {bucket}", …},
@@ -20,17 +20,15 @@ use crate::{Parameter, Row};
 const VERSION: u64 = 1;
 /// Field with the version.
 const MARK: &str = "ronde_tune_command";
-/// Largest file that is read.
-const SIZE_MOST: u64 = 64 << 20;
 
-/// What is searched, by name: state files of another search differ in one of them.
+/// Properties that identify a search, by name: those of another search differ in at least one.
 pub type Identity = BTreeMap<String, String>;
 
 /// A search with its runs so far.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct State {
     ronde_tune_command: u64,
-    /// What is searched.
+    /// Properties of the search.
     pub identity: Identity,
     /// Runs so far.
     pub rows: Vec<Row>,
@@ -54,7 +52,7 @@ pub enum StateError {
     Foreign {
         /// Path.
         path: String,
-        /// What is wrong.
+        /// First error in it.
         problem: String,
     },
     /// It is of another search.
@@ -65,7 +63,7 @@ pub enum StateError {
     Differs {
         /// Path.
         path: String,
-        /// What differs.
+        /// Properties that differ, each with both values.
         differences: Vec<String>,
     },
 }
@@ -98,15 +96,16 @@ impl State {
             path: name.clone(),
             source,
         };
-        match std::fs::metadata(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(io(error)),
-            Ok(found) if found.len() > SIZE_MOST => {
-                return Err(foreign(format!("it has more than {SIZE_MOST} bytes")));
+        let text = match ronde_tuner::read_text(path) {
+            Ok(text) => text,
+            Err(error) => {
+                return match error.kind() {
+                    io::ErrorKind::NotFound => Ok(None),
+                    io::ErrorKind::InvalidData => Err(foreign(error.to_string())),
+                    _ => Err(io(error)),
+                };
             }
-            Ok(_) => {}
-        }
-        let text = std::fs::read_to_string(path).map_err(io)?;
+        };
         let value: Value =
             serde_json::from_str(&text).map_err(|error| foreign(error.to_string()))?;
         match value.get(MARK).map(Value::as_u64) {
@@ -171,7 +170,7 @@ impl State {
     }
 }
 
-/// What differs between two searches.
+/// Properties in which two searches differ.
 fn differences(then: &Identity, now: &Identity) -> Vec<String> {
     let names: std::collections::BTreeSet<&String> = then.keys().chain(now.keys()).collect();
     let differs = names

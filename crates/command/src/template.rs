@@ -45,8 +45,8 @@ pub enum TemplateError {
     },
     /// Values are set in a file that the command does not get.
     #[error(
-        "the command does not have {{config}}, so it does not read the copy of {}; write {{config}} \
-         where the file's path is, as in --deepspeed_config {{config}}", path.display()
+        "the command does not have {{config}}, so it does not read the copy of {}; write \
+         {{config}} where the file's path is, as in --deepspeed_config {{config}}", path.display()
     )]
     ConfigUnused {
         /// Path of the file.
@@ -65,7 +65,7 @@ pub enum TemplateError {
     ConfigParse {
         /// Path of the file.
         path: PathBuf,
-        /// What is wrong.
+        /// First error in it.
         problem: String,
     },
     /// A place that cannot be set.
@@ -73,7 +73,7 @@ pub enum TemplateError {
     Set {
         /// Text of the option.
         text: String,
-        /// What is wrong.
+        /// Error in it.
         problem: String,
     },
 }
@@ -93,16 +93,14 @@ impl Config {
     /// # Errors
     /// The file cannot be read or is no JSON object, or a place is within something else.
     pub fn read(path: &Path, sets: &[String]) -> Result<Self, TemplateError> {
-        let text = std::fs::read_to_string(path).map_err(|source| TemplateError::ConfigRead {
+        let text = ronde_tuner::read_text(path).map_err(|source| TemplateError::ConfigRead {
             path: path.to_owned(),
             source,
         })?;
-        let parsed = serde_json::from_str::<Value>(&text).map_err(|error| error.to_string());
-        let is_object = |value: &Value| value.is_object();
-        let content = match parsed {
-            Ok(value) if is_object(&value) => Ok(value),
+        let content = match serde_json::from_str::<Value>(&text) {
+            Ok(value) if value.is_object() => Ok(value),
             Ok(_) => Err("it is another JSON value".to_owned()),
-            Err(problem) => Err(problem),
+            Err(error) => Err(error.to_string()),
         };
         let content = content.map_err(|problem| TemplateError::ConfigParse {
             path: path.to_owned(),
@@ -151,7 +149,7 @@ impl Config {
             let value = serde_json::from_str(&text).unwrap_or(Value::String(text));
             let mut at = &mut content;
             for name in place {
-                // The places have been checked: what is not an object is missing.
+                // The places have been checked: a value that is not an object is missing.
                 if !at.is_object() {
                     *at = Value::Object(serde_json::Map::new());
                 }
@@ -185,11 +183,7 @@ impl Template {
         let values = self.config.iter().flat_map(|config| &config.values);
         let values = values.map(|(_, text)| text.as_str());
         let texts: Vec<&str> = arguments.chain(variables).chain(values).collect();
-        let has = |name: &str| {
-            texts
-                .iter()
-                .any(|text| text.contains(&format!("{{{name}}}")))
-        };
+        let has = |name: &str| texts.iter().any(|text| text.contains(&placeholder(name)));
         for parameter in parameters {
             if !has(parameter.name()) {
                 return Err(TemplateError::Unused {
@@ -211,8 +205,7 @@ impl Template {
         let fill = |text: &str| {
             let mut text = text.to_owned();
             for (parameter, index) in parameters.iter().zip(&setting.0) {
-                let placeholder = format!("{{{}}}", parameter.name());
-                text = text.replace(&placeholder, parameter.value(*index));
+                text = text.replace(&placeholder(parameter.name()), parameter.value(*index));
             }
             text
         };
@@ -223,7 +216,7 @@ impl Template {
             let text = fill(text);
             match &self.config {
                 Some(_) => text
-                    .replace("{config}", &config_path.to_string_lossy())
+                    .replace(&placeholder(CONFIG), &config_path.to_string_lossy())
                     .into(),
                 None => text.into(),
             }
@@ -256,6 +249,11 @@ impl Template {
             .first()
             .map_or(OsStr::new(""), OsString::as_os_str)
     }
+}
+
+/// Text in the template that stands for the value of a parameter.
+pub(crate) fn placeholder(name: &str) -> String {
+    format!("{{{name}}}")
 }
 
 /// A placeholder that is neither a parameter nor the configuration file.
@@ -344,7 +342,11 @@ mod tests {
         let content: Value = serde_json::from_str(&filled.config.unwrap()).unwrap();
         assert_eq!(
             content,
-            serde_json::json!({"fp16": {"on": true}, "zero": {"stage": 2, "size": 2}, "comm": {"algo": "ring"}})
+            serde_json::json!({
+                "fp16": {"on": true},
+                "zero": {"stage": 2, "size": 2},
+                "comm": {"algo": "ring"},
+            })
         );
         template.command.pop();
         assert!(

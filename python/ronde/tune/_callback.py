@@ -1,4 +1,4 @@
-"""What the callbacks share: finding the tunable model and tuning it."""
+"""Common part of the callbacks: finds the tunable model and tunes it."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ class CallbackTuner:
     def __init__(self, options: Dict[str, Any]) -> None:
         self._options = options
         self._tuner: Optional[ModelTuner] = None
-        self.verdict: Optional[Dict[str, Any]] = None
 
     @property
     def settings(self) -> Dict[str, Any]:
         """The setting in force, by name; empty before the training."""
         return {} if self._tuner is None else self._tuner.settings
 
+    @property
+    def verdict(self) -> Optional[Dict[str, Any]]:
+        """Result of the search; None before."""
+        return None if self._tuner is None else self._tuner.verdict
+
     def start(self, model: torch.nn.Module) -> None:
-        """Begins to tune; a model that has no buckets is trained without."""
+        """Begins to tune. A model without buckets is trained untuned."""
         self.end()
         if isinstance(model, DistributedDataParallel):
             from .ddp import BucketTuner
@@ -58,13 +62,27 @@ class CallbackTuner:
         """Marks the end of a step."""
         if self._tuner is not None:
             self._tuner.step()
-            self.verdict = self._tuner.verdict
 
     def end(self) -> None:
         """Ends tuning and saves what was measured."""
         if self._tuner is not None:
-            self.verdict = self._tuner.verdict
             self._tuner.close()
+
+
+class TunedCallback:
+    """Base of the callbacks: their tuner, and its properties."""
+
+    _tuner: CallbackTuner
+
+    @property
+    def settings(self) -> Dict[str, Any]:
+        """The setting in force, by name; empty before the training."""
+        return self._tuner.settings
+
+    @property
+    def verdict(self) -> Optional[Dict[str, Any]]:
+        """Result of the search; None before."""
+        return self._tuner.verdict
 
 
 def is_deepspeed(model: Any) -> bool:

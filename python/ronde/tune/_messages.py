@@ -1,4 +1,4 @@
-"""Messages between the tuners of a job's ranks, as JSON. What another rank sent is checked."""
+"""Messages between the tuners of a job's ranks, as JSON. Messages of other ranks are checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class TunerError(RuntimeError):
 
 @dataclasses.dataclass
 class Greeting:
-    """What each rank says of itself before the search. `problem`: its parameters are invalid."""
+    """Version and parameters of a rank, before the search. `problem`: they are invalid."""
 
     version: str
     space: Dict[str, Any]
@@ -39,8 +39,8 @@ class Greeting:
 
 @dataclasses.dataclass
 class Decision:
-    """What rank 0 decides at an agreement after `step` steps. The next one is `steps` later; 0:
-    there is none. `stopped` is the reason, if rank 0 has lost its tuner."""
+    """Decision of rank 0 at the agreement after `step` steps. The next agreement is `steps` later,
+    or never if that is 0. `stopped` is the reason, if rank 0 has lost its tuner."""
 
     step: int
     settings: Settings

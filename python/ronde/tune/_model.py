@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import Any, Callable, Dict, Optional
 
 import torch
@@ -34,7 +33,6 @@ class ModelTuner:
         module: torch.nn.Module,
         group: Any,
         *,
-        state: Optional[os.PathLike[str]] = None,
         key: Optional[Dict[str, str]] = None,
         **options: Any,
     ) -> None:
@@ -48,7 +46,6 @@ class ModelTuner:
             _broadcast(group, self._device if backend == "nccl" else torch.device("cpu")),
             dist.get_rank(group),
             size,
-            state=state,
             key=key or {"model": _digest(module), "ranks": f"{size} over {backend}"},
             **options,
         )

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Union
 from .. import _ronde
 
 Settings = Dict[str, Union[bool, int, float]]
+StatePath = Union[str, os.PathLike[str], None]
 
 
 class Search:
@@ -18,7 +19,7 @@ class Search:
     reported, because the service takes the setting to be in force at once.
     """
 
-    def __init__(self, line: Dict[str, Any], state: Optional[os.PathLike[str]] = None) -> None:
+    def __init__(self, line: Dict[str, Any], state: StatePath = None) -> None:
         self._service = _ronde.TunerService(state)
         ready = self._reply(line)["ready"]
         self.warnings: List[str] = ready.get("warnings", [])

@@ -19,7 +19,6 @@ buckets, so two steps are not measured.
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any, Callable, Dict, Optional, Tuple
 
 import torch
@@ -55,7 +54,6 @@ class BucketTuner(ModelTuner):
         low: float = LOW_MB,
         high: Optional[float] = None,
         comm_hook: Optional[CommHook] = None,
-        state: Optional[os.PathLike[str]] = None,
         **options: Any,
     ) -> None:
         buckets = Buckets(ddp, comm_hook)
@@ -69,7 +67,6 @@ class BucketTuner(ModelTuner):
             buckets.set_cap_mb,
             ddp.module,
             ddp.process_group,
-            state=state,
             settle_steps=1,
             **options,
         )

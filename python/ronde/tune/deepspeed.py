@@ -18,7 +18,6 @@ Needs `pip install ronde[deepspeed]`.
 
 from __future__ import annotations
 
-import os
 from typing import Any, Optional
 
 try:
@@ -50,7 +49,6 @@ class BucketTuner(ModelTuner):
         *,
         low: float = LOW,
         high: Optional[float] = None,
-        state: Optional[os.PathLike[str]] = None,
         **options: Any,
     ) -> None:
         optimizer = _optimizer(engine)
@@ -71,7 +69,6 @@ class BucketTuner(ModelTuner):
             lambda size: setattr(optimizer, "reduce_bucket_size", int(size)),
             engine.module,
             engine.data_parallel_group,
-            state=state,
             **options,
         )
 

@@ -10,7 +10,7 @@ Needs `pip install ronde[huggingface]`.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any
 
 try:
     from transformers import TrainerCallback
@@ -20,10 +20,10 @@ except ImportError as error:
         "pip install 'ronde[huggingface]'"
     ) from error
 
-from ._callback import CallbackTuner, wrapper_of
+from ._callback import CallbackTuner, TunedCallback, wrapper_of
 
 
-class RondeTunerCallback(TrainerCallback):  # type: ignore[misc]
+class RondeTunerCallback(TunedCallback, TrainerCallback):  # type: ignore[misc]
     """Tunes `ddp_bucket_cap_mb`, or DeepSpeed's `reduce_bucket_size`.
 
     A step is one of the optimizer, with all of its accumulated batches. Evaluation, logging and
@@ -35,16 +35,6 @@ class RondeTunerCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, **options: Any) -> None:
         self._tuner = CallbackTuner(options)
-
-    @property
-    def settings(self) -> Dict[str, Any]:
-        """The setting in force, by name."""
-        return self._tuner.settings
-
-    @property
-    def verdict(self) -> Optional[Dict[str, Any]]:
-        """Result of the search; None before."""
-        return self._tuner.verdict
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **others: Any) -> None:
         # The Trainer gives the model without its wrapper.

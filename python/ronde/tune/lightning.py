@@ -10,7 +10,7 @@ Needs `pip install ronde[lightning]`.
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -22,10 +22,10 @@ except ImportError as error:
             "ronde.tune.lightning needs Lightning; run: pip install 'ronde[lightning]'"
         ) from error
 
-from ._callback import CallbackTuner, wrapper_of
+from ._callback import CallbackTuner, TunedCallback, wrapper_of
 
 
-class RondeTuner(Callback):
+class RondeTuner(TunedCallback, Callback):
     """Tunes `bucket_cap_mb` of the strategy "ddp", or DeepSpeed's `reduce_bucket_size`.
 
     A step ends with the optimizer's; batches whose gradients are accumulated are one step. Time
@@ -40,16 +40,6 @@ class RondeTuner(Callback):
         self._tuner = CallbackTuner(options)
         self._global_step = 0
         self._is_open = False
-
-    @property
-    def settings(self) -> Dict[str, Any]:
-        """The setting in force, by name."""
-        return self._tuner.settings
-
-    @property
-    def verdict(self) -> Optional[Dict[str, Any]]:
-        """Result of the search; None before."""
-        return self._tuner.verdict
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         model = trainer.strategy.model

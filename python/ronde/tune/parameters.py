@@ -80,7 +80,7 @@ def _fields(name: str, parameter: Parameter) -> Dict[str, Any]:
         )
     fields: Dict[str, Any] = {"name": name, "scale": parameter.scale}
     for field, value in dataclasses.asdict(parameter).items():
-        # A field that is not set is one that the scale may not have.
+        # Unset fields are omitted: the scale may not have them.
         if field != "start" and value is not None and value is not False:
             fields[field] = value if value is True else _number(name, field, value)
     return fields

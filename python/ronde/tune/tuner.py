@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from types import TracebackType
 from typing import Any, Callable, Dict, List, Mapping, Optional, Type
 
 from .. import __version__
 from ._messages import Decision, Greeting, TunerError
-from ._search import Search, Settings
+from ._search import Search, Settings, StatePath
 from .parameters import Parameter, space_line
 
 __all__ = ["Tuner", "TunerError"]
@@ -66,7 +65,7 @@ class Tuner:
         rank: int = 0,
         size: Optional[int] = None,
         *,
-        state: Optional[os.PathLike[str]] = None,
+        state: StatePath = None,
         key: Optional[Mapping[str, str]] = None,
         steps: Optional[int] = None,
         seed: Optional[int] = None,
@@ -217,8 +216,8 @@ class Tuner:
                 )
 
     def _send(self, text: str, root: int, what: str) -> Any:
-        """Broadcasts a text from `root`; what returns is unchecked. If that fails, tuning ends on
-        this rank."""
+        """Broadcasts a text from `root` and returns the received one unchecked. If the broadcast
+        fails, tuning ends on this rank."""
         assert self._broadcast is not None  # with several ranks
         begin = time.perf_counter()
         try:
@@ -241,7 +240,7 @@ class Tuner:
             search.report(seconds)
         except (KeyboardInterrupt, SystemExit):
             raise
-        # A panic of the extension module is no Exception.
+        # A panic of the extension module is not an Exception.
         except BaseException as error:
             self._failure = _text(error)
 

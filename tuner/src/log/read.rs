@@ -42,7 +42,7 @@ pub struct LogContents {
     pub best: Option<usize>,
     /// Whether Ronde wrote it (it has a column `phase`).
     pub is_ronde: bool,
-    /// What was left out and why: the first hundred.
+    /// Omitted lines with the reasons: the first hundred.
     pub warnings: Vec<LogWarning>,
     /// Warnings beyond these.
     pub warnings_more: u64,
@@ -122,9 +122,9 @@ pub enum LogWarning {
         line: u64,
         /// The column.
         column: String,
-        /// What stands there.
+        /// Text found there.
         value: String,
-        /// What should.
+        /// Expected text.
         expected: &'static str,
     },
     /// A line that is no CSV, or no UTF-8.
@@ -132,7 +132,7 @@ pub enum LogWarning {
     Unreadable {
         /// Line, from 1.
         line: u64,
-        /// What the parser says.
+        /// Error text of the parser.
         message: String,
     },
 }
@@ -151,7 +151,7 @@ pub enum LogError {
         line: u64,
         /// The columns that are missing.
         missing: Vec<&'static str>,
-        /// What stands there, at most 200 characters of it.
+        /// Text found there, at most 200 characters of it.
         header: String,
     },
 }

@@ -41,7 +41,7 @@ impl Session {
         self.settled_cost(default_log) + running
     }
 
-    /// What may still be spent on samples. What the guard spent of its reserve is none of theirs.
+    /// Budget that is left for samples. Costs that the guard pays from its reserve are not deducted.
     pub(super) fn left(&self) -> f64 {
         let reserve = self.reserve();
         self.config.budget_steps - reserve + self.contested().clamp(0.0, reserve) - self.spent()
@@ -70,7 +70,7 @@ impl Session {
         GUARD_RESERVE.min(GUARD_SHARE * self.config.budget_steps)
     }
 
-    /// What all A/B windows have cost.
+    /// Cost of all A/B windows.
     pub(super) fn contested(&self) -> f64 {
         let under_way = match (&self.stage, &self.contest) {
             (Stage::Ab, Some(contest)) => self.spent() - contest.spent_before,
@@ -123,7 +123,7 @@ impl Session {
         steps * slower + discarded * slower + self.change_cost() * (1.0 + slower)
     }
 
-    /// What a change of setting costs by itself, in steps: by those that were seen, which are few at first.
+    /// Cost of a change of setting by itself, in steps: estimated from the changes so far, which are few at first.
     fn change_cost(&self) -> f64 {
         let seen = self.discarded.iter().filter_map(|(point, log_time)| {
             let known = self.known(point)?;

@@ -1,4 +1,4 @@
-//! What a session is told, and what it tells its caller to do.
+//! Configuration of a session, and the actions that it asks of its caller.
 
 use crate::{Drift, Error, Point, StopRule, TunerConfig, Verdict};
 
@@ -12,7 +12,7 @@ const BUDGET_STEPS: f64 = 20.0;
 /// Share of a job of known length that a search may cost.
 const BUDGET_SHARE: f64 = 0.02;
 
-/// What a session is told once.
+/// Configuration of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SessionConfig {
     /// Seed of every draw. Default 7.
@@ -32,7 +32,7 @@ pub struct SessionConfig {
     pub fixed_noise: Option<f64>,
     /// When another sample is not worth its cost. Default as a tuner's, but for 0.002 without a model.
     pub stop: StopRule,
-    /// What a search may cost: the excess of its steps over the default's, in steps of the default; ≥ 0. Default 20. It is not
+    /// Budget of a search: the excess of its steps over the default's, in steps of the default; ≥ 0. Default 20. It is not
     /// exceeded by more than the step that shows a setting to be far slower than predicted.
     pub budget_steps: f64,
     /// Steps that the job is going to run, if known: what a gain is worth depends on the steps that are left. `None` (the
@@ -108,7 +108,7 @@ impl SessionConfig {
     }
 }
 
-/// What the caller has to do after a step.
+/// Action of the caller after a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Nothing.

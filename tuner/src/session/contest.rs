@@ -33,7 +33,7 @@ pub(super) struct Contest {
     pub(super) winner: Point,
     /// The candidate is an earlier run's.
     pub(super) recorded: bool,
-    /// What the search had cost before.
+    /// Cost of the search before.
     pub(super) spent_before: f64,
 }
 

@@ -1,6 +1,6 @@
 //! The session's reports: rows for the log, progress, best so far, cost and verdict. Nothing here changes a decision.
 
-use super::{Session, Stage, UNREAD_MAX};
+use super::{Session, Stage, push_unread};
 use crate::center::{center_variance, huber_center, median};
 use crate::guard::{Arm, contest_steps_left};
 use crate::promise::Recheck;
@@ -11,7 +11,7 @@ use crate::{Point, Space, Warning};
 const SAMPLES_TYPICAL: u32 = 12;
 const CONTEST_TYPICAL: u32 = 45;
 /// Standard errors to either side in a 95 % interval.
-const INTERVAL_95: f64 = 1.96;
+pub(super) const INTERVAL_95: f64 = 1.96;
 
 impl Session {
     /// Notes the window that closes as a row for the log.
@@ -19,7 +19,7 @@ impl Session {
         let log_times = &self.window.log_times;
         let variance = center_variance(self.tuner.noise(), log_times.len());
         let step_ms = huber_center(log_times).exp();
-        self.measurements.push_back(Measurement {
+        let measurement = Measurement {
             phase,
             sample,
             setting: self.setting,
@@ -29,10 +29,8 @@ impl Session {
             step_ms_ci95: INTERVAL_95 * variance.sqrt() * step_ms,
             predicted_step_ms: self.predicted.map(f64::exp),
             aborted,
-        });
-        if self.measurements.len() > UNREAD_MAX {
-            self.measurements.pop_front();
-        }
+        };
+        push_unread(&mut self.measurements, measurement);
     }
 
     /// The verdict for a confirmed winner or, without one, the default; none before the first measured step.
@@ -218,7 +216,7 @@ impl Session {
         self.measurements.drain(..).collect()
     }
 
-    /// What went wrong inside and was survived since the last call.
+    /// Internal errors that the search survived since the last call.
     pub fn take_warnings(&mut self) -> Vec<Warning> {
         self.warnings.drain(..).collect()
     }

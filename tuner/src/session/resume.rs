@@ -1,4 +1,4 @@
-//! What earlier runs know: the state of this very job, that of a sibling, or the log of some run.
+//! Data of earlier runs: the state of this very job, that of a sibling, or the log of some run.
 
 use super::{Session, Stage};
 use crate::center::center_variance;
@@ -142,7 +142,7 @@ impl Session {
         ))
     }
 
-    /// What this session knows, for a file: `key` says whose it is, `date` when this is.
+    /// State of this session for a file: `key` identifies the job, `date` is the present one.
     pub fn state(&self, key: std::collections::BTreeMap<String, String>, date: &str) -> State {
         let space = self.space();
         let noise = self.tuner.noise();

@@ -12,9 +12,9 @@ const STEPS_FACTOR: usize = 3;
 /// A sample is undecided while mistaking it for the best, or the best for it, would cost more than this on average, in log step
 /// time: after as many steps as usual that happens above 5 % noise.
 const MISTAKE: f64 = 0.01;
-/// The same for one that is to be closed early: there the gap is some 1.3 standard errors.
+/// Limit of that cost for a sample that is to be closed early: there the gap is some 1.3 standard errors.
 const MISTAKE_EARLY: f64 = 0.003;
-/// What becomes of the sample under way.
+/// Verdict on the sample under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     GoOn,
@@ -23,7 +23,7 @@ pub(super) enum Verdict {
 }
 
 impl Session {
-    /// What becomes of the sample under way, `earlier` steps of whose setting are known from before.
+    /// Judges the sample under way; `earlier` steps of its setting are known from before.
     pub(super) fn judge(&self, earlier: usize) -> Verdict {
         let (steps, full) = (self.window.steps(), self.config.steps_per_sample as usize);
         if self.eats_the_budget() {

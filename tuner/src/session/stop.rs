@@ -1,11 +1,10 @@
 //! The end of tuning at the user's wish.
 
+use super::report::INTERVAL_95;
 use super::{Session, Stage};
 use crate::verdict::Verdict;
 use crate::{Action, Point};
 
-/// Standard errors to either side in a 95 % interval.
-const INTERVAL_95: f64 = 1.96;
 /// Reason of the verdict.
 const REASON: &str = "tuning was stopped";
 

@@ -1,6 +1,6 @@
 //! After the verdict: drift, and tuning anew.
 
-use super::{Session, Stage, UNREAD_MAX};
+use super::{Session, Stage, push_unread};
 use crate::drift::{Drift, Watch};
 use crate::guard::Arm;
 use crate::promise::Outcome;
@@ -41,10 +41,7 @@ impl Session {
         if let Some(kept) = promise {
             outcome = kept.push(step_ms);
             if let Some(recheck) = kept.take_recheck(&outcome) {
-                if self.rechecks.len() == UNREAD_MAX {
-                    self.rechecks.pop_front();
-                }
-                self.rechecks.push_back(recheck);
+                push_unread(&mut self.rechecks, recheck);
             }
             if kept.is_over() {
                 *promise = None;

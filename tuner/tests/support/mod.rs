@@ -1,4 +1,4 @@
-//! What several tests search.
+//! Space that several tests search.
 
 use ronde_tuner::{Parameter, Space};
 

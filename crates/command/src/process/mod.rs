@@ -35,16 +35,14 @@ const GRACE: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_secs(1);
 /// Lines of the output that are shown if a run fails.
 const TAIL: usize = 20;
-/// Largest JSON file that is read for a figure.
-const FILE_MOST: u64 = 16 << 20;
 
 /// Kills a run if this process is killed.
 pub trait Watch {
-    /// Tells it the process group of the run.
+    /// Sets the process group of the run.
     fn group(&mut self, group: u32);
 }
 
-/// What is run, and what is read from it.
+/// Runner of the command as a process: the command, and the figures that are read from it.
 pub struct Processes<'a> {
     /// Command.
     pub template: &'a Template,
@@ -92,7 +90,7 @@ pub enum RunError {
     Prepare {
         /// Its text.
         command: String,
-        /// What happened.
+        /// Its error.
         problem: String,
     },
     /// A file cannot be written.
@@ -105,16 +103,18 @@ pub enum RunError {
     },
 }
 
-/// Why a run ended.
+/// Reason why a run ended.
 enum End {
-    /// With its status, at this time.
+    /// The command ended with this status, at this time.
     Exited(ExitStatus, Instant),
+    /// It exceeded the time limit of a run.
     TooLong,
+    /// It was clearly slower than the best run; the value is an estimate of its figure.
     Stopped(f64),
     Interrupted,
 }
 
-/// What was read from a run's output.
+/// Figures of a run's output so far.
 #[derive(Default)]
 struct Figures {
     /// Costs: lower is better.
@@ -233,7 +233,7 @@ impl Processes<'_> {
             }
             if let Some((status, at)) = exited {
                 if !is_open || at.elapsed() > REST {
-                    // What the command has left in its group would disturb the next run.
+                    // Processes left in its group would disturb the next run.
                     descendants::kill_group(child.id());
                     return End::Exited(status, at);
                 }
@@ -273,13 +273,13 @@ impl Processes<'_> {
         if let Metric::Output(pattern, _) = self.metric {
             for found in pattern.matches(&text) {
                 match number(found) {
-                    Ok(value) if value > 0.0 => figures.costs.push(self.cost(value)),
+                    Some(value) if value > 0.0 => figures.costs.push(self.cost(value)),
                     _ => figures.not_numeric = Some(found.to_owned()),
                 }
             }
         }
         if let Some(value) = self.check.and_then(|check| check.matches(&text).last()) {
-            figures.check = number(value).ok();
+            figures.check = number(value);
         }
         if !text.trim().is_empty() {
             if self.tail.len() == TAIL {
@@ -289,7 +289,7 @@ impl Processes<'_> {
         }
     }
 
-    /// What tells whether a run has written the metric's file.
+    /// Version of the metric's file: it changes when a run writes the file.
     fn file_version(&self) -> Option<(SystemTime, u64, u64)> {
         let Metric::File(path, _) = self.metric else {
             return None;
@@ -368,17 +368,16 @@ const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 /// Figure in a JSON file.
 fn file_figure(path: &Path, pointer: &str) -> Result<f64, String> {
     let name = path.display();
-    let size = std::fs::metadata(path).map_err(|error| format!("it wrote no {name}: {error}"))?;
-    if size.len() > FILE_MOST {
-        return Err(format!("{name} has more than {FILE_MOST} bytes"));
-    }
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{name}: {error}"))?;
+    let text = ronde_tuner::read_text(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("it wrote no {name}: {error}"),
+        _ => format!("{name}: {error}"),
+    })?;
     let content: Value = serde_json::from_str(&text).map_err(|error| format!("{name}: {error}"))?;
     let value = content
         .pointer(pointer)
         .ok_or_else(|| format!("{name} has no {pointer}"))?;
     let value = match value {
-        Value::String(text) => number(text).ok(),
+        Value::String(text) => number(text),
         value => value.as_f64(),
     };
     let value = value.filter(|value| *value > 0.0);

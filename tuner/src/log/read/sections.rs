@@ -2,7 +2,7 @@
 
 use super::{LogError, REQUIRED};
 
-/// What may stand between two fields. Logs have commas; spreadsheets save the others.
+/// Separators of fields. Logs have commas; spreadsheets save the others.
 const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 /// Characters of a header that an error shows.
 const SHOWN: usize = 200;
@@ -14,7 +14,7 @@ pub(super) struct Section<'a> {
     pub(super) text: &'a str,
     /// Lines before it.
     pub(super) lines_before: u64,
-    /// What stands between its fields.
+    /// Separator of its fields.
     pub(super) separator: u8,
 }
 
@@ -77,7 +77,7 @@ fn blank(line: &str) -> bool {
         .all(|b| b.is_ascii_whitespace() || SEPARATORS.contains(&b) || b == b'"')
 }
 
-/// What separates the fields of `line`, if it is a header.
+/// Separator of the fields of `line`, if it is a header.
 fn separator(line: &str) -> Option<u8> {
     // Most lines are rows: the longest name tells it without taking them apart.
     if !line.contains(REQUIRED[1]) {

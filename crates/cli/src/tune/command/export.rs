@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use ronde_command::{Outcome, Reason, Setting};
 use serde_json::{Map, Value, json};
 
-use super::progress::words;
+use super::progress::phase_name;
 use super::report::Report;
 
 /// Version of the JSON document.
@@ -23,20 +23,21 @@ pub(super) fn json(report: &Report) -> Value {
     let start = job.plan.start();
     let runs = report.rows.iter().map(|row| {
         let (status, value, reason) = parts(&row.outcome);
-        let check = match row.outcome {
-            Outcome::Measured { check, .. } => check,
-            _ => None,
-        };
         json!({
-            "phase": words(row.phase), "setting": setting(report, &row.setting), "status": status,
-            "value": value.map(|cost| rounded(job.figure(cost))), "check": check, "reason": reason, "seconds": row.seconds,
+            "phase": phase_name(row.phase),
+            "setting": setting(report, &row.setting),
+            "status": status,
+            "value": value.map(|cost| rounded(job.figure(cost))),
+            "check": row.outcome.check(),
+            "reason": reason,
+            "seconds": row.seconds,
         })
     });
     json!({
         "ronde_tune": VERSION,
         "command": job.template.identity(),
         "metric": job.metric.name(),
-        "better": if job.maximize { "higher" } else { "lower" },
+        "better": job.better(),
         "start": {"setting": setting(report, &start), "value": figure(&start)},
         "chosen": {"setting": setting(report, &verdict.chosen), "value": figure(&verdict.chosen)},
         "candidate": verdict.candidate.as_ref().map(|candidate| setting(report, candidate)),
@@ -93,13 +94,8 @@ pub(super) fn csv(report: &Report, sink: &mut dyn Write) -> io::Result<()> {
     writer.write_record(&header)?;
     for (index, row) in report.rows.iter().enumerate() {
         let (status, cost, reason) = parts(&row.outcome);
-        let check = match row.outcome {
-            Outcome::Measured {
-                check: Some(check), ..
-            } => check.to_string(),
-            _ => String::new(),
-        };
-        let mut record = vec![(index + 1).to_string(), words(row.phase).to_owned()];
+        let check = row.outcome.check().map(|check| check.to_string());
+        let mut record = vec![(index + 1).to_string(), phase_name(row.phase).to_owned()];
         let values = parameters.iter().zip(&row.setting.0);
         record.extend(values.map(|(parameter, level)| parameter.value(*level).to_owned()));
         record.push(status.to_owned());
@@ -107,7 +103,7 @@ pub(super) fn csv(report: &Report, sink: &mut dyn Write) -> io::Result<()> {
             rounded(report.job.figure(cost)).to_string()
         }));
         record.extend([
-            check,
+            check.unwrap_or_default(),
             format!("{:.3}", row.seconds),
             reason.unwrap_or_default().to_owned(),
         ]);

@@ -1,11 +1,11 @@
 //! Chart of the runs of a search, in order.
 
 use maud::{Markup, Render};
-use ronde_command::{Outcome, Phase, Row};
+use ronde_command::{Phase, Row};
 
 use super::report::Report;
 use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Shape, Unit, robust_top};
-use crate::present::units::short;
+use crate::present::units::{capitalized, short};
 
 /// Series of the chart: name, marks, colour and runs.
 type Kind<'a> = (&'static str, Shape, &'static str, &'a dyn Fn(&Row) -> bool);
@@ -19,7 +19,7 @@ pub(super) fn figures(report: &Report) -> Markup {
             is_of_start(row)
         }),
         ("searched", Shape::Circle, "--series-1", &|row| {
-            !is_of_start(row) && row.phase == Phase::Search && !is_stopped(row)
+            !is_of_start(row) && row.phase == Phase::Search && !row.outcome.is_stopped()
         }),
         (
             "compared with the start",
@@ -28,7 +28,7 @@ pub(super) fn figures(report: &Report) -> Markup {
             &|row| !is_of_start(row) && row.phase == Phase::Compare,
         ),
         ("stopped early", Shape::Hollow, "--series-3", &|row| {
-            is_stopped(row)
+            row.outcome.is_stopped()
         }),
     ];
     let figures = || report.rows.iter().filter_map(|row| row.outcome.value());
@@ -56,11 +56,7 @@ pub(super) fn figures(report: &Report) -> Markup {
         at: report.job.figure(cost),
         name: "chosen".to_owned(),
     });
-    let better = if report.job.maximize {
-        "Higher"
-    } else {
-        "Lower"
-    };
+    let better = capitalized(report.job.better());
     let chart = Chart {
         description: format!("{better} is better. Runs that failed have no point."),
         x: Axis::linear("run", Unit::Count, 0.5, report.rows.len() as f64 + 0.5),
@@ -70,8 +66,4 @@ pub(super) fn figures(report: &Report) -> Markup {
         ..Chart::new("runs-chart", format!("{name} of each run"))
     };
     chart.render()
-}
-
-fn is_stopped(row: &Row) -> bool {
-    matches!(row.outcome, Outcome::Stopped { .. })
 }

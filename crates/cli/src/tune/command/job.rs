@@ -1,4 +1,4 @@
-//! What is tuned: the command, its parameters and its metric, from the arguments and the preset.
+//! Search as it was ordered: command, parameters and metric, from the arguments and the preset.
 
 use ronde_command::{
     Config, Identity, Metric, Parameter, Pattern, Plan, Setting, Template, preset, preset::Preset,
@@ -19,7 +19,7 @@ pub(super) struct Job {
     pub(super) maximize: bool,
     pub(super) check: Option<Pattern>,
     pub(super) tolerance: f64,
-    /// What a state file of this search has.
+    /// Properties by which a state file belongs to this search.
     pub(super) identity: Identity,
 }
 
@@ -60,12 +60,17 @@ impl Job {
         words.collect::<Vec<_>>().join(", ")
     }
 
+    /// Direction in which a figure is better.
+    pub(super) fn better(&self) -> &'static str {
+        if self.maximize { "higher" } else { "lower" }
+    }
+
     /// Figure that a cost stands for.
     pub(super) fn figure(&self, cost: f64) -> f64 {
         if self.maximize { 1.0 / cost } else { cost }
     }
 
-    /// What is about to happen, in a line.
+    /// Introduction of the search, in a line.
     pub(super) fn introduction(&self, known: usize) -> String {
         let plan = &self.plan;
         let mut text = format!(
@@ -73,7 +78,7 @@ impl Job {
             counted(plan.settings() as u64, "setting"),
             counted(plan.runs() as u64, "run"),
             self.metric.name(),
-            if self.maximize { "higher" } else { "lower" },
+            self.better(),
         );
         let unstated: Vec<&str> = (plan.parameters().iter())
             .filter(|parameter| !parameter.start_is_given())
@@ -92,7 +97,7 @@ impl Job {
         text
     }
 
-    /// How to go on after an interrupt.
+    /// Instruction to continue after an interrupt.
     pub(super) fn unfinished(&self, args: &Args, runs: usize) -> String {
         let runs = counted(runs as u64, "run");
         match &args.state {

@@ -147,14 +147,12 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
     let interrupt = Interrupt::watch()?;
     say(&job.introduction(state.rows.len()));
     let ended = run(args, &job, &mut state, folder.path(), &interrupt);
-    let (code, unfinished) = match &ended {
-        Ok(End::Done | End::StartFailed) => (0, None),
-        Ok(End::Interrupted) => {
+    let (code, unfinished) = match ended {
+        Ok(Ended::Completed) => (0, None),
+        Ok(Ended::Interrupted) => {
             let signal = interrupt.signal().unwrap_or_default();
-            (
-                EXIT_SIGNAL + signal,
-                Some(job.unfinished(args, state.rows.len())),
-            )
+            let unfinished = job.unfinished(args, state.rows.len());
+            (EXIT_SIGNAL + signal, Some(unfinished))
         }
         Err(_) => (1, Some("The search could not go on.".to_owned())),
     };
@@ -163,15 +161,18 @@ pub(super) fn main(args: &Args) -> Result<ExitCode, Error> {
         say("nothing was measured");
         return Ok(ExitCode::from(code.max(1)));
     }
-    if !matches!(ended, Ok(End::StartFailed)) {
-        let report = Report::new(&job, &state.rows, unfinished);
-        let written = export_all(&report, outputs, args);
-        // What ended the search is reported rather than a full disk.
-        ended?;
-        written?;
-        return Ok(ExitCode::from(code));
-    }
-    Ok(ExitCode::FAILURE)
+    let report = Report::new(&job, &state.rows, unfinished);
+    let written = export_all(&report, outputs, args);
+    // An error of the search is reported rather than one of the outputs.
+    ended?;
+    written?;
+    Ok(ExitCode::from(code))
+}
+
+/// End of a search that did not fail.
+enum Ended {
+    Completed,
+    Interrupted,
 }
 
 /// Runs the plan from where the state is.
@@ -181,7 +182,7 @@ fn run(
     state: &mut State,
     folder: &Path,
     interrupt: &Interrupt,
-) -> Result<End, Error> {
+) -> Result<Ended, Error> {
     let is_interrupted = || interrupt.signal().is_some();
     let mut runner = Processes {
         template: &job.template,
@@ -206,7 +207,7 @@ fn run(
             .map_err(CommandError::from)?;
         runner.number = state.rows.len();
         match outcome {
-            None => return Ok(End::Interrupted),
+            None => return Ok(Ended::Interrupted),
             Some(Outcome::Failed { reason }) => {
                 return Err(start_failed(job, reason, &runner.tail));
             }
@@ -223,18 +224,18 @@ fn run(
         saved.rows = rows.to_vec();
         Ok(saved.save(path)?)
     };
-    let mut unsaved = None;
+    let mut is_warned = false;
     let ended = search(&job.plan, &mut runner, &mut rows, |event| {
         match event {
             Event::Begins(phase, setting, rows) => display.begins(phase, setting, rows),
             Event::Ended(rows) => {
                 display.ended(rows);
-                // A full disk must not end a search of hours; it is said once.
+                // A full disk must not end a search of hours; the warning comes once.
                 if let Err(error) = saved(rows)
-                    && unsaved.is_none()
+                    && !is_warned
                 {
                     warn("tune", &format!("{error}; the search goes on without it"));
-                    unsaved = Some(());
+                    is_warned = true;
                 }
             }
         }
@@ -243,18 +244,17 @@ fn run(
     drop(display);
     let tail = runner.tail;
     state.rows = rows;
-    let ended = ended.map_err(CommandError::from)?;
-    match (ended, state.rows.first().map(|row| &row.outcome)) {
-        (End::StartFailed, Some(Outcome::Failed { reason })) => {
-            let error = start_failed(job, reason.clone(), &tail);
+    match ended.map_err(CommandError::from)? {
+        End::Done => Ok(Ended::Completed),
+        End::Interrupted => Ok(Ended::Interrupted),
+        End::StartFailed(reason) => {
             // The next attempt begins anew.
             state.rows.clear();
             if let Some(path) = &args.state {
                 let _ = std::fs::remove_file(path);
             }
-            Err(error)
+            Err(start_failed(job, reason, &tail))
         }
-        _ => Ok(ended),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Report as one self-contained HTML page.
 
 use maud::html;
-use ronde_command::Reason;
+use ronde_command::{Reason, seconds};
 
 use super::report::Report;
 use crate::html::text::Foreign;
@@ -20,10 +20,13 @@ pub(super) fn page(report: &Report) -> String {
         })
     };
     let start = report.job.plan.start();
-    let spent: f64 = report.rows.iter().map(|row| row.seconds).sum();
     let mut tiles = vec![
         ("Start", figure(&start), name.clone()),
-        ("Runs", report.rows.len().to_string(), duration(spent)),
+        (
+            "Runs",
+            report.rows.len().to_string(),
+            duration(seconds(report.rows)),
+        ),
     ];
     if verdict.reason == Reason::Faster {
         tiles.insert(0, ("Chosen", figure(&verdict.chosen), name));

@@ -48,7 +48,7 @@ impl<'a> Display<'a> {
             ));
         }
         parts.push(format!("now {}", self.job.words(setting)));
-        bar.set_prefix(words(phase));
+        bar.set_prefix(phase_name(phase));
         bar.set_message(harmless(&parts.join(" · ")));
     }
 
@@ -63,7 +63,7 @@ impl<'a> Display<'a> {
             "ronde: tune: run {} of at most {}, {}: {}: {} ({})",
             rows.len(),
             self.job.plan.runs(),
-            words(row.phase),
+            phase_name(row.phase),
             self.job.words(&row.setting),
             outcome(self.job, &row.outcome),
             duration(row.seconds),
@@ -74,7 +74,7 @@ impl<'a> Display<'a> {
 }
 
 /// Name of a phase.
-pub(super) fn words(phase: Phase) -> &'static str {
+pub(super) fn phase_name(phase: Phase) -> &'static str {
     match phase {
         Phase::Search => "searching",
         Phase::Compare => "comparing",

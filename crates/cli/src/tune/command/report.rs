@@ -1,6 +1,8 @@
 //! Report of a search: the verdict, the table of settings, and what to run.
 
-use ronde_command::{Outcome, Phase, Reason, Row, Setting, Verdict};
+use ronde_command::{
+    Outcome, Phase, Reason, Row, Setting, Verdict, by_setting, geometric_mean, scatter, seconds,
+};
 
 use super::figures;
 use super::job::Job;
@@ -37,16 +39,10 @@ impl<'a> Report<'a> {
 
     /// Settings with their runs, the best first; failed ones last.
     pub(super) fn tried(&self) -> Vec<Tried<'a>> {
-        let mut tried: Vec<Tried> = Vec::new();
-        for row in self.rows {
-            match tried.iter_mut().find(|tried| *tried.setting == row.setting) {
-                Some(tried) => tried.rows.push(row),
-                None => tried.push(Tried {
-                    setting: &row.setting,
-                    rows: vec![row],
-                }),
-            }
-        }
+        let groups = by_setting(self.rows).into_iter();
+        let mut tried: Vec<Tried> = groups
+            .map(|(setting, rows)| Tried { setting, rows })
+            .collect();
         let cost = |tried: &Tried| tried.cost().unwrap_or(f64::INFINITY);
         tried.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
         tried
@@ -172,17 +168,12 @@ impl<'a> Report<'a> {
 
     /// Warning if runs of the same setting differ much.
     fn scatter_warning(&self) -> Option<String> {
-        let (mut squares, mut freedom) = (0.0, 0.0);
-        for tried in self.tried() {
-            let values = tried.rows.iter().filter_map(|row| row.outcome.value());
-            let logs: Vec<f64> = values.map(f64::ln).collect();
-            let count = logs.len() as f64;
-            let mean = logs.iter().sum::<f64>() / count;
-            squares += logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>();
-            freedom += (count - 1.0).max(0.0);
-        }
-        let scatter = (squares / freedom).sqrt();
-        (freedom > 0.0 && scatter > SCATTER_MOST).then(|| {
+        let logs = by_setting(self.rows).into_iter().map(|(_, rows)| {
+            let values = rows.iter().filter_map(|row| row.outcome.value());
+            values.map(f64::ln).collect()
+        });
+        let scatter = scatter((0.0, 0.0), logs);
+        (scatter > SCATTER_MOST).then(|| {
             format!(
                 "Runs of the same setting differ by {} (standard deviation), so smaller gains are \
                  not seen: use a quiet machine, longer runs, or more --runs.",
@@ -239,7 +230,6 @@ impl<'a> Report<'a> {
     pub(super) fn sections(&self) -> Vec<Section<'_>> {
         let job = self.job;
         let figures = figures::figures(self);
-        let spent: f64 = self.rows.iter().map(|row| row.seconds).sum();
         let runs = counted(self.rows.len() as u64, "run");
         let filled = job.template.fill(
             job.plan.parameters(),
@@ -267,7 +257,7 @@ impl<'a> Report<'a> {
         let settings = settings.text(format!(
             "{runs} in {}; the figure of a setting is the geometric mean of its runs, those of \
              the comparison if there are any.",
-            duration(spent)
+            duration(seconds(self.rows))
         ));
         vec![
             Section::new("verdict", "Verdict")
@@ -319,16 +309,16 @@ impl Tried<'_> {
         let counted = values
             .iter()
             .filter(|(phase, _)| !has_compared || *phase == Phase::Compare);
-        let logs: Vec<f64> = counted.map(|(_, value)| value.ln()).collect();
-        (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
+        let counted: Vec<f64> = counted.map(|(_, value)| *value).collect();
+        (!counted.is_empty()).then(|| geometric_mean(&counted))
     }
 
-    /// What happened to its runs.
+    /// Remark on its runs: failed, stopped or compared.
     fn note(&self) -> String {
         let of = |is: fn(&Outcome) -> bool| self.rows.iter().any(|row| is(&row.outcome));
         if of(|outcome| matches!(outcome, Outcome::Failed { .. })) {
             "failed".to_owned()
-        } else if of(|outcome| matches!(outcome, Outcome::Stopped { .. })) {
+        } else if of(Outcome::is_stopped) {
             "stopped early".to_owned()
         } else if self.rows.iter().any(|row| row.phase == Phase::Compare) {
             "compared".to_owned()
