@@ -90,7 +90,7 @@ impl Parameter {
         self.start
     }
 
-    /// Returns the parameter with another start.
+    /// The same parameter with another start.
     ///
     /// # Panics
     /// If there is no such value.
@@ -269,20 +269,28 @@ fn range(low: &str, high: &str, options: &Options) -> Result<Made, Problem> {
 
 /// Ascending distinct values from `low` to `high`.
 fn spaced(low: f64, high: f64, log: bool, is_whole: bool, levels: usize) -> Vec<f64> {
-    let scale = match log {
-        true => ronde_tuner::Parameter::log("", low, high, levels),
-        false => ronde_tuner::Parameter::linear("", low, high, levels),
+    let top = (levels - 1) as f64;
+    let between = |i: usize| {
+        let share = i as f64 / top;
+        let value = if log {
+            low * (high / low).powf(share)
+        } else {
+            low + (high - low) * share
+        };
+        let value = if is_whole {
+            value.round()
+        } else {
+            number::rounded(value)
+        };
+        value.clamp(low, high)
     };
-    let round = if is_whole {
-        f64::round
-    } else {
-        number::rounded
-    };
-    let mut values = scale.levels();
-    for value in &mut values[1..levels - 1] {
-        *value = round(*value).clamp(low, high);
-    }
-    values[levels - 1] = high; // an end stays as it was given
+    let mut values: Vec<f64> = (0..levels)
+        .map(|i| match i {
+            0 => low,
+            i if i + 1 == levels => high,
+            i => between(i),
+        })
+        .collect();
     // Whole values of a short range repeat.
     values.dedup();
     values
