@@ -1,5 +1,5 @@
-//! Benchmark of one call that reduces many tensors into other memory: the baseline of the front ends
-//! of TensorFlow and JAX.
+//! Benchmark of one call that reduces many tensors into other memory: the baseline of the front
+//! ends of TensorFlow and JAX.
 //!
 //! A rank of a job that `ronde run` starts, or a job of its own. Reads the numbers of elements of
 //! the float32 tensors from a file, one a line. Prints on rank 0, as a JSON list, the time of each
