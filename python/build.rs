@@ -1,5 +1,5 @@
-//! Links the optimized extension module without symbols and line tables, which are several times the
-//! size of its code.
+//! Links the optimized extension module without symbols and line tables, which are several times
+//! the size of its code.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

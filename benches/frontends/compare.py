@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What TensorFlow and JAX add to the runtime's call, and training steps beside those of their own
-communication; writes DIR/frontends.json and DIR/README.md.
+"""Overhead of the front ends for TensorFlow and JAX over the runtime's call, and comparison of
+training steps with the frameworks' own communication; writes DIR/frontends.json and DIR/README.md.
 
-    scripts/bench-frontends [--rounds 5] [--steps 20] [--only ROW,…] [--add] [--out results/frontends]
+    scripts/bench-frontends [--rounds 5] [--steps 20] [--only ROW,…] [--add]
+        [--out results/frontends]
 
 Runs with the Python that has TensorFlow, JAX and the installed ronde. In each round every job is
 started once, in turn, so that all variants see the same machine; `--add` adds rounds to those of
@@ -12,6 +13,7 @@ of the slowest rank; ratios are of one round; a cell is the median over rounds.
 import argparse
 import importlib.metadata
 import json
+import math
 import os
 import pathlib
 import socket
@@ -21,7 +23,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "peers")]
-from interleave import ROOT, circumstances, run  # noqa: E402
+from interleave import ROOT, circumstances, run, spread  # noqa: E402
 from timing import ALONE, GRADIENTS, PEER, RONDE, SMALL  # noqa: E402
 
 ROWS = ["gradients", "small", "training", "delayed"]
@@ -63,7 +65,7 @@ class Runner:
     def rust(self, shapes):
         """Median of the out-of-place call from Rust, ms."""
         path = self.folder / "elements"
-        path.write_text("\n".join(str(product(shape)) for shape in shapes))
+        path.write_text("\n".join(str(math.prod(shape)) for shape in shapes))
         output = self.ranks(2, self.call, "--bench", "--elements", path, "--steps", self.steps)
         return statistics.median(json.loads(output))
 
@@ -73,7 +75,7 @@ class Runner:
         more = ["--port", free_ports()] if with_peer else []
         command = [sys.executable, PROGRAMS[name], job, "--out", out, "--steps", self.steps, *more]
         self.ranks(count, *command, **environment)
-        return {way: times[0] for way, times in json.loads(out.read_text()).items()}
+        return json.loads(out.read_text())
 
     def round(self, rows):
         """Values of one round, by row and variant."""
@@ -82,13 +84,13 @@ class Runner:
             if row in rows:
                 values[row] = {"Rust": self.rust(shapes)}
                 for name in PROGRAMS:
-                    values[row].update({f"{name} {way}": ms for way, ms in self.front(name, row).items()})
+                    values[row].update(labelled(name, self.front(name, row)))
         if "training" in rows:
             values["training"] = {}
             for name in PROGRAMS:
                 both = self.front(name, "training", with_peer=True)
                 both["one process"] = self.front(name, "training", count=1)[ALONE]
-                values["training"].update({f"{name} {way}": ms for way, ms in both.items()})
+                values["training"].update(labelled(name, both))
         if "delayed" in rows:
             # A long cycle: all gradients are there when it begins.
             slow = {"RONDE_LINK": f"{1000 * DELAY_MS},1000", "HOROVOD_CYCLE_TIME": "10"}
@@ -96,11 +98,9 @@ class Runner:
         return values
 
 
-def product(shape):
-    count = 1
-    for size in shape:
-        count *= size
-    return count
+def labelled(name, medians):
+    """The medians, with the framework's name before that of the variant."""
+    return {f"{name} {way}": ms for way, ms in medians.items()}
 
 
 def add(record, values):
@@ -110,17 +110,14 @@ def add(record, values):
             record["values"].setdefault(row, {}).setdefault(way, []).append(ms)
 
 
-def spread(values, digits=3):
-    return f"{statistics.median(values):.{digits}g} [{min(values):.{digits}g}, {max(values):.{digits}g}]"
-
-
 def percent(values):
     return f"{statistics.median(values):+.0f} % [{min(values):+.0f}, {max(values):+.0f}]"
 
 
 def without_alone(values):
     """Step of the `tf.function` minus the same without reduction."""
-    return [step - alone for step, alone in zip(values["TensorFlow function"], values["TensorFlow function alone"])]
+    steps = zip(values["TensorFlow function"], values["TensorFlow function alone"])
+    return [step - alone for step, alone in steps]
 
 
 def gradients_table(values):
@@ -131,10 +128,12 @@ def gradients_table(values):
         "TensorFlow, `tf.function`: step minus the same without reduction": without_alone(values),
         "JAX, `jit`, donated arrays": values["JAX jit"],
     }
-    lines = ["| ResNet-50's gradients, 102 MB | ms | beyond Rust (goal: ≤ 15 %) |", "| --- | --- | --- |"]
+    head = "| ResNet-50's gradients, 102 MB | ms | beyond Rust (goal: ≤ 15 %) |"
+    lines = [head, "| --- | --- | --- |"]
     for name, times in cells.items():
-        beyond = "" if times is rust else percent([100 * (ms / base - 1) for ms, base in zip(times, rust)])
-        lines.append(f"| {name} | {spread(times)} | {beyond} |")
+        beyond = [100 * (ms / base - 1) for ms, base in zip(times, rust)]
+        cell = "" if times is rust else percent(beyond)
+        lines.append(f"| {name} | {spread(times)} | {cell} |")
     return lines
 
 
@@ -151,36 +150,50 @@ def small_table(values):
 
 
 def training_table(values):
-    head = "| CNN on digits | one process | both ranks, no reduction | Ronde | peer | share: Ronde | peer | ratio (goal: ≤ 0.8) | beyond *no reduction*: ratio |"
+    head = (
+        "| CNN on digits | one process | both ranks, no reduction | Ronde | peer "
+        "| share: Ronde | peer | ratio (goal: ≤ 0.8) | beyond *no reduction*: ratio |"
+    )
     lines = [head, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
     for name, peer in PEERS.items():
-        alone, base, ronde, other = (values[f"{name} {way}"] for way in ("one process", ALONE, RONDE, PEER))
+        ways = ("one process", ALONE, RONDE, PEER)
+        alone, base, ronde, other = measured = [values[f"{name} {way}"] for way in ways]
         shares = [[step - first for step, first in zip(steps, alone)] for steps in (ronde, other)]
         added = [[step - first for step, first in zip(steps, base)] for steps in (ronde, other)]
         ratios, added_ratios = ([a / b for a, b in zip(*parts)] for parts in (shares, added))
-        cells = [f"{name}; peer: {peer}", *map(spread, (alone, base, ronde, other, *shares, ratios, added_ratios))]
-        lines.append("| " + " | ".join(cells) + " |")
+        cells = map(spread, (*measured, *shares, ratios, added_ratios))
+        lines.append("| " + " | ".join([f"{name}; peer: {peer}", *cells]) + " |")
     return lines
 
 
 def delayed_table(values):
     return [
-        f"| eight gradients in one `tf.function`, each message delayed by {DELAY_MS} ms, one inter-op thread | ms (goal: ≤ 250) |",
+        f"| eight gradients in one `tf.function`, each message delayed by {DELAY_MS} ms, "
+        "one inter-op thread | ms (goal: ≤ 250) |",
         "| --- | --- |",
         f"| from the call to its return | {spread(values['function'])} |",
     ]
 
 
-TABLES = {"gradients": gradients_table, "small": small_table, "training": training_table, "delayed": delayed_table}
+TABLES = {
+    "gradients": gradients_table,
+    "small": small_table,
+    "training": training_table,
+    "delayed": delayed_table,
+}
 
 
 def markdown(record):
     lines = [
         "# TensorFlow and JAX", "",
-        f"{record['date']}, commit {record['commit']}, TensorFlow {record['tensorflow']}, JAX {record['jax']}, 2 ranks.",
-        f"{record['machine']}. Load average {record['load_first']} before, {record['load_last']} after.", "",
-        f"Made by `scripts/bench-frontends`, in rounds of {record['steps']} steps. Median over rounds of the slowest rank's",
-        "median step, in ms; brackets: minimum and maximum over rounds. Ratios are of one round. *Share*: step minus",
+        f"{record['date']}, commit {record['commit']}, TensorFlow {record['tensorflow']}, "
+        f"JAX {record['jax']}, 2 ranks.",
+        f"{record['machine']}. Load average {record['load_first']} before, "
+        f"{record['load_last']} after.", "",
+        f"Made by `scripts/bench-frontends`, in rounds of {record['steps']} steps. "
+        "Median over rounds of the slowest rank's",
+        "median step, in ms; brackets: minimum and maximum over rounds. "
+        "Ratios are of one round. *Share*: step minus",
         "that of one process alone.",
     ]
     for row in ROWS:
@@ -191,12 +204,15 @@ def markdown(record):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=raw)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--only", type=lambda text: text.split(","), default=ROWS, help="rows to measure")
+    rows = {"type": lambda text: text.split(","), "default": ROWS}
+    parser.add_argument("--only", **rows, help="rows to measure")
     parser.add_argument("--add", action="store_true", help="add to the rounds in the folder")
-    parser.add_argument("--call", type=pathlib.Path, required=True, help="the program of benches/frontends/main.rs")
+    program = "the program of benches/frontends/main.rs"
+    parser.add_argument("--call", type=pathlib.Path, required=True, help=program)
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "results/frontends")
     options = parser.parse_args()
     if unknown := set(options.only) - set(ROWS):

@@ -1,11 +1,11 @@
-//! Benchmark of one call that reduces many tensors into other memory: what the front ends of
-//! TensorFlow and JAX are compared with.
+//! Benchmark of one call that reduces many tensors into other memory: the baseline of the front
+//! ends of TensorFlow and JAX.
 //!
 //! A rank of a job that `ronde run` starts, or a job of its own. Reads the numbers of elements of
 //! the float32 tensors from a file, one a line. Prints on rank 0, as a JSON list, the time of each
 //! step in ms, of the slowest rank: from the submission of all tensors in one call until all have
-//! completed. Options: `--elements FILE`, `--steps N`. Without `--bench`, which `cargo bench` passes
-//! and `cargo test` does not, or with `--small`, it runs with little data.
+//! completed. Options: `--elements FILE`, `--steps N`. Without `--bench`, which `cargo bench`
+//! passes and `cargo test` does not, or with `--small`, it runs with little data.
 
 #![allow(unsafe_code)] // submits the benchmark's own buffers
 

@@ -26,13 +26,13 @@ def donated(shapes, name):
 
 def gradients(timer):
     """ResNet-50's gradients."""
-    return timer.contest({"jit": donated(timing.GRADIENTS, "gradients")})
+    return timer.medians({"jit": donated(timing.GRADIENTS, "gradients")})
 
 
 def small(timer):
     """1,000 arrays of 1 KiB in one call."""
     arrays = [jnp.ones(shape) for shape in timing.SMALL]
-    return timer.contest({
+    return timer.medians({
         "jit": donated(timing.SMALL, "jit"),
         "eager": lambda: jax.block_until_ready(hvd.allreduce_tree(arrays, name="eager")),
     })
@@ -44,15 +44,17 @@ def parameters():
 
     def weights(*shape):
         scale = np.sqrt(1 / np.prod(shape[:-1]))
-        return generator.normal(scale=scale, size=shape).astype("float32"), np.zeros(shape[-1], "float32")
+        kernel = generator.normal(scale=scale, size=shape)
+        return kernel.astype("float32"), np.zeros(shape[-1], "float32")
 
     return [weights(3, 3, 1, 32), weights(3, 3, 32, 64), weights(1024, 256), weights(256, 10)]
 
 
 def loss_of(layers, images, labels):
     x = images
+    layout = ("NHWC", "HWIO", "NHWC")
     for kernel, bias in layers[:2]:
-        x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.lax.conv_general_dilated(x, kernel, (1, 1), "SAME", dimension_numbers=layout)
         x = jax.nn.relu(x + bias)
     x = jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
     x = x.reshape(x.shape[0], -1)
@@ -64,7 +66,9 @@ def loss_of(layers, images, labels):
 def update(reduce):
     def step(layers, images, labels):
         gradients = reduce(jax.grad(loss_of)(layers, images, labels))
-        return jax.tree_util.tree_map(lambda weight, grad: weight - LEARNING_RATE * grad, layers, gradients)
+        return jax.tree_util.tree_map(
+            lambda weight, grad: weight - LEARNING_RATE * grad, layers, gradients
+        )
 
     return step
 
@@ -96,14 +100,19 @@ def training(timer, has_peer):
         everywhere, rows = PartitionSpec(), PartitionSpec("ranks")
         mean = lambda gradients: jax.lax.pmean(gradients, "ranks")  # noqa: E731
         step = jax.shard_map(
-            update(mean), mesh=mesh, in_specs=(everywhere, rows, rows), out_specs=everywhere, check_vma=False
+            update(mean),
+            mesh=mesh,
+            in_specs=(everywhere, rows, rows),
+            out_specs=everywhere,
+            check_vma=False,
         )
         layers = jax.device_put(parameters(), NamedSharding(mesh, everywhere))
+        sharding = NamedSharding(mesh, rows)
         parts = [
-            jax.make_array_from_process_local_data(NamedSharding(mesh, rows), part) for part in (images, labels)
+            jax.make_array_from_process_local_data(sharding, part) for part in (images, labels)
         ]
         ways[PEER] = stepping(step, layers, *parts)
-    return timer.contest(ways)
+    return timer.medians(ways)
 
 
 def main():
@@ -111,16 +120,15 @@ def main():
     jax.config.update("jax_platforms", "cpu")
     if options.port:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(
-            f"127.0.0.1:{options.port}", int(os.environ["HOROVOD_SIZE"]), int(os.environ["HOROVOD_RANK"])
-        )
+        size, rank = (int(os.environ[f"HOROVOD_{name}"]) for name in ("SIZE", "RANK"))
+        jax.distributed.initialize(f"127.0.0.1:{options.port}", size, rank)
     hvd.init()
 
     def slowest(number):
         array = jax.device_put(np.array([number], "float32"), jax.local_devices()[0])
         return float(hvd.allreduce(array, name="slowest", op=hvd.Max)[0])
 
-    timer = timing.Timing(hvd, slowest, options)
+    timer = timing.Timing(hvd, slowest, options.steps)
     if options.job == "training":
         results = training(timer, bool(options.port))
     else:

@@ -13,14 +13,13 @@ from ronde.tensorflow.gradients import Reduction, reducer
 #: Gradients of the row with delays.
 DELAYED = 8
 
-
 #: How an optimizer with default arguments reduces gradients.
 HOW = Reduction("bench", "", "", hvd.Compression.none, False, hvd.Average, 1.0, None)
 
 
 def function(tensors, reduce):
-    """A function that computes tensors, whose memory TensorFlow lets the operation reuse, and reduces
-    them."""
+    """A function that computes tensors and reduces them. TensorFlow lets the operation reuse the
+    memory of computed tensors."""
 
     @tf.function
     def step(factor):
@@ -34,7 +33,7 @@ def gradients(timer):
     tensors = [tf.ones(shape) for shape in timing.GRADIENTS]
     variables = [tf.Variable(tensor) for tensor in tensors]
     reduce = reducer(HOW)
-    return timer.contest({
+    return timer.medians({
         "eager": lambda: reduce(tensors, variables),
         "function": function(tensors, lambda computed: reduce(computed, variables)),
         "function alone": function(tensors, lambda computed: computed),
@@ -44,9 +43,11 @@ def gradients(timer):
 def small(timer):
     """1,000 tensors of 1 KiB in a grouped call."""
     tensors = [tf.ones(shape) for shape in timing.SMALL]
-    return timer.contest({
+    return timer.medians({
         "eager": lambda: hvd.grouped_allreduce(tensors, name="eager"),
-        "function": function(tensors, lambda computed: hvd.grouped_allreduce(computed, name="function")),
+        "function": function(
+            tensors, lambda computed: hvd.grouped_allreduce(computed, name="function")
+        ),
         "function alone": function(tensors, lambda computed: computed),
     })
 
@@ -91,7 +92,8 @@ def training(timer, strategy):
         return value
 
     def mean(gradients):
-        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
+        replica = tf.distribute.get_replica_context()
+        return replica.all_reduce(tf.distribute.ReduceOp.MEAN, gradients)
 
     def around(step, *arguments):
         return strategy.experimental_local_results(strategy.run(step, arguments))[0]
@@ -101,14 +103,14 @@ def training(timer, strategy):
         ways[RONDE] = cnn_step(hvd.DistributedGradientTape, same)
     if strategy is not None:
         ways[PEER] = cnn_step(same, mean, around)
-    return timer.contest(ways)
+    return timer.medians(ways)
 
 
 def delayed(timer):
     """Independent gradients in one function, under RONDE_LINK's delay of each message."""
     tensors = [tf.ones([1000]) for _ in range(DELAYED)]
     reduce = reducer(HOW)
-    return timer.contest({"function": function(tensors, reduce)})
+    return timer.medians({"function": function(tensors, reduce)})
 
 
 def multi_worker(port):
@@ -133,7 +135,7 @@ def main():
     def slowest(number):
         return float(hvd.allreduce(tf.constant(number, tf.float64), name="slowest", op=hvd.Max))
 
-    timer = timing.Timing(hvd, slowest, options)
+    timer = timing.Timing(hvd, slowest, options.steps)
     if options.job == "training":
         results = training(timer, strategy)
     else:

@@ -1,4 +1,4 @@
-"""Timing of steps in a rank: medians of rounds, of the slowest rank, as JSON."""
+"""Timing of steps in a rank: median steps of the slowest rank, as JSON."""
 import argparse
 import json
 import pathlib
@@ -28,12 +28,11 @@ def digits(batch, rank):
 
 
 class Timing:
-    """Alternates variants of a step. `hvd`: the front end; `slowest`: the largest of the ranks'
-    numbers."""
+    """Measures variants of a step. `hvd`: the front end; `slowest`: returns the largest of the
+    ranks' numbers."""
 
-    def __init__(self, hvd, slowest, options):
-        self.hvd, self.slowest = hvd, slowest
-        self.rounds, self.steps = options.rounds, options.steps
+    def __init__(self, hvd, slowest, steps):
+        self.hvd, self.slowest, self.steps = hvd, slowest, steps
 
     def median(self, step, steps):
         """Median time of `steps` steps on the slowest rank, ms."""
@@ -45,24 +44,17 @@ class Timing:
             times.append(1e3 * (time.perf_counter() - began))
         return self.slowest(statistics.median(times))
 
-    def contest(self, ways):
-        """Times of each variant in each round, in rotating order."""
+    def medians(self, ways):
+        """Median time of a step of each variant, ms, after a few steps of all."""
         for step in ways.values():
             self.median(step, WARMUP_STEPS)
-        results = {name: [] for name in ways}
-        names = list(ways)
-        for turn in range(self.rounds):
-            turn %= len(names)
-            for name in names[turn:] + names[:turn]:
-                results[name].append(self.median(ways[name], self.steps))
-        return results
+        return {name: self.median(step, self.steps) for name, step in ways.items()}
 
 
 def arguments(jobs):
     parser = argparse.ArgumentParser()
     parser.add_argument("job", choices=jobs)
     parser.add_argument("--out", type=pathlib.Path, help="file for the measurements of rank 0")
-    parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--port", type=int, help="of the peer; the next ones are used too")
     return parser.parse_args()

@@ -4,6 +4,7 @@ import datetime
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
 import sys
 
@@ -28,6 +29,11 @@ def run(command, environment=None, timeout_s=COMMAND_TIMEOUT_S):
     if done.returncode != 0:
         sys.exit(f"exit code {done.returncode} from {' '.join(command)}\n{done.stderr}")
     return done.stdout
+
+
+def spread(values):
+    """Median, minimum and maximum as a cell of a table."""
+    return f"{statistics.median(values):.3g} [{min(values):.3g}, {max(values):.3g}]"
 
 
 def machine():

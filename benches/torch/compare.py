@@ -21,7 +21,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "peers"))
 from contest import ALONE, DDP, RONDE  # noqa: E402
-from interleave import ROOT, circumstances, run  # noqa: E402
+from interleave import ROOT, circumstances, run, spread  # noqa: E402
 
 RUN = [sys.executable, "-m", "ronde", "run", "-np", "2", "--no-prefix", "--"]
 CONTEST = [sys.executable, str(HERE / "contest.py")]
@@ -62,10 +62,6 @@ def rust_scalar_us(folder):
     out = pathlib.Path(folder, "scalar_bench.json")
     run([sys.executable, "-m", "ronde", "bench", "--profile", profile, "-np", 2, "--steps", 5000, "--json", out])
     return 1e3 * json.loads(out.read_text())["step_ms"]["p50"]
-
-
-def spread(values, digits=3):
-    return f"{statistics.median(values):.{digits}g} [{min(values):.{digits}g}, {max(values):.{digits}g}]"
 
 
 def markdown(record):

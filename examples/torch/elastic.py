@@ -1,16 +1,16 @@
-"""Trains a small network on handwritten digits while ranks are lost and added; real data, no download.
+"""Trains a small network on handwritten digits while ranks are lost and added.
 
     ronde run -np 3 --min-np 1 --blacklist-cooldown-range 2 60 -- python examples/torch/elastic.py
 
 Kill a rank while it runs (`pkill -n -f torch/elastic.py`): the others restore the last commit and
 continue, and a new process joins them after a while.
 
-The learning rate follows the number of ranks. `ElasticSampler` divides what is left of an epoch
-among the ranks that are left.
+The learning rate follows the number of ranks. `ElasticSampler` divides the rest of an epoch among
+the ranks that are left.
 
-Needs torch and scikit-learn, which bundles the digits: 1,797 images of 8 × 8 pixels (E. Alpaydin,
-C. Kaynak: Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998, CC BY
-4.0).
+Needs torch and scikit-learn, which bundles the digits, so that nothing is downloaded: 1,797 images
+of 8 × 8 pixels (E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI Machine
+Learning Repository, 1998, CC BY 4.0).
 """
 
 import argparse
@@ -29,12 +29,13 @@ TRAINING_IMAGES = 1500  # of 1,797; the others are test images
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--batch-size", type=int, default=16, help="images per rank and step (%(default)s)")
-    parser.add_argument("--lr", type=float, default=0.05, help="learning rate of one rank (%(default)s)")
-    parser.add_argument("--commit-steps", type=int, default=10, help="steps between commits (%(default)s)")
-    parser.add_argument("--step-ms", type=float, default=0.0, help="pause after each step, to watch")
-    parser.add_argument("--min-accuracy", type=float, default=0.0, help="fail below this accuracy")
+    add = parser.add_argument
+    add("--epochs", type=int, default=8)
+    add("--batch-size", type=int, default=16, help="images per rank and step (%(default)s)")
+    add("--lr", type=float, default=0.05, help="learning rate of one rank (%(default)s)")
+    add("--commit-steps", type=int, default=10, help="steps between commits (%(default)s)")
+    add("--step-ms", type=float, default=0.0, help="pause after each step, to watch")
+    add("--min-accuracy", type=float, default=0.0, help="fail below this accuracy")
     return parser.parse_args()
 
 
@@ -88,7 +89,8 @@ def main():
             state.epoch += 1
             sampler.set_epoch(state.epoch)
             if hvd.rank() == 0:
-                print(f"epoch {state.epoch} of {args.epochs}: {hvd.size()} ranks, {state.step} steps", flush=True)
+                epoch = f"epoch {state.epoch} of {args.epochs}"
+                print(f"{epoch}: {hvd.size()} ranks, {state.step} steps", flush=True)
             state.commit()
 
     train(state)

@@ -1,7 +1,7 @@
 //! Connection of this process to the launcher of an elastic job.
 //!
 //! A thread sends a sign of life each second, which code that holds the GIL does not delay, and
-//! keeps what the launcher says until Python asks for it.
+//! keeps the launcher's messages until Python asks for them.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -89,7 +89,7 @@ fn listen(mut stream: &UnixStream, news: &News) {
                         line.push(byte);
                         continue;
                     }
-                    // Another version's launcher, or another program.
+                    // The launcher has another version, or it is another program.
                     let Ok(reply) = String::from_utf8_lossy(&line).parse() else {
                         return;
                     };
@@ -139,7 +139,7 @@ fn connect() -> std::io::Result<Connection> {
     Ok(Connection { stream, news })
 }
 
-/// Whether the launcher has said that this process's generation is over.
+/// Whether the launcher has ended this process's generation.
 pub(crate) fn is_over() -> bool {
     CONNECTION
         .get()
@@ -147,8 +147,9 @@ pub(crate) fn is_over() -> bool {
 }
 
 /// Asks the launcher of an elastic job for this process's place in the next generation, and waits
-/// for it. `why`: "started", "interrupted" or "failed". Returns the variables of the rank's identity
-/// with their values, and the number of the generation; None if the process is no longer needed.
+/// for it. `why`: "started", "interrupted" or "failed". Returns the variables of the rank's
+/// identity with their values, and the number of the generation; None if the process is no longer
+/// needed.
 #[pyfunction]
 #[pyo3(signature = (why, has_state, /))]
 pub(crate) fn elastic_seat(

@@ -4,8 +4,8 @@
 //! converts tensors to addresses and errors to exceptions. `flight` holds a reference to each torch
 //! tensor from its submission until its operation has completed; the cycle thread sees the address
 //! and never a Python object. Waiting releases the GIL. Kernels of TensorFlow (`tensorflow`) and
-//! JAX (`jax`) run without Python and submit through `collective`. `elastic` asks the launcher of an
-//! elastic job for this process's rank.
+//! JAX (`jax`) run without Python and submit through `collective`. `elastic` asks the launcher of
+//! an elastic job for this process's rank.
 
 use pyo3::prelude::*;
 

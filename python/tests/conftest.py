@@ -64,3 +64,27 @@ def several(hvd):
     if hvd.size() < 2:
         pytest.skip("wants two ranks")
     return hvd
+
+
+class _Stubborn:
+    def __reduce__(self):
+        raise TypeError("not to be pickled")
+
+
+@pytest.fixture
+def check_pickling_errors(hvd):
+    """Function that exchanges objects, some of which cannot be pickled."""
+
+    def check():
+        is_root = hvd.rank() == 0
+        expected = TypeError if is_root else hvd.HorovodInternalError
+        with pytest.raises(expected, match="not to be" if is_root else "rank 0 could not"):
+            hvd.broadcast_object(_Stubborn() if is_root else None, root_rank=0)
+        with pytest.raises(expected, match="not to be" if is_root else "rank 0 .*could not"):
+            hvd.allgather_object(_Stubborn() if is_root else 1)
+        assert hvd.allgather_object(1) == [1] * hvd.size()
+        # Other types on other ranks.
+        assert hvd.broadcast_object("text" if is_root else None, root_rank=0) == "text"
+        assert hvd.allgather_object(1 if is_root else "one") == [1] + ["one"] * (hvd.size() - 1)
+
+    return check

@@ -221,19 +221,8 @@ def test_allgather_object(hvd):
     assert everybodys == [{"rank": r} if r % 2 == 0 else ["rank", r] for r in range(hvd.size())]
 
 
-class Stubborn:
-    def __reduce__(self):
-        raise TypeError("not to be pickled")
-
-
-def test_objects_that_cannot_be_pickled(hvd):
-    is_root = hvd.rank() == 0
-    expected, words = (TypeError, "not to be") if is_root else (hvd.HorovodInternalError, "rank 0 could not")
-    with pytest.raises(expected, match=words):
-        hvd.broadcast_object(Stubborn() if is_root else None, root_rank=0)
-    with pytest.raises(expected, match="not to be" if is_root else "rank 0 .*could not"):
-        hvd.allgather_object(Stubborn() if is_root else 1)
-    assert hvd.allgather_object(1) == [1] * hvd.size()
+def test_objects_that_cannot_be_pickled(check_pickling_errors):
+    check_pickling_errors()
 
 
 def test_functions_of_the_test_can_be_sent(hvd):

@@ -137,8 +137,8 @@ def move_outward(optimizer: Any) -> None:
 def _check_passes(options: Options) -> None:
     if options.backward_passes_per_step > 1:
         raise ValueError(
-            "backward_passes_per_step does not support LossScaleOptimizer: set gradient_accumulation_steps "
-            "of the inner optimizer"
+            "backward_passes_per_step does not support LossScaleOptimizer: set "
+            "gradient_accumulation_steps of the inner optimizer"
         )
 
 

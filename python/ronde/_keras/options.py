@@ -40,8 +40,8 @@ class Options:
     def divide(
         self, gradients: Sequence[Any], variables: Sequence[Any]
     ) -> tuple[list[Any], list[int]]:
-        """Returns the gradients, of which those of local variables are scaled, and the places of
-        those to reduce."""
+        """Returns the gradients, with those of local variables scaled, and the indices of the
+        gradients to reduce."""
         local = {id(variable) for variable in self.local_variables}
         results, places = list(gradients), []
         for index, (gradient, variable) in enumerate(zip(gradients, variables)):

@@ -1,7 +1,4 @@
-"""Keras' methods that train: before and after them.
-
-Keras has no hook around a training step, so its methods are wrapped.
-"""
+"""Wrappers of Keras' methods that train, since Keras has no hook around a training step."""
 
 from __future__ import annotations
 
@@ -22,9 +19,10 @@ _METHODS = ("fit", "train_on_batch")
 def wrap_methods() -> None:
     """Wraps the methods of Keras' models, once.
 
-    A LossScaleOptimizer that Keras has put around a distributed optimizer becomes the distributed
-    one. Errors of ronde's operations in a compiled step, for which the backend has its own classes,
-    are raised as Horovod's; a line of the progress bar that is not complete is ended before.
+    Before the method, a LossScaleOptimizer that Keras has put around a distributed optimizer
+    becomes the distributed one. Errors of ronde's operations in a compiled step, for which the
+    backend has its own classes, are raised as Horovod's, after the end of an incomplete line of the
+    progress bar.
     """
     for name in _METHODS:
         method = getattr(keras.Model, name)
@@ -41,7 +39,8 @@ def _wrapped(method: Any) -> Any:
             return method(model, *args, **kwargs)
         except front.ERRORS as error:
             converted = front.converted(error)
-            if isinstance(converted, HorovodInternalError) and _has_progress_bar(method, model, args, kwargs):
+            is_lost = isinstance(converted, HorovodInternalError)
+            if is_lost and _has_progress_bar(method, model, args, kwargs):
                 sys.stdout.write("\n")
                 sys.stdout.flush()
             if converted is error:

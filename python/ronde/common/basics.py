@@ -1,4 +1,5 @@
-"""Init, shutdown, and queries such as rank and size: `HorovodBasics`, and its methods as functions."""
+"""Init, shutdown, and queries such as rank and size: `HorovodBasics`, and its methods as
+functions."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Interface of compression algorithms. An algorithm is a class with two static methods; programs may
-define their own.
+"""Interface of compression algorithms. An algorithm is a class with two static methods; programs
+may define their own.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 _log = logging.getLogger("ronde.elastic")
 
-#: Number of attempts to join a job again after a failure, in a row.
+#: Largest number of consecutive attempts to join the job again.
 _ATTEMPTS = 10
 
 
@@ -39,7 +39,7 @@ class HostUpdateResult:
 class WorkerNotificationManager:
     """Notifies the states of this process that the job's hosts have changed.
 
-    The launcher of an elastic job says so; a program that changes hosts itself calls
+    In an elastic job, the launcher reports changes. A program that changes hosts itself calls
     :meth:`handle_hosts_updated`, or a state's `on_hosts_updated`.
     """
 
@@ -51,7 +51,7 @@ class WorkerNotificationManager:
         """Does nothing; in Horovod it connects to the launcher."""
 
     def poll(self) -> None:
-        """Passes on what the launcher has said since the last call."""
+        """Notifies the states of the changes that the launcher has reported since the last call."""
         added, removed = _ronde.elastic_changes()
         if added or removed:
             update = HostUpdateResult.added * added | HostUpdateResult.removed * removed
@@ -226,15 +226,16 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], Any]) -> Callable[..., 
 
 
 def _join_again(reset: Callable[[], Any]) -> bool:
-    """Leaves the job and joins it again. Returns whether it succeeded at once: in an elastic job a
-    rank may end meanwhile, and the others then try again with those that are left."""
-    for attempt in range(_ATTEMPTS):
+    """Leaves the job and joins it again. Returns whether the first attempt succeeded: in an elastic
+    job a rank may end meanwhile, and the remaining ranks then try again."""
+    attempts = 1
+    while True:
         try:
             reset()
-            return attempt == 0
+            return attempts == 1
         except ValueError as error:
-            if not seat.is_elastic() or attempt == _ATTEMPTS - 1:
+            if not seat.is_elastic() or attempts == _ATTEMPTS:
                 raise
             _log.warning("joining the job again: %s", error)
             seat.why = "failed"
-    raise AssertionError("the last attempt returns or raises")
+            attempts += 1

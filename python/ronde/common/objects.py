@@ -22,7 +22,7 @@ try:  # also pickles functions and classes of the main program
 except ImportError:
     cloudpickle = pickle
 
-#: Bytes of a length.
+#: Number of bytes in which a length is sent.
 LENGTH_BYTES = 8
 
 
@@ -46,7 +46,7 @@ def broadcast_object(
         return obj
     (length,) = _numbers(broadcast(_length(0), f"{name}.sz"))
     if not length:
-        raise HorovodInternalError(f"rank {root_rank} could not pickle the object {name}: see its error")
+        raise _not_pickled(f"rank {root_rank}", name)
     return pickle.loads(broadcast(np.zeros(length, np.uint8), f"{name}.t").tobytes())
 
 
@@ -72,16 +72,19 @@ def allgather_object(
 
     data = _pickled(obj, bytes_max, gather_lengths)
     if 0 in lengths:
-        raise HorovodInternalError(
-            f"rank {lengths.index(0)} of {process_set} could not pickle the object {name}: see its error"
-        )
+        raise _not_pickled(f"rank {lengths.index(0)} of {process_set}", name)
     gathered = allgather(data, f"{name}.t", sum(lengths))
-    ends = np.cumsum(lengths)
-    return [pickle.loads(gathered[end - length : end].tobytes()) for end, length in zip(ends, lengths)]
+    parts = np.split(gathered, np.cumsum(lengths)[:-1])
+    return [pickle.loads(part.tobytes()) for part in parts]
+
+
+def _not_pickled(rank: str, name: str) -> HorovodInternalError:
+    return HorovodInternalError(f"{rank} could not pickle the object {name}: see its error")
 
 
 def _pickled(obj: Any, bytes_max: Optional[int], send: Callable[[np.ndarray], Any]) -> np.ndarray:
-    """The pickled object. Its length is sent; or 0, before the reason is raised."""
+    """The pickled object, after its length was sent. If it cannot be pickled, 0 is sent and the
+    reason is raised."""
     try:
         data = np.frombuffer(cloudpickle.dumps(obj), np.uint8)
         if bytes_max is not None and data.size > bytes_max:

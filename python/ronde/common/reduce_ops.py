@@ -43,7 +43,8 @@ def checked_groups(groups: Groups, num_groups: int = 0) -> Groups:
         groups = num_groups if groups is None else groups
     if groups is not None and not (isinstance(groups, list) or groups > 0):
         raise ValueError(
-            f"groups={groups!r}: expected a positive number of groups, or a list of lists of variables"
+            f"groups={groups!r}: expected a positive number of groups, or a list of lists of "
+            f"variables"
         )
     return groups
 
@@ -52,6 +53,6 @@ def check_predivide(gradient_predivide_factor: float, op: int) -> None:
     """Raises ValueError for a factor that the operation does not support."""
     if gradient_predivide_factor != 1.0 and op != Average:
         raise ValueError(
-            f"gradient_predivide_factor={gradient_predivide_factor} needs op=Average, which it splits "
-            f"into factors before and after the sum"
+            f"gradient_predivide_factor={gradient_predivide_factor} needs op=Average, which it "
+            f"splits into factors before and after the sum"
         )

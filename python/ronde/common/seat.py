@@ -1,4 +1,4 @@
-"""Place of this process in an elastic job: asked of the launcher at each ``init``."""
+"""Place of this process in an elastic job, which the launcher assigns at each ``init``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 
 from .. import _ronde
 
-#: Why the process asks: "started", "interrupted" (by changed hosts) or "failed".
+#: Reason of the next request for a place: "started", "interrupted" (by changed hosts) or "failed".
 why = "started"
 
 #: Whether the process has received the state of the training since it was started.

@@ -31,7 +31,7 @@ ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER = range(5)
 
 _TARGET = "ronde_collective"
 
-#: Begin of the messages of operations, see python/src/jax/ffi.rs.
+#: Prefix of the error messages of operations, see python/src/jax/ffi.rs.
 _MARK = "ronde: "
 
 
@@ -81,7 +81,7 @@ class How(NamedTuple):
     marks_step: bool = False
     #: Rows of the result of an allgather; none: as many from each rank as from this one.
     rows: Optional[int] = None
-    #: Whether a program has the operation on ranks that do not use its results, too.
+    #: Whether JAX keeps the operation in a program that does not use its results.
     has_effect: bool = True
 
 
@@ -145,7 +145,7 @@ def _aliases(how: How, count: int) -> Optional[dict[int, int]]:
     return {index: index for index in range(count)} if how.kind in (ALLREDUCE, BROADCAST) else None
 
 
-#: A call without an effect for JAX: programs with effects are started by its Python code, which takes
+#: A call without an effect for JAX: its Python code starts programs with effects, which takes
 #: milliseconds for hundreds of arrays. XLA knows of the effect, and neither removes the call nor
 #: merges it with another one.
 _pure = Primitive("ronde_collective")
@@ -194,8 +194,8 @@ def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
     return list(function(*arrays, **_attributes(how)))
 
 
-#: Exceptions of JAX for failed operations: the second if a program starts with the array that one has
-#: left behind.
+#: Exceptions of JAX for failed operations. ValueError is raised if a program starts with a result
+#: of a failed operation.
 ERRORS = (jax.errors.JaxRuntimeError, ValueError)
 
 

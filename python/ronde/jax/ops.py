@@ -170,8 +170,9 @@ def allreduce_tree(
 ) -> Any:
     """:func:`allreduce` of all arrays in a tree, in one call. None stays None.
 
-    The runtime fuses the arrays, each of which has a name with its place in the tree. Within ``jit``,
-    all ranks use some of the results, or none does: otherwise the call is removed on some ranks.
+    The runtime fuses the arrays, each of which has a name with its place in the tree. Within
+    ``jit``, all ranks must use some of the results, or none: otherwise JAX removes the call on some
+    ranks, and the others wait.
     ``marks_step``: marks the end of a training step for the tuner.
     """
     leaves, structure = jax.tree_util.tree_flatten(tree)

@@ -56,5 +56,6 @@ def as_horovod_error(error: Exception) -> BaseException:
         return error
     if isinstance(error, tf.errors.OpError):
         return raised_for(error) if any(op in error.message for op in _OPS) else error
-    # A wait has been given up, and Python raises KeyboardInterrupt while TensorFlow creates its error.
+    # A wait has been given up, and Python raises KeyboardInterrupt while TensorFlow creates its
+    # error.
     return KeyboardInterrupt() if "REPLACED BY KeyboardInterrupt" in str(error) else error

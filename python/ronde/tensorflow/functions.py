@@ -14,6 +14,7 @@ from .mpi_ops import allgather, broadcast, broadcast_
 from .util import _executing_eagerly as _executing_eagerly
 from .util import unconverted
 
+
 @unconverted
 def broadcast_variables(
     variables: Iterable[Any],
@@ -55,7 +56,8 @@ def broadcast_object(
     """
 
     def send(data: np.ndarray, name: str) -> np.ndarray:
-        return _to_numpy(broadcast(tf.constant(data), root_rank, name, process_set=process_set), session)
+        sent = broadcast(tf.constant(data), root_rank, name, process_set=process_set)
+        return _to_numpy(sent, session)
 
     return objects.broadcast_object(obj, root_rank, name, send)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional, Union
 import tensorflow as tf
 
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.reduce_ops import Adasum, Average, check_adasum
+from ..common.reduce_ops import Adasum, Average, Groups, check_adasum
 from ..common.util import split_list
 from . import library
 from .compression import Compressor
@@ -34,8 +34,8 @@ class Reduction(NamedTuple):
     sparse_as_dense: bool
     op: int
     gradient_predivide_factor: float
-    #: Number of groups, or lists of variables; none: each gradient is reduced alone.
-    groups: Union[int, list[list[Any]], None]
+    #: None: each gradient is reduced alone.
+    groups: Groups
     process_set: ProcessSet = global_process_set
 
     @property
@@ -235,7 +235,8 @@ def _submit_sparse(
 
 
 def reducer(how: Reduction) -> Callable[..., list[Gradient]]:
-    """Returns the function ``(grads, vars=None, use_generic_names=False)`` that reduces gradients."""
+    """Returns the function ``(grads, vars=None, use_generic_names=False)`` that reduces
+    gradients."""
 
     @unconverted
     def allreduce_grads(
@@ -247,8 +248,8 @@ def reducer(how: Reduction) -> Callable[..., list[Gradient]]:
 
 
 def _make_allreduce_grads_fn(*args: Any, **kwargs: Any) -> Callable[..., list[Gradient]]:
-    """:func:`reducer`, with the fields of :class:`Reduction` as arguments. Programs for Horovod import
-    it under this name."""
+    """:func:`reducer`, with the fields of :class:`Reduction` as arguments. Programs for Horovod
+    import it under this name."""
     return reducer(Reduction(*args, **kwargs))
 
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from .. import _ronde
 from ..common.basics import *  # noqa: F403
-from ..common.basics import _basics
+from ..common.basics import _basics as _basics
 from ..common.process_sets import ProcessSet, global_process_set
 from ..common.process_sets import add_process_set as add_process_set
 from ..common.process_sets import remove_process_set as remove_process_set
@@ -32,13 +32,7 @@ from . import library
 from .util import _executing_eagerly as _executing_eagerly
 from .util import as_tensor, names_for, unconverted
 
-
 check_num_rank_power_of_2 = num_rank_is_power_2
-
-
-def init(*args: Any, **kwargs: Any) -> None:
-    """Joins the job that the environment describes; arguments as in :meth:`HorovodBasics.init`."""
-    _basics.init(*args, **kwargs)
 
 
 def _temp_process_set(process_set_id: int) -> ProcessSet:
@@ -51,7 +45,8 @@ def _temp_process_set(process_set_id: int) -> ProcessSet:
 
 
 def _shaped(results: list[tf.Tensor], shapes: Iterable[tf.TensorShape]) -> list[tf.Tensor]:
-    """Sets what is known about the shapes of results in a graph; else `shapes` is not used."""
+    """Sets the known parts of the results' shapes in a graph. `shapes` is not used in eager
+    execution."""
     if not tf.executing_eagerly():
         for result, shape in zip(results, shapes):
             result.set_shape(shape)

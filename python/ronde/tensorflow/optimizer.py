@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import tensorflow as tf
 
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.reduce_ops import Adasum, Average, check_predivide, checked_groups
+from ..common.reduce_ops import Adasum, Average, Groups, check_predivide, checked_groups
 from .compression import Compression, Compressor
 from .gradient_aggregation import LocalGradientAggregationHelper
 from .gradients import LocalVariables, Reduction, reducer
@@ -41,7 +41,10 @@ class _DistributedOptimizer(_LegacyOptimizer):
                     "backward_passes_per_step > 1 needs a graph with optimizers of TensorFlow 1; use one of Keras"
                 )
             self._helper = LocalGradientAggregationHelper(
-                backward_passes_per_step, self._reduced, how.sparse_as_dense, average_aggregated_gradients
+                backward_passes_per_step,
+                self._reduced,
+                how.sparse_as_dense,
+                average_aggregated_gradients,
             )
 
     def _reduced(self, gradients: Any, variables: Any) -> list[Any]:
@@ -93,7 +96,7 @@ def DistributedOptimizer(
     gradient_predivide_factor: float = 1.0,
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
-    groups: Union[int, list[list[Any]], None] = None,
+    groups: Groups = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
@@ -148,5 +151,10 @@ def DistributedOptimizer(
         process_set,
     )
     return _DistributedOptimizer(
-        optimizer, use_locking, how, backward_passes_per_step, average_aggregated_gradients, scale_local_gradients
+        optimizer,
+        use_locking,
+        how,
+        backward_passes_per_step,
+        average_aggregated_gradients,
+        scale_local_gradients,
     )

@@ -88,7 +88,7 @@ def allreduce(
 def _compressed(
     operation: str, compression: type[Compressor], tensors: Sequence[Any]
 ) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Compressed tensors, with what their results need to be decompressed."""
+    """Compressed tensors, and the contexts with which their results are decompressed."""
     if compression is Compression.none:
         return tensors, [None] * len(tensors)
     pairs = [compression.compress(as_tensor(operation, tensor)) for tensor in tensors]
@@ -121,6 +121,7 @@ def grouped_allreduce(
     sparse = [
         index
         for index, tensor in enumerate(tensors)
+        # Most are eager tensors, and the comparison of types is quicker.
         if type(tensor) is not EagerTensor and isinstance(tensor, tf.IndexedSlices)
     ]
     dense = [index for index in range(len(tensors)) if index not in sparse]
@@ -141,7 +142,8 @@ def grouped_allreduce(
         if op == Adasum:
             check_adasum(process_set)
         with tf.device(device_dense or None):
-            sent, contexts = _compressed("grouped_allreduce", compression, [tensors[index] for index in dense])
+            own = [tensors[index] for index in dense]
+            sent, contexts = _compressed("grouped_allreduce", compression, own)
             reduced = _grouped_allreduce(
                 sent, name, op, prescale_factor, postscale_factor, ignore_name_scope, process_set
             )
@@ -198,4 +200,4 @@ def grouped_reducescatter(
             prescale_factor=prescale_factor,
             postscale_factor=postscale_factor,
         )
-        return [compression.decompress(tensor, context) for tensor, context in zip(reduced, contexts)]
+        return list(map(compression.decompress, reduced, contexts))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import tensorflow as tf
 
 from ..common.process_sets import ProcessSet, global_process_set
-from ..common.reduce_ops import Average, check_predivide, checked_groups
+from ..common.reduce_ops import Average, Groups, check_predivide, checked_groups
 from .compression import Compression, Compressor
 from .gradients import LocalVariables, Reduction, reducer
 from .util import unconverted
@@ -107,7 +107,7 @@ def DistributedGradientTape(
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: Union[int, list[list[Any]], None] = None,
+    groups: Groups = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> tf.GradientTape:
@@ -146,7 +146,7 @@ def PartialDistributedGradientTape(
     op: int = Average,
     gradient_predivide_factor: float = 1.0,
     num_groups: int = 0,
-    groups: Union[int, list[list[Any]], None] = None,
+    groups: Groups = None,
     process_set: ProcessSet = global_process_set,
     local_layers: Optional[Any] = None,
     scale_local_gradients: bool = True,

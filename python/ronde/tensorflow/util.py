@@ -68,12 +68,14 @@ def names_for(
     return [graph.unique_name(name, mark_as_used=True)]
 
 
+def _is_number(dtype: Any) -> bool:
+    return isinstance(dtype, tf.DType) and (
+        dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex
+    )
+
+
 #: Types of elements that operations take.
-_NUMBERS = frozenset(
-    dtype
-    for dtype in (getattr(tf.dtypes, name) for name in dir(tf.dtypes))
-    if isinstance(dtype, tf.DType) and (dtype.is_floating or dtype.is_integer or dtype.is_bool or dtype.is_complex)
-)
+_NUMBERS = frozenset(filter(_is_number, vars(tf.dtypes).values()))
 
 
 def as_tensor(operation: str, value: Any) -> tf.Tensor:

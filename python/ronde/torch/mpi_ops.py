@@ -66,7 +66,6 @@ _ronde.setup_torch(
 )
 
 
-
 # Bound here to save lookups in calls for every gradient of every step.
 _allreduce = _ronde.allreduce
 

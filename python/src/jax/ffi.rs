@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 
 use crate::collective::Failure;
 
-/// Begin of messages, by which Python knows that they are not of another operation.
+/// Prefix of error messages, by which Python distinguishes them from those of other operations.
 const MARK: &str = "ronde: ";
 
 const MAJOR: i32 = 0;

@@ -234,9 +234,9 @@ impl Pending {
     }
 }
 
-/// Whether a wait is to be given up: in Python's main thread because a signal handler has raised an
-/// exception, which is kept, as TensorFlow cannot raise it; in another thread because there have been
-/// more SIGINTs than `before`, for which the main thread will raise KeyboardInterrupt.
+/// Returns the failure of a wait that is to be given up. In Python's main thread, a signal handler
+/// has raised an exception, which is kept, as TensorFlow cannot raise it. In another thread, there
+/// have been more SIGINTs than `before`, for which the main thread will raise KeyboardInterrupt.
 #[cold]
 fn interrupted(before: usize) -> Option<Failure> {
     let gives_up = Python::try_attach(|py| match py.check_signals() {
@@ -303,7 +303,7 @@ fn run_wait(marks_step: bool, execution: &Execution<'_>) -> Result<(), Failure> 
             None => Err(Failure::internal(
                 "no operation is in flight for this token: the job was left, or the gradients were waited for twice",
             )),
-            // It goes on, like the one whose wait was given up.
+            // It continues, like the operation whose wait was given up.
             Some(pending) if is_interrupted(&outcome) => {
                 keep(pending);
                 continue;

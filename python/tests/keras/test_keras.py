@@ -303,4 +303,5 @@ def test_mixed_precision(keras, hvd, model_of):
     finally:
         keras.mixed_precision.set_dtype_policy("float32")
     assert equal_on_all_ranks(hvd, model)
-    assert hvd.rank() != 0 or any((one != other).any() for one, other in zip(model.get_weights(), before))
+    changed = [(one != other).any() for one, other in zip(model.get_weights(), before)]
+    assert hvd.rank() != 0 or any(changed)

@@ -28,7 +28,8 @@ def train(state):
     while True:
         # The mean over the ranks does not depend on their number.
         is_end = os.path.exists(sys.argv[1])
-        got = hvd.allreduce(torch.tensor([float(state.step), float(is_end)]), name="x", op=hvd.Average)
+        mine = torch.tensor([float(state.step), float(is_end)])
+        got = hvd.allreduce(mine, name="x", op=hvd.Average)
         if got[1] > 0:
             return
         state.sums += got[0].item()
@@ -49,12 +50,16 @@ class Job:
     def __init__(self, tmp_path, *flags):
         program = tmp_path / "program.py"
         program.write_text(PROGRAM)
-        command = [sys.executable, "-m", "ronde", "run", *flags, "--", sys.executable, str(program), str(tmp_path / "end")]
+        self._end = tmp_path / "end"
+        launcher = [sys.executable, "-m", "ronde", "run", *flags, "--"]
         self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1
+            [*launcher, sys.executable, str(program), str(self._end)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            bufsize=1,
         )
         self.lines = []
-        self._end = tmp_path / "end"
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -92,7 +97,7 @@ def test_a_rank_that_is_killed_is_replaced_and_nothing_is_counted_twice(tmp_path
     assert "rank 1 on host localhost was killed by signal 9 (SIGKILL)" in output
     assert "reset 1: 1 rank on 1 host" in output
     assert "reset 2: 2 ranks on 1 host" in output
-    # What was done after the last commit is done again, and counts once.
+    # Steps after the last commit are repeated, and count once.
     for rank in range(2):
         assert re.search(rf"\[{rank}\]<stdout>:ends after \d+ steps: True", output), output
 
@@ -158,7 +163,10 @@ def test_all_ranks_end_with_their_launcher(tmp_path, number):
         (["--min-np", "3", "--max-np", "2"], "--min-np 3 is above --max-np 2"),
         (["--min-np", "3"], "-np 2 is not between --min-np 3 and --max-np"),
         (["--reset-limit", "1"], "--reset-limit is for elastic jobs"),
-        (["--min-np", "1", "--blacklist-cooldown-range", "9", "5"], "ends at 5 s, before it begins at 9 s"),
+        (
+            ["--min-np", "1", "--blacklist-cooldown-range", "9", "5"],
+            "ends at 5 s, before it begins at 9 s",
+        ),
         (["--host-discovery-script", "/nowhere"], "--host-discovery-script /nowhere: No such file"),
     ],
 )

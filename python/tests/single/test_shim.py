@@ -170,9 +170,16 @@ def test_horovodrun_starts_elastic_jobs(tmp_path):
     script = tmp_path / "hosts.sh"
     script.write_text("#!/bin/sh\necho localhost\n")
     script.chmod(0o755)
-    flags = ["--min-np", "1", "--max-np", "4", "--host-discovery-script", str(script), "--slots", "2"]
-    limits = ["--elastic-timeout", "60", "--reset-limit", "3", "--blacklist-cooldown-range", "1", "2"]
-    ended = horovodrun("-np", "2", *flags, *limits, "echo", "here")
+    flags = [
+        *("--min-np", "1"),
+        *("--max-np", "4"),
+        *("--host-discovery-script", str(script)),
+        *("--slots", "2"),
+        *("--elastic-timeout", "60"),
+        *("--reset-limit", "3"),
+        *("--blacklist-cooldown-range", "1", "2"),
+    ]
+    ended = horovodrun("-np", "2", *flags, "echo", "here")
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.splitlines().count("[1]<stdout>:here") == 1
 

@@ -31,21 +31,8 @@ def test_objects(tf, hvd):
     assert [one["rank"] for one in everything] == list(range(hvd.size()))
 
 
-class Stubborn:
-    def __reduce__(self):
-        raise TypeError("not to be pickled")
-
-
-def test_objects_that_cannot_be_pickled(hvd):
-    is_root = hvd.rank() == 0
-    expected, words = (TypeError, "not to be") if is_root else (hvd.HorovodInternalError, "rank 0 could not")
-    with pytest.raises(expected, match=words):
-        hvd.broadcast_object(Stubborn() if is_root else None, root_rank=0)
-    with pytest.raises(expected, match="not to be" if is_root else "rank 0 .*could not"):
-        hvd.allgather_object(Stubborn() if is_root else 1)
-    # Other types on other ranks.
-    assert hvd.broadcast_object("text" if is_root else None, root_rank=0) == "text"
-    assert hvd.allgather_object(1 if is_root else "one") == [1] + ["one"] * (hvd.size() - 1)
+def test_objects_that_cannot_be_pickled(check_pickling_errors):
+    check_pickling_errors()
 
 
 def test_objects_in_a_session(tf, hvd):

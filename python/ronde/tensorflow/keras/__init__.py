@@ -6,10 +6,10 @@ classes.
 
 from __future__ import annotations
 
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from ...common.process_sets import ProcessSet
-from ...common.reduce_ops import checked_groups
+from ...common.reduce_ops import Groups, checked_groups
 from ...keras import *  # noqa: F403
 from ...keras import Average, Compression, broadcast_variables, global_process_set
 from ...keras import DistributedOptimizer as _DistributedOptimizer
@@ -33,7 +33,7 @@ def DistributedOptimizer(
     backward_passes_per_step: int = 1,
     average_aggregated_gradients: bool = False,
     num_groups: int = 0,
-    groups: Union[int, list[list[Any]], None] = None,
+    groups: Groups = None,
     process_set: ProcessSet = global_process_set,
     scale_local_gradients: bool = True,
 ) -> Any:
