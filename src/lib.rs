@@ -31,7 +31,8 @@
 //!   [`error`].
 //! - Private: `cycle` (one step: collect, negotiate, plan, execute, finish), `negotiation`;
 //!   `clock`, `transport` (control) and `collective` (data), each a trait with a simulated
-//!   implementation; `timeline` (recording), `autotune`, `prometheus` (metrics), `dash` (live page).
+//!   implementation; `timeline` (recording), `autotune`, `prometheus` (metrics), `dash` (live
+//!   page).
 //! - Other packages: `ronde_job` (fusion plan, replay), `ronde_tuner`, `ronde_trace` (readers and
 //!   analysis of timelines), `ronde_lab` (benchmark, sweep, review), `ronde_cli` (the program
 //!   `ronde`).

@@ -1,5 +1,5 @@
-//! Observer of the cycle: timeline, tuner, metrics, live page and stall inspector in a job, a log in
-//! the simulator. The cycle reports events to it; it returns only settings to change to.
+//! Observer of the cycle: timeline, tuner, metrics, live page and stall inspector in a job, a log
+//! in the simulator. The cycle reports events to it; it returns only settings to change to.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Telemetry of a rank: passes the events of the cycle's one [`Observer`] to the timeline, the
-//! tuner, the stall inspector, the metrics and the live page. Rank 0 runs the tuner; the other ranks
-//! track the settings, measure their waits for metrics and page, and may record a timeline of their
-//! own.
+//! tuner, the stall inspector, the metrics and the live page. Rank 0 runs the tuner; the other
+//! ranks track the settings, measure their waits for metrics and page, and may record a timeline of
+//! their own.
 //!
 //! In other process sets, the lowest rank detects stalls; settings come from the set of all ranks.
 //! The tuner uses the set of all ranks only; on the timeline each set has a track.
@@ -274,8 +274,8 @@ impl Observer for Telemetry {
 }
 
 impl Drop for Telemetry {
-    /// Logs which rank was late. The set of all ranks ends last: the timeline is then complete and is
-    /// closed, even if the process is killed later.
+    /// Logs which rank was late. The set of all ranks ends last: the timeline is then complete and
+    /// is closed, even if the process is killed later.
     fn drop(&mut self) {
         if let Some(text) = self.lateness.as_ref().and_then(Lateness::summary) {
             tracing::debug!("{text}");

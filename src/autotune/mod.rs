@@ -248,7 +248,8 @@ impl Autotune {
         if self.given_up {
             return None;
         }
-        // As at the end of a job: a verdict that the search did not reach is not kept for later runs.
+        // As at the end of a job: later runs get the samples, but no verdict that the search did
+        // not reach.
         self.keep_unfinished();
         self.search.asked = None;
         let before = self.search.settings();
@@ -422,7 +423,9 @@ impl Autotune {
         self.logbook.measured(&measurements, best.as_ref());
         for measurement in &measurements {
             self.progress.tell(|| News::Measured {
-                measured: self.search.measured(measurement),
+                place: Place::of(&measurement.setting),
+                step_ms: measurement.step_ms,
+                ci95_ms: measurement.step_ms_ci95,
                 best: best.map(|best| Place::of(&best.setting)),
                 cost: self.search.session.cost(),
             });

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use ronde_tuner::{Phase, Point, Proposal, Recheck};
+use ronde_tuner::{Point, Proposal, Recheck};
 
 use super::report::AutotuneVerdict;
 use super::space::{CYCLE_MS, FUSION_MB};
-use crate::settings::Settings;
 
 /// Most entries that wait to be fetched; older ones are dropped.
 const UNREAD_MAX: usize = 1024;
@@ -31,17 +30,6 @@ pub(crate) struct Surface {
     pub(crate) predicted_ms: Vec<f64>,
 }
 
-/// A measured setting.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct MeasuredPlace {
-    pub(crate) place: Place,
-    pub(crate) settings: Settings,
-    pub(crate) phase: Phase,
-    pub(crate) step_ms: f64,
-    /// Half the width of the 95 % interval.
-    pub(crate) ci95_ms: f64,
-}
-
 /// Something that the tuner did.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
@@ -49,10 +37,14 @@ pub(crate) enum News {
     Search {
         default: Place,
     },
-    /// A setting was measured; the cost of the search so far, in steps.
+    /// A setting was measured.
     Measured {
-        measured: MeasuredPlace,
+        place: Place,
+        step_ms: f64,
+        /// Half the width of the 95 % interval.
+        ci95_ms: f64,
         best: Option<Place>,
+        /// Cost of the search so far, in steps.
         cost: f64,
     },
     /// The next setting was chosen, from this surface, if it is known.

@@ -1,8 +1,7 @@
 //! Search for the settings of steps of one signature: its session and its state.
 
-use ronde_tuner::{Best, Measurement, Point, Session, SessionConfig, Verdict};
+use ronde_tuner::{Best, Point, Session, SessionConfig, Verdict};
 
-use super::news::{MeasuredPlace, Place};
 use super::report::{AutotuneReport, AutotuneVerdict, NotTuned};
 use super::space::Tunable;
 use super::trace::Steps;
@@ -75,17 +74,6 @@ impl Search {
             steps_left: progress.steps_left,
             verdict: self.verdict.clone(),
             not_tuned: self.tunable.not_tuned.clone(),
-        }
-    }
-
-    /// Converts a measurement for the live page.
-    pub(super) fn measured(&self, measurement: &Measurement) -> MeasuredPlace {
-        MeasuredPlace {
-            place: Place::of(&measurement.setting),
-            settings: self.tunable.settings(&measurement.setting),
-            phase: measurement.phase,
-            step_ms: measurement.step_ms,
-            ci95_ms: measurement.step_ms_ci95,
         }
     }
 

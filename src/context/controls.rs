@@ -30,8 +30,7 @@ impl JobControls {
 
 impl Controls for JobControls {
     fn set(&self, change: PartialSettings) -> Result<Arc<Ticket>, String> {
-        let is_tuned = self.knobs.autotune && !self.progress.is_stopped();
-        match objection(&change, &self.knobs, is_tuned, self.why_flat) {
+        match objection(&change, &self.knobs, &self.progress, self.why_flat) {
             Some(reason) => Err(reason),
             None => self.command(Command::Settings(change)),
         }

@@ -1,6 +1,7 @@
 //! Settings of a running context: the values in force, and changes by the program.
 
 use super::{Context, fork};
+use crate::autotune::Progress;
 use crate::command::Command;
 use crate::error::{Error, SettingsError};
 use crate::knobs::Knobs;
@@ -46,8 +47,8 @@ impl Context {
                 "this is rank {rank}, and only rank 0 may change them"
             ));
         }
-        let is_tuned = self.job.knobs.autotune && !self.job.progress.is_stopped();
-        if let Some(reason) = objection(&change, &self.job.knobs, is_tuned, self.job.why_flat()) {
+        let job = &self.job;
+        if let Some(reason) = objection(&change, &job.knobs, &job.progress, job.why_flat()) {
             return refused(reason);
         }
         self.command(Command::Settings(change))?;
@@ -64,15 +65,15 @@ impl Context {
     }
 }
 
-/// Reason to refuse `change` in a job with these knobs. `is_tuned`: the tuner sets them now.
+/// Reason to refuse `change` in a job with these knobs, whose tuner reports its `progress`.
 /// `why_flat` is the reason why operations are never hierarchical, if there is one.
 pub(super) fn objection(
     change: &PartialSettings,
     knobs: &Knobs,
-    is_tuned: bool,
+    progress: &Progress,
     why_flat: Option<&str>,
 ) -> Option<String> {
-    if is_tuned {
+    if knobs.autotune && !progress.is_stopped() {
         return Some("the tuner sets them (HOROVOD_AUTOTUNE=1)".to_owned());
     }
     let problem = change.applied_to(&Settings::default()).problem();

@@ -6,8 +6,8 @@ use crate::command::TimelineCommand;
 use crate::queue::Ticket;
 use crate::settings::PartialSettings;
 
-/// Actions on a running job. They are requested at once, and done when the ticket is; an error is
-/// the reason of a refusal.
+/// Actions on a running job. A function only requests its action, which is done when the ticket is.
+/// An error is the reason of a refusal.
 #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
 pub(crate) trait Controls: Send + Sync {
     /// Changes settings on all ranks.

@@ -1,9 +1,9 @@
 //! Live page of the job: rank 0 passes events of the cycle and of the tuner to the page's server.
 //!
-//! The cycle puts a small record of each step into a ring; a thread, the feed, makes events of them,
-//! and of the tuner's news, and publishes them. The server belongs to the process: a context that
-//! ends and another one that begins use the same page. Without `RONDE_DASH` there is no thread,
-//! listener or record.
+//! The cycle puts a small record of each step into a ring. A thread, the feed, makes events of the
+//! records and of the tuner's news, and publishes them. The server belongs to the process: a
+//! context that ends and another one that begins use the same page. Without `RONDE_DASH` there is
+//! no thread, listener or record.
 
 mod controls;
 #[cfg(not(feature = "dash"))]

@@ -9,7 +9,7 @@ use super::metrics::Metrics;
 use super::server;
 use crate::error::Error;
 use crate::knobs::Knobs;
-use crate::sync::lock;
+use crate::sync::shared_or;
 
 /// Listener and file with the metrics of this process.
 #[derive(Debug)]
@@ -47,17 +47,10 @@ pub(super) fn open(knobs: &Knobs, job: &Job<'_>) -> Result<Arc<Exporter>, Error>
         token: knobs.metrics_token_file.clone(),
         file: knobs.metrics_file.clone(),
     };
-    let mut current = lock(&EXPORTER);
-    if current
-        .as_ref()
-        .is_none_or(|exporter| exporter.config != config)
-    {
-        *current = None; // its port may be wanted again
-        *current = Some(Arc::new(Exporter::new(config, job)?));
-    }
-    let exporter = current.as_ref().expect("made above");
+    let is_same = |exporter: &Exporter| exporter.config == config;
+    let exporter = shared_or(&EXPORTER, is_same, || Exporter::new(config.clone(), job))?;
     exporter.metrics.continue_with(job);
-    Ok(Arc::clone(exporter))
+    Ok(exporter)
 }
 
 impl Exporter {

@@ -41,8 +41,8 @@ impl Knobs {
     }
 }
 
-/// Opens the metrics of this rank, which the knobs ask for; `None` unless it is the first one of its
-/// host.
+/// Opens the metrics of this rank, which the knobs ask for; `None` unless it is the first one of
+/// its host.
 ///
 /// # Errors
 /// An address that cannot be listened on, a file that cannot be written, an invalid token.

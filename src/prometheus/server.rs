@@ -41,14 +41,8 @@ pub(super) fn start(
     let socket = ronde_http::address(address).map_err(|error| refused(error.to_string()))?;
     let respond = move |request: &Request| respond(request, token.as_ref(), &metrics);
     let server = Server::start(socket, Limits::default(), "ronde-metrics", respond);
-    let server = server.map_err(|error| {
-        let hint = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "; choose another port, or 0 for any free one",
-            std::io::ErrorKind::AddrNotAvailable => "; it is no address of this host",
-            _ => "",
-        };
-        refused(format!("{error}{hint}"))
-    })?;
+    let server =
+        server.map_err(|error| refused(format!("{error}{}", ronde_http::listen_hint(&error))))?;
     let address = server.address();
     tracing::info!("metrics: http://{address}{PATH}");
     if is_open && !address.ip().is_loopback() {

@@ -1,8 +1,7 @@
-//! Tests of the live page of a running job: its events over HTTP, its controls, and what is refused.
+//! Tests of the live page of a running job: events over HTTP, controls, and invalid settings.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,7 +9,8 @@ use std::time::{Duration, Instant};
 use ronde::{Context, ReduceOp};
 use serde_json::Value;
 
-use crate::support::{Folder, Outcome, free_port, start_separately};
+use crate::support::{Folder, Outcome, free_port, job_separately, start_separately};
+use crate::watched::{invalid_settings_are_refused, lose_a_rank, token_file};
 
 const TOKEN: &str = "0123456789abcdef0123456789abcdef";
 
@@ -109,33 +109,17 @@ fn train(context: &Context, steps: usize) {
     }
 }
 
-/// File with the token, which the test makes before the ranks start.
-fn token_file(folder: &Folder) -> String {
-    let file = folder.file("token");
-    if std::env::var_os("TEST_RONDE_BODY").is_none() {
-        std::fs::write(&file, TOKEN).expect("a file");
-        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("its owner");
-    }
-    file.to_str().expect("text").to_owned()
-}
-
-fn all_succeed(outcomes: &[Outcome]) {
-    for outcome in outcomes {
-        assert!(outcome.status.success(), "{}", outcome.output);
-    }
-}
-
 #[test]
 fn a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process() {
     const TEST: &str = "live_page::a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process";
     let folder = Folder::new();
-    let (address, token) = (free_port().to_string(), token_file(&folder));
+    let (address, token) = (free_port().to_string(), token_file(&folder, TOKEN, 0o600));
     let env = [
         ("RONDE_DASH", &address[..]),
         ("RONDE_DASH_TOKEN_FILE", &token[..]),
         ("HOROVOD_CYCLE_TIME", "0.5"),
     ];
-    let job = start_separately(TEST, 2, &env, || {
+    let outcomes = job_separately(TEST, 2, &env, || {
         let context = Context::from_env().expect("the job starts");
         if context.rank() != 0 {
             train(&context, 130);
@@ -170,9 +154,9 @@ fn a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process() {
         assert_eq!(page.all("end").len(), 2);
         assert!(!page.thread.is_finished(), "it is still connected");
     });
-    let Some(job) = job else { return };
-    let outcomes = job.finish();
-    all_succeed(&outcomes);
+    if outcomes.is_empty() {
+        return; // skipped
+    }
     let url = format!("http://127.0.0.1:{address}/");
     let shown = |outcome: &Outcome| outcome.output.matches(&url).count();
     assert_eq!(outcomes.iter().map(shown).collect::<Vec<_>>(), [1, 0]);
@@ -182,7 +166,7 @@ fn a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process() {
 fn controls_stop_tuning_change_settings_and_record_timelines() {
     const TEST: &str = "live_page::controls_stop_tuning_change_settings_and_record_timelines";
     let folder = Folder::new();
-    let (address, token) = (free_port().to_string(), token_file(&folder));
+    let (address, token) = (free_port().to_string(), token_file(&folder, TOKEN, 0o600));
     let timeline = folder.file("timeline.json");
     let env = [
         ("RONDE_DASH", &address[..]),
@@ -193,7 +177,7 @@ fn controls_stop_tuning_change_settings_and_record_timelines() {
     ]
     .map(|(name, value)| (name, value.to_owned()));
     let env = env.each_ref().map(|(name, value)| (*name, &value[..]));
-    let job = start_separately(TEST, 2, &env, || {
+    let outcomes = job_separately(TEST, 2, &env, || {
         let folder = std::env::var("TEST_FOLDER").expect("set by the test");
         std::env::set_current_dir(folder).expect("it exists");
         let context = Context::from_env().expect("the job starts");
@@ -221,8 +205,9 @@ fn controls_stop_tuning_change_settings_and_record_timelines() {
         assert_eq!(settings.fusion_threshold_bytes, 16 << 20);
         assert_eq!(settings.cycle_time_ns, 3_000_000);
     });
-    let Some(job) = job else { return };
-    all_succeed(&job.finish());
+    if outcomes.is_empty() {
+        return; // skipped
+    }
     let text = std::fs::read_to_string(timeline).expect("it was recorded");
     assert!(text.contains("ALLREDUCE"), "{text}");
 }
@@ -267,7 +252,7 @@ fn use_controls(page: &Page) {
 fn a_lost_rank_ends_the_job_on_the_page() {
     const TEST: &str = "live_page::a_lost_rank_ends_the_job_on_the_page";
     let folder = Folder::new();
-    let (address, token) = (free_port().to_string(), token_file(&folder));
+    let (address, token) = (free_port().to_string(), token_file(&folder, TOKEN, 0o600));
     let env = [
         ("RONDE_DASH", &address[..]),
         ("RONDE_DASH_TOKEN_FILE", &token[..]),
@@ -279,16 +264,7 @@ fn a_lost_rank_ends_the_job_on_the_page() {
         let Some(page) = page else {
             std::process::abort();
         };
-        let error = loop {
-            let handle = context.allreduce("more", vec![1.0f32], ReduceOp::Sum);
-            match handle.map(|handle| handle.wait()) {
-                Ok(Ok(_)) => {}
-                Ok(Err(failed)) => break failed.error,
-                Err(failed) => break failed.error,
-            }
-        };
-        assert!(error.is_peer_gone(), "{error}");
-        drop(context);
+        lose_a_rank(context);
         let end = page.all("end");
         assert_eq!(end[0]["failed"], true, "{end:?}");
         page.log("lost_rank", "rank 1");
@@ -299,45 +275,12 @@ fn a_lost_rank_ends_the_job_on_the_page() {
 }
 
 #[test]
-fn what_cannot_be_is_an_error_that_names_the_variable() {
-    const TEST: &str = "live_page::what_cannot_be_is_an_error_that_names_the_variable";
-    let folder = Folder::new();
-    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    let address = taken.local_addr().expect("it is bound").to_string();
-    let token = folder.file("token");
-    if std::env::var_os("TEST_RONDE_BODY").is_none() {
-        std::fs::write(&token, TOKEN).expect("a file");
-        std::fs::set_permissions(&token, PermissionsExt::from_mode(0o644)).expect("its owner");
-    }
-    let token = token.to_str().expect("text");
-    type Case<'a> = (&'a [(&'a str, &'a str)], &'a [&'a str]);
-    let cases: [Case; 4] = [
-        (
-            &[("RONDE_DASH", &address)],
-            &["RONDE_DASH", &address, "choose another port"],
-        ),
-        (
-            &[("RONDE_DASH", "page")],
-            &["RONDE_DASH", "neither PORT nor HOST:PORT"],
-        ),
-        (
-            &[("RONDE_DASH", "0"), ("RONDE_DASH_TOKEN_FILE", token)],
-            &["RONDE_DASH_TOKEN_FILE", "chmod 600"],
-        ),
-        (
-            &[("RONDE_DASH", "0"), ("RONDE_DASH_TOKEN_FILE", "/no/such")],
-            &["RONDE_DASH_TOKEN_FILE", "/no/such"],
-        ),
-    ];
-    for (env, texts) in cases {
-        let job = start_separately(TEST, 1, env, || {
-            let error = Context::from_env().map(drop).expect_err("refused");
-            println!("{error}");
-        });
-        let Some(job) = job else { return };
-        let outcome = &job.finish()[0];
-        for text in texts {
-            assert!(outcome.output.contains(text), "{text}: {}", outcome.output);
-        }
-    }
+fn invalid_settings_are_errors_that_name_the_variable() {
+    const TEST: &str = "live_page::invalid_settings_are_errors_that_name_the_variable";
+    invalid_settings_are_refused(
+        TEST,
+        "RONDE_DASH",
+        "RONDE_DASH_TOKEN_FILE",
+        ("RONDE_DASH_TOKEN_FILE", "/no/such"),
+    );
 }

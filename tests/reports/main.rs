@@ -1,5 +1,5 @@
-//! Tests of the reporting programs `ronde bench`, `replay`, `review` and `sweep`, of their pages, and
-//! of the metrics of a running job.
+//! Tests of the reporting programs `ronde bench`, `replay`, `review` and `sweep`, of their pages,
+//! and of the metrics and the live page of a running job.
 
 mod bench_cli;
 mod live_page;
@@ -11,3 +11,4 @@ mod review_cli;
 mod support;
 mod sweep_cli;
 mod sweep_page;
+mod watched;

@@ -1,9 +1,9 @@
 //! Parts of all HTML pages: Apache ECharts, the common style and scripts, the colour scale of heat
 //! maps.
 //!
-//! The pages of reports (`ronde-present`) contain these parts; the live page of a job (`ronde-dash`)
-//! loads them from its own server. So both look alike, and the runtime needs nothing else of the
-//! presentation.
+//! The pages of reports (`ronde-present`) contain these parts; the live page of a job
+//! (`ronde-dash`) loads them from its own server. So both look alike, and the runtime needs nothing
+//! else of the presentation.
 
 pub mod scale;
 

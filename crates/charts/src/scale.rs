@@ -197,8 +197,8 @@ pub fn colour(at: f64) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 
-/// Round values from `from` to `to`, at most `most` of them: multiples of 1, 2 or 5 times a power of
-/// ten.
+/// Round values from `from` to `to`, at most `most` of them: multiples of 1, 2 or 5 times a power
+/// of ten.
 pub fn round_values(from: f64, to: f64, most: usize) -> Vec<f64> {
     let least = (to - from) / (most as f64 - 1.0);
     if !(least > 0.0 && least.is_finite()) {

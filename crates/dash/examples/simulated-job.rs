@@ -5,17 +5,17 @@
 //! ```
 //!
 //! It publishes what a job with a tuner publishes: the default, a search, a comparison, the
-//! verdict, a check of it, late ranks, a stall. It ends when its input ends; its steps begin at once, and
-//! after STEPS of them it publishes its end.
+//! verdict, a check of it, late ranks, a stall. Its steps begin at once, and after STEPS of them it
+//! publishes its end. The program ends when its input ends.
 
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ronde_dash::{
     Command, Config, Dash, End, Event, Job, Log, LogKind, Measured, Place, RankTimes, Ranks,
-    Recheck, SettingsChange, Step, Surface, Tuner, Verdict, Window,
+    Recheck, SettingsChange, Step, Surface, Tuner, Verdict, Window, now_unix_ms,
 };
 use ronde_job::settings::Settings;
 
@@ -93,7 +93,6 @@ fn main() {
 
 impl Simulated {
     fn begin(&self) {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         self.dash.publish(Event::Job(Job {
             name: "python train.py --model resnet50".to_owned(),
             ranks: Some(16),
@@ -101,7 +100,7 @@ impl Simulated {
             backend: "tcp".to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             model: "161 tensors, 97.5 MiB".to_owned(),
-            started_unix_ms: now.ok().map(|now| now.as_millis() as u64),
+            started_unix_ms: Some(now_unix_ms()),
             ..Job::default()
         }));
         self.log(None, LogKind::Info, "16 ranks on 2 hosts are connected");
@@ -299,8 +298,9 @@ impl Simulated {
             budget_steps: Some(20.0),
             payback_step: Some(step + 24),
             text: format!(
-                "fusion {}: step {chosen:.1} ms instead of {default:.1} ms, {:.1} to {:.1} % faster \
-                 (95 % interval; {step} steps; cost 5.2 steps, budget 20, paid back at step {})",
+                "fusion {}: step {chosen:.1} ms instead of {default:.1} ms, {:.1} to {:.1} % \
+                 faster (95 % interval; {step} steps; cost 5.2 steps, budget 20, paid back at step \
+                 {})",
                 self.settings,
                 gain - 1.1,
                 gain + 1.1,

@@ -1,11 +1,11 @@
 //! Access to the page: token, session cookie, `Host` and `Origin`.
 //!
 //! The token is the secret of the page. The first request has it in its URL; the answer sets a
-//! cookie and leads to a URL without it. Cookie, path and the controls' token are computed from it, so a
-//! job that starts again with the same token file knows the open pages.
+//! cookie and leads to a URL without it. Cookie, path and the controls' token are computed from the
+//! token, so a job that starts again with the same token file accepts the pages that are open.
 //!
-//! Browsers send cookies to all ports of a host, so a page of another user's server on this machine
-//! would receive this one's. Therefore the cookie is for a path that cannot be guessed.
+//! Browsers send cookies to all ports of a host, so another user's server on this machine would
+//! receive the cookie of this page. Therefore the cookie is for a path that cannot be guessed.
 //!
 //! A web page whose name an attacker resolves to this machine (DNS rebinding) sends its own name as
 //! `Host`: only addresses, `localhost` and this machine's name are accepted. A request of another

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ronde_http::{AddressError, Limits, Server, Token, TokenError};
 
 use crate::access::Access;
-use crate::history::{self, History};
+use crate::history::{History, now_unix_ms};
 use crate::inbox::Inbox;
 use crate::service::{Dashboard, Handler};
 use crate::{Command, Event, assets};
@@ -26,7 +26,7 @@ const LIMITS: Limits = Limits {
 };
 
 /// Settings of a page.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Address to listen on: `PORT`, which is a port of 127.0.0.1, or `HOST:PORT`. Port 0 is any
     /// free one.
@@ -54,15 +54,7 @@ impl std::fmt::Display for DashError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Address(error) => error.fmt(f),
-            Self::Listen(error) => {
-                let hint = match error.kind() {
-                    std::io::ErrorKind::AddrInUse => "; choose another port, or 0 for any free one",
-                    std::io::ErrorKind::AddrNotAvailable => "; it is no address of this host",
-                    std::io::ErrorKind::PermissionDenied => "; choose a port from 1024 on",
-                    _ => "",
-                };
-                write!(f, "{error}{hint}")
-            }
+            Self::Listen(error) => write!(f, "{error}{}", ronde_http::listen_hint(error)),
             Self::TokenFile(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Random(error) => write!(f, "no token can be drawn: {error}"),
         }
@@ -113,7 +105,7 @@ impl Dash {
             history: History::default(),
             handler: config.control.then(|| Box::new(handler) as Handler),
             version: assets::version(),
-            start: history::now_unix_ms(),
+            start: now_unix_ms(),
             sent: Instant::now(),
         };
         let server =

@@ -48,7 +48,7 @@ pub struct Job {
     pub model: String,
     /// Start, milliseconds since 1970-01-01 00:00 UTC, if known.
     pub started_unix_ms: Option<u64>,
-    /// What a value of a step is.
+    /// Quantity that the values of the steps measure.
     pub measure: Measure,
     /// Whether the events come from a log, so it is not known whether the job still runs.
     pub is_log: bool,

@@ -41,3 +41,4 @@ pub use event::{
     End, Event, Job, Log, LogKind, Measure, Measured, Place, RankTimes, Ranks, Recheck,
     SettingsChange, Step, Surface, Tuner, Verdict, Window,
 };
+pub use history::now_unix_ms;

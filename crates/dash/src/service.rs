@@ -18,8 +18,9 @@ const IDLE_INTERVAL: Duration = Duration::from_millis(500);
 /// connection is lost.
 const BEAT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a page may load and send, and who may show it in a frame. Styles of ECharts' hints are
-/// attributes, which only `unsafe-inline` allows; scripts have no such exception.
+/// Content security policy: limits the addresses from which a page loads and to which it sends, and
+/// forbids other pages to show it in a frame. Styles of ECharts' hints are attributes, which only
+/// `unsafe-inline` allows; scripts have no such exception.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; \
                       connect-src 'self'; img-src 'self' data:; form-action 'self'; \
                       base-uri 'none'; frame-ancestors 'none'";

@@ -46,6 +46,17 @@ pub fn address(text: &str) -> Result<SocketAddr, AddressError> {
     found.next().ok_or(AddressError::Form)
 }
 
+/// Returns the hint to append to an error of [`Server::start`](crate::Server::start): a way to
+/// solve it, or nothing.
+pub fn listen_hint(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => "; choose another port, or 0 for any free one",
+        std::io::ErrorKind::AddrNotAvailable => "; it is no address of this host",
+        std::io::ErrorKind::PermissionDenied => "; choose a port from 1024 on",
+        _ => "",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,13 +9,14 @@
 //! events.
 //!
 //! ```
-//! use ronde_http::{Limits, Response, Server};
+//! use ronde_http::{Limits, Request, Response, Server};
 //!
 //! let address = "127.0.0.1:0".parse().expect("an address");
-//! let server = Server::start(address, Limits::default(), "figures", |request| match request.path() {
-//!     "/figures" => Response::text("text/plain", "steps 7\n".to_owned()),
+//! let respond = |request: &Request| match request.path() {
+//!     "/figures" => Response::text("text/plain", "steps 7\n"),
 //!     _ => Response::error(404, "there is only /figures"),
-//! })?;
+//! };
+//! let server = Server::start(address, Limits::default(), "figures", respond)?;
 //! println!("http://{}/figures", server.address());
 //! # Ok::<(), std::io::Error>(())
 //! ```
@@ -29,7 +30,7 @@ mod server;
 mod tests;
 mod token;
 
-pub use address::{AddressError, address};
+pub use address::{AddressError, address, listen_hint};
 pub use request::Request;
 pub use response::{Answer, Response};
 pub use server::{Server, Service, Streams};

@@ -29,8 +29,8 @@ pub trait Service: Send + 'static {
     /// Answers a request.
     fn respond(&mut self, request: &Request) -> Answer;
 
-    /// Sends messages on the streams, which exist since they got their first message. Called at the
-    /// start, after the time that the last call returned, and when the server ends.
+    /// Sends messages on the open streams. Called at the start, after the time that the last call
+    /// returned, and when the server ends.
     fn tick(&mut self, _streams: &mut Streams<'_>) -> Option<Duration> {
         None
     }
@@ -57,8 +57,8 @@ impl Streams<'_> {
         !self.connections.values().any(Connection::is_streaming)
     }
 
-    /// Sends a message on all streams. Clients that have not received too many bytes of earlier
-    /// messages ([`Limits::stream_bytes`]) are disconnected.
+    /// Sends a message on all streams. Disconnects clients with more unreceived bytes than
+    /// [`Limits::stream_bytes`].
     pub fn send(&mut self, message: &[u8]) {
         let message: Arc<[u8]> = message.into();
         self.connections

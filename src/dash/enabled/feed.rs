@@ -1,9 +1,9 @@
 //! Feed: the thread that makes events of the records and of the tuner's news, and publishes them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use ronde_dash::{End, Event, Log, LogKind, SettingsChange, Step};
+use ronde_dash::{End, Event, Log, LogKind, SettingsChange, Step, now_unix_ms};
 use rtrb::Consumer;
 
 use super::page::Page;
@@ -24,7 +24,7 @@ const FAREWELL: Duration = Duration::from_millis(900);
 /// Most characters of the job's name.
 const NAME_CHARACTERS_MAX: usize = 200;
 
-/// What the feed reads, and where it publishes.
+/// Sources of the feed, its page, and properties of the job.
 pub(super) struct Source {
     pub(super) page: Arc<Page>,
     pub(super) progress: Arc<Progress>,
@@ -169,14 +169,13 @@ impl Feed {
         let words: Vec<_> = std::env::args_os()
             .map(|word| word.to_string_lossy().into_owned())
             .collect();
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
         ronde_dash::Job {
             name: words.join(" ").chars().take(NAME_CHARACTERS_MAX).collect(),
             ranks: Some(self.source.ranks as u64),
             hosts: Some(hosts.count as u64),
             backend: self.source.backend.to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            started_unix_ms: now.ok().map(|now| now.as_millis() as u64),
+            started_unix_ms: Some(now_unix_ms()),
             ..ronde_dash::Job::default()
         }
     }

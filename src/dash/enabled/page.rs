@@ -1,6 +1,5 @@
 //! Page: the server of a process, and the context whose job it shows.
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use ronde_dash::{Config, Dash, DashError};
@@ -12,27 +11,20 @@ use super::shared::Shared;
 use crate::dash::{ADDRESS, Job};
 use crate::error::{Error, SettingsError};
 use crate::knobs::Knobs;
-use crate::sync::lock;
+use crate::sync::{lock, shared_or};
 
 /// Variable that names the token's file.
 const TOKEN: &str = "RONDE_DASH_TOKEN_FILE";
 
 /// Server of a process. It continues when its context has ended.
 pub(super) struct Page {
-    settings: Settings,
+    config: Config,
     pub(super) dash: Dash,
-    /// Of the context that the page shows, if it runs.
+    /// Handler of the context that the page shows, while that runs.
     handler: Arc<Mutex<Option<Handler>>>,
 }
 
-/// Settings of a page; a context with other settings gets another page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Settings {
-    address: String,
-    token_file: Option<PathBuf>,
-    control: bool,
-}
-
+/// The page of this process; a context with other settings gets another one.
 static PAGE: Mutex<Option<Arc<Page>>> = Mutex::new(None);
 
 /// Opens the page for a job.
@@ -44,20 +36,13 @@ pub(in crate::dash) fn open(
     address: &str,
     job: &Job<'_>,
 ) -> Result<Recorder, Error> {
-    let settings = Settings {
+    let config = Config {
         address: address.to_owned(),
         token_file: knobs.dash_token_file.clone(),
         control: knobs.dash_control,
     };
-    let mut current = lock(&PAGE);
-    if current
-        .as_ref()
-        .is_none_or(|page| page.settings != settings)
-    {
-        *current = None; // its port may be wanted again
-        *current = Some(Arc::new(Page::start(settings)?));
-    }
-    let page = Arc::clone(current.as_ref().expect("made above"));
+    let is_same = |page: &Page| page.config == config;
+    let page = shared_or(&PAGE, is_same, || Page::start(config.clone()))?;
     let shared = Arc::new(Shared::new(job.identity.size));
     *lock(&page.handler) = Some(Handler {
         controls: Arc::clone(job.controls),
@@ -79,22 +64,17 @@ pub(in crate::dash) fn open(
 }
 
 impl Page {
-    fn start(settings: Settings) -> Result<Self, Error> {
+    fn start(config: Config) -> Result<Self, Error> {
         let handler = Arc::<Mutex<Option<Handler>>>::default();
-        let config = Config {
-            address: settings.address.clone(),
-            token_file: settings.token_file.clone(),
-            control: settings.control,
-        };
         let of_context = Arc::clone(&handler);
         let dash = Dash::start(&config, move |command| match &*lock(&of_context) {
             Some(handler) => handler.handle(command),
             None => Err("the job has ended".to_owned()),
         });
-        let dash = dash.map_err(|error| refused(&settings, error))?;
+        let dash = dash.map_err(|error| refused(&config.address, error))?;
         eprintln!("ronde: {}", dash.announcement());
         Ok(Self {
-            settings,
+            config,
             dash,
             handler,
         })
@@ -106,7 +86,7 @@ impl Page {
     }
 }
 
-fn refused(settings: &Settings, error: DashError) -> Error {
+fn refused(address: &str, error: DashError) -> Error {
     Error::Settings(match error {
         DashError::TokenFile(path, error) => SettingsError::Secret {
             path,
@@ -115,7 +95,7 @@ fn refused(settings: &Settings, error: DashError) -> Error {
         },
         error => SettingsError::Listen {
             what: "the live page",
-            address: settings.address.clone(),
+            address: address.to_owned(),
             variable: ADDRESS,
             reason: error.to_string(),
         },

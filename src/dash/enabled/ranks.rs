@@ -1,9 +1,10 @@
 //! Waiting and transfer times of the latest ranks, per step.
 //!
-//! Rank 0 knows how long the job waited for each rank, from the negotiation. What a rank waited and
-//! transferred itself it reports to the first rank of its host, so these are known of the ranks on
-//! rank 0's host.
+//! Rank 0 knows how long the job waited for each rank, from the negotiation. A rank reports its own
+//! waits and transfers to the first rank of its host, so they are known of the ranks on rank 0's
+//! host.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
@@ -51,8 +52,8 @@ impl RankView {
             per_step(time.saturating_sub(before).as_nanos() as u64)
         };
         let times: HashMap<_, _> = times.into_iter().collect();
+        let late = |rank: usize| late_ns[rank].saturating_sub(self.late_ns[rank]);
         let row = |rank: usize| {
-            let late = late_ns[rank].saturating_sub(self.late_ns[rank]);
             let own = times.get(&rank).map(|times| {
                 let before = self.times.get(&rank).copied().unwrap_or_default();
                 (
@@ -62,18 +63,14 @@ impl RankView {
             });
             RankTimes {
                 rank: rank as u64,
-                late_ms: Some(per_step(late)),
+                late_ms: Some(per_step(late(rank))),
                 wait_ms: own.map(|(wait, _)| wait),
                 transfer_ms: own.map(|(_, transfer)| transfer),
             }
         };
-        let mut rows: Vec<RankTimes> = (0..late_ns.len()).map(row).collect();
-        rows.sort_by(|a, b| {
-            b.late_ms
-                .unwrap_or(0.0)
-                .total_cmp(&a.late_ms.unwrap_or(0.0))
-        });
-        rows.truncate(Ranks::MOST);
+        let mut latest: Vec<usize> = (0..late_ns.len()).collect();
+        latest.sort_by_key(|&rank| Reverse(late(rank)));
+        let rows = latest.into_iter().take(Ranks::MOST).map(row).collect();
         (self.at, self.step, self.late_ns, self.times) = (now, step, late_ns, times);
         Ranks { step, rows }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Recorder {
     shared: Arc<Shared>,
     progress: Arc<Progress>,
     records: Producer<Record>,
-    /// What the feed needs, until it runs.
+    /// Arguments of the feed, until it runs.
     source: Option<(Source, Consumer<Record>)>,
     feed: Option<JoinHandle<()>>,
     /// Number of ends of steps; the first one begins step 0.
@@ -169,7 +169,7 @@ impl Recorder {
             self.close_cycle();
         }
         let Some(took) = end.took else {
-            // What was before is no step, or a part of one.
+            // The time until now was no step, or only a part of one.
             self.sums = Sums::default();
             self.ended = None;
             self.ends = self.ends.max(1);

@@ -40,7 +40,7 @@ impl Shared {
         }
     }
 
-    /// The others have waited for `rank`.
+    /// Adds a time for which the others have waited for `rank`.
     pub(super) fn late(&self, rank: usize, late_us: u64) {
         if let Some(late_ns) = self.late_ns.get(rank) {
             late_ns.fetch_add(late_us.saturating_mul(1000), Ordering::Relaxed);
@@ -98,7 +98,7 @@ impl Shared {
         self.changes_settings.swap(false, Ordering::Relaxed)
     }
 
-    /// The job ends like this.
+    /// Sets the end of the job, unless it has been set before.
     pub(super) fn set_end(&self, end: End) {
         lock(&self.end).get_or_insert(end);
     }
@@ -107,7 +107,7 @@ impl Shared {
         lock(&self.end).take()
     }
 
-    /// Nothing is recorded any more.
+    /// Ends the feed: no further records follow.
     pub(super) fn finish(&self) {
         self.is_over.store(true, Ordering::Release);
         self.wake();

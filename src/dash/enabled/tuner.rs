@@ -15,7 +15,7 @@ pub(super) struct TunerView {
 }
 
 impl TunerView {
-    /// Takes `news`, which came after `step` steps; returns the events that they are at once.
+    /// Takes `news`, which came after `step` steps; returns the event to publish now, if any.
     pub(super) fn news(&mut self, step: u64, news: News) -> Option<Event> {
         let log = |kind, text| {
             Some(Event::Log(Log {
@@ -35,12 +35,13 @@ impl TunerView {
                 None
             }
             News::Measured {
-                measured,
+                place: measured,
+                step_ms,
+                ci95_ms,
                 best,
                 cost,
             } => {
-                let (value, ci95) = (measured.step_ms, measured.ci95_ms);
-                add(&mut self.surface.tried, place(&measured.place), value, ci95);
+                add(&mut self.surface.tried, place(&measured), step_ms, ci95_ms);
                 self.surface.incumbent = best.as_ref().map(place);
                 (self.is_new, self.cost) = (true, Some(cost));
                 None
@@ -130,7 +131,8 @@ impl TunerView {
     }
 }
 
-/// Reason of a change of settings in a job that is tuned; `purpose` is that of the steps under them.
+/// Reason of a change of settings in a job that is tuned. `purpose`: purpose of the steps under
+/// them.
 pub(super) fn reason(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Default => "tuner: the default",

@@ -16,13 +16,14 @@ Examples:
 const LONG_ABOUT: &str = "\
 Show autotune logs as a live page: trials, expected values of all settings, gain, cost, events
 
-Reads logs of Horovod (HOROVOD_AUTOTUNE_LOG) and of Ronde, finished or growing, plain or gzipped, and follows them until it is \
-ended. A log of another job that is appended to the file, or replaces it, is shown from its beginning, and the page says so. Of \
-several files, the page shows the one that changed last.
+Reads logs of Horovod (HOROVOD_AUTOTUNE_LOG) and of Ronde, finished or growing, plain or \
+gzipped, and follows them until it is ended. A log of another job that is appended to the file, or \
+replaces it, is shown from its beginning, and the page says so. Of several files, the page shows \
+the one that changed last.
 
-The page is for this machine only unless --host says otherwise. It needs a token, which is part of the printed URL and changes \
-with every start unless --token-file names one. Browsers show a running job with `ronde run --dash`, or with RONDE_DASH under \
-mpirun, srun and torchrun.";
+The page is for this machine only unless --host says otherwise. It needs a token, which is part of \
+the printed URL and changes with every start unless --token-file names one. Browsers show a \
+running job with `ronde run --dash`, or with RONDE_DASH under mpirun, srun and torchrun.";
 
 /// Show autotune logs as a live page, which follows them
 #[derive(clap::Args)]

@@ -1,11 +1,10 @@
 //! Content of a page that shows a log: events from the reviews of the log's searches.
 
 use std::collections::HashMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use ronde_dash::{
     Event, Job, Log, LogKind, Measure, Measured, Place, SettingsChange, Step, Surface, Tuner,
-    Verdict, Window,
+    Verdict, Window, now_unix_ms,
 };
 use ronde_job::settings::Settings;
 use ronde_lab::review::{self, Against, Phase, Review, Setting, Switch, Trial, Writer};
@@ -22,7 +21,7 @@ const FUSION_MB: [f64; 14] = [
 ];
 const CYCLE_MS: [f64; 10] = [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0];
 
-/// What a page shows of a log.
+/// Content of a page that shows a log.
 pub(super) struct Shown {
     job: Job,
     steps: Vec<Step>,
@@ -159,13 +158,13 @@ impl Shown {
             .collect()
     }
 
-    /// The events that a page needs which shows an earlier state of this log.
+    /// The new events, for a page that shows an earlier state of this log.
     pub(super) fn since(&self, old: &Self) -> Vec<Event> {
         let known = [old.steps.len(), old.changes.len(), old.verdicts.len()];
         self.from(known, &old.log, Some(now_unix_ms()))
     }
 
-    /// The events that are not known: of steps, changes and verdicts, those after the number given.
+    /// The events that a page lacks. `known`: numbers of steps, changes and verdicts that it has.
     fn from(&self, known: [usize; 3], log: &[Log], at_unix_ms: Option<u64>) -> Vec<Event> {
         let [steps, changes, verdicts] = known;
         let mut events: Vec<Event> = Vec::new();
@@ -322,9 +321,4 @@ fn surface(review: &Review) -> Option<Surface> {
         tried: tried.collect(),
         next: next.and_then(|next| next.setting.as_ref()).map(place),
     })
-}
-
-pub(super) fn now_unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.unwrap_or_default().as_millis() as u64
 }

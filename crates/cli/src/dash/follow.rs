@@ -4,11 +4,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use ronde_dash::{Event, Log, LogKind};
+use ronde_dash::{Event, Log, LogKind, now_unix_ms};
 use ronde_lab::review::{Known, Review, review};
 use ronde_tuner::{LogContents, LogError, read_logs};
 
-use super::events::{Shown, is_continued, now_unix_ms};
+use super::events::{Shown, is_continued};
 use crate::error::Error;
 use crate::present::units::counted;
 use crate::review::input;
@@ -26,7 +26,7 @@ pub(super) struct Source {
     error: Option<String>,
 }
 
-/// What differs between two states of a file.
+/// Properties of a file that differ after each change: inode, length and time of the last change.
 type Stamp = (u64, u64, Option<SystemTime>);
 
 /// The last log of a file.
@@ -40,7 +40,7 @@ struct LastLog {
 /// Follows several files, of which the last changed one is shown.
 pub(super) struct Follower {
     sources: Vec<Source>,
-    /// What the page shows, and of which source.
+    /// Number of the source that the page shows, and the content.
     shown: Option<(usize, Shown)>,
 }
 

@@ -28,8 +28,6 @@ const TEXT_MAX: usize = 1000;
 pub(crate) struct History {
     /// Number of jobs so far.
     jobs: u64,
-    /// Whether a new job has begun since the last update.
-    is_new: bool,
     job: Latest<Job>,
     steps: Steps,
     changes: Tail<SettingsChange>,
@@ -69,7 +67,7 @@ impl<T> Latest<T> {
     }
 }
 
-/// What has changed, or all of it.
+/// The parts of the history that have changed, or all of it.
 #[derive(Serialize)]
 struct Update<'a> {
     /// Whether this is all of it.
@@ -105,7 +103,6 @@ impl History {
             Event::Job(mut job) => {
                 *self = Self {
                     jobs: self.jobs + 1,
-                    is_new: true,
                     ..Self::default()
                 };
                 for text in [
@@ -170,18 +167,11 @@ impl History {
         self.json(true)
     }
 
-    /// What has changed since the last call, as JSON; `None` if nothing has.
+    /// Changes since the last call, as JSON; `None` if there are none. The first update of a job
+    /// has all of it.
     pub(crate) fn update(&mut self) -> Option<String> {
-        let is_new = std::mem::take(&mut self.is_new);
-        let singles = [
-            self.job.has_changed,
-            self.ranks.has_changed,
-            self.surface.has_changed,
-            self.tuner.has_changed,
-            self.end.has_changed,
-        ];
-        let has_changed = is_new
-            || singles.contains(&true)
+        let is_new = self.job.has_changed;
+        let has_changed = self.flags().into_iter().any(|flag| *flag)
             || self.steps.part(false).is_some()
             || self.changes.unsent() > 0
             || self.verdicts.unsent() > 0
@@ -193,20 +183,23 @@ impl History {
     }
 
     fn sent(&mut self) {
-        for flag in [
-            &mut self.job.has_changed,
-            &mut self.ranks.has_changed,
-            &mut self.surface.has_changed,
-            &mut self.tuner.has_changed,
-            &mut self.end.has_changed,
-        ] {
-            *flag = false;
-        }
+        self.flags().into_iter().for_each(|flag| *flag = false);
         self.steps.sent();
         self.changes.sent();
         self.verdicts.sent();
         self.rechecks.sent();
         self.log.sent();
+    }
+
+    /// For each value of which only the latest counts, whether it has changed.
+    fn flags(&mut self) -> [&mut bool; 5] {
+        [
+            &mut self.job.has_changed,
+            &mut self.ranks.has_changed,
+            &mut self.surface.has_changed,
+            &mut self.tuner.has_changed,
+            &mut self.end.has_changed,
+        ]
     }
 
     fn json(&self, all: bool) -> String {
@@ -239,7 +232,8 @@ fn shorten(text: &mut String) {
     }
 }
 
-pub(crate) fn now_unix_ms() -> u64 {
+/// Returns the present time, milliseconds since 1970-01-01 00:00 UTC.
+pub fn now_unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_millis() as u64
 }

@@ -1,5 +1,5 @@
-//! HTML of a chart: an element with the chart's data as JSON, which `ronde_charts::CHARTS_SCRIPT` draws with
-//! Apache ECharts.
+//! HTML of a chart: an element with the chart's data as JSON, which `ronde_charts::CHARTS_SCRIPT`
+//! draws with Apache ECharts.
 
 use maud::{Markup, PreEscaped, Render, html};
 use serde::Serialize;
