@@ -138,7 +138,8 @@ def main():
             write()
     ends = collections.Counter(job["end"] for job in record["jobs"])
     faults = sum(len(job["faults"]) for job in record["jobs"])
-    print(f"{len(record['jobs'])} jobs, {faults} faults, {failed} with problems; ends: {dict(ends)}")
+    total = f"{len(record['jobs'])} jobs, {faults} faults"
+    print(f"{total}, {failed} with problems; ends: {dict(ends)}")
     sys.exit(1 if failed else 0)
 
 

@@ -74,6 +74,7 @@ class Job:
         self.gone = set()  # processes that were killed or stopped
         self.faults, self.recoveries, self.arrivals = [], {}, []
         self.last_death = 0.0
+        self.is_settled = True  # the ranks went on after the last death, before the next fault
         self.has_failed = False  # a host may cool down
         self.output = folder / "output"
         self.process = None
@@ -180,6 +181,8 @@ class Job:
 
     def cause(self, fault):
         time.sleep(fault.pause_s)
+        self.logs.update()
+        self.is_settled = bool(self.steps_since(self.last_death))
         random_ = random.Random(fault.seed)
         if fault.kind in SCRIPT_FAULTS:
             took_effect = self.break_script(fault.kind)
@@ -242,7 +245,8 @@ class Job:
         if fault.is_awaited:
             what = f"a step after {fault.kind!r}"
             first = self.wait(lambda: self.steps_since(death), what)
-            self.recoveries.setdefault(fault.kind, []).append(first - death)
+            if self.is_settled:  # otherwise the job also waited for something else
+                self.recoveries.setdefault(fault.kind, []).append(first - death)
 
     def signal(self, pid, is_stop):
         self.gone.add(pid)

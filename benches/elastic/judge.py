@@ -7,8 +7,8 @@ A step counts if no later generation has begun before it. The rules:
 - The steps that count are 1, 2, 3, …, each with the samples of all ranks.
 - In each epoch every sample was used; the only repetitions are those with which the last partition
   was filled, fewer than there are ranks.
-- The weights of every rank at the begin of a generation, and at the end of the job, are those of one
-  process that repeats these steps.
+- The weights of every rank at the begin of a generation, and at the end of the job, are those of
+  one process that repeats these steps.
 """
 
 import collections
@@ -117,5 +117,6 @@ def check_weights(logs, steps):
                     f"the weights after step {record['step']} differ from one process's by "
                     f"{difference:.3g}"
                 )
-    if any(record["step"] != len(steps) for p in logs.processes.values() for record in p.all("end")):
+    ends = [record for process in logs.processes.values() for record in process.all("end")]
+    if any(record["step"] != len(steps) for record in ends):
         raise ValueError("the ranks ended after different steps")

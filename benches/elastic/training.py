@@ -4,7 +4,8 @@ samples of each rank in each step.
 Ranks run it with `ronde.torch`, and the judge repeats it in one process from the ranks' logs. In
 float64 the order of the sum over the ranks changes the last bits. As the problem is convex, such
 differences do not grow from step to step; those of a network do, to 1e-8 within a thousand steps.
-The learning rate is so small that the effect of a lost or repeated step lasts for hundreds of steps.
+The learning rate is so small that the effect of a lost or repeated step lasts for hundreds of
+steps.
 """
 
 import torch
