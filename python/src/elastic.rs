@@ -49,10 +49,7 @@ struct State {
 }
 
 enum Answer {
-    Seat {
-        seat: Seat,
-        server: Option<String>,
-    },
+    Seat { seat: Seat, server: Option<String> },
     Leave,
 }
 
