@@ -47,12 +47,20 @@ impl Service {
     }
 
     /// Whether the parameters are known.
-    pub(super) fn has_space(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         !matches!(self.stage, Stage::Nothing)
     }
 
+    /// Sets the parameters, as the first line does.
+    ///
+    /// # Errors
+    /// The line is not valid.
+    pub fn open(&mut self, line: &str) -> Result<(), Problem> {
+        self.ready(line).map(drop)
+    }
+
     /// Handles the first line.
-    pub(super) fn set_space(&mut self, text: &str) -> Result<Answer, Problem> {
+    fn ready(&mut self, text: &str) -> Result<Answer, Problem> {
         let line = SpaceLine::parse(text)?;
         let (space, start) = line.space()?;
         let defaults = SessionConfig::default();
@@ -99,10 +107,10 @@ impl Service {
 
     /// Returns the answer to line `number`, counted from 1.
     pub(super) fn answer(&mut self, line: &str, number: u64) -> Answer {
-        let answer = if self.has_space() {
+        let answer = if self.is_open() {
             Request::parse(line).and_then(|request| self.follow(request))
         } else {
-            self.set_space(line)
+            self.ready(line)
         };
         answer.unwrap_or_else(|problem| problem.answer(number))
     }
