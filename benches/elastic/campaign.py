@@ -108,6 +108,7 @@ def arguments():
     add("--replay", type=int, metavar="NUMBER", help="only this job; writes no results")
     add("--keep", action="store_true", help="keep the folders of all jobs")
     add("--pairs", type=int, default=10, help="pairs of jobs without (%(default)s)")
+    add("--note", default="", help="text for the page, such as how ronde was built")
     add("--folder", type=pathlib.Path, default=ROOT / "target" / "elastic", help="of the jobs")
     add("--out", type=pathlib.Path, default=ROOT / "results" / "elastic")
     options = parser.parse_args()
@@ -128,6 +129,7 @@ class Record:
 
     def write(self, **fields):
         self.fields.update(fields, **circumstances("scripts/bench-elastic", self.load_first))
+        self.fields["note"] = self.options.note
         out = self.options.out
         if self.options.replay is None:
             out.mkdir(parents=True, exist_ok=True)

@@ -55,7 +55,7 @@ def circumstances(record):
     return [
         f"{record['date']}, commit {record['commit']}. {record['machine']}. Load average "
         f"{record['load_first']} before, {record['load_last']} after.",
-        f"Made by `{record['command']}`.",
+        f"Made by `{record['command']}`. {record['note']}".rstrip(),
     ]
 
 
