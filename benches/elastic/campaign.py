@@ -10,7 +10,9 @@ the discovery script fails, while a small network is trained.
 Each job is drawn from the seed. It must end with the weights of one process that repeats the steps
 which count, as the logs of the ranks give them (benches/elastic/judge.py has the rules), within a
 deadline for each fault, and without processes that are left over. The exit status is 1 if one does
-not. Writes OUT/elastic.json and OUT/README.md, also while it runs.
+not. Then measures the overhead of jobs without faults (--pairs; --jobs 0 measures only that).
+Writes OUT/elastic.json, with --hosts OUT/hosts.json, OUT/overhead.json, and OUT/README.md of all
+three, also while it runs.
 """
 
 import argparse
@@ -62,36 +64,40 @@ def run(options, number):
     return outcome
 
 
-def campaign(options, record, write):
+def campaign(options):
     """Runs the jobs, several at a time; returns how many have problems."""
     numbers = [options.replay] if options.replay is not None else range(options.jobs)
+    parameters = {name: vars(options)[name] for name in ("seed", "hosts", "ranks", "at_once")}
+    record = Record(options, "elastic" if options.hosts == 1 else "hosts", **parameters)
     outcomes = []
     with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
         futures = [pool.submit(run, options, number) for number in numbers]
         try:
             for future in concurrent.futures.as_completed(futures):
                 outcomes.append(future.result())
-                record["jobs"] = [
-                    dataclasses.asdict(outcome)
-                    for outcome in sorted(outcomes, key=lambda outcome: outcome.number)
-                ]
-                write()
-                faults = sum(len(outcome.faults) for outcome in outcomes)
-                failed = sum(bool(outcome.problems) for outcome in outcomes)
-                progress = f"{len(outcomes)} of {len(numbers)} jobs, {faults} faults"
-                print(f"{progress}, {failed} with problems", file=sys.stderr, flush=True)
+                outcomes.sort(key=lambda outcome: outcome.number)
+                record.write(jobs=list(map(dataclasses.asdict, outcomes)))
+                print(progress(outcomes, len(numbers)), file=sys.stderr, flush=True)
         except BaseException:
             for future in futures:
                 future.cancel()
             raise
+    ends = collections.Counter(outcome.end for outcome in outcomes)
+    print(f"{progress(outcomes, len(numbers))}; ends: {dict(ends)}")
     return sum(bool(outcome.problems) for outcome in outcomes)
+
+
+def progress(outcomes, number):
+    faults = sum(len(outcome.faults) for outcome in outcomes)
+    failed = sum(bool(outcome.problems) for outcome in outcomes)
+    return f"{len(outcomes)} of {number} jobs, {faults} faults, {failed} with problems"
 
 
 def arguments():
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("bench-elastic", description=__doc__, formatter_class=raw)
     add = parser.add_argument
-    add("--jobs", type=int, default=120, help="number of jobs (%(default)s)")
+    add("--jobs", type=int, default=120, help="jobs with faults (%(default)s)")
     add("--seed", type=int, default=1)
     add("--ranks", type=int, default=7, help="most ranks of a job at its start (%(default)s)")
     add("--faults", type=int, default=7, help="most faults of a job (%(default)s)")
@@ -101,7 +107,8 @@ def arguments():
     add("--only", type=lambda text: text.split(","), help="faults to draw from")
     add("--replay", type=int, metavar="NUMBER", help="only this job; writes no results")
     add("--keep", action="store_true", help="keep the folders of all jobs")
-    add("--pairs", type=int, default=10, help="pairs of jobs without faults, for the overhead")
+    add("--pairs", type=int, default=10, help="pairs of jobs without (%(default)s)")
+    add("--note", default="", help="text for the page, such as how ronde was built")
     add("--folder", type=pathlib.Path, default=ROOT / "target" / "elastic", help="of the jobs")
     add("--out", type=pathlib.Path, default=ROOT / "results" / "elastic")
     options = parser.parse_args()
@@ -113,33 +120,35 @@ def arguments():
     return options
 
 
+class Record:
+    """Results of one part, written after each of its jobs. `name`: of its file."""
+
+    def __init__(self, options, name, **fields):
+        self.options, self.name, self.fields = options, name, fields
+        self.load_first = os.getloadavg()[0]
+
+    def write(self, **fields):
+        self.fields.update(fields, **circumstances("scripts/bench-elastic", self.load_first))
+        self.fields["note"] = self.options.note
+        out = self.options.out
+        if self.options.replay is None:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / f"{self.name}.json").write_text(json.dumps(self.fields, indent=1) + "\n")
+            (out / "README.md").write_text(report.markdown(out))
+
+
 def main():
     options = arguments()
     options.folder.mkdir(parents=True, exist_ok=True)
-    load_first = os.getloadavg()[0]
-    record = {"seed": options.seed, "jobs": [], "overhead": []}
-    is_written = options.replay is None
-
-    def write():
-        record.update(circumstances("scripts/bench-elastic", load_first))
-        record.update(hosts=options.hosts, ranks=options.ranks, at_once=options.at_once)
-        if is_written:
-            options.out.mkdir(parents=True, exist_ok=True)
-            name = "elastic" if options.hosts == 1 else "hosts"
-            path = options.out / f"{name}.json"
-            path.write_text(json.dumps(record, indent=1) + "\n")
-            (options.out / "README.md").write_text(report.markdown(options.out))
-
-    print(f"bench-elastic: seed {options.seed}", flush=True)
-    failed = campaign(options, record, write)
-    if is_written and options.hosts == 1:
+    failed = 0
+    if options.jobs > 0:
+        print(f"bench-elastic: seed {options.seed}", flush=True)
+        failed = campaign(options)
+    if options.hosts == 1 and options.replay is None:
+        record, pairs = Record(options, "overhead"), []
         for _ in range(options.pairs):
-            record["overhead"].append(overhead.pair(options.folder))
-            write()
-    ends = collections.Counter(job["end"] for job in record["jobs"])
-    faults = sum(len(job["faults"]) for job in record["jobs"])
-    total = f"{len(record['jobs'])} jobs, {faults} faults"
-    print(f"{total}, {failed} with problems; ends: {dict(ends)}")
+            pairs.append(overhead.pair(options.folder))
+            record.write(pairs=pairs)
     sys.exit(1 if failed else 0)
 
 

@@ -29,15 +29,16 @@ class Namespaces:
     """Several hosts, of which the first one has the launcher. `name`: of their network, at most 9
     letters. `folder`: for the program that plays ssh's part."""
 
-    flags = ("--tcp",)
+    flags = ("--tcp", "--network-interface", "eth0")
 
     def __init__(self, count, name, folder):
         self.environment = {"MULTIHOST_NAME": name}
         self.script("up", count)
         self.spaces = self.script("names").split()
-        self.names = self.script("addresses").split()
+        addresses = self.script("addresses").split()
+        self.names = ["localhost", *addresses[1:]]
         cases = "\n".join(
-            f"    {address}) name={space} ;;" for address, space in zip(self.names, self.spaces)
+            f"    {address}) name={space} ;;" for address, space in zip(addresses, self.spaces)
         )
         self.path = folder
         ssh = folder / "ssh"

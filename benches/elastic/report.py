@@ -35,16 +35,31 @@ def markdown(folder):
         "which count, by the rules of `benches/elastic/judge.py`.",
         "",
     ]
-    names = {"elastic": "One machine", "hosts": "Several hosts (network namespaces)"}
-    for name, title in names.items():
+    parts = [
+        ("elastic", "One machine", faults_section),
+        ("hosts", "Several hosts (network namespaces)", faults_section),
+        ("overhead", "Overhead without faults", overhead_section),
+    ]
+    for name, title, section in parts:
         path = folder / f"{name}.json"
         lines += [f"## {title}", ""]
-        lines += section(json.loads(path.read_text())) if path.exists() else ["Not measured yet."]
-        lines += [""]
+        if path.exists():
+            record = json.loads(path.read_text())
+            lines += [*circumstances(record), "", *section(record), ""]
+        else:
+            lines += ["Not measured yet.", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def section(record):
+def circumstances(record):
+    return [
+        f"{record['date']}, commit {record['commit']}. {record['machine']}. Load average "
+        f"{record['load_first']} before, {record['load_last']} after.",
+        f"Made by `{record['command']}`. {record['note']}".rstrip(),
+    ]
+
+
+def faults_section(record):
     jobs = record["jobs"]
     faults = collections.Counter(kind for job in jobs for kind in job["faults"])
     ends = collections.Counter(job["end"] for job in jobs)
@@ -52,11 +67,7 @@ def section(record):
     wrong = sum(job["end"] == "finished" and bool(job["problems"]) for job in jobs)
     resets = sum(job["resets"] for job in jobs)
     lines = [
-        f"{record['date']}, commit {record['commit']}, seed {record['seed']}, "
-        f"{record['at_once']} jobs at a time.",
-        f"{record['machine']}. Load average {record['load_first']} before, "
-        f"{record['load_last']} after.",
-        f"Made by `{record['command']}`.",
+        f"Seed {record['seed']}, {record['at_once']} jobs at a time.",
         "",
         f"**{len(jobs)} jobs of 2 to {record['ranks'] + 1} ranks, {sum(faults.values())} faults, "
         f"{resets} resets: {hangs} hangs, {wrong} wrong results.**",
@@ -85,8 +96,6 @@ def section(record):
         f"| … without its imports | {times([a[0] - a[1] for a in arrivals])} "
         f"| ≤ {GOALS['arrival']} |",
     ]
-    if pairs := record["overhead"]:
-        lines += ["", *overhead_table(pairs)]
     problems = [(job["number"], problem) for job in jobs for problem in job["problems"]]
     if problems:
         lines += ["", "| job | problem |", "| --- | --- |"]
@@ -104,12 +113,12 @@ def recovery_table(jobs, faults):
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for kind, count in sorted(faults.items(), key=lambda item: -item[1]):
-        cells = times(recoveries[kind]) if recoveries[kind] else " | | | "
-        lines.append(f"| {kind} | {count} | {cells} |")
+        lines.append(f"| {kind} | {count} | {times(recoveries[kind])} |")
     return lines
 
 
-def overhead_table(pairs):
+def overhead_section(record):
+    pairs = record["pairs"]
     plain = [pair["plain"] for pair in pairs]
     elastic = [pair["elastic"] for pair in pairs]
     ratios = [100 * (pair["elastic"] / pair["plain"] - 1) for pair in pairs]
@@ -118,8 +127,9 @@ def overhead_table(pairs):
         for values in (plain, elastic, ratios)
     )
     return [
-        f"Without faults, 2 ranks, {len(pairs)} pairs of jobs one after the other; median "
-        "[least, most].",
+        f"2 ranks, {len(pairs)} pairs of jobs, plain and elastic in turn: median time of a step, "
+        "with its share of",
+        "a commit. Median over pairs [least, most].",
         "",
         "| plain job, ms a step | elastic job | longer, % of the step, per pair (goal: 0) |",
         "| --- | --- | --- |",

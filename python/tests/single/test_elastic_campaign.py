@@ -12,8 +12,8 @@ pytest.importorskip("torch")
 
 FOLDER = pathlib.Path(__file__).parents[3] / "benches" / "elastic"
 sys.path.insert(0, str(FOLDER))
-judge = pytest.importorskip("judge")
-training = pytest.importorskip("training")
+import judge  # noqa: E402
+import training  # noqa: E402
 from logs import Logs  # noqa: E402
 
 
