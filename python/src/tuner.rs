@@ -7,7 +7,8 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use ronde_cli::TuneService;
 
-/// Tuner that answers lines of JSON, as `ronde tune` does.
+/// Tuner that answers lines of JSON, as `ronde tune` does. It computes proposals during the next
+/// step.
 #[pyclass(frozen)]
 pub(crate) struct TunerService(Mutex<TuneService>);
 
@@ -24,13 +25,13 @@ impl TunerService {
     #[new]
     #[pyo3(signature = (state=None, /))]
     fn new(state: Option<PathBuf>) -> Self {
-        Self(Mutex::new(TuneService::new(state)))
+        Self(Mutex::new(TuneService::new(state).computing_ahead()))
     }
 
     /// Returns the answer to a line of the protocol in docs/TUNE.md.
     #[pyo3(signature = (line, /))]
     fn reply(&self, py: Python<'_>, line: &str) -> String {
-        // A proposal takes some milliseconds.
+        // The answer may wait for a proposal, which takes some milliseconds.
         py.detach(|| self.service().reply(line))
     }
 
