@@ -31,7 +31,7 @@ impl TunerService {
     /// Returns the answer to a line of the protocol in docs/TUNE.md.
     #[pyo3(signature = (line, /))]
     fn reply(&self, py: Python<'_>, line: &str) -> String {
-        // The answer may wait for a proposal, which takes some milliseconds.
+        // An answer may wait for a proposal, which takes some milliseconds.
         py.detach(|| self.service().reply(line))
     }
 
@@ -39,5 +39,12 @@ impl TunerService {
     fn save(&self, py: Python<'_>) -> PyResult<()> {
         let saved = py.detach(|| self.service().save());
         saved.map_err(|error| PyOSError::new_err(error.to_string()))
+    }
+
+    /// Reports a step as the line `{"step_ms":…}` does; returns the answer, or None if the setting
+    /// is kept.
+    #[pyo3(signature = (step_ms, /))]
+    fn step(&self, py: Python<'_>, step_ms: f64) -> Option<String> {
+        py.detach(|| self.service().step(step_ms))
     }
 }

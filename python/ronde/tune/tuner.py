@@ -156,7 +156,7 @@ class Tuner:
         self._steps += 1
         if self._search is not None and measured:
             self._report(self._search, measured)
-        if self._steps < self._agreement and self._pending is None:
+        if not self._is_due():
             return False
         is_changed = self._end_agreement()
         if self._steps >= self._agreement:
@@ -250,6 +250,12 @@ class Tuner:
         finally:
             self._sending_s += time.perf_counter() - begin
 
+    def _is_due(self) -> bool:
+        """Whether an agreement begins or ends after this step."""
+        if self._size == 1 and self._search is not None:
+            return self._search.has_news or self._failure is not None
+        return self._steps >= self._agreement or self._pending is not None
+
     def _report(self, search: Search, seconds: float) -> None:
         self._step_s = seconds
         if self._settling > 0:
@@ -305,6 +311,7 @@ class Tuner:
         self._note(decision.verdict)
         if self._search is not None:
             self._search.in_force = decision.settings
+            self._search.has_news = False
             self._say_warnings(self._search)
         if decision.steps == 0:
             self.close()

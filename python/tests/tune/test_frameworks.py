@@ -40,6 +40,12 @@ def test_deepspeed_reads_the_size_in_every_step():
     run(2, HERE / "deepspeed_rank.py")
 
 
+def test_the_callback_for_hugging_face_tunes_a_deepspeed_engine(tmp_path):
+    needs("huggingface")
+    needs("deepspeed")
+    run(2, HERE / "huggingface_deepspeed_rank.py", tmp_path)
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_missing_package_is_named(framework):
     packages, extra = FRAMEWORKS[framework]

@@ -64,6 +64,16 @@ impl Service {
         self.answer(line, 1).to_string()
     }
 
+    /// Reports a step as the line `{"step_ms":…}` does. Returns the answer, or none if the setting
+    /// is kept.
+    pub fn step(&mut self, step_ms: f64) -> Option<String> {
+        let answer = self.follow(Request::StepMs(step_ms));
+        match answer.unwrap_or_else(|problem| problem.answer(1)) {
+            Answer::Action(Action::Keep) => None,
+            answer => Some(answer.to_string()),
+        }
+    }
+
     /// Whether the parameters are known.
     pub(super) fn has_space(&self) -> bool {
         !matches!(self.stage, Stage::Nothing)
@@ -238,6 +248,9 @@ fn answer_to_step(
     action: ronde_tuner::Action,
     memory: Option<&Memory>,
 ) -> Action {
+    if action == ronde_tuner::Action::Keep {
+        return Action::Keep;
+    }
     let space = session.space().clone();
     let mut warnings = || -> Vec<String> {
         session
