@@ -75,6 +75,8 @@ enum Command {
     Guard,
     #[command(hide = true, name = run::AGENT)]
     Agent,
+    #[command(hide = true, name = run::ELASTIC_AGENT)]
+    ElasticAgent,
     #[command(hide = true, name = sweep::rank::RANK)]
     SweepRank(sweep::rank::Args),
 }
@@ -108,6 +110,7 @@ pub fn run(program: Program) -> ExitCode {
         Command::SweepRank(args) => ("sweep", sweep::rank::main(&args)),
         Command::Guard => return run::guard_main(),
         Command::Agent => return run::agent_main(),
+        Command::ElasticAgent => return run::elastic_agent_main(),
     };
     outcome.unwrap_or_else(|error| fail(&format!("{name}: {error}"), error.exit_code()))
 }

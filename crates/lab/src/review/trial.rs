@@ -184,6 +184,7 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
     let mut search = new();
     for (index, row) in log.rows.iter().enumerate() {
         let (is_end, phase) = match row.phase.as_deref() {
+            Some("reset") => continue, // of an elastic job's ranks
             Some("default") => (false, Phase::Default),
             Some("ab") => (false, Phase::Ab),
             Some("final" | "reverted") => (true, Phase::Sample),
