@@ -19,7 +19,8 @@ class AllreduceName:
 @final
 class TunerService:
     """
-    Tuner that answers lines of JSON, as `ronde tune` does.
+    Tuner that answers lines of JSON, as `ronde tune` does. It computes proposals during the next
+    step.
     """
     def __new__(cls, state: str | PathLike[str] | None = None, /) -> TunerService:
         """
@@ -32,6 +33,11 @@ class TunerService:
     def save(self, /) -> None:
         """
         Writes the state file, if there is one and something was measured.
+        """
+    def step(self, step_ms: SupportsFloat | SupportsIndex, /) -> str | None:
+        """
+        Reports a step as the line `{"step_ms":…}` does; returns the answer, or None if the setting
+        is kept.
         """
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:
@@ -103,12 +109,12 @@ def elastic_changes() -> tuple[bool, bool]:
     Returns whether processes were added, and whether hosts were removed, since the last call.
     """
 
-def elastic_seat(why: str, has_state: bool, /) -> tuple[list[tuple[str, int]], int] | None:
+def elastic_seat(why: str, has_state: bool, /) -> tuple[list[tuple[str, int]], int, str | None] | None:
     """
     Asks the launcher of an elastic job for this process's place in the next generation, and waits
     for it. `why`: "started", "interrupted" or "failed". Returns the variables of the rank's
-    identity with their values, and the number of the generation; None if the process is no longer
-    needed.
+    identity with their values, the number of the generation, and the address of rank 0 (None if all
+    ranks share memory); None if the process is no longer needed.
     """
 
 def grouped_allgather(tensors: SupportsGetItem[int, Any], name: str | None, set_id: SupportsIndex, /) -> int:

@@ -23,8 +23,9 @@ pub(crate) const OVER: &str = "another rank of the elastic job has ended";
 
 static CONNECTION: OnceLock<Connection> = OnceLock::new();
 
-/// Variables of the rank's identity with their values, and number of the generation.
-type Identity = (Vec<(&'static str, usize)>, u64);
+/// Variables of the rank's identity with their values, number of the generation, and address of
+/// rank 0, unless all ranks share memory.
+type Identity = (Vec<(&'static str, usize)>, u64, Option<String>);
 
 struct Connection {
     stream: UnixStream,
@@ -51,7 +52,7 @@ struct State {
 }
 
 enum Answer {
-    Seat(Seat),
+    Seat { seat: Seat, server: Option<String> },
     Leave,
 }
 
@@ -63,10 +64,10 @@ impl News {
     fn take(&self, reply: Reply) {
         let mut state = self.state();
         match reply {
-            Reply::Seat(seat) => {
+            Reply::Seat { seat, server } => {
                 state.generation = seat.generation;
                 (state.is_over, state.added, state.removed) = (false, false, false);
-                state.answer = Some(Answer::Seat(seat));
+                state.answer = Some(Answer::Seat { seat, server });
             }
             Reply::Leave => state.answer = Some(Answer::Leave),
             Reply::Over(generation) => state.is_over |= generation == state.generation,
@@ -154,8 +155,8 @@ pub(crate) fn is_over() -> bool {
 
 /// Asks the launcher of an elastic job for this process's place in the next generation, and waits
 /// for it. `why`: "started", "interrupted" or "failed". Returns the variables of the rank's
-/// identity with their values, and the number of the generation; None if the process is no longer
-/// needed.
+/// identity with their values, the number of the generation, and the address of rank 0 (None if all
+/// ranks share memory); None if the process is no longer needed.
 #[pyfunction]
 #[pyo3(signature = (why, has_state, /))]
 pub(crate) fn elastic_seat(
@@ -202,8 +203,9 @@ pub(crate) fn elastic_seat(
         })?;
         match answer {
             Some(Answer::Leave) => return Ok(None),
-            Some(Answer::Seat(seat)) => {
-                return Ok(Some((seat.place().variables().into(), seat.generation)));
+            Some(Answer::Seat { seat, server }) => {
+                let variables = seat.place().variables().into();
+                return Ok(Some((variables, seat.generation, server)));
             }
             None => py.check_signals()?,
         }

@@ -9,8 +9,6 @@ mod completions;
 mod config_file;
 mod dash;
 mod error;
-mod html;
-mod interrupt;
 mod knob_flags;
 mod knobs;
 mod licences;
@@ -26,7 +24,7 @@ mod timeline;
 mod tune;
 
 pub(crate) use ronde_present::interrupt::end_signals;
-pub(crate) use ronde_present::{self as present, chart, fail, print};
+pub(crate) use ronde_present::{self as present, chart, fail, html, interrupt, print};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -77,12 +75,14 @@ enum Command {
     Guard,
     #[command(hide = true, name = run::AGENT)]
     Agent,
+    #[command(hide = true, name = run::ELASTIC_AGENT)]
+    ElasticAgent,
     #[command(hide = true, name = sweep::rank::RANK)]
     SweepRank(sweep::rank::Args),
 }
 
 pub use program::Program;
-pub use tune::Service as TuneService;
+pub use ronde_command::Service as TuneService;
 
 /// Runs the program with this process's arguments.
 pub fn main() -> ExitCode {
@@ -110,6 +110,7 @@ pub fn run(program: Program) -> ExitCode {
         Command::SweepRank(args) => ("sweep", sweep::rank::main(&args)),
         Command::Guard => return run::guard_main(),
         Command::Agent => return run::agent_main(),
+        Command::ElasticAgent => return run::elastic_agent_main(),
     };
     outcome.unwrap_or_else(|error| fail(&format!("{name}: {error}"), error.exit_code()))
 }

@@ -65,6 +65,13 @@ impl Hosts {
         Ok(Self(hosts))
     }
 
+    /// The same hosts, with at most `most` slots each.
+    #[must_use]
+    pub fn with_slots_max(self, most: usize) -> Self {
+        let hosts = self.0.into_iter();
+        Self(hosts.map(|(host, slots)| (host, slots.min(most))).collect())
+    }
+
     /// Hosts and slots, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, usize)> {
         self.0.iter().map(|(host, slots)| (host.as_str(), *slots))
@@ -76,7 +83,7 @@ impl Hosts {
     }
 
     /// Slots of a host; 0 if it is not in the list.
-    pub(crate) fn slots(&self, host: &str) -> usize {
+    pub fn slots(&self, host: &str) -> usize {
         let mut found = self.iter().filter(|(name, _)| *name == host);
         found.next().map_or(0, |(_, slots)| slots)
     }
@@ -123,6 +130,8 @@ mod tests {
             [("[fe80::1]".into(), 3), ("[::1]".into(), 2)]
         );
         assert_eq!(of(""), []);
+        let limited = Hosts::parse("a:4\nb:1", None).unwrap().with_slots_max(2);
+        assert_eq!(limited.0, [("a".into(), 2), ("b".into(), 1)]);
     }
 
     #[test]

@@ -153,6 +153,29 @@ impl Membership {
         self.advance(now)
     }
 
+    /// A host is lost with all its processes, or cannot be reached, as `text` says for the user.
+    ///
+    /// The failure is that of the host alone: it does not count as processes that fail before the
+    /// first generation.
+    pub fn host_lost(&mut self, now: Duration, host: &str, text: &str) -> Vec<Action> {
+        let mut ranks = Vec::new();
+        self.processes.retain(|_, process| {
+            let is_lost = process.host == host;
+            if is_lost && process.stage == Stage::Running {
+                ranks.extend(process.rank);
+            }
+            !is_lost
+        });
+        ranks.sort_unstable();
+        let text = format!("{text}{}", report::lost_ranks(&ranks));
+        if !ranks.is_empty() {
+            self.over_since.get_or_insert(now);
+            self.failed_rank.get_or_insert_with(|| text.clone());
+        }
+        self.fail(now, host, text);
+        self.advance(now)
+    }
+
     /// Time has passed. Call it at least once a second.
     pub fn tick(&mut self, now: Duration) -> Vec<Action> {
         self.advance(now)

@@ -25,7 +25,13 @@ pub enum Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// Place in the next generation.
-    Seat(Seat),
+    Seat {
+        /// The place.
+        seat: Seat,
+        /// Address at which rank 0 listens for the other ranks, `HOST:PORT`; `None` if all ranks
+        /// share memory.
+        server: Option<String>,
+    },
     /// The generation is over.
     Over(u64),
     /// The hosts have changed.
@@ -76,7 +82,7 @@ impl fmt::Display for Request {
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Reply::Seat(seat) => {
+            Reply::Seat { seat, server } => {
                 let Seat {
                     generation,
                     rank,
@@ -86,8 +92,9 @@ impl fmt::Display for Reply {
                 } = seat;
                 write!(
                     f,
-                    "seat {generation} {rank} {host} {local_rank} {}",
-                    list(ranks_per_host)
+                    "seat {generation} {rank} {host} {local_rank} {} {}",
+                    list(ranks_per_host),
+                    server.as_deref().unwrap_or("-")
                 )
             }
             Reply::Over(generation) => write!(f, "over {generation}"),
@@ -126,6 +133,16 @@ fn parse_flag(text: &str) -> Option<bool> {
     }
 }
 
+/// Whether `text` is an address and a port.
+fn is_server(text: &str) -> bool {
+    let parts = text.rsplit_once(':');
+    let port = parts.and_then(|(_, port)| port.parse::<u16>().ok());
+    let has_host = parts.is_some_and(|(host, _)| !host.is_empty());
+    has_host
+        && port.is_some_and(|port| port > 0)
+        && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
 impl FromStr for Request {
     type Err = WireError;
 
@@ -156,7 +173,15 @@ impl FromStr for Reply {
         let words: Vec<&str> = line.split(' ').collect();
         let parsed = || {
             Some(match words.as_slice() {
-                ["seat", generation, rank, host, local_rank, ranks_per_host] => {
+                [
+                    "seat",
+                    generation,
+                    rank,
+                    host,
+                    local_rank,
+                    ranks_per_host,
+                    server,
+                ] => {
                     let seat = Seat {
                         generation: generation.parse().ok()?,
                         rank: rank.parse().ok()?,
@@ -164,7 +189,12 @@ impl FromStr for Reply {
                         local_rank: local_rank.parse().ok()?,
                         ranks_per_host: Arc::from(parse_list(ranks_per_host)?),
                     };
-                    Reply::Seat(seat.is_valid().then_some(seat)?)
+                    let server = match *server {
+                        "-" => None,
+                        server => Some(is_server(server).then(|| server.to_owned())?),
+                    };
+                    let seat = seat.is_valid().then_some(seat)?;
+                    Reply::Seat { seat, server }
                 }
                 ["over", generation] => Reply::Over(generation.parse().ok()?),
                 ["updated", added, removed] => Reply::Updated {
@@ -232,7 +262,18 @@ mod tests {
             added: true,
             removed: false,
         };
-        for reply in [Reply::Seat(seat), Reply::Over(9), updated, Reply::Leave] {
+        let between_hosts = Reply::Seat {
+            seat: seat.clone(),
+            server: Some("[fd00::1]:4000".to_owned()),
+        };
+        let on_one_host = Reply::Seat { seat, server: None };
+        for reply in [
+            between_hosts,
+            on_one_host,
+            Reply::Over(9),
+            updated,
+            Reply::Leave,
+        ] {
             assert_eq!(reply.to_string().parse(), Ok(reply));
         }
     }
@@ -250,11 +291,17 @@ mod tests {
             assert_eq!(line.parse::<Request>(), Err(WireError::new(line)));
         }
         for line in [
-            "seat 1 0 0 0 -",
-            "seat 1 2 0 2 2,2",
-            "seat 1 1 0 0 2,2",
-            "seat 1 0 2 0 2,2",
-            "seat 1 0 0 0 2,18446744073709551615",
+            "seat 1 0 0 0 - -",
+            "seat 1 2 0 2 2,2 -",
+            "seat 1 1 0 0 2,2 -",
+            "seat 1 0 2 0 2,2 -",
+            "seat 1 0 0 0 2,18446744073709551615 -",
+            "seat 1 0 0 0 2,2",
+            "seat 1 0 0 0 2,2 node1",
+            "seat 1 0 0 0 2,2 :7",
+            "seat 1 0 0 0 2,2 node1:0",
+            "seat 1 0 0 0 2,2 node1:70000",
+            "seat 1 0 0 0 2,2 nöde:7",
             "updated 1",
             "leave now",
         ] {

@@ -42,10 +42,14 @@ def take() -> None:
     why = "interrupted" if has_state else "failed"  # unless the next failure says otherwise
     if place is None:
         raise NotNeeded(0)
-    variables, generation = place
+    variables, generation, server = place
     resets = generation - 1
     os.environ.update({name: str(number) for name, number in variables})
     os.environ["RONDE_JOB_ID"] = f"{_job()}-{generation}"
+    if server is None:
+        os.environ.pop("RONDE_TCP_SERVER", None)
+    else:
+        os.environ["RONDE_TCP_SERVER"] = server
 
 
 @functools.lru_cache(maxsize=None)

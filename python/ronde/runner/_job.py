@@ -41,7 +41,11 @@ class JobError(RuntimeError):
 
 
 def call(
-    flags: Sequence[str], ranks: Optional[int], function: Callable[[], Any], executable: Optional[str], launcher: str
+    flags: Sequence[str],
+    ranks: Optional[int],
+    function: Callable[[], Any],
+    executable: Optional[str],
+    launcher: str,
 ) -> list[Any]:
     """Calls `function` on every rank, and returns the results by rank. `ranks`: their number; None
     for an elastic job, whose results are those of the ranks at its end.

@@ -22,7 +22,8 @@ import keras
 import ronde.MODULE as hvd
 
 hvd.init()
-model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")
+model = keras.Sequential([keras.Input((1,)), layer])
 optimizer = keras.optimizers.SGD(0.125)
 model.compile(optimizer=optimizer, loss="mse")
 state = hvd.elastic.STATE(model, optimizer, step=0)
@@ -44,15 +45,14 @@ print("ends with", weight, "after", state.step, "on", hvd.size(), flush=True)
 """
 
 
-@pytest.mark.parametrize(
-    "module, state", [("keras", "KerasState"), ("tensorflow", "TensorFlowKerasState")]
-)
+@pytest.mark.parametrize("module, state", [("keras", "KerasState"), ("tensorflow", "TensorFlowKerasState")])
 def test_a_state_survives_the_loss_of_a_rank(module, state):
     pytest.importorskip("tensorflow")
     program = PROGRAM.replace("MODULE", module).replace("STATE", state)
     own = {name: value for name, value in os.environ.items() if not name.startswith("HOROVOD_")}
+    launcher = [sys.executable, "-m", "ronde", "run", "-np", "2", "--min-np", "1", "--"]
     ended = subprocess.run(
-        [sys.executable, "-m", "ronde", "run", "-np", "2", "--min-np", "1", "--", sys.executable, "-c", program],
+        [*launcher, sys.executable, "-c", program],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -62,4 +62,5 @@ def test_a_state_survives_the_loss_of_a_rank(module, state):
     assert ended.returncode == 0, ended.stdout
     assert "rank 1 on host localhost was killed by signal 9" in ended.stdout, ended.stdout
     # 8 steps of 0.125: those after the last commit are repeated and count once.
-    assert re.findall(r"ends with (\S+) after (\d+) on (\d+)", ended.stdout) == [("-1.0", "8", "1")], ended.stdout
+    ends = re.findall(r"ends with (\S+) after (\d+) on (\d+)", ended.stdout)
+    assert ends == [("-1.0", "8", "1")], ended.stdout

@@ -2,10 +2,13 @@
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
+from pathlib import Path
 
 import pytest
 from launching import SECONDS, is_alive, wait_until
@@ -45,13 +48,14 @@ print("ends after", state.step, "steps:", state.sums == sum(range(state.step)), 
 
 
 class Job:
-    """A job whose output is read while it runs. It ends when :meth:`end` is called."""
+    """A job whose output is read while it runs. It ends when :meth:`end` is called. ``enter``: words
+    before the command, which enter a host."""
 
-    def __init__(self, tmp_path, *flags):
+    def __init__(self, tmp_path, *flags, enter=()):
         program = tmp_path / "program.py"
         program.write_text(PROGRAM)
         self._end = tmp_path / "end"
-        launcher = [sys.executable, "-m", "ronde", "run", *flags, "--"]
+        launcher = [*enter, sys.executable, "-m", "ronde", "run", *flags, "--"]
         self.process = subprocess.Popen(
             [*launcher, sys.executable, str(program), str(self._end)],
             stdout=subprocess.PIPE,
@@ -145,6 +149,81 @@ def test_a_job_that_cannot_continue_says_what_is_missing(tmp_path):
         "ronde run: 1 of 2 slots are available (--min-np 2); hosts: localhost:2 (failed, barred); "
         "rank 1 on host localhost was killed by signal 9 (SIGKILL)"
     ) in output
+
+
+class Hosts:
+    """Two network namespaces with a folder that both have; nsenter stands in for ssh."""
+
+    _script = Path(__file__).resolve().parents[3] / "scripts" / "multihost"
+    _environment = {**os.environ, "MULTIHOST_NAME": "elastic"}
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.names, self.addresses = self.run("names").split(), self.run("addresses").split()
+        self.enter = [self._script, "enter", self.names[0]]
+        pairs = zip(self.addresses, self.names)
+        cases = [f"{address}) name={name} ;;" for address, name in pairs]
+        ssh = folder / "ssh"
+        ssh.write_text(
+            f"""#!/usr/bin/env bash
+while getopts TxNo:p:i: option; do :; done
+shift $((OPTIND - 1))
+case $1 in {" ".join(cases)} *) echo "ssh: unknown host $1" >&2; exit 255 ;; esac
+shift
+exec env MULTIHOST_NAME=elastic {self._script} enter $name sh -c "$*"
+"""
+        )
+        ssh.chmod(0o755)
+
+    @classmethod
+    def run(cls, *words):
+        done = subprocess.run([cls._script, *words], env=cls._environment, capture_output=True, text=True)
+        if done.returncode:
+            raise OSError(done.stderr)
+        return done.stdout
+
+
+@pytest.fixture
+def two_hosts(monkeypatch):
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and iproute2")
+    target = Hosts._script.parents[1] / "target"  # /tmp is another folder on each host
+    target.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target) as folder:
+        try:
+            Hosts.run("up", "2")
+        except OSError as error:
+            Hosts.run("down")
+            pytest.skip(f"no network namespaces can be made here: {error}")
+        try:
+            hosts = Hosts(Path(folder))
+            monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+            monkeypatch.setenv("MULTIHOST_NAME", "elastic")
+            yield hosts
+        finally:
+            Hosts.run("down")
+
+
+def test_a_job_on_two_hosts_survives_a_killed_rank_and_a_cut_link(two_hosts):
+    other = two_hosts.addresses[1]
+    flags = ["-np", "2", "--min-np", "1", "-H", f"localhost:1,{other}:1"]
+    cooldown = ["--blacklist-cooldown-range", "1", "60"]
+    job = Job(two_hosts.folder, *flags, *cooldown, enter=two_hosts.enter)
+    wait_until(lambda: len(job.steps(1)) >= 7)
+    os.kill(job.steps(1)[-1][2], signal.SIGKILL)
+    job.wait_for_size(1)
+    job.wait_for_size(2)
+    wait_until(lambda: is_alive(job.steps(1)[-1][2]))
+    there = job.steps(1)[-1][2]
+    Hosts.run("cut", two_hosts.names[1])
+    job.wait_for_size(1)
+    wait_until(lambda: not is_alive(there))  # it ends without the launcher
+    code, output = job.end()
+    assert code == 0, output
+    assert f"rank 1 on host {other} was killed by signal 9 (SIGKILL)" in output
+    assert "reset 2: 2 ranks on 2 hosts" in output
+    assert f"{other} has not answered for 6 s" in output
+    assert re.search(r"\[0\]<stdout>:ends after \d+ steps: True", output), output
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

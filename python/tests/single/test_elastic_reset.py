@@ -27,7 +27,8 @@ def of_set(process_set):
     try:
         if not process_set.included():
             return "outside"
-        return hvd.allreduce(torch.ones(1), op=hvd.Sum, name=f"s{process_set.ranks}", process_set=process_set).item()
+        name = f"of set {process_set.ranks}"
+        return hvd.allreduce(torch.ones(1), op=hvd.Sum, name=name, process_set=process_set).item()
     except ValueError as error:
         return str(error)
 

@@ -68,7 +68,10 @@ impl TcpSettings {
             }
             (None, None) => return Err(TcpSettingsError::NoServer),
         };
-        let run = lookup("TORCHELASTIC_RUN_ID").unwrap_or_default();
+        // Generations of an elastic job may use the same address one after another.
+        let run = knobs.job_id.clone();
+        let run = run.or_else(|| lookup("TORCHELASTIC_RUN_ID"));
+        let run = run.unwrap_or_default();
         Ok(Self {
             job: format!("{run} at {host}:{port}"),
             host,
@@ -171,6 +174,17 @@ mod tests {
             address(&server),
             ("[fe00::1]".into(), 77, "RONDE_TCP_SERVER")
         );
+    }
+
+    #[test]
+    fn jobs_at_the_same_address_are_told_apart_by_their_names() {
+        let server = ("RONDE_TCP_SERVER", "node1:77");
+        let job = |variables: &[_]| find(variables).unwrap().job;
+        assert_eq!(job(&[server]), " at node1:77");
+        let torchrun = ("TORCHELASTIC_RUN_ID", "run");
+        assert_eq!(job(&[server, torchrun]), "run at node1:77");
+        let own = ("RONDE_JOB_ID", "a1-7");
+        assert_eq!(job(&[server, torchrun, own]), "a1-7 at node1:77");
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod threads;
 mod wait;
 
 pub(crate) use elastic::ElasticError;
+pub use elastic::{ELASTIC_AGENT, elastic_agent_main};
 pub(crate) use elsewhere::Elsewhere;
 pub(crate) use guard::Guard;
 pub use guard::{GUARD, guard_main};
@@ -161,7 +162,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
         Some(_) => Starter::Here,
         None => starter(&args, &place)?,
     };
-    if starter != Starter::Ssh
+    if elastic.is_none()
+        && starter != Starter::Ssh
         && !args.no_thread_limit
         && std::env::var_os(threads::VARIABLE).is_none()
     {
@@ -189,15 +191,8 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
         verbose: args.verbose,
         guard: program::again(),
     };
-    if let Some(job) = elastic {
-        return Ok(ExitCode::from(elastic::launch(&spec, job)?));
-    }
-    if starter == Starter::Here {
+    if elastic.is_none() && starter == Starter::Here {
         return Ok(ExitCode::from(launch(&spec)?));
-    }
-    let (RankPlacement::Hosts(mut hosts) | RankPlacement::Here(mut hosts)) = place;
-    if hosts.is_empty() {
-        hosts.push(("localhost".into(), num_proc));
     }
     let flags = SshFlags {
         ssh_port: args.mpi.ssh_port,
@@ -208,6 +203,13 @@ pub(super) fn main(args: Args) -> Result<ExitCode, Error> {
         timeout: Duration::from_secs(knobs.start_timeout_seconds),
         limits_threads: !args.no_thread_limit,
     };
+    if let Some(job) = elastic {
+        return Ok(ExitCode::from(elastic::launch(&spec, job, &flags)?));
+    }
+    let (RankPlacement::Hosts(mut hosts) | RankPlacement::Here(mut hosts)) = place;
+    if hosts.is_empty() {
+        hosts.push(("localhost".into(), num_proc));
+    }
     Ok(ExitCode::from(ssh::launch(&spec, &hosts, &flags)?))
 }
 

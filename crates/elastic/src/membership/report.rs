@@ -16,6 +16,18 @@ impl Process {
     }
 }
 
+/// End of a sentence about a host that is lost: the ranks that it had.
+pub(super) fn lost_ranks(ranks: &[usize]) -> String {
+    match ranks {
+        [] => String::new(),
+        [rank] => format!("; rank {rank} is lost"),
+        ranks => {
+            let ranks: Vec<String> = ranks.iter().map(usize::to_string).collect();
+            format!("; ranks {} are lost", ranks.join(", "))
+        }
+    }
+}
+
 impl Membership {
     pub(super) fn resets_exceeded(&self) -> String {
         let (resets, most) = (self.generation, self.limits.resets.unwrap_or(0));

@@ -162,6 +162,49 @@ fn a_rank_that_does_not_answer_is_killed_but_not_on_the_word_of_an_old_generatio
 }
 
 #[test]
+fn a_lost_host_is_one_failure_and_gets_new_processes_after_its_cooldown() {
+    let mut job = Job::running(limits(2, 6, 5), "a:2\nb:3", 5);
+    job.later(1);
+    let actions = job.membership.host_lost(job.now, "b", "b does not answer");
+    let text = "b does not answer; ranks 2, 3, 4 are lost".to_owned();
+    assert!(actions.contains(&Action::Say(text)), "{actions:?}");
+    let over = |member| Action::Over {
+        member: MemberId(member),
+        generation: 1,
+    };
+    assert!(actions.contains(&over(1)) && actions.contains(&over(2)));
+    assert!(!actions.contains(&over(3)), "it is gone");
+    assert_eq!(job.killed(3), [], "its processes are unknown from now on");
+    job.failed(2, &[]);
+    assert_eq!(seated(&job.failed(1, &[])), [1, 2]);
+    assert_eq!(started(&job.later(9)), []);
+    assert_eq!(started(&job.later(1)), [(6, "b"), (7, "b"), (8, "b")]);
+    // It cannot be reached: the time doubles.
+    job.membership
+        .host_lost(job.now, "b", "b: ssh cannot connect");
+    assert_eq!(started(&job.later(19)), []);
+    assert_eq!(started(&job.later(1)).len(), 3);
+}
+
+#[test]
+fn hosts_that_cannot_be_reached_do_not_count_as_a_program_that_fails() {
+    let mut job = Job::new(limits(2, 4, 4));
+    job.hosts("a:2\nb:2");
+    for _ in 0..3 {
+        let actions = job
+            .membership
+            .host_lost(job.now, "b", "b: ssh cannot connect");
+        let text = "b: ssh cannot connect".to_owned();
+        assert_eq!(actions[0], Action::Say(text));
+        assert!(
+            !matches!(actions.last(), Some(Action::End(_))),
+            "{actions:?}"
+        );
+        job.later(100);
+    }
+}
+
+#[test]
 fn ranks_of_a_host_that_was_removed_leave_at_their_next_commit() {
     let mut job = Job::running(limits(1, 4, 3), "a:1\nb:2", 3);
     let updated = |member| Action::Updated {

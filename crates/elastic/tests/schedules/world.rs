@@ -68,6 +68,8 @@ enum Event {
     Seen(MemberId, Exit),
     /// The launcher has had no heartbeat of a process for some time.
     Silent(MemberId),
+    /// The launcher notices that a host is lost, or cannot be reached.
+    HostLost(String),
     Step(u64),
     /// A member notices that the generation has lost these ranks.
     Notices(MemberId, u64, Vec<usize>),
@@ -86,6 +88,8 @@ pub(crate) struct World {
     limits: Limits,
     /// Hosts that exist, with their slots.
     hosts: BTreeMap<String, usize>,
+    /// Hosts that are lost, which the launcher has not noticed yet.
+    lost: BTreeSet<String>,
     /// Hosts as the discovery prints them.
     printed: Vec<(String, usize)>,
     processes: BTreeMap<MemberId, Process>,
@@ -133,6 +137,7 @@ impl World {
             membership: Membership::new(limits),
             limits,
             hosts,
+            lost: BTreeSet::new(),
             printed,
             processes: BTreeMap::new(),
             generations: BTreeMap::new(),
@@ -222,6 +227,13 @@ impl World {
             }
             Event::Silent(member) => {
                 let actions = self.membership.silent(self.now, member);
+                self.carry_out(actions);
+            }
+            Event::HostLost(host) => {
+                self.lost.remove(&host);
+                let actions = self
+                    .membership
+                    .host_lost(self.now, &host, "does not answer");
                 self.carry_out(actions);
             }
             Event::Told(member, action) => self.told(member, action),
@@ -440,7 +452,7 @@ impl World {
             (!living.is_empty()).then(|| living[self.random.random_range(0..living.len())]);
         let hosts: Vec<String> = self.hosts.keys().cloned().collect();
         let host = hosts[self.random.random_range(0..hosts.len())].clone();
-        match (self.random.random_range(0..7), member) {
+        match (self.random.random_range(0..8), member) {
             (0 | 1, Some(member)) => self.dies(member, "was killed by signal 9 (SIGKILL)"),
             (2, Some(member)) => {
                 let life = self.processes[&member].life;
@@ -449,6 +461,8 @@ impl World {
                 self.after(6000, Event::Silent(member));
             }
             (3, _) if hosts.len() > 1 => self.vanishes(&host),
+            // All processes of a host end, and it can be used again.
+            (7, _) => self.is_lost(&host, 200),
             (4, _) => {
                 let name = format!("host{}", 3 + self.faults_made);
                 let slots = self.random.random_range(1..=4);
@@ -480,6 +494,14 @@ impl World {
     /// A host is gone with all its processes. The discovery prints it for a while, or for ever.
     fn vanishes(&mut self, host: &str) {
         self.hosts.remove(host);
+        self.is_lost(host, 6000);
+        if self.random.random_bool(0.7) {
+            self.printed.retain(|(name, _)| name != host);
+        }
+    }
+
+    /// All processes of a host end at once, which the launcher notices after about `ms`.
+    fn is_lost(&mut self, host: &str, ms: u64) {
         let is_there = |(_, process): &(&MemberId, &Process)| {
             process.host == host && process.life != Life::Ended
         };
@@ -489,10 +511,13 @@ impl World {
             .filter(is_there)
             .map(|(member, _)| *member)
             .collect();
-        lost.into_iter()
-            .for_each(|member| self.dies(member, "has no connection to the launcher"));
-        if self.random.random_bool(0.7) {
-            self.printed.retain(|(name, _)| name != host);
+        for member in lost {
+            let process = self.processes.get_mut(&member).expect("it exists");
+            let life = std::mem::replace(&mut process.life, Life::Ended);
+            self.is_missed(member, life, 2000);
+        }
+        if self.lost.insert(host.to_owned()) {
+            self.after(ms, Event::HostLost(host.to_owned()));
         }
     }
 
@@ -509,11 +534,12 @@ impl World {
                         committed: None,
                         is_told: false,
                     };
+                    let host = process.host.clone();
                     self.processes.insert(member, process);
-                    if exists {
+                    if exists && !self.lost.contains(&host) {
                         self.after(2000, Event::Imported(member));
                     } else {
-                        self.exits(member, Exit::Failure("cannot be started".to_owned()));
+                        self.is_lost(&host, 2000); // it cannot be reached
                     }
                 }
                 Action::Seat { member, .. }

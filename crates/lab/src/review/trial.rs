@@ -124,8 +124,15 @@ pub(super) struct Search {
 
 impl Search {
     /// Whether the log has a column for this switch.
-    pub(super) fn has(&self, switch: Switch) -> bool {
+    fn has(&self, switch: Switch) -> bool {
         self.columns.iter().any(|column| column == switch.column())
+    }
+
+    /// Returns the switches that the log has columns for.
+    pub(super) fn switches(&self) -> Vec<Switch> {
+        let mut switches = Switch::ALL.to_vec();
+        switches.retain(|switch| self.has(*switch));
+        switches
     }
 
     /// Returns the combinations of switches that were tried, in order.

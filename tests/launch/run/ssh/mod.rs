@@ -1,6 +1,7 @@
 //! Tests of jobs on several hosts without MPI, with a program in place of `ssh` that runs the
 //! command on this machine.
 
+mod elastic;
 mod end;
 mod failures;
 mod start;

@@ -1,30 +1,32 @@
-//! State machine of an elastic job on this machine: one loop waits for events and carries out what
-//! the membership decides.
+//! State machine of an elastic job: one loop waits for events and carries out what the membership
+//! decides.
 
-use super::super::guard::Guard;
 use super::super::output::{EXIT_PIPE, Queue, Target};
 use super::super::process::Exit;
-use super::super::rank::Rank;
 use super::super::signals::{self, Signals};
 use super::super::sink::Sink;
+use super::super::ssh::agent::address;
 use super::super::wait::Waiting;
 use super::super::{LaunchError, LaunchSpec};
 use super::discovery::{Discovery, Found};
-use super::link::Links;
-use super::{Elastic, check_hosts};
-use ronde::internal::identity::random_job_key;
-use ronde_elastic::wire::{Reply, Request};
-use ronde_elastic::{Action, MemberId, Membership, Outcome};
+use super::processes::{self, Facts, News, Processes};
+use super::remote::{self, Reach, Remote};
+use super::wire::{ALIVE_INTERVAL, Listening, Order};
+use super::{Elastic, checked};
+use crate::run::hosts::is_this_machine;
+use ronde_elastic::wire::Reply;
+use ronde_elastic::{Action, Hosts, MemberId, Membership, Outcome, Seat};
 use ronde_job::units::counted;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
 /// Time between SIGTERM and SIGKILL at the end of the job.
 const GRACE: Duration = Duration::from_secs(4);
 
-/// Time for the last output of processes that a rank left behind.
-const DRAIN: Duration = Duration::from_millis(500);
+/// Time for the end of processes that were killed, and of the agents of their hosts.
+const GRACE_KILLED: Duration = Duration::from_millis(750);
 
 /// Longest time between two looks at the clock of the membership.
 const TICK: Duration = Duration::from_millis(500);
@@ -32,10 +34,13 @@ const TICK: Duration = Duration::from_millis(500);
 /// Exit code after a failure that is not a rank's.
 const EXIT_FAILURE: u8 = 1;
 
+/// Exit code if the command cannot be started, as in a shell.
+const EXIT_NOT_STARTED: u8 = 127;
+
 /// Runs the job to its end, and returns its exit code.
-pub(super) fn run(spec: &LaunchSpec, elastic: Elastic) -> Result<u8, LaunchError> {
+pub(super) fn run(spec: &LaunchSpec, elastic: Elastic, reach: Reach) -> Result<u8, LaunchError> {
     let signals = Signals::register()?;
-    let mut job = Job::new(spec, elastic)?;
+    let mut job = Job::new(spec, elastic, reach)?;
     while job.phase != Phase::Over {
         let events = job.wait(&signals)?;
         job.react(events, &signals)?;
@@ -47,7 +52,14 @@ pub(super) fn run(spec: &LaunchSpec, elastic: Elastic) -> Result<u8, LaunchError
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    Ending { kill_at: Instant },
+    /// The processes were signalled.
+    Ending {
+        kill_at: Instant,
+    },
+    /// They were killed, or have ended: the agents of their hosts end.
+    Closing {
+        until: Instant,
+    },
     Flushing,
     Over,
 }
@@ -56,17 +68,9 @@ enum Phase {
 enum Event {
     Signal,
     Hosts,
-    Message,
-    Exit(MemberId),
-    Output(MemberId, usize),
+    Here(processes::Event),
+    Remote(u64, remote::Event),
     Writable,
-}
-
-/// Process of the job.
-struct Member {
-    rank: Rank,
-    /// Time until which the output of what it left behind is awaited, after its own end.
-    ended: Option<Instant>,
 }
 
 struct Job<'a> {
@@ -76,10 +80,20 @@ struct Job<'a> {
     discovery: Discovery,
     /// Last problem of the discovery, which is reported once.
     problem: Option<String>,
-    links: Links,
-    job_id: String,
-    members: BTreeMap<MemberId, Member>,
-    guard: Option<Guard>,
+    hosts: Hosts,
+    /// Largest number of ranks.
+    most: usize,
+    reach: Reach,
+    /// Processes on this machine, and where rank 0 can listen on it.
+    here: Processes<'a>,
+    listening: Listening,
+    /// Other hosts, by the order of their agents' starts.
+    remotes: BTreeMap<u64, Remote>,
+    remotes_started: u64,
+    /// Hosts whose agents could not be started, with the reason.
+    unreachable: BTreeMap<String, String>,
+    /// Time of the next sign of life to the other hosts.
+    alive_at: Instant,
     queue: Queue,
     phase: Phase,
     code: u8,
@@ -88,29 +102,36 @@ struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    fn new(spec: &'a LaunchSpec, elastic: Elastic) -> Result<Self, LaunchError> {
-        let links = Links::new()?;
-        let mut job = Self {
+    fn new(spec: &'a LaunchSpec, elastic: Elastic, reach: Reach) -> Result<Self, LaunchError> {
+        let facts = Facts {
+            job_id: &reach.task.job_id,
+            secret: &reach.task.secret,
+            limit_threads: reach.task.limit_threads,
+        };
+        let here = Processes::new(spec, &facts)?;
+        Ok(Self {
             spec,
             membership: Membership::new(elastic.limits),
             began: Instant::now(),
             discovery: Discovery::start(elastic.source)?,
             problem: None,
-            links,
-            job_id: random_job_key().map_err(LaunchError::system("draw a name for the job"))?,
-            members: BTreeMap::new(),
-            guard: Guard::of_job(spec)?,
+            hosts: Hosts::default(),
+            most: elastic.limits.most,
+            reach,
+            listening: Listening {
+                address: elastic.address,
+                ports: here.ports(),
+            },
+            here,
+            remotes: BTreeMap::new(),
+            remotes_started: 0,
+            unreachable: BTreeMap::new(),
+            alive_at: Instant::now(),
             queue: Queue::default(),
             phase: Phase::Running,
             code: 0,
             failed: None,
-        };
-        if let Some(guard) = &mut job.guard {
-            guard
-                .remove_later(job.links.folder())
-                .map_err(LaunchError::guard)?;
-        }
-        Ok(job)
+        })
     }
 
     fn wait(&self, signals: &Signals) -> Result<Vec<Event>, LaunchError> {
@@ -121,32 +142,24 @@ impl<'a> Job<'a> {
         }
         if self.phase == Phase::Running {
             waiting.readable(self.discovery.descriptor(), Event::Hosts);
-            for descriptor in self.links.descriptors() {
-                waiting.readable(descriptor, Event::Message);
-            }
         }
-        for (&member, state) in &self.members {
-            if state.rank.process.exit.is_none() {
-                waiting.readable(state.rank.process.descriptor(), Event::Exit(member));
-            }
-            for (stream, state) in state.rank.streams.iter().enumerate() {
-                if let Some(pipe) = state.pipe().filter(|_| !self.queue.is_full()) {
-                    waiting.readable(pipe, Event::Output(member, stream));
-                }
-            }
+        let reads_output = !self.queue.is_full();
+        self.here.wait(&mut waiting, reads_output, Event::Here);
+        for (&id, remote) in &self.remotes {
+            let event = |event| Event::Remote(id, event);
+            remote.wait(&mut waiting, reads_output, event);
         }
         self.queue.wait(&mut waiting, &outputs, Event::Writable);
-        let ended = self.members.values().filter_map(|member| member.ended);
         let tick = match self.phase {
             Phase::Running => Some(Instant::now() + TICK),
-            Phase::Ending { kill_at } => Some(kill_at),
+            Phase::Ending { kill_at } => Some(kill_at.min(Instant::now() + TICK)),
+            Phase::Closing { until } => Some(until),
             Phase::Flushing | Phase::Over => None,
         };
-        waiting.wait(ended.chain(tick).min())
+        waiting.wait(tick.into_iter().chain(self.here.deadline()).min())
     }
 
     fn react(&mut self, events: Vec<Event>, signals: &Signals) -> Result<(), LaunchError> {
-        let now = self.now();
         for event in events {
             match event {
                 Event::Signal => signals
@@ -158,18 +171,18 @@ impl<'a> Job<'a> {
                         self.on_hosts(found)?;
                     }
                 }
-                Event::Message => {
-                    for (member, request) in self.links.read(Instant::now()) {
-                        if let Request::Ready(why) = request {
-                            let actions = self.membership.ready(now, member, why);
-                            self.carry_out(actions)?;
-                        }
-                    }
+                Event::Here(event) => {
+                    let news = self.here.react(event, &mut self.queue);
+                    self.on_news(news)?;
                 }
-                Event::Exit(member) => self.on_exit(member)?,
-                Event::Output(member, stream) => {
-                    if let Some(state) = self.members.get_mut(&member) {
-                        state.rank.streams[stream].read(&mut self.queue);
+                Event::Remote(id, event) => {
+                    // It may have been lost by an event before.
+                    if let Some(remote) = self.remotes.get_mut(&id) {
+                        let (news, outcome) = remote.react(event, &mut self.queue);
+                        self.on_news(news)?;
+                        if let Err(reason) = outcome {
+                            self.on_lost(id, &reason)?;
+                        }
                     }
                 }
                 Event::Writable => {
@@ -190,7 +203,7 @@ impl<'a> Job<'a> {
                 self.end(code, signals::named(signal));
             }
             Phase::Ending { .. } => self.kill_all(),
-            Phase::Flushing | Phase::Over => {
+            Phase::Closing { .. } | Phase::Flushing | Phase::Over => {
                 self.code = code;
                 self.phase = Phase::Over;
             }
@@ -198,13 +211,11 @@ impl<'a> Job<'a> {
     }
 
     fn on_hosts(&mut self, found: Found) -> Result<(), LaunchError> {
-        let found = found.and_then(|hosts| {
-            let checked = check_hosts(hosts.iter().map(|(host, _)| host));
-            checked.map(|()| hosts).map_err(|error| error.to_string())
-        });
-        match found {
+        let checked = |hosts| checked(hosts).map_err(|error| error.to_string());
+        match found.and_then(checked) {
             Ok(hosts) => {
                 self.problem = None;
+                self.hosts = hosts.clone();
                 let actions = self.membership.hosts(self.now(), hosts);
                 self.carry_out(actions)?;
             }
@@ -219,68 +230,80 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    fn on_exit(&mut self, member: MemberId) -> Result<(), LaunchError> {
-        let Some(state) = self.members.get_mut(&member) else {
+    fn on_news(&mut self, news: Vec<News>) -> Result<(), LaunchError> {
+        for news in news {
+            let now = self.now();
+            let actions = match news {
+                News::Say(text) => {
+                    self.say(&text);
+                    continue;
+                }
+                News::Cleared(_) => continue,
+                _ if self.phase != Phase::Running => continue,
+                News::Asks(member, why) => self.membership.ready(now, member, why),
+                News::Silent(member) => self.membership.silent(now, member),
+                News::NotStarted(member, reason) => {
+                    self.failed = Some(EXIT_NOT_STARTED);
+                    let exit = ronde_elastic::Exit::Failure(reason);
+                    self.membership.exited(now, member, exit)
+                }
+                News::Ended(member, exit) => {
+                    let exit = match exit.code() {
+                        0 => ronde_elastic::Exit::Success,
+                        code => {
+                            self.failed = Some(code);
+                            ronde_elastic::Exit::Failure(exit.to_string())
+                        }
+                    };
+                    self.membership.exited(now, member, exit)
+                }
+            };
+            self.carry_out(actions)?;
+        }
+        Ok(())
+    }
+
+    /// A host is lost, or its agent has ended when it had nothing to do.
+    fn on_lost(&mut self, id: u64, reason: &str) -> Result<(), LaunchError> {
+        let Some(remote) = self.remotes.remove(&id) else {
             return Ok(());
         };
-        let Some(exit) = state.rank.process.check() else {
-            return Ok(());
-        };
-        state.rank.drain(&mut self.queue); // before our messages
-        state.ended = Some(Instant::now() + DRAIN);
-        self.links.close(member);
-        if self.phase != Phase::Running {
+        if self.phase != Phase::Running || !remote.has_running() {
             return Ok(());
         }
-        let exit = match exit.code() {
-            0 => ronde_elastic::Exit::Success,
-            code => {
-                self.failed = Some(code);
-                ronde_elastic::Exit::Failure(exit.to_string())
-            }
-        };
-        let actions = self.membership.exited(self.now(), member, exit);
+        let host = remote.name().to_owned();
+        drop(remote); // ends its connection
+        let actions = self.membership.host_lost(self.now(), &host, reason);
         self.carry_out(actions)
     }
 
     fn carry_out(&mut self, actions: Vec<Action>) -> Result<(), LaunchError> {
+        let server = self.server(&actions);
         for action in actions {
             match action {
                 Action::Start { member, host } => self.start(member, &host)?,
                 Action::Seat { member, seat } => {
                     if seat.rank == 0 && seat.generation > 1 {
-                        let (ranks, hosts) = (
-                            seat.ranks_per_host.iter().sum::<usize>(),
-                            seat.ranks_per_host.len(),
-                        );
-                        let reset = seat.generation - 1;
-                        self.say(&format!(
-                            "reset {reset}: {} on {}",
-                            counted(ranks as u64, "rank"),
-                            counted(hosts as u64, "host")
-                        ));
+                        self.say_reset(&seat);
                     }
-                    if let Some(state) = self.members.get_mut(&member) {
-                        state.rank.renumber(seat.rank);
+                    match self.remote_of(member) {
+                        Some(remote) => remote.renumber(member, seat.rank),
+                        None => self.here.renumber(member, seat.rank),
                     }
-                    self.links.send(member, &Reply::Seat(seat));
+                    let server = server.clone();
+                    self.tell(member, Reply::Seat { seat, server });
                 }
                 Action::Updated {
                     member,
                     added,
                     removed,
-                } => {
-                    self.links.send(member, &Reply::Updated { added, removed });
-                }
-                Action::Over { member, generation } => {
-                    self.links.send(member, &Reply::Over(generation));
-                }
-                Action::Leave { member } => self.links.send(member, &Reply::Leave),
-                Action::Kill { member } => {
-                    if let Some(state) = self.members.get(&member) {
-                        state.rank.process.signal(Signal::KILL);
-                    }
-                }
+                } => self.tell(member, Reply::Updated { added, removed }),
+                Action::Over { member, generation } => self.tell(member, Reply::Over(generation)),
+                Action::Leave { member } => self.tell(member, Reply::Leave),
+                Action::Kill { member } => match self.remote_of(member) {
+                    Some(remote) => remote.order(&Order::Kill(member)),
+                    None => self.here.kill(member),
+                },
                 Action::Say(text) => self.say(&text),
                 Action::End(Outcome::Success) => self.end(0, Signal::TERM),
                 Action::End(Outcome::Failure(text)) => {
@@ -289,32 +312,92 @@ impl<'a> Job<'a> {
                 }
             }
         }
+        while let Some((host, reason)) = self.unreachable.pop_first() {
+            let actions = self.membership.host_lost(self.now(), &host, &reason);
+            self.carry_out(actions)?;
+        }
         Ok(())
     }
 
+    /// Starts a process, and the agent of its host if there is none.
     fn start(&mut self, member: MemberId, host: &str) -> Result<(), LaunchError> {
-        let number = member.0 as usize - 1; // from 1
-        let variables = [
-            (
-                "RONDE_ELASTIC_SOCKET",
-                self.links.path().display().to_string(),
-            ),
-            ("RONDE_ELASTIC_MEMBER", member.0.to_string()),
-            ("RONDE_JOB_ID", self.job_id.clone()),
-            ("HOROVOD_ELASTIC", "1".to_owned()),
-            ("HOROVOD_HOSTNAME", host.to_owned()),
-        ];
-        let sink = |target| Sink::new(self.spec, number + 1, number, target);
-        let rank = Rank::with_variables(self.spec, number, variables, number == 0, sink)?;
-        let group = rank.process.group();
-        self.members.insert(member, Member { rank, ended: None });
-        if let Some(guard) = &mut self.guard {
-            guard.watch(group).map_err(LaunchError::guard)?;
-        }
+        let slots = self.hosts.slots(host).min(self.most);
         if self.spec.verbose {
             self.say(&format!("started process {} on host {host}", member.0));
         }
+        if is_this_machine(host) {
+            let number = member.0 as usize - 1; // from 1
+            let sink = |target| Sink::new(self.spec, number + 1, number, target);
+            let started = self.here.start(member, host, slots, number == 0, sink)?;
+            return self.on_news(started.into_iter().collect());
+        }
+        let is_meant = |remote: &&mut Remote| remote.name() == host && !remote.is_closed();
+        if let Some(remote) = self.remotes.values_mut().find(is_meant) {
+            return remote.start_process(self.spec, member, slots);
+        }
+        if self.unreachable.contains_key(host) {
+            return Ok(());
+        }
+        let mut remote = match Remote::start(host, &self.reach) {
+            Ok(remote) => remote,
+            Err(error) => {
+                let reason = error.to_string();
+                self.unreachable.insert(host.to_owned(), reason);
+                return Ok(());
+            }
+        };
+        remote.start_process(self.spec, member, slots)?;
+        self.remotes_started += 1;
+        self.remotes.insert(self.remotes_started, remote);
         Ok(())
+    }
+
+    /// Address at which the rank 0 of a new generation listens, if the actions form one.
+    fn server(&self, actions: &[Action]) -> Option<String> {
+        let seats = actions.iter().filter_map(|action| match action {
+            Action::Seat { member, seat } => Some((*member, seat)),
+            _ => None,
+        });
+        let (first, seat) = seats.clone().find(|(_, seat)| seat.rank == 0)?;
+        let remote = |member| self.remotes.values().find(|remote| remote.has(member));
+        if let Some(remote) = remote(first) {
+            let (ip, name, port) = remote.server(seat.generation)?;
+            return Some(address(ip, name, port));
+        }
+        let port = self.listening.port(seat.generation);
+        let others: Vec<&Remote> = seats.filter_map(|(member, _)| remote(member)).collect();
+        let towards = || others.iter().find_map(|remote| remote.here());
+        let ip = match self.listening.address {
+            None if others.is_empty() => Some(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+            None => towards(),
+            address => address,
+        };
+        // Names that only ssh knows tell no address.
+        let name = rustix::system::uname();
+        Some(address(ip, &name.nodename().to_string_lossy(), port))
+    }
+
+    fn remote_of(&mut self, member: MemberId) -> Option<&mut Remote> {
+        let mut remotes = self.remotes.values_mut();
+        remotes.find(|remote| remote.has(member))
+    }
+
+    fn tell(&mut self, member: MemberId, reply: Reply) {
+        match self.remote_of(member) {
+            Some(remote) => remote.order(&Order::Tell(member, reply)),
+            None => self.here.tell(member, &reply),
+        }
+    }
+
+    fn say_reset(&mut self, seat: &Seat) {
+        let ranks = seat.ranks_per_host.iter().sum::<usize>();
+        let hosts = seat.ranks_per_host.len();
+        self.say(&format!(
+            "reset {}: {} on {}",
+            seat.generation - 1,
+            counted(ranks as u64, "rank"),
+            counted(hosts as u64, "host")
+        ));
     }
 
     /// Ends the job, once.
@@ -324,36 +407,42 @@ impl<'a> Job<'a> {
             self.phase = Phase::Ending {
                 kill_at: Instant::now() + GRACE,
             };
-            for member in self.members.values() {
-                member.rank.process.signal(signal);
-            }
+            self.signal_all(signal);
+        }
+    }
+
+    fn signal_all(&mut self, signal: Signal) {
+        self.here.signal(signal);
+        for remote in self.remotes.values_mut() {
+            remote.signal(signal);
         }
     }
 
     fn kill_all(&mut self) {
-        for member in self.members.values() {
-            member.rank.process.signal(Signal::KILL);
-        }
+        self.signal_all(Signal::KILL);
     }
 
     fn advance(&mut self, now: Instant) -> Result<(), LaunchError> {
+        let news = self.here.advance(now, &mut self.queue);
+        self.on_news(news)?;
+        self.watch_hosts(now)?;
         if self.phase == Phase::Running {
-            for member in self.links.silent(now) {
-                let actions = self.membership.silent(self.now(), member);
-                self.carry_out(actions)?;
-            }
             let actions = self.membership.tick(self.now());
             self.carry_out(actions)?;
         }
-        self.clear_ended(now);
+        let is_empty = self.here.is_empty() && self.remotes.values().all(Remote::is_empty);
         match self.phase {
-            Phase::Ending { .. } if self.members.is_empty() => self.phase = Phase::Flushing,
+            Phase::Ending { .. } if is_empty => self.close(now),
             Phase::Ending { kill_at } if now >= kill_at => {
                 self.say("some ranks have not ended; killing them");
                 self.kill_all();
-                self.phase = Phase::Ending {
-                    kill_at: now + GRACE,
-                };
+                self.close(now);
+            }
+            Phase::Closing { until } => {
+                if (is_empty && self.remotes.is_empty()) || now >= until {
+                    self.remotes.clear();
+                    self.phase = Phase::Flushing;
+                }
             }
             _ => {}
         }
@@ -363,28 +452,38 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Removes processes that have ended, with what they left behind.
-    fn clear_ended(&mut self, now: Instant) {
-        let queue = &mut self.queue;
-        self.members.retain(|_, member| {
-            let is_silent = member
-                .rank
-                .streams
-                .iter()
-                .all(|stream| stream.pipe().is_none());
-            let is_over = member.ended.is_some_and(|until| is_silent || now >= until);
-            if is_over {
-                member.rank.process.signal(Signal::KILL);
-                member.rank.drain(queue);
-                member
-                    .rank
-                    .streams
-                    .iter_mut()
-                    .for_each(|stream| stream.finish(queue));
-                member.rank.process.reap();
+    /// Waits for the end of the agents.
+    fn close(&mut self, now: Instant) {
+        self.phase = Phase::Closing {
+            until: now + GRACE_KILLED,
+        };
+        for remote in self.remotes.values_mut() {
+            remote.close();
+        }
+    }
+
+    /// Looks for hosts that are silent, late or not needed any more, and tells the others that this
+    /// process lives.
+    fn watch_hosts(&mut self, now: Instant) -> Result<(), LaunchError> {
+        let reads_output = !self.queue.is_full();
+        let mut lost = Vec::new();
+        for (&id, remote) in &mut self.remotes {
+            if let Some(reason) = remote.late(now, reads_output) {
+                lost.push((id, reason));
+            } else if remote.is_empty() && self.hosts.slots(remote.name()) == 0 {
+                remote.close();
             }
-            !is_over
-        });
+        }
+        for (id, reason) in lost {
+            self.on_lost(id, &reason)?;
+        }
+        if now >= self.alive_at {
+            self.alive_at = now + ALIVE_INTERVAL;
+            for remote in self.remotes.values_mut() {
+                remote.order(&Order::Alive);
+            }
+        }
+        Ok(())
     }
 
     /// Time since the start of the job.
@@ -395,18 +494,5 @@ impl<'a> Job<'a> {
     fn say(&mut self, message: &str) {
         let line = format!("{}: {message}", self.spec.label);
         self.queue.push(Target::Stderr, line.as_bytes());
-    }
-}
-
-impl Drop for Job<'_> {
-    /// Kills all processes that are left, whatever the reason of the end.
-    fn drop(&mut self) {
-        self.kill_all();
-        for member in self.members.values_mut() {
-            member.rank.process.reap();
-        }
-        if let Some(guard) = self.guard.take() {
-            guard.dismiss();
-        }
     }
 }

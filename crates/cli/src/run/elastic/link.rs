@@ -1,9 +1,11 @@
-//! Connections of the job's processes: a Unix socket in a folder that only this user can enter.
+//! Connections of the job's processes on one host: a Unix socket in a folder that only this user can
+//! enter.
 
 use super::super::LaunchError;
 use super::super::lines::Lines;
-use ronde_elastic::MemberId;
+use super::super::ssh::agent::secret_folder;
 use ronde_elastic::wire::{Reply, Request};
+use ronde_elastic::{MemberId, Ready};
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -31,6 +33,8 @@ struct Link {
     /// Process that it belongs to, once it has said so.
     member: Option<MemberId>,
     heard: Instant,
+    /// Its silence was reported.
+    is_silent: bool,
 }
 
 impl Links {
@@ -40,11 +44,7 @@ impl Links {
             action: "create a socket in a temporary folder (TMPDIR)",
             source,
         };
-        // Its mode is 0700.
-        let folder = tempfile::Builder::new()
-            .prefix("ronde-")
-            .tempdir()
-            .map_err(system)?;
+        let folder = secret_folder().map_err(system)?;
         let listener = UnixListener::bind(folder.path().join("job")).map_err(system)?;
         listener.set_nonblocking(true).map_err(system)?;
         let links = Vec::new();
@@ -55,7 +55,7 @@ impl Links {
         })
     }
 
-    /// Folder of the socket.
+    /// Folder of the socket, which only this user can enter.
     pub(super) fn folder(&self) -> &std::path::Path {
         self.folder.path()
     }
@@ -70,8 +70,13 @@ impl Links {
         [self.listener.as_fd()].into_iter().chain(streams)
     }
 
-    /// Accepts connections, and returns the messages that have arrived, with their senders.
-    pub(super) fn read(&mut self, now: Instant) -> Vec<(MemberId, Request)> {
+    /// Accepts connections of processes that run, and returns the reasons for which some ask for
+    /// their places.
+    pub(super) fn read(
+        &mut self,
+        now: Instant,
+        runs: impl Fn(MemberId) -> bool,
+    ) -> Vec<(MemberId, Ready)> {
         while let Ok((stream, _)) = self.listener.accept() {
             if self.links.len() < CONNECTIONS_MAX && stream.set_nonblocking(true).is_ok() {
                 let lines = Lines::default();
@@ -80,12 +85,16 @@ impl Links {
                     lines,
                     member: None,
                     heard: now,
+                    is_silent: false,
                 });
             }
         }
-        let mut requests = Vec::new();
-        self.links.retain_mut(|link| link.read(now, &mut requests));
-        requests
+        let mut asked = Vec::new();
+        let taken: Vec<MemberId> = self.links.iter().filter_map(|link| link.member).collect();
+        let may_join = |member: MemberId| runs(member) && !taken.contains(&member);
+        self.links
+            .retain_mut(|link| link.read(now, &may_join, &mut asked));
+        asked
     }
 
     /// Sends a message; a process that has no connection, or does not read, does not get it.
@@ -101,10 +110,15 @@ impl Links {
         }
     }
 
-    /// Processes from which nothing was heard for too long.
-    pub(super) fn silent(&self, now: Instant) -> Vec<MemberId> {
-        let links = self.links.iter().filter(|link| now >= link.heard + SILENCE);
-        links.filter_map(|link| link.member).collect()
+    /// Processes from which nothing was heard for too long, each once.
+    pub(super) fn silent(&mut self, now: Instant) -> Vec<MemberId> {
+        let is_new = |link: &&mut Link| !link.is_silent && now >= link.heard + SILENCE;
+        let links = self.links.iter_mut().filter(is_new);
+        let members = links.filter_map(|link| {
+            link.is_silent = true;
+            link.member
+        });
+        members.collect()
     }
 
     /// Closes the connection of a process that has ended.
@@ -115,7 +129,12 @@ impl Links {
 
 impl Link {
     /// Reads what has arrived; returns whether the connection goes on.
-    fn read(&mut self, now: Instant, requests: &mut Vec<(MemberId, Request)>) -> bool {
+    fn read(
+        &mut self,
+        now: Instant,
+        may_join: &dyn Fn(MemberId) -> bool,
+        asked: &mut Vec<(MemberId, Ready)>,
+    ) -> bool {
         let mut bytes = [0; 4096];
         loop {
             let count = match (&self.stream).read(&mut bytes) {
@@ -130,11 +149,11 @@ impl Link {
             self.lines.feed(&bytes[..count], |line| {
                 let request = String::from_utf8_lossy(line).parse();
                 match (request, *member) {
-                    (Ok(Request::Hello(number)), None) => *member = Some(MemberId(number)),
-                    (Ok(Request::Alive), Some(_)) => {}
-                    (Ok(request @ Request::Ready(_)), Some(member)) => {
-                        requests.push((member, request))
+                    (Ok(Request::Hello(number)), None) if may_join(MemberId(number)) => {
+                        *member = Some(MemberId(number));
                     }
+                    (Ok(Request::Alive), Some(_)) => {}
+                    (Ok(Request::Ready(why)), Some(member)) => asked.push((member, why)),
                     _ => is_valid = false,
                 }
             });

@@ -1,17 +1,29 @@
 //! Elastic jobs: ranks are started, replaced and removed while the job runs.
 //!
 //! [`job`] has the loop that carries out what [`ronde_elastic::Membership`] decides, [`discovery`]
-//! the hosts, [`link`] the connections to the processes.
+//! the hosts, [`processes`] the processes of this machine, [`remote`] another host, where an
+//! [`agent`] has its processes, and [`link`] the connections of processes.
 
+mod agent;
 mod discovery;
 mod job;
 mod link;
+mod processes;
+mod remote;
+mod wire;
+
+pub use agent::{ELASTIC_AGENT, elastic_agent_main};
 
 use super::hosts::is_this_machine;
+use super::ssh::{self, SshError, SshFlags};
 use super::{LaunchError, LaunchSpec};
 use clap::ValueHint;
 use discovery::Source;
-use ronde_elastic::{Cooldown, CooldownError, Limits};
+use remote::Reach;
+use ronde::internal::identity::{MAX_RANKS, random_job_key};
+use ronde_elastic::{Cooldown, CooldownError, Hosts, Limits};
+use ronde_net::{NetError, Secret};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -64,10 +76,10 @@ pub(crate) enum ElasticError {
     Cooldown(#[from] CooldownError),
     #[error("{0} is for elastic jobs; give --host-discovery-script or --min-np as well")]
     NotElastic(&'static str),
-    #[error(
-        "host {0}: elastic jobs on other hosts than this are not supported yet; give localhost"
-    )]
-    Elsewhere(String),
+    #[error("{first} and {second} are both this machine; list one of them, with all its slots")]
+    Here { first: String, second: String },
+    #[error("--network-interfaces: {0}")]
+    Interface(#[from] NetError),
     #[error("--host-discovery-script {}: {reason}", path.display())]
     Script { path: PathBuf, reason: String },
 }
@@ -76,6 +88,8 @@ pub(crate) enum ElasticError {
 pub(super) struct Elastic {
     limits: Limits,
     source: Source,
+    /// Address of this machine on the network interface between the hosts, if one is given.
+    address: Option<IpAddr>,
 }
 
 impl ElasticFlags {
@@ -127,7 +141,11 @@ impl ElasticFlags {
                 Source::Fixed(hosts)
             }
         };
-        Ok(Elastic { limits, source })
+        Ok(Elastic {
+            limits,
+            source,
+            address: None,
+        })
     }
 
     /// Checks that no flag of elastic jobs was given to another job.
@@ -149,13 +167,50 @@ impl ElasticFlags {
     }
 }
 
-/// Checks that all hosts are this machine.
-fn check_hosts<'a>(mut hosts: impl Iterator<Item = &'a str>) -> Result<(), ElasticError> {
-    let elsewhere = hosts.find(|host| !is_this_machine(host));
-    elsewhere.map_or(Ok(()), |host| Err(ElasticError::Elsewhere(host.to_owned())))
+/// Checks that at most one host is this machine.
+fn check_hosts<'a>(hosts: impl Iterator<Item = &'a str>) -> Result<(), ElasticError> {
+    let mut here = hosts.filter(|host| is_this_machine(host));
+    match (here.next(), here.next()) {
+        (Some(first), Some(second)) => Err(ElasticError::Here {
+            first: first.to_owned(),
+            second: second.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Hosts that a job can use, with as many slots as it can use.
+fn checked(hosts: Hosts) -> Result<Hosts, ElasticError> {
+    check_hosts(hosts.iter().map(|(host, _)| host))?;
+    Ok(hosts.with_slots_max(MAX_RANKS))
 }
 
 /// Starts an elastic job and supervises it to its end; returns its exit code.
-pub(super) fn launch(spec: &LaunchSpec, elastic: Elastic) -> Result<u8, LaunchError> {
-    job::run(spec, elastic)
+pub(super) fn launch(
+    spec: &LaunchSpec,
+    mut elastic: Elastic,
+    flags: &SshFlags,
+) -> Result<u8, super::Error> {
+    let interface = ssh::interface(&flags.interfaces)?;
+    let address = interface.as_deref().map(ssh::server::of_interface);
+    elastic.address = address.transpose().map_err(ElasticError::from)?;
+    let mut spec = spec.clone();
+    let of_interface = interface.clone().map(|name| (ssh::INTERFACE, name));
+    let variables = of_interface.map(|(name, value)| (name.into(), value.into()));
+    spec.environment.extend(variables);
+    let reach = Reach {
+        ssh: ssh::options(flags, ELASTIC_AGENT)?,
+        task: wire::Task {
+            host: String::new(),
+            job_id: random_job_key().map_err(LaunchError::system("draw a name for the job"))?,
+            secret: Secret::random().map_err(SshError::from)?.to_line(),
+            environment: ssh::environment(&spec, flags.backend.clone(), interface.clone()),
+            interface,
+            command: spec.command.clone(),
+            folder: std::env::current_dir().unwrap_or_else(|_| "/".into()),
+            limit_threads: flags.limits_threads(),
+            verbose: spec.verbose,
+        },
+    };
+    Ok(job::run(&spec, elastic, reach)?)
 }

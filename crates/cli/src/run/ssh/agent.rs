@@ -146,10 +146,10 @@ fn work(task: &Task, mut orders: Orders<'_>) -> Result<u8, AgentError> {
 }
 
 /// Name of the file with the secret, in its folder.
-const SECRET: &str = "secret";
+pub(in super::super) const SECRET: &str = "secret";
 
 /// Creates the folder of the secret, of mode 0700, which is removed with the returned value.
-fn secret_folder() -> io::Result<TempDir> {
+pub(in super::super) fn secret_folder() -> io::Result<TempDir> {
     tempfile::Builder::new()
         .prefix("ronde-")
         .permissions(Permissions::from_mode(0o700))
@@ -175,7 +175,7 @@ fn reserve(task: &Task) -> Result<(String, Reservation), AgentError> {
 }
 
 /// Text of an address; names of IPv6 addresses get brackets.
-fn address(better: Option<IpAddr>, name: &str, port: u16) -> String {
+pub(in super::super) fn address(better: Option<IpAddr>, name: &str, port: u16) -> String {
     match better.or_else(|| name.parse().ok()) {
         Some(ip) => SocketAddr::new(ip, port).to_string(),
         None => format!("{name}:{port}"),

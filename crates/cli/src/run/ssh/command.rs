@@ -1,6 +1,5 @@
 //! Command lines that start agents: of `ssh`, and of this program.
 
-use super::agent::AGENT;
 use super::plan::HostPlan;
 use crate::program;
 use crate::run::mpirun::quoted;
@@ -13,18 +12,20 @@ const ALIVE: [&str; 2] = ["ServerAliveInterval=5", "ServerAliveCountMax=3"];
 
 /// Options for `ssh`.
 #[derive(Clone, Debug, Default)]
-pub(super) struct SshOptions {
-    pub(super) port: Option<u16>,
-    pub(super) identity_file: Option<OsString>,
+pub(in super::super) struct SshOptions {
+    pub(in super::super) port: Option<u16>,
+    pub(in super::super) identity_file: Option<OsString>,
     /// Command that starts this program on the other hosts.
-    pub(super) agent: Vec<OsString>,
-    pub(super) timeout: Duration,
+    pub(in super::super) agent: Vec<OsString>,
+    /// Name of the hidden subcommand that runs the agent.
+    pub(in super::super) subcommand: &'static str,
+    pub(in super::super) timeout: Duration,
 }
 
 /// Command line of the agent of `host`.
-pub(super) fn agent_line(host: &HostPlan, options: &SshOptions) -> Vec<OsString> {
+pub(in super::super) fn agent_line(host: &HostPlan, options: &SshOptions) -> Vec<OsString> {
     if host.is_this_machine {
-        return program::again_with([AGENT.into()]);
+        return program::again_with([options.subcommand.into()]);
     }
     let seconds = options.timeout.as_secs().max(1);
     let timeout = format!("ConnectTimeout={seconds}");
@@ -47,7 +48,7 @@ pub(super) fn agent_line(host: &HostPlan, options: &SshOptions) -> Vec<OsString>
         line.extend(["-i".into(), file.clone()]);
     }
     line.extend(["--".into(), host.destination().into()]);
-    line.push(format!("exec {} {AGENT}", quoted(&options.agent)).into());
+    line.push(format!("exec {} {}", quoted(&options.agent), options.subcommand).into());
     line
 }
 
@@ -61,6 +62,7 @@ mod tests {
             agent: ["/opt/my env/bin/python", "-m", "ronde"]
                 .map(OsString::from)
                 .to_vec(),
+            subcommand: "__agent",
             timeout: Duration::from_secs(30),
             ..SshOptions::default()
         };

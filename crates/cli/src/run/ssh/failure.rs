@@ -40,7 +40,7 @@ const HINTS: &[(&str, &str)] = &[
 
 /// Text for the agent of `host`, which has ended with `exit` before its ranks started; `said` is
 /// what it has printed until then.
-pub(super) fn not_started(host: &HostPlan, exit: Exit, said: &[String]) -> String {
+pub(in super::super) fn not_started(host: &HostPlan, exit: Exit, said: &[String]) -> String {
     let reason = match (exit, host.is_this_machine) {
         (Exit::Code(SSH_FAILED), false) => "ssh cannot connect".to_owned(),
         (Exit::Code(126 | 127), false) => "ronde cannot be started there".to_owned(),
@@ -66,7 +66,7 @@ pub(super) fn not_started(host: &HostPlan, exit: Exit, said: &[String]) -> Strin
 }
 
 /// Text for a host whose agent has ended with `exit` and has not reported the end of its ranks.
-pub(super) fn lost(host: &HostPlan, exit: Exit) -> String {
+pub(in super::super) fn lost(host: &HostPlan, exit: Exit) -> String {
     match (exit, host.is_this_machine) {
         (Exit::Code(SSH_FAILED), false) => format!(
             "{}: the connection of ssh was lost; without it, the host ends its ranks",
@@ -80,7 +80,7 @@ pub(super) fn lost(host: &HostPlan, exit: Exit) -> String {
 }
 
 /// Text for hosts that have not become ready within `seconds`.
-pub(super) fn late(hosts: &[&HostPlan], seconds: u64) -> String {
+pub(in super::super) fn late(hosts: &[&HostPlan], seconds: u64) -> String {
     let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
     format!(
         "{} not ready within {seconds} s; check that `ssh -o BatchMode=yes {} true` succeeds at once, or raise \
@@ -96,7 +96,7 @@ pub(super) fn late(hosts: &[&HostPlan], seconds: u64) -> String {
 }
 
 /// Text for an agent of another version.
-pub(super) fn other_version(host: &HostPlan, version: &str) -> String {
+pub(in super::super) fn other_version(host: &HostPlan, version: &str) -> String {
     format!(
         "{} has version {version} of Ronde, and this host has {}; install the same version on all \
          hosts, or name the command that starts it with --agent",
@@ -106,7 +106,7 @@ pub(super) fn other_version(host: &HostPlan, version: &str) -> String {
 }
 
 /// Text for an agent that has sent an invalid line.
-pub(super) fn invalid(host: &HostPlan, line: &[u8]) -> String {
+pub(in super::super) fn invalid(host: &HostPlan, line: &[u8]) -> String {
     const BYTES_MAX: usize = 80;
     let line = String::from_utf8_lossy(&line[..line.len().min(BYTES_MAX)]);
     format!(

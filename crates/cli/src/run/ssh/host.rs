@@ -19,7 +19,7 @@ const LINES_MAX: usize = 1000;
 
 /// State of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(in super::super) enum State {
     /// Not connected yet.
     Connecting,
     /// Connected; it prepares the start.
@@ -31,14 +31,14 @@ pub(super) enum State {
 }
 
 /// Agent of one host.
-pub(super) struct Host {
-    pub(super) plan: HostPlan,
-    pub(super) agent: Process,
-    pub(super) state: State,
-    pub(super) output: LinePipe,
-    pub(super) errors: LinePipe,
+pub(in super::super) struct Host {
+    pub(in super::super) plan: HostPlan,
+    pub(in super::super) agent: Process,
+    pub(in super::super) state: State,
+    pub(in super::super) output: LinePipe,
+    pub(in super::super) errors: LinePipe,
     /// Lines before the agent's first one: of `ssh`, and of a shell's start-up files.
-    pub(super) said: Vec<String>,
+    pub(in super::super) said: Vec<String>,
     input: Option<OwnedFd>,
     /// Bytes that the agent has not taken yet.
     outgoing: Vec<u8>,
@@ -49,7 +49,7 @@ impl Host {
     ///
     /// # Errors
     /// The program cannot be started.
-    pub(super) fn start(
+    pub(in super::super) fn start(
         plan: HostPlan,
         line: &[OsString],
         task: Vec<u8>,
@@ -92,28 +92,28 @@ impl Host {
     }
 
     /// Keeps a line from before the agent's first one.
-    pub(super) fn note(&mut self, line: &[u8]) {
+    pub(in super::super) fn note(&mut self, line: &[u8]) {
         if self.said.len() < LINES_MAX {
             self.said.push(String::from_utf8_lossy(line).into_owned());
         }
     }
 
     /// Sends a line.
-    pub(super) fn send(&mut self, line: &str) {
+    pub(in super::super) fn send(&mut self, line: &str) {
         self.outgoing.extend_from_slice(line.as_bytes());
         self.outgoing.push(b'\n');
         self.write();
     }
 
     /// Pipe to write to when it is writable, if bytes wait for that.
-    pub(super) fn writable(&self) -> Option<BorrowedFd<'_>> {
+    pub(in super::super) fn writable(&self) -> Option<BorrowedFd<'_>> {
         let input = self.input.as_ref().filter(|_| !self.outgoing.is_empty());
         input.map(AsFd::as_fd)
     }
 
     /// Writes without waiting. If the agent has ended, the rest is discarded; its end is an event
     /// of its own.
-    pub(super) fn write(&mut self) {
+    pub(in super::super) fn write(&mut self) {
         while let Some(input) = &self.input
             && !self.outgoing.is_empty()
         {
@@ -129,15 +129,22 @@ impl Host {
         }
     }
 
+    /// Ends the agent's input: there are no more orders.
+    pub(in super::super) fn close(&mut self) {
+        self.write();
+        self.input = None;
+        self.outgoing.clear();
+    }
+
     /// Complete lines of the agent's output or errors, after one read.
-    pub(super) fn read(&mut self, source: Source) -> Vec<Vec<u8>> {
+    pub(in super::super) fn read(&mut self, source: Source) -> Vec<Vec<u8>> {
         let mut lines = Vec::new();
         self.pipe(source).read(|line| lines.push(line.to_vec()));
         lines
     }
 
     /// All lines that are left after the agent's end. Other processes may keep the pipes open.
-    pub(super) fn rest(&mut self, source: Source) -> Vec<Vec<u8>> {
+    pub(in super::super) fn rest(&mut self, source: Source) -> Vec<Vec<u8>> {
         let mut lines = Vec::new();
         let pipe = self.pipe(source);
         let mut read = || pipe.read(|line| lines.push(line.to_vec()));
@@ -156,7 +163,7 @@ impl Host {
 
 /// Stream of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(in super::super) enum Source {
     Output,
     Errors,
 }

@@ -8,13 +8,13 @@
 //! The host of rank 0 chooses the address and the port at which rank 0 listens (`server`). All
 //! ranks get them in `RONDE_TCP_SERVER`, and the file with the secret in `RONDE_SECRET_FILE`.
 
-mod agent;
-mod command;
-mod failure;
-mod host;
+pub(super) mod agent;
+pub(super) mod command;
+pub(super) mod failure;
+pub(super) mod host;
 mod job;
-mod plan;
-mod server;
+pub(super) mod plan;
+pub(super) mod server;
 pub(super) mod wire;
 
 pub use agent::{AGENT, agent_main};
@@ -39,7 +39,7 @@ const OWN: [&str; 5] = [
     INTERFACE,
 ];
 const SERVER: &str = "RONDE_TCP_SERVER";
-const INTERFACE: &str = "HOROVOD_GLOO_IFACE";
+pub(super) const INTERFACE: &str = "HOROVOD_GLOO_IFACE";
 
 /// Reason why a job cannot be started through `ssh`.
 #[derive(Debug, thiserror::Error)]
@@ -100,16 +100,8 @@ pub(super) fn launch(
     let interface = interface(&flags.interfaces)?;
     let given = std::env::var(SERVER).ok();
     let server = given.as_deref().map(parse_server).transpose()?;
-    let options = SshOptions {
-        port: flags.ssh_port,
-        identity_file: flags.ssh_identity_file.clone(),
-        agent: match &flags.agent {
-            Some(text) => words(text)?,
-            None => program::again(),
-        },
-        timeout: flags.timeout,
-    };
-    let limit_threads = flags.limits_threads && std::env::var_os(threads::VARIABLE).is_none();
+    let options = options(flags, AGENT)?;
+    let backend = flags.backend.clone().unwrap_or_else(|| "tcp".into());
     let mut task = Task {
         ranks_per_host: plans.iter().map(|plan| plan.ranks.len()).collect(),
         host: 0,
@@ -118,10 +110,10 @@ pub(super) fn launch(
         is_server_given: server.is_some(),
         server: server.unwrap_or_else(|| (server_name(&plans), 0)),
         interface: interface.clone(),
-        environment: environment(spec, flags, interface),
+        environment: environment(spec, Some(backend), interface),
         command: spec.command.clone(),
         folder: std::env::current_dir().unwrap_or_else(|_| "/".into()),
-        limit_threads,
+        limit_threads: flags.limits_threads(),
         verbose: spec.verbose,
     };
     let mut started = Vec::new();
@@ -139,11 +131,35 @@ pub(super) fn launch(
     Ok(job::Job::new(spec, started, flags.timeout)?.run()?)
 }
 
+impl SshFlags {
+    /// Whether the ranks of a host share its cores by a variable that is not set yet.
+    pub(super) fn limits_threads(&self) -> bool {
+        self.limits_threads && std::env::var_os(threads::VARIABLE).is_none()
+    }
+}
+
+/// Options for `ssh`, which starts the hidden `subcommand`.
+///
+/// # Errors
+/// An agent that is not a command.
+pub(super) fn options(flags: &SshFlags, subcommand: &'static str) -> Result<SshOptions, SshError> {
+    Ok(SshOptions {
+        port: flags.ssh_port,
+        identity_file: flags.ssh_identity_file.clone(),
+        agent: match &flags.agent {
+            Some(text) => words(text)?,
+            None => program::again(),
+        },
+        subcommand,
+        timeout: flags.timeout,
+    })
+}
+
 /// Variables of the ranks: those of this process that have the same meaning on another host, and
 /// the job's.
-fn environment(
+pub(super) fn environment(
     spec: &LaunchSpec,
-    flags: &SshFlags,
+    backend: Option<OsString>,
     interface: Option<String>,
 ) -> Vec<(OsString, OsString)> {
     let is_here = |name: &OsStr| {
@@ -155,8 +171,7 @@ fn environment(
         .filter(|(name, _)| is_exported(name) && !is_here(name))
         .collect();
     environment.extend(spec.environment.iter().cloned());
-    let backend = flags.backend.clone().unwrap_or_else(|| "tcp".into());
-    environment.push(("RONDE_BACKEND".into(), backend));
+    environment.extend(backend.map(|backend| ("RONDE_BACKEND".into(), backend)));
     let interface = interface.map(OsString::from);
     let interface = interface.or_else(|| std::env::var_os(INTERFACE));
     environment.extend(interface.map(|name| (INTERFACE.into(), name)));
@@ -183,7 +198,10 @@ fn server_name(plans: &[plan::HostPlan]) -> String {
 }
 
 /// The one network interface that the flag names, if any.
-fn interface(names: &[String]) -> Result<Option<String>, SshError> {
+///
+/// # Errors
+/// Several names, or one that cannot be that of an interface.
+pub(super) fn interface(names: &[String]) -> Result<Option<String>, SshError> {
     let names: Vec<&str> = names.iter().flat_map(|names| names.split(',')).collect();
     let refuse = |value: &str, reason| {
         Err(SshError::Value {

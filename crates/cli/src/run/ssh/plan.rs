@@ -19,17 +19,26 @@ pub(crate) enum PlanError {
 
 /// Host of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct HostPlan {
+pub(in super::super) struct HostPlan {
     /// Name as the user gives it, perhaps with `user@` before it.
-    pub(super) name: String,
-    pub(super) is_this_machine: bool,
-    /// Ranks of the job that run on it; at least one.
-    pub(super) ranks: Range<usize>,
+    pub(in super::super) name: String,
+    pub(in super::super) is_this_machine: bool,
+    /// Ranks of the job that run on it; none if the ranks have no fixed hosts.
+    pub(in super::super) ranks: Range<usize>,
 }
 
 impl HostPlan {
+    /// Another host than this one, for a job whose ranks have no fixed hosts.
+    pub(in super::super) fn without_ranks(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            is_this_machine: false,
+            ranks: 0..0,
+        }
+    }
+
     /// Name or address, without the user and the brackets of an IPv6 address.
-    pub(super) fn address(&self) -> &str {
+    pub(in super::super) fn address(&self) -> &str {
         let name = self.name.rsplit_once('@');
         let name = name.map_or(self.name.as_str(), |(_, name)| name);
         let bare = name.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
@@ -37,7 +46,7 @@ impl HostPlan {
     }
 
     /// Argument of `ssh`: as `name`, but with an IPv6 address without brackets.
-    pub(super) fn destination(&self) -> String {
+    pub(in super::super) fn destination(&self) -> String {
         match self.name.rsplit_once('@') {
             Some((user, _)) => format!("{user}@{}", self.address()),
             None => self.address().to_owned(),
@@ -50,7 +59,10 @@ impl HostPlan {
 ///
 /// # Errors
 /// A host that is listed twice, or gets more ranks than one host can have.
-pub(super) fn plan(hosts: &[(String, usize)], num_proc: usize) -> Result<Vec<HostPlan>, PlanError> {
+pub(in super::super) fn plan(
+    hosts: &[(String, usize)],
+    num_proc: usize,
+) -> Result<Vec<HostPlan>, PlanError> {
     let mut plans: Vec<HostPlan> = Vec::new();
     let mut first = 0;
     for (index, (name, slots)) in hosts.iter().enumerate() {

@@ -10,7 +10,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 /// Port that stays reserved during the lifetime of this value. The socket is bound and does not
 /// listen: rank 0 can listen on the port (both sockets set SO_REUSEADDR), and the operating system
 /// does not give it to another program that wants any port.
-pub(super) struct Reservation {
+pub(in super::super) struct Reservation {
     port: u16,
     _socket: OwnedFd,
 }
@@ -20,7 +20,7 @@ impl Reservation {
     ///
     /// # Errors
     /// Another program listens on the port, or this process may not use it.
-    pub(super) fn new(port: u16) -> io::Result<Self> {
+    pub(in super::super) fn new(port: u16) -> io::Result<Self> {
         let both = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
         match Self::bind(both) {
             Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
@@ -50,7 +50,7 @@ impl Reservation {
         })
     }
 
-    pub(super) fn port(&self) -> u16 {
+    pub(in super::super) fn port(&self) -> u16 {
         self.port
     }
 }
@@ -59,7 +59,7 @@ impl Reservation {
 ///
 /// # Errors
 /// No such interface, or one without an address; the error names those that there are.
-pub(super) fn of_interface(name: &str) -> Result<IpAddr, NetError> {
+pub(in super::super) fn of_interface(name: &str) -> Result<IpAddr, NetError> {
     let like = |ip: IpAddr| interface_address(name, &SocketAddr::new(ip, 0));
     let v4 = like(Ipv4Addr::UNSPECIFIED.into());
     v4.or_else(|error| like(Ipv6Addr::UNSPECIFIED.into()).map_err(|_| error))
@@ -67,14 +67,14 @@ pub(super) fn of_interface(name: &str) -> Result<IpAddr, NetError> {
 
 /// Address by which `ssh` has reached this host, from the value of `SSH_CONNECTION`: addresses and
 /// ports of client and server. Other hosts cannot use a loopback address or one with a scope.
-pub(super) fn of_connection(value: &str) -> Option<IpAddr> {
+pub(in super::super) fn of_connection(value: &str) -> Option<IpAddr> {
     let address: IpAddr = value.split(' ').nth(2)?.parse().ok()?;
     let is_link_local = matches!(address, IpAddr::V6(ip) if ip.is_unicast_link_local());
     (!address.is_loopback() && !address.is_unspecified() && !is_link_local).then_some(address)
 }
 
 /// Address of this machine from which it reaches `host`, by the routing table; no packet is sent.
-pub(super) fn towards(host: &str) -> Option<IpAddr> {
+pub(in super::super) fn towards(host: &str) -> Option<IpAddr> {
     const PORT: u16 = 9; // any
     let addresses = ronde_net::resolve(host, PORT).ok()?;
     addresses.into_iter().find_map(|address| {

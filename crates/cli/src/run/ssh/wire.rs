@@ -30,36 +30,36 @@ use std::path::PathBuf;
 
 /// First line of an agent, before its version. Lines before it are those of a shell's start-up
 /// files.
-pub(super) const HELLO: &str = "ronde agent ";
+pub(in super::super) const HELLO: &str = "ronde agent ";
 
 /// Longest line that an agent accepts: an environment has at most a few MiB.
 const LINE_BYTES_MAX: usize = 64 << 20;
 
 /// Most bytes that [`output_prefix`] adds to a line.
-pub(super) const PREFIX_BYTES_MAX: usize = 32;
+pub(in super::super) const PREFIX_BYTES_MAX: usize = 32;
 
 /// Part of a job for one host. It has no `Debug` text, because it contains the secret.
 #[derive(Clone, Serialize, Deserialize, PartialEq, Eq)]
-pub(super) struct Task {
-    pub(super) ranks_per_host: Vec<usize>,
+pub(in super::super) struct Task {
+    pub(in super::super) ranks_per_host: Vec<usize>,
     /// Number of the host.
-    pub(super) host: usize,
-    pub(super) job_id: String,
+    pub(in super::super) host: usize,
+    pub(in super::super) job_id: String,
     /// The secret, as a file has it.
-    pub(super) secret: String,
+    pub(in super::super) secret: String,
     /// Name or address of rank 0's host, as the launcher knows it, and the port, 0 to choose one.
-    pub(super) server: (String, u16),
+    pub(in super::super) server: (String, u16),
     /// Whether `server` was given by the user, and is not replaced by a better address.
-    pub(super) is_server_given: bool,
+    pub(in super::super) is_server_given: bool,
     /// Network interface between the hosts.
-    pub(super) interface: Option<String>,
-    pub(super) environment: Vec<(OsString, OsString)>,
-    pub(super) command: Vec<OsString>,
+    pub(in super::super) interface: Option<String>,
+    pub(in super::super) environment: Vec<(OsString, OsString)>,
+    pub(in super::super) command: Vec<OsString>,
     /// Working folder, if the host has it.
-    pub(super) folder: PathBuf,
+    pub(in super::super) folder: PathBuf,
     /// Whether the ranks share the host's cores by `OMP_NUM_THREADS`.
-    pub(super) limit_threads: bool,
-    pub(super) verbose: bool,
+    pub(in super::super) limit_threads: bool,
+    pub(in super::super) verbose: bool,
 }
 
 /// Line from the launcher, after the task.
@@ -103,7 +103,7 @@ pub(in super::super) struct Orders<'a> {
 }
 
 impl<'a> Orders<'a> {
-    pub(super) fn new(input: BorrowedFd<'a>) -> Self {
+    pub(in super::super) fn new(input: BorrowedFd<'a>) -> Self {
         let unread = Vec::new();
         Self { input, unread }
     }
@@ -116,18 +116,23 @@ impl<'a> Orders<'a> {
     /// Reads once, which waits unless the descriptor is readable; returns the orders of complete
     /// lines.
     pub(in super::super) fn read(&mut self) -> Vec<Order> {
-        let is_open = self.fill();
-        let mut orders: Vec<Order> = std::iter::from_fn(|| self.take_line())
-            .map(|line| Order::parse(&line))
-            .collect();
+        let (lines, is_open) = self.lines();
+        let mut orders: Vec<Order> = lines.iter().map(|line| Order::parse(line)).collect();
         if !is_open {
             orders.push(Order::End);
         }
         orders
     }
 
+    /// Likewise, and returns the complete lines, and whether the input goes on.
+    pub(in super::super) fn lines(&mut self) -> (Vec<Vec<u8>>, bool) {
+        let is_open = self.fill();
+        let lines = std::iter::from_fn(|| self.take_line()).collect();
+        (lines, is_open)
+    }
+
     /// Waits for a line; `None` if the launcher has ended before its end.
-    pub(super) fn line(&mut self) -> Option<Vec<u8>> {
+    pub(in super::super) fn line(&mut self) -> Option<Vec<u8>> {
         loop {
             if let Some(line) = self.take_line() {
                 return Some(line);
@@ -139,7 +144,7 @@ impl<'a> Orders<'a> {
     }
 
     /// Waits for an order.
-    pub(super) fn order(&mut self) -> Order {
+    pub(in super::super) fn order(&mut self) -> Order {
         self.line().map_or(Order::End, |line| Order::parse(&line))
     }
 
@@ -184,7 +189,7 @@ pub(in super::super) enum Report {
 
 impl Report {
     /// Reads a line of the agent of the host with these ranks; `None` if it is not valid.
-    pub(super) fn parse(line: &[u8], ranks: &Range<usize>) -> Option<Report> {
+    pub(in super::super) fn parse(line: &[u8], ranks: &Range<usize>) -> Option<Report> {
         let (kind, rest) = line.split_first()?;
         if let b'o' | b'e' = kind {
             let target = match kind {
