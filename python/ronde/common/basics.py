@@ -59,8 +59,8 @@ class HorovodBasics:
             if seat.is_elastic():
                 seat.take()
             if seat.resets and process_sets is None:
-                wanted, dynamic = self._last
-            self._last = (wanted, dynamic)
+                wanted, dynamic = HorovodBasics._last
+            HorovodBasics._last = (wanted, dynamic)
             if seat.resets:
                 wanted = sets.remaining(wanted)
         _ronde.init(ranks, sets.agree(wanted, communicator), dynamic, seat.resets)

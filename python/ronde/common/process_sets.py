@@ -211,6 +211,7 @@ def bind(process_sets: Sequence[ProcessSet], job: Any) -> None:
 
 def unbind() -> None:
     """Reverts :func:`bind` and :func:`add_process_set`, after ``shutdown``."""
+    _unbound.clear()
     _unbound.update(_registered)
     for process_set in list(_registered):
         _forget(process_set)

@@ -1,7 +1,8 @@
 """Resets in one process, and what they leave behind: memory, descriptors, threads, shared memory.
 
-    ronde run -np 2 python python/tests/single/resets.py 1000
+    ronde run -np 2 --min-np 2 python python/tests/single/resets.py 1000
 
+Also with HOROVOD_TIMELINE and HOROVOD_AUTOTUNE. Without --min-np, the launcher has no part in it.
 Each reset fails as after a lost rank: the state is restored, the context is built again, and the
 training goes on. The first resets, which fill caches, are not compared. Exits with 1 if anything
 has grown.
@@ -34,7 +35,8 @@ def reading():
 
 
 def main(resets):
-    hvd.init()
+    of_rank_0 = hvd.ProcessSet([0])
+    hvd.init(process_sets=[of_rank_0])
     model = torch.nn.Linear(1000, 100)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
@@ -47,6 +49,8 @@ def main(resets):
             optimizer.zero_grad()
             model(torch.ones(4, 1000)).sum().backward()
             optimizer.step()
+        if of_rank_0.included():
+            hvd.allreduce(torch.ones(1), name="of rank 0", process_set=of_rank_0)
         hvd.barrier()
         if state.done == WARM_UP or state.done == resets:
             readings.append(reading())
