@@ -69,7 +69,7 @@ def faults_section(record):
     lines = [
         f"Seed {record['seed']}, {record['at_once']} jobs at a time.",
         "",
-        f"**{len(jobs)} jobs of 2 to {record['ranks'] + 1} ranks, {sum(faults.values())} faults, "
+        f"**{len(jobs)} jobs of 2 to {most_ranks(record)} ranks, {sum(faults.values())} faults, "
         f"{resets} resets: {hangs} hangs, {wrong} wrong results.**",
         "",
         "| end | jobs |",
@@ -101,6 +101,11 @@ def faults_section(record):
         lines += ["", "| job | problem |", "| --- | --- |"]
         lines += [f"| {number} | {problem} |" for number, problem in problems]
     return lines
+
+
+def most_ranks(record):
+    """Most ranks that a job can have: each host may get a slot more than at the start."""
+    return max(record["hosts"] * (job["slots"] + 1) for job in record["jobs"])
 
 
 def recovery_table(jobs, faults):
