@@ -1,5 +1,5 @@
-"""Plays ssh's part between hosts that are network namespaces: a command's input and output pass over
-TCP, and so end with the network.
+"""Plays ssh's part between hosts that are network namespaces: a command's input and output pass
+over TCP, and so end with the network.
 
     remote_shell.py ADDRESS SPACE COMMAND    # runs COMMAND in the shell of a namespace
 """
