@@ -104,6 +104,10 @@ pub mod internal {
         pub use crate::adasum::{Scale, combine};
     }
 
+    pub mod autotune {
+        pub use crate::autotune::memory::{learn, revision, told};
+    }
+
     pub mod clock {
         pub use crate::clock::{Clock, MonotonicClock, Nanos};
     }

@@ -7,7 +7,7 @@ from os import PathLike
 from types import CapsuleType
 from typing import Any, SupportsFloat, SupportsIndex, final
 
-__all__ = ["AllreduceName", "TunerService", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "elastic_changes", "elastic_seat", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "version"]
+__all__ = ["AllreduceName", "TunerService", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "elastic_changes", "elastic_seat", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "learn_tuner_memory", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "tuner_memory", "tuner_revision", "version"]
 
 @final
 class AllreduceName:
@@ -19,7 +19,8 @@ class AllreduceName:
 @final
 class TunerService:
     """
-    Tuner that answers lines of JSON, as `ronde tune` does.
+    Tuner that answers lines of JSON, as `ronde tune` does. It computes proposals during the next
+    step.
     """
     def __new__(cls, state: str | PathLike[str] | None = None, /) -> TunerService:
         """
@@ -32,6 +33,11 @@ class TunerService:
     def save(self, /) -> None:
         """
         Writes the state file, if there is one and something was measured.
+        """
+    def step(self, step_ms: SupportsFloat | SupportsIndex, /) -> str | None:
+        """
+        Reports a step as the line `{"step_ms":…}` does; returns the answer, or None if the setting
+        is kept.
         """
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:
@@ -126,10 +132,11 @@ def grouped_reducescatter(tensors: SupportsGetItem[int, Any], name: str | None, 
     Reduces and scatters a group of tensors.
     """
 
-def init(ranks: SupportsGetItem[int, SupportsIndex] | None, process_sets: SupportsGetItem[int, SupportsGetItem[int, SupportsIndex]], dynamic: bool, /) -> None:
+def init(ranks: SupportsGetItem[int, SupportsIndex] | None, process_sets: SupportsGetItem[int, SupportsGetItem[int, SupportsIndex]], dynamic: bool, resets: SupportsIndex, /) -> None:
     """
     Joins the job that the environment describes: all of it, or the part with these ranks, in this
-    order. No effect if the process has joined already.
+    order. `resets`: how often the ranks of an elastic job have changed. No effect if the process has
+    joined already.
     """
 
 def is_homogeneous() -> bool:
@@ -152,6 +159,11 @@ def join() -> int:
     """
     Declares that this rank has no more data, and waits until all ranks have. Returns the rank that
     joined last.
+    """
+
+def learn_tuner_memory(text: str, /) -> None:
+    """
+    Replaces what this process has learned by the text of another rank, if that is later.
     """
 
 def local_rank() -> int:
@@ -261,6 +273,16 @@ def synchronize(handle: SupportsIndex) -> Any | None:
     The result is a tensor; for a group, a list of tensors; for alltoall, a pair of the tensor and
     the number of rows from each rank (int32). None for an unknown or used handle. Raises
     HorovodInternalError if the operation failed. After KeyboardInterrupt the handle is still valid.
+    """
+
+def tuner_memory(revision: SupportsIndex, /) -> str | None:
+    """
+    What was learned, if it has changed since that revision; otherwise None.
+    """
+
+def tuner_revision() -> int:
+    """
+    Number of changes so far of what tuners of this process, or of an earlier rank 0, have learned.
     """
 
 def version() -> str:

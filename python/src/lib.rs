@@ -17,6 +17,7 @@ mod error;
 mod flight;
 mod jax;
 mod logging;
+mod memory;
 mod operation;
 mod runtime;
 mod tensor;
@@ -34,6 +35,8 @@ mod _ronde {
     use super::flight::{poll, synchronize};
     #[pymodule_export]
     use super::jax::jax_handler;
+    #[pymodule_export]
+    use super::memory::{learn_tuner_memory, tuner_memory, tuner_revision};
     #[pymodule_export]
     use super::operation::{
         AllreduceName, allgather, allreduce, allreduce_batch, alltoall, broadcast,

@@ -114,14 +114,16 @@ pub(crate) fn with_set<R>(
 }
 
 /// Joins the job that the environment describes: all of it, or the part with these ranks, in this
-/// order. No effect if the process has joined already.
+/// order. `resets`: how often the ranks of an elastic job have changed. No effect if the process has
+/// joined already.
 #[pyfunction]
-#[pyo3(signature = (ranks, process_sets, dynamic, /))]
+#[pyo3(signature = (ranks, process_sets, dynamic, resets, /))]
 pub(crate) fn init(
     py: Python<'_>,
     ranks: Option<Vec<usize>>,
     process_sets: Vec<Vec<usize>>,
     dynamic: bool,
+    resets: u64,
 ) -> PyResult<()> {
     if current().is_some() {
         return Ok(());
@@ -131,7 +133,10 @@ pub(crate) fn init(
         PyValueError::new_err(format!("Horovod initialization failed: {error}"))
     };
     let mut builder = part_of_job(ranks).map_err(|error| failed(&error))?;
-    builder = builder.process_sets(process_sets).strict_join();
+    builder = builder
+        .process_sets(process_sets)
+        .strict_join()
+        .resets(resets);
     if dynamic {
         builder = builder.dynamic_process_sets();
     }

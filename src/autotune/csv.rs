@@ -76,6 +76,14 @@ pub(super) fn final_row(phase: &str, verdict: &Verdict, traffic: &Traffic) -> Ve
     row
 }
 
+/// Mark of a reset of an elastic job: no measurement, so without score and step time.
+pub(super) fn reset_row(resets: u64, setting: &Point) -> Vec<String> {
+    let mut row = horovod_columns(setting, f64::NAN, &Traffic::default());
+    row.extend(["reset".into(), resets.to_string()]);
+    row.resize(COLUMNS.len(), String::new());
+    row
+}
+
 fn horovod_columns(point: &Point, step_ms: f64, traffic: &Traffic) -> Vec<String> {
     let bytes_per_step = traffic.bytes as f64 / traffic.steps.max(1) as f64;
     let switch = |on: bool| u8::from(on).to_string();

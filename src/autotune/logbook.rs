@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ronde_tuner::{Best, Log, Measurement, Verdict};
+use ronde_tuner::{Best, Log, Measurement, Point, Verdict};
 
 use super::csv;
 use super::space::words;
@@ -29,13 +29,18 @@ pub(super) struct Traffic {
 }
 
 impl Logbook {
-    /// Creates the log in the file at `path`, if there is one.
+    /// Creates the log in the file at `path`, if there is one; continues it after a reset of the
+    /// job.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub(super) fn new(path: Option<&Path>) -> Result<Self, Error> {
+    pub(super) fn new(path: Option<&Path>, resets: u64) -> Result<Self, Error> {
+        let open = match resets {
+            0 => Log::create,
+            _ => Log::resume,
+        };
         let log = path.map(|path| {
-            Log::create(path, &csv::COLUMNS).map_err(|error| {
+            open(path, &csv::COLUMNS).map_err(|error| {
                 Error::Settings(SettingsError::Output {
                     what: "the autotune log",
                     path: path.to_owned(),
@@ -48,6 +53,14 @@ impl Logbook {
             log: log.transpose()?,
             ..Self::default()
         })
+    }
+
+    /// Adds a mark for reset number `resets` of the job, after which `setting` is in force.
+    pub(super) fn reset(&mut self, resets: u64, setting: &Point) {
+        if resets > 0 {
+            let row = csv::reset_row(resets, setting);
+            self.write(|log| log.mark(&row));
+        }
     }
 
     /// Adds a measured step.
@@ -97,8 +110,12 @@ impl Logbook {
     }
 
     fn append(&mut self, row: &[String], best: &[String]) {
+        self.write(|log| log.append(row, best));
+    }
+
+    fn write(&mut self, write: impl FnOnce(&mut Log) -> std::io::Result<()>) {
         if let Some(log) = &mut self.log
-            && let Err(error) = log.append(row, best)
+            && let Err(error) = write(log)
         {
             tracing::warn!(
                 "autotune: cannot write the log any more ({error}); tuning continues without it, and \
@@ -117,7 +134,7 @@ mod tests {
     fn a_log_that_can_no_longer_be_written_is_given_up() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.csv");
-        let mut book = Logbook::new(Some(&path)).unwrap();
+        let mut book = Logbook::new(Some(&path), 0).unwrap();
         let row: Vec<String> = csv::COLUMNS
             .iter()
             .map(|column| (*column).to_owned())
@@ -128,7 +145,9 @@ mod tests {
         assert!(book.log.is_none());
         book.append(&row, &row);
         assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3);
-        let refused = Logbook::new(Some(folder.path())).unwrap_err().to_string();
+        let refused = Logbook::new(Some(folder.path()), 0)
+            .unwrap_err()
+            .to_string();
         assert!(refused.contains("HOROVOD_AUTOTUNE_LOG"), "{refused}");
     }
 }

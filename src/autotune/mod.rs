@@ -18,6 +18,7 @@ use ronde_tuner::{Action, Drift, Match, Phase, Session, Verdict};
 mod ask;
 mod csv;
 mod logbook;
+pub(crate) mod memory;
 #[cfg_attr(not(feature = "dash"), allow(dead_code, reason = "for the live page"))]
 mod news;
 mod report;
@@ -116,7 +117,7 @@ impl Autotune {
             waited: 0,
             searches: 0,
             last_search: 0,
-            logbook: Logbook::new(knobs.autotune_log.as_deref())?,
+            logbook: Logbook::new(knobs.autotune_log.as_deref(), knobs.resets)?,
             store: Store::new(knobs),
             skip: 0,
             lost: 0,
@@ -124,6 +125,10 @@ impl Autotune {
             given_up: false,
             quiet,
         };
+        let mut autotune = autotune;
+        autotune
+            .logbook
+            .reset(knobs.resets, &autotune.search.session.setting());
         autotune.report();
         Ok(autotune)
     }
@@ -282,15 +287,24 @@ impl Autotune {
         signature: Option<u64>,
     ) -> Result<(Tunable, Session), ronde_tuner::Error> {
         let (tunable, recalled) = self.open(facts, signature)?;
-        let session = match recalled {
+        let mut session = match recalled {
             Some(session) => session,
             None => new_session(&self.knobs, &tunable)?,
         };
+        session.share_contests(self.contests());
         let session = match &self.knobs.autotune_prior {
             Some(path) => session.with_history(&store::history(path, &tunable)),
             None => session,
         };
         Ok((tunable, session))
+    }
+
+    /// Comparisons that this job had begun before its last reset.
+    fn contests(&self) -> u32 {
+        match self.knobs.resets {
+            0 => 0,
+            _ => memory::contests(),
+        }
     }
 
     /// Returns the tunable parameters for steps of `signature` with these `facts`, and a session
@@ -303,17 +317,22 @@ impl Autotune {
         let tunable = Tunable::new(&self.knobs, facts)?;
         let key = signature.map(|signature| self.store.key(signature, facts));
         let recalled = key.and_then(|key| self.store.recall(&key));
-        let session = recalled.map(|(state, matching)| {
-            let near = match matching {
-                Match::Same => "of this job",
-                Match::Sibling => "of another job that trains this model",
+        let resets = self.knobs.resets;
+        let session = recalled.map(|(mut state, matching)| {
+            let near = match (resets, matching) {
+                (0, Match::Same) => "of a run of this job",
+                (0, Match::Sibling) => "of a run of another job that trains this model",
+                (_, Match::Same) => "before the reset",
+                (_, Match::Sibling) => "before the reset, with other ranks",
             };
-            tracing::info!(
-                "autotune: continues from the state of a run {near} ({})",
-                state.date
-            );
+            tracing::info!("autotune: continues from the state {near} ({})", state.date);
+            state.contests = state.contests.max(self.contests());
             let (space, start) = (tunable.space.clone(), tunable.start);
-            Session::resume(space, config(&self.knobs), start, &state, matching)
+            let config = config(&self.knobs);
+            match (resets, matching) {
+                (1.., Match::Same) => Session::proceed(space, config, start, &state),
+                _ => Session::resume(space, config, start, &state, matching),
+            }
         });
         Ok((tunable, session.transpose()?))
     }
@@ -430,6 +449,14 @@ impl Autotune {
                 cost: self.search.session.cost(),
             });
         }
+        // The other ranks of an elastic job continue from it if this one is lost.
+        if !measurements.is_empty()
+            && self.knobs.elastic_socket.is_some()
+            && let Some(signature) = self.search.signature
+        {
+            let key = self.store.key(signature, &self.facts);
+            self.store.keep(&self.search.session, key, false);
+        }
     }
 
     /// Keeps the samples since the verdicts for later runs. The file receives the search with a
@@ -462,8 +489,10 @@ impl Drop for Autotune {
             return;
         }
         self.keep_unfinished();
+        // An elastic job goes on in the next context.
         if self.search.verdict.is_none()
             && !self.quiet
+            && self.knobs.elastic_socket.is_none()
             && let Some(verdict) = self.search.session.verdict_if_stopped()
         {
             eprintln!("ronde: autotune: {}", verdict.reason);

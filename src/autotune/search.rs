@@ -1,6 +1,6 @@
 //! Search for the settings of steps of one signature: its session and its state.
 
-use ronde_tuner::{Best, Point, Session, SessionConfig, Verdict};
+use ronde_tuner::{Best, Phase, Point, Session, SessionConfig, Verdict};
 
 use super::report::{AutotuneReport, AutotuneVerdict, NotTuned};
 use super::space::Tunable;
@@ -30,7 +30,7 @@ pub(super) struct Search {
 impl Search {
     /// Makes a search for steps of `signature`, by `session` in the space of `tunable`.
     pub(super) fn new(signature: Option<u64>, tunable: Tunable, session: Session) -> Self {
-        Self {
+        let mut search = Self {
             signature,
             tunable,
             session,
@@ -39,7 +39,9 @@ impl Search {
             last_ms: None,
             verdict: None,
             traces: Steps::default(),
-        }
+        };
+        search.verdict = search.standing_verdict();
+        search
     }
 
     /// Returns the settings for its next step.
@@ -58,6 +60,13 @@ impl Search {
         if !not_tuned.is_empty() {
             tracing::info!("autotune: not tuned: {not_tuned}");
         }
+    }
+
+    /// Returns the verdict that the session had before a reset of the job, if it stands.
+    fn standing_verdict(&self) -> Option<AutotuneVerdict> {
+        let is_final = self.session.progress().phase == Phase::Final;
+        let verdict = self.session.verdict_if_stopped().filter(|_| is_final)?;
+        Some(self.told(&verdict))
     }
 
     /// Returns its progress.

@@ -1,5 +1,5 @@
-//! Store of results of earlier runs: the state file, the autotune log, and memory that later
-//! contexts of the process use.
+//! Store of results of earlier runs: the state file, the autotune log, and the process's memory,
+//! which later contexts use.
 //!
 //! The file is a state file of the tuner, with a key of its writer: the model (a hash of the step's
 //! tensors), ranks, hosts, transport and version. A file that is no state file, or one of a newer
@@ -8,24 +8,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use ronde_tuner::{
     LogRow, Match, STATE_MODEL, Scored, Session, State, StateError, read_log, read_text,
 };
 
+use super::memory;
 use super::space::{Facts, Tunable};
 use crate::knobs::{Backend, Knobs, Link};
-use crate::sync::lock;
 
 /// Key of a state: properties of the job that wrote it.
 pub(super) type Key = BTreeMap<String, String>;
-
-/// Jobs that a process remembers: an elastic job has a few sizes, and steps of a few signatures.
-const KEPT_MAX: usize = 16;
-
-/// States of contexts of this process that have ended.
-static KEPT: Mutex<Vec<State>> = Mutex::new(Vec::new());
 
 /// State file and its key's constant parts.
 #[derive(Debug)]
@@ -36,6 +29,8 @@ pub(super) struct Store {
     link: Option<Link>,
     /// Whether the file has been read.
     read: bool,
+    /// Whether the job has had other ranks: the process's memory is then of this job.
+    is_reset: bool,
     /// Keys with a stored verdict, which a search without one must not replace.
     decided: BTreeSet<Key>,
 }
@@ -47,6 +42,7 @@ impl Store {
             backend: knobs.backend,
             link: knobs.link,
             read: false,
+            is_reset: knobs.resets > 0,
             decided: BTreeSet::new(),
         }
     }
@@ -79,7 +75,14 @@ impl Store {
 
     /// Returns the state of the job with that key, or of a similar one.
     pub(super) fn recall(&mut self, key: &Key) -> Option<(State, Match)> {
-        let found = self.read(key).or_else(|| kept(key));
+        let (of_file, of_memory) = (self.read(key), memory::recall(key));
+        let is_same = |found: &Option<(State, Match)>| {
+            found.as_ref().is_some_and(|(_, near)| *near == Match::Same)
+        };
+        let found = match self.is_reset && (is_same(&of_memory) || !is_same(&of_file)) {
+            true => of_memory.or(of_file),
+            false => of_file.or(of_memory),
+        };
         if let Some((state, Match::Same)) = &found
             && state.verdict.is_some()
         {
@@ -117,7 +120,7 @@ impl Store {
                 "autotune: {name}={path} is of another model ({theirs}, this is {ours}); continuing without it; \
                  the verdict replaces it"
             );
-            remember(state); // it may be of a signature that occurs later
+            memory::remember(state); // it may be of a signature that occurs later
             return None;
         };
         Some((state, matching))
@@ -130,6 +133,7 @@ impl Store {
             .strftime("%Y-%m-%dT%H:%M:%SZ")
             .to_string();
         let state = session.state(key, &date);
+        memory::count_contests(state.contests);
         let known = self.decided.contains(&state.key);
         if state.samples.is_empty() || (known && state.verdict.is_none()) {
             return;
@@ -143,31 +147,8 @@ impl Store {
             tracing::warn!("autotune: RONDE_AUTOTUNE_STATE: {error}; the results are not saved");
             self.path = None;
         }
-        remember(state);
+        memory::remember(state);
     }
-}
-
-/// Stores `state` for this process.
-fn remember(state: State) {
-    let mut all = lock(&KEPT);
-    all.retain(|kept| kept.key != state.key);
-    all.push(state);
-    let surplus = all.len().saturating_sub(KEPT_MAX);
-    all.drain(..surplus);
-}
-
-/// Returns the state of the job with that key, or the latest of a similar job, from this process's
-/// memory.
-fn kept(key: &Key) -> Option<(State, Match)> {
-    let all = lock(&KEPT);
-    let near = |wanted: Match| {
-        all.iter()
-            .rev()
-            .find(|state| state.matches(key) == Some(wanted))
-    };
-    let found = near(Match::Same).map(|state| (state, Match::Same));
-    let found = found.or_else(|| near(Match::Sibling).map(|state| (state, Match::Sibling)));
-    found.map(|(state, matching)| (state.clone(), matching))
 }
 
 /// Returns the trials in the autotune log at `path` that are usable here; errors in it cause a
@@ -195,7 +176,7 @@ pub(super) fn history(path: &Path, tunable: &Tunable) -> Vec<Scored> {
     let sums_up = |row: &LogRow| {
         row.phase
             .as_deref()
-            .is_some_and(|phase| ["best", "final"].contains(&phase))
+            .is_some_and(|phase| ["best", "final", "reset"].contains(&phase))
     };
     let trials = log.rows.iter().enumerate();
     let trials = trials.filter(|&(index, row)| Some(index) != log.best && !sums_up(row));

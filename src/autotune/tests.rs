@@ -31,8 +31,12 @@ fn best_ms(signature: u64, settings: &Settings) -> f64 {
 }
 
 impl Job {
-    /// Starts at 1 MiB, 1 ms; only the threshold is free.
     fn new(env: &[(&str, &str)]) -> Self {
+        Self::after_resets(env, 0, 2)
+    }
+
+    /// Starts at 1 MiB, 1 ms; only the threshold is free.
+    fn after_resets(env: &[(&str, &str)], resets: u64, ranks: usize) -> Self {
         let start = [
             ("HOROVOD_CYCLE_TIME", "1"),
             ("RONDE_AUTOTUNE_START", "fusion_mb=1"),
@@ -42,10 +46,11 @@ impl Job {
             all.find(|(known, _)| *known == name)
                 .map(|(_, value)| *value)
         };
-        let knobs = Knobs::from_lookup(value).unwrap();
+        let mut knobs = Knobs::from_lookup(value).unwrap();
+        knobs.resets = resets;
         let progress = Arc::<Progress>::default();
-        let autotune =
-            Autotune::new(&knobs, (2, Hosts::one(2)), Arc::clone(&progress), true).unwrap();
+        let on = (ranks, Hosts::one(ranks));
+        let autotune = Autotune::new(&knobs, on, Arc::clone(&progress), true).unwrap();
         Self {
             settings: autotune.start(),
             autotune,
@@ -98,6 +103,55 @@ impl Job {
         }
         panic!("{:?}", self.report());
     }
+}
+
+#[test]
+fn what_was_learned_survives_resets_of_the_job() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("a.csv");
+    let signature = 0x1234_5678; // of no other test
+    let env = [
+        ("HOROVOD_AUTOTUNE_LOG", log.to_str().unwrap()),
+        ("RONDE_AUTOTUNE_RECHECK", "0"),
+    ];
+    let mut job = Job::new(&env);
+    let first = job.tune(signature);
+    assert!(!first.kept_default, "{first}");
+    let contests = job.autotune.search.session.contests();
+    drop(job);
+
+    // With as many ranks, in the memory of another process: in force at once, without a contest.
+    let text = memory::told(0).unwrap();
+    memory::learn(&text).unwrap();
+    let mut job = Job::after_resets(&env, 1, 2);
+    job.train(signature);
+    let told = job.report();
+    assert_eq!(job.settings, first.settings);
+    assert_eq!(told.verdict.unwrap().reason, first.reason);
+    drop(job);
+
+    // With another number of ranks: a search that shares the error of those before.
+    let mut job = Job::after_resets(&env, 2, 3);
+    let second = job.tune(signature);
+    assert_eq!(second.settings, first.settings);
+    assert!(job.autotune.search.session.contests() > contests);
+    drop(job);
+
+    let text = std::fs::read_to_string(&log).unwrap();
+    let log = ronde_tuner::read_log(&text).unwrap();
+    let phases: Vec<&str> = log
+        .rows
+        .iter()
+        .filter_map(|row| row.phase.as_deref())
+        .collect();
+    let marks: Vec<_> = log
+        .rows
+        .iter()
+        .filter(|row| row.phase.as_deref() == Some("reset"))
+        .collect();
+    let numbers: Vec<_> = marks.iter().map(|row| (row.sample, row.score)).collect();
+    assert_eq!(numbers, [(Some(1), None), (Some(2), None)], "{text}");
+    assert_eq!((phases[0], phases[phases.len() - 1]), ("default", "best"));
 }
 
 #[test]

@@ -22,6 +22,7 @@ pub struct Builder {
     process_sets: Vec<Vec<usize>>,
     dynamic_process_sets: bool,
     strict_join: bool,
+    resets: u64,
 }
 
 impl Builder {
@@ -86,6 +87,15 @@ impl Builder {
         self
     }
 
+    /// Sets how often the ranks of an elastic job have changed so far; the same on all ranks. With
+    /// more than 0, the tuner continues from what it has learned, and timeline and autotune log
+    /// continue with a mark instead of being replaced.
+    #[must_use]
+    pub fn resets(mut self, count: u64) -> Self {
+        self.resets = count;
+        self
+    }
+
     /// Joins the job.
     ///
     /// # Errors
@@ -100,6 +110,7 @@ impl Builder {
             None => Knobs::from_env().map_err(|error| configuration(Arc::new(error)))?,
         };
         knobs.dynamic_process_sets |= self.dynamic_process_sets;
+        knobs.resets = self.resets;
         let identity = match self.identity {
             Some(identity) => identity,
             None => Identity::from_env().map_err(|error| configuration(Arc::new(error)))?,

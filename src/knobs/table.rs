@@ -24,6 +24,8 @@ macro_rules! knob_table {
             pub fixed: FixedKnobs,
             /// Probable mistakes in the environment.
             pub warnings: Vec<KnobWarning>,
+            /// Resets of the elastic job so far ([`Builder::resets`](crate::Builder::resets)).
+            pub resets: u64,
         }
 
         /// All knobs: first those of [`Knobs`], then those that give a process's rank and size,
@@ -42,6 +44,7 @@ macro_rules! knob_table {
                     $( $name: super::read(stringify!($name), lookup)?, )+
                     fixed: FixedKnobs::default(),
                     warnings: Vec::new(),
+                    resets: 0,
                 })
             }
 

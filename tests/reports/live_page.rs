@@ -132,7 +132,9 @@ fn a_page_shows_steps_ranks_and_the_end_of_each_job_of_the_process() {
         let job = page.wait("job", |_| true);
         assert_eq!((&job["ranks"], &job["hosts"]), (&2.into(), &1.into()));
         // First step, number of steps, three times its time, settings, …
-        let step = page.wait("steps", |row| row[0].as_u64() >= Some(100));
+        // A server that gets little time combines steps, so no row has to begin at step 100.
+        let number = |value: &Value| value.as_u64().expect("a number");
+        let step = page.wait("steps", |row| number(&row[0]) + number(&row[1]) > 100);
         let step_ms = step[2].as_f64().expect("a number");
         assert!((8.0..1000.0).contains(&step_ms), "{step}");
         assert_eq!(step[6], 0.5, "{step}");

@@ -119,6 +119,28 @@ fn a_best_that_is_none_any_more_is_dropped_and_the_search_goes_on() {
 }
 
 #[test]
+fn a_verdict_stays_through_a_reset_of_the_job() {
+    let (first, state) = first_run(bowl);
+    assert!(!first.kept_default && state.contests > 0);
+    let mut session =
+        Session::proceed(space(), SessionConfig::default(), default(), &state).unwrap();
+    assert_eq!(session.setting(), first.chosen);
+    assert_eq!(session.progress().phase, ronde_tuner::Phase::Final);
+    // The job is slower with its new ranks: neither a drift nor a reason to search.
+    for step in 0..1000 {
+        assert_eq!(
+            session.on_step(150.0 * jitter(step)),
+            Action::Keep,
+            "{step}"
+        );
+    }
+    let later = session.state(key(), "2026-11-22");
+    assert_eq!(later, state);
+    let slower = (0..1000).find(|&step| session.on_step(300.0 * jitter(step)) != Action::Keep);
+    assert!(slower.is_some(), "a drift is still noticed");
+}
+
+#[test]
 fn a_default_that_had_stayed_is_looked_at_once() {
     let (first, state) = first_run(|_| 100.0);
     assert!(first.kept_default);

@@ -1,5 +1,5 @@
 //! Test files in the folder `cases/` of a crate: inputs with the answers to them, and whole
-//! documents. For tests only.
+//! documents; and the check of a [`page`]. For tests only.
 //!
 //! ```text
 //! # A comment.
@@ -9,6 +9,8 @@
 //! ```
 //!
 //! `UPDATE_EXPECT=1 cargo test` writes the answers and documents of this build to the files.
+
+pub mod page;
 
 use std::path::PathBuf;
 

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use super::EXIT_USAGE;
 use super::chart::picture::PictureError;
+use super::present::interrupt::WatchError;
 use super::present::output::OutputError;
 use super::run::{ElasticError, HostsError, LaunchError, MpirunError, SshError};
-use super::tune::{CommandError, Problem};
+use super::tune::CommandError;
 use ronde::internal::gpu::GpuError;
 use ronde::internal::identity::{IdentityError, MAX_RANKS};
 use ronde::knobs::KnobError;
+use ronde_command::Problem;
 use ronde_job::replay::network::ProjectError;
 use ronde_job::replay::profile::ProfileError;
 use ronde_lab::bench::memory::MemoryError;
@@ -28,6 +30,8 @@ pub(crate) enum Error {
     Output(#[from] OutputError),
     #[error(transparent)]
     Picture(#[from] PictureError),
+    #[error(transparent)]
+    Signals(#[from] WatchError),
     #[error("cannot read {}: {source}", path.display())]
     Open { path: PathBuf, source: io::Error },
     #[error("cannot {action}: {source}")]

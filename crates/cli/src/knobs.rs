@@ -54,7 +54,7 @@ fn effective(as_json: bool) -> Result<String, KnobError> {
         let set_by = if row.from_env { row.env } else { "default" };
         [row.name.to_owned(), or_dash(&value), set_by.to_owned()]
     };
-    Ok(lines(&["<knob", "<value", "<set by"], rows.map(row)).join("\n") + "\n")
+    Ok(lines("<knob; <value; <set by", rows.map(row)).join("\n") + "\n")
 }
 
 fn table_text() -> String {
@@ -70,22 +70,15 @@ fn table_text() -> String {
     };
     let is_here = |knob: &&Knob| !matches!(knob.scope, Scope::NotHere(_));
     let (here, elsewhere): (Vec<&Knob>, Vec<&Knob>) = KNOBS.iter().partition(is_here);
-    let headings = [
-        "<variable",
-        "<flag",
-        "<default",
-        "<range",
-        "<unit",
-        "<tunable",
-    ];
-    let table = lines(&headings, here.iter().map(row));
+    let headings = "<variable; <flag; <default; <range; <unit; <tunable";
+    let table = lines(headings, here.iter().map(row));
     let mut text = table[0].clone();
     for (line, knob) in table[1..].iter().zip(&here) {
         let _ = write!(text, "\n{line}\n    {}", knob.doc);
     }
     text.push_str("\n\nAccepted, without effect here:\n");
     let row = |knob: &&Knob| [format!("  {}", knob.env), reason(knob).to_owned()];
-    text.push_str(&lines(&["<", "<"], elsewhere.iter().map(row)).join("\n"));
+    text.push_str(&lines("<; <", elsewhere.iter().map(row)).join("\n"));
     for group in IGNORED {
         let _ = write!(text, "\n\nIgnored, {}:", group.reason);
         for names in group.names.chunks(3) {
@@ -183,11 +176,8 @@ fn reason(knob: &Knob) -> &'static str {
 }
 
 /// Table in full width, whatever the width of the terminal, because it is searched with grep.
-fn lines<const N: usize>(
-    headings: &[&str; N],
-    rows: impl Iterator<Item = [String; N]>,
-) -> Vec<String> {
-    let mut table = Table::new(headings).indented(0);
+fn lines<const N: usize>(headings: &str, rows: impl Iterator<Item = [String; N]>) -> Vec<String> {
+    let mut table = Table::headed(headings).indented(0);
     rows.for_each(|row| table.row(row));
     table.lines(usize::MAX)
 }

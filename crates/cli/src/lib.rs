@@ -9,8 +9,6 @@ mod completions;
 mod config_file;
 mod dash;
 mod error;
-mod html;
-mod interrupt;
 mod knob_flags;
 mod knobs;
 mod licences;
@@ -26,7 +24,7 @@ mod timeline;
 mod tune;
 
 pub(crate) use ronde_present::interrupt::end_signals;
-pub(crate) use ronde_present::{self as present, chart, fail, print};
+pub(crate) use ronde_present::{self as present, chart, fail, html, interrupt, print};
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -84,7 +82,7 @@ enum Command {
 }
 
 pub use program::Program;
-pub use tune::Service as TuneService;
+pub use ronde_command::Service as TuneService;
 
 /// Runs the program with this process's arguments.
 pub fn main() -> ExitCode {

@@ -5,7 +5,7 @@
 //! options.
 
 use super::error::Error;
-use super::present::output::Output;
+use super::present::output::save;
 use super::print;
 use clap::ValueHint;
 use clap_mangen::Man;
@@ -48,7 +48,7 @@ pub(super) fn main(args: &Args, command: clap::Command) -> Result<ExitCode, Erro
         source,
     })?;
     for (name, page) in &pages {
-        Output::open(&path.join(name))?.finish(|sink| sink.write_all(page.as_bytes()))?;
+        save(&path.join(name), page)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -142,4 +142,11 @@ mod tests {
             assert!(parse(empty).unwrap_err().contains("the list is empty"));
         }
     }
+
+    #[test]
+    fn a_time_has_a_unit() {
+        for (text, seconds) in [("10m", 600), ("90s", 90), ("1.5h", 5400), ("1h 30m", 5400)] {
+            assert_eq!(time(text), Ok(Duration::from_secs(seconds)));
+        }
+    }
 }

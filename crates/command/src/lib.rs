@@ -9,6 +9,7 @@
 //! | [`Plan`] | the next run after those so far, and the verdict on all of them |
 //! | [`State`] | the file with which an interrupted search continues |
 //! | [`mod@preset`] | settings of well-known programs |
+//! | [`Service`] | the tuner as a service for a program that measures itself |
 //!
 //! The next run depends on the plan and on the runs so far, and on nothing else. So an interrupted
 //! search continues as if it had not been interrupted, and a simulated command takes the same path
@@ -23,6 +24,7 @@ mod plan;
 pub mod preset;
 mod process;
 mod run;
+mod service;
 mod state;
 mod statistics;
 mod template;
@@ -35,6 +37,7 @@ pub use parameter::{Order, Parameter, ParameterError, Setting};
 pub use plan::{Plan, PlanError, Reason, Task, Verdict};
 pub use process::{Processes, RunError, Watch};
 pub use run::{Outcome, Phase, Row, Runner, by_setting, seconds};
+pub use service::{Problem, Service};
 pub use state::{Identity, State, StateError};
 pub use statistics::{geometric_mean, scatter};
 pub use template::{Config, Filled, Template, TemplateError};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use regex::Regex;
+use regex_lite::Regex;
 
 /// Choice of the figure among several matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

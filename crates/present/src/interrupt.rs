@@ -1,11 +1,14 @@
-//! Signal handling during the work: removes unfinished output files on Ctrl-C.
+//! Signal handling during the work: on Ctrl-C, unfinished output files are removed. A long command
+//! handles signals itself ([`Interrupt`]): the first one ends it with a report, a second one ends
+//! the process at once.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
@@ -13,7 +16,7 @@ use signal_hook::low_level::emulate_default_handler;
 /// path.
 static UNFINISHED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
-/// Whether the caller handles signals.
+/// Whether an [`Interrupt`] handles signals.
 static ELSEWHERE: AtomicBool = AtomicBool::new(false);
 
 /// Signals that end this process, without those that it was started to ignore (with `nohup`, a job
@@ -28,10 +31,41 @@ pub fn end_signals() -> impl Iterator<Item = i32> {
     signals.filter(move |signal| ignored >> (signal - 1) & 1 == 0)
 }
 
-/// Leaves signals to the caller: from now on this module neither removes files nor ends the process
-/// on a signal.
-pub fn leave_to_caller() {
-    ELSEWHERE.store(true, Ordering::Relaxed);
+/// Signals cannot be watched.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot watch for signals: {0}")]
+pub struct WatchError(#[from] io::Error);
+
+/// Number of the received signal, shared with the signal handlers.
+#[derive(Clone, Debug, Default)]
+pub struct Interrupt(Arc<AtomicUsize>);
+
+impl Interrupt {
+    /// Registers handlers for SIGINT, SIGTERM and SIGHUP, except for those that this process was
+    /// started to ignore. From now on, unfinished files are not removed on a signal.
+    ///
+    /// # Errors
+    /// [`WatchError`].
+    pub fn watch() -> Result<Self, WatchError> {
+        let interrupt = Self::default();
+        ELSEWHERE.store(true, Ordering::Relaxed);
+        for signal in end_signals() {
+            let again = Arc::new(AtomicBool::new(false));
+            // Handlers run in this order: at the first signal, `again` is not set yet.
+            flag::register_conditional_default(signal, Arc::clone(&again))?;
+            flag::register(signal, again)?;
+            flag::register_usize(signal, Arc::clone(&interrupt.0), signal as usize)?;
+        }
+        Ok(interrupt)
+    }
+
+    /// Number of the received signal, if there was one.
+    pub fn signal(&self) -> Option<u8> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => None,
+            signal => Some(signal as u8), // a small number
+        }
+    }
 }
 
 /// Creates a file with `create`, which is removed if SIGINT, SIGTERM or SIGHUP ends this process.

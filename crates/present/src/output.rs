@@ -146,6 +146,22 @@ pub fn write(
     output.map_or(Ok(()), |output| output.finish(write))
 }
 
+/// Writes a file with this content.
+///
+/// # Errors
+/// As [`Output::open`] and [`Output::finish`].
+pub fn save(path: &Path, content: impl AsRef<[u8]>) -> Result<(), OutputError> {
+    Output::open(path)?.finish(|sink| sink.write_all(content.as_ref()))
+}
+
+/// Writes a file with `value` as JSON.
+///
+/// # Errors
+/// As [`Output::open`] and [`Output::finish`].
+pub fn save_json(path: &Path, value: &impl serde::Serialize) -> Result<(), OutputError> {
+    Output::open(path)?.finish(|sink| write_json(sink, value))
+}
+
 /// Writes `value` as indented JSON with a newline at the end.
 pub fn write_json(mut sink: &mut dyn Write, value: &impl serde::Serialize) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut sink, value)?;

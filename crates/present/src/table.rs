@@ -109,10 +109,17 @@ impl Cell {
 }
 
 impl Table {
+    /// Creates a table with the headings in `headings`, which are separated by `; `, as in [`new`].
+    ///
+    /// [`new`]: Self::new
+    pub fn headed(headings: &str) -> Self {
+        Self::new(headings.split("; "))
+    }
+
     /// Creates a table with these headings. A prefix of a heading marks the column's type: `<` for
     /// names, `=` for texts that are never cut, `|` for bars; the others are numbers.
-    pub fn new(headings: &[&str]) -> Self {
-        let heading = |heading: &&str| {
+    pub fn new(headings: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        let heading = |heading: &str| {
             let (align, prefix) = match heading.as_bytes().first() {
                 Some(b'<') => (Align::Left, 1),
                 Some(b'=') => (Align::Whole, 1),
@@ -123,7 +130,10 @@ impl Table {
             Heading { text, align }
         };
         Self {
-            headings: headings.iter().map(heading).collect(),
+            headings: headings
+                .into_iter()
+                .map(|text| heading(text.as_ref()))
+                .collect(),
             rows: Vec::new(),
             indent: 2,
             bar_width: BAR_WIDTH,

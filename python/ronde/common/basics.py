@@ -52,7 +52,7 @@ class HorovodBasics:
         if seat.is_elastic() and not _ronde.is_initialized():
             seat.take()
         HorovodBasics.jobs += not _ronde.is_initialized()
-        _ronde.init(ranks, sets.agree(wanted, communicator), process_sets == "dynamic")
+        _ronde.init(ranks, sets.agree(wanted, communicator), process_sets == "dynamic", seat.resets)
         if not HorovodBasics._is_left_at_exit:
             HorovodBasics._is_left_at_exit = True
             atexit.register(self.shutdown)

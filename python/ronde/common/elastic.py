@@ -18,7 +18,7 @@ import time
 from typing import Any, Callable, Iterable
 
 from .. import _ronde
-from . import seat
+from . import learned, seat
 from .exceptions import HorovodInternalError, HostsUpdatedInterrupt
 
 _log = logging.getLogger("ronde.elastic")
@@ -129,7 +129,8 @@ class State:
             if timestamp > latest:
                 latest = timestamp
                 update |= result
-        of_ranks = self._of_all_ranks((before, latest, update))
+        of_ranks = self._of_all_ranks((before, latest, update, learned.news()))
+        learned.take([entry[3] for entry in of_ranks])
         before = max(entry[0] for entry in of_ranks)
         self._last_updated_timestamp = max(entry[1] for entry in of_ranks)
         if self._last_updated_timestamp > before:
@@ -142,8 +143,12 @@ class State:
 
     def _all_skip_sync(self, skip_sync: bool) -> bool:
         """Whether all ranks want to skip :meth:`sync`. All ranks call it."""
-        can_ask = type(self)._of_all_ranks is not State._of_all_ranks
-        return can_ask and all(self._of_all_ranks(skip_sync))
+        if type(self)._of_all_ranks is State._of_all_ranks:
+            return False
+        of_ranks = self._of_all_ranks((skip_sync, learned.revision()))
+        if seat.is_elastic():
+            learned.share([revision for _, revision in of_ranks], self._rank(), self._of_all_ranks)
+        return all(skips for skips, _ in of_ranks)
 
     def save(self) -> None:
         """Saves the current state in memory."""
@@ -229,6 +234,7 @@ def _join_again(reset: Callable[[], Any]) -> bool:
     """Leaves the job and joins it again. Returns whether the first attempt succeeded: in an elastic
     job a rank may end meanwhile, and the remaining ranks then try again."""
     attempts = 1
+    seat.resets += 1  # an elastic launcher says it itself
     while True:
         try:
             reset()

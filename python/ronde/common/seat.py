@@ -11,6 +11,9 @@ from .. import _ronde
 #: Reason of the next request for a place: "started", "interrupted" (by changed hosts) or "failed".
 why = "started"
 
+#: How often the ranks of the job have changed, as far as this process knows.
+resets = 0
+
 #: Whether the process has received the state of the training since it was started.
 has_state = False
 
@@ -26,12 +29,13 @@ def take() -> None:
     Raises SystemExit if the launcher no longer needs the process, RuntimeError if there is no
     connection to the launcher.
     """
-    global why
+    global why, resets
     place = _ronde.elastic_seat(why, has_state)
     why = "interrupted" if has_state else "failed"  # unless the next failure says otherwise
     if place is None:
         sys.exit(0)
     variables, generation, server = place
+    resets = generation - 1
     os.environ.update({name: str(number) for name, number in variables})
     os.environ["RONDE_JOB_ID"] = f"{_job()}-{generation}"
     if server is None:

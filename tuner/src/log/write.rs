@@ -15,10 +15,12 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+
+use crate::text::read_text;
 
 /// A log open for writing.
 #[derive(Debug)]
@@ -55,6 +57,55 @@ impl Log {
         Ok(log)
     }
 
+    /// Opens the log at `path` to continue it, if it has these columns; otherwise as
+    /// [`create`](Self::create).
+    ///
+    /// # Errors
+    /// As for [`create`](Self::create), and a file that cannot be read.
+    pub fn resume<S: AsRef<str>>(path: &Path, columns: &[S]) -> io::Result<Self> {
+        let text = match read_text(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Self::create(path, columns);
+            }
+            Err(error) => return Err(error),
+        };
+        let mut log = Self {
+            file: OpenOptions::new().write(true).open(path)?,
+            columns: columns.len(),
+            best_start: 0,
+            best: String::new(),
+        };
+        let header = log.line(columns)?;
+        let Some(rows) = text.strip_prefix(&header) else {
+            return Self::create(path, columns);
+        };
+        // The last row is the best one; after a kill during a write it may be cut off.
+        let whole = rows.strip_suffix('\n').unwrap_or(rows);
+        let last = whole.rfind('\n').map_or(0, |end| end + 1);
+        log.best_start = (header.len() + last) as u64;
+        log.best = match rows.ends_with('\n') {
+            true => rows[last..].to_owned(),
+            false => String::new(),
+        };
+        Ok(log)
+    }
+
+    /// Appends `row` and leaves the best row as it is; without a best row it does nothing, as the
+    /// last row would not be the best one.
+    ///
+    /// # Errors
+    /// As for [`append`](Self::append).
+    pub fn mark<S: AsRef<str>>(&mut self, row: &[S]) -> io::Result<()> {
+        if self.best.is_empty() {
+            return Ok(());
+        }
+        let (row, best) = (self.line(row)?, self.best.clone());
+        self.append_lines(&row, best, |file, text, offset| {
+            file.write_all_at(text, offset)
+        })
+    }
+
     /// Appends `row` and puts `best` after it as the new last row; fields are quoted where CSV needs it.
     ///
     /// # Errors
@@ -78,6 +129,15 @@ impl Log {
     ) -> io::Result<()> {
         let row = self.line(row)?;
         let best = self.line(best)?;
+        self.append_lines(&row, best, write_all_at)
+    }
+
+    fn append_lines(
+        &mut self,
+        row: &str,
+        best: String,
+        write_all_at: impl FnOnce(&File, &[u8], u64) -> io::Result<()>,
+    ) -> io::Result<()> {
         let text = format!("{row}{best}");
         let written = write_all_at(&self.file, text.as_bytes(), self.best_start);
         let end = self.best_start + text.len() as u64;
@@ -152,6 +212,28 @@ mod tests {
             );
             assert_eq!(rows[n + 2], ["best", &n.to_string(), &best]);
         }
+    }
+
+    #[test]
+    fn a_log_is_continued_behind_its_rows() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        let columns = ["phase", "ms"];
+        let text = || std::fs::read_to_string(&path).unwrap();
+        let mut log = Log::resume(&path, &columns).unwrap(); // there is none
+        log.mark(&["reset", ""]).unwrap();
+        assert_eq!(text(), "phase,ms\n");
+        log.append(&["default", "12.5"], &["best", "12.5"]).unwrap();
+        let mut log = Log::resume(&path, &columns).unwrap();
+        log.mark(&["reset", ""]).unwrap();
+        assert_eq!(text(), "phase,ms\ndefault,12.5\nreset,\nbest,12.5\n");
+        std::fs::write(&path, text().trim_end()).unwrap(); // killed while it wrote
+        let mut log = Log::resume(&path, &columns).unwrap();
+        log.append(&["sample", "11"], &["best", "11"]).unwrap();
+        let expected = "phase,ms\ndefault,12.5\nreset,\nsample,11\nbest,11\n";
+        assert_eq!(text(), expected);
+        Log::resume(&path, &["others"]).unwrap();
+        assert_eq!(text(), "others\n");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use super::{Session, Stage};
 use crate::center::center_variance;
 use crate::recall::{Memory, relative_to};
 use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict};
+use crate::verdict::Verdict;
 use crate::{Error, Point, SessionConfig, Space, Warning};
 
 /// Standard deviations, in log step time, by which differences between settings may have changed: since the same job's last run, in
@@ -46,6 +47,40 @@ impl Session {
         state: &State,
         matching: Match,
     ) -> Result<Self, Error> {
+        let mut session = Self::inherit(space, config, start, state, matching)?;
+        if let (Match::Same, Some(verdict)) = (matching, &state.verdict) {
+            session.confirm(state, verdict);
+        }
+        Ok(session)
+    }
+
+    /// A session of the [same](Match::Same) job after its ranks were replaced: a verdict stays, and
+    /// its setting is [in force](Self::setting) without another comparison. Drift is measured against
+    /// the steps that follow. Without a verdict it searches with the samples as prior knowledge.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new) does; never because of the state.
+    pub fn proceed(
+        space: Space,
+        config: SessionConfig,
+        start: Point,
+        state: &State,
+    ) -> Result<Self, Error> {
+        let mut session = Self::inherit(space, config, start, state, Match::Same)?;
+        if let Some(verdict) = &state.verdict {
+            session.keep_verdict(state, verdict);
+        }
+        Ok(session)
+    }
+
+    /// A session with the samples of `state` as prior knowledge, and its number of comparisons.
+    fn inherit(
+        space: Space,
+        config: SessionConfig,
+        start: Point,
+        state: &State,
+        matching: Match,
+    ) -> Result<Self, Error> {
         let mut session = Self::new(space, config, start)?;
         let mut warnings = Vec::new();
         let memories = state.memories(session.space(), &mut warnings);
@@ -61,9 +96,6 @@ impl Session {
         if matching == Match::Same {
             session.inherited = state.samples.clone();
             session.contests = state.contests;
-        }
-        if let (Match::Same, Some(verdict)) = (matching, &state.verdict) {
-            session.confirm(state, verdict);
         }
         Ok(session)
     }
@@ -101,6 +133,43 @@ impl Session {
     fn remember(&mut self, memories: &[Memory], doubt: f64) {
         let recalled = relative_to(self.space(), &self.tuner.start(), memories, doubt);
         self.tuner.recall(recalled);
+    }
+
+    /// Ends the search with the verdict that it had before the reset.
+    fn keep_verdict(&mut self, state: &State, verdict: &StateVerdict) {
+        let chosen = match state::point(self.space(), &verdict.chosen) {
+            Ok(chosen) => chosen,
+            Err(reason) => {
+                let row = state.samples.len();
+                return self.warn(Warning::NotRemembered { row, reason });
+            }
+        };
+        let _ = self.tuner.also_consider(chosen);
+        (self.setting, self.incumbent) = (chosen, chosen);
+        // Start-up steps join the reference of the drift watch, which clips them.
+        self.starting = false;
+        self.stage = Stage::Finished {
+            verdict: Box::new(Verdict {
+                kept_default: verdict.kept_default,
+                chosen,
+                default_step_ms: verdict.default_step_ms,
+                chosen_step_ms: verdict.chosen_step_ms,
+                gain_pct: verdict.gain_pct,
+                steps_active: 0,
+                steps_lost: 0.0,
+                budget_steps: self.config.budget_steps,
+                budget_kept: true,
+                samples: state.samples.len() as u32,
+                payback_step: None,
+                reverted: false,
+                reason: verdict.reason.clone(),
+                retuned: None,
+                drifts: Vec::new(),
+                left_out: self.left_out(),
+            }),
+            watch: Box::default(),
+            promise: None,
+        };
     }
 
     /// Begins with the verdict of the same job's last run.

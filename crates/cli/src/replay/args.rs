@@ -3,7 +3,8 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use clap::{ValueEnum, ValueHint};
+use clap::ValueHint;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::present::output::given;
 use crate::range::{self, Limits, List};
@@ -53,14 +54,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "LIST", allow_hyphen_values = true, value_parser = cycle_ms)]
     pub(super) cycle_ms: Option<List>,
     /// Hierarchical allreduces: on, off or both [default: both where there are several hosts of several ranks]
-    #[arg(long, value_name = "on,off", value_delimiter = ',')]
-    pub(super) hierarchical: Vec<Switch>,
+    #[arg(long, value_name = "on,off", value_delimiter = ',', value_parser = switch())]
+    pub(super) hierarchical: Vec<bool>,
     /// The response cache: on, off or both [default: on]
-    #[arg(long, value_name = "on,off", value_delimiter = ',')]
-    pub(super) cache: Vec<Switch>,
+    #[arg(long, value_name = "on,off", value_delimiter = ',', value_parser = switch())]
+    pub(super) cache: Vec<bool>,
     /// Whether a cycle starts at once when all tensors of the step are ready [default: as recorded]
-    #[arg(long, value_name = "on|off")]
-    pub(super) early: Option<Switch>,
+    #[arg(long, value_name = "on|off", value_parser = switch())]
+    pub(super) early: Option<bool>,
     /// Numbers of ranks, each doing the same work as now [default: as recorded]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = crate::range::whole::<u32>(1, RANKS_MOST))]
     pub(super) ranks: Vec<u32>,
@@ -77,8 +78,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME|ALPHA_US,GB_PER_S", value_parser = network)]
     pub(super) local_network: Option<Network>,
     /// Algorithm of flat allreduces on networks that were not measured
-    #[arg(long, value_name = "ring|tree", default_value = "ring")]
-    pub(super) algorithm: Flat,
+    #[arg(long, value_name = "ring|tree", default_value = "ring", value_parser = algorithm())]
+    pub(super) algorithm: Algorithm,
     /// Ranks on each host when the job was recorded [default: all if memory was shared, else one]
     #[arg(long, value_name = "N", value_parser = crate::range::whole::<u32>(1, RANKS_MOST))]
     pub(super) recorded_ranks_per_host: Option<u32>,
@@ -100,38 +101,24 @@ pub(crate) struct Args {
 #[derive(Clone, Debug)]
 pub(super) struct Networks(pub(super) Vec<Network>);
 
-/// A boolean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Switch {
-    /// It is on.
-    On,
-    /// It is off.
-    Off,
-}
-
-/// A flat allreduce.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Flat {
-    /// Around all ranks.
-    Ring,
-    /// Recursive halving and doubling.
-    Tree,
-}
-
-impl From<Flat> for Algorithm {
-    fn from(flat: Flat) -> Self {
-        match flat {
-            Flat::Ring => Self::Ring,
-            Flat::Tree => Self::Tree,
-        }
-    }
-}
-
 impl Args {
     /// Paths of all output files.
     pub(super) fn outputs(&self) -> Vec<&Path> {
         given([&self.json, &self.csv, &self.html])
     }
+}
+
+/// Parser of a boolean: `on` or `off`.
+pub(crate) fn switch() -> impl TypedValueParser<Value = bool> {
+    PossibleValuesParser::new(["on", "off"]).map(|word| word == "on")
+}
+
+/// Parser of the algorithm of a flat allreduce.
+fn algorithm() -> impl TypedValueParser<Value = Algorithm> {
+    PossibleValuesParser::new(["ring", "tree"]).map(|word| match word.as_str() {
+        "ring" => Algorithm::Ring,
+        _ => Algorithm::Tree,
+    })
 }
 
 pub(crate) fn fusion_mb(text: &str) -> Result<List, String> {

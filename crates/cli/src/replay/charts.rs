@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use super::outlook::{At, Cell, Outlook};
 use super::report::{interval, kind_words};
 use crate::chart::scale::{Better, Shades, colour};
-use crate::chart::{Axis, Chart, Data, Grid, Point, Series, Shape, Unit};
+use crate::chart::{Axis, Chart, Grid, Point, Series, Shape, Unit};
 use crate::html::text::Foreign;
 use crate::present::units::digits;
 use crate::setting::numbers;
@@ -33,14 +33,13 @@ pub(super) fn map(at: &At, kind: (bool, bool), several: bool, id: String) -> Cha
         let cell = cells.iter().find(|cell| cell.is_setting_of(of))?;
         let text = format!("{name}\n{}", words(cell));
         let points = vec![grid.mark(place(cell), right, text)];
-        Some(Series::new(name, colour, Data::Points { shape, points }))
+        Some(Series::points(name, colour, shape, points))
     };
     let title = match several {
         true => format!("Predicted step, ms; {}", kind_words(kind)),
         false => "Predicted step, ms".to_owned(),
     };
-    let boxes = cells.iter().map(rect).collect();
-    let boxes = Series::new("", "--series-5", Data::Boxes { boxes });
+    let boxes = Series::boxes("", "--series-5", cells.iter().map(rect).collect());
     let marks = [
         mark(
             "as recorded",
@@ -116,17 +115,10 @@ fn curve(index: usize, network: &str, ats: &[&At]) -> Markup {
             let step_ms = of(at)?.step_ms;
             Some([ranks(at), step_ms, step_ms, step_ms])
         });
-        let line = Data::Line {
-            points: line.collect(),
-            dashed: true,
-        };
-        let points = Data::Points {
-            shape,
-            points: ats.iter().filter_map(point).collect(),
-        };
+        let points = ats.iter().filter_map(point).collect();
         [
-            Series::new(name, colour, line),
-            Series::new(name, colour, points),
+            Series::line(name, colour, true, line.collect()),
+            Series::points(name, colour, shape, points),
         ]
     };
     let now = series("the setting in force", "--series-0", Shape::Circle, &|at| {
@@ -146,10 +138,7 @@ fn curve(index: usize, network: &str, ats: &[&At]) -> Markup {
         series: now.into_iter().chain(best).collect(),
         ..Chart::new(format!("curve-{index}"), format!("Step time over ranks, {network}"))
     };
-    html! {
-        figure {
-            (chart)
-            figcaption { (Foreign(network)) "; error bars from the 10th to the 90th percentile. The sections below have the numbers." }
-        }
-    }
+    chart.figure(html! {
+        (Foreign(network)) "; error bars from the 10th to the 90th percentile. The sections below have the numbers."
+    })
 }

@@ -61,32 +61,18 @@ impl Job {
             .or_else(|| self.evidence.check().err())
     }
 
-    /// Evidence for a comparison of predictions with each other, for which the settings in force
-    /// need not be known.
-    pub(crate) fn recording(&self) -> Evidence {
-        let known = Evidence {
-            unknown_settings: Vec::new(),
-            ..self.evidence.clone()
+    /// Reason to recommend no setting after a comparison of predictions with each other, for which
+    /// the settings in force need not be known.
+    pub(crate) fn withheld_of_predictions(&self) -> Option<Withheld> {
+        use Withheld::{ModelOff, UnknownSettings};
+        let is_of_files =
+            |reason: &Withheld| !matches!(reason, ModelOff { .. } | UnknownSettings { .. });
+        let model = Evidence {
+            model: self.evidence.model,
+            ..Evidence::default()
         };
-        match self.withheld.clone() {
-            Some(Withheld::Incomplete { file }) => Evidence {
-                incomplete: Some(file),
-                ..known
-            },
-            Some(Withheld::HostOnly { file }) => Evidence {
-                host_only: Some(file),
-                ..known
-            },
-            Some(Withheld::Mixed { difference }) => Evidence {
-                mixed: Some(difference),
-                ..known
-            },
-            Some(Withheld::Tuning) => Evidence {
-                tuning: true,
-                ..known
-            },
-            _ => known,
-        }
+        let of_files = self.withheld.clone().filter(is_of_files);
+        of_files.or_else(|| model.check().err())
     }
 
     /// Whether the recording states the setting with this name.

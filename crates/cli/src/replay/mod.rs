@@ -15,7 +15,7 @@ mod report;
 use std::process::ExitCode;
 
 use crate::error::Error;
-pub(super) use args::{Args, CYCLE_MS, Switch, cycle_ms, fusion_mb};
+pub(super) use args::{Args, CYCLE_MS, cycle_ms, fusion_mb, switch};
 use job::{Job, Recording};
 use outlook::Outlook;
 use serde::Serialize;

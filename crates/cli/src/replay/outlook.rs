@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::args::{Args, Switch};
+use super::args::Args;
 use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use crate::error::Error;
 use crate::range::List;
@@ -167,12 +167,10 @@ impl Cell {
 /// Predicts the step times for all settings, networks and numbers of ranks in `args`.
 pub(super) fn outlook(job: &Job, args: &Args) -> Result<Outlook, Error> {
     let targets = targets(job, args);
-    let rules = match args.early {
-        Some(early) => Rules {
-            early: early == Switch::On,
-            ..job.fit.rules
-        },
-        None => job.fit.rules,
+    let early = args.early.unwrap_or(job.fit.rules.early);
+    let rules = Rules {
+        early,
+        ..job.fit.rules
     };
     let at = |target: &Target| {
         let points = points(job, args, target);
@@ -218,7 +216,7 @@ fn targets(job: &Job, args: &Args) -> Vec<Target> {
                 topology: Topology::new(ranks, per_host),
                 network: network.clone(),
                 local: args.local_network.clone(),
-                algorithm: args.algorithm.into(),
+                algorithm: args.algorithm,
             });
         }
     }
@@ -247,11 +245,8 @@ fn points(job: &Job, args: &Args, target: &Target) -> Vec<Point> {
         &CYCLE_MS,
         job.states(CYCLE_TIME).then_some(current.cycle_us / 1e3),
     );
-    let switches = |given: &[Switch], default: &[bool]| {
-        let mut switches: Vec<bool> = given.iter().map(|&switch| switch == Switch::On).collect();
-        if switches.is_empty() {
-            switches = default.to_vec();
-        }
+    let switches = |given: &[bool], default: &[bool]| {
+        let mut switches = if given.is_empty() { default } else { given }.to_vec();
         switches.sort_unstable();
         switches.dedup();
         switches

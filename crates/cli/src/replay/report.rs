@@ -160,10 +160,9 @@ fn table(outlook: &Outlook) -> Section<'_> {
     if outlook.targets.len() == 1 && outlook.targets[0].assumptions.is_empty() {
         return section;
     }
-    let mut table = Table::new(&[
-        "ranks", "hosts", "<network", "now ms", "80 %", "effic.", "best ms", "80 %", "effic.",
-        "with", "flat", "hier.",
-    ])
+    let mut table = Table::headed(
+        "ranks; hosts; <network; now ms; 80 %; effic.; best ms; 80 %; effic.; with; flat; hier.",
+    )
     .with_keys(3);
     for at in &outlook.targets {
         let chosen = |text: &dyn Fn(&Choice) -> String| {
@@ -234,7 +233,6 @@ fn grid(at: &At, kind: (bool, bool), look: Option<&Look>) -> Table {
     let cycles = rows().next().into_iter().flatten();
     headings.extend(cycles.map(|cell| format!("{} ms ", short(cell.point.cycle_time_ms))));
     headings.extend(look.map(|_| "<heat".to_owned()));
-    let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     let mut table = Table::new(&headings);
     for row in rows() {
         let mut shown = vec![TableCell::from(short(row[0].point.fusion_mb()))];

@@ -70,13 +70,8 @@ pub(super) fn common(comparison: &Comparison) -> Section<'static> {
     };
     let range = |[low, high]: [f64; 2]| format!("{} to {}", setting(low), setting(high));
     let none = || NONE.to_owned();
-    let mut table = Table::new(&[
-        "fusion MiB",
-        "cycle ms",
-        "=settings",
-        "correlation",
-        "step time of the second",
-    ]);
+    let mut table =
+        Table::headed("fusion MiB; cycle ms; =settings; correlation; step time of the second");
     table.row([
         range(fusion),
         range(cycle),
@@ -106,7 +101,7 @@ pub(super) fn preferred(comparison: &Comparison) -> Section<'static> {
     if preference.same {
         return section(format!("Both chose {first}."));
     }
-    let mut table = Table::new(&["<according to", "second against first (95 %)"]);
+    let mut table = Table::headed("<according to; second against first (95 %)");
     for (by, difference) in [
         (comparison.a.as_str(), &preference.by_a),
         (comparison.b.as_str(), &preference.by_b),

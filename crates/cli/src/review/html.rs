@@ -126,7 +126,7 @@ fn guide(review: &Review) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::html::{check, own_part};
+    use ronde_cases::page::{check, own_part};
     use ronde_lab::review::{Known, review};
     use ronde_tuner::read_log;
 

@@ -1,8 +1,6 @@
 //! Reads autotune logs from files and standard input, and reviews them.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use ronde_tuner::read_logs;
@@ -10,7 +8,7 @@ use ronde_tuner::read_logs;
 use crate::error::Error;
 use crate::present::output::is_stdout;
 use ronde_lab::review::{Known, Review, review};
-use ronde_trace::Input;
+use ronde_trace::{Input, ReadError};
 
 /// Largest uncompressed size of a log in bytes: a hundred times that of a log with 100,000 rows.
 const BYTES_MOST: u64 = 256 << 20;
@@ -84,27 +82,16 @@ pub(crate) fn text(path: &Path) -> Result<String, Error> {
         source,
     };
     let input = if is_stdout(path) {
-        Input::from_reader(io::stdin(), path)
+        Input::from_reader(io::stdin(), path).map_err(failed)
     } else {
-        let kind = std::fs::metadata(path).map_err(failed)?.file_type();
-        let refused = if kind.is_dir() {
-            Some("a folder")
-        } else if kind.is_char_device() || kind.is_block_device() {
-            // Reading a terminal or /dev/zero never ends.
-            Some("a device")
-        } else {
-            None
-        };
-        if let Some(kind) = refused {
-            return Err(Error::NotAFile {
-                path: path.to_owned(),
-                kind,
-            });
-        }
-        Input::from_reader(File::open(path).map_err(failed)?, path)
+        Input::open(path).map_err(|error| match error {
+            ReadError::NotAFile { path, kind } => Error::NotAFile { path, kind },
+            ReadError::Io { path, source, .. } => Error::Open { path, source },
+            error => error.into(),
+        })
     };
     let mut bytes = Vec::new();
-    let mut input = input.map_err(failed)?.take(BYTES_MOST + 1);
+    let mut input = input?.take(BYTES_MOST + 1);
     if let Err(error) = input.read_to_end(&mut bytes) {
         // Of a truncated compressed log, use the data before the end.
         if bytes.is_empty() || error.kind() != io::ErrorKind::UnexpectedEof {

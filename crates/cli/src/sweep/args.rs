@@ -8,7 +8,7 @@ use clap::ValueHint;
 use crate::bench::LoadArgs;
 use crate::knob_flags::NotSwept;
 use crate::range::List;
-use crate::replay::{Switch, cycle_ms, fusion_mb};
+use crate::replay::{cycle_ms, fusion_mb, switch};
 use ronde::internal::identity::MAX_RANKS;
 
 const EXAMPLES: &str = "\
@@ -55,11 +55,11 @@ pub(crate) struct Args {
     #[arg(long, visible_alias = "cycle-time-ms", value_name = "LIST", allow_negative_numbers = true, value_parser = cycle_ms)]
     pub(super) cycle_ms: Option<List>,
     /// The response cache: on, off or both [default: on]
-    #[arg(long, value_name = "on,off", value_delimiter = ',')]
-    pub(super) cache: Vec<Switch>,
+    #[arg(long, value_name = "on,off", value_delimiter = ',', value_parser = switch())]
+    pub(super) cache: Vec<bool>,
     /// Hierarchical allreduces: on, off or both; needs several hosts [default: off]
-    #[arg(long, value_name = "on,off", value_delimiter = ',')]
-    pub(super) hierarchical_allreduce: Vec<Switch>,
+    #[arg(long, value_name = "on,off", value_delimiter = ',', value_parser = switch())]
+    pub(super) hierarchical_allreduce: Vec<bool>,
     /// Hosts and their slots, as in node1:2,node2:2, this one first: mpirun starts the ranks
     #[arg(short = 'H', long, value_name = "HOST:SLOTS,…", conflicts_with = "replay", value_hint = ValueHint::Other)]
     pub(super) hosts: Option<String>,
@@ -110,17 +110,4 @@ pub(crate) struct Args {
     pub(super) hang_seconds: Option<u32>,
     #[command(flatten)]
     pub(super) flags: NotSwept,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_budget_has_a_unit() {
-        assert_eq!(crate::range::time("10m"), Ok(Duration::from_secs(600)));
-        assert_eq!(crate::range::time("90s"), Ok(Duration::from_secs(90)));
-        assert_eq!(crate::range::time("1.5h"), Ok(Duration::from_secs(5400)));
-        assert_eq!(crate::range::time("1h 30m"), Ok(Duration::from_secs(5400)));
-    }
 }

@@ -8,10 +8,8 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +18,6 @@ use ronde_lab::sweep::Point;
 
 /// Longest line in bytes: enough for more than a million step times.
 const LINE_BYTES_MOST: u64 = 64 << 20;
-
-/// Interval between two checks whether the job that should connect has ended.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Request to make a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,7 +54,6 @@ impl Listener {
     pub(super) fn bind() -> io::Result<Self> {
         let name = format!("ronde-sweep-{:032x}", rand::random::<u128>());
         let socket = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name)?)?;
-        socket.set_nonblocking(true)?;
         Ok(Self { socket, name })
     }
 
@@ -68,36 +62,19 @@ impl Listener {
         &self.name
     }
 
-    /// Waits for rank 0's connection, unless the job is `over` before. Connections of other users
-    /// are closed.
-    pub(super) fn accept(&self, over: &AtomicBool) -> io::Result<Option<UnixStream>> {
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::from(LOOK_EVERY.subsec_nanos()),
-        };
-        while !over.load(Ordering::Relaxed) {
-            match poll(
-                &mut [PollFd::new(&self.socket, PollFlags::IN)],
-                Some(&timeout),
-            ) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-            match self.socket.accept() {
-                Ok((stream, _)) if is_own(&stream)? => {
-                    stream.set_nonblocking(false)?;
-                    return Ok(Some(stream));
-                }
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+    /// Waits for the connection of rank 0. If the job ends before, the supervisor itself connects,
+    /// and closes the connection. Connections of other users are closed.
+    pub(super) fn accept(&self) -> io::Result<UnixStream> {
+        loop {
+            let (stream, _) = self.socket.accept()?;
+            if is_own(&stream)? {
+                return Ok(stream);
             }
         }
-        Ok(None)
     }
 }
 
-/// Connects rank 0 to the supervisor.
+/// Connects to the supervisor.
 pub(super) fn connect(name: &str) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name)?)?;
     if is_own(&stream)? {
@@ -154,7 +131,7 @@ mod tests {
     fn lines_arrive_as_they_were_sent() {
         let listener = Listener::bind().unwrap();
         let rank = connect(listener.name()).unwrap();
-        let supervisor = listener.accept(&AtomicBool::new(false)).unwrap().unwrap();
+        let supervisor = listener.accept().unwrap();
         let messages = [
             Message::Ready,
             Message::Failed("a \"reason\"\nof two lines".to_owned()),
@@ -178,7 +155,9 @@ mod tests {
     #[test]
     fn nobody_is_waited_for_when_the_job_is_over() {
         let listener = Listener::bind().unwrap();
-        assert!(listener.accept(&AtomicBool::new(true)).unwrap().is_none());
+        drop(connect(listener.name()).unwrap());
+        let mut lines = Lines::new(listener.accept().unwrap());
+        assert_eq!(lines.next::<Message>().unwrap(), None);
     }
 
     #[test]

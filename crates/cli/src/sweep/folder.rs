@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::plan::Plan;
 use crate::error::Error;
-use crate::present::output::Output;
-use crate::timeline::write_json;
+use crate::present::output::save_json;
 use ronde_lab::sweep::Row;
 use ronde_lab::sweep::store::Store;
 
@@ -81,9 +80,7 @@ impl Folder {
 
     /// Writes the plan.
     pub(super) fn write_plan(&self, plan: &Plan) -> Result<(), Error> {
-        let output = Output::open(&self.path.join(PLAN))?;
-        output.finish(|sink| write_json(sink, plan))?;
-        Ok(())
+        Ok(save_json(&self.path.join(PLAN), plan)?)
     }
 
     /// Reads `summary.json`, which must have been written.

@@ -7,9 +7,9 @@ use std::path::Path;
 use super::report::About;
 use super::words;
 use crate::chart::scale::{self, Better, Shades};
-use crate::chart::{Chart, Data, Grid, Point as Place, Series, Shape, picture};
+use crate::chart::{Chart, Grid, Point as Place, Series, Shape, picture};
 use crate::error::Error;
-use crate::present::output::Output;
+use crate::present::output::save;
 use crate::present::units as number;
 use crate::setting::{numbers, on};
 use ronde_lab::sweep::{Basis, Ending, Finding, Outcome, Point, Verdict};
@@ -69,8 +69,8 @@ pub(super) fn write(
         let svg = picture::svg(&map.title, &[&map])?;
         let png = picture::png(&map.title, &[&map])?;
         let svg_name = format!("{name}.svg");
-        Output::open(&folder.join(&svg_name))?.finish(|sink| sink.write_all(svg.as_bytes()))?;
-        Output::open(&folder.join(format!("{name}.png")))?.finish(|sink| sink.write_all(&png))?;
+        save(&folder.join(&svg_name), svg)?;
+        save(&folder.join(format!("{name}.png")), png)?;
         pictures.push(Picture {
             np: kept.np,
             title: map.title,
@@ -156,7 +156,7 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
         let points: Vec<Place> = outcomes
             .map(|outcome| grid.mark(place(outcome), right, name.clone()))
             .collect();
-        (!points.is_empty()).then(|| Series::new(name, colour, Data::Points { shape, points }))
+        (!points.is_empty()).then(|| Series::points(name, colour, shape, points))
     };
     let named = |name: &str, outcome: &Outcome| {
         let mut text = cell(outcome, predicted).1;
@@ -180,9 +180,8 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
     };
     let least = values().fold(f64::INFINITY, f64::min);
     let series = [
-        Some(Series::new("", "--series-5", Data::Boxes { boxes: cells })),
-        (!failed.is_empty())
-            .then(|| Series::new("no result", "--line", Data::Boxes { boxes: failed })),
+        Some(Series::boxes("", "--series-5", cells)),
+        (!failed.is_empty()).then(|| Series::boxes("no result", "--line", failed)),
         mark(
             tied,
             Shape::Triangle,

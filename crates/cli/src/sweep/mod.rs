@@ -36,7 +36,7 @@ use supervisor::{Halt, Supervisor};
 
 use super::bench::check_memory;
 use super::present::Look;
-use super::present::output::{Output, is_stdout};
+use super::present::output::{is_stdout, save};
 use super::present::units::capitalized;
 use super::{fail, print};
 use ronde::internal::identity::{Identity, Source};
@@ -248,8 +248,7 @@ fn conclude(
     let text = report::report(about, verdict, folder.path(), &Look::of_stdout(0))?;
     let mut printed = ExitCode::SUCCESS;
     if let Some(path) = json {
-        let summary = folder.summary()?;
-        Output::open(path)?.finish(|sink| sink.write_all(&summary))?;
+        save(path, folder.summary()?)?;
     }
     if !json.is_some_and(is_stdout) {
         printed = print(&text);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 
 use crate::present::bar;
-use crate::present::units::duration;
+use crate::present::units::{counted, duration};
 use crate::setting::numbers;
 use ronde_lab::sweep::order::Task;
 use ronde_lab::sweep::{Phase, Point, Row, best_so_far};
@@ -99,10 +99,9 @@ impl Display {
             Phase::Verify => "verifying".to_owned(),
             Phase::Predicted => "predicting".to_owned(),
         };
-        match (self.has_ranks, task.point.np) {
-            (false, _) => phase,
-            (true, 1) => format!("{phase}, 1 rank"),
-            (true, np) => format!("{phase}, {np} ranks"),
+        match self.has_ranks {
+            true => format!("{phase}, {}", counted(task.point.np.into(), "rank")),
+            false => phase,
         }
     }
 }

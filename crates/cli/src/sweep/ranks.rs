@@ -9,8 +9,6 @@ use std::io;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -49,7 +47,6 @@ pub(super) struct Ranks {
     channel: Option<UnixStream>,
     /// The ranks are killed when this is closed.
     stop: UnixStream,
-    over: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     /// Error that rank 0 reported.
     complaint: Option<String>,
@@ -75,28 +72,27 @@ impl Ranks {
     ) -> Result<Result<Self, Failure>, Error> {
         let listener = Listener::bind().map_err(Error::system("listen to rank 0"))?;
         let (stop, stopped) = UnixStream::pair().map_err(Error::system("make a socket pair"))?;
-        let spec = spec(plan, np, listener.name())?;
+        let name = listener.name().to_owned();
+        let spec = spec(plan, np, &name)?;
         let (sender, events) = channel();
-        let over = Arc::new(AtomicBool::new(false));
         let mut ranks = Self {
             np,
             events,
             channel: None,
             stop,
-            over: Arc::clone(&over),
             threads: Vec::new(),
             complaint: None,
         };
-        let to_reader = (sender.clone(), Arc::clone(&over));
+        let messages = sender.clone();
         ranks.thread("ronde-sweep-job", move || {
             let outcome = launch_until(&spec, stopped.as_fd());
-            over.store(true, Ordering::Relaxed);
+            // Without a rank 0, the reader still waits for a connection. An error means that it does
+            // not.
+            let _ = channel::connect(&name);
             // An error means that the receiver has been dropped.
             let _ = sender.send(Event::Ended(outcome));
         })?;
-        ranks.thread("ronde-sweep-rank0", move || {
-            read(&listener, &to_reader.1, &to_reader.0)
-        })?;
+        ranks.thread("ronde-sweep-rank0", move || read(&listener, &messages))?;
         Ok(match ranks.receive(patience * START_FACTOR, go_on) {
             Ok(_) => Ok(ranks),
             Err(failure) => Err(failure),
@@ -137,9 +133,10 @@ impl Ranks {
             let _ = channel.shutdown(Shutdown::Write);
         }
         let until = Instant::now() + LEAVE_WITHIN;
-        while !self.over.load(Ordering::Relaxed) && Instant::now() < until {
-            let _ = self.events.recv_timeout(LOOK_EVERY);
-        }
+        let left = || until.saturating_duration_since(Instant::now());
+        while let Ok(event) = self.events.recv_timeout(left())
+            && !matches!(event, Event::Ended(_))
+        {}
         self.end();
     }
 
@@ -221,11 +218,9 @@ impl Drop for Ranks {
 }
 
 /// Forwards rank 0's messages as events, until the channel is closed.
-fn read(listener: &Listener, over: &AtomicBool, events: &Sender<Event>) {
+fn read(listener: &Listener, events: &Sender<Event>) {
     let forward = || -> io::Result<()> {
-        let Some(stream) = listener.accept(over)? else {
-            return Ok(());
-        };
+        let stream = listener.accept()?;
         let mut lines = Lines::new(stream.try_clone()?);
         let mut is_heard = events.send(Event::Connected(stream)).is_ok();
         while is_heard && let Some(message) = lines.next()? {

@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::present::output::Output;
+use crate::present::output::save_json;
 use crate::present::units as number;
 use crate::present::units::bytes;
 use crate::replay::job::{Job, Recording};
 use crate::setting::simulated;
-use crate::timeline::write_json;
 use ronde::knobs::Link;
 use ronde_job::replay::network::{Target, Topology};
 use ronde_job::replay::{Collective, Forecast};
@@ -78,39 +77,24 @@ impl Predictions {
             });
         }
         let began = Instant::now();
-        let mut predictions = Self {
-            jobs: vec![Vec::new(); points.len()],
-            rows: Vec::with_capacity(points.len()),
-            points,
-            job,
-        };
-        let mut ranks: Vec<u32> = predictions.points.iter().map(|point| point.np).collect();
-        ranks.sort_unstable();
-        ranks.dedup();
-        for np in ranks {
-            let mut forecast = Forecast::new(
-                &predictions.job.fit,
-                &target(&predictions.job, np),
-                predictions.job.fit.rules,
-            )?;
-            for (index, point) in predictions
-                .points
-                .iter()
-                .enumerate()
-                .filter(|(_, point)| point.np == np)
-            {
-                let jobs: Vec<f64> = forecast
-                    .steps_us(&simulated(point))
-                    .iter()
-                    .map(|us| us / 1e3)
-                    .collect();
-                predictions
-                    .rows
-                    .push(row(*point, &jobs, began.elapsed().as_secs_f64()));
-                predictions.jobs[index] = jobs;
+        let (mut jobs, mut rows) = (Vec::new(), Vec::new());
+        // The points of a number of ranks follow each other.
+        for points in points.chunk_by(|a, b| a.np == b.np) {
+            let target = target(&job, points[0].np);
+            let mut forecast = Forecast::new(&job.fit, &target, job.fit.rules)?;
+            for point in points {
+                let steps = forecast.steps_us(&simulated(point));
+                let steps: Vec<f64> = steps.iter().map(|us| us / 1e3).collect();
+                rows.push(row(*point, &steps, began.elapsed().as_secs_f64()));
+                jobs.push(steps);
             }
         }
-        Ok(predictions)
+        Ok(Self {
+            job,
+            points,
+            jobs,
+            rows,
+        })
     }
 
     /// Predictions as rows of `sweep.csv`.
@@ -123,7 +107,7 @@ impl Predictions {
         let jobs = Jobs {
             points: &self.points,
             times: &self.jobs,
-            recording: self.job.recording(),
+            withheld: self.job.withheld_of_predictions(),
         };
         verdict_with(rows, &jobs)
     }
@@ -182,7 +166,7 @@ impl Predictions {
             Err(error) => return Err(error.clone().into()),
         };
         let path = folder.join(PROFILE);
-        Output::open(&path)?.finish(|sink| write_json(sink, profile))?;
+        save_json(&path, profile)?;
         let ready = profile.tensors.iter().filter_map(|tensor| tensor.ready_us);
         let compute_ms = ready.fold(0.0, f64::max) / 1e3;
         let link = self.job.fit.costs.flat.first().and_then(link);

@@ -24,8 +24,8 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
     let mut plan = Plan::of_recording(args, job.fit.place.ranks)?;
     let predictions = Predictions::new(job, plan.points.clone())?;
     let mut folder = Folder::create(path, &plan)?;
-    let reenacted = if plan.reenacted {
-        let reenacted = predictions.reenacted(folder.path())?;
+    let reenacted = reenacted(&plan, &predictions, &folder)?;
+    if let Some(reenacted) = &reenacted {
         plan.load = LoadArgs {
             profile: Some(reenacted.profile.clone()),
             compute_ms: Some(reenacted.compute_ms),
@@ -39,10 +39,7 @@ pub(super) fn begin(args: &Args, path: &Path) -> Result<ExitCode, Error> {
                 .entry("RONDE_LINK".to_owned())
                 .or_insert_with(shaped);
         }
-        Some(reenacted)
-    } else {
-        None
-    };
+    }
     if plan.is_measured() {
         let workload = plan.load.workload()?;
         plan.describe(&workload);
@@ -70,12 +67,18 @@ pub(super) fn resume(
             rows.push(row.clone());
         }
     }
-    let reenacted = if plan.reenacted {
-        Some(predictions.reenacted(folder.path())?)
-    } else {
-        None
-    };
+    let reenacted = reenacted(&plan, &predictions, &folder)?;
     verify(args, &plan, &predictions, reenacted, folder, rows)
+}
+
+/// Returns the recorded job for the benchmark, if it is to be measured.
+fn reenacted(
+    plan: &Plan,
+    predictions: &Predictions,
+    folder: &Folder,
+) -> Result<Option<Reenacted>, Error> {
+    let reenacted = || predictions.reenacted(folder.path());
+    plan.reenacted.then(reenacted).transpose()
 }
 
 /// Makes the remaining measurements, and reports.

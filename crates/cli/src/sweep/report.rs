@@ -7,9 +7,8 @@ use std::path::Path;
 use super::heat::{self, Picture};
 use super::{json, table, words};
 use crate::error::Error;
-use crate::present::output::Output;
+use crate::present::output::{save, save_json};
 use crate::present::{List, Look, Section, Table, markdown, text};
-use crate::timeline::write_json;
 use ronde_lab::sweep::Verdict;
 
 /// Context of a report besides the measurements.
@@ -55,11 +54,10 @@ pub(super) fn report(
     look: &Look,
 ) -> Result<String, Error> {
     // The most important file is written first, in case the disk is full.
-    let summary = Output::open(&folder.join("summary.json"))?;
-    summary.finish(|sink| write_json(sink, &json::Document::new(about, verdict)))?;
+    let document = json::Document::new(about, verdict);
+    save_json(&folder.join("summary.json"), &document)?;
     let pictures = heat::write(about, verdict, folder)?;
-    let summary = Output::open(&folder.join("summary.md"))?;
-    summary.finish(|sink| sink.write_all(page(about, verdict, &pictures).as_bytes()))?;
+    save(&folder.join("summary.md"), page(about, verdict, &pictures))?;
     Ok(screen(about, verdict, folder, look))
 }
 
@@ -77,7 +75,7 @@ fn screen(about: &About, verdict: &Verdict, folder: &Path, look: &Look) -> Strin
 fn page(about: &About, verdict: &Verdict, pictures: &[Picture]) -> String {
     let mut sections = sections(about, verdict, pictures);
     let command = Some(about.command.clone()).filter(|command| !command.is_empty());
-    let mut machine = Table::new(&["<machine", "<"]);
+    let mut machine = Table::headed("<machine; <");
     for (name, value) in &about.machine {
         machine.row([name, value].map(String::as_str));
     }

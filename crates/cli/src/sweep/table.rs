@@ -40,21 +40,12 @@ fn best(finding: &Finding) -> Table {
     shown.extend(
         default.filter(|default| !shown.iter().any(|outcome| outcome.point == default.point)),
     );
-    let against = format!("against default ({} %)", words::level(finding));
-    let mut table = Table::new(&[
-        "<",
-        "fusion MiB",
-        "cycle ms",
-        "cache",
-        "hier.",
-        "step ms",
-        "predicted ms (80 %)",
-        "error",
-        "above best",
-        &against,
-        "n",
-    ])
-    .with_keys(5);
+    let headings = format!(
+        "<; fusion MiB; cycle ms; cache; hier.; step ms; predicted ms (80 %); error; above best; \
+         against default ({} %); n",
+        words::level(finding)
+    );
+    let mut table = Table::headed(&headings).with_keys(5);
     for outcome in shown {
         let [fusion, cycle, cache, hierarchical] = naming.cells(&outcome.point);
         let known = |cell: Option<String>| cell.unwrap_or_else(|| NONE.to_owned());
@@ -86,7 +77,7 @@ fn best(finding: &Finding) -> Table {
 
 /// Table of each knob's share of the differences.
 fn knobs(finding: &Finding) -> Table {
-    let mut table = Table::new(&["<knob", "share", "|", "<effect"]).with_bars(BAR);
+    let mut table = Table::headed("<knob; share; |; <effect").with_bars(BAR);
     let mut row = |name: &str, share: f64, effect: String| {
         let percent = words::percent(share);
         table.row([name.into(), percent.into(), Cell::Bar(share), effect.into()]);

@@ -50,7 +50,7 @@ const GROUPS: [(ChangeGroup, &str); 5] = [
 ];
 
 fn settings(comparison: &Comparison) -> Table {
-    let mut table = Table::new(&["<", "<A", "<B"]);
+    let mut table = Table::headed("<; <A; <B");
     for setting in &comparison.settings {
         table.row([&setting.name, &setting.a, &setting.b].map(String::as_str));
     }
@@ -58,7 +58,7 @@ fn settings(comparison: &Comparison) -> Table {
 }
 
 fn changes(comparison: &Comparison, group: ChangeGroup, look: &Look) -> Table {
-    let mut table = Table::new(&["<", "A", "B", "<", "change", "", "<"]);
+    let mut table = Table::headed("<; A; B; <; change; ; <");
     let nothing = |change: &Change| change.a == Some(0.0) && change.b == Some(0.0);
     let shown = |change: &&Change| change.group == group && !nothing(change);
     for change in comparison.changes.iter().filter(shown) {

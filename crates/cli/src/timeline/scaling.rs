@@ -49,18 +49,9 @@ fn text(scaling: &Scaling, look: &Look) -> String {
 
 fn efficiency(scaling: &Scaling) -> Table {
     let decimals = decimals(scaling.rows.iter().map(|row| row.run.step_ms.p90));
-    let mut table = Table::new(&[
-        "ranks",
-        "step ms",
-        "p90",
-        "speed-up",
-        "efficiency",
-        "start-up",
-        "largest loss",
-        "|",
-        "<run",
-    ])
-    .with_bars(10);
+    let mut table =
+        Table::headed("ranks; step ms; p90; speed-up; efficiency; start-up; largest loss; |; <run")
+            .with_bars(10);
     for row in &scaling.rows {
         let run = &row.run;
         let startup = run.startup.map_or("-".to_owned(), |(steps, ms)| {
@@ -96,7 +87,7 @@ fn losses(scaling: &Scaling) -> Table {
         .collect();
     let labels = grown.iter().map(|part| PartKind::ALL[*part].name());
     let headings = ["ranks"].into_iter().chain(labels).chain(["in all ms"]);
-    let mut table = Table::new(&headings.collect::<Vec<_>>());
+    let mut table = Table::new(headings);
     for (row, parts) in rows.into_iter().filter(|_| !grown.is_empty()) {
         let number = |ms: f64| format!("{ms:+.decimals$}");
         let cells = grown.iter().map(|part| number(parts[*part]));

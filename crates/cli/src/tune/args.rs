@@ -4,7 +4,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{ValueEnum, ValueHint};
+use clap::ValueHint;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use ronde_command::Use;
 
 use crate::present::output::given;
@@ -44,16 +45,6 @@ const RUNS: usize = 20;
 /// Most runs; a proposal after this many takes a second.
 const RUNS_MOST: u64 = 500;
 
-/// Which matches are the figure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, ValueEnum)]
-pub(super) enum MetricUse {
-    /// The median of all matches.
-    #[default]
-    Median,
-    /// The last match.
-    Last,
-}
-
 /// Tune any program: run it with other settings, and keep what is shown to be faster
 #[derive(clap::Args)]
 #[command(
@@ -74,8 +65,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "REGEX", conflicts_with = "metric_file")]
     pub(super) metric: Option<String>,
     /// Which of several matches is the figure
-    #[arg(long, value_name = "WHICH", value_enum)]
-    metric_use: Option<MetricUse>,
+    #[arg(long, value_name = "WHICH", value_parser = metric_use())]
+    metric_use: Option<Use>,
     /// JSON file that the command writes, and the place of the figure in it: result.json:/step_ms
     #[arg(long, value_name = "FILE:POINTER")]
     pub(super) metric_file: Option<String>,
@@ -147,10 +138,7 @@ pub(crate) struct Args {
 impl Args {
     /// Which of several matches is the figure.
     pub(super) fn metric_use(&self) -> Use {
-        match self.metric_use.unwrap_or_default() {
-            MetricUse::Median => Use::Median,
-            MetricUse::Last => Use::Last,
-        }
+        self.metric_use.unwrap_or_default()
     }
 
     /// Files that are written.
@@ -185,6 +173,14 @@ impl Args {
             .find(|(_, given)| *given)
             .map(|(name, _)| *name)
     }
+}
+
+/// Parser of the choice among several matches.
+fn metric_use() -> impl TypedValueParser<Value = Use> {
+    PossibleValuesParser::new(["median", "last"]).map(|word| match word.as_str() {
+        "median" => Use::Median,
+        _ => Use::Last,
+    })
 }
 
 /// Parses a share, in percent.

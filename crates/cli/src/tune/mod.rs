@@ -2,7 +2,7 @@
 //!
 //! With a command, the program is run with other settings and compared with the start
 //! ([`command`]). Without one, it is the tuner as a service for a program that calls it
-//! ([`service`]). `docs/TUNE.md` describes both.
+//! ([`ronde_command::Service`]). `docs/TUNE.md` describes both.
 
 mod args;
 mod command;
@@ -12,8 +12,6 @@ use std::process::ExitCode;
 
 pub(super) use args::Args;
 pub(super) use command::CommandError;
-pub(super) use service::Problem;
-pub use service::Service;
 
 use super::error::Error;
 

@@ -38,12 +38,11 @@ impl Advice {
     /// If a setting would replace the default, and the default was measured fewer than two times.
     pub(super) fn of(search: &Search, best: &Best, gain: &Gain) -> Result<Self, Withheld> {
         let advice = Self::unchecked(search, best, gain);
-        let is_default = |setting: &Setting| gain.default.is_some_and(|of| of.is_near(setting));
         let trials = search.trials.iter();
-        let of_default = trials.filter(|trial| is_default(&trial.setting));
+        let of_default = trials.filter(|trial| gain.is_default(&trial.setting));
+        let replaced = !gain.is_default(&advice.setting);
         let evidence = Evidence {
-            baseline_measurements: (!is_default(&advice.setting))
-                .then(|| of_default.count() as u64),
+            baseline_measurements: replaced.then(|| of_default.count() as u64),
             ..Evidence::default()
         };
         evidence.check().map(|()| advice)

@@ -52,21 +52,17 @@ impl Cost {
                 (Against::Favourite, search.measure.log(at))
             }
         };
-        let is_default = |trial: &&Trial| {
-            let default = gain.default.as_ref();
-            default.is_some_and(|default| default.is_near(&trial.setting))
-        };
         // The scatter of the default is no cost.
-        let others = search.trials.iter().filter(|trial| !is_default(trial));
+        let is_other = |trial: &&Trial| !gain.is_default(&trial.setting);
+        let others = search.trials.iter().filter(is_other);
         let lost: f64 = others
             .map(|trial| steps_of(trial) as f64 * (trial.log - base).exp_m1())
             .sum();
         let end = search.end.as_ref().and_then(|end| end.steps);
         let steps = end.filter(|_| search.writer == Writer::Ronde);
         let steps = steps.unwrap_or_else(|| search.trials.iter().map(steps_of).sum());
-        let gained = gain
-            .contest_of(&best.choice.setting)
-            .map(|contest| contest.gain.mean);
+        let contest = gain.contest_of(&best.choice.setting);
+        let gained = contest.map(|contest| contest.gain.mean);
         let gained = gained.filter(|gained| search.end.is_some() && *gained > 0.0);
         Some(Self {
             steps,
@@ -81,10 +77,8 @@ impl Cost {
 
 /// Mean of the log step times of a setting's trials, weighted by their steps.
 fn center(search: &Search, setting: &Setting) -> Option<f64> {
-    let of = search
-        .trials
-        .iter()
-        .filter(|trial| trial.setting.is_near(setting));
+    let trials = search.trials.iter();
+    let of = trials.filter(|trial| trial.setting.is_near(setting));
     let (sum, count) = of.fold((0.0, 0.0), |(sum, count), trial| {
         let steps = trial.steps.unwrap_or(1).max(1) as f64;
         (sum + steps * trial.log, count + steps)

@@ -151,8 +151,7 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
         _ => {}
     }
 
-    let columns = Switch::ALL.into_iter().filter(|switch| search.has(*switch));
-    let columns: Vec<&str> = columns.map(Switch::column).collect();
+    let columns: Vec<&str> = search.switches().into_iter().map(Switch::column).collect();
     let varied = search.varied().len() as u32;
     let samples_left = per_combination.filter(|_| !finished).map(|per| {
         let left = |switches: u32| per.saturating_mul(1 << switches).saturating_sub(trials);

@@ -73,11 +73,18 @@ impl Gain {
 
     /// Returns the last contest of this setting, if there was one.
     pub fn contest_of(&self, setting: &Setting) -> Option<&Contest> {
-        self.contests
-            .iter()
-            .rev()
-            .find(|contest| contest.challenger.is_near(setting))
+        last_of(&self.contests, setting)
     }
+
+    /// Whether the setting is the default, and the default was measured.
+    pub fn is_default(&self, setting: &Setting) -> bool {
+        self.default.is_some_and(|default| default.is_near(setting))
+    }
+}
+
+fn last_of<'a>(contests: &'a [Contest], challenger: &Setting) -> Option<&'a Contest> {
+    let mut contests = contests.iter();
+    contests.rfind(|contest| contest.challenger.is_near(challenger))
 }
 
 /// Returns the default of a search if it was measured: the one that Ronde's log names, or Horovod's
@@ -122,15 +129,7 @@ fn contest(windows: &[Trial], default: &Setting, before: &[Contest]) -> Option<C
     // Without the default, the setting that has beaten it comes first.
     let champion = match windows.iter().any(|trial| trial.setting.is_near(default)) {
         true => None,
-        false => {
-            let first = windows.first()?.setting;
-            Some(
-                before
-                    .iter()
-                    .rev()
-                    .find(|contest| contest.challenger.is_near(&first))?,
-            )
-        }
+        false => Some(last_of(before, &windows.first()?.setting)?),
     };
     let base = champion.map_or(*default, |champion| champion.challenger);
     let is_base = |trial: &Trial| trial.setting.is_near(&base);

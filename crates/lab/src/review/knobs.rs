@@ -36,15 +36,6 @@ pub enum Knob {
 }
 
 impl Knob {
-    /// Name of the knob for sentences.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::FusionMb => "fusion threshold",
-            Self::CycleMs => "cycle time",
-            Self::Switch(switch) => switch.name(),
-        }
-    }
-
     /// Returns its value in a setting; 0 and 1 for a switch.
     fn of(self, setting: &Setting) -> f64 {
         match self {
@@ -95,19 +86,15 @@ pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
         combinations.truncate(1);
     }
     let most = (SETTINGS_MOST / combinations.len() as f64).sqrt() as usize;
-    let tried = |knob: Knob| {
-        search
-            .trials
-            .iter()
-            .map(move |trial| knob.of(&trial.setting))
-    };
+    let trials = &search.trials;
+    let tried = |knob: Knob| trials.iter().map(move |trial| knob.of(&trial.setting));
     let levels = |knob| spaced(tried(knob), most.clamp(2, LEVELS_MOST));
     let (fusion, cycle) = (levels(Knob::FusionMb), levels(Knob::CycleMs));
     let grid = |switches: [Option<bool>; 4]| Setting::grid(&fusion, &cycle, switches);
     let settings: Vec<Setting> = combinations.into_iter().flat_map(grid).collect();
     let draws = surface.draws(&settings);
-    let switches = Switch::ALL.into_iter().filter(|switch| search.has(*switch));
-    let knobs = [Knob::FusionMb, Knob::CycleMs].into_iter();
+    let switches = search.switches().into_iter().map(Knob::Switch);
+    let knobs = [Knob::FusionMb, Knob::CycleMs].into_iter().chain(switches);
     let of_knob = |knob: Knob| {
         let range = range(tried(knob));
         let levels = match knob {
@@ -118,10 +105,7 @@ pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
         };
         effect(knob, levels, range, &settings, &draws)
     };
-    knobs
-        .chain(switches.map(Knob::Switch))
-        .map(of_knob)
-        .collect()
+    knobs.map(of_knob).collect()
 }
 
 /// Geometrically spaced levels over the values tried; one level if all values are equal. A value of
@@ -169,10 +153,9 @@ fn effect(
     let shares = draws.iter().zip(&mains).map(|(draw, main)| {
         // A flat surface has no variance to share.
         let share = main.population_variance() / draw.population_variance();
-        if share.is_finite() {
-            share.min(1.0)
-        } else {
-            0.0
+        match share.is_finite() {
+            true => share.min(1.0),
+            false => 0.0,
         }
     });
     Effect {

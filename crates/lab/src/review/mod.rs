@@ -137,31 +137,25 @@ pub struct Tried {
 pub fn review(log: &LogContents, source: &str, known: &Known) -> Vec<Review> {
     let searches = searches(log);
     let several = searches.len() > 1;
-    let review = |(index, search)| {
-        let source = if several {
-            format!("{source}, search {}", index + 1)
-        } else {
-            source.to_owned()
-        };
-        one(search, source, known)
+    let review = |(index, search)| match several {
+        true => one(search, format!("{source}, search {}", index + 1), known),
+        false => one(search, source.to_owned(), known),
     };
     searches.into_iter().enumerate().map(review).collect()
 }
 
 fn one(search: Search, source: String, known: &Known) -> Review {
     let groups = noise::groups(&search.trials);
-    let surface = Surface::fit(&search);
-    let noise = Noise::of(&search, &groups, surface.as_ref());
-    let best = surface
-        .as_ref()
-        .and_then(|surface| Best::of(&search, &groups, surface));
-    let gain = Gain::of(&search, best.as_ref(), surface.as_ref());
-    let next = best.as_ref().zip(surface.as_ref());
+    let fitted = Surface::fit(&search);
+    let surface = fitted.as_ref();
+    let noise = Noise::of(&search, &groups, surface);
+    let judged = surface.and_then(|surface| Best::of(&search, &groups, surface));
+    let best = judged.as_ref();
+    let gain = Gain::of(&search, best, surface);
+    let next = best.zip(surface);
     let next = next.map(|(best, surface)| Next::of(best, surface, noise.sd()));
-    let cost = best
-        .as_ref()
-        .and_then(|best| Cost::of(&search, known, best, &gain));
-    let (advice, withheld) = match best.as_ref().map(|best| Advice::of(&search, best, &gain)) {
+    let cost = best.and_then(|best| Cost::of(&search, known, best, &gain));
+    let (advice, withheld) = match best.map(|best| Advice::of(&search, best, &gain)) {
         Some(Ok(advice)) => (Some(advice), None),
         Some(Err(withheld)) => (None, Some(withheld)),
         None => (None, None),
@@ -172,22 +166,20 @@ fn one(search: Search, source: String, known: &Known) -> Review {
         withheld,
         ending: Ending::of(&search, known),
         tried: tried(&search, groups.len() as u64),
-        knobs: surface
-            .as_ref()
-            .map_or_else(Vec::new, |surface| knobs::effects(&search, surface)),
+        knobs: surface.map_or_else(Vec::new, |surface| knobs::effects(&search, surface)),
         trail: trail::trail(&search, &gain),
         varied: search.varied(),
         source,
         writer: search.writer,
         measure: search.measure,
         noise,
-        best,
+        best: judged,
         gain,
         next,
         cost,
         trials: search.trials,
         groups,
-        surface,
+        surface: fitted,
     }
 }
 

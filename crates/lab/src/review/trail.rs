@@ -80,8 +80,7 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
         }
     }
     if let Some(chosen) = search.end.as_ref().and_then(Setting::of) {
-        let is_default = |default: Setting| default.is_near(&chosen);
-        let why = match (gain.default.is_some_and(is_default), &gain.contests[..]) {
+        let why = match (gain.is_default(&chosen), &gain.contests[..]) {
             (true, _) if search.reverted => {
                 "the default again; the setting chosen before turned out slower"
             }
@@ -136,8 +135,7 @@ pub(super) fn never_varied(search: &Search) -> Vec<String> {
     let alike = |switch: Switch| {
         let setting = search.trials.last()?.setting;
         let state = if setting.switch(switch)? { "on" } else { "off" };
-        (search.has(switch) && !varied.contains(&switch))
-            .then(|| format!("{} {state}", switch.name()))
+        (!varied.contains(&switch)).then(|| format!("{} {state}", switch.name()))
     };
-    Switch::ALL.into_iter().filter_map(alike).collect()
+    search.switches().into_iter().filter_map(alike).collect()
 }

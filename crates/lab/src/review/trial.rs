@@ -124,8 +124,15 @@ pub(super) struct Search {
 
 impl Search {
     /// Whether the log has a column for this switch.
-    pub(super) fn has(&self, switch: Switch) -> bool {
+    fn has(&self, switch: Switch) -> bool {
         self.columns.iter().any(|column| column == switch.column())
+    }
+
+    /// Returns the switches that the log has columns for.
+    pub(super) fn switches(&self) -> Vec<Switch> {
+        let mut switches = Switch::ALL.to_vec();
+        switches.retain(|switch| self.has(*switch));
+        switches
     }
 
     /// Returns the combinations of switches that were tried, in order.
@@ -177,6 +184,7 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
     let mut search = new();
     for (index, row) in log.rows.iter().enumerate() {
         let (is_end, phase) = match row.phase.as_deref() {
+            Some("reset") => continue, // of an elastic job's ranks
             Some("default") => (false, Phase::Default),
             Some("ab") => (false, Phase::Ab),
             Some("final" | "reverted") => (true, Phase::Sample),

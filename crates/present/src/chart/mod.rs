@@ -196,6 +196,31 @@ impl Series {
             data,
         }
     }
+
+    /// Returns a series of points.
+    pub fn points(
+        name: impl Into<String>,
+        colour: &'static str,
+        shape: Shape,
+        points: Vec<Point>,
+    ) -> Self {
+        Self::new(name, colour, Data::Points { shape, points })
+    }
+
+    /// Returns a line through points with x, y, and the lower and upper edge of a band around it.
+    pub fn line(
+        name: impl Into<String>,
+        colour: &'static str,
+        dashed: bool,
+        points: Vec<[f64; 4]>,
+    ) -> Self {
+        Self::new(name, colour, Data::Line { points, dashed })
+    }
+
+    /// Returns a series of rectangles.
+    pub fn boxes(name: impl Into<String>, colour: &'static str, boxes: Vec<Rect>) -> Self {
+        Self::new(name, colour, Data::Boxes { boxes })
+    }
 }
 
 /// Marks of a series.

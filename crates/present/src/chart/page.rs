@@ -17,6 +17,13 @@ impl Render for Chart {
     }
 }
 
+impl Chart {
+    /// Renders the chart as a figure with this caption.
+    pub fn figure(&self, caption: impl Render) -> Markup {
+        html! { figure { (self) figcaption { (caption) } } }
+    }
+}
+
 /// Renders the legend of a colour scale: a swatch for each label.
 fn key(Key { label, ticks }: &Key) -> Markup {
     html! {
@@ -56,20 +63,13 @@ pub fn frame(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::{Data, Point, Series, Shape};
+    use crate::chart::{Point, Series, Shape};
 
     #[test]
     fn the_data_of_a_chart_cannot_end_its_element() {
         let point = Point::new(f64::NAN, 1.0, "</script>");
         let chart = Chart {
-            series: vec![Series::new(
-                "a",
-                "--series-0",
-                Data::Points {
-                    shape: Shape::Star,
-                    points: vec![point],
-                },
-            )],
+            series: vec![Series::points("a", "--series-0", Shape::Star, vec![point])],
             ..Chart::new("c", "<b>")
         };
         let page = html! { (chart) }.into_string();

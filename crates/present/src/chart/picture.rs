@@ -574,17 +574,13 @@ mod tests {
             Point::new(0.0, 0.0, "best"),
             Point::new(f64::NAN, 0.0, "nowhere"),
         ];
-        let star = Data::Points {
-            shape: Shape::Star,
-            points,
-        };
         Chart {
             description: "two & two".into(),
             x: Axis::places("threshold", ["1", "64"].map(String::from)),
             y: Axis::places("cycle time", ["0.5", "5"].map(String::from)),
             series: vec![
-                Series::new("", "--line", Data::Boxes { boxes }),
-                Series::new("best", "--ink", star),
+                Series::boxes("", "--line", boxes),
+                Series::points("best", "--ink", Shape::Star, points),
             ],
             scale: Some(shades.key("above the best".into())),
             ..Chart::new("heat", "</svg> of \u{1b} all")
@@ -606,20 +602,12 @@ mod tests {
                 ..Point::new(f64::from(i), 2.0 * f64::from(i), "")
             })
             .collect();
-        let line = Data::Line {
-            points: line,
-            dashed: false,
-        };
-        let points = Data::Points {
-            shape: Shape::Hollow,
-            points,
-        };
         Chart {
             x: Axis::linear("trial", Unit::Count, 0.5, 40.5),
             y: Axis::log("step time", Unit::Ms, 1.0, 200.0),
             series: vec![
-                Series::new("expected", "--series-5", line),
-                Series::new("sample", "--series-0", points),
+                Series::line("expected", "--series-5", false, line),
+                Series::points("sample", "--series-0", Shape::Hollow, points),
             ],
             rules: vec![Rule {
                 upright: false,

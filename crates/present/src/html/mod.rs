@@ -131,20 +131,6 @@ pub fn folded(summary: &str, body: &Markup) -> Markup {
     }
 }
 
-/// Returns a page without ECharts and its licences, so that tests check only the rest.
-///
-/// # Panics
-/// If the text is not a page that [`Document::render`] returned.
-pub fn own_part(page: &str) -> String {
-    let cut = |page: &str, from: &str, to: &str| {
-        let (before, rest) = page.split_once(from).expect("the part begins");
-        let (_, after) = rest.split_once(to).expect("the part ends");
-        format!("{before}{after}")
-    };
-    let page = cut(page, "<script id=\"echarts\">", "</script>");
-    cut(&page, "<details id=\"licences\">", "</details>")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,7 @@
 
 use super::{DEFAULT, Kind, measured};
 use crate::chart::scale::{self, Better, Shades};
-use crate::chart::{Axis, Chart, Data, Point, Rect, Series, Unit};
+use crate::chart::{Axis, Chart, Point, Rect, Series, Unit};
 use crate::present::units::short;
 use ronde_job::percentile::percentile;
 use ronde_lab::review::{Review, Setting, Switch, Writer, geometric, range};
@@ -77,7 +77,7 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
         }
     };
     let boxes = mean.iter().zip(&expected).enumerate().map(rect).collect();
-    let mut series = vec![Series::new("", "--series-5", Data::Boxes { boxes })];
+    let mut series = vec![Series::boxes("", "--series-5", boxes)];
     series.extend(samples(review, switches, &cycle, &fusion));
     let named: Vec<String> = switches_in_words(review, switches);
     let of = if named.is_empty() {
@@ -255,8 +255,7 @@ fn samples(
                 series_name = name;
             }
         }
-        (!points.is_empty())
-            .then(|| Series::new(series_name, colour, Data::Points { shape, points }))
+        (!points.is_empty()).then(|| Series::points(series_name, colour, shape, points))
     });
     of_kind.into_iter().flatten().collect()
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::{Kind, measured};
 use crate::chart::scale::Better;
-use crate::chart::{Axis, Chart, Data, Point, Rule, Series, Unit};
+use crate::chart::{Axis, Chart, Point, Rule, Series, Unit};
 use crate::present::units::short;
 use ronde_lab::review::{Estimate, Phase, Review, Setting, Trial, Writer, range};
 
@@ -58,15 +58,10 @@ pub(super) fn trail(review: &Review) -> Chart {
             point.high = point.high.min(y.to);
         }
         let (name, shape, colour) = kind.look();
-        Series::new(name, colour, Data::Points { shape, points })
+        Series::points(name, colour, shape, points)
     });
-    let line = line.map(|points| {
-        let data = Data::Line {
-            points,
-            dashed: false,
-        };
-        Series::new("expected by all trials together, 95 %", "--series-5", data)
-    });
+    let expected = "expected by all trials together, 95 %";
+    let line = line.map(|points| Series::line(expected, "--series-5", false, points));
     let description = match better {
         Better::Higher => "Higher is better. Error bars: 95 % of the scatter of one trial.",
         Better::Lower => "Lower is better. Error bars: 95 % intervals.",

@@ -92,14 +92,7 @@ pub(super) fn gain(review: &Review) -> Section<'static> {
             _ => section,
         };
     };
-    let mut table = Table::new(&[
-        "=setting",
-        "=against",
-        "default's time",
-        "time",
-        "change (95 %)",
-        "n",
-    ]);
+    let mut table = Table::headed("=setting; =against; default's time; time; change (95 %); n");
     for contest in &review.gain.contests {
         let against = contest.against.as_ref();
         table.row([

@@ -15,7 +15,7 @@ const TRIALS: usize = 1000;
 /// Estimates of the noise, and what follows for a single trial.
 pub(super) fn noise(review: &Review) -> Section<'static> {
     let noise = &review.noise;
-    let mut table = Table::new(&["=from", "standard deviation", "95 %", "n"]);
+    let mut table = Table::headed("=from; standard deviation; 95 %; n");
     let scatters = [
         ("trials of one setting (within 1 %)", &noise.replicates),
         (
@@ -58,15 +58,7 @@ pub(super) fn noise(review: &Review) -> Section<'static> {
 
 /// Effects of the knobs over the range that was tried.
 pub(super) fn knobs(review: &Review) -> Section<'static> {
-    let mut table = Table::new(&[
-        "=knob",
-        "=",
-        "tried",
-        "best at",
-        "worst at",
-        "change (95 %)",
-        "share",
-    ]);
+    let mut table = Table::headed("=knob; =; tried; best at; worst at; change (95 %); share");
     let mut same = Vec::new();
     for effect in &review.knobs {
         let knob = match effect.knob {
@@ -143,13 +135,7 @@ pub(super) fn cost(review: &Review) -> Section<'static> {
     let Some(cost) = &review.cost else {
         return section;
     };
-    let mut table = Table::new(&[
-        "=against",
-        "steps",
-        "steps lost",
-        "share",
-        "paid back at step",
-    ]);
+    let mut table = Table::headed("=against; steps; steps lost; share; paid back at step");
     let against = match cost.against {
         Against::Default => "default",
         Against::Favourite => "best setting tried",
@@ -174,9 +160,7 @@ pub(super) fn cost(review: &Review) -> Section<'static> {
 
 /// All trials, for the page.
 pub(super) fn trials(review: &Review) -> Section<'static> {
-    let mut table = Table::new(&[
-        "line", "<for", "=setting", "value", "±", "expected", "steps",
-    ]);
+    let mut table = Table::headed("line; <for; =setting; value; ±; expected; steps");
     let optional = |value: Option<f64>| value.map_or_else(String::new, short);
     for trial in review.trials.iter().take(TRIALS) {
         let phase = match trial.phase {

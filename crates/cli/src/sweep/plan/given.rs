@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use crate::error::Error;
 use crate::knob_flags::NotSwept;
 use crate::range::List;
-use crate::replay::Switch;
 use crate::setting::on;
 use crate::sweep::args::Args;
 use ronde_lab::sweep::{Design, Point};
@@ -45,21 +44,19 @@ pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
     repeated("--fusion-mb", numbers(&args.fusion_mb));
     repeated("--cycle-ms", numbers(&args.cycle_ms));
     repeated("-np", twice(&args.np).iter().map(u32::to_string).collect());
-    let on_off = |values: &[Switch]| twice(values).into_iter().map(word).collect();
-    repeated("--cache", on_off(&args.cache));
-    repeated(
-        "--hierarchical-allreduce",
-        on_off(&args.hierarchical_allreduce),
-    );
-    for (variable, flag) in NotSwept::VARIABLES
-        .into_iter()
-        .zip(["--fusion-mb", "--cycle-ms"])
-    {
-        if args
-            .flags
-            .lookup(variable)
-            .is_some_and(|value| !value.is_empty())
-        {
+    let words = |values: &[bool]| {
+        twice(values)
+            .iter()
+            .map(|one| on(*one).to_owned())
+            .collect()
+    };
+    repeated("--cache", words(&args.cache));
+    let hierarchical = words(&args.hierarchical_allreduce);
+    repeated("--hierarchical-allreduce", hierarchical);
+    let flags = ["--fusion-mb", "--cycle-ms"];
+    for (variable, flag) in NotSwept::VARIABLES.into_iter().zip(flags) {
+        let value = args.flags.lookup(variable);
+        if value.is_some_and(|value| !value.is_empty()) {
             notes.push(format!(
                 "{variable} has no effect here: a sweep sets it itself, see {flag}"
             ));
@@ -137,19 +134,12 @@ pub(super) fn settings(args: &Args) -> Result<BTreeMap<String, String>, Error> {
 }
 
 /// Both values, or the requested one; `default` if none is requested.
-fn on_off(switches: &[Switch], default: bool) -> Vec<bool> {
-    match (
-        switches.contains(&Switch::On),
-        switches.contains(&Switch::Off),
-    ) {
+fn on_off(switches: &[bool], default: bool) -> Vec<bool> {
+    match (switches.contains(&true), switches.contains(&false)) {
         (false, false) => vec![default],
         (true, true) => vec![true, false],
         (on, _) => vec![on],
     }
-}
-
-fn word(switch: Switch) -> String {
-    on(switch == Switch::On).to_owned()
 }
 
 /// Values that occur more than once.

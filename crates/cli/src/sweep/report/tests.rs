@@ -7,9 +7,8 @@ use ronde_lab::sweep::{Point, Row, store, verdict};
 
 const LOOK: Look = Look {
     width: 100,
-    colours: false,
     unicode: true,
-    tensors: 0,
+    ..Look::PLAIN
 };
 
 /// Three by two settings in three blocks: 16 MiB with 2.5 ms is best; one is cut short, one fails.

@@ -233,7 +233,7 @@ mod tests {
             points: vec![outcome(best, 50.0), outcome(Point::default_of(2), 50.4)],
             gain: Some(gain),
             ties_known: true,
-            recording: ronde_job::gate::Evidence::default(),
+            of_recording: None,
             noise: None,
             knobs: Vec::new(),
             interaction: 0.0,
@@ -274,7 +274,10 @@ mod tests {
         say("the default was measured once", &once);
         for conclusion in [Faster, DefaultAsGood] {
             let mut off = finding(conclusion, Predicted, gain);
-            off.recording.model = Some([100.0, 150.0]);
+            off.of_recording = Some(Withheld::ModelOff {
+                measured_ms: 100.0,
+                modelled_ms: 150.0,
+            });
             say("the model does not reproduce the recording", &off);
             assert_eq!(off.recommended(), None);
         }

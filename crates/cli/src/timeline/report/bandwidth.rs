@@ -1,12 +1,13 @@
 //! Section on bandwidth: achieved bandwidth of each collective by message size, and the fitted
 //! line.
 
-use maud::{Markup, html};
+use maud::Markup;
 
-use crate::chart::{Axis, COLOURS, Chart, Data, Point, Series, Shape, Unit};
+use crate::chart::{Axis, COLOURS, Chart, Point, Series, Shape, Unit};
 use crate::html::text::visible;
 use crate::present::units::{bytes, count, decimals, digits, fixed, percent};
 use crate::present::{Cell, Section, Table};
+use ronde_lab::review::range;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Bandwidth, BandwidthPoint};
 
@@ -55,45 +56,33 @@ fn gb_per_s(bytes: f64, us: f64) -> f64 {
 
 fn figure(clouds: Vec<(&Bandwidth, Vec<Point>)>) -> Markup {
     let all = || clouds.iter().flat_map(|(_, points)| points);
-    let least = |value: fn(&Point) -> f64| all().map(value).fold(f64::INFINITY, f64::min);
-    let most = |value: fn(&Point) -> f64| all().map(value).fold(0.0, f64::max);
-    let sizes = (least(|p| p.x) / 1.5, most(|p| p.x) * 1.5);
-    let speeds = (least(|p| p.low) / 1.3, most(|p| p.high) * 1.3);
-    let y = Axis::log("GB/s", Unit::Plain, speeds.0, speeds.1);
+    let [smallest, largest] = range(all().map(|point| point.x));
+    let [slowest, fastest] = range(all().flat_map(|point| [point.low, point.high]));
+    let y = Axis::log("GB/s", Unit::Plain, slowest / 1.3, fastest * 1.3);
     let mut series = Vec::new();
     for (index, (one, points)) in clouds.into_iter().enumerate() {
         let name = visible(&one.activity);
-        let (line, dashed) = (line(one, &points, &y), true);
+        let (colour, shape) = (COLOURS[index], SHAPES[index % SHAPES.len()]);
+        let line = line(one, &points, &y);
         if !line.is_empty() {
-            let line = Data::Line {
-                points: line,
-                dashed,
-            };
-            series.push(Series::new(name.clone(), COLOURS[index], line));
+            series.push(Series::line(name.clone(), colour, true, line));
         }
-        let shape = SHAPES[index % SHAPES.len()];
-        let points = Data::Points { shape, points };
-        series.push(Series::new(name, COLOURS[index], points));
+        series.push(Series::points(name, colour, shape, points));
     }
     let title = "Achieved bandwidth, GB/s, against message size";
     let chart = Chart {
         description: "Both axes logarithmic; a point with an error bar for each size of each \
                       collective, and the fitted line."
             .into(),
-        x: Axis::log("message size", Unit::Bytes, sizes.0, sizes.1),
+        x: Axis::log("message size", Unit::Bytes, smallest / 1.5, largest * 1.5),
         y,
         series,
         ..Chart::new("bandwidth-chart", title)
     };
-    html! {
-        figure {
-            (chart)
-            figcaption {
-                "Median of each size; whiskers from the slowest tenth to the fastest tenth. "
-                "Dashed: the fitted line of the time."
-            }
-        }
-    }
+    chart.figure(
+        "Median of each size; whiskers from the slowest tenth to the fastest tenth. Dashed: the \
+         fitted line of the time.",
+    )
 }
 
 fn cloud(one: &Bandwidth) -> Vec<Point> {
@@ -125,8 +114,7 @@ fn line(one: &Bandwidth, points: &[Point], y: &Axis) -> Vec<[f64; 4]> {
     let Some(fit) = &one.fit else {
         return Vec::new();
     };
-    let from = points.iter().map(|p| p.x).fold(f64::INFINITY, f64::min);
-    let to = points.iter().map(|p| p.x).fold(0.0, f64::max);
+    let [from, to] = range(points.iter().map(|point| point.x));
     let line = (0..=LINE_PLACES).map(|i| {
         let size = from * (to / from).powf(i as f64 / LINE_PLACES as f64);
         let us = fit.alpha_us + fit.us_per_mib * size / f64::from(1 << 20);
@@ -141,7 +129,7 @@ fn table(one: &Bandwidth) -> Table {
     let speeds = one.points.iter().map(|point| point.gb_per_s);
     let fastest = speeds.fold(0.0, f64::max);
     let places = decimals(one.points.iter().map(|point| point.us_p90));
-    let mut table = Table::new(&["size", "batches", "median µs", "p10", "p90", "GB/s", "|"]);
+    let mut table = Table::headed("size; batches; median µs; p10; p90; GB/s; |");
     for point in &one.points {
         table.row([
             bytes(point.bytes).into(),

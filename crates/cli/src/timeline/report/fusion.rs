@@ -1,10 +1,10 @@
 //! Section on tensor fusion: the number and sizes of batches, and the reasons why they ended.
 
-use maud::{Markup, html};
+use maud::Markup;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{CutReason, Fusion, Quantiles};
 
-use crate::chart::{Axis, Chart, Data, Rect, Rule, Series, Unit};
+use crate::chart::{Axis, Chart, Rect, Rule, Series, Unit};
 use crate::present::units::{bytes, count, counted, percent, short};
 use crate::present::{Cell, Section, Table};
 
@@ -52,7 +52,7 @@ fn summary(fusion: &Fusion) -> String {
 
 /// Quantiles of the batches in steady steps.
 fn quantiles(fusion: &Fusion) -> Table {
-    let mut table = Table::new(&["<in steady steps", "p10", "median", "p90", "most", "mean"]);
+    let mut table = Table::headed("<in steady steps; p10; median; p90; most; mean");
     let mut row = |name: &str, q: &Quantiles, unit: fn(f64) -> String| {
         let numbers = [q.p10, q.p50, q.p90, q.max, q.mean].map(unit);
         table.row(std::iter::once(name.to_owned()).chain(numbers));
@@ -68,7 +68,7 @@ fn quantiles(fusion: &Fusion) -> Table {
 
 fn histogram(fusion: &Fusion) -> Table {
     let most = most_batches(fusion);
-    let mut table = Table::new(&["bytes from", "to", "batches", "tensors", "|"]);
+    let mut table = Table::headed("bytes from; to; batches; tensors; |");
     for bin in fusion.histogram.iter().filter(|bin| bin.batches > 0) {
         table.row([
             bytes(bin.from).into(),
@@ -124,17 +124,15 @@ fn chart(fusion: &Fusion) -> Markup {
         height_px: 260,
         x: Axis::log("size of a batch", Unit::Bytes, from, to),
         y: Axis::linear("batches", Unit::Count, 0.0, most_batches(fusion) * 1.1),
-        series: vec![Series::new("batches", "--series-0", Data::Boxes { boxes })],
+        series: vec![Series::boxes("batches", "--series-0", boxes)],
         rules: rule.into_iter().collect(),
         ..Chart::new("histogram-chart", "Batches by size")
     };
-    html! {
-        figure { (chart) figcaption { (caption) } }
-    }
+    chart.figure(caption)
 }
 
 fn cuts(fusion: &Fusion) -> Table {
-    let mut table = Table::new(&["<end of a batch", "batches", "share", "|"]);
+    let mut table = Table::headed("<end of a batch; batches; share; |");
     for cut in &fusion.cuts {
         let reason = match cut.reason {
             CutReason::Threshold => "next tensor did not fit",

@@ -129,16 +129,7 @@ pub(super) fn named(report: &Report) -> Vec<(&'static str, &Summary)> {
 fn summaries(report: &Report) -> Table {
     let named = named(report);
     let places = decimals(named.iter().map(|(_, summary)| summary.step_ms.p99));
-    let headings = [
-        "<step time",
-        "from step",
-        "steps",
-        "median ms",
-        "p10",
-        "p90",
-        "p99",
-    ];
-    let mut table = Table::new(&headings);
+    let mut table = Table::headed("<step time; from step; steps; median ms; p10; p90; p99");
     for (name, summary) in named {
         let ms = &summary.step_ms;
         let figures = [ms.p50, ms.p10, ms.p90, ms.p99].map(|ms| fixed(ms, places));

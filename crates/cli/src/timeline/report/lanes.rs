@@ -213,7 +213,7 @@ fn longest(lanes: &[RankBars]) -> Table {
     let mut all: Vec<(u32, &LaneBar)> = bars(lanes).collect();
     let length = |bar: &LaneBar| bar.ended_ms - bar.began_ms;
     all.sort_by(|a, b| length(b.1).total_cmp(&length(a.1)));
-    let mut table = Table::new(&["<bar", "<", "<part", "rank", "begins, ms", "lasts"]);
+    let mut table = Table::headed("<bar; <; <part; rank; begins, ms; lasts");
     for (rank, bar) in all.into_iter().take(LONGEST) {
         table.row([
             shortened(&bar.label, LABEL_CHARS).into(),

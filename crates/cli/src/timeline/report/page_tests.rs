@@ -2,7 +2,7 @@
 
 use super::page;
 use super::sample::{empty, report};
-use crate::html::{check, own_part};
+use ronde_cases::page::{check, own_part};
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::{Bandwidth, Bin, PartKind, Quantiles};
 

@@ -1,6 +1,6 @@
 //! Section on the parts of a step: a bar for start-up and steady state, and a table.
 
-use maud::{Markup, html};
+use maud::Markup;
 use ronde_trace::analysis::Report;
 use ronde_trace::analysis::report::Summary;
 
@@ -42,14 +42,7 @@ pub(super) fn stages(report: &Report) -> Section<'_> {
         return section;
     }
     let places = decimals(report.stages.iter().map(|row| row.total_ms));
-    let headings = [
-        "<stage",
-        "rows a step",
-        "total ms",
-        "under way ms",
-        "overlap",
-    ];
-    let mut table = Table::new(&headings);
+    let mut table = Table::headed("<stage; rows a step; total ms; under way ms; overlap");
     for row in &report.stages {
         table.row([
             row.name.clone(),
@@ -119,14 +112,12 @@ fn chart(report: &Report) -> Markup {
         series,
         ..Chart::new("breakdown-chart", "Parts of a mean step")
     };
-    html! {
-        figure { (chart) figcaption { (lengths.collect::<Vec<_>>().join("; ")) "." } }
-    }
+    chart.figure(lengths.collect::<Vec<_>>().join("; ") + ".")
 }
 
 fn table(summary: &Summary) -> Table {
     let places = decimals([summary.step_ms.p90]);
-    let mut table = Table::new(&["<", "<part", "median ms", "p90", "share", "hidden ms"]);
+    let mut table = Table::headed("<; <part; median ms; p90; share; hidden ms");
     let shown = summary.parts.iter().filter(|part| part.total_ms.max > 0.0);
     for part in shown {
         let hidden = part.total_ms.mean - part.exposed_ms.mean;
@@ -146,7 +137,7 @@ fn table(summary: &Summary) -> Table {
 }
 
 fn phases(summary: &Summary) -> Table {
-    let mut table = Table::new(&["<phase", "a step, added up over tensors"]);
+    let mut table = Table::headed("<phase; a step, added up over tensors");
     for (phase, time) in &summary.phases_ms {
         table.row([name_in_json(phase).replace('_', " "), ms(*time)]);
     }

@@ -46,18 +46,9 @@ pub(super) fn section(report: &Report) -> Section<'_> {
 }
 
 fn table(sources: &[SourceReport]) -> Table {
-    let mut table = Table::new(&[
-        "<file",
-        "<format",
-        "rank",
-        "span",
-        "events",
-        "operations",
-        "tensors",
-        "cycles",
-        "dropped",
-        "clock",
-    ]);
+    let mut table = Table::headed(
+        "<file; <format; rank; span; events; operations; tensors; cycles; dropped; clock",
+    );
     for source in sources {
         let error_us = |error_ns| format!("± {} µs", digits(error_ns as f64 / 1e3));
         let clock = source.clock.map(|clock| error_us(clock.error_ns));
@@ -79,7 +70,7 @@ fn table(sources: &[SourceReport]) -> Table {
 
 /// Table of the activities of a file, then of its operations by type.
 fn activities(source: &SourceReport) -> Table {
-    let mut table = Table::new(&["<activity", "number", "in all"]);
+    let mut table = Table::headed("<activity; number; in all");
     for row in &source.activities {
         table.row([row.name.clone(), count(row.count), ms(row.total_ms)]);
     }

@@ -38,10 +38,8 @@ pub(super) fn section(report: &Report) -> Section<'_> {
         Point::new((first + last) / 2.0, top, text)
     });
     let points: Vec<Point> = beyond.collect();
-    let outliers = (!points.is_empty()).then(|| {
-        let shape = Shape::Triangle;
-        Series::new("beyond the axis", "--ink", Data::Points { shape, points })
-    });
+    let outliers = (!points.is_empty())
+        .then(|| Series::points("beyond the axis", "--ink", Shape::Triangle, points));
     let steady = report.steady.as_ref();
     let changed = steady.filter(|_| report.startup.is_some());
     let rule = changed.map(|steady| Rule {
@@ -62,22 +60,17 @@ pub(super) fn section(report: &Report) -> Section<'_> {
     let cut_off = steps.iter().filter(|step| step.ms > top).count() as u64;
     let partial = steps.iter().filter(|step| step.partial).count() as u64;
     let longest = steps.iter().map(|step| step.ms).fold(0.0, f64::max);
-    let figure = html! {
-        figure {
-            (chart)
-            figcaption {
-                @if per_column > 1 { "Each column is the mean of " (per_column) " steps. " }
-                @if cut_off > 0 {
-                    (counted(cut_off, "step")) " longer than the chart is high, marked ▲; the "
-                    "longest takes " (ms(longest)) ". "
-                }
-                @if partial > 0 {
-                    (counted(partial, "step")) " excluded from the summaries (cut off, or other "
-                    "operations in between): drawn pale. "
-                }
-            }
+    let figure = chart.figure(html! {
+        @if per_column > 1 { "Each column is the mean of " (per_column) " steps. " }
+        @if cut_off > 0 {
+            (counted(cut_off, "step")) " longer than the chart is high, marked ▲; the longest "
+            "takes " (ms(longest)) ". "
         }
-    };
+        @if partial > 0 {
+            (counted(partial, "step")) " excluded from the summaries (cut off, or other "
+            "operations in between): drawn pale. "
+        }
+    });
     section
         .page(figure)
         .folded("The steps as a table", table(steps, per_column))
@@ -116,15 +109,8 @@ fn range(steps: &[Step]) -> String {
 }
 
 fn table(steps: &[Step], per_row: usize) -> Table {
-    let mut table = Table::new(&[
-        "<step",
-        "length",
-        "exposed communication",
-        "tensors",
-        "batches",
-        "payload",
-        "<",
-    ]);
+    let mut table =
+        Table::headed("<step; length; exposed communication; tensors; batches; payload; <");
     for steps in steps.chunks(per_row) {
         let n = steps.len() as u64;
         let mean = |value: fn(&Step) -> f64| steps.iter().map(value).sum::<f64>() / n as f64;

@@ -36,16 +36,8 @@ fn ranks(ranks: &[StragglerRank], most: usize) -> Table {
         shown.sort_by_key(|rank| rank.rank);
     }
     let places = decimals(shown.iter().map(|rank| rank.step_ms_without));
-    let headings = [
-        "rank",
-        "last",
-        "|",
-        "lag ms",
-        "p90",
-        "step without it",
-        "cost ms",
-    ];
-    let mut table = Table::new(&headings).with_bars(10);
+    let mut table =
+        Table::headed("rank; last; |; lag ms; p90; step without it; cost ms").with_bars(10);
     for rank in shown {
         let lag = |ms: f64| match rank.last {
             0 => "-".to_owned(),
@@ -82,14 +74,8 @@ fn verdict(stragglers: &Stragglers) -> String {
 
 fn tensors(tensors: &[StragglerTensor]) -> Table {
     let places = decimals(tensors.iter().map(|tensor| tensor.spread_ms.p90));
-    let headings = [
-        "<tensor that waits longest",
-        "first to last ms",
-        "p90",
-        "last rank",
-        "share",
-    ];
-    let mut table = Table::new(&headings);
+    let mut table =
+        Table::headed("<tensor that waits longest; first to last ms; p90; last rank; share");
     for tensor in tensors {
         table.row([
             tensor.name.clone(),

@@ -14,16 +14,7 @@ pub(super) fn section(report: &Report, rows: Rows) -> Section<'_> {
     shown.sort_by(|left, right| right.latency_ms.p50.total_cmp(&left.latency_ms.p50));
     shown.truncate(rows.tensors);
     let places = decimals(shown.iter().map(|tensor| tensor.latency_ms.p90));
-    let headings = [
-        "<tensor",
-        "<operation",
-        "<type",
-        "elements",
-        "ready ms",
-        "takes ms",
-        "p90",
-    ];
-    let mut table = Table::new(&headings);
+    let mut table = Table::headed("<tensor; <operation; <type; elements; ready ms; takes ms; p90");
     for tensor in shown {
         let ready_us = tensor.ready_us.get(report.reference_rank as usize);
         let ready_us = ready_us.copied().flatten();

@@ -52,9 +52,9 @@ pub(super) fn page(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::html::check;
     use crate::present::Look;
     use crate::tune::command::job::Job;
+    use ronde_cases::page::check;
     use ronde_command::{Outcome, Phase, Row, Setting};
 
     #[test]

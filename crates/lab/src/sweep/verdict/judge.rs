@@ -2,7 +2,7 @@
 
 use super::gather::Gathered;
 use super::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, Noise, Stray, knobs};
-use crate::sweep::statistics::{Fit, Observation, ROUNDING, critical, rejected};
+use crate::sweep::statistics::{Difference, Fit, Observation, ROUNDING, critical, mean, rejected};
 
 /// Minimum degrees of freedom for the confirmation's own noise estimate; with fewer, the estimate
 /// from all measurements is used.
@@ -25,14 +25,10 @@ pub(super) fn finding(np: u32, gathered: Gathered) -> Finding {
         (false, None) => Basis::Grid,
     };
     // In a predicted grid, differences have no noise.
-    let predicted = gathered
-        .points
-        .iter()
-        .any(|point| point.predicted_ms.is_some());
-    let uncertainty = if predicted {
-        0.0
-    } else {
-        measured.uncertainty()
+    let mut points = gathered.points.iter();
+    let uncertainty = match points.any(|point| point.predicted_ms.is_some()) {
+        true => 0.0,
+        false => measured.uncertainty(),
     };
     let mut finding = Finding {
         basis,
@@ -126,20 +122,16 @@ impl<'a> Measured<'a> {
             .filter(|point| Some(*point) != self.default)
             .count();
         let variance = noise.variance.filter(|_| self.repeated);
-        let reach =
-            variance.map(|variance| critical(others, noise.freedom, LEVEL) * variance.sqrt());
+        let critical = critical(others, noise.freedom, LEVEL);
         move |point| {
             let default = self.default.filter(|&default| default != point)?;
-            let found = fit.difference(point, default)?;
-            let reach = reach.map(|reach| reach * found.variance.sqrt());
-            let interval = reach.map(|reach| [found.value - reach, found.value + reach]);
-            Some(
-                Estimate {
-                    value: found.value,
-                    interval,
-                }
-                .map(f64::exp_m1),
-            )
+            let Difference {
+                value,
+                variance: own,
+            } = fit.difference(point, default)?;
+            let reach = variance.map(|variance| critical * variance.sqrt() * own.sqrt());
+            let interval = reach.map(|reach| [value - reach, value + reach]);
+            Some(Estimate { value, interval }.map(f64::exp_m1))
         }
     }
 
@@ -151,11 +143,8 @@ impl<'a> Measured<'a> {
         let Some((variance, fastest)) = variance.zip(self.fastest(|_| true)) else {
             return tied;
         };
-        let others: Vec<usize> = self
-            .fit
-            .measured()
-            .filter(|&point| point != fastest)
-            .collect();
+        let others = self.fit.measured().filter(|&point| point != fastest);
+        let others: Vec<usize> = others.collect();
         let slower = |&point: &usize| {
             let found = self.fit.difference(point, fastest);
             found.map_or(0.0, |found| found.t(variance))
@@ -225,10 +214,8 @@ impl<'a> Measured<'a> {
     /// points.
     fn uncertainty(&self) -> f64 {
         let variance = self.fit.variance.filter(|_| self.repeated);
-        let shares = self
-            .fit
-            .measured()
-            .map(|point| 1.0 / self.fit.count(point) as f64);
-        variance.unwrap_or(0.0) * crate::sweep::statistics::mean(shares.collect())
+        let points = self.fit.measured();
+        let shares = points.map(|point| 1.0 / self.fit.count(point) as f64);
+        variance.unwrap_or(0.0) * mean(shares.collect())
     }
 }

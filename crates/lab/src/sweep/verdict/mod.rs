@@ -15,6 +15,8 @@ mod predicted;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
+
 use ronde_job::gate::{Evidence, Withheld};
 use serde::Serialize;
 
@@ -74,9 +76,9 @@ pub struct Finding {
     /// Whether ties can be determined: a point other than the default was measured twice.
     #[serde(skip)]
     pub ties_known: bool,
-    /// Of predictions: evidence of the recording.
+    /// Of predictions: reason of the recording to recommend no setting.
     #[serde(skip)]
-    pub recording: Evidence,
+    pub of_recording: Option<Withheld>,
     /// Noise of the measurements; `None` if no point was measured twice.
     pub noise: Option<Noise>,
     /// Share of the variance between points that each knob explains.
@@ -212,17 +214,15 @@ pub struct Jobs<'a> {
     pub points: &'a [Point],
     /// For each point the step time of each job, in one unit and one order.
     pub times: &'a [Vec<f64>],
-    /// Evidence of the recording.
-    pub recording: Evidence,
+    /// Reason of the recording to recommend no setting.
+    pub withheld: Option<Withheld>,
 }
 
 impl Jobs<'_> {
     fn of(&self, point: &Point) -> Option<&[f64]> {
         let index = self.points.iter().position(|known| known == point)?;
-        self.times
-            .get(index)
-            .map(Vec::as_slice)
-            .filter(|jobs| !jobs.is_empty())
+        let jobs = self.times.get(index)?;
+        (!jobs.is_empty()).then_some(jobs)
     }
 }
 
@@ -235,22 +235,18 @@ pub fn verdict(rows: &[Row]) -> Verdict {
 /// Computes the verdict from `rows` in any order, of which those that were predicted are from
 /// `jobs`.
 pub fn verdict_with(rows: &[Row], jobs: &Jobs) -> Verdict {
-    let mut ranks: Vec<u32> = rows.iter().map(|row| row.point.np).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
+    let ranks: BTreeSet<u32> = rows.iter().map(|row| row.point.np).collect();
     let finding = |np| match gather::gather(np, rows) {
         gathered if gathered.observations.is_empty() => predicted::finding(np, gathered, jobs),
         gathered => judge::finding(np, gathered),
     };
+    let finding = |np| Finding {
+        of_recording: jobs.withheld.clone(),
+        ..finding(np)
+    };
     let times = rows.iter().map(|row| row.at_s).filter(|at| at.is_finite());
     Verdict {
-        findings: ranks
-            .into_iter()
-            .map(|np| Finding {
-                recording: jobs.recording.clone(),
-                ..finding(np)
-            })
-            .collect(),
+        findings: ranks.into_iter().map(finding).collect(),
         measurements: gather::tally(rows),
         took_s: times.fold(0.0, f64::max),
     }
@@ -293,7 +289,7 @@ impl Finding {
             points,
             gain: None,
             ties_known: false,
-            recording: Evidence::default(),
+            of_recording: None,
             noise: None,
             knobs: Vec::new(),
             interaction: 0.0,
@@ -321,11 +317,9 @@ impl Finding {
     /// Returns the reason why no point is recommended, if none is: the default was not measured
     /// twice, the recording does not support predictions, or the difference may be chance.
     pub fn withheld(&self) -> Option<Withheld> {
-        let default = self.default().filter(|_| self.basis != Basis::Predicted);
-        let recording = match self.basis {
-            Basis::Predicted => self.recording.clone(),
-            _ => Evidence::default(),
-        };
+        let predicted = self.basis == Basis::Predicted;
+        let default = self.default().filter(|_| !predicted);
+        let of_recording = self.of_recording.clone().filter(|_| predicted);
         let evidence = Evidence {
             baseline_measurements: match self.conclusion {
                 Conclusion::NoDefault => Some(0),
@@ -333,9 +327,9 @@ impl Finding {
                 _ => None,
             },
             chance: self.conclusion == Conclusion::Unproven,
-            ..recording
+            ..Evidence::default()
         };
-        evidence.check().err()
+        of_recording.or_else(|| evidence.check().err())
     }
 
     /// Returns the recommended point: the default, unless the best is better by an amount that

@@ -1,10 +1,8 @@
-//! Check of a page as a browser parses it: well formed, self-contained, and without numbers that are
-//! not finite.
+//! Check of an HTML page as a browser parses it: well formed, self-contained, and without numbers
+//! that are not finite.
 
 use html5gum::emitters::default::DefaultEmitter;
 use html5gum::{Token, Tokenizer};
-
-use super::own_part;
 
 /// Elements without an end tag.
 const VOID: [&str; 2] = ["meta", "br"];
@@ -24,12 +22,13 @@ const LOADING_TEXTS: [&str; 7] = [
 
 /// Page in its parts.
 #[derive(Default)]
-pub(crate) struct Parsed {
+pub struct Parsed {
     /// Names of the elements.
-    pub(crate) elements: Vec<String>,
+    pub elements: Vec<String>,
     /// Element, name and value of the attributes.
     attributes: Vec<(String, String, String)>,
-    pub(crate) text: String,
+    /// Text outside of elements' tags, of scripts and styles too.
+    pub text: String,
 }
 
 impl Parsed {
@@ -63,15 +62,32 @@ impl Parsed {
     }
 
     /// Identifiers of the elements.
-    pub(crate) fn ids(&self) -> Vec<&str> {
+    pub fn ids(&self) -> Vec<&str> {
         let ids = self.attributes.iter().filter(|(_, key, _)| key == "id");
         ids.map(|(_, _, id)| id.as_str()).collect()
     }
 }
 
+/// Returns a page without ECharts and its licences, so that tests check only the rest.
+///
+/// # Panics
+/// If the text is not a page of the program.
+pub fn own_part(page: &str) -> String {
+    let cut = |page: &str, from: &str, to: &str| {
+        let (before, rest) = page.split_once(from).expect("the part begins");
+        let (_, after) = rest.split_once(to).expect("the part ends");
+        format!("{before}{after}")
+    };
+    let page = cut(page, "<script id=\"echarts\">", "</script>");
+    cut(&page, "<details id=\"licences\">", "</details>")
+}
+
 /// Checks that the page is well formed, identifiers are unique, references resolve, nothing is
 /// loaded from elsewhere, and every number is finite.
-pub(crate) fn check(page: &str) -> Parsed {
+///
+/// # Panics
+/// If it is not so.
+pub fn check(page: &str) -> Parsed {
     let own = &own_part(page);
     let parsed = Parsed::new(own);
     let ids = parsed.ids();

@@ -12,7 +12,7 @@ use super::answer::Answer;
 
 /// Error in a line, with a hint for the user.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Problem {
+pub struct Problem {
     message: String,
     hint: String,
 }

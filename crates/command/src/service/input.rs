@@ -16,7 +16,7 @@ pub(super) fn next_line(input: &mut dyn BufRead) -> io::Result<Option<Result<Str
         return Ok(None);
     }
     if bytes.len() as u64 > LINE_MAX && bytes.last() != Some(&b'\n') {
-        skip_line(input)?;
+        input.skip_until(b'\n')?;
         return Ok(Some(Err(Problem::new(
             format!("a line of more than {LINE_MAX} bytes"),
             "end each request with a line feed",
@@ -29,20 +29,6 @@ pub(super) fn next_line(input: &mut dyn BufRead) -> io::Result<Option<Result<Str
         )
     });
     Ok(Some(text))
-}
-
-fn skip_line(input: &mut dyn BufRead) -> io::Result<()> {
-    loop {
-        let buffer = input.fill_buf()?;
-        let (length, end) = match memchr::memchr(b'\n', buffer) {
-            Some(at) => (at + 1, true),
-            None => (buffer.len(), buffer.is_empty()),
-        };
-        input.consume(length);
-        if end {
-            return Ok(());
-        }
-    }
 }
 
 #[cfg(test)]

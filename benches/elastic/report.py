@@ -1,0 +1,137 @@
+"""Page of the fault campaign's results."""
+
+import collections
+import json
+import statistics
+
+GOALS = {"death": 3, "arrival": 5, "death on several hosts": 8}
+SILENT = ("stop", "link down", "host vanishes")  # noticed by a timeout
+
+
+def quantile(values, fraction):
+    """Quantile, linear between neighbours."""
+    ordered = sorted(values)
+    position = fraction * (len(ordered) - 1)
+    below = int(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
+
+
+def times(values):
+    """Cells of a table: count, median, 90th percentile and maximum."""
+    if not values:
+        return "0 | – | – | –"
+    cells = (statistics.median(values), quantile(values, 0.9), max(values))
+    return " | ".join([str(len(values)), *(f"{value:.2f}" for value in cells)])
+
+
+def markdown(folder):
+    """The page, from the files of the campaigns in `folder`."""
+    lines = [
+        "# Elastic jobs: faults, recovery and overhead",
+        "",
+        "Jobs with random faults that are drawn from a seed, on one machine and on hosts that are",
+        "network namespaces. A job must end with the weights of one process that repeats the steps",
+        "which count, by the rules of `benches/elastic/judge.py`.",
+        "",
+    ]
+    parts = [
+        ("elastic", "One machine", faults_section),
+        ("hosts", "Several hosts (network namespaces)", faults_section),
+        ("overhead", "Overhead without faults", overhead_section),
+    ]
+    for name, title, section in parts:
+        path = folder / f"{name}.json"
+        lines += [f"## {title}", ""]
+        if path.exists():
+            record = json.loads(path.read_text())
+            lines += [*circumstances(record), "", *section(record), ""]
+        else:
+            lines += ["Not measured yet.", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def circumstances(record):
+    return [
+        f"{record['date']}, commit {record['commit']}. {record['machine']}. Load average "
+        f"{record['load_first']} before, {record['load_last']} after.",
+        f"Made by `{record['command']}`. {record['note']}".rstrip(),
+    ]
+
+
+def faults_section(record):
+    jobs = record["jobs"]
+    faults = collections.Counter(kind for job in jobs for kind in job["faults"])
+    ends = collections.Counter(job["end"] for job in jobs)
+    hangs = ends["hang"]
+    wrong = sum(job["end"] == "finished" and bool(job["problems"]) for job in jobs)
+    resets = sum(job["resets"] for job in jobs)
+    lines = [
+        f"Seed {record['seed']}, {record['at_once']} jobs at a time.",
+        "",
+        f"**{len(jobs)} jobs of 2 to {record['ranks'] + 1} ranks, {sum(faults.values())} faults, "
+        f"{resets} resets: {hangs} hangs, {wrong} wrong results.**",
+        "",
+        "| end | jobs |",
+        "| --- | --- |",
+        *(f"| {end} | {count} |" for end, count in sorted(ends.items())),
+        "",
+        *recovery_table(jobs, faults),
+    ]
+    arrivals = [arrival for job in jobs for arrival in job["arrivals"]]
+    deaths = [
+        time
+        for job in jobs
+        for kind, values in job["recoveries"].items()
+        if kind not in SILENT
+        for time in values
+    ]
+    goal = GOALS["death"] if record["hosts"] == 1 else GOALS["death on several hosts"]
+    lines += [
+        "",
+        "| time, s | n | median | p90 | max | goal |",
+        "| --- | --- | --- | --- | --- | --- |",
+        f"| death of ranks to the first step of the survivors | {times(deaths)} | ≤ {goal} |",
+        f"| new slot or host to its first step | {times([a[0] for a in arrivals])} | |",
+        f"| … without its imports | {times([a[0] - a[1] for a in arrivals])} "
+        f"| ≤ {GOALS['arrival']} |",
+    ]
+    problems = [(job["number"], problem) for job in jobs for problem in job["problems"]]
+    if problems:
+        lines += ["", "| job | problem |", "| --- | --- |"]
+        lines += [f"| {number} | {problem} |" for number, problem in problems]
+    return lines
+
+
+def recovery_table(jobs, faults):
+    recoveries = collections.defaultdict(list)
+    for job in jobs:
+        for kind, values in job["recoveries"].items():
+            recoveries[kind] += values
+    lines = [
+        "| fault | number | seconds to the first step of the survivors: n | median | p90 | max |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for kind, count in sorted(faults.items(), key=lambda item: -item[1]):
+        lines.append(f"| {kind} | {count} | {times(recoveries[kind])} |")
+    return lines
+
+
+def overhead_section(record):
+    pairs = record["pairs"]
+    plain = [pair["plain"] for pair in pairs]
+    elastic = [pair["elastic"] for pair in pairs]
+    ratios = [100 * (pair["elastic"] / pair["plain"] - 1) for pair in pairs]
+    cells = (
+        f"{statistics.median(values):.3g} [{min(values):.3g}, {max(values):.3g}]"
+        for values in (plain, elastic, ratios)
+    )
+    return [
+        f"2 ranks, {len(pairs)} pairs of jobs, plain and elastic in turn: median time of a step, "
+        "with its share of",
+        "a commit. Median over pairs [least, most].",
+        "",
+        "| plain job, ms a step | elastic job | longer, % of the step, per pair (goal: 0) |",
+        "| --- | --- | --- |",
+        "| " + " | ".join(cells) + " |",
+    ]
