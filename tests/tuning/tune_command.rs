@@ -178,7 +178,7 @@ fn wrong_usage_is_named() {
     refused(
         &["-p", "b=1..9", "--metric", "("],
         &["train", "{b}"],
-        "unclosed group",
+        "open group without closing",
     );
     refused(
         &["-p", "b=1..9", "--maximize"],
