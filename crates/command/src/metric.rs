@@ -174,7 +174,10 @@ mod tests {
     fn patterns_are_checked_and_named() {
         let pattern = |text| Pattern::new("--metric", text);
         let error = |text| pattern(text).unwrap_err().to_string();
-        assert_eq!(error("a(b"), "--metric a(b: found open group without closing ')'");
+        assert_eq!(
+            error("a(b"),
+            "--metric a(b: found open group without closing ')'"
+        );
         assert!(error(r"step_ms=\d+").contains("it has no group around the number"));
         for (text, name) in [
             (r"step_ms=(\d+\.\d+)", "step_ms"),
