@@ -44,7 +44,8 @@ def run(options, number):
     # Not under /tmp, which is another folder on each namespace.
     folder = pathlib.Path(tempfile.mkdtemp(prefix=f"job{number}-", dir=options.folder))
     is_one = options.hosts == 1
-    hosts = ThisMachine() if is_one else Namespaces(options.hosts, options.network, folder)
+    network = f"{options.network}{number}"
+    hosts = ThisMachine() if is_one else Namespaces(options.hosts, network, folder)
     try:
         job = Job(drawn, hosts, folder)
         outcome = job.run()
@@ -102,8 +103,8 @@ def arguments():
     add("--ranks", type=int, default=7, help="most ranks of a job at its start (%(default)s)")
     add("--faults", type=int, default=7, help="most faults of a job (%(default)s)")
     add("--hosts", type=int, default=1, help="most hosts; above 1 they are network namespaces")
-    add("--network", default="elastic", help="name of their network, at most 9 letters")
-    add("--at-once", type=int, default=2, help="jobs at a time; 1 with several hosts")
+    add("--network", default="job", help="begin of their networks' names, at most 5 letters")
+    add("--at-once", type=int, default=2, help="jobs at a time (%(default)s)")
     add("--only", type=lambda text: text.split(","), help="faults to draw from")
     add("--replay", type=int, metavar="NUMBER", help="only this job; writes no results")
     add("--keep", action="store_true", help="keep the folders of all jobs")
@@ -115,8 +116,6 @@ def arguments():
     known = schedule.FAULTS | schedule.HOST_FAULTS
     if unknown := set(options.only or ()) - set(known):
         parser.error(f"--only: no fault {', '.join(unknown)}; there are {', '.join(known)}")
-    if options.hosts > 1:
-        options.at_once = 1
     return options
 
 

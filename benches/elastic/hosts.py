@@ -5,9 +5,11 @@ import pathlib
 import shlex
 import signal
 import subprocess
+import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MULTIHOST = ROOT / "scripts" / "multihost"
+REMOTE_SHELL = pathlib.Path(__file__).resolve().parent / "remote_shell.py"
 
 
 class ThisMachine:
@@ -38,11 +40,12 @@ class Namespaces:
         addresses = self.script("addresses").split()
         self.names = ["localhost", *addresses[1:]]
         cases = "\n".join(
-            f"    {address}) name={space} ;;" for address, space in zip(addresses, self.spaces)
+            f"    {address}) space={space} ;;" for address, space in zip(addresses, self.spaces)
         )
         self.path = folder
         ssh = folder / "ssh"
-        ssh.write_text(SSH.format(cases=cases, name=name, multihost=shlex.quote(str(MULTIHOST))))
+        program = shlex.join([sys.executable, str(REMOTE_SHELL)])
+        ssh.write_text(SSH.format(cases=cases, name=name, program=program))
         ssh.chmod(0o755)
 
     def script(self, *words):
@@ -98,5 +101,6 @@ case $host in
 {cases}
     *) echo "ssh: unknown host $host" >&2; exit 255 ;;
 esac
-exec env MULTIHOST_NAME={name} {multihost} enter "$name" sh -c "$*"
+export MULTIHOST_NAME={name}
+exec {program} "$host" "$space" "$*"
 """

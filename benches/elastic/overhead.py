@@ -1,7 +1,8 @@
-"""Step times of an elastic job in which nothing happens, compared with those of a plain job."""
+"""Time of an elastic job in which nothing happens, compared with that of a plain job."""
 
 import operator
 import pathlib
+import resource
 import statistics
 import subprocess
 import sys
@@ -11,19 +12,20 @@ from logs import Logs
 from training import COMMIT_STEPS
 
 RANK = pathlib.Path(__file__).resolve().parent / "rank.py"
-STEPS = 1500
+STEPS = 1000
 WARMUP_COMMITS = 20
 RANKS = 2
 WAYS = {"plain": [], "elastic": ["--min-np", "1"]}
 
 
 def pair(parent):
-    """Time per step in ms of both jobs, which run one after the other."""
-    return {way: step_ms(parent, flags) for way, flags in WAYS.items()}
+    """Both jobs, one after the other: median time of a step in ms, and CPU time of the whole job in
+    seconds."""
+    return {way: job(parent, flags) for way, flags in WAYS.items()}
 
 
-def step_ms(parent, flags):
-    """Median time of a step over the ranks, in groups of steps with one commit each."""
+def job(parent, flags):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory(dir=parent) as folder:
         folder = pathlib.Path(folder)
         launcher = [sys.executable, "-m", "ronde", "run", "-np", str(RANKS), *flags, "--"]
@@ -32,6 +34,13 @@ def step_ms(parent, flags):
         logs = Logs(folder / "logs")
         logs.update()
         logs.close()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"step_ms": step_ms(logs), "cpu_s": cpu_s}
+
+
+def step_ms(logs):
+    """Median over groups of steps with one commit each, mean of the ranks."""
     times = []
     for process in logs.processes.values():
         commits = [record["t"] for record in process.all("committed")][WARMUP_COMMITS:]
