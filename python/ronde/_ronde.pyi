@@ -36,8 +36,8 @@ class TunerService:
         """
     def step(self, step_ms: SupportsFloat | SupportsIndex, /) -> str | None:
         """
-        Reports a step as the line `{"step_ms":…}` does; returns the answer, or None if the setting
-        is kept.
+        Reports a step as a line with `step_ms` does; returns the answer, or None if the setting is
+        kept.
         """
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:

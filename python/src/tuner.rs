@@ -41,8 +41,8 @@ impl TunerService {
         saved.map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
-    /// Reports a step as the line `{"step_ms":…}` does; returns the answer, or None if the setting
-    /// is kept.
+    /// Reports a step as a line with `step_ms` does; returns the answer, or None if the setting is
+    /// kept.
     #[pyo3(signature = (step_ms, /))]
     fn step(&self, py: Python<'_>, step_ms: f64) -> Option<String> {
         py.detach(|| self.service().step(step_ms))

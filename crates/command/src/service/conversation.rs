@@ -64,8 +64,8 @@ impl Service {
         self.answer(line, 1).to_string()
     }
 
-    /// Reports a step as the line `{"step_ms":…}` does. Returns the answer, or none if the setting
-    /// is kept.
+    /// Reports a step as a line with `step_ms` does. Returns the answer, or none if the setting is
+    /// kept.
     pub fn step(&mut self, step_ms: f64) -> Option<String> {
         let answer = self.follow(Request::StepMs(step_ms));
         match answer.unwrap_or_else(|problem| problem.answer(1)) {

@@ -179,9 +179,12 @@ fn parameters(
         .unwrap_or_default();
     let mut parameters = Vec::new();
     for text in texts {
-        let parameter: Parameter = text.parse()?;
-        let given = own.iter().position(|own| own.name() == parameter.name());
-        parameters.push(given.map_or(parameter, |index| own.remove(index)));
+        let name = text.split('=').next().unwrap_or_default();
+        parameters.push(match own.iter().position(|own| own.name() == name) {
+            Some(index) => own.remove(index),
+            // The start in the configuration may be outside of the preset's range.
+            None => text.parse()?,
+        });
     }
     parameters.extend(own);
     if parameters.is_empty() {
