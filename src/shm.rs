@@ -284,6 +284,11 @@ pub(crate) trait Watch: Send + Sync {
     /// Makes every wait that lasts beyond a time end with an error, also present ones; `None`
     /// removes the limit. Without effect for waits that cannot be ended from another thread.
     fn limit(&self, _limit: Option<(Instant, Error)>) {}
+
+    /// Makes all waits end with `error` from now on, as [`limit`](Self::limit) does.
+    fn abort(&self, error: &Error) {
+        self.limit(Some((Instant::now(), error.clone())));
+    }
 }
 
 /// Number that one rank raises and others wait for. It starts at zero; compared modulo 2³², so it

@@ -2,16 +2,19 @@
 
     callback_job.py --framework lightning --out FILE     # with torchrun's variables
 
-Rank 0 writes the time of each step and of the callback's two calls in it.
+Rank 0 writes for each step whether there is a verdict, its time in ms, that of the callback's two calls in µs, and of these the
+time in which the setting was changed.
 """
 
 import argparse
 import json
 import pathlib
+import sys
 import tempfile
 import time
 
 import torch
+from ronde.tune._model import ModelTuner
 
 LAYERS = 8
 WIDTH = 512
@@ -23,8 +26,9 @@ class Clock:
 
     def __init__(self, callback, first, last):
         self.steps = []
-        self._spent = 0.0
+        self._spent = self._changing = 0.0
         self._begin = None
+        ModelTuner._change = self._timed(ModelTuner._change, self._on_change)
         setattr(callback, first, self._timed(getattr(callback, first), self._on_first))
         setattr(callback, last, self._timed(getattr(callback, last), self._on_last))
         self._callback = callback
@@ -32,18 +36,23 @@ class Clock:
     def _timed(self, method, note):
         def timed(*arguments, **options):
             begin = time.perf_counter()
-            method(*arguments, **options)
+            result = method(*arguments, **options)
             note(time.perf_counter() - begin, begin)
+            return result
 
         return timed
 
     def _on_first(self, seconds, begin):
-        self._spent, self._begin = seconds, begin
+        self._spent, self._changing, self._begin = seconds, 0.0, begin
+
+    def _on_change(self, seconds, begin):
+        self._changing = seconds
 
     def _on_last(self, seconds, begin):
         if self._begin is not None:
             spent = self._spent + seconds
-            self.steps.append([self._callback.verdict is not None, 1e3 * (begin - self._begin), 1e6 * spent])
+            has_verdict, step_ms = self._callback.verdict is not None, 1e3 * (begin - self._begin)
+            self.steps.append([has_verdict, step_ms, 1e6 * spent, 1e6 * self._changing])
 
 
 def network():
@@ -109,7 +118,10 @@ def main():
     torch.set_num_threads(1)
     steps = {"lightning": lightning, "huggingface": huggingface}[options.framework](options.steps)
     if torch.distributed.get_rank() == 0:
-        options.out.write_text(json.dumps({"framework": options.framework, "torch": torch.__version__, "steps": steps}))
+        names = {"lightning": ("lightning", "pytorch_lightning"), "huggingface": ("transformers",)}[options.framework]
+        package = next(sys.modules[name] for name in names if name in sys.modules)
+        versions = {"version": package.__version__, "torch": torch.__version__}
+        options.out.write_text(json.dumps({"framework": options.framework, **versions, "steps": steps}))
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 

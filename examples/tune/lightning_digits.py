@@ -2,17 +2,21 @@
 
     python examples/tune/lightning_digits.py --devices 2
 
-Needs lightning, and scikit-learn, which bundles the digits.
+Needs Lightning, and scikit-learn, which bundles the digits.
 """
 
 import argparse
 import sys
 
 import torch
-from lightning.pytorch import LightningModule, Trainer, seed_everything
 from ronde.tune.lightning import RondeTuner
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset, random_split
+
+try:
+    from lightning.pytorch import LightningModule, Trainer, seed_everything
+except ImportError:  # the older name of the package
+    from pytorch_lightning import LightningModule, Trainer, seed_everything
 
 TRAINING_IMAGES = 1500  # of 1,797; the others are test images
 

@@ -19,7 +19,8 @@ class AllreduceName:
 @final
 class TunerService:
     """
-    Tuner that answers lines of JSON, as `ronde tune` does.
+    Tuner that answers lines of JSON, as `ronde tune` does. It computes proposals during the next
+    step.
     """
     def __new__(cls, state: str | PathLike[str] | None = None, /) -> TunerService:
         """
@@ -32,6 +33,11 @@ class TunerService:
     def save(self, /) -> None:
         """
         Writes the state file, if there is one and something was measured.
+        """
+    def step(self, step_ms: SupportsFloat | SupportsIndex, /) -> str | None:
+        """
+        Reports a step as the line `{"step_ms":…}` does; returns the answer, or None if the setting
+        is kept.
         """
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:

@@ -5,6 +5,9 @@
 
 #![allow(unsafe_code)] // submits memory that a framework owns
 
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
 use ronde::internal::adasum;
 use ronde::{Delivery, Device, Dtype, Error, Operation, RawHandle, RawOutput, RawTensor, ReduceOp};
 use smallvec::SmallVec;
@@ -85,6 +88,38 @@ pub(crate) struct Call {
     pub(crate) members_only: bool,
     /// A name for each tensor, or the name of the group; none: the set's next numbers.
     pub(crate) names: Vec<String>,
+    /// Names of the tensors, from the first submission on.
+    pub(crate) resolved: OnceLock<Names>,
+}
+
+/// Names of an operation's tensors, and of their group.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    group: String,
+    tensors: Vec<String>,
+}
+
+impl Names {
+    fn of(call: &Call, count: usize, set_id: u32) -> Self {
+        let prefix = call.kind.prefix(call.is_group);
+        if !call.is_group && !call.names.is_empty() {
+            return Self {
+                group: String::new(),
+                tensors: call.names.iter().map(|name| joined(prefix, name)).collect(),
+            };
+        }
+        let group = match call.names.first() {
+            Some(name) => joined(prefix, name),
+            None => format!("{prefix}.{}", next_unnamed(set_id)),
+        };
+        let tensors = match (call.is_group, count) {
+            (false, 1) => vec![group.clone()],
+            _ => (1..=count)
+                .map(|index| format!("{group}_{index}of{count}"))
+                .collect(),
+        };
+        Self { group, tensors }
+    }
 }
 
 /// A tensor of an operation.
@@ -202,39 +237,31 @@ pub(crate) unsafe fn submit(call: &Call, operands: &[Operand]) -> Result<Vec<Raw
         _ => {}
     }
     let count = operands.len();
-    let prefix = call.kind.prefix(call.is_group);
     let is_number = call.names.is_empty();
-    let (group, names) = if call.is_group || is_number {
-        let group = match call.names.first() {
-            Some(name) => joined(prefix, name),
-            None => format!("{prefix}.{}", next_unnamed(set_id)),
-        };
-        let names = match (call.is_group, count) {
-            (false, 1) => vec![group.clone()],
-            _ => (1..=count)
-                .map(|index| format!("{group}_{index}of{count}"))
-                .collect(),
-        };
-        (group, names)
-    } else {
-        let names: Vec<_> = call.names.iter().map(|name| joined(prefix, name)).collect();
-        (String::new(), names)
+    let create = || Names::of(call, count, set_id);
+    let names = match is_number {
+        true => Cow::Owned(create()),
+        false => match call.resolved.get_or_init(create) {
+            names if names.tensors.len() == count => Cow::Borrowed(names),
+            _ => Cow::Owned(create()),
+        },
     };
-    if names.len() != count {
+    if names.tensors.len() != count {
         return Err(Failure::internal(format!(
-            "{prefix}: {} names for {count} tensors",
-            names.len()
+            "{}: {} names for {count} tensors",
+            call.kind.prefix(call.is_group),
+            names.tensors.len()
         )));
     }
     let mut parts = Vec::with_capacity(count);
-    for (operand, name) in operands.iter().zip(&names) {
+    for (operand, name) in operands.iter().zip(&names.tensors) {
         parts.push(part(call, operand, name)?);
     }
     let handles = use_set(set_id, |set| {
         // SAFETY: the caller's contract is that of these methods.
         unsafe {
             match parts.as_slice() {
-                _ if call.is_group => set.submit_group(&group, &parts),
+                _ if call.is_group => set.submit_group(&names.group, &parts),
                 [(operation, tensor)] => Ok(vec![set.submit(operation, tensor)?]),
                 _ => set.submit_batch(&parts),
             }

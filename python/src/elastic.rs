@@ -18,6 +18,9 @@ use crate::flight::SLICE;
 /// Interval of the signs of life.
 const ALIVE_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Reason of an abort when the generation is over.
+pub(crate) const OVER: &str = "another rank of the elastic job has ended";
+
 static CONNECTION: OnceLock<Connection> = OnceLock::new();
 
 /// Variables of the rank's identity with their values, number of the generation, and address of
@@ -49,10 +52,7 @@ struct State {
 }
 
 enum Answer {
-    Seat {
-        seat: Seat,
-        server: Option<String>,
-    },
+    Seat { seat: Seat, server: Option<String> },
     Leave,
 }
 
@@ -99,6 +99,9 @@ fn listen(mut stream: &UnixStream, news: &News) {
                     };
                     news.take(reply);
                     line.clear();
+                    if news.state().is_over {
+                        crate::runtime::abort(OVER);
+                    }
                 }
                 if line.len() > LINE_BYTES_MAX {
                     return;

@@ -160,7 +160,7 @@ pub(crate) fn init(
             Err(RecvTimeoutError::Timeout) => {
                 py.check_signals()?;
                 if elastic::is_over() {
-                    return Err(failed(&"another rank of the elastic job has ended"));
+                    return Err(failed(&elastic::OVER));
                 }
             }
             Err(RecvTimeoutError::Disconnected) => {
@@ -176,7 +176,17 @@ pub(crate) fn init(
     forget_all();
     crate::tensorflow::forget_all();
     *CONTEXT.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(context));
+    if elastic::is_over() {
+        abort(elastic::OVER); // the message came before there was a context
+    }
     Ok(())
+}
+
+/// Ends all operations of this process, also those that wait for other ranks.
+pub(crate) fn abort(reason: &str) {
+    if let Some(context) = current() {
+        context.abort(reason);
+    }
 }
 
 fn part_of_job(ranks: Option<Vec<usize>>) -> Result<Builder, String> {

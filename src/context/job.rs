@@ -1,7 +1,7 @@
 //! State that all process sets of a rank share, and the start of their engines.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use super::controls::JobControls;
@@ -57,6 +57,8 @@ pub(super) struct Job {
     init: u32,
     /// Watch over the ranks of the job; set when the set of all ranks is open.
     watch: OnceLock<Arc<dyn Watch>>,
+    /// Watches over the ranks of the other sets.
+    set_watches: Mutex<Vec<Weak<dyn Watch>>>,
     /// GPUs that this process uses.
     gpus: Arc<Registry>,
     /// Whether only allreduces run without joined ranks.
@@ -103,6 +105,7 @@ impl Job {
             gpus: Arc::clone(gpu::devices()),
             strict_join,
             watch: OnceLock::new(),
+            set_watches: Mutex::default(),
             controls: Arc::default(),
             hosts: OnceLock::new(),
         })
@@ -312,6 +315,16 @@ impl Job {
         }
     }
 
+    /// Ends all engines of this rank with `error`, also while they wait for other ranks.
+    pub(super) fn abort(&self, error: &Error) {
+        self.engine_group.abort(error);
+        let watches = lock(&self.set_watches);
+        let of_sets = watches.iter().filter_map(Weak::upgrade);
+        for watch in of_sets.chain(self.watch.get().cloned()) {
+            watch.abort(error);
+        }
+    }
+
     fn rendezvous_config(
         &self,
         job_key: String,
@@ -350,6 +363,11 @@ impl Job {
             watch,
             hosts,
         } = opened.map_err(StartFailure::Rendezvous)?;
+        if !is_world {
+            let mut watches = lock(&self.set_watches);
+            watches.retain(|watch| watch.strong_count() > 0);
+            watches.push(Arc::downgrade(&watch));
+        }
         self.watch.get_or_init(|| watch); // of the set of all ranks
         if is_world {
             self.spread(&hosts);

@@ -193,6 +193,23 @@ impl Context {
         self.job.mpi_traffic()
     }
 
+    /// Ends all operations of this rank with [`Error::Aborted`], also those that wait for other
+    /// ranks, within about 0.1 s; no further operation is possible. Any thread may call it, when it
+    /// has learned that the job cannot continue. The other ranks then lose this one.
+    ///
+    /// ```
+    /// # use ronde::{Context, Error, ReduceOp};
+    /// let context = Context::builder().alone().build()?;
+    /// context.abort("the launcher has ended");
+    /// let refused = context.allreduce("x", vec![1.0f32], ReduceOp::Sum);
+    /// assert!(matches!(refused, Err(Error::Aborted { .. })));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn abort(&self, reason: &str) {
+        let reason = reason.into();
+        self.job.abort(&Error::Aborted { reason });
+    }
+
     /// Leaves the job: pending tensors fail with [`Error::ShutDown`] here, and with
     /// [`PeerError::Left`](crate::error::PeerError::Left) on ranks that still wait for this one.
     /// Dropping the context does the same.

@@ -62,7 +62,7 @@ impl EngineGroup {
     }
 
     /// Aborts every engine of this rank with `error`; the first error counts.
-    fn abort(&self, error: &Error) {
+    pub(crate) fn abort(&self, error: &Error) {
         let mut known = lock(&self.known);
         let error = known
             .abort_reason

@@ -72,6 +72,12 @@ pub enum Error {
     /// This context has been shut down.
     #[error("the context has been shut down; create a new one before submitting tensors")]
     ShutDown,
+    /// [`Context::abort`](crate::Context::abort) was called.
+    #[error("the job was aborted: {reason}")]
+    Aborted {
+        /// The caller's reason.
+        reason: std::sync::Arc<str>,
+    },
     /// The context is used in a child process made by `fork`.
     #[error(
         "this process was forked after the context was created; create one of its own, or \

@@ -10,9 +10,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 
 use super::documents::Documents;
-use super::files::{Disk, Files, of_rank};
+use super::files::{Disk, Files, after_reset, of_rank};
 use super::line::Line;
 use super::options::Options;
+use super::suspended;
 use super::track::Track;
 use super::writer::{Command, Writer};
 use crate::clock::{Alignment, Clock};
@@ -90,7 +91,17 @@ impl Timeline {
     ) -> Result<Arc<Self>, Error> {
         let (commands, received) = channel();
         let shared = Arc::<Shared>::default();
-        let documents = Documents::new(options.clone(), Line::new(clock), files);
+        let resets = options.resets;
+        let target = options.target().filter(|_| resets > 0);
+        let suspended = target.and_then(|target| suspended::take(&target));
+        let is_resumed = suspended.is_some();
+        let documents = match suspended {
+            Some(mut documents) => {
+                documents.resume(options.clone(), clock.now());
+                documents
+            }
+            None => Documents::new(options.clone(), Line::new(clock), files),
+        };
         let writer = Writer::new(Arc::clone(&shared), received, documents);
         let timeline = Arc::new(Self {
             options,
@@ -102,14 +113,15 @@ impl Timeline {
             process: std::process::id(),
         });
         let options = &timeline.options;
-        if options.byteps.is_some()
+        if is_resumed
+            || options.byteps.is_some()
             || (options.dynamic && options.steps.is_some() && options.has_file())
         {
             // Steps are counted from the first one.
             timeline.call(|reply| Command::Watch { reply })?;
         }
-        if let Some(path) = options.path.clone() {
-            timeline.start(&path, options.mark_cycles)?;
+        if let Some(path) = options.path.as_ref().filter(|_| !is_resumed) {
+            timeline.start(&after_reset(path, resets), options.mark_cycles)?;
         }
         Ok(timeline)
     }

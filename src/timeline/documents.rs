@@ -1,14 +1,15 @@
 //! Open files: a document in Horovod's format, a trace in BytePS's, both or none; selects the
 //! records for each.
 
+use std::collections::HashMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::byteps::Trace;
 use super::control::{Answer, output};
 use super::document::Document;
-use super::files::Files;
+use super::files::{Files, is_gz};
 use super::inbox::Names;
 use super::line::Line;
 use super::options::Options;
@@ -35,9 +36,25 @@ pub(super) struct Documents {
     cycle: Option<Nanos>,
     /// Number of tensors that have been negotiated and not executed yet.
     under_way: usize,
-    /// Cycles dropped so far.
+    /// Cycles dropped so far, and before the last reset.
     dropped: u64,
+    dropped_before: u64,
     dropped_said: bool,
+    /// Numbers of the tensors by name.
+    pub(super) serials: HashMap<Arc<str>, u32>,
+    /// File of the recording that began with the context, before any reset.
+    target: Option<PathBuf>,
+    marks: Marks,
+}
+
+/// Numbers of the last marked step and epoch, and of those before the last reset, to which the
+/// track's numbers are added.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    step: u64,
+    epoch: u64,
+    steps_before: u64,
+    epochs_before: u64,
 }
 
 impl Documents {
@@ -58,6 +75,7 @@ impl Documents {
         Self {
             counts: byteps.is_some() || window.is_some(),
             mark_cycles: options.mark_cycles,
+            target: options.target(),
             options,
             line,
             files,
@@ -68,7 +86,28 @@ impl Documents {
             cycle: None,
             under_way: 0,
             dropped: 0,
+            dropped_before: 0,
             dropped_said: false,
+            serials: HashMap::new(),
+            marks: Marks::default(),
+        }
+    }
+
+    /// File whose recording can be continued after a reset.
+    pub(super) fn target(&self) -> Option<&Path> {
+        self.target.as_deref()
+    }
+
+    /// Continues in a new context, which begins at `now`.
+    pub(super) fn resume(&mut self, options: Options, now: Nanos) {
+        self.line.restart();
+        self.options = options;
+        self.dropped_before = self.dropped;
+        self.marks.steps_before = self.marks.step;
+        self.marks.epochs_before = self.marks.epoch;
+        self.under_way = 0;
+        if let Some(document) = &mut self.horovod {
+            document.format.reset(&self.options, self.line, now);
         }
     }
 
@@ -132,10 +171,18 @@ impl Documents {
         self.cycle = None;
     }
 
-    /// Ends all files.
+    /// Completes all files. A file that the next context can continue stays open.
     pub(super) fn finish(&mut self) {
         self.say_if_empty();
-        self.stop();
+        self.flush_horovod();
+        let is_compressed = |document: &Document| is_gz(document.path());
+        if self.horovod.as_ref().is_some_and(is_compressed) {
+            self.target = None;
+        }
+        if self.target.is_none() {
+            self.stop();
+        }
+        self.cycle = None;
         if let Some(trace) = self.byteps.take() {
             trace.finish(&mut *self.files, &self.steps, self.dropped);
         }
@@ -176,6 +223,8 @@ impl Documents {
                 }
             }
             Record::Step { number, at } => {
+                let number = number + self.marks.steps_before;
+                self.marks.step = number;
                 self.steps.mark(number, self.line.reference_ns(at));
                 // The end of the previous step is the start of the first one.
                 let held = |window: &Window| window.holds(number);
@@ -185,6 +234,8 @@ impl Documents {
                 }
             }
             Record::Epoch { number, at } => {
+                let number = number + self.marks.epochs_before;
+                self.marks.epoch = number;
                 if let Some(document) = self.document(self.steps.latest) {
                     document.format.mark("EPOCH", "epoch", number, at);
                 }
@@ -274,8 +325,9 @@ impl Documents {
         }
     }
 
-    /// Writes pending text; `dropped` cycles have been lost so far.
+    /// Writes pending text; `dropped` cycles have been lost so far in this context.
     pub(super) fn flush(&mut self, dropped: u64) {
+        let dropped = dropped + self.dropped_before;
         self.dropped = dropped;
         let over = |window: &Window| window.is_over(&self.steps);
         if self.window.as_ref().is_some_and(over) {

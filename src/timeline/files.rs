@@ -145,6 +145,15 @@ pub(crate) fn older(path: &Path) -> PathBuf {
     with_infix(path, ".old")
 }
 
+/// Returns the name of a file that a process begins after reset number `resets` of an elastic job:
+/// `t.json` → `t.reset2.json`; before any reset, `path`.
+pub(crate) fn after_reset(path: &Path, resets: u64) -> PathBuf {
+    match resets {
+        0 => path.to_owned(),
+        _ => with_infix(path, &format!(".reset{resets}")),
+    }
+}
+
 /// Whether the file is compressed, according to its name.
 pub(super) fn is_gz(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "gz")

@@ -36,7 +36,8 @@
 //! `drift_ppb` its rate of change and `drift_error_ppb` the error bound of that rate. Later
 //! measurements follow as metadata `ronde_clock` with the same members; the last one counts.
 //! Instants: `STEP` and `EPOCH` (`{"step": n}`, `{"epoch": n}`) where the program has marked the
-//! ends of steps and epochs, `SETTINGS` when settings change. Settings include the members
+//! ends of steps and epochs, `SETTINGS` when settings change, `RESET` (`{"reset": n, "size": n}`)
+//! when the ranks of an elastic job have changed; pid 0's `process_labels` are then repeated. Settings include the members
 //! `hierarchical_allreduce` and `hierarchical_allgather` only while these are on.
 //!
 //! **Differences.** Names are escaped; a tensor's events are in order of time and nested (an event
@@ -136,6 +137,19 @@ impl Format {
         self.text.raw(member);
         self.text.raw("\": ");
         self.text.number(number);
+        self.text.raw("}}");
+    }
+
+    /// Records that the ranks of an elastic job have changed, and describes this rank again.
+    pub(super) fn reset(&mut self, options: &Options, line: Line, at: Nanos) {
+        self.line = line;
+        self.settings = options.settings;
+        self.about(options);
+        self.instant("RESET", at);
+        self.text.raw(", \"args\": {\"reset\": ");
+        self.text.number(options.resets);
+        self.text.raw(", \"size\": ");
+        self.text.number(options.size as u64);
         self.text.raw("}}");
     }
 

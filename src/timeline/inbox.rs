@@ -1,5 +1,6 @@
 //! The writer's end of a track: reads its ring and maps numbers to names.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
@@ -31,7 +32,7 @@ pub(super) struct Names {
 /// Tensor, as the writer knows it.
 #[derive(Clone, Debug)]
 pub(super) struct TensorName {
-    /// Number among all tensors of the process: 0, 1, ….
+    /// Number among all names of tensors of the recording: 0, 1, ….
     pub(super) serial: u32,
     pub(super) name: Arc<str>,
 }
@@ -55,9 +56,9 @@ impl Inbox {
         }
     }
 
-    /// Moves all available words to `words`, and reads the names in them; `serial` counts the
-    /// tensors.
-    pub(super) fn take(&mut self, words: &mut Vec<u64>, serial: &mut u32) {
+    /// Moves all available words to `words`, and reads the names in them; new names get the next
+    /// number of `serials`.
+    pub(super) fn take(&mut self, words: &mut Vec<u64>, serials: &mut HashMap<Arc<str>, u32>) {
         words.resize(self.ring.slots(), 0);
         // As many words as are available: cannot fail.
         let taken = self.ring.pop_entire_slice(words).is_ok();
@@ -66,11 +67,9 @@ impl Inbox {
         for name in self.names_there.try_iter() {
             match name {
                 Name::Tensor(name) => {
-                    self.names.tensors.push(TensorName {
-                        serial: *serial,
-                        name,
-                    });
-                    *serial += 1;
+                    let next = serials.len() as u32;
+                    let serial = *serials.entry(Arc::clone(&name)).or_insert(next);
+                    self.names.tensors.push(TensorName { serial, name });
                 }
                 Name::Constant(name) => self.names.constants.push(name),
             }

@@ -35,6 +35,12 @@ impl Line {
         }
     }
 
+    /// Forgets rank 0's clock, as another process may be rank 0 now.
+    pub(super) fn restart(&mut self) {
+        self.alignment = None;
+        self.zero_ns = signed(self.start);
+    }
+
     /// Applies a measurement of the offset between this rank's clock and rank 0's.
     pub(super) fn align(&mut self, alignment: &Alignment) {
         let first = self.alignment.replace(*alignment).is_none();

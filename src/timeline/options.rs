@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::files::of_rank;
 use crate::identity::Identity;
 use crate::knobs::{Knobs, Link, StepRange};
 use crate::settings::Settings;
@@ -40,6 +41,9 @@ pub struct Options {
     pub link: Option<Link>,
     /// Settings at the start.
     pub settings: Settings,
+    /// Resets of the elastic job so far. With more than 0, the recording of this process is
+    /// continued; without one, the names of new files have the number of the reset.
+    pub resets: u64,
     /// Most bytes of one batch on a GPU, where the settings allow more.
     pub gpu_fusion_threshold_bytes: Option<u64>,
 }
@@ -71,6 +75,7 @@ impl Default for Options {
             backend: "local",
             link: None,
             settings: Settings::default(),
+            resets: 0,
             gpu_fusion_threshold_bytes: None,
         }
     }
@@ -85,7 +90,9 @@ impl Options {
         backend: &'static str,
         settings: Settings,
     ) -> Self {
-        let byteps = knobs.byteps_trace.then(|| BytepsOptions {
+        // Its steps are those before the first reset of an elastic job.
+        let has_trace = knobs.byteps_trace && knobs.resets == 0;
+        let byteps = has_trace.then(|| BytepsOptions {
             folder: knobs.byteps_trace_folder.clone(),
             steps: StepRange {
                 first: knobs.byteps_trace_first_step,
@@ -111,8 +118,15 @@ impl Options {
             backend,
             link: knobs.link,
             settings,
+            resets: knobs.resets,
             gpu_fusion_threshold_bytes: Some(knobs.gpu_fusion_threshold_bytes),
         }
+    }
+
+    /// File of this rank that is recorded from the start, before any reset.
+    pub(super) fn target(&self) -> Option<PathBuf> {
+        let path = self.path.as_ref().filter(|_| self.has_file())?;
+        Some(of_rank(path, self.rank))
     }
 
     /// Whether this rank has a file in Horovod's format, once one is recorded.

@@ -14,6 +14,7 @@ use super::control::{Answer, Shared};
 use super::documents::Documents;
 use super::inbox::Inbox;
 use super::record;
+use super::suspended;
 use crate::clock::Alignment;
 
 /// Longest time that an event stays unwritten: twenty writes a second. Horovod writes at once, and
@@ -61,8 +62,6 @@ pub(super) struct Writer {
     commands: Receiver<Command>,
     inboxes: Vec<Inbox>,
     documents: Documents,
-    /// Number of tensors of all tracks so far.
-    tensors: u32,
     /// Cycles dropped by tracks that have ended.
     dropped_before: u64,
     words: Vec<u64>,
@@ -79,7 +78,6 @@ impl Writer {
             commands,
             inboxes: Vec::new(),
             documents,
-            tensors: 0,
             dropped_before: 0,
             words: Vec::new(),
         }
@@ -95,7 +93,7 @@ impl Writer {
             self.shared.rung.store(false, Ordering::Release);
             while let Ok(command) = self.commands.try_recv() {
                 if self.apply(command) {
-                    return;
+                    return suspended::keep(self.documents);
                 }
             }
             self.drain();
@@ -161,13 +159,12 @@ impl Writer {
             inboxes,
             documents,
             words,
-            tensors,
             ..
         } = self;
         let mut dropped = self.dropped_before;
         inboxes.retain_mut(|inbox| {
             let ended = inbox.has_ended();
-            inbox.take(words, tensors);
+            inbox.take(words, &mut documents.serials);
             let mut rest = &words[..];
             while let Some(record) = record::take(&mut rest) {
                 documents.record(&inbox.names, record);

@@ -16,6 +16,44 @@ fn die() {
 }
 
 #[test]
+fn an_abort_ends_operations_that_wait_for_ranks_that_are_alive() {
+    const TEST: &str = "endings::an_abort_ends_operations_that_wait_for_ranks_that_are_alive";
+    let Some(job) = start_separately(TEST, 3, &[], || {
+        let context = with_sets(&[&[0, 1]]);
+        let pair = context.process_set(1).expect("made");
+        if context.rank() == 2 {
+            // The others do not submit it, and leave because of their own reason.
+            let error = try_sum(&context, "of rank 2 alone", 1).expect_err("the others end");
+            assert!(
+                matches!(error, Error::Peer(PeerError::Failed { .. })),
+                "{error}"
+            );
+            assert!(error.to_string().contains("by this test"), "{error}");
+            return;
+        }
+        sum(&pair, "x", 1);
+        std::thread::scope(|scope| {
+            let began = Instant::now();
+            if context.rank() == 0 {
+                // Rank 1 does not take part.
+                scope.spawn(|| {
+                    let error = try_sum(&pair, "of rank 0 alone", 1).expect_err("aborted");
+                    assert!(matches!(error, Error::Aborted { .. }), "{error}");
+                });
+            }
+            std::thread::sleep(std::time::Duration::from_millis(300));
+            context.abort("by this test");
+            let error = try_sum(&context, "y", 1).expect_err("the context has ended");
+            assert!(matches!(error, Error::Aborted { .. }), "{error}");
+            assert!(began.elapsed() < DEADLINE, "{:?}", began.elapsed());
+        });
+    }) else {
+        return;
+    };
+    job.succeeds();
+}
+
+#[test]
 fn the_death_of_a_member_ends_the_contexts_of_those_who_need_it() {
     const TEST: &str = "endings::the_death_of_a_member_ends_the_contexts_of_those_who_need_it";
     let Some(job) = start_separately(TEST, 5, &[], || {

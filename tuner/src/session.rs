@@ -313,7 +313,7 @@ impl Session {
 
     fn on_counted(&mut self, log_time: f64) -> Action {
         match self.stage {
-            Stage::Warmup { .. } | Stage::Finished { .. } | Stage::Rest { .. } => Action::Keep,
+            Stage::Warmup { .. } | Stage::Rest { .. } => Action::Keep,
             Stage::Default => {
                 if self.left_startup(self.default_steps()) {
                     return self.close_sample(false);
@@ -326,8 +326,8 @@ impl Session {
             },
             Stage::Entry => self.on_entry(),
             Stage::Deciding { extra } => self.on_extra(log_time, extra),
-            // A job that resumes: its start-up is cut off before the first visit.
-            Stage::Ab => {
+            // A job that resumes: its start-up is cut off before the first visit, or the watch.
+            Stage::Ab | Stage::Finished { .. } => {
                 if self.left_startup(self.default_steps()) {
                     self.window = Window::default();
                 }

@@ -3,7 +3,7 @@
 
 use crate::present::units::setting as short;
 use ronde_job::replay::Setting;
-use ronde_lab::paste::Paste;
+use ronde_lab::paste::{Paste, Switch};
 use ronde_lab::sweep::Point;
 
 /// Format of the names of settings: threshold and cycle time, and the booleans that are shown.
@@ -62,16 +62,14 @@ pub(crate) fn on(switch: bool) -> &'static str {
 
 /// Setting to paste; booleans only if they differ from those in force.
 pub(crate) fn paste(point: &Point, in_force: &Point) -> Paste {
-    let changed = |own: bool, other: bool| (own != other).then_some(own);
+    let changed = |of: fn(&Point) -> bool| (of(point) != of(in_force)).then(|| of(point));
+    let mut switches = [None; 4];
+    switches[Switch::HierarchicalAllreduce as usize] = changed(|of| of.hierarchical_allreduce);
+    switches[Switch::CacheEnabled as usize] = changed(|of| of.cache);
     Paste {
         fusion_threshold_bytes: point.fusion_threshold_bytes,
         cycle_time_ms: short(point.cycle_time_ms),
-        hierarchical_allreduce: changed(
-            point.hierarchical_allreduce,
-            in_force.hierarchical_allreduce,
-        ),
-        cache: changed(point.cache, in_force.cache),
-        ..Paste::default()
+        switches,
     }
 }
 

@@ -170,6 +170,11 @@ pub fn changes(low: f64, high: f64) -> String {
     format!("{} to {}", change(low).trim_end_matches(" %"), change(high))
 }
 
+/// Formats a change with its interval: `−20.0 % (−21.3 to −18.7 %)`.
+pub fn change_within(share: f64, [low, high]: [f64; 2]) -> String {
+    format!("{} ({})", change(share), changes(low, high))
+}
+
 /// Formats a list for a sentence: `a, b and c`.
 pub fn list<S: AsRef<str>>(items: &[S]) -> String {
     let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();

@@ -1,23 +1,61 @@
 //! Formats tuned settings for pasting: as environment variables or as flags.
 
+use serde::Serialize;
+
 /// Capacity of the response cache if it is only known to be on: Horovod's default.
 const CACHE_CAPACITY: u32 = 1024;
 
-/// Setting to format. Switches that are `None` are omitted.
+/// Switches of a setting, in the order of the columns of Horovod's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Switch {
+    /// Hierarchical allreduce.
+    HierarchicalAllreduce,
+    /// Hierarchical allgather.
+    HierarchicalAllgather,
+    /// Torus allreduce.
+    TorusAllreduce,
+    /// Response cache.
+    CacheEnabled,
+}
+
+impl Switch {
+    /// All switches.
+    pub const ALL: [Self; 4] = [
+        Self::HierarchicalAllreduce,
+        Self::HierarchicalAllgather,
+        Self::TorusAllreduce,
+        Self::CacheEnabled,
+    ];
+
+    /// Name of the column in the log's header.
+    pub fn column(self) -> &'static str {
+        NAMES[self as usize].0
+    }
+
+    /// Name for sentences.
+    pub fn name(self) -> &'static str {
+        NAMES[self as usize].1
+    }
+}
+
+/// Columns and names of the switches, in the order of [`Switch::ALL`].
+const NAMES: [(&str, &str); 4] = [
+    ("hierarchical_allreduce", "hierarchical allreduce"),
+    ("hierarchical_allgather", "hierarchical allgather"),
+    ("torus_allreduce", "torus allreduce"),
+    ("cache_enabled", "response cache"),
+];
+
+/// Setting to format.
 #[derive(Clone, Debug, Default)]
 pub struct Paste {
     /// Fusion threshold, bytes.
     pub fusion_threshold_bytes: u64,
     /// Cycle time, ms, formatted with the digits to print.
     pub cycle_time_ms: String,
-    /// Hierarchical allreduce.
-    pub hierarchical_allreduce: Option<bool>,
-    /// Hierarchical allgather.
-    pub hierarchical_allgather: Option<bool>,
-    /// Torus allreduce.
-    pub torus_allreduce: Option<bool>,
-    /// Response cache.
-    pub cache: Option<bool>,
+    /// Switches, in the order of [`Switch::ALL`]; `None` is omitted.
+    pub switches: [Option<bool>; 4],
 }
 
 impl Paste {
@@ -27,11 +65,15 @@ impl Paste {
             "HOROVOD_FUSION_THRESHOLD={} HOROVOD_CYCLE_TIME={}",
             self.fusion_threshold_bytes, self.cycle_time_ms
         );
-        for (variable, _, on) in self.switches() {
-            line += &format!(" {variable}={}", u8::from(on));
-        }
-        if let Some(cache) = self.cache {
-            line += &format!(" HOROVOD_CACHE_CAPACITY={}", capacity(cache));
+        for (switch, on) in self.switches() {
+            line += &match switch {
+                Switch::CacheEnabled => format!(" HOROVOD_CACHE_CAPACITY={}", capacity(on)),
+                other => format!(
+                    " HOROVOD_{}={}",
+                    other.column().to_uppercase(),
+                    u8::from(on)
+                ),
+            };
         }
         line
     }
@@ -43,37 +85,19 @@ impl Paste {
             "--fusion-threshold-mb {fusion_mb} --cycle-time-ms {}",
             self.cycle_time_ms
         );
-        for (_, flag, on) in self.switches() {
-            line += &format!(" --{}{flag}", if on { "" } else { "no-" });
-        }
-        if let Some(cache) = self.cache {
-            line += &format!(" --cache-capacity {}", capacity(cache));
+        for (switch, on) in self.switches() {
+            let no = if on { "" } else { "no-" };
+            line += &match switch {
+                Switch::CacheEnabled => format!(" --cache-capacity {}", capacity(on)),
+                other => format!(" --{no}{}", other.column().replace('_', "-")),
+            };
         }
         line
     }
 
-    /// Variable, flag and value of the switches.
-    fn switches(&self) -> impl Iterator<Item = (&'static str, &'static str, bool)> {
-        let switches = [
-            (
-                "HOROVOD_HIERARCHICAL_ALLREDUCE",
-                "hierarchical-allreduce",
-                self.hierarchical_allreduce,
-            ),
-            (
-                "HOROVOD_HIERARCHICAL_ALLGATHER",
-                "hierarchical-allgather",
-                self.hierarchical_allgather,
-            ),
-            (
-                "HOROVOD_TORUS_ALLREDUCE",
-                "torus-allreduce",
-                self.torus_allreduce,
-            ),
-        ];
-        switches
-            .into_iter()
-            .filter_map(|(variable, flag, on)| Some((variable, flag, on?)))
+    fn switches(&self) -> impl Iterator<Item = (Switch, bool)> {
+        let switches = Switch::ALL.into_iter().zip(self.switches);
+        switches.filter_map(|(switch, on)| Some((switch, on?)))
     }
 }
 
@@ -100,7 +124,7 @@ mod tests {
                 "--fusion-threshold-mb 16 --cycle-time-ms 2.5".to_owned()
             )
         );
-        (paste.hierarchical_allgather, paste.cache) = (Some(false), Some(true));
+        paste.switches = [None, Some(false), None, Some(true)];
         assert!(
             paste
                 .environment()
@@ -116,10 +140,7 @@ mod tests {
     #[test]
     fn every_variable_is_one_that_is_known() {
         let paste = Paste {
-            hierarchical_allreduce: Some(true),
-            hierarchical_allgather: Some(true),
-            torus_allreduce: Some(true),
-            cache: Some(false),
+            switches: [Some(true), Some(true), Some(true), Some(false)],
             ..Paste::default()
         };
         let line = paste.environment();

@@ -23,6 +23,8 @@ class HorovodBasics:
     #: Number of jobs that this process has joined.
     jobs = 0
     _is_left_at_exit = False
+    #: Process sets of the last :meth:`init`, and whether others may be added, for a reset.
+    _last: tuple[list[ProcessSet], bool] = ([], False)
 
     def __init__(self, pkg_path: Optional[str] = None, *args: str) -> None:
         pass
@@ -36,7 +38,9 @@ class HorovodBasics:
 
         ``comm``: a list of ranks that form the job, in this order, or an mpi4py communicator.
         ``process_sets``: sets to register besides that of all ranks, equal on all ranks; or
-        ``"dynamic"``: sets can be added later. A second call only looks up process sets.
+        ``"dynamic"``: sets can be added later. A second call only looks up process sets. After a
+        reset of an elastic job, the default is that of the call before it, and sets with ranks that
+        no longer exist are left out.
         Raises ValueError with the reason if it fails.
         """
         wanted: list[ProcessSet] = []
@@ -49,10 +53,17 @@ class HorovodBasics:
         members = sets.communicator_ranks(comm) if communicator is not None else comm
         # No members means all ranks.
         ranks = None if members is None else [int(rank) for rank in members] or None
-        if seat.is_elastic() and not _ronde.is_initialized():
-            seat.take()
-        HorovodBasics.jobs += not _ronde.is_initialized()
-        _ronde.init(ranks, sets.agree(wanted, communicator), process_sets == "dynamic", seat.resets)
+        dynamic = process_sets == "dynamic"
+        if not _ronde.is_initialized():
+            HorovodBasics.jobs += 1
+            if seat.is_elastic():
+                seat.take()
+            if seat.resets and process_sets is None:
+                wanted, dynamic = HorovodBasics._last
+            HorovodBasics._last = (wanted, dynamic)
+            if seat.resets:
+                wanted = sets.remaining(wanted)
+        _ronde.init(ranks, sets.agree(wanted, communicator), dynamic, seat.resets)
         if not HorovodBasics._is_left_at_exit:
             HorovodBasics._is_left_at_exit = True
             atexit.register(self.shutdown)

@@ -1,11 +1,13 @@
 """Process sets: subsets of a job's ranks that run operations among themselves.
 
 A set gets a number when it is registered (``init(process_sets=[…])`` or
-:func:`add_process_set`) and keeps it until it is removed or the rank leaves the job.
+:func:`add_process_set`) and keeps it until it is removed or the rank leaves the job. After a reset of
+an elastic job, the sets that were handed to ``init`` are registered again (:func:`remaining`).
 """
 
 from __future__ import annotations
 
+import logging
 import sys
 import weakref
 from collections.abc import Iterable, Sequence
@@ -13,6 +15,9 @@ from itertools import zip_longest
 from typing import Any, Optional, Union
 
 from .. import _ronde
+from . import seat
+
+_log = logging.getLogger("ronde.elastic")
 
 
 def is_communicator(it: Any) -> bool:
@@ -34,6 +39,8 @@ class ProcessSet:
     ranks: Optional[list[int]] = None
     #: The communicator that it was created from.
     mpi_comm: Any = None
+    #: Why a reset of an elastic job has removed it.
+    _lost: Optional[str] = None
 
     def __init__(self, ranks_or_comm: Union[Iterable[int], Any]) -> None:
         if is_communicator(ranks_or_comm):
@@ -73,6 +80,9 @@ global_process_set.ranks = None
 #: Other registered sets, to be reset at ``shutdown``.
 _registered: weakref.WeakSet[ProcessSet] = weakref.WeakSet()
 
+#: Sets that were registered before the last ``shutdown``.
+_unbound: weakref.WeakSet[ProcessSet] = weakref.WeakSet()
+
 
 def add_process_set(process_set: Union[ProcessSet, Iterable[int], Any]) -> ProcessSet:
     """Registers a process set while the job runs: a :class:`ProcessSet`, or ranks or a
@@ -89,6 +99,7 @@ def add_process_set(process_set: Union[ProcessSet, Iterable[int], Any]) -> Proce
         raise ValueError(f"{process_set} is registered already")
     numbers = {tuple(ranks): _ronde.add_process_set(ranks) for ranks in agree([process_set], None)}
     process_set.process_set_id = numbers[tuple(process_set.ranks or ())]
+    process_set._lost = None
     _registered.add(process_set)
     return process_set
 
@@ -113,10 +124,39 @@ def get_process_set_ids_and_ranks() -> dict[int, list[int]]:
 
 def unregistered(process_set: ProcessSet) -> ValueError:
     """The error for an operation of a set that is not registered."""
-    return ValueError(
-        f"{process_set} does not exist, or has not been registered: hand it to "
-        f"hvd.init(process_sets=[…]) or hvd.add_process_set"
-    )
+    if process_set._lost is not None:
+        why = f"reset {seat.resets} of the elastic job has removed it, as {process_set._lost}"
+    else:
+        why = "hand it to hvd.init(process_sets=[…]) or hvd.add_process_set"
+    return ValueError(f"{process_set} does not exist, or has not been registered: {why}")
+
+
+def remaining(wanted: Sequence[ProcessSet]) -> list[ProcessSet]:
+    """Those of the sets that exist after a reset of an elastic job: all their ranks do.
+
+    A set of all ranks gets the number 0. The others, and sets that were added while the job ran, are
+    reported as lost.
+    """
+    size = seat.size() if seat.is_elastic() else None
+    lost = [process_set for process_set in _unbound if process_set not in wanted]
+    _unbound.clear()
+    for process_set in lost:
+        process_set._lost = "it was added while the job ran; add it again in the training function"
+    exist = []
+    for process_set in wanted:
+        process_set._lost = None
+        ranks = process_set.ranks or []
+        if size is not None and any(rank >= size for rank in ranks):
+            process_set._lost = f"the job has only {size} rank{'s' * (size > 1)} now"
+            lost.append(process_set)
+        elif len(ranks) == size:
+            process_set.process_set_id = 0
+            _registered.add(process_set)
+        else:
+            exist.append(process_set)
+    for process_set in lost:
+        _log.warning("the process set of ranks %s is lost: %s", process_set.ranks, process_set._lost)
+    return exist
 
 
 def communicator_ranks(communicator: Any) -> list[int]:
@@ -171,6 +211,8 @@ def bind(process_sets: Sequence[ProcessSet], job: Any) -> None:
 
 def unbind() -> None:
     """Reverts :func:`bind` and :func:`add_process_set`, after ``shutdown``."""
+    _unbound.clear()
+    _unbound.update(_registered)
     for process_set in list(_registered):
         _forget(process_set)
     global_process_set.ranks = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 
 from .. import _ronde
 
@@ -18,22 +17,31 @@ resets = 0
 has_state = False
 
 
+class NotNeeded(SystemExit):
+    """The launcher of the elastic job no longer needs this process, which ends with code 0."""
+
+
 def is_elastic() -> bool:
     """Whether an elastic launcher has started this process."""
     return "RONDE_ELASTIC_SOCKET" in os.environ
 
 
+def size() -> int:
+    """Number of ranks of an elastic job, after :func:`take`."""
+    return int(os.environ["HOROVOD_SIZE"])
+
+
 def take() -> None:
     """Waits for this process's place in the job, and sets the variables of its identity.
 
-    Raises SystemExit if the launcher no longer needs the process, RuntimeError if there is no
+    Raises NotNeeded if the launcher no longer needs the process, RuntimeError if there is no
     connection to the launcher.
     """
     global why, resets
     place = _ronde.elastic_seat(why, has_state)
     why = "interrupted" if has_state else "failed"  # unless the next failure says otherwise
     if place is None:
-        sys.exit(0)
+        raise NotNeeded(0)
     variables, generation, server = place
     resets = generation - 1
     os.environ.update({name: str(number) for name, number in variables})

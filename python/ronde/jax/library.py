@@ -107,6 +107,19 @@ def as_array(value: Any) -> jax.Array:
     return value if isinstance(value, jax.Array) else jax.numpy.asarray(value)
 
 
+def as_arrays(values: Sequence[Any]) -> tuple[jax.Array, ...]:
+    """The values as arrays of JAX."""
+    if all(issubclass(kind, jax.Array) for kind in set(map(type, values))):
+        return tuple(values)
+    return tuple(map(as_array, values))
+
+
+def is_traced(arrays: Sequence[Any]) -> bool:
+    """Whether some of them are of a function that JAX traces."""
+    # A thousand arrays have few types.
+    return any(issubclass(kind, jax.core.Tracer) for kind in set(map(type, arrays)))
+
+
 def result_shape(how: How, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Shape of the result for an array of this shape. ValueError for an array without rows."""
     if how.kind in (ALLREDUCE, BROADCAST):
@@ -180,8 +193,8 @@ def call(how: How, arrays: Sequence[Any]) -> list[jax.Array]:
 
     Raises HorovodInternalError and ValueError for failed operations, except within ``jit``.
     """
-    arrays = tuple(map(as_array, arrays))
-    if not any(isinstance(array, jax.core.Tracer) for array in arrays):
+    arrays = as_arrays(arrays)
+    if not is_traced(arrays):
         try:
             return jax.block_until_ready(_compiled(how, arrays))
         except ERRORS as error:

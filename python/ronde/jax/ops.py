@@ -32,7 +32,7 @@ def _named(name: Optional[str], kind: str, arrays: Sequence[Any]) -> tuple[str, 
     """Name of an operation; empty if the runtime counts it."""
     if name is not None:
         return (name,)
-    if any(isinstance(array, jax.core.Tracer) for array in arrays):
+    if library.is_traced(arrays):
         return (f"traced.{kind}.{next(_traced)}",)
     return ()
 
@@ -110,7 +110,7 @@ _operation.defvjp(_forward, _backward)
 
 def _run(how: How, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
     """Runs an operation; outside of ``jit`` it returns when the operation has completed."""
-    if any(isinstance(array, jax.core.Tracer) for array in arrays):
+    if library.is_traced(arrays):
         return _operation(how, arrays)
     return tuple(library.call(how, arrays))
 
@@ -178,8 +178,10 @@ def allreduce_tree(
     leaves, structure = jax.tree_util.tree_flatten(tree)
     if not leaves:
         return tree
-    compressed = [compression.compress(as_array(leaf)) for leaf in leaves]
-    arrays = tuple(sent for sent, _ in compressed)
+    arrays = library.as_arrays(leaves)
+    contexts = None
+    if compression is not Compression.none:
+        arrays, contexts = zip(*map(compression.compress, arrays))
     (name,) = _named(name, "tree", arrays) or ("tree",)
     how = How(
         ALLREDUCE,
@@ -192,8 +194,9 @@ def allreduce_tree(
         has_effect=False,
     )
     results = _run(how, arrays)
-    leaves = [compression.decompress(result, context) for result, (_, context) in zip(results, compressed)]
-    return jax.tree_util.tree_unflatten(structure, leaves)
+    if contexts is not None:
+        results = tuple(map(compression.decompress, results, contexts))
+    return jax.tree_util.tree_unflatten(structure, results)
 
 
 def _rows(kind: int, word: str, x: Any, name: Optional[str], process_set: ProcessSet, **how: Any) -> jax.Array:
@@ -257,7 +260,7 @@ def broadcast_tree(
     leaves, structure = jax.tree_util.tree_flatten(tree)
     if not leaves:
         return tree
-    arrays = tuple(map(as_array, leaves))
+    arrays = library.as_arrays(leaves)
     names = _named(name, "tree", arrays)
     how = How(
         BROADCAST, names, root=root_rank, set_id=library.set_id_of(process_set), is_group=len(arrays) > 1

@@ -80,8 +80,11 @@ def run(
     - `np` and `network_interface` are old names of `num_proc` and `network_interfaces`.
 
     Raises `JobError`, a RuntimeError, if a rank fails: the message names it and has its traceback.
-    NotImplementedError for the parameters of elastic jobs (`min_num_proc`, `max_num_proc`, `slots`,
-    `reset_limit`, `cooldown_range`, `host_discovery_script`), which are not supported yet.
+
+    With `min_num_proc` or `host_discovery_script` the job is elastic: ranks that are lost are replaced
+    (docs/ELASTIC.md). `func` then uses `hvd.elastic.run`; the results are those of the ranks at the
+    end. `max_num_proc`, `slots` (of hosts that the script prints without), `reset_limit` and
+    `cooldown_range` (two numbers of seconds) are its other parameters.
     """
     job = _HorovodArgs()
     job.run_func = functools.partial(func, *args, **(kwargs or {}))

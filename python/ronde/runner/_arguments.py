@@ -6,15 +6,16 @@ from __future__ import annotations
 import argparse
 from typing import Any, Callable, Optional, Sequence, Union
 
-_ELASTIC = (
-    "min_num_proc",
-    "max_num_proc",
-    "slots",
-    "reset_limit",
-    "cooldown_range",
-    "host_discovery_script",
-    "elastic_timeout",
-)
+# Flags of elastic jobs; `cooldown_range` is a pair.
+_ELASTIC = {
+    "min_num_proc": "--min-num-proc",
+    "max_num_proc": "--max-num-proc",
+    "slots": "--slots-per-host",
+    "reset_limit": "--reset-limit",
+    "host_discovery_script": "--host-discovery-script",
+    "elastic_timeout": "--elastic-timeout",
+    "cooldown_range": "--blacklist-cooldown-range",
+}
 
 _VALUES = (
     "hosts",
@@ -107,17 +108,18 @@ class _HorovodArgs:
         super().__setattr__(name, value)
 
 
+def is_elastic(job: Union[_HorovodArgs, argparse.Namespace]) -> bool:
+    """Whether ranks are replaced while the job runs: as in Horovod, with a discovery script or a
+    smallest number of ranks."""
+    return job.host_discovery_script is not None or job.min_num_proc is not None
+
+
 def launcher_flags(job: Union[_HorovodArgs, argparse.Namespace]) -> list[str]:
     """Flags of `ronde run` for `job`, which may be a result of `horovod.runner.launch.parse_args`.
 
-    Raises NotImplementedError for elastic jobs, ValueError for an invalid number of ranks and for
-    two launchers at once.
+    Raises ValueError for an invalid number of ranks, for two launchers at once, and for an invalid
+    cooldown range; NotImplementedError for launchers that Ronde does not use.
     """
-    for name in _ELASTIC:
-        if getattr(job, name) is not None:
-            raise NotImplementedError(
-                f"{name}: elastic jobs are not supported yet; start a fixed number of ranks with num_proc"
-            )
     if not isinstance(job.num_proc, int) or job.num_proc < 1:
         raise ValueError(f"num_proc is {job.num_proc!r}; expected a number of ranks, 1 or more")
     if job.use_gloo and job.use_mpi:
@@ -131,6 +133,14 @@ def launcher_flags(job: Union[_HorovodArgs, argparse.Namespace]) -> list[str]:
         value = getattr(job, name)
         if value is not None:
             flags.append(f"--{name.replace('_', '-')}={value}")
+    for name, flag in _ELASTIC.items():
+        value = getattr(job, name)
+        if name == "cooldown_range" and value is not None:
+            if len(value) != 2:
+                raise ValueError(f"cooldown_range is {value!r}; expected two numbers of seconds")
+            flags.extend([flag, *(str(seconds) for seconds in value)])
+        elif value is not None:
+            flags.append(f"{flag}={value}")
     for name in _SWITCHES:
         value = getattr(job, name)
         if value is not None:

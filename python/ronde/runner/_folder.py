@@ -21,9 +21,12 @@ except ImportError:  # then only importable functions can be pickled
 
 @dataclass(frozen=True)
 class Returned:
-    """A rank's result, pickled separately, so that an unreadable one does not affect the others."""
+    """A rank's result, pickled separately, so that an unreadable one does not affect the others;
+    number of ranks, and of resets of an elastic job."""
 
     value: bytes
+    size: int = 1
+    resets: int = 0
 
 
 @dataclass(frozen=True)
@@ -66,9 +69,9 @@ class JobFolder:
         function: Callable[[], Any] = pickle.loads(body)
         return function
 
-    def write_result(self, rank: int, value: Any) -> None:
+    def write_result(self, rank: int, value: Any, size: int = 1, resets: int = 0) -> None:
         """Writes the result of the function on `rank`. Raises any exception of pickling."""
-        self._write_outcome(rank, Returned(pickler.dumps(value)))
+        self._write_outcome(rank, Returned(pickler.dumps(value), size, resets))
 
     def write_exception(self, rank: int, error: BaseException) -> None:
         """Writes the exception of the function on `rank`."""
@@ -79,6 +82,17 @@ class JobFolder:
     def outcomes(self, ranks: int) -> list[Optional[Outcome]]:
         """Outcome of each rank; None for a rank that ended without writing one."""
         return [self._read_outcome(rank) for rank in range(ranks)]
+
+    def final_outcomes(self) -> list[Optional[Outcome]]:
+        """Outcomes of the ranks at the end of an elastic job; those of earlier ranks only if no rank
+        has returned."""
+        names = [path.name.split(".") for path in self.path.glob("outcome.*")]
+        outcomes = self.outcomes(max((int(name[1]) + 1 for name in names if len(name) == 2), default=1))
+        returned = [outcome for outcome in outcomes if isinstance(outcome, Returned)]
+        if not returned:
+            return outcomes
+        last = max(returned, key=lambda outcome: outcome.resets)
+        return (outcomes + [None] * last.size)[: last.size]
 
     def _write_outcome(self, rank: int, outcome: Outcome) -> None:
         part = self.path / f"outcome.{rank}.part"

@@ -41,9 +41,14 @@ class JobError(RuntimeError):
 
 
 def call(
-    flags: Sequence[str], ranks: int, function: Callable[[], Any], executable: Optional[str], launcher: str
+    flags: Sequence[str],
+    ranks: Optional[int],
+    function: Callable[[], Any],
+    executable: Optional[str],
+    launcher: str,
 ) -> list[Any]:
-    """Calls `function` on every rank, and returns the results by rank.
+    """Calls `function` on every rank, and returns the results by rank. `ranks`: their number; None
+    for an elastic job, whose results are those of the ranks at its end.
 
     Raises `JobError` if a rank fails; the message names `launcher`, in Horovod's words. TypeError
     if the function cannot be pickled.
@@ -54,7 +59,7 @@ def call(
         # Another Python has other modules.
         folder.write_function(function, with_path=python == sys.executable)
         code, cause = execute(flags, [python, "-m", "ronde.runner._task", path])
-        outcomes = folder.outcomes(ranks)
+        outcomes = folder.final_outcomes() if ranks is None else folder.outcomes(ranks)
     if code != 0 or not all(isinstance(outcome, Returned) for outcome in outcomes):
         raise _failure(code, cause, outcomes, launcher)
     return [_value(rank, outcome, code) for rank, outcome in enumerate(outcomes)]
@@ -170,7 +175,7 @@ def _failure(
         return JobError(f"{failed(code, launcher)}: {match[1]}", code, int(match[2]))
     if code != 0:
         return JobError(f"{failed(code, launcher)}: exit code {code}; what was printed above says more", code)
-    rank = next(rank for rank, outcome in enumerate(outcomes) if outcome is None)
+    rank = next((rank for rank, outcome in enumerate(outcomes) if outcome is None), 0)
     return JobError(f"rank {rank} ended without a result", code, rank)
 
 

@@ -13,7 +13,7 @@ from typing import Any, Optional, Sequence, Union
 from .. import __version__, cli
 from ..common.util import gloo_built, mpi_built, nccl_built
 from . import _job
-from ._arguments import _HorovodArgs, launcher_flags
+from ._arguments import _HorovodArgs, is_elastic, launcher_flags
 from ._parser import parse
 
 __all__ = [
@@ -39,8 +39,7 @@ def horovod_version() -> str:
 def run_commandline(argv: Optional[Sequence[str]] = None) -> int:
     """Runs `horovodrun` with `argv`, by default the process's arguments, and returns its exit code.
 
-    The code is 0, that of the rank that failed first, or 2 for wrong usage, which includes flags of
-    elastic jobs.
+    The code is 0, that of the rank that failed first, or 2 for wrong usage.
     """
     words = list(sys.argv[1:] if argv is None else argv)
     for word in words:
@@ -90,13 +89,13 @@ def _run(args: Union[_HorovodArgs, argparse.Namespace]) -> Optional[list[Any]]:
     it.
 
     Returns the results by rank for a function, None for a command. Raises `JobError`, a
-    RuntimeError, if a rank fails; NotImplementedError for elastic jobs; ValueError if there is
-    nothing to start.
+    RuntimeError, if the job fails; ValueError if there is nothing to start.
     """
     flags = launcher_flags(args)
     launcher = "mpirun" if args.use_mpi else "horovodrun"
     if args.run_func is not None:
-        return _job.call(flags, args.num_proc, args.run_func, args.executable, launcher)
+        ranks = None if is_elastic(args) else args.num_proc
+        return _job.call(flags, ranks, args.run_func, args.executable, launcher)
     if not args.command:
         raise ValueError("nothing to start: set run_func or command")
     code, cause = _job.execute(flags, args.command)

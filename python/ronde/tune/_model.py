@@ -50,7 +50,7 @@ class ModelTuner:
             **options,
         )
         if self._tuner.settings[name] != parameter.start:
-            apply(self._tuner.settings[name])
+            self._change()
 
     @property
     def settings(self) -> Dict[str, Any]:
@@ -78,12 +78,16 @@ class ModelTuner:
             self._synchronize()
         if not self._tuner.step(seconds):
             return False
-        self._apply(self._tuner.settings[self._name])
+        self._change()
         return True
 
     def close(self) -> None:
         """Ends tuning and saves what was measured."""
         self._tuner.close()
+
+    def _change(self) -> None:
+        """Puts the tuner's setting in force in the model."""
+        self._apply(self._tuner.settings[self._name])
 
     def _synchronize(self) -> None:
         """Waits for the GPU during the search: otherwise the time is that of the launches."""
@@ -97,26 +101,38 @@ def _digest(module: torch.nn.Module) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def _broadcast(group: Any, device: torch.device) -> Callable[[str, int], str]:
-    """Returns a function that broadcasts texts in the process group, without pickle."""
+def _broadcast(group: Any, device: torch.device) -> Callable[[str, int], Callable[[], str]]:
+    """Returns a function that begins to broadcast texts in the process group, without pickle."""
 
-    def broadcast(text: str, root: int) -> str:
+    def broadcast(text: str, root: int) -> Callable[[], str]:
         source = root if group is None else get_global_rank(group, root)
         data = text.encode() if dist.get_rank(group) == root else b""
-        head = bytearray(len(data).to_bytes(_LENGTH, "little") + data[: _FRAME - _LENGTH])
-        head += bytes(_FRAME - len(head))
-        head = _exchange(head, source)
-        length = int.from_bytes(head[:_LENGTH], "little")
-        if length > _LENGTH_MAX:
-            raise ValueError(f"rank {root} sent {length} bytes, at most {_LENGTH_MAX} are accepted")
-        text_bytes, rest = head[_LENGTH : _LENGTH + length], length - (_FRAME - _LENGTH)
-        if rest > 0:
-            text_bytes += _exchange(bytearray(data[-rest:] or bytes(rest)), source)
-        return text_bytes.decode()
+        frame = bytearray(len(data).to_bytes(_LENGTH, "little") + data[: _FRAME - _LENGTH])
+        frame += bytes(_FRAME - len(frame))
+        head = begin(frame, source)
 
-    def _exchange(data: bytearray, source: int) -> bytearray:
+        def received() -> str:
+            frame = head()
+            length = int.from_bytes(frame[:_LENGTH], "little")
+            if length > _LENGTH_MAX:
+                raise ValueError(
+                    f"rank {root} sent {length} bytes, at most {_LENGTH_MAX} are accepted"
+                )
+            text, rest = frame[_LENGTH : _LENGTH + length], length - (_FRAME - _LENGTH)
+            if rest > 0:
+                text += begin(bytearray(data[-rest:] or bytes(rest)), source)()
+            return text.decode()
+
+        return received
+
+    def begin(data: bytearray, source: int) -> Callable[[], bytes]:
         tensor = torch.frombuffer(data, dtype=torch.uint8).to(device)
-        dist.broadcast(tensor, src=source, group=group)
-        return bytearray(tensor.cpu().numpy().tobytes())
+        work = dist.broadcast(tensor, src=source, group=group, async_op=True)
+
+        def end() -> bytes:
+            work.wait()
+            return bytes(tensor.cpu().numpy())
+
+        return end
 
     return broadcast

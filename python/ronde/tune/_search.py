@@ -21,17 +21,23 @@ class Search:
 
     def __init__(self, line: Dict[str, Any], state: StatePath = None) -> None:
         self._service = _ronde.TunerService(state)
-        ready = self._reply(line)["ready"]
+        ready = _parsed(self._service.reply(json.dumps(line)))["ready"]
         self.warnings: List[str] = ready.get("warnings", [])
         self.wanted: Settings = ready["setting"]
         self.in_force: Optional[Settings] = None
+        # Whether anything has changed since the last agreement.
+        self.has_news = True
         self.verdict: Optional[Dict[str, Any]] = None
 
     def report(self, seconds: float) -> None:
         """Reports the time of a step, unless a change of the setting is due."""
         if self.wanted != self.in_force:
             return
-        answer = self._reply({"step_ms": 1000.0 * seconds})
+        text = self._service.step(1000.0 * seconds)
+        if text is None:
+            return
+        answer = _parsed(text)
+        self.has_news = True
         self.warnings += answer.get("warnings", [])
         action = answer["action"]
         if action == "switch":
@@ -51,9 +57,11 @@ class Search:
         """Writes the state file, if there is one."""
         self._service.save()
 
-    def _reply(self, line: Dict[str, Any]) -> Dict[str, Any]:
-        answer: Dict[str, Any] = json.loads(self._service.reply(json.dumps(line)))
-        if "error" in answer:
-            error = answer["error"]
-            raise ValueError(f"{error['message']}; {error['try']}")
-        return answer
+
+def _parsed(text: str) -> Dict[str, Any]:
+    """An answer of the service. Raises ValueError if it is an error."""
+    answer: Dict[str, Any] = json.loads(text)
+    if "error" in answer:
+        error = answer["error"]
+        raise ValueError(f"{error['message']}; {error['try']}")
+    return answer

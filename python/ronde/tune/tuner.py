@@ -7,8 +7,9 @@ agreement at the same step, which rank 0 named at the last one:
     rank 0   A       A       A   A       A        A: rank 0 broadcasts the settings, and the number
     rank 1   A       A       A   A       A           of steps until the next agreement
 
-A setting changes only at an agreement, so all ranks change it after the same step. While the search
-runs, agreements cost at most 0.2 % of the time or are `SEARCH_STEPS` steps apart; after the verdict
+A setting changes only at an agreement, so all ranks change it after the same step. A broadcast that
+does not block goes on during the next step, and the agreement ends after that. While the search
+runs, agreements cost at most 0.1 % of the time or are `SEARCH_STEPS` steps apart; after the verdict
 they are `WATCH_STEPS` steps apart.
 """
 
@@ -18,7 +19,7 @@ import logging
 import math
 import time
 from types import TracebackType
-from typing import Any, Callable, Dict, List, Mapping, Optional, Type
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple, Type, Union
 
 from .. import __version__
 from ._messages import Decision, Greeting, TunerError
@@ -28,7 +29,7 @@ from .parameters import Parameter, space_line
 __all__ = ["Tuner", "TunerError"]
 
 # Part of the step time that agreements may take during the search.
-SHARE = 0.002
+SHARE = 0.001
 # Most steps between agreements during the search: a bad setting stays in force for that long.
 SEARCH_STEPS = 5
 # Steps between agreements after the verdict: a drift is noticed later by at most this.
@@ -37,8 +38,9 @@ WATCH_STEPS = 50
 _log = logging.getLogger("ronde.tune")
 _VERSION = __version__
 
-# `broadcast(text, root)` returns the text of rank `root` on every rank.
-Broadcast = Callable[[str, int], str]
+# `broadcast(text, root)` returns the text of rank `root` on every rank, or begins to send it and
+# returns a function that waits for it.
+Broadcast = Callable[[str, int], Union[str, Callable[[], str]]]
 
 
 class Tuner:
@@ -48,6 +50,8 @@ class Tuner:
     is a function of a text and a rank that returns that rank's text on all of them, such as
     mpi4py's `comm.bcast`; `rank` and `size` are this process and the number of processes. The
     constructor calls it `size` times and once more, and `step` at steps on which all ranks agree.
+    It may also begin to send the text and return a function that waits for it and returns it:
+    `step` calls that one step later, so that no rank waits for another.
 
     `state` is the path of a file, on rank 0, from which the next job of equal `key` begins at the
     result. `steps` is the number of steps of the job, if known: the search may then cost 2 % of it,
@@ -89,10 +93,13 @@ class Tuner:
         self._verdict: Optional[Dict[str, Any]] = None
         self._steps = 0
         self._agreement = 0
+        # The agreement under way: rank 0's decision, and the function that waits for it.
+        self._pending: Optional[Tuple[Decision, Callable[[], Any]]] = None
         self._settling = 0
         self._begin: Optional[float] = None
         self._step_s = 0.0
         self._broadcast_s = 0.0
+        self._sending_s = 0.0
 
         options = {"steps": steps, "seed": seed, "key": dict(key or {})}
         line = {name: value for name, value in options.items() if value is not None}
@@ -106,6 +113,7 @@ class Tuner:
             except Exception as error:
                 self._failure = _text(error)
         self._agree()
+        self._end_agreement()
 
     @property
     def settings(self) -> Settings:
@@ -148,15 +156,19 @@ class Tuner:
         self._steps += 1
         if self._search is not None and measured:
             self._report(self._search, measured)
-        if self._steps < self._agreement:
+        if not self._is_due():
             return False
-        is_changed = self._agree()
+        is_changed = self._end_agreement()
+        if self._steps >= self._agreement:
+            is_changed = self._agree() or is_changed
         self._begin = time.perf_counter()
         return is_changed
 
     def close(self) -> None:
         """Ends tuning and saves what was measured. Not collective; the settings stay in force."""
         self._is_off = True
+        # Not waited for: a rank that has failed would not send it.
+        self._pending = None
         search, self._search = self._search, None
         if search is not None:
             try:
@@ -193,11 +205,12 @@ class Tuner:
             return
         greetings: List[Greeting] = []
         for root in range(self._size):
-            text = self._send(own.text(), root, "versions")
+            text = self._received(self._send(own.text(), root, "versions"), "versions")
             if self._is_off:
                 if own.problem is not None:
                     raise ValueError(own.problem)
                 return
+            text = own.text() if root == self.rank else text
             greetings.append(Greeting.parse(text, root))
         first = greetings[0]
         for rank, greeting in enumerate(greetings):
@@ -216,20 +229,32 @@ class Tuner:
                 )
 
     def _send(self, text: str, root: int, what: str) -> Any:
-        """Broadcasts a text from `root` and returns the received one unchecked. If the broadcast
-        fails, tuning ends on this rank."""
-        assert self._broadcast is not None  # with several ranks
+        """Broadcasts a text from `root`; returns the received one, unchecked, or a function that
+        waits for it. If the broadcast fails, tuning ends on this rank."""
+        broadcast = self._broadcast
+        assert broadcast is not None  # with several ranks
+        self._sending_s = 0.0
+        return self._try(lambda: broadcast(text if self.rank == root else "", root), what)
+
+    def _received(self, sent: Any, what: str) -> Any:
+        """Waits for the text of `_send`."""
+        return self._try(sent, what) if callable(sent) else sent
+
+    def _try(self, call: Callable[[], Any], what: str) -> Any:
         begin = time.perf_counter()
         try:
-            received = self._broadcast(text if self.rank == root else "", root)
+            return call()
         except Exception as error:
             self._stop(f"the broadcast of {what} after step {self._steps} failed: {_text(error)}")
             return None
-        if self.rank == root:
-            # A moving average: a broadcast may wait until the other ranks receive it.
-            self._broadcast_s += (time.perf_counter() - begin - self._broadcast_s) / 4
-            return text
-        return received
+        finally:
+            self._sending_s += time.perf_counter() - begin
+
+    def _is_due(self) -> bool:
+        """Whether an agreement begins or ends after this step."""
+        if self._size == 1 and self._search is not None:
+            return self._search.has_news or self._failure is not None
+        return self._steps >= self._agreement or self._pending is not None
 
     def _report(self, search: Search, seconds: float) -> None:
         self._step_s = seconds
@@ -245,16 +270,35 @@ class Tuner:
             self._failure = _text(error)
 
     def _agree(self) -> bool:
-        """Puts rank 0's decision in force on all ranks; returns whether it changes the settings."""
+        """Begins an agreement on rank 0's decision, and ends it if the broadcast blocks. Returns
+        whether the settings change."""
         if self._is_off:
             return False
         decision = self._decide()
-        if self._size > 1:
-            text = self._send(decision.text(), 0, "settings")
-            if self._is_off:
-                return False
-            if self.rank != 0:
-                decision = Decision.parse(text, self._steps, self._settings)
+        if self._size == 1:
+            return self._follow(decision)
+        sent = self._send(decision.text(), 0, "settings")
+        if self._is_off:
+            return False
+        self._pending = decision, sent if callable(sent) else lambda: sent
+        return False if callable(sent) else self._end_agreement()
+
+    def _end_agreement(self) -> bool:
+        """Ends the agreement under way, if there is one; returns whether the settings change."""
+        if self._is_off or self._pending is None:
+            return False
+        (decision, received), self._pending = self._pending, None
+        text = self._received(received, "settings")
+        if self._is_off:
+            return False
+        # A moving average: a broadcast may wait until the other ranks receive it.
+        self._broadcast_s += (self._sending_s - self._broadcast_s) / 4
+        if self.rank != 0:
+            decision = Decision.parse(text, decision.step, self._settings)
+        return self._follow(decision)
+
+    def _follow(self, decision: Decision) -> bool:
+        """Puts rank 0's decision in force; returns whether it changes the settings."""
         if decision.stopped is not None:
             # Rank 0 says it for all.
             level = logging.WARNING if self.rank == 0 else logging.DEBUG
@@ -262,11 +306,12 @@ class Tuner:
             return False
         is_changed = decision.settings != self._settings
         self._settings = decision.settings
-        self._agreement = self._steps + decision.steps
+        self._agreement = decision.step + decision.steps
         self._settling = self._settle_steps if is_changed else self._settling
         self._note(decision.verdict)
         if self._search is not None:
             self._search.in_force = decision.settings
+            self._search.has_news = False
             self._say_warnings(self._search)
         if decision.steps == 0:
             self.close()

@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // memory of XLA's arrays
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use ronde::RawHandle;
@@ -17,7 +17,7 @@ const SLICE: Duration = Duration::from_millis(1);
 
 /// A submitted call.
 pub(super) struct Pending {
-    call: Call,
+    call: Arc<Call>,
     handles: Vec<RawHandle>,
     outputs: Vec<Option<(*mut u8, usize)>>,
     marks_step: bool,
@@ -28,7 +28,7 @@ unsafe impl Send for Pending {}
 
 impl Pending {
     pub(super) fn new(
-        call: Call,
+        call: Arc<Call>,
         handles: Vec<RawHandle>,
         outputs: Vec<Option<(*mut u8, usize)>>,
         marks_step: bool,

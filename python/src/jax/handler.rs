@@ -3,6 +3,7 @@
 #![allow(unsafe_code)] // a function that XLA calls, and memory of its arrays
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::completion::{self, Pending};
 use super::ffi::{self, Array, Frame, Opaque};
@@ -63,25 +64,55 @@ fn start(frame: &ffi::Call<'_>) -> Result<(), Failure> {
     }
 }
 
-fn attributes(frame: &ffi::Call<'_>) -> Result<Call, Failure> {
-    let number = frame.integer("kind")?;
-    let kind = Kind::from_number(number)
-        .filter(|kind| !matches!(kind, Kind::Join | Kind::Barrier))
-        .ok_or_else(|| Failure::internal(format!("operation {number} is unknown")))?;
-    let names = frame.text("names")?;
+/// Numbers and names of a call, by which it is found again.
+type Attributes = ([i64; 7], String);
+
+/// Most calls that are kept, the newest ones.
+const CALLS_MAX: usize = 32;
+
+/// The call with these attributes: the names of a large tree are made once.
+fn attributes(frame: &ffi::Call<'_>) -> Result<Arc<Call>, Failure> {
+    static CALLS: Mutex<Vec<(Attributes, Arc<Call>)>> = Mutex::new(Vec::new());
+    let numbers = [
+        frame.integer("kind")?,
+        frame.integer("op")?,
+        frame.float("prescale")?.to_bits() as i64,
+        frame.float("postscale")?.to_bits() as i64,
+        frame.integer("root")?,
+        frame.integer("process_set")?,
+        frame.integer("group")?,
+    ];
+    let attributes = (numbers, frame.text("names")?);
+    let mut calls = CALLS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, call)) = calls.iter().find(|(known, _)| *known == attributes) {
+        return Ok(Arc::clone(call));
+    }
+    let call = Arc::new(read_call(&attributes)?);
+    if calls.len() == CALLS_MAX {
+        calls.remove(0);
+    }
+    calls.push((attributes, Arc::clone(&call)));
+    Ok(call)
+}
+
+fn read_call((numbers, names): &Attributes) -> Result<Call, Failure> {
+    let &[kind, op, prescale, postscale, root, set_id, group] = numbers;
     Ok(Call {
-        kind,
-        op: frame.integer("op")?,
-        prescale: frame.float("prescale")?,
-        postscale: frame.float("postscale")?,
-        root: frame.integer("root")?,
-        set_id: frame.integer("process_set")?,
-        is_group: frame.integer("group")? != 0,
+        kind: Kind::from_number(kind)
+            .filter(|kind| !matches!(kind, Kind::Join | Kind::Barrier))
+            .ok_or_else(|| Failure::internal(format!("operation {kind} is unknown")))?,
+        op,
+        prescale: f64::from_bits(prescale as u64),
+        postscale: f64::from_bits(postscale as u64),
+        root,
+        set_id,
+        is_group: group != 0,
         members_only: false,
         names: match names.as_str() {
             "" => Vec::new(),
             names => names.split(SEPARATOR).map(str::to_owned).collect(),
         },
+        resolved: OnceLock::new(),
     })
 }
 

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pyo3::Python;
 use ronde::{Context, Delivery, RawHandle};
@@ -393,6 +393,7 @@ fn read_call(construction: &Construction<'_>) -> Result<Arc<Call>, Failure> {
         is_group: construction.integer(c"flags")? & GROUP != 0,
         members_only: construction.integer(c"flags")? & MEMBERS_ONLY != 0,
         names: construction.strings(c"names")?,
+        resolved: OnceLock::new(),
     }))
 }
 

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from pathlib import Path
 
+import namespaces
 import pytest
 from launching import SECONDS, is_alive, wait_until
 
@@ -48,18 +49,20 @@ print("ends after", state.step, "steps:", state.sums == sum(range(state.step)), 
 
 
 class Job:
-    """A job whose output is read while it runs. It ends when :meth:`end` is called. ``enter``: words
-    before the command, which enter a host."""
+    """A job whose output is read while it runs. It ends when :meth:`end` is called. The launcher is
+    on the first of ``hosts``, if there are any."""
 
-    def __init__(self, tmp_path, *flags, enter=()):
+    def __init__(self, tmp_path, *flags, hosts=None):
         program = tmp_path / "program.py"
         program.write_text(PROGRAM)
         self._end = tmp_path / "end"
+        enter = hosts.enter(0) if hosts else []
         launcher = [*enter, sys.executable, "-m", "ronde", "run", *flags, "--"]
         self.process = subprocess.Popen(
             [*launcher, sys.executable, str(program), str(self._end)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            env=hosts.variables() if hosts else None,
             text=True,
             bufsize=1,
         )
@@ -151,71 +154,33 @@ def test_a_job_that_cannot_continue_says_what_is_missing(tmp_path):
     ) in output
 
 
-class Hosts:
-    """Two network namespaces with a folder that both have; nsenter stands in for ssh."""
-
-    _script = Path(__file__).resolve().parents[3] / "scripts" / "multihost"
-    _environment = {**os.environ, "MULTIHOST_NAME": "elastic"}
-
-    def __init__(self, folder):
-        self.folder = folder
-        self.names, self.addresses = self.run("names").split(), self.run("addresses").split()
-        self.enter = [self._script, "enter", self.names[0]]
-        pairs = zip(self.addresses, self.names)
-        cases = [f"{address}) name={name} ;;" for address, name in pairs]
-        ssh = folder / "ssh"
-        ssh.write_text(
-            f"""#!/usr/bin/env bash
-while getopts TxNo:p:i: option; do :; done
-shift $((OPTIND - 1))
-case $1 in {" ".join(cases)} *) echo "ssh: unknown host $1" >&2; exit 255 ;; esac
-shift
-exec env MULTIHOST_NAME=elastic {self._script} enter $name sh -c "$*"
-"""
-        )
-        ssh.chmod(0o755)
-
-    @classmethod
-    def run(cls, *words):
-        done = subprocess.run([cls._script, *words], env=cls._environment, capture_output=True, text=True)
-        if done.returncode:
-            raise OSError(done.stderr)
-        return done.stdout
-
-
 @pytest.fixture
-def two_hosts(monkeypatch):
+def two_hosts():
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("network namespaces need root and iproute2")
-    target = Hosts._script.parents[1] / "target"  # /tmp is another folder on each host
-    target.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target) as folder:
+    with tempfile.TemporaryDirectory(dir=namespaces.folder()) as folder:
         try:
-            Hosts.run("up", "2")
+            hosts = namespaces.Namespaces("elastic", 2, Path(folder))
         except OSError as error:
-            Hosts.run("down")
             pytest.skip(f"no network namespaces can be made here: {error}")
         try:
-            hosts = Hosts(Path(folder))
-            monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-            monkeypatch.setenv("MULTIHOST_NAME", "elastic")
             yield hosts
         finally:
-            Hosts.run("down")
+            hosts.down()
 
 
 def test_a_job_on_two_hosts_survives_a_killed_rank_and_a_cut_link(two_hosts):
     other = two_hosts.addresses[1]
     flags = ["-np", "2", "--min-np", "1", "-H", f"localhost:1,{other}:1"]
     cooldown = ["--blacklist-cooldown-range", "1", "60"]
-    job = Job(two_hosts.folder, *flags, *cooldown, enter=two_hosts.enter)
+    job = Job(two_hosts.folder, *flags, *cooldown, hosts=two_hosts)
     wait_until(lambda: len(job.steps(1)) >= 7)
     os.kill(job.steps(1)[-1][2], signal.SIGKILL)
     job.wait_for_size(1)
     job.wait_for_size(2)
     wait_until(lambda: is_alive(job.steps(1)[-1][2]))
     there = job.steps(1)[-1][2]
-    Hosts.run("cut", two_hosts.names[1])
+    two_hosts.cut(1)
     job.wait_for_size(1)
     wait_until(lambda: not is_alive(there))  # it ends without the launcher
     code, output = job.end()

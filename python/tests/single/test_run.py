@@ -167,20 +167,56 @@ def test_old_names_work_and_warn():
         assert ronde.run(place, num_proc=1) == [(0, 1)]
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("min_num_proc", 1),
-        ("max_num_proc", 2),
-        ("slots", 2),
-        ("reset_limit", 1),
-        ("cooldown_range", (1, 2)),
-        ("host_discovery_script", "hosts.sh"),
-    ],
-)
-def test_elastic_parameters_are_refused_by_name(name, value):
-    with pytest.raises(NotImplementedError, match=name):
-        ronde.run(place, num_proc=1, **{name: value})
+def test_elastic_parameters_become_flags():
+    job = _HorovodArgs()
+    job.num_proc, job.min_np, job.max_np, job.slots = 2, 1, 4, 3
+    job.reset_limit, job.elastic_timeout = 5, 60
+    job.host_discovery_script = "hosts.sh"
+    job.cooldown_range = (1, 20)
+    assert launcher_flags(job) == [
+        "--num-proc=2",
+        "--min-num-proc=1",
+        "--max-num-proc=4",
+        "--slots-per-host=3",
+        "--reset-limit=5",
+        "--host-discovery-script=hosts.sh",
+        "--elastic-timeout=60",
+        "--blacklist-cooldown-range",
+        "1",
+        "20",
+    ]
+    job.cooldown_range = (1,)
+    with pytest.raises(ValueError, match="cooldown_range"):
+        launcher_flags(job)
+    with pytest.raises(RuntimeError, match="exit code 2"):
+        ronde.run(place, num_proc=1, max_num_proc=2)  # not an elastic job
+
+
+def test_an_elastic_job_returns_the_results_of_its_last_ranks(tmp_path):
+    def die_once(mark):
+        import os
+        import ronde.torch as hvd
+        import torch
+
+        hvd.init()
+        state = hvd.elastic.TorchState(torch.nn.Linear(1, 1), None, step=0)
+
+        @hvd.elastic.run
+        def train(state):
+            while state.step < 5:
+                state.step += 1
+                if hvd.rank() == 1 and state.step == 3 and not os.path.exists(mark):
+                    open(mark, "w").close()
+                    os._exit(1)
+                hvd.allreduce(torch.ones(1), name="x")
+                state.commit()
+
+        train(state)
+        return hvd.rank(), hvd.size(), state.step
+
+    pytest.importorskip("torch")
+    results = ronde.run(die_once, args=(str(tmp_path / "mark"),), num_proc=2, min_num_proc=1)
+    assert results == [(0, 1, 5)]
 
 
 def test_numbers_and_launchers_that_cannot_be_are_refused():

@@ -9,18 +9,18 @@ import pytest
 from ranks import run
 
 HERE = pathlib.Path(__file__).parent
-# What the callback needs, and its extra.
+# What the callback needs one of, and its extra.
 FRAMEWORKS = {
-    "lightning": ("lightning", "ronde[lightning]"),
-    "huggingface": ("transformers", "ronde[huggingface]"),
-    "deepspeed": ("deepspeed", "ronde[deepspeed]"),
+    "lightning": (("lightning", "pytorch_lightning"), "ronde[lightning]"),
+    "huggingface": (("transformers",), "ronde[huggingface]"),
+    "deepspeed": (("deepspeed",), "ronde[deepspeed]"),
 }
 
 
 def needs(framework):
-    package, _ = FRAMEWORKS[framework]
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
+    packages, _ = FRAMEWORKS[framework]
+    if not any(map(importlib.util.find_spec, packages)):
+        pytest.skip(f"{packages[0]} is not installed")
 
 
 @pytest.mark.parametrize("framework", ["lightning", "huggingface"])
@@ -40,12 +40,17 @@ def test_deepspeed_reads_the_size_in_every_step():
     run(2, HERE / "deepspeed_rank.py")
 
 
+def test_the_callback_for_hugging_face_tunes_a_deepspeed_engine(tmp_path):
+    needs("huggingface")
+    needs("deepspeed")
+    run(2, HERE / "huggingface_deepspeed_rank.py", tmp_path)
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_missing_package_is_named(framework):
-    package, extra = FRAMEWORKS[framework]
-    hidden = {package, "pytorch_lightning"}
+    packages, extra = FRAMEWORKS[framework]
     code = (
-        f"import sys; sys.modules.update(dict.fromkeys({hidden!r})); "
+        f"import sys; sys.modules.update(dict.fromkeys({packages!r})); "
         f"import ronde.tune.{framework}"
     )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

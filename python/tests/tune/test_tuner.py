@@ -70,6 +70,54 @@ def test_ranks_change_settings_at_the_same_step_with_few_broadcasts():
     assert world.broadcasts <= 3 + 1 + len(settings)
 
 
+def test_a_broadcast_that_does_not_block_is_waited_for_one_step_later():
+    world = World(3)
+
+    def rank(rank, broadcast):
+        waits = []
+
+        def begin(text, root):
+            def received():
+                waits.append(len(settings))
+                return broadcast(text, root)
+
+            begins.append(len(settings))
+            return received
+
+        settings, begins, noise = [], [], random.Random(rank)
+        tuner = Tuner(BUCKET, begin, rank, 3)
+        greetings = len(begins)
+        while not tuner.finished and len(settings) < STEPS_MAX:
+            settings.append(tuner.settings["bucket_cap_mb"])
+            tuner.step(step_seconds(tuner.settings, noise))
+        assert waits[:greetings] == begins[:greetings]  # the constructor waits
+        for begin, wait in zip(begins[greetings:], waits[greetings:]):
+            assert wait == begin + 1
+        return settings, tuner.verdict, tuner.settings
+
+    results = world.run(rank)
+    settings, verdict, last = results[0]
+    assert results[1] == results[0] and results[2] == results[0]
+    assert len(set(settings)) > 3 and verdict["setting"] == last
+
+
+def test_close_does_not_wait_for_a_broadcast():
+    own = tuner_module.Greeting(tuner_module._VERSION, tuner_module.space_line(BUCKET)).text()
+    begins, waits = [], []
+
+    def broadcast(text, root):
+        begins.append(root)
+        return lambda: waits.append(root) or own
+
+    tuner = Tuner(BUCKET, broadcast, 0, 2)
+    assert len(waits) == len(begins) == 3  # two greetings, and the start
+    while len(begins) == 3:
+        tuner.step(0.1)
+    tuner.close()
+    assert len(waits) == 3
+    assert not tuner.step(0.1) and len(begins) == 4
+
+
 def test_agreements_are_rare_where_broadcasts_are_slow_and_after_the_verdict(monkeypatch):
     clock, calls = [0.0], []
     monkeypatch.setattr(tuner_module.time, "perf_counter", lambda: clock[0])

@@ -515,6 +515,10 @@ impl Heartbeat {
 }
 
 impl Watch for Heartbeat {
+    fn abort(&self, error: &Error) {
+        Heartbeat::abort(self, error.clone());
+    }
+
     /// `on` is a job rank.
     fn check(&self, on: usize, waited: Duration) -> Result<(), Error> {
         Heartbeat::check(self)?;

@@ -239,3 +239,50 @@ fn a_negotiation_belongs_to_the_step_of_its_tensor_though_another_rank_is_ahead(
         .collect();
     assert_eq!(began, [180]);
 }
+
+#[test]
+fn a_recording_continues_after_a_reset() {
+    let memory = Memory::new();
+    let options = |resets, size| Options {
+        path: Some("of_resets.json".into()), // of no other test: the process keeps recordings
+        resets,
+        size,
+        ..Options::default()
+    };
+    let mut recording = Recording::new(memory.timeline(options(0, 2)));
+    recording.step(10, &["a", "b"]);
+    recording.track.begin_cycle(us(18));
+    recording.track.mark_steps(&[us(18)]);
+    recording.finish();
+    let first = memory.text_of("of_resets.json");
+    let mut recording = Recording::new(memory.timeline(options(3, 4)));
+    recording.step(30, &["b", "c"]);
+    recording.track.begin_cycle(us(38));
+    recording.track.mark_steps(&[us(38)]);
+    recording.finish();
+    let text = memory.text_of("of_resets.json");
+    assert!(text.starts_with(first.trim_end_matches(']')), "{text}");
+    assert_eq!(ends(&text), [16, 16, 36, 36]);
+    assert_eq!(tensors(&text), ["a", "b", "c"]);
+    let marks: Vec<Value> = balanced(&text);
+    let marks: Vec<String> = marks
+        .iter()
+        .filter(|event| event["ph"] == "i")
+        .map(|event| format!("{} {}", event["name"].as_str().unwrap(), event["args"]))
+        .collect();
+    let expected = [
+        r#"STEP {"step":1}"#,
+        r#"RESET {"reset":3,"size":4}"#,
+        r#"STEP {"step":2}"#,
+    ];
+    assert_eq!(marks, expected);
+    assert_eq!(metadata(&text, "process_labels", "ronde")["size"], 4);
+    // A process that has recorded nothing leaves the files of others alone.
+    let mut recording = Recording::new(memory.timeline(Options {
+        path: Some("others.json".into()),
+        ..options(2, 2)
+    }));
+    recording.step(10, &["a"]);
+    recording.finish();
+    assert_eq!(memory.names(), ["of_resets.json", "others.reset2.json"]);
+}

@@ -146,8 +146,6 @@ impl Session {
         };
         let _ = self.tuner.also_consider(chosen);
         (self.setting, self.incumbent) = (chosen, chosen);
-        // Start-up steps join the reference of the drift watch, which clips them.
-        self.starting = false;
         self.stage = Stage::Finished {
             verdict: Box::new(Verdict {
                 kept_default: verdict.kept_default,

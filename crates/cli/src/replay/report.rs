@@ -8,7 +8,7 @@ use super::job::{CYCLE_TIME, Job, THRESHOLD};
 use super::outlook::{At, Cell, Change, Choice, NEARLY, Outlook};
 use crate::html::Document;
 use crate::present::units::{
-    NONE, bytes, change, changes, counted, digits, ms, percent, setting as short,
+    NONE, bytes, change, change_within, counted, digits, ms, percent, setting as short,
 };
 use crate::present::{self, Cell as TableCell, List, Look, Section, Table, wrapped};
 use crate::setting::{Naming, numbers, on, paste};
@@ -115,19 +115,16 @@ fn head(job: &Job) -> Section<'_> {
             format!("the model predicts {modelled} ({}) for it", change(off)),
         ),
     };
-    let stated = |setting: &str, value: String| match job.states(setting) {
-        true => value,
+    let stated = |setting: &str, value: f64, unit: &str| match job.states(setting) {
+        true => format!("{} {unit}", short(value)),
         false => "unknown".to_owned(),
     };
-    let fusion_mb = short(fit.reference.fusion_threshold_bytes as f64 / 1048576.0);
+    let fusion_mb = fit.reference.fusion_threshold_bytes as f64 / 1048576.0;
     let line = format!(
         "step {}{error} with fusion {}, cycle {}; {sure}",
         ms(fit.measured_us / 1e3),
-        stated(THRESHOLD, format!("{fusion_mb} MiB")),
-        stated(
-            CYCLE_TIME,
-            format!("{} ms", short(fit.reference.cycle_us / 1e3))
-        ),
+        stated(THRESHOLD, fusion_mb, "MiB"),
+        stated(CYCLE_TIME, fit.reference.cycle_us / 1e3, "ms"),
     );
     let collective = fit.costs.flat.first().copied().unwrap_or_default();
     let costs = format!(
@@ -275,13 +272,14 @@ fn best<'a>(job: &Job, at: &At, section: Section<'a>) -> Section<'a> {
             "The setting in force is as good as any of these{place}: {now}."
         ));
     }
+    let Change { median, low, high } = choice.change;
     let sentence = format!(
         "{}{place}: {}, {} against {} ms now. {}",
         setting(choice, at),
         predicted(&choice.best),
-        changed(&choice.change),
+        change_within(median, [low, high]),
         digits(at.current.step_ms),
-        if choice.change.high > 0.0 {
+        if high > 0.0 {
             "The interval includes no gain: HOROVOD_AUTOTUNE=1 measures it in the running job."
         } else {
             "HOROVOD_AUTOTUNE=1 confirms it in the running job."
@@ -310,15 +308,6 @@ fn setting(choice: &Choice, at: &At) -> String {
         hierarchical: changed || choice.hierarchical.is_some(),
     };
     naming.setting(best)
-}
-
-/// Formats a change of the step time with its interval: `−6.1 % (−8.0 to −4.0 %)`.
-fn changed(change: &Change) -> String {
-    format!(
-        "{} ({})",
-        self::change(change.median),
-        changes(change.low, change.high)
-    )
 }
 
 pub(super) fn interval(cell: &Cell) -> String {

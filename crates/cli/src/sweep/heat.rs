@@ -99,23 +99,12 @@ impl Kept {
             true => "hierarchical",
             false => "flat",
         };
-        let settings = [
-            (
-                all.iter().any(|other| other.np != self.np),
-                format!("np{}", self.np),
-            ),
-            (
-                all.iter().any(|other| other.no_cache != self.no_cache),
-                format!("cache {}", on(!self.no_cache)),
-            ),
-            (
-                all.iter()
-                    .any(|other| other.hierarchical != self.hierarchical),
-                hierarchy.to_owned(),
-            ),
-        ];
-        let distinct = settings.into_iter().filter(|(varied, _)| *varied);
-        distinct.map(|(_, setting)| setting).collect()
+        let varied = |of: fn(&Self) -> u32| all.iter().any(|other| of(other) != of(self));
+        let np = varied(|kept| kept.np).then(|| format!("np{}", self.np));
+        let cache = varied(|kept| kept.no_cache.into());
+        let cache = cache.then(|| format!("cache {}", on(!self.no_cache)));
+        let hierarchy = varied(|kept| kept.hierarchical.into()).then(|| hierarchy.to_owned());
+        [np, cache, hierarchy].into_iter().flatten().collect()
     }
 }
 
@@ -124,33 +113,25 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
     let predicted = shown.iter().any(|outcome| outcome.predicted_ms.is_some());
     let place = |outcome: &Outcome| (outcome.point.fusion_mb(), outcome.point.cycle_time_ms);
     let grid = Grid::new(shown.iter().map(|outcome| place(outcome)));
-    let values = || {
-        shown
-            .iter()
-            .filter_map(|outcome| cell(outcome, predicted).0)
-    };
+    let cells = || shown.iter().map(|outcome| cell(outcome, predicted));
+    let values = || cells().filter_map(|(value, _)| value);
     let noise = match (predicted, &finding.noise) {
         (false, Some(noise)) => noise.sd,
         _ => 0.0,
     };
     let shades = Shades::new(values(), Better::Lower, noise);
-    let (mut cells, mut failed) = (Vec::new(), Vec::new());
-    for outcome in shown {
-        let (value, label) = cell(outcome, predicted);
+    let (mut timed, mut failed) = (Vec::new(), Vec::new());
+    for (outcome, (value, label)) in shown.iter().zip(cells()) {
         let colour = value.map_or_else(String::new, |value| scale::colour(shades.at(value)));
         let text = format!("{}: {label}", numbers(&outcome.point));
         let rect = grid.cell(place(outcome), colour, label, text);
-        if value.is_some() {
-            &mut cells
-        } else {
-            &mut failed
+        match value {
+            Some(_) => timed.push(rect),
+            None => failed.push(rect),
         }
-        .push(rect);
     }
     let mark = |outcomes: Vec<&Outcome>, shape: Shape, colour: &'static str, name: String| {
-        let outcomes = outcomes
-            .into_iter()
-            .filter(|outcome| shown.contains(outcome));
+        let outcomes = outcomes.into_iter().filter(|one| shown.contains(one));
         // The best and the default may be the same cell.
         let right = shape == Shape::Diamond;
         let points: Vec<Place> = outcomes
@@ -165,31 +146,24 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
         }
         format!("{name}: {} ({text} ms)", numbers(&outcome.point))
     };
-    let best = finding.best().map(|best| (best, named("best", best)));
-    let default = finding
-        .default()
-        .map(|default| (default, named("default", default)));
-    let tied: Vec<&Outcome> = shown
-        .iter()
-        .copied()
-        .filter(|outcome| outcome.tied && Some(*outcome) != finding.best())
-        .collect();
+    let one = |name: &str, outcome: Option<&Outcome>, shape: Shape, colour: &'static str| {
+        outcome.and_then(|outcome| mark(vec![outcome], shape, colour, named(name, outcome)))
+    };
+    let best = finding.best();
+    let mut tied = shown.to_vec();
+    tied.retain(|outcome| outcome.tied && Some(*outcome) != best);
     let (tied, unmarked) = match tied.len() {
         0..=TIES_MARKED => (tied, 0),
         many => (Vec::new(), many),
     };
+    let ties = "cannot be distinguished from the best";
     let least = values().fold(f64::INFINITY, f64::min);
     let series = [
-        Some(Series::boxes("", "--series-5", cells)),
+        Some(Series::boxes("", "--series-5", timed)),
         (!failed.is_empty()).then(|| Series::boxes("no result", "--line", failed)),
-        mark(
-            tied,
-            Shape::Triangle,
-            "--series-3",
-            "cannot be distinguished from the best".to_owned(),
-        ),
-        default.and_then(|(default, name)| mark(vec![default], Shape::Diamond, "--series-1", name)),
-        best.and_then(|(best, name)| mark(vec![best], Shape::Star, "--ink", name)),
+        mark(tied, Shape::Triangle, "--series-3", ties.to_owned()),
+        one("default", finding.default(), Shape::Diamond, "--series-1"),
+        one("best", best, Shape::Star, "--ink"),
     ];
     let [x, y] = grid.axes("fusion threshold, MiB", "cycle time, ms");
     Chart {
@@ -207,7 +181,7 @@ fn heat_map(about: &About, finding: &Finding, shown: &[&Outcome], chart: Chart) 
 /// one.
 fn cell(outcome: &Outcome, predicted: bool) -> (Option<f64>, String) {
     if predicted {
-        let ms = outcome.predicted_ms.map(|predicted| predicted.value);
+        let ms = outcome.predicted();
         return (ms, ms.map_or_else(String::new, number::digits));
     }
     match (&outcome.ending, outcome.step_ms) {
@@ -225,11 +199,8 @@ fn subtitle(
     predicted: bool,
     unmarked: usize,
 ) -> String {
-    let mut parts: Vec<String> = [how]
-        .into_iter()
-        .filter(|how| !how.is_empty())
-        .map(str::to_owned)
-        .collect();
+    let mut parts = vec![how.to_owned()];
+    parts.retain(|how| !how.is_empty());
     if predicted {
         parts.push("step predicted by replay, ms".to_owned());
         if finding.basis == Basis::Verified {

@@ -95,10 +95,9 @@ impl<'a> Found<'a> {
 
 impl Timed {
     fn new(outcome: &Outcome) -> Self {
-        let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
         Self {
             point: outcome.point,
-            step_ms: outcome.step_ms.or(predicted),
+            step_ms: outcome.time_ms(),
         }
     }
 }

@@ -81,10 +81,8 @@ fn out(args: &Args) -> PathBuf {
         let stem = file.and_then(|path| path.file_stem().map(OsString::from));
         let load = args.load.resolved();
         let mut name = OsString::from("sweep-");
-        name.push(
-            stem.or_else(|| load.model.map(OsString::from))
-                .unwrap_or_default(),
-        );
+        let model = || load.model.map(OsString::from);
+        name.push(stem.or_else(model).unwrap_or_default());
         PathBuf::from(name)
     };
     args.out.clone().unwrap_or_else(name)
@@ -158,14 +156,7 @@ fn measured(
     let missing = SweepOrder::new(&whole).left(&rows);
     let report = |unfinished, halt| {
         let about = about(plan, (plan.name(), plan.how()), unfinished);
-        conclude(
-            args.json.as_deref(),
-            &about,
-            &verdict(&rows),
-            &rows,
-            &folder,
-            halt,
-        )
+        conclude(args, &about, &verdict(&rows), &rows, &folder, halt)
     };
     match outcome {
         Ok(halt) => report(unfinished(plan, &folder, halt, missing), halt),
@@ -203,14 +194,11 @@ fn unfinished(plan: &Plan, folder: &Folder, halt: Halt, missing: usize) -> Optio
 
 /// Context of the report for its reader; `job` and `how` describe the workload.
 fn about(plan: &Plan, (job, how): (String, String), unfinished: Option<String>) -> About {
-    let facts = plan
-        .machine
-        .facts()
-        .map(|(name, value)| (name.to_owned(), value));
     let others = [
-        ("ronde".to_owned(), plan.ronde.clone()),
-        ("started".to_owned(), plan.started.clone()),
+        ("ronde", plan.ronde.clone()),
+        ("started", plan.started.clone()),
     ];
+    let facts = plan.machine.facts().into_iter().chain(others);
     let changes = plan.changes_since();
     let warning = || {
         format!(
@@ -222,7 +210,9 @@ fn about(plan: &Plan, (job, how): (String, String), unfinished: Option<String>) 
         job,
         how,
         command: plan.command.clone(),
-        machine: facts.into_iter().chain(others).collect(),
+        machine: facts
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect(),
         unfinished,
         warnings: (!changes.is_empty()).then(warning).into_iter().collect(),
     }
@@ -230,7 +220,7 @@ fn about(plan: &Plan, (job, how): (String, String), unfinished: Option<String>) 
 
 /// Writes the report and prints its text.
 fn conclude(
-    json: Option<&Path>,
+    args: &Args,
     about: &About,
     verdict: &Verdict,
     rows: &[Row],
@@ -247,15 +237,14 @@ fn conclude(
     }
     let text = report::report(about, verdict, folder.path(), &Look::of_stdout(0))?;
     let mut printed = ExitCode::SUCCESS;
-    if let Some(path) = json {
+    if let Some(path) = &args.json {
         save(path, folder.summary()?)?;
     }
-    if !json.is_some_and(is_stdout) {
+    if !args.json.as_deref().is_some_and(is_stdout) {
         printed = print(&text);
     }
-    let is_empty = rows
-        .iter()
-        .all(|row| matches!(row.status, Status::Failed(_)));
+    let failed = |row: &Row| matches!(row.status, Status::Failed(_));
+    let is_empty = rows.iter().all(failed);
     Ok(match (code, is_empty) {
         (0, true) => ExitCode::FAILURE, // nothing could be measured
         (0, false) => printed,

@@ -95,9 +95,8 @@ fn verify(
     if let Some(most) = plan.verify {
         let design = &plan.design;
         let points = predictions.candidates(most as usize);
-        let with = reenacted
-            .as_ref()
-            .map_or_else(|| plan.job(), |reenacted| reenacted.words.clone());
+        let words = reenacted.as_ref().map(|job| job.words.clone());
+        let with = words.unwrap_or_else(|| plan.job());
         say(&format!(
             "measuring the best {most} and the default {} times each, with {with}; folder {}",
             design.confirm.max(1),
@@ -113,23 +112,11 @@ fn verify(
         rows = std::mem::take(&mut supervisor.rows);
         missing = left(&rows).len();
     }
-    let mut about = about(
-        plan,
-        (predictions.name(), how),
-        unfinished(plan, &folder, halt, missing),
-    );
+    let unfinished = unfinished(plan, &folder, halt, missing);
+    let mut about = about(plan, (predictions.name(), how), unfinished);
     about.warnings.extend_from_slice(predictions.warnings());
-    about.warnings.extend(
-        reenacted
-            .into_iter()
-            .flat_map(|reenacted| reenacted.warnings),
-    );
-    conclude(
-        args.json.as_deref(),
-        &about,
-        &predictions.verdict(&rows),
-        &rows,
-        &folder,
-        halt,
-    )
+    let of_benchmark = reenacted.into_iter().flat_map(|job| job.warnings);
+    about.warnings.extend(of_benchmark);
+    let verdict = predictions.verdict(&rows);
+    conclude(args, &about, &verdict, &rows, &folder, halt)
 }

@@ -66,10 +66,7 @@ impl<'a> Supervisor<'a> {
         hang_seconds: Option<u32>,
     ) -> Self {
         let before = rows.iter().map(|row| row.at_s).fold(0.0, f64::max);
-        let slowest = rows
-            .iter()
-            .filter_map(|row| row.times)
-            .map(|times| times.p90);
+        let slowest = rows.iter().filter_map(|row| Some(row.times?.p90));
         Self {
             plan,
             store,
@@ -185,15 +182,14 @@ impl<'a> Supervisor<'a> {
         let design = &self.plan.design;
         let may_end_early = task.phase == Phase::Grid && !task.point.is_default();
         let of_grid = self.rows.iter().filter(|row| row.phase == Phase::Grid);
+        let bound = || stop_above_ms(of_grid, task.point.np);
         MeasurementRequest {
             point: task.point,
             series: Series {
                 warmup_steps: design.warmup as usize,
                 steps: design.steps as usize,
                 at_least_ms: design.at_least_ms,
-                stop_above_ms: may_end_early
-                    .then(|| stop_above_ms(of_grid, task.point.np))
-                    .flatten(),
+                stop_above_ms: may_end_early.then(bound).flatten(),
             },
             time,
         }
@@ -210,11 +206,8 @@ impl<'a> Supervisor<'a> {
         let Some(summary) = StepTimes::of(&times.step_ms, times.step_ms.len()) else {
             return self.write(task, Status::Failed("no step was timed".to_owned()), None);
         };
-        self.longest_step_ms = times
-            .step_ms
-            .iter()
-            .copied()
-            .fold(self.longest_step_ms, f64::max);
+        let steps = times.step_ms.iter().copied();
+        self.longest_step_ms = steps.fold(self.longest_step_ms, f64::max);
         let status = match times.end {
             SeriesEnd::Above => Status::Cut,
             SeriesEnd::Complete | SeriesEnd::Time => Status::Done,

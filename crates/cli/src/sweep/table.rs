@@ -4,7 +4,7 @@
 use super::words;
 use crate::present::units::{NONE, digits};
 use crate::present::{Cell, List, Section, Table};
-use ronde_lab::sweep::{Ending, Finding, Outcome};
+use ronde_lab::sweep::{Finding, Outcome};
 
 /// Number of rows, not counting the default if it is not among the best.
 const ROWS: usize = 10;
@@ -34,12 +34,12 @@ pub(super) fn evidence(finding: &Finding, on: &str) -> [Section<'static>; 3] {
 /// Table of the best settings of `finding` and the default.
 fn best(finding: &Finding) -> Table {
     let naming = words::naming(finding);
-    let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
-    let mut shown: Vec<&Outcome> = finding.points.iter().filter(timed).take(ROWS).collect();
-    let default = finding.default().filter(timed);
-    shown.extend(
-        default.filter(|default| !shown.iter().any(|outcome| outcome.point == default.point)),
-    );
+    let complete = |outcome: &&Outcome| outcome.is_complete();
+    let points = finding.points.iter().filter(complete);
+    let mut shown: Vec<&Outcome> = points.take(ROWS).collect();
+    let default = finding.default().filter(complete);
+    let is_shown = |one: &Outcome| shown.iter().any(|other| other.point == one.point);
+    shown.extend(default.filter(|default| !is_shown(default)));
     let headings = format!(
         "<; fusion MiB; cycle ms; cache; hier.; step ms; predicted ms (80 %); error; above best; \
          against default ({} %); n",

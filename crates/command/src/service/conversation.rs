@@ -1,6 +1,8 @@
 //! State machine of the service: computes the answer to each line.
 
+use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::thread::{self, JoinHandle};
 
 use ronde_tuner::{Next, Proposal, Session, SessionConfig, StateError, Tuner, TunerConfig};
 
@@ -18,6 +20,7 @@ pub struct Service {
     /// Path of the state file; `memory` has its contents after the first line has given the key.
     state: Option<PathBuf>,
     memory: Option<Memory>,
+    computes_ahead: bool,
 }
 
 enum Stage {
@@ -26,7 +29,11 @@ enum Stage {
     /// After the first line. The first request decides between the two forms of the search.
     Ready { session: Box<Session>, tuner: Tuner },
     /// The program reports steps.
-    Steps { session: Box<Session> },
+    Steps {
+        session: Box<Session>,
+        /// The proposal that is computed during the next step.
+        ahead: Option<JoinHandle<Proposal>>,
+    },
     /// The program asks for settings and reports measurements.
     AskTell { tuner: Tuner },
 }
@@ -38,12 +45,33 @@ impl Service {
             stage: Stage::Nothing,
             state,
             memory: None,
+            computes_ahead: false,
+        }
+    }
+
+    /// Computes proposals in a thread, while the program makes its next step. That step is a
+    /// further one at the setting in force, and the answer to it has the proposal. So equal steps
+    /// still give equal answers.
+    pub fn computing_ahead(self) -> Self {
+        Self {
+            computes_ahead: true,
+            ..self
         }
     }
 
     /// Returns the answer to a line of the protocol in `docs/TUNE.md`: a line of JSON.
     pub fn reply(&mut self, line: &str) -> String {
         self.answer(line, 1).to_string()
+    }
+
+    /// Reports a step as the line `{"step_ms":…}` does. Returns the answer, or none if the setting
+    /// is kept.
+    pub fn step(&mut self, step_ms: f64) -> Option<String> {
+        let answer = self.follow(Request::StepMs(step_ms));
+        match answer.unwrap_or_else(|problem| problem.answer(1)) {
+            Answer::Action(Action::Keep) => None,
+            answer => Some(answer.to_string()),
+        }
     }
 
     /// Whether the parameters are known.
@@ -118,14 +146,18 @@ impl Service {
     fn follow(&mut self, request: Request) -> Result<Answer, Problem> {
         self.decide(&request);
         match (&mut self.stage, request) {
-            (Stage::Steps { session }, Request::StepMs(step_ms)) => {
-                Ok(Answer::Action(step(session, step_ms, self.memory.as_ref())))
+            (Stage::Steps { session, ahead }, Request::StepMs(step_ms)) => {
+                let action = step(session, ahead, self.computes_ahead, step_ms);
+                let memory = self.memory.as_ref();
+                Ok(Answer::Action(answer_to_step(session, action, memory)))
             }
             (Stage::AskTell { tuner }, Request::Ask(_)) => Ok(ask(tuner)),
             (Stage::AskTell { tuner }, Request::Tell(tell_of)) => tell(tuner, &tell_of),
-            (Stage::Steps { session }, Request::Report(_)) => verdict(session).ok_or_else(|| {
-                Problem::new("no step has been measured yet", "report step_ms first")
-            }),
+            (Stage::Steps { session, .. }, Request::Report(_)) => {
+                verdict(session).ok_or_else(|| {
+                    Problem::new("no step has been measured yet", "report step_ms first")
+                })
+            }
             (Stage::AskTell { tuner } | Stage::Ready { tuner, .. }, Request::Report(_)) => {
                 standing(tuner).map(Answer::Report).ok_or_else(|| {
                     Problem::new(
@@ -156,9 +188,10 @@ impl Service {
             return;
         }
         self.stage = match std::mem::replace(&mut self.stage, Stage::Nothing) {
-            Stage::Ready { session, .. } if matches!(request, Request::StepMs(_)) => {
-                Stage::Steps { session }
-            }
+            Stage::Ready { session, .. } if matches!(request, Request::StepMs(_)) => Stage::Steps {
+                session,
+                ahead: None,
+            },
             Stage::Ready { tuner, .. } => Stage::AskTell { tuner },
             decided => decided,
         };
@@ -167,7 +200,7 @@ impl Service {
     /// Returns the answer at the end of the input.
     pub(super) fn end(&self) -> Option<Answer> {
         match &self.stage {
-            Stage::Steps { session } => verdict(session),
+            Stage::Steps { session, .. } => verdict(session),
             Stage::AskTell { tuner } => standing(tuner).map(Answer::Report),
             Stage::Nothing | Stage::Ready { .. } => None,
         }
@@ -179,19 +212,52 @@ impl Service {
     /// The file cannot be written.
     pub fn save(&self) -> Result<(), StateError> {
         match (&self.memory, &self.stage) {
-            (Some(memory), Stage::Steps { session }) => memory.save_session(session),
+            (Some(memory), Stage::Steps { session, .. }) => memory.save_session(session),
             (Some(memory), Stage::AskTell { tuner }) => memory.save_tuner(tuner),
             _ => Ok(()),
         }
     }
 }
 
-fn step(session: &mut Session, step_ms: f64, memory: Option<&Memory>) -> Action {
+fn step(
+    session: &mut Session,
+    ahead: &mut Option<JoinHandle<Proposal>>,
+    computes_ahead: bool,
+    step_ms: f64,
+) -> ronde_tuner::Action {
     let mut action = session.on_step(step_ms);
-    if action == ronde_tuner::Action::Ask {
-        // The program waits for the answer anyway; the proposal takes some milliseconds.
-        let proposal = session.proposal_job().run();
-        action = session.propose(proposal);
+    if let Some(proposal) = ahead.take() {
+        let proposal = proposal.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let decided = session.propose(proposal);
+        if decided != ronde_tuner::Action::Keep {
+            action = decided;
+        }
+    }
+    if action == ronde_tuner::Action::Ask && computes_ahead {
+        *ahead = compute(session);
+    }
+    if action == ronde_tuner::Action::Ask && ahead.is_none() {
+        // The program waits for the answer anyway.
+        action = session.propose(session.proposal_job().run());
+    }
+    action
+}
+
+/// Begins to compute a proposal, which takes some milliseconds. None if the process may have no
+/// other thread.
+fn compute(session: &Session) -> Option<JoinHandle<Proposal>> {
+    let job = session.proposal_job();
+    let thread = thread::Builder::new().name("ronde-proposal".into());
+    thread.spawn(move || job.run()).ok()
+}
+
+fn answer_to_step(
+    session: &mut Session,
+    action: ronde_tuner::Action,
+    memory: Option<&Memory>,
+) -> Action {
+    if action == ronde_tuner::Action::Keep {
+        return Action::Keep;
     }
     let space = session.space().clone();
     let mut warnings = || -> Vec<String> {
@@ -274,4 +340,41 @@ fn standing_of(tuner: &Tuner, proposal: &Proposal) -> Standing {
 
 fn texts(proposal: &Proposal) -> Vec<String> {
     proposal.warnings.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Answers until the verdict, for a job whose steps take 100 ms at 80 and more elsewhere.
+    fn answers(mut service: Service) -> Vec<Value> {
+        let line =
+            r#"{"parameters":[{"name":"a","scale":"log","low":1,"high":256}],"start":{"a":25}}"#;
+        let mut answers: Vec<Value> = vec![serde_json::from_str(&service.reply(line)).unwrap()];
+        let mut setting = 25.0;
+        while !answers.iter().any(|answer| answer["action"] == "finished") && answers.len() < 1000 {
+            let noise = (answers.len() * 7 % 11) as f64 / 10.0;
+            let step_ms = 100.0 + 3.0 * f64::powi(f64::log2(setting / 80.0), 2) + noise;
+            let answer = service.reply(&json!({ "step_ms": step_ms }).to_string());
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            setting = answer["setting"]["a"].as_f64().unwrap_or(setting);
+            answers.push(answer);
+        }
+        answers
+    }
+
+    #[test]
+    fn a_proposal_that_is_computed_ahead_comes_one_step_later_and_is_the_same_every_time() {
+        let first_switch = |answers: &[Value]| {
+            let is_switch = |answer: &Value| answer["action"] == "switch";
+            answers.iter().position(is_switch).unwrap()
+        };
+        let waited = answers(Service::new(None));
+        let ahead = answers(Service::new(None).computing_ahead());
+        assert_eq!(first_switch(&ahead), first_switch(&waited) + 1);
+        assert_eq!(ahead.last().unwrap()["action"], "finished");
+        assert_eq!(ahead, answers(Service::new(None).computing_ahead()));
+    }
 }

@@ -81,11 +81,7 @@ impl Difference {
 
     /// Formats the difference with its interval: `−20.0 % (−21.3 to −18.7 %)`.
     pub fn words(&self) -> String {
-        format!(
-            "{} ({})",
-            units::change(self.mean),
-            units::changes(self.low, self.high)
-        )
+        units::change_within(self.mean, [self.low, self.high])
     }
 }
 
@@ -134,20 +130,14 @@ impl Best {
     pub(super) fn of(search: &Search, groups: &[Vec<usize>], surface: &Surface) -> Option<Self> {
         let trials = &search.trials;
         let chosen = choice(search)?;
-        let firsts: Vec<Setting> = groups
-            .iter()
-            .map(|group| trials[group[0]].setting)
-            .collect();
+        let firsts = groups.iter().map(|group| trials[group[0]].setting);
+        let firsts: Vec<Setting> = firsts.collect();
         let chosen_group = firsts.iter().position(|first| first.is_near(&chosen));
         // The most promising groups by the means of their trials, then by the surface.
         let logs = |group: usize| groups[group].iter().map(|&index| trials[index].log);
         let by_trials: Vec<f64> = (0..groups.len()).map(|group| logs(group).mean()).collect();
-        let order = lowest_few(
-            (0..groups.len()).collect(),
-            &by_trials,
-            SETTINGS_MOST,
-            chosen_group,
-        );
+        let all = (0..groups.len()).collect();
+        let order = lowest_few(all, &by_trials, SETTINGS_MOST, chosen_group);
         let settings: Vec<Setting> = order.iter().map(|&group| firsts[group]).collect();
         let mut expected = vec![None; groups.len()];
         for (&group, expectation) in order.iter().zip(surface.at(&settings)) {
@@ -234,10 +224,9 @@ fn luck(search: &Search, choice: &Candidate) -> f64 {
         Writer::Ronde => logs.mean(),
     };
     let better = search.measure.log(choice.expected.value) - measured;
-    if better.is_finite() {
-        -(-better).exp_m1()
-    } else {
-        0.0
+    match better.is_finite() {
+        true => -(-better).exp_m1(),
+        false => 0.0,
     }
 }
 

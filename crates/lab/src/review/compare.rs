@@ -84,15 +84,12 @@ pub fn compare(a: &Review, b: &Review) -> Comparison {
 fn overlap(a: &Review, b: &Review) -> Option<Overlap> {
     let (tried_a, tried_b) = (a.tried.as_ref()?, b.tried.as_ref()?);
     let (surface_a, surface_b) = (a.surface.as_ref()?, b.surface.as_ref()?);
-    let of_a = settings(a);
-    let settings = settings(b)
-        .iter()
-        .filter(|b| of_a.iter().any(|a| same_numbers(a, b)))
-        .count();
+    let (of_a, mut common) = (settings(a), settings(b));
+    common.retain(|b| of_a.iter().any(|a| same_numbers(a, b)));
     let fusion_mb = meet(tried_a.fusion_mb, tried_b.fusion_mb);
     let cycle_ms = meet(tried_a.cycle_ms, tried_b.cycle_ms);
     let mut overlap = Overlap {
-        settings: settings as u64,
+        settings: common.len() as u64,
         fusion_mb,
         cycle_ms,
         ..Overlap::default()
@@ -119,10 +116,8 @@ fn overlap(a: &Review, b: &Review) -> Option<Overlap> {
 
 fn preference(a: &Review, b: &Review) -> Option<Preference> {
     let (chosen_a, chosen_b) = (chosen(a)?, chosen(b)?);
-    let (by_a, by_b) = (
-        answer(a, chosen_a, chosen_b)?,
-        answer(b, chosen_a, chosen_b)?,
-    );
+    let answer = |review| answer(review, chosen_a, chosen_b);
+    let (by_a, by_b) = (answer(a)?, answer(b)?);
     let weights = [by_a, by_b].map(|(_, sd)| 1.0 / (sd * sd).max(1e-12));
     let mean = (weights[0] * by_a.0 + weights[1] * by_b.0) / (weights[0] + weights[1]);
     let sd = (weights[0] + weights[1]).powf(-0.5);
@@ -142,10 +137,8 @@ fn preference(a: &Review, b: &Review) -> Option<Preference> {
 /// standard deviation.
 fn answer(review: &Review, first: Setting, second: Setting) -> Option<(f64, f64)> {
     let draws = review.surface.as_ref()?.draws(&[first, second]);
-    let logs = draws
-        .iter()
-        .filter_map(|draw| Some(draw.get(1)? - draw.first()?));
-    let logs: Vec<f64> = logs.collect();
+    let difference = |draw: &Vec<f64>| Some(draw.get(1)? - draw.first()?);
+    let logs: Vec<f64> = draws.iter().filter_map(difference).collect();
     (!logs.is_empty()).then(|| ((&logs).mean(), (&logs).population_std_dev()))
 }
 
@@ -155,10 +148,9 @@ fn chosen(review: &Review) -> Option<Setting> {
 
 /// Distinct settings that were tried, at most the first thousand.
 fn settings(review: &Review) -> Vec<Setting> {
-    let firsts = review.groups.iter().take(SETTINGS_MOST);
-    firsts
-        .map(|group| review.trials[group[0]].setting)
-        .collect()
+    let first = |group: &Vec<usize>| review.trials[group[0]].setting;
+    let groups = review.groups.iter().take(SETTINGS_MOST);
+    groups.map(first).collect()
 }
 
 /// Whether the numbers are near; the logs may have different columns for switches.
@@ -167,11 +159,8 @@ fn same_numbers(a: &Setting, b: &Setting) -> bool {
         switches: b.switches,
         ..*a
     };
-    let contradicts = a
-        .switches
-        .iter()
-        .zip(&b.switches)
-        .any(|(a, b)| a.is_some() && b.is_some() && a != b);
+    let mut switches = a.switches.iter().zip(&b.switches);
+    let contradicts = switches.any(|(a, b)| a.is_some() && b.is_some() && a != b);
     alike.is_near(b) && !contradicts
 }
 
@@ -212,11 +201,8 @@ mod tests {
             preference,
             ..
         } = compare(&a, &b);
-        let [overlap, preference] = [
-            ronde_cases::rounded(&overlap),
-            ronde_cases::rounded(&preference),
-        ];
-        format!("{overlap}\n{preference}")
+        let overlap = ronde_cases::rounded(&overlap);
+        format!("{overlap}\n{}", ronde_cases::rounded(&preference))
     }
 
     #[test]

@@ -102,16 +102,12 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
     let finished = search.end.is_some();
     // Lengths of the runs of rows with one combination of switches.
     let same = |a: &Trial, b: &Trial| a.setting.switches == b.setting.switches;
-    let blocks: Vec<u64> = search
-        .trials
-        .chunk_by(same)
-        .map(|run| run.len() as u64)
-        .collect();
+    let runs = search.trials.chunk_by(same);
+    let blocks: Vec<u64> = runs.map(|run| run.len() as u64).collect();
     let combinations = blocks.len() as u64;
-    let repeats = if finished {
-        "the last row repeats"
-    } else {
-        "no last row repeats"
+    let repeats = match finished {
+        true => "the last row repeats",
+        false => "no last row repeats",
     };
     let mut evidence = vec![format!(
         "{repeats} the best trial, which Horovod adds at the end of a search"

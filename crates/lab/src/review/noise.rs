@@ -1,5 +1,6 @@
 //! Noise of equal settings, from repeated trials, near neighbours and residuals.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use serde::Serialize;
@@ -64,13 +65,9 @@ impl Noise {
     /// Estimates the noise of the trials in `groups` of near settings.
     pub(super) fn of(search: &Search, groups: &[Vec<usize>], surface: Option<&Surface>) -> Self {
         let trials = &search.trials;
-        let most = groups
-            .iter()
-            .filter(|group| group.len() > 1)
-            .max_by(|a, b| {
-                // Among equals, the first.
-                a.len().cmp(&b.len()).then(b[0].cmp(&a[0]))
-            });
+        let repeated = groups.iter().filter(|group| group.len() > 1);
+        // Among equals, the first.
+        let most = repeated.max_by_key(|group| (group.len(), Reverse(group[0])));
         let fitted = surface.map(Surface::noise).map(|noise| Scatter {
             sd: noise.sd,
             low: noise.low,
@@ -113,12 +110,8 @@ pub(super) fn groups(trials: &[Trial]) -> Vec<Vec<usize>> {
         let (fusion, cycle) = (cell(trial.setting.fusion_mb), cell(trial.setting.cycle_ms));
         let around = (-1..=1).flat_map(|x| (-1..=1).map(move |y| (fusion + x, cycle + y)));
         let near = |group: &&usize| trials[groups[**group][0]].setting.is_near(&trial.setting);
-        let found = around
-            .filter_map(|place| cells.get(&place))
-            .flatten()
-            .find(near)
-            .copied();
-        match found {
+        let mut around = around.filter_map(|place| cells.get(&place)).flatten();
+        match around.find(near).copied() {
             Some(group) => groups[group].push(index),
             None => {
                 cells.entry((fusion, cycle)).or_default().push(groups.len());
@@ -141,18 +134,14 @@ fn replicates(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
 
 /// Half the mean square of the differences between neighbours.
 fn neighbours(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
-    let firsts = groups
-        .iter()
-        .take(SETTINGS_MOST)
-        .map(|group| &trials[group[0]]);
-    let firsts: Vec<&Trial> = firsts.collect();
+    let firsts = groups.iter().map(|group| &trials[group[0]]);
+    let firsts: Vec<&Trial> = firsts.take(SETTINGS_MOST).collect();
     let ratio = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln();
     let distance = |a: &Setting, b: &Setting| {
         let apart = ratio(a.fusion_mb, b.fusion_mb).hypot(ratio(a.cycle_ms, b.cycle_ms));
-        if a.switches == b.switches {
-            apart
-        } else {
-            f64::INFINITY
+        match a.switches == b.switches {
+            true => apart,
+            false => f64::INFINITY,
         }
     };
     let (mut squares, mut pairs) = (0.0, 0);

@@ -4,54 +4,13 @@ use ronde_tuner::LogRow;
 use serde::Serialize;
 
 use crate::paste::Paste;
+pub use crate::paste::Switch;
 use ronde_job::units::setting as knob;
 
 /// Bytes of one MiB, the unit of thresholds in logs.
 const MIB: f64 = 1048576.0;
 /// Settings within this relative difference count as one setting.
 const NEAR: f64 = 0.01;
-
-/// Switches that a log may contain, in the order of Horovod's columns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Switch {
-    /// Hierarchical allreduce.
-    HierarchicalAllreduce,
-    /// Hierarchical allgather.
-    HierarchicalAllgather,
-    /// Torus allreduce.
-    TorusAllreduce,
-    /// Response cache.
-    CacheEnabled,
-}
-
-impl Switch {
-    /// All switches.
-    pub const ALL: [Self; 4] = [
-        Self::HierarchicalAllreduce,
-        Self::HierarchicalAllgather,
-        Self::TorusAllreduce,
-        Self::CacheEnabled,
-    ];
-
-    /// Name of the column in the log's header.
-    pub fn column(self) -> &'static str {
-        NAMES[self as usize].0
-    }
-
-    /// Name for sentences.
-    pub fn name(self) -> &'static str {
-        NAMES[self as usize].1
-    }
-}
-
-/// Columns and names of the switches, in the order of [`Switch::ALL`].
-const NAMES: [(&str, &str); 4] = [
-    ("hierarchical_allreduce", "hierarchical allreduce"),
-    ("hierarchical_allgather", "hierarchical allgather"),
-    ("torus_allreduce", "torus allreduce"),
-    ("cache_enabled", "response cache"),
-];
 
 /// Combination of knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -134,14 +93,11 @@ impl Setting {
     }
 
     fn paste(&self, varied: &[Switch]) -> Paste {
-        let of = |switch| self.switch(switch).filter(|_| varied.contains(&switch));
+        let of = |switch: Switch| self.switch(switch).filter(|_| varied.contains(&switch));
         Paste {
             fusion_threshold_bytes: (self.fusion_mb * MIB).round_ties_even() as u64,
             cycle_time_ms: knob(self.cycle_ms),
-            hierarchical_allreduce: of(Switch::HierarchicalAllreduce),
-            hierarchical_allgather: of(Switch::HierarchicalAllgather),
-            torus_allreduce: of(Switch::TorusAllreduce),
-            cache: of(Switch::CacheEnabled),
+            switches: Switch::ALL.map(of),
         }
     }
 }

@@ -81,15 +81,11 @@ impl Surface {
     /// spans about 0 to 1.
     pub(super) fn distance(&self, a: &Setting, b: &Setting) -> f64 {
         let space = self.posterior.space();
-        let points = self.points(&[*a, *b]);
-        let coordinates: Vec<_> = points
-            .iter()
-            .map(|point| space.coordinates(point))
-            .collect();
-        let [a, b] = &coordinates[..] else {
+        let [a, b] = &self.points(&[*a, *b])[..] else {
             return f64::INFINITY;
         };
-        let squares = a.iter().zip(b).map(|(a, b)| (a - b).powi(2));
+        let (a, b) = (space.coordinates(a), space.coordinates(b));
+        let squares = a.iter().zip(&b).map(|(a, b)| (a - b).powi(2));
         squares.sum::<f64>().sqrt()
     }
 
@@ -106,7 +102,7 @@ impl Surface {
 }
 
 fn space(trials: &[Trial], varied: &[Switch]) -> Option<Space> {
-    let numbers = |name: &str, bounds: (f64, f64), levels: usize, of: &dyn Fn(&Setting) -> f64| {
+    let numbers = |name: &str, bounds: (f64, f64), levels: usize, of: fn(&Setting) -> f64| {
         let values = trials.iter().map(|trial| of(&trial.setting));
         let above = values.filter(|value| *value > 0.0);
         let (low, high) = above.fold(bounds, |(low, high), value| {
@@ -114,33 +110,23 @@ fn space(trials: &[Trial], varied: &[Switch]) -> Option<Space> {
         });
         Parameter::log(name, low.max(LEAST), high, levels)
     };
-    let fusion = numbers("fusion_mb", FUSION_MB, FUSION_LEVELS, &|setting| {
-        setting.fusion_mb
-    });
-    let cycle = numbers("cycle_ms", CYCLE_MS, CYCLE_LEVELS, &|setting| {
-        setting.cycle_ms
-    });
+    let fusion = numbers("fusion_mb", FUSION_MB, FUSION_LEVELS, |of| of.fusion_mb);
+    let cycle = numbers("cycle_ms", CYCLE_MS, CYCLE_LEVELS, |of| of.cycle_ms);
     // A threshold of 0 is a separate regime; a cycle time of 0 is one only if the log contains it.
     let stops = trials.iter().any(|trial| trial.setting.cycle_ms <= 0.0);
     let mut parameters = vec![
         fusion.with_zero(),
         if stops { cycle.with_zero() } else { cycle },
     ];
-    parameters.extend(
-        varied
-            .iter()
-            .map(|switch| Parameter::boolean(switch.column())),
-    );
+    let switches = varied.iter().map(|switch| switch.column());
+    parameters.extend(switches.map(Parameter::boolean));
     Space::new(parameters).ok()
 }
 
 fn point(space: &Space, varied: &[Switch], setting: &Setting) -> Option<Point> {
     let switch = |switch: &Switch| f64::from(u8::from(setting.switch(*switch).unwrap_or(false)));
-    let numbers = [setting.fusion_mb, setting.cycle_ms];
-    let values: Vec<f64> = numbers
-        .into_iter()
-        .chain(varied.iter().map(switch))
-        .collect();
+    let mut values = vec![setting.fusion_mb, setting.cycle_ms];
+    values.extend(varied.iter().map(switch));
     space.point(&values).ok()
 }
 

@@ -70,12 +70,8 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
                 _ => format!("Sample {}", trial.number),
             };
             let is_default = trial.phase == Phase::Default;
-            trail.push(measured(
-                search,
-                trial,
-                name,
-                default.filter(|_| !is_default),
-            ));
+            let reference = default.filter(|_| !is_default);
+            trail.push(measured(search, trial, name, reference));
             default = if is_default { Some(trial) } else { default };
         }
     }

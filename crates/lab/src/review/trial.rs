@@ -219,10 +219,8 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
     }
     let mut of_log: Vec<String> = log.warnings.iter().map(ToString::to_string).collect();
     if log.warnings_more > 0 {
-        of_log.push(format!(
-            "{} like these",
-            counted(log.warnings_more, "more warning")
-        ));
+        let more = counted(log.warnings_more, "more warning");
+        of_log.push(format!("{more} like these"));
     }
     finished[0].warnings.splice(0..0, of_log);
     finished

@@ -86,11 +86,9 @@ impl<'a> SweepOrder<'a> {
     /// Estimates the number of remaining measurements, as if later blocks left out no further
     /// points.
     pub fn left(&self, rows: &[Row]) -> usize {
-        match self.grid(rows).map(|agenda| agenda.left.len()).sum() {
-            0 => self
-                .confirmation(rows)
-                .map(|agenda| agenda.left.len())
-                .sum(),
+        let left = |agenda: Agenda| agenda.left.len();
+        match self.grid(rows).map(left).sum() {
+            0 => self.confirmation(rows).map(left).sum(),
             of_grid => of_grid + self.design.confirm as usize * self.confirmed_expected(),
         }
     }
@@ -147,10 +145,8 @@ fn candidates(of_grid: &[Row]) -> Vec<Point> {
     let Some(finding) = verdict.findings.first() else {
         return Vec::new();
     };
-    let chosen = finding
-        .ties()
-        .chain(finding.best())
-        .map(|outcome| outcome.point);
+    let chosen = finding.ties().chain(finding.best());
+    let chosen = chosen.map(|outcome| outcome.point);
     let mut points: Vec<Point> = Vec::new();
     for point in chosen.filter(|point| !point.is_default()) {
         if points.len() < CONFIRMED_MOST && !points.contains(&point) {
@@ -217,14 +213,12 @@ impl Agenda {
             count.map(|count| *count -= 1).is_none()
         };
         let count = sequence.len();
-        let points = sequence.into_iter().filter(is_left);
-        let left: Vec<Task> = points
-            .map(|point| Task {
-                point,
-                phase,
-                block,
-            })
-            .collect();
+        let task = |point| Task {
+            point,
+            phase,
+            block,
+        };
+        let left: Vec<Task> = sequence.into_iter().filter(is_left).map(task).collect();
         Self {
             is_begun: left.len() < count,
             left,

@@ -56,10 +56,22 @@ fn process() {
 
 /// Elastic job whose output is read while it runs.
 struct Job {
-    child: Child,
+    child: Running,
     end: PathBuf,
     lines: std::sync::mpsc::Receiver<String>,
     seen: String,
+}
+
+/// Launcher, which is killed if the test fails.
+struct Running(Option<Child>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Job {
@@ -83,7 +95,7 @@ impl Job {
             });
         }
         Self {
-            child,
+            child: Running(Some(child)),
             end,
             lines,
             seen: String::new(),
@@ -108,7 +120,7 @@ impl Job {
 
     /// Exit code, and all output.
     fn ended(mut self) -> (Option<i32>, String) {
-        let output = finish(self.child);
+        let output = finish(self.child.0.take().unwrap());
         self.seen.extend(self.lines.iter().map(|line| line + "\n"));
         (output.status.code(), self.seen)
     }
@@ -278,7 +290,7 @@ fn processes_of_all_hosts_end_with_a_signal_and_with_the_launcher() {
         let started = job.seen.lines().filter(|line| line.contains("secret 600"));
         let pids: Vec<u32> = started.map(|line| number(line, "pid")).collect();
         assert_eq!(pids.len(), 2, "{}", job.seen);
-        send(&job.child, signal);
+        send(job.child.0.as_ref().unwrap(), signal);
         let (code, output) = job.ended();
         assert_eq!(code, (signal == "INT").then_some(130), "{output}");
         assert_all_end(&pids);

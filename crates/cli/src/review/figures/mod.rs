@@ -37,18 +37,13 @@ impl Pictures {
             },
             ..chart
         };
-        let surfaces =
-            combinations(review)
-                .into_iter()
-                .enumerate()
-                .filter_map(|(number, switches)| {
-                    Some(named(
-                        surface(review, switches)?,
-                        format!("surface-{index}-{number}"),
-                    ))
-                });
+        let surface = |(number, switches)| {
+            let chart = surface(review, switches)?;
+            Some(named(chart, format!("surface-{index}-{number}")))
+        };
+        let surfaces = combinations(review).into_iter().enumerate();
         Some(Self {
-            surfaces: surfaces.collect(),
+            surfaces: surfaces.filter_map(surface).collect(),
             trail: named(trail(review), format!("trials-chart-{index}")),
         })
     }

@@ -5,6 +5,7 @@ use super::{DEFAULT, Kind, measured};
 use crate::chart::scale::{self, Better, Shades};
 use crate::chart::{Axis, Chart, Point, Rect, Series, Unit};
 use crate::present::units::short;
+use crate::setting::on;
 use ronde_job::percentile::percentile;
 use ronde_lab::review::{Review, Setting, Switch, Writer, geometric, range};
 
@@ -20,25 +21,17 @@ const SAMPLES_MOST: usize = 600;
 /// Combinations of switches that are drawn: the choice's first, then those tried most often.
 pub(super) fn combinations(review: &Review) -> Vec<[Option<bool>; 4]> {
     let mut counted: Vec<([Option<bool>; 4], usize)> = Vec::new();
-    for trial in &review.trials {
-        match counted
-            .iter_mut()
-            .find(|known| known.0 == trial.setting.switches)
-        {
-            Some(known) => known.1 += 1,
-            None => counted.push((trial.setting.switches, 1)),
+    for switches in review.trials.iter().map(|trial| trial.setting.switches) {
+        match counted.iter_mut().find(|(known, _)| *known == switches) {
+            Some((_, count)) => *count += 1,
+            None => counted.push((switches, 1)),
         }
     }
-    let choice = review
-        .best
-        .as_ref()
-        .map(|best| best.choice.setting.switches);
+    let choice = review.best.as_ref();
+    let choice = choice.map(|best| best.choice.setting.switches);
     counted.sort_by_key(|(switches, count)| (Some(*switches) != choice, usize::MAX - count));
-    counted
-        .into_iter()
-        .map(|known| known.0)
-        .take(SURFACES)
-        .collect()
+    let switches = counted.into_iter().map(|(switches, _)| switches);
+    switches.take(SURFACES).collect()
 }
 
 /// Draws the expected values over threshold and cycle time under one combination of switches.
@@ -50,10 +43,8 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
     );
     let settings = Setting::grid(&fusion, &cycle, switches);
     let expected = review.surface.as_ref()?.at(&settings);
-    let mean: Vec<f64> = expected
-        .iter()
-        .map(|e| review.measure.value(e.mean))
-        .collect();
+    let mean = expected.iter().map(|of| review.measure.value(of.mean));
+    let mean: Vec<f64> = mean.collect();
     let shades = Shades::new(mean.iter().copied(), better, 0.0);
     let spread = spread(&mean);
     let rect = |(index, (mean, expected)): (usize, (&f64, &ronde_tuner::Expectation))| {
@@ -79,12 +70,7 @@ pub(super) fn surface(review: &Review, switches: [Option<bool>; 4]) -> Option<Ch
     let boxes = mean.iter().zip(&expected).enumerate().map(rect).collect();
     let mut series = vec![Series::boxes("", "--series-5", boxes)];
     series.extend(samples(review, switches, &cycle, &fusion));
-    let named: Vec<String> = switches_in_words(review, switches);
-    let of = if named.is_empty() {
-        String::new()
-    } else {
-        format!(", {}", named.join(", "))
-    };
+    let of = switches_in_words(review, switches);
     let key = match better {
         Better::Lower => format!("expected {label} above the best"),
         Better::Higher => format!("expected {label} below the best"),
@@ -117,19 +103,13 @@ fn spread(mean: &[f64]) -> f64 {
 /// Axis of the grid: its points are at 0, 1, 2, …; ticks are at round values in base `base`, and at
 /// 0 if the grid has it.
 fn axis(label: &str, values: &[f64], base: f64) -> Axis {
-    let zero = values
-        .first()
-        .filter(|value| **value == 0.0)
-        .map(|_| (0.0, "0".to_owned()));
-    let (low, high) = (
-        values[usize::from(zero.is_some())],
-        values[values.len() - 1],
-    );
+    let zero = (values[0] == 0.0).then(|| (0.0, "0".to_owned()));
+    let low = values[usize::from(zero.is_some())];
+    let high = values[values.len() - 1];
     let (first, last) = (low.log(base).ceil() as i32, high.log(base).floor() as i32);
-    let multiples: &[f64] = if base == 10.0 {
-        &[1.0, 2.0, 5.0]
-    } else {
-        &[1.0]
+    let multiples: &[f64] = match base == 10.0 {
+        true => &[1.0, 2.0, 5.0],
+        false => &[1.0],
     };
     let round =
         (first - 1..=last).flat_map(|power| multiples.iter().map(move |m| m * base.powi(power)));
@@ -152,15 +132,12 @@ fn position(values: &[f64], value: f64) -> f64 {
     first as f64 + (value / values[first]).ln() / ratio
 }
 
-/// States of the switches in this combination, of those switches that were tried both on and off.
-fn switches_in_words(review: &Review, switches: [Option<bool>; 4]) -> Vec<String> {
+/// States of the switches in this combination, of those switches that were tried both on and off:
+/// `, hierarchical allreduce on`.
+fn switches_in_words(review: &Review, switches: [Option<bool>; 4]) -> String {
     let word = |switch: &Switch| {
-        let on = switches[*switch as usize]?;
-        Some(format!(
-            "{} {}",
-            switch.name(),
-            if on { "on" } else { "off" }
-        ))
+        let state = on(switches[*switch as usize]?);
+        Some(format!(", {} {state}", switch.name()))
     };
     review.varied.iter().filter_map(word).collect()
 }

@@ -5,7 +5,8 @@ use crate::present::units::{
     self, NONE, capitalized, change, count, counted, fixed, list, percent, short,
 };
 use crate::present::{Section, Table};
-use ronde_lab::review::{Against, Effect, Importance, Knob, Measure, Phase, Review, Scatter};
+use crate::setting::on;
+use ronde_lab::review::{Against, Effect, Importance, Knob, Measure, Phase, Review};
 
 /// Relative standard deviation of equal settings above which single trials are not conclusive.
 const NOISY: f64 = 0.03;
@@ -25,21 +26,11 @@ pub(super) fn noise(review: &Review) -> Section<'static> {
         ("residuals of the fitted surface", &noise.fitted),
     ];
     for (from, scatter) in scatters {
-        let Some(Scatter {
-            sd,
-            low,
-            high,
-            differences,
-        }) = scatter
-        else {
-            continue;
-        };
-        table.row([
-            from.to_owned(),
-            percent(*sd),
-            format!("{} to {}", percent(*low), percent(*high)),
-            differences.to_string(),
-        ]);
+        if let Some(of) = scatter {
+            let interval = format!("{} to {}", percent(of.low), percent(of.high));
+            let n = of.differences.to_string();
+            table.row([from.to_owned(), percent(of.sd), interval, n]);
+        }
     }
     if let Some(sd) = noise.stated_sd {
         let none = || NONE.to_owned();
@@ -49,9 +40,9 @@ pub(super) fn noise(review: &Review) -> Section<'static> {
         Measure::Score => "score",
         Measure::StepMs => "step time",
     };
-    let noisy = noise.sd().filter(|sd| *sd > NOISY);
+    let noisy = noise.sd().is_some_and(|sd| sd > NOISY);
     let noisy =
-        noisy.map(|_| format!("A single {value} says little about differences of a few percent."));
+        noisy.then(|| format!("A single {value} says little about differences of a few percent."));
     let section = Section::new("noise", "Noise").texts(noisy);
     section.table(table)
 }
@@ -95,7 +86,7 @@ pub(super) fn knobs(review: &Review) -> Section<'static> {
 fn level(effect: &Effect, value: f64) -> String {
     match effect.knob {
         Knob::FusionMb | Knob::CycleMs => units::setting(value),
-        Knob::Switch(_) => if value > 0.5 { "on" } else { "off" }.to_owned(),
+        Knob::Switch(_) => on(value > 0.5).to_owned(),
     }
 }
 

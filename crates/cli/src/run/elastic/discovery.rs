@@ -71,8 +71,8 @@ pub(super) type Found = Result<Hosts, String>;
 /// Discovery that runs in a thread of its own.
 pub(super) struct Discovery {
     found: Receiver<Found>,
-    /// Readable when something was found.
-    wake: UnixStream,
+    /// Readable when something was found; `None` once nothing more will be.
+    wake: Option<UnixStream>,
 }
 
 impl Discovery {
@@ -89,18 +89,25 @@ impl Discovery {
         thread
             .spawn(move || discover(&source, &sender, waker))
             .map_err(system)?;
+        let wake = Some(wake);
         Ok(Self { found, wake })
     }
 
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.wake.as_fd()
+    /// Descriptor that polls as readable when there is a result, unless there will be none.
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.wake.as_ref().map(AsFd::as_fd)
     }
 
     /// Latest result, if there is a new one.
-    pub(super) fn take(&self) -> Option<Found> {
+    pub(super) fn take(&mut self) -> Option<Found> {
         let mut bytes = [0; 64];
-        // An error means that there is nothing to read.
-        while std::io::Read::read(&mut &self.wake, &mut bytes).is_ok_and(|count| count > 0) {}
+        while let Some(mut wake) = self.wake.as_ref() {
+            match std::io::Read::read(&mut wake, &mut bytes) {
+                Ok(0) => self.wake = None, // it would poll as readable forever
+                Ok(_) => {}
+                Err(_) => break, // there is nothing to read
+            }
+        }
         self.found.try_iter().last()
     }
 }
@@ -219,6 +226,19 @@ mod tests {
             output(&path),
             Err("was killed by signal 9 (SIGKILL)".to_owned())
         );
+    }
+
+    #[test]
+    fn fixed_hosts_are_found_once_and_nothing_is_polled_after_that() {
+        let mut discovery = Discovery::start(Source::Fixed(vec![("a".into(), 2)])).unwrap();
+        let mut found = Vec::new();
+        while let Some(descriptor) = discovery.descriptor() {
+            let mut waiting = Waiting::new();
+            waiting.readable(descriptor, ());
+            waiting.wait(None).unwrap();
+            found.extend(discovery.take());
+        }
+        assert_eq!(found, [Ok(Hosts::parse("a:2", None).unwrap())]);
     }
 
     #[test]

@@ -140,8 +140,9 @@ impl<'a> Job<'a> {
         for descriptor in signals.descriptors() {
             waiting.readable(descriptor, Event::Signal);
         }
-        if self.phase == Phase::Running {
-            waiting.readable(self.discovery.descriptor(), Event::Hosts);
+        let discovery = self.discovery.descriptor();
+        if let Some(discovery) = discovery.filter(|_| self.phase == Phase::Running) {
+            waiting.readable(discovery, Event::Hosts);
         }
         let reads_output = !self.queue.is_full();
         self.here.wait(&mut waiting, reads_output, Event::Here);

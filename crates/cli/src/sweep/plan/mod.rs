@@ -125,11 +125,8 @@ impl Plan {
         if then == now {
             return Ok(());
         }
-        let profile = self
-            .load
-            .profile
-            .as_ref()
-            .map(|path| path.display().to_string());
+        let profile = self.load.profile.as_ref();
+        let profile = profile.map(|path| path.display().to_string());
         Err(Error::OtherProfile {
             profile: profile.unwrap_or_else(|| workload.name.clone()),
             then,
@@ -159,20 +156,18 @@ impl Plan {
 
     /// Checks that hierarchical operations are possible if the design has them.
     fn check_hierarchy(&self) -> Result<(), Error> {
-        let mut many = true;
-        for &np in &self.design.np {
-            many &= match self.elsewhere() {
-                Some(elsewhere) => elsewhere.is_elsewhere(np as usize)?,
-                None => false,
-            };
+        let mut many = self.elsewhere().is_some();
+        if let Some(elsewhere) = self.elsewhere() {
+            for &np in &self.design.np {
+                many &= elsewhere.is_elsewhere(np as usize)?;
+            }
         }
+        let because = match self.replay.is_empty() {
+            true => "all ranks are on one host",
+            false => "a recording does not contain which ranks share a host",
+        };
         match self.design.hierarchical_allreduce.contains(&true) && !many {
-            true if !self.replay.is_empty() => Err(Error::Flat {
-                because: "a recording does not contain which ranks share a host",
-            }),
-            true => Err(Error::Flat {
-                because: "all ranks are on one host",
-            }),
+            true => Err(Error::Flat { because }),
             false => Ok(()),
         }
     }
@@ -196,10 +191,8 @@ impl Plan {
             ));
         }
         let design = &plan.design;
-        let times_are_numbers = design
-            .cycle_time_ms
-            .iter()
-            .all(|ms| (0.0..=CYCLE_MS_MOST).contains(ms));
+        let is_valid = |ms: &f64| (0.0..=CYCLE_MS_MOST).contains(ms);
+        let times_are_numbers = design.cycle_time_ms.iter().all(is_valid);
         if lengths(design).contains(&0)
             || design.repeats == 0
             || design.steps == 0
@@ -276,9 +269,8 @@ fn command() -> String {
             false => format!("'{}'", text.replace('\'', r"'\''")),
         }
     };
-    let arguments = program::arguments()
-        .iter()
-        .map(|arg| quoted(arg.to_string_lossy().into_owned()));
+    let arguments = program::arguments().iter();
+    let arguments = arguments.map(|arg| quoted(arg.to_string_lossy().into_owned()));
     let words: Vec<String> = ["ronde".to_owned()].into_iter().chain(arguments).collect();
     words.join(" ")
 }

@@ -52,24 +52,18 @@ pub(in crate::sweep) fn conclusion(finding: &Finding) -> Vec<String> {
 /// Comparison with the default: `Fusion 16 MiB, cycle 2.5 ms: 50.0 ms, −2.0 % against the default
 /// (95 %: −2.8 to −1.2 %)`.
 fn compared(finding: &Finding, best: &Outcome) -> String {
-    let predicted = best.predicted_ms.map(|predicted| predicted.value);
-    let time = best
-        .step_ms
-        .or(predicted)
-        .map_or_else(|| units::NONE.to_owned(), ms);
+    let time = best.time_ms();
+    let time = time.map_or_else(|| units::NONE.to_owned(), ms);
     let prefix = match finding.basis {
         Basis::Predicted => "predicted ",
         _ => "",
     };
-    let gain = finding.gain.map(|gain| {
-        let interval = gain
-            .interval
-            .map(|[low, high]| format!(" ({} %: {})", level(finding), changes(-high, -low)));
-        let change = units::change(-gain.value);
-        format!(
-            ", {change} against the default{}",
-            interval.unwrap_or_default()
-        )
+    let gain = finding.gain.map(|Estimate { value, interval }| {
+        let words =
+            |[low, high]: [f64; 2]| format!(" ({} %: {})", level(finding), changes(-high, -low));
+        let (change, interval) = (units::change(-value), interval.map(words));
+        let interval = interval.unwrap_or_default();
+        format!(", {change} against the default{interval}")
     });
     let setting = capitalized(&naming(finding).setting(&best.point));
     format!("{setting}: {prefix}{time}{}", gain.unwrap_or_default())
@@ -96,10 +90,7 @@ fn keep_default(finding: &Finding, best: &Outcome, compared: &str) -> String {
     let is_default = best.point.is_default();
     let most = match is_default {
         true => gain_most(finding),
-        false => finding
-            .gain
-            .and_then(|gain| gain.interval)
-            .map(|[_, high]| high),
+        false => finding.gain.and_then(|gain| Some(gain.interval?[1])),
     };
     let mut text = "Keep the default: no setting is faster beyond chance.".to_owned();
     match most {
@@ -122,34 +113,22 @@ fn keep_default(finding: &Finding, best: &Outcome, compared: &str) -> String {
 
 /// Largest gain within the intervals of all settings.
 fn gain_most(finding: &Finding) -> Option<f64> {
-    let intervals = finding
-        .points
-        .iter()
-        .filter_map(|outcome| outcome.against_default?.interval);
-    intervals
-        .map(|[low, _]| -low)
-        .reduce(f64::max)
-        .map(|most| most.max(0.0))
+    let gain = |outcome: &Outcome| Some(-outcome.against_default?.interval?[0]);
+    let most = finding.points.iter().filter_map(gain).reduce(f64::max);
+    most.map(|most| most.max(0.0))
 }
 
 fn ties(finding: &Finding) -> Option<String> {
-    let tied = finding
-        .ties()
-        .filter(|tie| Some(*tie) != finding.best())
-        .count() as u64;
+    let others = finding.ties().filter(|tie| Some(*tie) != finding.best());
+    let tied = others.count() as u64;
     if tied == 0 {
         let known = finding.ties_known && finding.conclusion == Conclusion::Faster;
         return known.then(|| "No other setting ties with it.".to_owned());
     }
-    let timed = |outcome: &&Outcome| matches!(outcome.ending, Ending::Measured | Ending::Predicted);
-    let others = finding
-        .points
-        .iter()
-        .filter(timed)
-        .count()
-        .saturating_sub(1);
-    let settings = counted(others as u64, "other setting");
-    let told = match (others as u64, tied) {
+    let complete = finding.points.iter().filter(|one| one.is_complete());
+    let others = complete.count().saturating_sub(1) as u64;
+    let settings = counted(others, "other setting");
+    let told = match (others, tied) {
         (1, _) => "The other setting cannot be distinguished".to_owned(),
         (others, tied) if others == tied => format!("None of the {settings} can be distinguished"),
         _ => format!("Of the {settings}, {tied} cannot be distinguished"),
@@ -159,11 +138,9 @@ fn ties(finding: &Finding) -> Option<String> {
 
 /// Error of the predictions that were measured afterwards.
 fn missed(finding: &Finding) -> Option<String> {
-    let error = |outcome: &Outcome| Some(outcome.predicted_ms?.value / outcome.step_ms? - 1.0);
-    let measured = finding
-        .points
-        .iter()
-        .filter(|outcome| outcome.ending == Ending::Measured);
+    let error = |outcome: &Outcome| Some(outcome.predicted()? / outcome.step_ms? - 1.0);
+    let points = finding.points.iter();
+    let measured = points.filter(|outcome| outcome.ending == Ending::Measured);
     let errors: Vec<f64> = measured.filter_map(error).collect();
     let least = errors.iter().copied().reduce(f64::min)?;
     let most = errors.iter().copied().reduce(f64::max)?;

@@ -115,26 +115,19 @@ fn remaining_measurements_are_counted() {
     assert_eq!(order.left(&rows[..rows.len() - 1]), 1);
 }
 
-fn designs() -> impl Strategy<Value = Design> {
-    let lists = (
-        proptest::sample::subsequence(vec![1u32, 2, 4], 1..=3),
-        proptest::sample::subsequence(vec![0u64, 1 << 20, 4 << 20, 64 << 20, 128 << 20], 1..=5),
-        proptest::sample::subsequence(vec![0.0, 1.0, 2.5, 10.0], 1..=4),
-        proptest::sample::subsequence(vec![true, false], 1..=2),
-    );
-    let numbers = (1u32..=3, 0u32..=3, any::<u64>());
-    (lists, numbers).prop_map(
-        |((np, fusion, cycle, cache), (repeats, confirm, seed))| Design {
-            np,
-            fusion_threshold_bytes: fusion,
-            cycle_time_ms: cycle,
-            cache,
-            repeats,
-            confirm,
-            seed,
-            ..design()
-        },
-    )
+prop_compose! {
+    fn designs()(
+        np in proptest::sample::subsequence(vec![1u32, 2, 4], 1..=3),
+        fusion_threshold_bytes in
+            proptest::sample::subsequence(vec![0u64, 1 << 20, 4 << 20, 64 << 20, 128 << 20], 1..=5),
+        cycle_time_ms in proptest::sample::subsequence(vec![0.0, 1.0, 2.5, 10.0], 1..=4),
+        cache in proptest::sample::subsequence(vec![true, false], 1..=2),
+        repeats in 1u32..=3,
+        confirm in 0u32..=3,
+        seed: u64,
+    ) -> Design {
+        Design { np, fusion_threshold_bytes, cycle_time_ms, cache, repeats, confirm, seed, ..design() }
+    }
 }
 
 proptest! {

@@ -9,6 +9,7 @@ use ronde_job::percentile::percentile_of;
 const NO_TIME: &str = "it has no step time";
 
 /// Rows of one number of ranks, grouped by point.
+#[derive(Default)]
 pub(super) struct Gathered {
     /// Outcome of each point, in the order of their first row: without comparisons, and without
     /// the measured step time.
@@ -35,11 +36,8 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
         of_points[point].push(row);
     }
     let mut gathered = Gathered {
-        points: Vec::new(),
-        observations: Vec::new(),
-        narrowed: Vec::new(),
-        at_s: Vec::new(),
         verified: rows().any(|row| row.phase == Phase::Verify),
+        ..Gathered::default()
     };
     for (index, (point, rows)) in points.into_iter().zip(of_points).enumerate() {
         let outcome = outcome(point, &rows);
@@ -52,9 +50,8 @@ pub(super) fn gather(np: u32, rows: &[Row]) -> Gathered {
                 });
                 let narrowed = matches!(row.phase, Phase::Confirm | Phase::Verify);
                 gathered.narrowed.push(narrowed);
-                gathered
-                    .at_s
-                    .push(if row.at_s.is_finite() { row.at_s } else { 0.0 });
+                let at_s = Some(row.at_s).filter(|at_s| at_s.is_finite());
+                gathered.at_s.push(at_s.unwrap_or(0.0));
             }
         }
         gathered.points.push(outcome);

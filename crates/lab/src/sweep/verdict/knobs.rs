@@ -110,11 +110,8 @@ struct Factor {
 pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>, f64) {
     let grid = grid(points);
     let count = grid.len() as f64;
-    let factors = Knob::ALL.map(|knob| Factor::new(knob, &grid));
-    let mut factors: Vec<Factor> = factors
-        .into_iter()
-        .filter(|factor| factor.values.len() > 1)
-        .collect();
+    let mut factors = Vec::from(Knob::ALL.map(|knob| Factor::new(knob, &grid)));
+    factors.retain(|factor| factor.values.len() > 1);
     let cells: usize = factors.iter().map(|factor| factor.values.len()).product();
     if factors.is_empty() || count < WHOLE * cells as f64 {
         return (Vec::new(), 0.0);
@@ -124,11 +121,9 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
     let mut left: Vec<f64> = logs.iter().map(|log| log - level).collect();
     for _ in 0..ROUNDS {
         let mut moved: f64 = 0.0;
-        for Factor {
-            members, effects, ..
-        } in &mut factors
-        {
-            moved = moved.max(shift(effects, members, &mut left, mean));
+        for factor in &mut factors {
+            let by = shift(&mut factor.effects, &factor.members, &mut left, mean);
+            moved = moved.max(by);
         }
         if moved < NOTHING {
             break;
@@ -137,9 +132,8 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
     let noise = |freedom: usize| uncertainty * freedom as f64 / count;
     let variance = |factor: &Factor| {
         let levels = factor.effects.iter().zip(&factor.members);
-        let square: f64 = levels
-            .map(|(effect, with)| effect * effect * with.len() as f64)
-            .sum();
+        let squares = levels.map(|(effect, with)| effect * effect * with.len() as f64);
+        let square: f64 = squares.sum();
         (square / count - noise(factor.values.len() - 1)).max(0.0)
     };
     let variances: Vec<f64> = factors.iter().map(variance).collect();
@@ -147,12 +141,9 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
     let square = left.iter().map(|left| left * left).sum::<f64>() / count;
     let rest = (square - noise(grid.len().saturating_sub(free + 1))).max(0.0);
     let total = variances.iter().sum::<f64>() + rest;
-    let share = |variance: f64| {
-        if total > NOTHING {
-            variance / total
-        } else {
-            0.0
-        }
+    let share = |variance: f64| match total > NOTHING {
+        true => variance / total,
+        false => 0.0,
     };
     let factors = factors.iter().zip(&variances);
     let mut effects: Vec<KnobEffect> = factors
@@ -169,7 +160,7 @@ fn grid(points: &[Outcome]) -> Vec<Timed> {
     let predicted = points.iter().any(|outcome| outcome.predicted_ms.is_some());
     let timed = |outcome: &Outcome| {
         let ms = match predicted {
-            true => outcome.predicted_ms.map(|predicted| predicted.value),
+            true => outcome.predicted(),
             false => outcome.step_ms,
         };
         Some(Timed {
@@ -183,10 +174,8 @@ fn grid(points: &[Outcome]) -> Vec<Timed> {
     if let Some(default) = default.filter(|_| grid.len() > 2) {
         let is_alone = |knob: Knob| {
             let value = knob.of(&grid[default].point);
-            grid.iter()
-                .filter(|other| knob.of(&other.point) == value)
-                .count()
-                == 1
+            let others = grid.iter().filter(|other| knob.of(&other.point) == value);
+            others.count() == 1
         };
         if is_alone(Knob::FusionThreshold) || is_alone(Knob::CycleTime) {
             grid.remove(default);

@@ -259,18 +259,13 @@ impl Finding {
     /// each other: the default's tie follows from the conclusion.
     fn new(np: u32, conclusion: Conclusion, best: Option<usize>, mut points: Vec<Outcome>) -> Self {
         let best = best.map(|index| points[index].point);
-        let defaults = points
-            .iter_mut()
-            .filter(|outcome| outcome.point.is_default());
+        let defaults = points.iter_mut().filter(|one| one.point.is_default());
         defaults.for_each(|default| match conclusion {
             Conclusion::Faster => default.tied = false,
             Conclusion::DefaultAsGood => default.tied = true,
             _ => {}
         });
-        let time = |outcome: &Outcome| {
-            let predicted = outcome.predicted_ms.map(|predicted| predicted.value);
-            outcome.step_ms.or(predicted).unwrap_or(f64::INFINITY)
-        };
+        let time = |outcome: &Outcome| outcome.time_ms().unwrap_or(f64::INFINITY);
         let class = |outcome: &Outcome| match outcome.ending {
             _ if Some(outcome.point) == best => 0,
             Ending::Measured => 1,
@@ -349,6 +344,23 @@ impl Finding {
     pub fn gains_too_little(&self) -> bool {
         let interval = self.gain.and_then(|gain| gain.interval);
         interval.is_some_and(|[_, high]| high < GAIN_THAT_MATTERS)
+    }
+}
+
+impl Outcome {
+    /// Predicted step time, ms: best estimate.
+    pub fn predicted(&self) -> Option<f64> {
+        self.predicted_ms.map(|predicted| predicted.value)
+    }
+
+    /// Step time, ms: measured, otherwise predicted.
+    pub fn time_ms(&self) -> Option<f64> {
+        self.step_ms.or(self.predicted())
+    }
+
+    /// Whether the step time is of complete measurements or of a prediction.
+    pub fn is_complete(&self) -> bool {
+        matches!(self.ending, Ending::Measured | Ending::Predicted)
     }
 }
 

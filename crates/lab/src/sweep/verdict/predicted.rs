@@ -11,7 +11,7 @@ const NEARLY: f64 = 0.002;
 /// Finding from the predictions alone. With `jobs`, comparisons have intervals.
 pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
     let mut points = gathered.points;
-    let predicted = |outcome: &Outcome| Some(outcome.predicted_ms?.value);
+    let predicted = Outcome::predicted;
     // A point whose verification failed is not recommended.
     let sound = |outcome: &Outcome| outcome.ending == Ending::Predicted;
     let sound_ms = points.iter().filter(|one| sound(one)).filter_map(predicted);
@@ -33,10 +33,8 @@ pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
         by_jobs().or_else(bare)
     };
     let against_default = |outcome: &Outcome| {
-        let default = default
-            .as_ref()
-            .filter(|default| default.point != outcome.point)?;
-        compare(outcome, default)
+        let default = default.as_ref()?;
+        (default.point != outcome.point).then(|| compare(outcome, default))?
     };
     let gain = best_point.as_ref().and_then(against_default);
     for outcome in &mut points {
@@ -44,9 +42,8 @@ pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
         let low = against.and_then(|above| Some(above.interval?[0]));
         outcome.tied = is_least(outcome) || sound(outcome) && low.is_some_and(|low| low <= NEARLY);
         let best_ms = best_point.as_ref().and_then(predicted);
-        outcome.above_best = predicted(outcome)
-            .zip(best_ms)
-            .map(|(ms, best)| ms / best - 1.0);
+        let both = predicted(outcome).zip(best_ms);
+        outcome.above_best = both.map(|(ms, best)| ms / best - 1.0);
         outcome.against_default = against_default(outcome);
     }
     let conclusion = match (best, default.as_ref().and_then(predicted), gain) {
@@ -70,11 +67,8 @@ pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
 
 /// `own` relative to `other`, minus one: median over the jobs, with the 10th and 90th percentiles.
 fn ratio(own: &[f64], other: &[f64]) -> Option<Estimate> {
-    let ratios: Vec<f64> = own
-        .iter()
-        .zip(other)
-        .map(|(own, other)| own / other - 1.0)
-        .collect();
+    let ratios = own.iter().zip(other).map(|(own, other)| own / other - 1.0);
+    let ratios: Vec<f64> = ratios.collect();
     let at = |share| percentile_of(ratios.clone(), share);
     Some(Estimate {
         value: at(0.5)?,

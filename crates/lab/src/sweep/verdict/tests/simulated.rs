@@ -50,11 +50,7 @@ impl Machine {
         }
         let measured = |index: usize| {
             self.at_s += 1.0;
-            let stray = if self.dice.random_bool(self.strays) {
-                0.5
-            } else {
-                0.0
-            };
+            let stray = 0.5 * f64::from(u8::from(self.dice.random_bool(self.strays)));
             let ln_ms = truth(index).ln() + level + 0.0005 * self.at_s + self.normal(NOISE) + stray;
             Row {
                 at_s: self.at_s,
@@ -76,19 +72,27 @@ impl Machine {
     fn sweep(&mut self, truth: impl Fn(usize) -> f64 + Copy) -> Vec<Row> {
         let mut rows = self.grid(truth);
         let finding = only(verdict(&rows));
-        let others = finding
-            .points
-            .iter()
-            .filter(|outcome| !outcome.point.is_default());
-        let mut chosen: Vec<usize> = others
-            .take(3)
-            .map(|outcome| index(&outcome.point))
-            .collect();
+        let best = others(&finding).take(3);
+        let mut chosen: Vec<usize> = best.map(|outcome| index(&outcome.point)).collect();
         chosen.push(FUSION_MB.len() - 1);
         let confirmed = (0..6).flat_map(|round| self.block(Phase::Confirm, round, &chosen, truth));
         rows.extend(confirmed.collect::<Vec<_>>());
         rows
     }
+
+    /// A grid, or a whole sweep.
+    fn rows(&mut self, confirmed: bool, truth: impl Fn(usize) -> f64 + Copy) -> Vec<Row> {
+        match confirmed {
+            true => self.sweep(truth),
+            false => self.grid(truth),
+        }
+    }
+}
+
+/// Points other than the default.
+fn others(finding: &Finding) -> impl Iterator<Item = &Outcome> {
+    let points = finding.points.iter();
+    points.filter(|outcome| !outcome.point.is_default())
 }
 
 /// Index of a point among the thresholds.
@@ -125,11 +129,7 @@ fn intervals_hold_in_95_of_100_sweeps() {
     // All intervals of a grid together.
     let percent = percent_of(|seed| {
         let finding = only(verdict(&Machine::new(seed, 0.0).grid(plateau)));
-        let mut others = finding
-            .points
-            .iter()
-            .filter(|outcome| !outcome.point.is_default());
-        others.all(|outcome| {
+        others(&finding).all(|outcome| {
             let truth = plateau(index(&outcome.point)) / 110.0 - 1.0;
             holds(outcome.against_default.unwrap(), truth)
         })
@@ -157,12 +157,7 @@ fn intervals_hold_in_95_of_100_sweeps() {
 fn equal_settings_rarely_have_a_winner() {
     for confirmed in [true, false] {
         let percent = percent_of(|seed| {
-            let mut machine = Machine::new(seed, 0.0);
-            let rows = if confirmed {
-                machine.sweep(|_| 100.0)
-            } else {
-                machine.grid(|_| 100.0)
-            };
+            let rows = Machine::new(seed, 0.0).rows(confirmed, |_| 100.0);
             only(verdict(&rows)).conclusion == Conclusion::Faster
         });
         assert!(percent <= 5.0, "{percent} %");
@@ -175,9 +170,8 @@ fn the_true_best_is_among_the_ties_and_what_is_clearly_worse_is_not() {
     let truth = |index: usize| if index == 5 { 98.0 } else { plateau(index) };
     let is_tied = |seed: usize, fusion_mb: u64| {
         let finding = only(verdict(&Machine::new(seed, 0.0).sweep(truth)));
-        finding
-            .ties()
-            .any(|outcome| outcome.point == point(fusion_mb))
+        let mut ties = finding.ties();
+        ties.any(|outcome| outcome.point == point(fusion_mb))
     };
     assert!(percent_of(|seed| is_tied(seed, 16)) >= 95.0);
     assert!(percent_of(|seed| !is_tied(seed, 0)) >= 99.0);
@@ -195,20 +189,12 @@ fn strays_spoil_little() {
 
 /// Percentage of sweeps in which the default is replaced, if the best gains this share.
 fn detected(gain: f64, strays: f64, confirmed: bool) -> f64 {
-    let truth = move |index: usize| {
-        if index == 5 {
-            100.0 * (1.0 - gain)
-        } else {
-            100.0
-        }
+    let truth = move |index: usize| match index {
+        5 => 100.0 * (1.0 - gain),
+        _ => 100.0,
     };
     percent_of(|seed| {
-        let mut machine = Machine::new(seed, strays);
-        let rows = if confirmed {
-            machine.sweep(truth)
-        } else {
-            machine.grid(truth)
-        };
+        let rows = Machine::new(seed, strays).rows(confirmed, truth);
         let finding = only(verdict(&rows));
         finding.conclusion == Conclusion::Faster && finding.best().unwrap().point == point(16)
     })
@@ -226,11 +212,8 @@ fn gains_beyond_the_noise_are_found() {
 /// Six settings are equal; Gupta's subset method also returned 5.8 of them on average.
 #[test]
 fn ties_are_few() {
-    let ties = |seed| {
-        only(verdict(&Machine::new(seed, 0.0).sweep(plateau)))
-            .ties()
-            .count()
-    };
+    let finding = |seed| only(verdict(&Machine::new(seed, 0.0).sweep(plateau)));
+    let ties = |seed| finding(seed).ties().count();
     let mean = (0..SWEEPS).map(ties).sum::<usize>() as f64 / SWEEPS as f64;
     assert!((5.5..6.0).contains(&mean), "{mean}");
 }
