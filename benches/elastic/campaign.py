@@ -128,7 +128,9 @@ class Record:
 
     def write(self, **fields):
         self.fields.update(fields, **circumstances("scripts/bench-elastic", self.load_first))
-        self.fields["note"] = self.options.note
+        note = self.options.note
+        command = self.fields["command"].replace(f" --note {note}", "")
+        self.fields.update(note=note, command=command)
         out = self.options.out
         if self.options.replay is None:
             out.mkdir(parents=True, exist_ok=True)

@@ -293,6 +293,13 @@ class Job:
         if not (unused if kind == "add a host" else others):
             return False
         host = random_.choice(unused if kind == "add a host" else others)
+        if kind in ("link down", "host vanishes"):
+            # A rank that has the state of the training is left on another host.
+            def elsewhere():
+                return set(self.live().values()) - set(self.hosts.processes(host))
+
+            seconds = START_S + 2 ** len(self.faults)
+            self.wait(elsewhere, f"a rank that is not on {host}", seconds)
         before = time.monotonic()
         if kind == "add a host":
             self.slots[host] = self.drawn.slots

@@ -6,10 +6,12 @@ Ray's TorchTrainer gives its workers the variables that `hvd.init()` reads: RANK
 MASTER_ADDR and others. If a worker fails, Ray starts all workers again (`FailureConfig`), and they
 continue from the last checkpoint. With --fail-epoch, the last worker ends itself once.
 
-A step uses the same images, whatever the number of workers: the accuracy does not depend on it if
-the number divides 32. Needs `ray[train]`, torch and scikit-learn, which bundles the digits, so that nothing is
-downloaded (E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI Machine Learning
-Repository, 1998, CC BY 4.0).
+A step uses the same images, whatever the number of workers: the accuracy does not depend on it
+if the number divides 32.
+
+Needs `ray[train]`, torch and scikit-learn, which bundles the digits, so that nothing is downloaded
+(E. Alpaydin, C. Kaynak: Optical Recognition of Handwritten Digits, UCI Machine Learning Repository,
+1998, CC BY 4.0).
 """
 
 import argparse

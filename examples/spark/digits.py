@@ -4,8 +4,8 @@
     python examples/spark/digits.py --executors    # one rank for each task of the executors
 
 The training is as under torchrun, which TorchDistributor calls: `hvd.init()` reads torchrun's
-variables. Ranks that the driver starts on its machine use shared memory. With --executors, each rank
-counts as a host of its own, and they connect over TCP.
+variables. Ranks that the driver starts on its machine use shared memory. With --executors, each
+rank counts as a host of its own, and they connect over TCP.
 
 Needs pyspark, a Java runtime, torch and scikit-learn.
 """

@@ -68,7 +68,7 @@ impl Processes for ProcessTable {
 }
 
 /// Returns the key of the job: `RONDE_JOB_ID`, or else the PMIx namespace, Slurm's job and step,
-/// torchrun's run and port, the nearest launcher among the ancestors, or the parent. At most 64
+/// torchrun's run and port, the address of torch's rank 0, the nearest launcher among the ancestors, or the parent. At most 64
 /// bytes; a longer key is replaced by its hash (the first 128 bits of SHA-256).
 ///
 /// Ranks started by hand from different shells have different parents and need `RONDE_JOB_ID`.
@@ -96,9 +96,14 @@ fn named(lookup: Lookup) -> Option<String> {
         let step = lookup("SLURM_STEP_ID").or_else(|| lookup("SLURM_STEPID"))?;
         return Some(format!("slurm-{job}.{step}"));
     }
-    // The run id is "none" unless the user gives one; the port distinguishes such runs.
-    let (run, port) = (lookup("TORCHELASTIC_RUN_ID")?, lookup("MASTER_PORT")?);
-    Some(format!("torchrun-{run}.{port}"))
+    // The run id is "none" unless the user gives one; the port distinguishes such runs. Ray's
+    // workers have no run id, and those of all its jobs have the same parent.
+    let (port, run) = (lookup("MASTER_PORT")?, lookup("TORCHELASTIC_RUN_ID"));
+    match (run, lookup("RANK")) {
+        (Some(run), _) => Some(format!("torchrun-{run}.{port}")),
+        (None, Some(_)) => Some(format!("torch-{}.{port}", lookup("MASTER_ADDR")?)),
+        (None, None) => None,
+    }
 }
 
 /// Returns the key of the nearest ancestor that is a launcher, or of the parent.
@@ -212,6 +217,17 @@ mod tests {
         );
         assert_eq!(key(&[&slurm[..], &torchrun].concat(), &[]), "slurm-17.3");
         assert_eq!(key(&torchrun, &[]), "torchrun-none.29500");
+        let ray = [
+            ("RANK", "1"),
+            ("MASTER_ADDR", "10.0.0.1"),
+            ("MASTER_PORT", "40001"),
+        ];
+        assert_eq!(key(&ray, &[]), "torch-10.0.0.1.40001");
+        assert_eq!(
+            key(&ray[1..], &[(100, "train", 50), (50, "sh", 1)]),
+            "pid-50.1050",
+            "the address of another program's job"
+        );
     }
 
     #[test]
