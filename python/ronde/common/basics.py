@@ -49,10 +49,17 @@ class HorovodBasics:
         members = sets.communicator_ranks(comm) if communicator is not None else comm
         # No members means all ranks.
         ranks = None if members is None else [int(rank) for rank in members] or None
-        if seat.is_elastic() and not _ronde.is_initialized():
-            seat.take()
-        HorovodBasics.jobs += not _ronde.is_initialized()
-        _ronde.init(ranks, sets.agree(wanted, communicator), process_sets == "dynamic", seat.resets)
+
+        def join() -> None:
+            agreed = sets.agree(wanted, communicator)
+            _ronde.init(ranks, agreed, process_sets == "dynamic", seat.resets)
+
+        is_new = not _ronde.is_initialized()
+        if is_new and seat.is_elastic():
+            seat.join(join)
+        else:
+            join()
+        HorovodBasics.jobs += is_new
         if not HorovodBasics._is_left_at_exit:
             HorovodBasics._is_left_at_exit = True
             atexit.register(self.shutdown)
