@@ -120,6 +120,10 @@ pub mod internal {
         pub use crate::gpu::{CudaVec, GpuError, Shuttle, Stopwatch, Stream, check, ordinal_of};
     }
 
+    pub mod hosts {
+        pub use crate::hosts::tcp::missing_ranks;
+    }
+
     pub mod identity {
         pub use crate::identity::{
             HostFacts, IDENTITY_VARIABLES, Identity, IdentityError, MAX_RANKS, Process,

@@ -7,7 +7,7 @@ from os import PathLike
 from types import CapsuleType
 from typing import Any, SupportsFloat, SupportsIndex, final
 
-__all__ = ["AllreduceName", "TunerService", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "elastic_changes", "elastic_seat", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "learn_tuner_memory", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "tuner_memory", "tuner_revision", "version"]
+__all__ = ["AllreduceName", "TunerService", "add_process_set", "allgather", "allreduce", "allreduce_batch", "alltoall", "autotune_report", "backend", "barrier", "broadcast", "cli", "cross_rank", "cross_size", "elastic_changes", "elastic_join_failed", "elastic_seat", "grouped_allgather", "grouped_allreduce", "grouped_reducescatter", "init", "is_homogeneous", "is_initialized", "jax_handler", "join", "learn_tuner_memory", "local_rank", "local_size", "mark_epoch", "mark_step", "mpi_built", "nccl_version", "poll", "process_set_rank", "process_sets", "raise_interrupt", "rank", "reducescatter", "register_tensorflow", "remove_process_set", "setup_torch", "shutdown", "size", "start_timeline", "stop_timeline", "synchronize", "tuner_memory", "tuner_revision", "version"]
 
 @final
 class AllreduceName:
@@ -107,6 +107,11 @@ def cross_size() -> int:
 def elastic_changes() -> tuple[bool, bool]:
     """
     Returns whether processes were added, and whether hosts were removed, since the last call.
+    """
+
+def elastic_join_failed() -> bool:
+    """
+    Whether this process could not join its generation because of other ranks.
     """
 
 def elastic_seat(why: str, has_state: bool, /) -> tuple[list[tuple[str, int]], int, str | None] | None:

@@ -45,6 +45,8 @@ struct State {
     /// Generation of this process.
     generation: u64,
     is_over: bool,
+    /// Ranks because of which this process could not join its generation, as far as is known.
+    failed_join: Option<Vec<usize>>,
     added: bool,
     removed: bool,
     /// The connection has ended.
@@ -66,6 +68,7 @@ impl News {
         match reply {
             Reply::Seat { seat, server } => {
                 state.generation = seat.generation;
+                state.failed_join = None;
                 (state.is_over, state.added, state.removed) = (false, false, false);
                 state.answer = Some(Answer::Seat { seat, server });
             }
@@ -153,6 +156,21 @@ pub(crate) fn is_over() -> bool {
         .is_some_and(|connection| connection.news.state().is_over)
 }
 
+/// Notes that this process could not join its generation because of other ranks: `lost`, as far as is
+/// known. The launcher gets them with the next request for a place.
+pub(crate) fn note_failed_join(lost: &[usize]) {
+    if let Some(connection) = CONNECTION.get() {
+        connection.news.state().failed_join = Some(lost.to_vec());
+    }
+}
+
+/// Whether this process could not join its generation because of other ranks.
+#[pyfunction]
+pub(crate) fn elastic_join_failed() -> bool {
+    let connection = CONNECTION.get();
+    connection.is_some_and(|connection| connection.news.state().failed_join.is_some())
+}
+
 /// Asks the launcher of an elastic job for this process's place in the next generation, and waits
 /// for it. `why`: "started", "interrupted" or "failed". Returns the variables of the rank's
 /// identity with their values, the number of the generation, and the address of rank 0 (None if all
@@ -180,11 +198,14 @@ pub(crate) fn elastic_seat(
     let why = match why {
         "started" => Ready::Started,
         "interrupted" => Ready::Interrupted,
-        "failed" => Ready::Failed {
-            generation: news.state().generation,
-            has_state,
-            lost: Vec::new(),
-        },
+        "failed" => {
+            let mut state = news.state();
+            Ready::Failed {
+                generation: state.generation,
+                has_state,
+                lost: state.failed_join.take().unwrap_or_default(),
+            }
+        }
         other => return Err(PyValueError::new_err(format!("{other:?} is not a reason"))),
     };
     news.state().answer = None;

@@ -30,7 +30,7 @@ mod _ronde {
     #[pymodule_export]
     use super::command::{cli, version};
     #[pymodule_export]
-    use super::elastic::{elastic_changes, elastic_seat};
+    use super::elastic::{elastic_changes, elastic_join_failed, elastic_seat};
     #[pymodule_export]
     use super::flight::{poll, synchronize};
     #[pymodule_export]

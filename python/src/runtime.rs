@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ronde::context::Builder;
-use ronde::internal::identity;
-use ronde::{Context, Error, ProcessSet, RawHandle};
+use ronde::internal::{hosts::missing_ranks, identity};
+use ronde::{Context, Error, ProcessSet, RawHandle, StartError};
 
 use crate::elastic;
 use crate::error::{About, NOT_INITIALIZED, internal, raise};
@@ -160,6 +160,7 @@ pub(crate) fn init(
             Err(RecvTimeoutError::Timeout) => {
                 py.check_signals()?;
                 if elastic::is_over() {
+                    elastic::note_failed_join(&[]);
                     return Err(failed(&elastic::OVER));
                 }
             }
@@ -168,7 +169,12 @@ pub(crate) fn init(
             }
         }
     };
-    let context = built.map_err(|error| failed(&error))?;
+    let context = built.map_err(|error| {
+        if let Error::Start(StartError::Rendezvous(reason)) = &error {
+            elastic::note_failed_join(missing_ranks(&**reason));
+        }
+        failed(&error)
+    })?;
     *unnamed() = Unnamed {
         joins: 0,
         counts: BTreeMap::new(),

@@ -53,17 +53,25 @@ class HorovodBasics:
         members = sets.communicator_ranks(comm) if communicator is not None else comm
         # No members means all ranks.
         ranks = None if members is None else [int(rank) for rank in members] or None
-        dynamic = process_sets == "dynamic"
-        if not _ronde.is_initialized():
-            HorovodBasics.jobs += 1
-            if seat.is_elastic():
-                seat.take()
-            if seat.resets and process_sets is None:
-                wanted, dynamic = HorovodBasics._last
-            HorovodBasics._last = (wanted, dynamic)
-            if seat.resets:
-                wanted = sets.remaining(wanted)
-        _ronde.init(ranks, sets.agree(wanted, communicator), dynamic, seat.resets)
+        asked, dynamic = wanted, process_sets == "dynamic"
+        is_new = not _ronde.is_initialized()
+
+        def join() -> None:
+            nonlocal wanted, dynamic
+            wanted = asked
+            if is_new:
+                if seat.resets and process_sets is None:
+                    wanted, dynamic = HorovodBasics._last
+                HorovodBasics._last = (wanted, dynamic)
+                if seat.resets:
+                    wanted = sets.remaining(wanted)
+            _ronde.init(ranks, sets.agree(wanted, communicator), dynamic, seat.resets)
+
+        if is_new and seat.is_elastic():
+            seat.join(join)
+        else:
+            join()
+        HorovodBasics.jobs += is_new
         if not HorovodBasics._is_left_at_exit:
             HorovodBasics._is_left_at_exit = True
             atexit.register(self.shutdown)

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import functools
+import logging
 import os
+from typing import Callable
 
 from .. import _ronde
+
+_log = logging.getLogger("ronde.elastic")
+
+#: Largest number of attempts of a new process to join the job.
+_ATTEMPTS = 3
 
 #: Reason of the next request for a place: "started", "interrupted" (by changed hosts) or "failed".
 why = "started"
@@ -29,6 +36,26 @@ def is_elastic() -> bool:
 def size() -> int:
     """Number of ranks of an elastic job, after :func:`take`."""
     return int(os.environ["HOROVOD_SIZE"])
+
+
+def join(init: Callable[[], None]) -> None:
+    """Takes this process's place in the job, then calls ``init``.
+
+    A new process takes another place if ``init`` fails because of other ranks, which may have ended.
+    The loop of :mod:`ronde.common.elastic` does so for the others. Raises what :func:`take` raises.
+    """
+    global why
+    attempts = 1 if why == "started" else _ATTEMPTS
+    while True:
+        take()
+        try:
+            return init()
+        except ValueError as error:
+            if attempts == _ATTEMPTS or not _ronde.elastic_join_failed():
+                raise
+            _log.warning("joining the job again: %s", error)
+            why = "failed"
+            attempts += 1
 
 
 def take() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import namespaces
 import pytest
 from launching import SECONDS, is_alive, wait_until
+from ronde.common import seat
 
 pytest.importorskip("torch")
 
@@ -199,6 +200,42 @@ def test_all_ranks_end_with_their_launcher(tmp_path, number):
     job.process.send_signal(number)
     job.process.wait(SECONDS)
     wait_until(lambda: not any(map(is_alive, ranks)))
+
+
+def test_a_new_process_takes_another_place_if_other_ranks_have_ended(monkeypatch):
+    asked = []
+
+    class Runtime:
+        @staticmethod
+        def elastic_seat(why, has_state):
+            asked.append(why)
+            return [("HOROVOD_RANK", 0)], len(asked), None
+
+        @staticmethod
+        def elastic_join_failed():
+            return is_of_others
+
+    def init():
+        if len(asked) < needed:
+            raise ValueError("rank 1 has not come")
+
+    for name in ("HOROVOD_RANK", "RONDE_JOB_ID"):
+        monkeypatch.setenv(name, "0")
+    monkeypatch.setattr(seat, "_ronde", Runtime)
+    monkeypatch.setattr(seat, "resets", 0)
+    for is_of_others, needed, expected in [
+        (True, 3, ["started", "failed", "failed"]),
+        (True, 4, ["started", "failed", "failed"]),
+        (False, 2, ["started"]),
+    ]:
+        asked.clear()
+        monkeypatch.setattr(seat, "why", "started")
+        if needed == len(expected):
+            seat.join(init)
+        else:
+            with pytest.raises(ValueError, match="has not come"):
+                seat.join(init)
+        assert asked == expected
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,17 @@ enum TcpRendezvousError {
     Silent { waited_seconds: u64 },
 }
 
+/// Ranks that have not come to a rendezvous over TCP that has failed for this reason, as far as this
+/// rank knows.
+pub fn missing_ranks<'a>(
+    reason: &'a (dyn std::error::Error + Send + Sync + 'static),
+) -> &'a [usize] {
+    match reason.downcast_ref() {
+        Some(TcpRendezvousError::Net(NetError::Missing { missing, .. })) => missing,
+        _ => &[],
+    }
+}
+
 /// Connects the ranks of the job. `patience` is called with the number of ranks on this host.
 ///
 /// # Errors
@@ -93,4 +104,26 @@ pub(crate) fn connect_job(
         "the ranks are connected over TCP"
     );
     Ok(HostsJob::new(engine, comms, config, hosts, patience))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_that_have_not_come_are_known_from_the_failure() {
+        let missing = |error| missing_ranks(&*failure(TcpRendezvousError::Net(error))).to_vec();
+        let late = NetError::Missing {
+            missing: vec![1, 3],
+            host: "node1".into(),
+            address: "127.0.0.1:7".parse().unwrap(),
+            waited_seconds: 30,
+            refused: Vec::new(),
+        };
+        assert_eq!(missing(late), [1, 3]);
+        let refused = NetError::Refused {
+            reason: "rank 1 has not come".into(),
+        };
+        assert!(missing(refused).is_empty());
+    }
 }
