@@ -7,7 +7,7 @@
 //! ```
 //! use ronde_present::{Look, Section, Table, text};
 //!
-//! let mut table = Table::new(&["<rank", "ms"]);
+//! let mut table = Table::new(["<rank", "ms"]);
 //! table.row(["0", "1.25"]);
 //! let section = Section::new("ranks", "Ranks").table(table).text("No rank stands out.");
 //! let shown = text([&section], &Look::PLAIN);

@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_section_is_the_same_in_every_format() {
-        let mut table = Table::new(&["<from", "n"]);
+        let mut table = Table::new(["<from", "n"]);
         table.row(["trials", "3"]);
         let items = vec!["one".to_owned(), "two".to_owned()];
         let section = Section::new("a", "Noise").text("It is <b>.");
@@ -298,7 +298,7 @@ mod tests {
             page.contains("<section id=\"a-1\"")
                 && page.contains("<p>It is &lt;b&gt;.</p><ul><li>one</li>")
         );
-        let empty = Section::new("a", "Noise").table(Table::new(&["n"]));
+        let empty = Section::new("a", "Noise").table(Table::new(["n"]));
         assert!(empty.lines(&Look::PLAIN).is_empty() && empty.markdown().is_empty());
     }
 }

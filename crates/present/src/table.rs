@@ -475,7 +475,7 @@ mod tests {
     #[test]
     fn a_table_fits_the_terminal() {
         let headings = ["<", "one", "<two", "three", "|", "four and more", "five"];
-        let mut table = Table::new(&headings).with_keys(2);
+        let mut table = Table::new(headings).with_keys(2);
         for row in 0..3 {
             table.row((0..7).map(|column| format!("{:>1$}", row, 3 + column)));
         }
@@ -491,7 +491,7 @@ mod tests {
 
     #[test]
     fn markdown_has_no_bars_and_escapes_markup() {
-        assert_eq!(Table::new(&["<name"]).markdown(), "");
+        assert_eq!(Table::new(["<name"]).markdown(), "");
         let table = table(&["<name", "ms", "|"], &[&["a_b | <i>\n`c`", "1", "██"]]);
         let expected = "| name | ms |\n|---|---:|\n| a\\_b \\| \\<i\\> \\`c\\` | 1 |\n";
         assert_eq!(table.markdown(), expected);

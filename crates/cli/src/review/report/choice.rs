@@ -32,7 +32,7 @@ pub(super) fn choice(review: &Review) -> Section<'static> {
         Measure::Score => "best",
         Measure::StepMs => "best ms",
     };
-    let mut table = Table::new(&[
+    let mut table = Table::new([
         "=setting",
         "trials",
         measured,

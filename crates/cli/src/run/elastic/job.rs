@@ -439,11 +439,9 @@ impl<'a> Job<'a> {
                 self.kill_all();
                 self.close(now);
             }
-            Phase::Closing { until } => {
-                if (is_empty && self.remotes.is_empty()) || now >= until {
-                    self.remotes.clear();
-                    self.phase = Phase::Flushing;
-                }
+            Phase::Closing { until } if (is_empty && self.remotes.is_empty()) || now >= until => {
+                self.remotes.clear();
+                self.phase = Phase::Flushing;
             }
             _ => {}
         }

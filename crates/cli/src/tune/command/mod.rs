@@ -93,7 +93,7 @@ impl CommandError {
 /// Prints all presets.
 pub(super) fn list_presets() -> ExitCode {
     let section = |preset: &preset::Preset| {
-        let mut table = Table::new(&["<parameter", "=values"]);
+        let mut table = Table::new(["<parameter", "=values"]);
         for parameter in preset.parameters {
             let (name, values) = parameter.split_once('=').unwrap_or((parameter, ""));
             table.row([name, values]);
