@@ -37,8 +37,9 @@
 //! measurements follow as metadata `ronde_clock` with the same members; the last one counts.
 //! Instants: `STEP` and `EPOCH` (`{"step": n}`, `{"epoch": n}`) where the program has marked the
 //! ends of steps and epochs, `SETTINGS` when settings change, `RESET` (`{"reset": n, "size": n}`)
-//! when the ranks of an elastic job have changed; pid 0's `process_labels` are then repeated. Settings include the members
-//! `hierarchical_allreduce` and `hierarchical_allgather` only while these are on.
+//! when the ranks of an elastic job have changed; pid 0's `process_labels` are then repeated.
+//! Settings include the members `hierarchical_allreduce` and `hierarchical_allgather` only while
+//! these are on.
 //!
 //! **Differences.** Names are escaped; a tensor's events are in order of time and nested (an event
 //! that would begin before the end of the tensor's previous bar begins at that end); cached tensors
