@@ -201,8 +201,8 @@ impl Context {
     /// # use ronde::{Context, Error, ReduceOp};
     /// let context = Context::builder().alone().build()?;
     /// context.abort("the launcher has ended");
-    /// let refused = context.allreduce("x", vec![1.0f32], ReduceOp::Sum);
-    /// assert!(matches!(refused, Err(Error::Aborted { .. })));
+    /// let refused = context.allreduce("x", vec![1.0f32], ReduceOp::Sum).err();
+    /// assert!(matches!(refused.unwrap().error, Error::Aborted { .. }));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn abort(&self, reason: &str) {

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::support::program::by_default;
+
 /// A command whose figure is lowest for b = 6, without noise, and its metric.
 const BOWL: [&str; 3] = ["sh", "-c", "echo step_ms=$((100 + ({b} - 6) * ({b} - 6)))"];
 const METRIC: [&str; 2] = ["--metric", r"step_ms=(\d+)"];
@@ -312,12 +314,8 @@ fn an_interrupted_search_continues_and_another_one_is_refused() {
         "-c",
         "sleep 0.2; echo step_ms=$((100 + ({b} - 6) * ({b} - 6)))",
     ];
-    let mut first = tune(folder.path(), &bowl(&state), &command);
-    let first = first
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let first = tune(folder.path(), &bowl(&state), &command);
+    let first = by_default("INT", &first).spawn().unwrap();
     let file = folder.path().join("s.json");
     let deadline = Instant::now() + Duration::from_secs(30);
     let has_run = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("measured"));

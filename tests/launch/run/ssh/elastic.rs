@@ -3,6 +3,7 @@
 //! The processes are this test's executable, which speaks with the launcher and trains nothing.
 
 use super::*;
+use crate::support::program::by_default;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 
@@ -83,7 +84,8 @@ impl Job {
         arguments.extend(["--", program.to_str().unwrap()]);
         arguments.extend(["run::ssh::elastic::process", "--exact", "--nocapture"]);
         let mut command = hosts.command(&arguments);
-        let mut child = command.env(END, &end).spawn().unwrap();
+        let mut command = by_default("INT", command.env(END, &end));
+        let mut child = command.spawn().unwrap();
         let (sender, lines) = std::sync::mpsc::channel();
         let stdout: Box<dyn Read + Send> = Box::new(child.stdout.take().unwrap());
         let stderr: Box<dyn Read + Send> = Box::new(child.stderr.take().unwrap());
