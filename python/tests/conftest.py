@@ -1,4 +1,4 @@
-"""Fixtures of the tests that run in ranks.
+"""Configuration of all tests, and fixtures of those that run in ranks.
 
 Start: ``ronde run -np N -- python -m pytest python/tests --ignore python/tests/single``, without the
 folders of other frameworks, each of which is started in the same way. Every rank runs the same tests
@@ -7,6 +7,7 @@ in the same order.
 
 import importlib
 import os
+import signal
 import tempfile
 
 import pytest
@@ -22,7 +23,10 @@ _SETTINGS = {
 
 
 def pytest_configure(config):
-    """Sets a temporary folder per rank: pytest removes old folders in a shared one."""
+    """Sets a temporary folder per rank: pytest removes old folders in a shared one. Enables SIGINT,
+    also in child processes and where a shell ignores it for background jobs."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "HOROVOD_RANK" in os.environ and config.option.basetemp is None:
         folder = tempfile.TemporaryDirectory(prefix="ronde-tests-")
         config.add_cleanup(folder.cleanup)
