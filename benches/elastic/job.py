@@ -161,6 +161,10 @@ class Job:
         new = [g for g in self.logs.generations() if g.began > since and g.first_done]
         return new[0].first_done if new else None
 
+    def goes_on(self, since):
+        """Whether a step has ended after a time, in whatever generation."""
+        return any(g.last_done and g.last_done > since for g in self.logs.generations())
+
     def live(self):
         """Ranks of the last generation that run: {rank: process}."""
         generations = self.logs.generations()
@@ -313,11 +317,15 @@ class Job:
             self.wait(lambda: self.steps_since(before), f"a step without {host}")
             return True
         ranks = [pid for pid in self.hosts.processes(host) if pid in self.logs.processes]
+        has_ranks = self.runs_on(host)
         if kind == "link down":
             self.hosts.link(host, "down")
         else:
             self.hosts.vanish(host)
-        self.died(fault, before)
+        if has_ranks:
+            self.died(fault, before)
+        else:  # its processes had not joined the others yet
+            self.wait(lambda: self.goes_on(before + 1), f"a step after {kind!r}")
         # A rank on a host that has lost its network ends by itself.
         self.wait(lambda: not any(map(is_alive, ranks)), f"the end of the ranks on {host}")
         self.write_hosts()
@@ -339,12 +347,11 @@ class Job:
         order.unlink()
         reported, polls = time.monotonic(), self.polls()
 
-        def goes_on():
-            latest = [g.last_done for g in self.logs.generations() if g.last_done]
-            # The launcher does not report the same problem twice in a row.
-            return latest and max(latest) > reported and self.polls() > polls + 1
+        # The launcher does not report the same problem twice in a row.
+        def is_over():
+            return self.goes_on(reported) and self.polls() > polls + 1
 
-        self.wait(goes_on, f"a step after the {kind}")
+        self.wait(is_over, f"a step after the {kind}")
         return True
 
     def polls(self):
