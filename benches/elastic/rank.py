@@ -53,7 +53,11 @@ class State(hvd.elastic.TorchState):
     @staticmethod
     def die(moment):
         order = FOLDER / "die"
-        if order.exists() and order.read_text() == f"{hvd.rank()} {moment}":
+        try:
+            text = order.read_text()
+        except FileNotFoundError:  # there is none, or another rank has just obeyed it
+            return
+        if text == f"{hvd.rank()} {moment}":
             order.unlink()
             LOG.write("dies")
             os.kill(os.getpid(), signal.SIGKILL)
