@@ -8,20 +8,13 @@ GOALS = {"death": 3, "arrival": 5, "death on several hosts": 8}
 SILENT = ("stop", "link down", "host vanishes")  # noticed by a timeout
 
 
-def quantile(values, fraction):
-    """Quantile, linear between neighbours."""
-    ordered = sorted(values)
-    position = fraction * (len(ordered) - 1)
-    below = int(position)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (position - below) * (ordered[above] - ordered[below])
-
-
 def times(values):
     """Cells of a table: count, median, 90th percentile and maximum."""
     if not values:
         return "0 | – | – | –"
-    cells = (statistics.median(values), quantile(values, 0.9), max(values))
+    several = values if len(values) > 1 else values * 2  # a decile needs two
+    p90 = statistics.quantiles(several, n=10, method="inclusive")[-1]
+    cells = (statistics.median(values), p90, max(values))
     return " | ".join([str(len(values)), *(f"{value:.2f}" for value in cells)])
 
 

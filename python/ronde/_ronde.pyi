@@ -140,8 +140,8 @@ def grouped_reducescatter(tensors: SupportsGetItem[int, Any], name: str | None, 
 def init(ranks: SupportsGetItem[int, SupportsIndex] | None, process_sets: SupportsGetItem[int, SupportsGetItem[int, SupportsIndex]], dynamic: bool, resets: SupportsIndex, /) -> None:
     """
     Joins the job that the environment describes: all of it, or the part with these ranks, in this
-    order. `resets`: how often the ranks of an elastic job have changed. No effect if the process has
-    joined already.
+    order. `resets`: how often the ranks of an elastic job have changed. No effect if the process
+    has joined already.
     """
 
 def is_homogeneous() -> bool:
@@ -282,7 +282,7 @@ def synchronize(handle: SupportsIndex) -> Any | None:
 
 def tuner_memory(revision: SupportsIndex, /) -> str | None:
     """
-    What was learned, if it has changed since that revision; otherwise None.
+    Text of the tuner's results, if they have changed since that revision; otherwise None.
     """
 
 def tuner_revision() -> int:

@@ -156,8 +156,8 @@ pub(crate) fn is_over() -> bool {
         .is_some_and(|connection| connection.news.state().is_over)
 }
 
-/// Notes that this process could not join its generation because of other ranks: `lost`, as far as is
-/// known. The launcher gets them with the next request for a place.
+/// Notes that this process could not join its generation because of other ranks: `lost`, as far as
+/// is known. The launcher gets them with the next request for a place.
 pub(crate) fn note_failed_join(lost: &[usize]) {
     if let Some(connection) = CONNECTION.get() {
         connection.news.state().failed_join = Some(lost.to_vec());

@@ -1,4 +1,4 @@
-//! What the tuner of rank 0 has learned, as text for the other ranks of an elastic job.
+//! Results of rank 0's tuner as text, for the other ranks of an elastic job.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -10,7 +10,7 @@ pub(crate) fn tuner_revision() -> u64 {
     autotune::revision()
 }
 
-/// What was learned, if it has changed since that revision; otherwise None.
+/// Text of the tuner's results, if they have changed since that revision; otherwise None.
 #[pyfunction]
 #[pyo3(signature = (revision, /))]
 pub(crate) fn tuner_memory(revision: u64) -> Option<String> {

@@ -114,8 +114,8 @@ pub(crate) fn with_set<R>(
 }
 
 /// Joins the job that the environment describes: all of it, or the part with these ranks, in this
-/// order. `resets`: how often the ranks of an elastic job have changed. No effect if the process has
-/// joined already.
+/// order. `resets`: how often the ranks of an elastic job have changed. No effect if the process
+/// has joined already.
 #[pyfunction]
 #[pyo3(signature = (ranks, process_sets, dynamic, resets, /))]
 pub(crate) fn init(

@@ -68,9 +68,9 @@ impl Processes for ProcessTable {
 }
 
 /// Returns the key of the job: `RONDE_JOB_ID`, or else the PMIx namespace, Slurm's job and step,
-/// torchrun's run and port, the address of torch's rank 0, the nearest launcher among the ancestors,
-/// or the parent. At most 64 bytes; a longer key is replaced by its hash (the first 128 bits of
-/// SHA-256).
+/// torchrun's run and port, the address of torch's rank 0, the nearest launcher among the
+/// ancestors, or the parent. At most 64 bytes; a longer key is replaced by its hash (the first 128
+/// bits of SHA-256).
 ///
 /// Ranks started by hand from different shells have different parents and need `RONDE_JOB_ID`.
 pub fn job_key(lookup: Lookup, processes: &impl Processes) -> String {

@@ -9,8 +9,8 @@
 //! A process has one [`Timeline`], and one track for each of its process sets. `control` starts and
 //! stops recordings; `track`, `record` and `inbox` pass a record from a cycle to the `writer`;
 //! `documents` selects the files for it; `document` and `sink` are a file in Horovod's format on
-//! disk; `suspended` keeps the files at a reset of an elastic job; `line` converts times to rank 0's
-//! clock; `steps` counts steps.
+//! disk; `suspended` keeps the files at a reset of an elastic job; `line` converts times to rank
+//! 0's clock; `steps` counts steps.
 
 pub(crate) mod byteps;
 mod control;

@@ -70,15 +70,10 @@ impl Pattern {
     /// # Errors
     /// It is invalid, or has no group.
     pub fn new(option: &'static str, text: &str) -> Result<Self, MetricError> {
-        let regex = Regex::new(text).map_err(|error| {
-            // The library's text is the expression, a mark below it, and the reason on the last line.
-            let problem = error.to_string();
-            let problem = problem.lines().last().unwrap_or_default();
-            MetricError::Pattern {
-                option,
-                text: text.to_owned(),
-                problem: problem.trim_start_matches("error: ").to_owned(),
-            }
+        let regex = Regex::new(text).map_err(|error| MetricError::Pattern {
+            option,
+            text: text.to_owned(),
+            problem: error.to_string(),
         })?;
         if regex.captures_len() < 2 {
             let text = text.to_owned();

@@ -65,7 +65,7 @@ impl Hosts {
         Ok(Self(hosts))
     }
 
-    /// The same hosts, with at most `most` slots each.
+    /// Returns these hosts with at most `most` slots each.
     #[must_use]
     pub fn with_slots_max(self, most: usize) -> Self {
         let hosts = self.0.into_iter();

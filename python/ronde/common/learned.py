@@ -1,4 +1,4 @@
-"""What the tuner of rank 0 has learned, in the memory of all ranks of an elastic job.
+"""Results of rank 0's tuner, kept by all ranks of an elastic job.
 
 A process that becomes rank 0 after a reset continues from it. Rank 0 tells changes with each commit;
 after a reset, the rank that knows most tells the others."""

@@ -9,7 +9,7 @@ import pytest
 from ranks import run
 
 HERE = pathlib.Path(__file__).parent
-# What the callback needs one of, and its extra.
+# Packages of which the callback needs one, and its extra.
 FRAMEWORKS = {
     "lightning": (("lightning", "pytorch_lightning"), "ronde[lightning]"),
     "huggingface": (("transformers",), "ronde[huggingface]"),

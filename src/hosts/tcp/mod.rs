@@ -38,8 +38,8 @@ enum TcpRendezvousError {
     Silent { waited_seconds: u64 },
 }
 
-/// Ranks that have not come to a rendezvous over TCP that has failed for this reason, as far as this
-/// rank knows.
+/// Ranks that have not come to a rendezvous over TCP that has failed for this reason, as far as
+/// this rank knows.
 pub fn missing_ranks<'a>(
     reason: &'a (dyn std::error::Error + Send + Sync + 'static),
 ) -> &'a [usize] {

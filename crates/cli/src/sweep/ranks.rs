@@ -86,8 +86,8 @@ impl Ranks {
         let messages = sender.clone();
         ranks.thread("ronde-sweep-job", move || {
             let outcome = launch_until(&spec, stopped.as_fd());
-            // Without a rank 0, the reader still waits for a connection. An error means that it does
-            // not.
+            // Without a rank 0, the reader still waits for a connection. An error means that it
+            // does not.
             let _ = channel::connect(&name);
             // An error means that the receiver has been dropped.
             let _ = sender.send(Event::Ended(outcome));

@@ -259,20 +259,16 @@ fn without_ssh_it_is_said_what_to_install() {
     assert!(out.stderr.contains("openssh-client"), "{}", out.stderr);
 }
 
+/// Elastic job of two ranks.
+fn two_ranks(hosts: &Hosts, list: &str, program: &str) -> Command {
+    let flags = ["run", "-np", "2", "--min-np", "1", "-H", list];
+    hosts.command(&[&flags[..], &["--", program]].concat())
+}
+
 #[test]
 fn a_command_that_a_host_does_not_have_is_a_failure_of_its_processes() {
     let hosts = Hosts::new();
-    let out = outcome(hosts.command(&[
-        "run",
-        "-np",
-        "2",
-        "--min-np",
-        "1",
-        "-H",
-        "node1:2",
-        "--",
-        "no-such-command",
-    ]));
+    let out = outcome(two_ranks(&hosts, "node1:2", "no-such-command"));
     assert_eq!(out.code, Some(127), "{}", out.stderr);
     let text = "a new process on host node1 was not started: cannot start no-such-command";
     assert!(out.stderr.contains(text), "{}", out.stderr);
@@ -303,17 +299,7 @@ fn processes_of_all_hosts_end_with_a_signal_and_with_the_launcher() {
 #[test]
 fn one_machine_with_two_names_is_refused() {
     let hosts = Hosts::new();
-    let out = outcome(hosts.command(&[
-        "run",
-        "-np",
-        "2",
-        "--min-np",
-        "1",
-        "-H",
-        "localhost:1,127.0.0.1:1",
-        "--",
-        "true",
-    ]));
+    let out = outcome(two_ranks(&hosts, "localhost:1,127.0.0.1:1", "true"));
     assert_eq!(out.code, Some(2), "{}", out.stderr);
     let text = "localhost and 127.0.0.1 are both this machine; list one of them";
     assert!(out.stderr.contains(text), "{}", out.stderr);

@@ -1,9 +1,9 @@
 //! Agent: starts and ends the processes of an elastic job on one host, for the launcher on another.
 //!
 //! The launcher starts it through `ssh` as this program's hidden subcommand. It gets its task on
-//! standard input, then orders, and reports on standard output (`wire`). It kills its processes when
-//! its input ends, or nothing was heard from the launcher for [`SILENCE`]. If it is killed itself,
-//! the guard process kills them, and removes the folder with the secret.
+//! standard input, then orders, and reports on standard output (`wire`). It kills its processes
+//! when its input ends, or nothing was heard from the launcher for [`SILENCE`]. If it is killed
+//! itself, the guard process kills them, and removes the folder with the secret.
 
 use super::super::output::{Queue, Target};
 use super::super::signals::{self, Signals};

@@ -1,5 +1,5 @@
-//! Connections of the job's processes on one host: a Unix socket in a folder that only this user can
-//! enter.
+//! Connections of the job's processes on one host: a Unix socket in a folder that only this user
+//! can enter.
 
 use super::super::LaunchError;
 use super::super::lines::Lines;

@@ -50,7 +50,7 @@ pub(super) enum News {
     Say(String),
 }
 
-/// What the processes of a host need.
+/// Name and secret of the job, and settings, for the processes of a host.
 pub(super) struct Facts<'a> {
     pub(super) job_id: &'a str,
     /// The secret, as a file has it.
@@ -189,8 +189,8 @@ impl<'a> Processes<'a> {
         }
     }
 
-    /// Acts on the time: reports silent processes, and removes those that have ended, with what they
-    /// left behind.
+    /// Acts on the time: reports silent processes, and removes those that have ended, with what
+    /// they left behind.
     pub(super) fn advance(&mut self, now: Instant, queue: &mut Queue) -> Vec<News> {
         let silent = self.links.silent(now).into_iter().map(News::Silent);
         let mut news: Vec<News> = silent.collect();

@@ -18,12 +18,13 @@
 //! signal 15                              to all processes
 //! ```
 //!
-//! The secret is in the task and therefore on no command line. The end of standard input, or silence,
-//! means that the launcher has ended or the network has failed: the agent then kills its processes.
+//! The secret is in the task and therefore on no command line. The end of standard input, or
+//! silence, means that the launcher has ended or the network has failed: the agent then kills its
+//! processes.
 
 use super::super::output::Target;
 use super::super::process::Exit;
-use super::super::ssh::wire::output_prefix;
+use super::super::ssh::wire::{output_prefix, parse_output};
 use ronde_elastic::wire::{Reply, Request};
 use ronde_elastic::{MemberId, Ready};
 use serde::{Deserialize, Serialize};
@@ -143,16 +144,11 @@ pub(super) enum Report {
 impl Report {
     /// Reads a line; `None` if it is not valid.
     pub(super) fn parse(line: &[u8]) -> Option<Report> {
-        let (kind, rest) = line.split_first()?;
-        if let b'o' | b'e' = kind {
-            let target = match kind {
-                b'o' => Target::Stdout,
-                _ => Target::Stderr,
-            };
-            let blank = memchr::memchr(b' ', rest)?;
-            let member = parse_member(std::str::from_utf8(&rest[..blank]).ok()?)?;
-            return Some(Report::Output(member, target, rest[blank + 1..].to_vec()));
+        if let Some((number, target, line)) = parse_output(line) {
+            let member = MemberId(number as u64);
+            return Some(Report::Output(member, target, line.to_vec()));
         }
+        let (kind, rest) = line.split_first()?;
         let text = String::from_utf8_lossy(rest);
         let with_member = || {
             let (member, rest) = text.split_once(' ')?;

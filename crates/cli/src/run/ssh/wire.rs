@@ -190,16 +190,11 @@ pub(in super::super) enum Report {
 impl Report {
     /// Reads a line of the agent of the host with these ranks; `None` if it is not valid.
     pub(in super::super) fn parse(line: &[u8], ranks: &Range<usize>) -> Option<Report> {
-        let (kind, rest) = line.split_first()?;
-        if let b'o' | b'e' = kind {
-            let target = match kind {
-                b'o' => Target::Stdout,
-                _ => Target::Stderr,
-            };
-            let blank = memchr::memchr(b' ', rest)?;
-            let rank = number(&rest[..blank]).filter(|rank| ranks.contains(rank))?;
-            return Some(Report::Output(rank, target, rest[blank + 1..].to_vec()));
+        if let Some((rank, target, line)) = parse_output(line) {
+            let is_there = ranks.contains(&rank);
+            return is_there.then(|| Report::Output(rank, target, line.to_vec()));
         }
+        let (kind, rest) = line.split_first()?;
         let text = String::from_utf8_lossy(rest).into_owned();
         Some(match kind {
             b'a' => Report::Alive,
@@ -213,10 +208,6 @@ impl Report {
             _ => return None,
         })
     }
-}
-
-fn number(digits: &[u8]) -> Option<usize> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 impl fmt::Display for Report {
@@ -244,6 +235,20 @@ pub(in super::super) fn output_prefix(rank: usize, target: Target) -> String {
         Target::Stdout => format!("o{rank} "),
         Target::Stderr => format!("e{rank} "),
     }
+}
+
+/// Reads the report of a line of a rank's output, which [`output_prefix`] begins: the rank, the
+/// stream, and the line.
+pub(in super::super) fn parse_output(report: &[u8]) -> Option<(usize, Target, &[u8])> {
+    let (kind, rest) = report.split_first()?;
+    let target = match kind {
+        b'o' => Target::Stdout,
+        b'e' => Target::Stderr,
+        _ => return None,
+    };
+    let blank = memchr::memchr(b' ', rest)?;
+    let rank = std::str::from_utf8(&rest[..blank]).ok()?.parse().ok()?;
+    Some((rank, target, &rest[blank + 1..]))
 }
 
 #[cfg(test)]
