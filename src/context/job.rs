@@ -317,7 +317,7 @@ impl Job {
 
     /// Ends all engines of this rank with `error`, also while they wait for other ranks.
     pub(super) fn abort(&self, error: &Error) {
-        self.engine_group.abort(error);
+        let error = &self.engine_group.abort(error);
         let watches = lock(&self.set_watches);
         let of_sets = watches.iter().filter_map(Weak::upgrade);
         for watch in of_sets.chain(self.watch.get().cloned()) {

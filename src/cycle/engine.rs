@@ -61,14 +61,16 @@ impl EngineGroup {
             .retain(|known| !Arc::ptr_eq(known, queue));
     }
 
-    /// Aborts every engine of this rank with `error`; the first error counts.
-    pub(crate) fn abort(&self, error: &Error) {
+    /// Aborts every engine of this rank with `error`, or with the error of an earlier call, which
+    /// is returned: a later one usually follows from it.
+    pub(crate) fn abort(&self, error: &Error) -> Error {
         let mut known = lock(&self.known);
         let error = known
             .abort_reason
             .get_or_insert_with(|| error.clone())
             .clone();
         known.queues.iter().for_each(|queue| queue.abort(&error));
+        error
     }
 }
 
@@ -235,10 +237,12 @@ impl Engine {
         }
     }
 
-    /// Ends the cycle with an unrecoverable error and aborts the other engines of this rank.
+    /// Ends the cycle with an unrecoverable error and aborts the other engines of this rank. If the
+    /// rank was aborted before, and this error has come back from a peer that was told so, the
+    /// cycle ends with the first one.
     fn fail(&self, cycle: &mut Cycle, error: Error) {
-        cycle.end(error.clone());
-        self.engine_group.abort(&error);
+        let first = self.engine_group.abort(&error);
+        cycle.end(first);
     }
 
     /// Ends the cycle normally, with the error `why` for pending tensors, after the running step.
