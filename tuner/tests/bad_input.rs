@@ -67,7 +67,7 @@ fn constant_times_keep_the_default() {
 }
 
 #[test]
-fn times_that_are_no_times_are_dropped_and_counted() {
+fn times_that_are_no_times_are_dropped() {
     let bad = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -1.0];
     let clean = drive(&mut session(SessionConfig::default()), 1000, |_, _| 10.0);
     let mut session = session(SessionConfig::default());
@@ -80,8 +80,6 @@ fn times_that_are_no_times_are_dropped_and_counted() {
         }
     });
     assert_eq!(clean, mixed);
-    let (dropped, stalled) = session.steps_left_out();
-    assert!(dropped >= verdict(&clean).steps_active && stalled == 0);
 }
 
 #[test]
@@ -113,11 +111,6 @@ fn stalls_count_neither_in_a_sample_nor_in_the_cost() {
     assert!(
         verdict.kept_default && (verdict.default_step_ms / default_ms - 1.0).abs() < 0.02,
         "{verdict:?}"
-    );
-    assert!(
-        session.steps_left_out().1 > 3,
-        "{:?}",
-        session.steps_left_out()
     );
     // A stall right after a change is capped: at most 4 extra steps for each of them.
     assert!(

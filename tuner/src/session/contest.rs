@@ -6,7 +6,7 @@ use crate::guard::{Arm, Decision, Guard};
 use crate::promise::Promise;
 use crate::proposal::Proposal;
 use crate::verdict::{Phase, percent_text};
-use crate::window::{STARTUP_EXCESS_MIN, Window};
+use crate::window::STARTUP_EXCESS_MIN;
 use crate::{Action, Point, Warning};
 
 /// A predicted gain below this, in log step time, does not start a comparison.
@@ -83,7 +83,7 @@ impl Session {
                 "default kept, nothing to gain: the best other setting promises only {percent:.1} %"
             ));
         }
-        self.compare(winner, false)
+        self.compare(winner)
     }
 
     /// No candidate is left. A search that began at another setting than the default compares that one: what it had shown was
@@ -93,29 +93,25 @@ impl Session {
         if start == self.default || self.rejected.contains(&start) {
             return self.settle(otherwise);
         }
-        self.compare(start, false)
+        self.compare(start)
     }
 
     /// Begins a comparison of `winner` with the default, on fresh steps.
-    pub(super) fn compare(&mut self, winner: Point, recorded: bool) -> Action {
-        let arm = self.open_contest(winner, recorded);
+    fn compare(&mut self, winner: Point) -> Action {
+        self.open_contest(winner, false);
         self.predicted = None;
         self.stage = Stage::Ab;
-        self.go_to(arm)
+        self.go_to(self.next_visit())
     }
 
-    /// Opens it; returns the setting of its first visit.
-    pub(super) fn open_contest(&mut self, winner: Point, recorded: bool) -> Point {
+    pub(super) fn open_contest(&mut self, winner: Point, recorded: bool) {
         self.contests += 1;
-        let guard = Guard::new(self.config.seed, self.contests);
-        let arm = guard.arm();
         self.contest = Some(Contest {
-            guard,
+            guard: Guard::new(self.config.seed, self.contests),
             winner,
             recorded,
             spent_before: self.spent(),
         });
-        self.point_of(arm)
     }
 
     /// The setting of an arm of the latest comparison.
@@ -124,6 +120,12 @@ impl Session {
             (Some(contest), Arm::Candidate) => contest.winner,
             _ => self.default,
         }
+    }
+
+    /// The setting of the next step of the latest comparison.
+    pub(super) fn next_visit(&self) -> Point {
+        let arm = (self.contest.as_ref()).map_or(Arm::Default, |contest| contest.guard.arm());
+        self.point_of(arm)
     }
 
     /// The end without an adoption: why the last candidate lost, or `otherwise`.
@@ -137,11 +139,8 @@ impl Session {
 
     /// Takes a step of the comparison, stalls included.
     pub(super) fn on_contest_step(&mut self, step_ms: f64) -> Action {
-        let visited = self
-            .contest
-            .as_ref()
-            .map(|contest| self.point_of(contest.guard.arm()));
-        let Some((contest, visited)) = self.contest.as_mut().zip(visited) else {
+        let visited = self.next_visit();
+        let Some(contest) = &mut self.contest else {
             return Action::Keep;
         };
         if visited != self.setting {
@@ -158,31 +157,25 @@ impl Session {
 
     /// Ends the comparison when the candidate turns out to be far slower and the budget is spent.
     fn left_contest(&mut self) -> Action {
-        let far_slower = self
-            .default_log()
-            .zip(self.window.center())
-            .is_some_and(|(default, center)| center - default > CLIFF);
+        let far_slower = self.is_slower(self.window.center(), CLIFF);
         let (at_winner, round) = self.contest.as_ref().map_or((false, 0), |contest| {
             (contest.winner == self.setting, contest.guard.rounds())
         });
         if !(at_winner && far_slower && self.spent() > self.config.budget_steps) {
             return Action::Keep;
         }
-        self.observe(&self.window.log_times.clone());
-        self.record(Phase::Ab, round, true);
+        self.close_window(Phase::Ab, round, true);
         self.settle("default kept: the best other setting was far slower when it was tried again")
     }
 
     fn close_visit(&mut self, round: u32, mut decision: Decision) -> Action {
         self.forget_startup();
-        self.observe(&self.window.log_times.clone());
-        self.record(Phase::Ab, round, false);
-        self.window = Window::default();
+        self.close_window(Phase::Ab, round, false);
         let spent = self.guard_is_spent();
         let Some(contest) = &self.contest else {
             return Action::Keep;
         };
-        let (winner, recorded, arm) = (contest.winner, contest.recorded, contest.guard.arm());
+        let (winner, recorded) = (contest.winner, contest.recorded);
         let winsorized = contest.guard.winsorized();
         let complete = contest.guard.rounds() > round;
         if decision == Decision::Undecided && complete && spent {
@@ -197,7 +190,7 @@ impl Session {
                 self.stage = Stage::Rest { is_contest: true };
                 self.go_to(self.default)
             }
-            Decision::Undecided => self.go_to(self.point_of(arm)),
+            Decision::Undecided => self.go_to(self.next_visit()),
             Decision::KeepCandidate => self.confirmed(recorded),
             Decision::KeepDefault => self.dropped(winner, recorded),
         }
@@ -243,7 +236,7 @@ impl Session {
         if self.champion.is_none() && !recorded && self.rejected.len() + 1 < CONTESTS_MAX {
             self.champion.clone_from(&self.contest);
             if let Some(faster) = self.faster() {
-                return self.compare(faster, false);
+                return self.compare(faster);
             }
         }
         self.adopt()
@@ -277,15 +270,12 @@ impl Session {
         let Some(contest) = &self.contest else {
             return Action::Keep;
         };
-        let (winner, reason) = (contest.winner, contest.reason());
-        let number = self.contests;
-        let promise =
-            (self.config.recheck).then(|| Promise::new(&contest.guard, self.config.seed, number));
-        let action = self.finish(Some(winner), reason);
-        if let Stage::Finished { promise: place, .. } = &mut self.stage {
-            *place = promise.map(Box::new);
+        let promise = (self.config.recheck)
+            .then(|| Promise::new(&contest.guard, self.config.seed, self.contests));
+        match self.verdict(Some(contest.winner), contest.reason()) {
+            Some(verdict) => self.end_with(verdict, promise.map(Box::new)),
+            None => Action::Keep,
         }
-        action
     }
 
     /// The candidate is not adopted: the search goes on if others may be better, and if it may cost something still.

@@ -33,14 +33,7 @@ impl Session {
             self.stage = Stage::Warmup { left: u64::MAX }; // no further step counts
             return Action::Keep;
         };
-        self.incumbent = chosen;
-        let _ = self.go_to(chosen);
-        self.stage = Stage::Finished {
-            verdict: Box::new(verdict.clone()),
-            watch: Box::default(),
-            promise: None,
-        };
-        Action::Finished(Box::new(verdict))
+        self.end_with(verdict, None)
     }
 
     /// Verdict that keeps `chosen`; `None` before the first measured step.

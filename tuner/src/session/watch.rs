@@ -1,6 +1,6 @@
 //! After the verdict: drift, and tuning anew.
 
-use super::{Session, Stage, push_unread};
+use super::{Session, Stage, push_latest};
 use crate::drift::{Drift, Watch};
 use crate::guard::Arm;
 use crate::promise::Outcome;
@@ -20,8 +20,6 @@ const RETUNE_LEVEL_VARIANCE: f64 = 0.04;
 /// Standard deviation, in log step time, by which the differences between settings may have changed with the job: what is remembered
 /// warns of cliffs, and says little of percents.
 const CHANGED: f64 = 0.3;
-/// Drifts that the verdict recounts; older ones are forgotten.
-const DRIFTS_MAX: usize = 64;
 
 impl Session {
     /// Takes a step after the verdict.
@@ -41,7 +39,7 @@ impl Session {
         if let Some(kept) = promise {
             outcome = kept.push(step_ms);
             if let Some(recheck) = kept.take_recheck(&outcome) {
-                push_unread(&mut self.rechecks, recheck);
+                push_latest(&mut self.rechecks, recheck);
             }
             if kept.is_over() {
                 *promise = None;
@@ -72,10 +70,7 @@ impl Session {
         } = drift;
         let reason =
             format!("step time went from {before_ms:.2} to {after_ms:.2} ms at step {step}");
-        if self.drifts.len() == DRIFTS_MAX {
-            self.drifts.remove(0);
-        }
-        self.drifts.push(drift);
+        push_latest(&mut self.drifts, drift);
         // What was measured before is of another network, or another machine.
         self.begin_anew(reason, false);
         Action::Drifted(drift)
