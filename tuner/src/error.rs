@@ -166,18 +166,6 @@ pub enum Warning {
         /// Number of settings observed so far.
         observations: usize,
     },
-    /// The setting of the start was measured while the job was starting up.
-    #[error(
-        "the first {steps} steps ({before_ms:.2} ms) were the job's start-up, not its step time ({after_ms:.2} ms): they do not count any more"
-    )]
-    StartupMeasured {
-        /// Steps of the sample.
-        steps: usize,
-        /// Their step time, ms.
-        before_ms: f64,
-        /// The step time in the first window after the search, ms.
-        after_ms: f64,
-    },
     /// Steps of a comparison were winsorized.
     #[error(
         "{steps} steps of the comparison took more than 30 times the median; they count as that in the test"

@@ -95,8 +95,6 @@ pub struct Session {
     tuner: Tuner,
     stage: Stage,
     contest: Option<Contest>,
-    /// A comparison that its candidate won, while another setting is compared with the default.
-    champion: Option<Contest>,
     /// Cost of the comparisons that have ended.
     contested: f64,
     /// Winners that lost.
@@ -157,18 +155,23 @@ impl Session {
         let tuner = Tuner::new(space, config.tuner(), start)?;
         let left =
             u64::from(config.warmup_samples.unwrap_or(0)) * u64::from(config.steps_per_sample);
-        Ok(Self {
+        let mut session = Self::of_tuner(tuner, config);
+        if left > 0 {
+            session.stage = Stage::Warmup { left };
+        }
+        Ok(session)
+    }
+
+    /// A session at the beginning of a search.
+    fn of_tuner(tuner: Tuner, config: SessionConfig) -> Self {
+        let start = tuner.start();
+        Self {
             starting: config.warmup_samples.is_none(),
             config,
             default: start,
             tuner,
-            stage: if left > 0 {
-                Stage::Warmup { left }
-            } else {
-                Stage::Default
-            },
+            stage: Stage::Default,
             contest: None,
-            champion: None,
             contested: 0.0,
             rejected: Vec::new(),
             contests: 0,
@@ -192,7 +195,7 @@ impl Session {
             measurements: VecDeque::new(),
             rechecks: VecDeque::new(),
             warnings: VecDeque::new(),
-        })
+        }
     }
 
     /// Takes the time of the step that just ended, in ms: the slowest rank's.

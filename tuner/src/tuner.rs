@@ -252,13 +252,6 @@ impl Tuner {
         sample.log_times.extend(finite);
     }
 
-    /// Drops the measured steps at a setting.
-    pub(crate) fn forget(&mut self, point: &Point) {
-        let sample = self.sample_mut(*point);
-        sample.log_times.clear();
-        sample.visits.clear();
-    }
-
     /// Adds a measurement that the caller has summed up. The settings need not be those that were asked for.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ const SETTLED_STEPS: usize = 3;
 /// Steps, each faster than the one before, that show by themselves that it is not: of equal ones one run in 120 looks so.
 const FALLING_STEPS: usize = 5;
 /// A step's excess over the later level, in log step time, that is start-up and not noise: at least this, at least three spreads.
-pub(crate) const STARTUP_EXCESS_MIN: f64 = 0.10;
+const STARTUP_EXCESS_MIN: f64 = 0.10;
 
 /// Result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -37,7 +37,7 @@ impl Session {
     pub(super) fn verdict(&self, winner: Option<Point>, reason: String) -> Option<Verdict> {
         let start = self.tuner.start();
         let sampled = self.known(&start).or_else(|| self.window.center())?;
-        let contest = self.champion.as_ref().or(self.contest.as_ref());
+        let contest = self.contest.as_ref();
         let guard = contest.map(|contest| &contest.guard);
         let guard = guard.filter(|guard| guard.difference().is_some());
         let default_ms = guard.map_or(sampled.exp(), |guard| guard.mean(Arm::Default));
@@ -66,18 +66,11 @@ impl Session {
         })
     }
 
-    /// The verdict if training stopped now: the final one, what has beaten the default so far, or that the default stays because nothing
+    /// The verdict if training stopped now: the final one, or that the default stays because nothing
     /// better was confirmed. None before the first measured step.
     pub fn verdict_if_stopped(&self) -> Option<Verdict> {
         if let Stage::Finished { verdict, .. } = &self.stage {
             return Some((**verdict).clone());
-        }
-        if let Some(champion) = &self.champion {
-            let reason = format!(
-                "{}; training ended before the search did",
-                champion.reason()
-            );
-            return self.verdict(Some(champion.winner), reason);
         }
         let reason = match self.best_so_far() {
             Some(best) if best.setting != self.tuner.start() => {

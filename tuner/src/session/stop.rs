@@ -41,9 +41,6 @@ impl Session {
         if chosen == self.default {
             return self.verdict(None, format!("default kept: {REASON}"));
         }
-        if let Some(champion) = self.champion.as_ref().filter(|c| c.winner == chosen) {
-            return self.verdict(Some(chosen), format!("{}; {REASON}", champion.reason()));
-        }
         let verdict = self.verdict(None, format!("kept, not confirmed: {REASON}"))?;
         let estimate = |point: &Point| Some(self.tuner.estimate(self.tuner.sample(point)?));
         let (default, default_variance) = estimate(&self.default)?;
