@@ -59,7 +59,7 @@ class Job:
                         job.wait(is_over, f"a reset after {kind}", SECONDS)
                     job.process.wait(SECONDS)
                 finally:
-                    job.kill()
+                    job.kill_rest()
                 accuracies = job.printed(r"accuracy ([\d.]+) on 297 test images")
                 return {
                     "name": self.name,

@@ -380,5 +380,5 @@ class Job(Launched):
         deadline = time.monotonic() + (0 if is_hanging else LEFTOVER_S)
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
-        self.kill()
+        self.kill_rest()
         return [] if is_hanging or not left else [f"{len(left)} processes are left"]

@@ -107,7 +107,7 @@ class Launched:
         ranks = {int(known[name]): pid for pid, known in processes if name in known}
         return dict(sorted(ranks.items()))
 
-    def kill(self):
+    def kill_rest(self):
         """Kills what is left."""
         for pid in self.processes():
             try:

@@ -37,7 +37,7 @@ def operations_fail(parent, resets):
             if job.process.returncode:
                 raise Hang(f"the job ended with code {job.process.returncode}")
         finally:
-            job.kill()
+            job.kill_rest()
         return watch.outcome(resets)
 
 
@@ -63,7 +63,7 @@ def slots_change(parent, resets):
                     job.wait(lambda: len(job.ranks()) == 2, "the end of a process", DEADLINE_S)
                     watch.read(reset)
         finally:
-            job.kill()
+            job.kill_rest()
         return watch.outcome(resets)
 
 

@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 SECONDS = 120  # a generous deadline: starting torch on a busy machine takes a while
 
 PREAMBLE = """
