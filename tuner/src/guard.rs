@@ -12,6 +12,9 @@
 //! A / (m (m + 1)), so all contests together stay below A = 0.025. The interval uses the quantile of the look that decided, so
 //! it is valid at the stop. `docs/ALGORITHM.md` has the theorem and the assumptions.
 
+pub(crate) mod promise;
+pub(crate) mod stall;
+
 use std::ops::RangeInclusive;
 
 use rand::RngExt;
@@ -19,8 +22,8 @@ use rand::rngs::Xoshiro256PlusPlus;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use crate::center::median;
-use crate::design::generator;
-use crate::stall::Stalls;
+use crate::guard::stall::Stalls;
+use crate::tuner::design::generator;
 
 /// One-sided error of all contests of a job together: the usual half of 5 %.
 const ERROR_BUDGET: f64 = 0.025;

@@ -47,52 +47,37 @@
 //! # Ok::<(), ronde_tuner::Error>(())
 //! ```
 
-mod acquisition;
 mod center;
-mod design;
-mod drift;
 mod error;
-mod gp;
 mod guard;
-mod kernel;
 mod log;
-mod model;
-mod parameter;
 mod posterior;
-mod promise;
-mod proposal;
-mod recall;
-mod sample;
 mod session;
 mod space;
-mod stall;
 mod state;
-mod stop;
 mod surrogate;
 #[cfg(test)]
 mod testing;
 mod text;
 mod tuner;
-mod verdict;
-mod window;
 
 pub use center::median;
-pub use drift::Drift;
 pub use error::{Error, Warning};
 pub use guard::contest_steps_left;
+pub use guard::promise::Recheck;
 pub use log::{Log, LogContents, LogError, LogRow, LogWarning, read_log, read_logs};
-pub use model::{Belief, Estimate, Model};
-pub use parameter::{LEVELS_MAX, Parameter, Scale};
 pub use posterior::{Expectation, NoiseEstimate, Posterior, Seen};
-pub use promise::Recheck;
-pub use proposal::{Next, Proposal, ProposalJob, Surface};
-pub use sample::{Observation, Sample};
+pub use session::drift::Drift;
+pub use session::verdict::{Best, Measurement, Phase, Progress, Purpose, Verdict, percent_text};
 pub use session::{Action, Scored, Session, SessionConfig};
+pub use space::parameter::{LEVELS_MAX, Parameter, Scale};
 pub use space::{LATTICE_MAX, PARAMETERS_MAX, Point, Space};
 pub use state::{
     Match, STATE_MODEL, STATE_VERSION, Setting, State, StateError, StateSample, StateVerdict,
 };
-pub use stop::StopRule;
 pub use text::read_text;
+pub use tuner::model::{Belief, Estimate, Model};
+pub use tuner::proposal::{Next, Proposal, ProposalJob, Surface};
+pub use tuner::sample::{Observation, Sample};
+pub use tuner::stop::StopRule;
 pub use tuner::{Tuner, TunerConfig};
-pub use verdict::{Best, Measurement, Phase, Progress, Purpose, Verdict, percent_text};

@@ -24,27 +24,30 @@
 use std::collections::VecDeque;
 
 use crate::center::huber_center;
-use crate::drift::{Drift, Watch};
 use crate::guard::Arm;
-use crate::promise::{Promise, Recheck};
-use crate::recall::Memory;
-use crate::stall::Ledger;
+use crate::guard::promise::{Promise, Recheck};
+use crate::guard::stall::Ledger;
+use crate::session::drift::{Drift, Watch};
+use crate::session::verdict::{Measurement, Phase, Verdict};
+use crate::session::window::{Fate, Window};
 use crate::state::StateSample;
 use crate::tuner::Tuner;
-use crate::verdict::{Measurement, Phase, Verdict};
-use crate::window::{Fate, Window};
+use crate::tuner::recall::Memory;
 use crate::{Error, Point, Space, Warning};
 
 mod ask;
 mod budget;
 mod config;
 mod contest;
+pub(crate) mod drift;
 mod finalists;
 mod report;
 mod resume;
 mod sample;
 mod stop;
+pub(crate) mod verdict;
 mod watch;
+pub(crate) mod window;
 
 pub use config::{Action, SessionConfig};
 pub use resume::Scored;

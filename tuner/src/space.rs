@@ -15,9 +15,11 @@
 //! # Ok::<(), ronde_tuner::Error>(())
 //! ```
 
+pub(crate) mod parameter;
+
 use serde::{Deserialize, Serialize};
 
-use crate::parameter::Scale;
+use crate::space::parameter::Scale;
 use crate::{Error, Parameter};
 
 /// The most parameters a space can have.

@@ -34,10 +34,10 @@ use thiserror::Error;
 
 use crate::Warning;
 use crate::center::center_variance;
-use crate::recall::Memory;
+use crate::session::verdict::Verdict;
 use crate::space::{Point, Space};
 use crate::text::read_text;
-use crate::verdict::Verdict;
+use crate::tuner::recall::Memory;
 
 /// The format that this version writes, and the newest that it reads.
 pub const STATE_VERSION: u32 = 2;

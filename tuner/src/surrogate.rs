@@ -5,13 +5,16 @@
 //! every draw is weighed by its marginal likelihood under either hypothesis, and the best are
 //! averaged.
 
+pub(crate) mod gp;
+pub(crate) mod kernel;
+
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use crate::acquisition::expected_improvement;
-use crate::gp::{Gp, Prediction, Prior};
-use crate::kernel::{Hyperparameters, Kernel};
-use crate::model::Belief;
 use crate::space::Coordinates;
+use crate::surrogate::gp::{Gp, Prediction, Prior};
+use crate::surrogate::kernel::{Hyperparameters, Kernel};
+use crate::tuner::acquisition::expected_improvement;
+use crate::tuner::model::Belief;
 
 /// Prior probability that the model is useful.
 const MODEL_ODDS: f64 = 0.9;

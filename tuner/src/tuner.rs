@@ -27,17 +27,25 @@
 //! # Ok::<(), ronde_tuner::Error>(())
 //! ```
 
+pub(crate) mod acquisition;
+pub(crate) mod design;
+pub(crate) mod model;
+pub(crate) mod proposal;
+pub(crate) mod recall;
+pub(crate) mod sample;
+pub(crate) mod stop;
+
 use std::sync::Arc;
 
 use crate::center::{center_variance, step_noise};
 use crate::error::in_range;
-use crate::kernel::{Hyperparameters, Kernel};
-use crate::model::Model;
-use crate::proposal::{Proposal, ProposalJob, RISK_MAX};
-use crate::recall::Recalled;
-use crate::sample::{Observation, Sample};
 use crate::space::{Point, Space};
-use crate::stop::StopRule;
+use crate::surrogate::kernel::{Hyperparameters, Kernel};
+use crate::tuner::model::Model;
+use crate::tuner::proposal::{Proposal, ProposalJob, RISK_MAX};
+use crate::tuner::recall::Recalled;
+use crate::tuner::sample::{Observation, Sample};
+use crate::tuner::stop::StopRule;
 use crate::{Error, Warning};
 
 /// Degrees of freedom of the prior of the variance between visits, whose value is 0.

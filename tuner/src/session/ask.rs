@@ -1,8 +1,8 @@
 //! Between two samples: one is closed, the next is asked for, and the training goes on meanwhile.
 
 use super::{Session, Stage, budget::CLIFF, sample::EARLY};
-use crate::proposal::{Next, Proposal, ProposalJob};
-use crate::window::Window;
+use crate::session::window::Window;
+use crate::tuner::proposal::{Next, Proposal, ProposalJob};
 use crate::{Action, Point};
 
 /// While a proposal is computed, at most this many samples' worth of extra steps is kept.

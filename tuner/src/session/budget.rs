@@ -10,15 +10,13 @@ use super::{Session, Stage};
 use crate::Point;
 use crate::center::huber_center;
 use crate::guard::ARMS;
-use crate::stop::CHANGE_COST;
-use crate::window::STALL_FACTOR;
+use crate::session::window::STALL_FACTOR;
+use crate::tuner::stop::CHANGE_COST;
 
 /// Kept for the guard, in steps, whatever the samples cost: the changes of seven rounds, and a window of a setting that is a quarter
 /// slower. A quarter of the budget at most.
 const GUARD_RESERVE: f64 = 7.0 * CHANGE_COST + 0.25 * 5.0;
 const GUARD_SHARE: f64 = 0.25;
-/// Changes that the assumed cost of one is worth, against those that were seen.
-const CHANGE_WEIGHT: f64 = 2.0;
 /// No step counts as more than a million: beyond, f64 sums lose the rest.
 const EXCESS_MAX: f64 = 1e6;
 /// Log step time above the default from which a step is worth cutting a sample short for the sake of the budget.
@@ -117,17 +115,7 @@ impl Session {
         let steps = early.map_or(full, |(steps, _)| full.min(*steps as f64));
         let slower = excess_log.exp_m1().clamp(0.0, EXCESS_MAX);
         let discarded = f64::from(self.config.warmup_steps_per_change);
-        steps * slower + discarded * slower + self.change_cost() * (1.0 + slower)
-    }
-
-    /// Cost of a change of setting by itself, in steps: estimated from the changes so far, which are few at first.
-    fn change_cost(&self) -> f64 {
-        let seen = self.discarded.iter().filter_map(|(point, log_time)| {
-            let known = self.known(point)?;
-            Some(excess(*log_time, known).clamp(0.0, STALL_FACTOR))
-        });
-        let (count, sum) = seen.fold((0.0, 0.0), |(count, sum), cost| (count + 1.0, sum + cost));
-        (CHANGE_WEIGHT * CHANGE_COST + sum) / (CHANGE_WEIGHT + count)
+        steps * slower + discarded * slower + CHANGE_COST * (1.0 + slower)
     }
 
     /// Whether the sample under way eats what is left while it is slower than the default.

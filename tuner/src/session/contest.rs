@@ -1,10 +1,10 @@
 //! The end of a search: its candidate is compared with the default, and what follows from that.
 
 use super::{Session, Stage, budget::CLIFF};
+use crate::guard::promise::Promise;
 use crate::guard::{Arm, Decision, Guard};
-use crate::promise::Promise;
-use crate::proposal::Proposal;
-use crate::verdict::{Phase, percent_text};
+use crate::session::verdict::{Phase, percent_text};
+use crate::tuner::proposal::Proposal;
 use crate::{Action, Point, Warning};
 
 /// A predicted gain below this, in log step time, does not start a comparison.

@@ -2,7 +2,7 @@
 //! settings, since a setting may have several stable step times.
 
 use super::{Session, Stage};
-use crate::verdict::Phase;
+use crate::session::verdict::Phase;
 use crate::{Action, Point};
 
 /// Settings that are entered, and how often in all.

@@ -2,9 +2,9 @@
 
 use super::{Session, Stage, push_latest};
 use crate::center::{center_variance, huber_center, median};
+use crate::guard::promise::Recheck;
 use crate::guard::{Arm, contest_steps_left};
-use crate::promise::Recheck;
-use crate::verdict::{Best, Measurement, Phase, Progress, Purpose, Verdict};
+use crate::session::verdict::{Best, Measurement, Phase, Progress, Purpose, Verdict};
 use crate::{Point, Space, Warning};
 
 /// Samples of a typical search and steps of a typical comparison, for the guess of the steps left.

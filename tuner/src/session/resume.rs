@@ -2,9 +2,9 @@
 
 use super::{Session, Stage};
 use crate::center::center_variance;
-use crate::recall::{Memory, relative_to};
+use crate::session::verdict::Verdict;
 use crate::state::{self, Match, STATE_VERSION, State, StateSample, StateVerdict};
-use crate::verdict::Verdict;
+use crate::tuner::recall::{Memory, relative_to};
 use crate::{Error, Point, SessionConfig, Space, Warning};
 
 /// Standard deviations, in log step time, by which differences between settings may have changed: since the same job's last run, and

@@ -2,8 +2,8 @@
 //! hardly change what follows from it, continued where it is undecided and matters.
 
 use super::{Session, budget::CLIFF};
-use crate::acquisition::expected_improvement;
 use crate::center::{center_variance, huber_center};
+use crate::tuner::acquisition::expected_improvement;
 
 /// Steps after which a sample is closed if it is slower than the best by more than this, in log step time.
 pub(super) const EARLY: [(usize, f64); 3] = [(1, CLIFF), (2, 0.10), (5, 0.03)];

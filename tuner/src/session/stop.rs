@@ -2,7 +2,7 @@
 
 use super::report::INTERVAL_95;
 use super::{Session, Stage};
-use crate::verdict::Verdict;
+use crate::session::verdict::Verdict;
 use crate::{Action, Point};
 
 /// Reason of the verdict.

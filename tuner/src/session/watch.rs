@@ -3,12 +3,12 @@
 use std::mem::take;
 
 use super::{Session, Stage, push_latest};
-use crate::drift::{Drift, Watch};
 use crate::guard::Arm;
-use crate::promise::Outcome;
-use crate::recall::relative_to;
+use crate::guard::promise::Outcome;
+use crate::session::drift::{Drift, Watch};
+use crate::session::verdict::percent_text;
 use crate::tuner::Tuner;
-use crate::verdict::percent_text;
+use crate::tuner::recall::relative_to;
 use crate::{Action, Point};
 
 /// Least number of steps between the starts of two searches after drift. It doubles whenever such a

@@ -11,7 +11,7 @@
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use crate::parameter::{Parameter, Scale};
+use crate::space::parameter::{Parameter, Scale};
 use crate::space::{Coordinates, PARAMETERS_MAX, Space};
 
 /// Number of draws of the hyper-parameters.

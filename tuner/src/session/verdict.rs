@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::drift::Drift;
+use crate::session::drift::Drift;
 use crate::space::Point;
 
 /// Where a session stands; the names are those of the log's `phase` column.

@@ -5,7 +5,7 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 
-use crate::parameter::{Parameter, Scale};
+use crate::space::parameter::{Parameter, Scale};
 use crate::space::{Point, Space};
 
 /// Settings tried before the surrogate chooses.

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::Warning;
 use crate::center::center_variance;
-use crate::design::{DESIGN_POINTS, design};
-use crate::model::{Belief, Estimate, Model};
 use crate::space::{Coordinates, Point};
-use crate::stop::{CHANGE_COST, sample_cost};
 use crate::surrogate::{Hypothesis, Outlook, SLOWDOWN_MAX, Surrogate};
 use crate::tuner::Tuner;
+use crate::tuner::design::{DESIGN_POINTS, design};
+use crate::tuner::model::{Belief, Estimate, Model};
+use crate::tuner::stop::{CHANGE_COST, sample_cost};
 
 /// Maximum of an observation above the best, in log step time: beyond a cliff only the place
 /// matters, and its height would suggest a variance that the rest of the surface does not have.

@@ -17,9 +17,9 @@ use rand::RngExt;
 use rand::rngs::Xoshiro256PlusPlus;
 
 use crate::center::median;
-use crate::design::generator;
+use crate::guard::stall::{STALL_FREE, Stalls};
 use crate::guard::{ARMS, Arm, Guard, Pair, Visits, clipped, mean, steps};
-use crate::stall::{STALL_FREE, Stalls};
+use crate::tuner::design::generator;
 
 /// Ages of the scheduled looks: the first two, then times ten each. A pair of at most four steps: under 0.4 % of 3,000 steps.
 const LOOK_AGES: [u64; 2] = [100, 300];

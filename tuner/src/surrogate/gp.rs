@@ -5,8 +5,8 @@
 //! cov(x, x') = k(x, x') − v(x)·v(x'), and the log marginal likelihood is
 //! −½ a·a − Σ ln L_ii − n/2 ln 2π (Rasmussen and Williams, algorithm 2.1).
 
-use crate::kernel::{Hyperparameters, Kernel};
 use crate::space::Coordinates;
+use crate::surrogate::kernel::{Hyperparameters, Kernel};
 
 /// Added to the diagonal, in squared log step time, so that equal rows do not make it singular.
 const JITTER: f64 = 1e-10;
