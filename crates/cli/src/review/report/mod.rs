@@ -230,10 +230,8 @@ fn no_trials(review: &Review) -> &'static str {
 /// Recommended setting to copy: environment variables, and flags of horovodrun and `ronde run`.
 fn paste(review: &Review) -> Vec<String> {
     let advice = review.advice.iter().map(|advice| advice.setting);
-    let varied = &review.varied;
-    advice
-        .flat_map(|setting| [setting.environment(varied), setting.flags(varied)])
-        .collect()
+    let lines = advice.flat_map(|setting| setting.paste(&review.varied));
+    lines.collect()
 }
 
 /// Describes a setting, with the switches that were tried both on and off.
