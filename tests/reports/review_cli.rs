@@ -385,7 +385,7 @@ fn the_public_log() {
         "Never tried",
         "No recommendation: the default was never measured, so the gain over it is unknown",
         "Fastest measurement: 586 with ",
-        "To find out, measure it in turns with the default: ronde sweep ",
+        "To find out, measure it alternately with the default: ronde sweep ",
         "of the measured score",
     ] {
         assert!(words.contains(part), "{part} in:\n{text}");

@@ -82,8 +82,8 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
                 "the default again; the setting chosen before turned out slower"
             }
             (true, []) => "the default; no other setting promised enough for a comparison",
-            (true, _) => "the default; no setting was faster beyond chance",
-            (false, _) => "faster beyond chance",
+            (true, _) => "the default; no setting was significantly faster",
+            (false, _) => "significantly faster than the default",
         };
         trail.push(format!("Verdict: {}, {why}.", chosen.words(&varied)));
     }
