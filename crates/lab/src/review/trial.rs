@@ -12,22 +12,24 @@ const KNOB_MOST: f64 = 1e6;
 pub(super) const INTERVAL_95: f64 = 1.96;
 
 /// Program that wrote a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Writer {
     /// Horovod, or another program that writes its columns.
+    #[default]
     Horovod,
     /// Ronde.
     Ronde,
 }
 
 /// Quantity that a log measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// Step time in ms; lower is better.
     StepMs,
     /// Score: bytes reduced per µs; higher is better.
+    #[default]
     Score,
 }
 
@@ -108,7 +110,7 @@ impl Trial {
 }
 
 /// One search: consecutive rows of a log.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Search {
     pub(super) writer: Writer,
     pub(super) measure: Measure,
@@ -117,7 +119,9 @@ pub(super) struct Search {
     pub(super) trials: Vec<Trial>,
     /// The verdict: Ronde's `final` row, or Horovod's repeated best row.
     pub(super) end: Option<LogRow>,
+    /// Ronde's best so far.
     pub(super) best: Option<LogRow>,
+    /// Whether another search follows in the log.
     pub(super) is_followed: bool,
     /// Whether the chosen settings were reverted to the default after the verdict.
     pub(super) reverted: bool,
@@ -138,14 +142,11 @@ impl Search {
         combinations
     }
 
+    /// Returns the switches that were tried both on and off.
     pub(super) fn varied(&self) -> Vec<Switch> {
-        let states = |switch| {
-            self.trials
-                .iter()
-                .map(move |trial| trial.setting.switch(switch))
-        };
-        let tried = |switch, on: bool| states(switch).any(|state| state == Some(on));
-        let both = |switch: &Switch| tried(*switch, true) && tried(*switch, false);
+        let tried = self.combinations();
+        let is = |switch: Switch, on: bool| tried.iter().any(|of| of[switch as usize] == Some(on));
+        let both = |switch: &Switch| is(*switch, true) && is(*switch, false);
         Switch::ALL.into_iter().filter(both).collect()
     }
 }
@@ -157,21 +158,15 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
         false => (Measure::Score, "score"),
     };
     let has = |switch: &Switch| log.columns.iter().any(|column| column == switch.column());
+    let writer = match log.is_ronde {
+        true => Writer::Ronde,
+        false => Writer::Horovod,
+    };
     let new = || Search {
-        writer: if log.is_ronde {
-            Writer::Ronde
-        } else {
-            Writer::Horovod
-        },
+        writer,
         measure,
         switches: Switch::ALL.into_iter().filter(has).collect(),
-        trials: Vec::new(),
-        end: None,
-        best: None,
-        is_followed: false,
-        reverted: false,
-        left_out: 0,
-        warnings: Vec::new(),
+        ..Search::default()
     };
     let mut finished = Vec::new();
     let mut search = new();
