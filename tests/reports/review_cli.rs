@@ -130,7 +130,10 @@ fn a_job_that_was_killed_keeps_its_default() {
         text.contains("not finished") && text.contains("Keep the default, 128 MiB, 1 ms"),
         "{text}"
     );
-    assert!(text.contains("ended early because it was clearly slower"), "{text}");
+    assert!(
+        text.contains("ended early because it was clearly slower"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -129,7 +129,9 @@ fn recommended(review: &Review, best: &Best, of: &Setting, reason: Reason) -> Ve
             percent(best.choice.slower.mean)
         ),
         Reason::Default => {
-            format!("Keep the default, {setting}: no setting that was tried is significantly faster.")
+            format!(
+                "Keep the default, {setting}: no setting that was tried is significantly faster."
+            )
         }
     }];
     if best.luck > LUCKY && reason == Reason::Choice {
