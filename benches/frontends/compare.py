@@ -114,10 +114,9 @@ def percent(values):
     return f"{statistics.median(values):+.0f} % [{min(values):+.0f}, {max(values):+.0f}]"
 
 
-def without_alone(values):
-    """Step of the `tf.function` minus the same without reduction."""
-    steps = zip(values["TensorFlow function"], values["TensorFlow function alone"])
-    return [step - alone for step, alone in steps]
+def without_alone(values, way="TensorFlow function"):
+    """Steps minus the same without reduction."""
+    return [step - alone for step, alone in zip(values[way], values[f"{way} alone"])]
 
 
 def gradients_table(values):
@@ -138,15 +137,20 @@ def gradients_table(values):
 
 
 def small_table(values):
+    head = "| 1,000 × 1 KiB | ms (goal: ≤ 3) | without reduction | difference |"
+    lines = [head, "| --- | --- | --- | --- |"]
     cells = {
-        "out-of-place call from Rust": values["Rust"],
-        "TensorFlow, `grouped_allreduce`, eager": values["TensorFlow eager"],
-        "… in a `tf.function`: step minus the same without reduction": without_alone(values),
-        "JAX, `allreduce_tree` within `jit`": values["JAX jit"],
-        "JAX, `allreduce_tree` outside of `jit`": values["JAX eager"],
+        "out-of-place call from Rust": "Rust",
+        "TensorFlow, `grouped_allreduce`, eager; without: `tf.identity_n`": "TensorFlow eager",
+        "… in a `tf.function`": "TensorFlow function",
+        "JAX, `allreduce_tree` within `jit`": "JAX jit",
+        "… outside of `jit`": "JAX eager",
     }
-    lines = ["| 1,000 × 1 KiB | ms (goal: ≤ 3) |", "| --- | --- |"]
-    return lines + [f"| {name} | {spread(times)} |" for name, times in cells.items()]
+    for name, way in cells.items():
+        own = values.get(f"{way} alone")
+        more = f"{spread(own)} | {spread(without_alone(values, way))}" if own else " | "
+        lines.append(f"| {name} | {spread(values[way])} | {more} |")
+    return lines
 
 
 def training_table(values):

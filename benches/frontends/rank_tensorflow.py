@@ -45,6 +45,7 @@ def small(timer):
     tensors = [tf.ones(shape) for shape in timing.SMALL]
     return timer.medians({
         "eager": lambda: hvd.grouped_allreduce(tensors, name="eager"),
+        "eager alone": lambda: tf.identity_n(tensors),
         "function": function(
             tensors, lambda computed: hvd.grouped_allreduce(computed, name="function")
         ),

@@ -1,6 +1,6 @@
 """One rank of scripts/bench-tune: time that the callbacks of ronde.tune take in each step.
 
-    callback_job.py --framework lightning --out FILE     # with torchrun's variables
+    callback_job.py --framework lightning --width 512 --out FILE     # with torchrun's variables
 
 Rank 0 writes for each step whether there is a verdict, its time in ms, that of the callback's two calls in µs, and of these the
 time in which the setting was changed.
@@ -17,7 +17,6 @@ import torch
 from ronde.tune._model import ModelTuner
 
 LAYERS = 8
-WIDTH = 512
 BATCH = 128
 
 
@@ -55,18 +54,18 @@ class Clock:
             self.steps.append([has_verdict, step_ms, 1e6 * spent, 1e6 * self._changing])
 
 
-def network():
-    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
+def network(width):
+    layers = [torch.nn.Linear(width, width) for _ in range(LAYERS)]
     return torch.nn.Sequential(*layers)
 
 
-def lightning(steps):
+def lightning(steps, width):
     from ronde.tune.lightning import LightningModule, RondeTuner, Trainer
 
     class Net(LightningModule):
         def __init__(self):
             super().__init__()
-            self.layers = network()
+            self.layers = network(width)
 
         def training_step(self, batch, index):
             return (self.layers(batch) - batch).pow(2).mean()
@@ -80,19 +79,19 @@ def lightning(steps):
         accelerator="cpu", devices=2, strategy="ddp", max_steps=steps, callbacks=[callback], logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )
-    loader = torch.utils.data.DataLoader(torch.randn(2 * BATCH * 16, WIDTH), batch_size=BATCH)
+    loader = torch.utils.data.DataLoader(torch.randn(2 * BATCH * 16, width), batch_size=BATCH)
     trainer.fit(Net(), loader)
     return clock.steps
 
 
-def huggingface(steps):
+def huggingface(steps, width):
     from ronde.tune.huggingface import RondeTunerCallback
     from transformers import Trainer, TrainingArguments
 
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.layers = network()
+            self.layers = network(width)
 
         def forward(self, inputs):
             return {"loss": (self.layers(inputs) - inputs).pow(2).mean()}
@@ -104,7 +103,7 @@ def huggingface(steps):
             output_dir=folder, use_cpu=True, max_steps=steps, per_device_train_batch_size=BATCH, report_to=[],
             save_strategy="no", disable_tqdm=True, logging_steps=100000, label_names=[],
         )
-        data = [{"inputs": row} for row in torch.randn(2 * BATCH * 16, WIDTH)]
+        data = [{"inputs": row} for row in torch.randn(2 * BATCH * 16, width)]
         Trainer(Net(), arguments, train_dataset=data, callbacks=[callback]).train()
     return clock.steps
 
@@ -113,10 +112,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--framework", choices=["lightning", "huggingface"], required=True)
     parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--width", type=int, default=512, help="of the model's eight layers (%(default)s)")
     parser.add_argument("--out", type=pathlib.Path, required=True)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    steps = {"lightning": lightning, "huggingface": huggingface}[options.framework](options.steps)
+    steps = {"lightning": lightning, "huggingface": huggingface}[options.framework](options.steps, options.width)
     if torch.distributed.get_rank() == 0:
         names = {"lightning": ("lightning", "pytorch_lightning"), "huggingface": ("transformers",)}[options.framework]
         package = next(sys.modules[name] for name in names if name in sys.modules)

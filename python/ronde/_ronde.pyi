@@ -34,10 +34,10 @@ class TunerService:
         """
         Writes the state file, if there is one and something was measured.
         """
-    def step(self, step_ms: SupportsFloat | SupportsIndex, /) -> str | None:
+    def steps(self, steps_ms: SupportsGetItem[int, SupportsFloat | SupportsIndex], /) -> str | None:
         """
-        Reports a step as a line with `step_ms` does; returns the answer, or None if the setting is
-        kept.
+        Reports steps as lines with `step_ms` do, up to the first one whose answer is not to keep the
+        setting; returns that answer, or None.
         """
 
 def add_process_set(ranks: SupportsGetItem[int, SupportsIndex], /) -> int:

@@ -41,10 +41,10 @@ impl TunerService {
         saved.map_err(|error| PyOSError::new_err(error.to_string()))
     }
 
-    /// Reports a step as a line with `step_ms` does; returns the answer, or None if the setting is
-    /// kept.
-    #[pyo3(signature = (step_ms, /))]
-    fn step(&self, py: Python<'_>, step_ms: f64) -> Option<String> {
-        py.detach(|| self.service().step(step_ms))
+    /// Reports steps as lines with `step_ms` do, up to the first one whose answer is not to keep the
+    /// setting; returns that answer, or None.
+    #[pyo3(signature = (steps_ms, /))]
+    fn steps(&self, py: Python<'_>, steps_ms: Vec<f64>) -> Option<String> {
+        py.detach(|| self.service().steps(&steps_ms))
     }
 }

@@ -191,7 +191,7 @@ impl Job {
     }
 
     /// Opens the set of all ranks. `process_sets` describes the other sets; the text must be equal
-    /// on all ranks.
+    /// on all ranks. `alarm` ends the wait for other ranks early.
     ///
     /// # Errors
     /// Ranks that do not arrive in time or do not match this one; too little memory.
@@ -199,10 +199,14 @@ impl Job {
         &self,
         observer: Box<dyn Observer>,
         process_sets: String,
+        alarm: Option<Alarm>,
     ) -> Result<ProcessSet, Error> {
         let members: Arc<[usize]> = (0..self.identity.size).collect();
         let contract = job_contract(&self.knobs, process_sets);
-        let config = self.rendezvous_config(self.key.clone(), self.init, &members, contract);
+        let config = RendezvousConfig {
+            alarm,
+            ..self.rendezvous_config(self.key.clone(), self.init, &members, contract)
+        };
         let binding = self.binding();
         let running = self
             .start(config, observer, &binding)

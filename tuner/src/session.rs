@@ -98,6 +98,8 @@ pub struct Session {
     champion: Option<Contest>,
     /// Cost of the comparisons that have ended.
     contested: f64,
+    /// Cost of this search before the job was reset.
+    cost_before: f64,
     /// Winners that lost.
     rejected: Vec<Point>,
     /// Comparisons that the job has begun, those of earlier runs and of other step signatures included: they share one error.
@@ -171,6 +173,7 @@ impl Session {
             contest: None,
             champion: None,
             contested: 0.0,
+            cost_before: 0.0,
             rejected: Vec::new(),
             contests: 0,
             ledger: Ledger::default(),

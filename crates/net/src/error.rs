@@ -149,6 +149,12 @@ pub enum NetError {
         /// Connections that were refused, with the reasons.
         refused: Vec<String>,
     },
+    /// The alarm of this rank's configuration has ended the rendezvous.
+    #[error("{reason}")]
+    Ended {
+        /// Its reason.
+        reason: String,
+    },
     /// Rank 0 has sent no answer.
     #[error(
         "rank {rank} on {host} has waited {waited_seconds} s for rank 0 at {address} to start the \

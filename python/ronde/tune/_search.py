@@ -15,8 +15,8 @@ StatePath = Union[str, os.PathLike[str], None]
 class Search:
     """A search of the service in this process.
 
-    `wanted` is the setting to put in force at the next agreement; until then, steps are not
-    reported, because the service takes the setting to be in force at once.
+    `wanted` is the setting to put in force at the next agreement; until then, steps are left out,
+    because the service takes the setting to be in force at once.
     """
 
     def __init__(self, line: Dict[str, Any], state: StatePath = None) -> None:
@@ -28,12 +28,19 @@ class Search:
         # Whether anything has changed since the last agreement.
         self.has_news = True
         self.verdict: Optional[Dict[str, Any]] = None
+        # Steps that are not reported yet.
+        self._times_ms: List[float] = []
 
-    def report(self, seconds: float) -> None:
-        """Reports the time of a step, unless a change of the setting is due."""
-        if self.wanted != self.in_force:
+    def add(self, seconds: float) -> None:
+        """Adds the time of a step, for the next report."""
+        self._times_ms.append(1000.0 * seconds)
+
+    def report(self) -> None:
+        """Reports the steps since the last report, unless a change of the setting is due."""
+        times_ms, self._times_ms = self._times_ms, []
+        if not times_ms or self.wanted != self.in_force:
             return
-        text = self._service.step(1000.0 * seconds)
+        text = self._service.steps(times_ms)
         if text is None:
             return
         answer = _parsed(text)

@@ -52,8 +52,9 @@ class RondeTuner(TunedCallback, Callback):
             self._tuner.begin()
 
     def on_train_batch_end(self, trainer: Trainer, *others: Any) -> None:
-        if trainer.global_step != self._global_step:
-            self._global_step = trainer.global_step
+        global_step = trainer.global_step  # which Lightning looks up in several objects
+        if global_step != self._global_step:
+            self._global_step = global_step
             self._is_open = False
             self._tuner.step()
 

@@ -172,6 +172,8 @@ class Tuner:
         search, self._search = self._search, None
         if search is not None:
             try:
+                if self._failure is None:
+                    search.report()
                 search.save()
             except Exception as error:
                 _log.warning("the tuner's measurements are lost: %s", _text(error))
@@ -257,12 +259,18 @@ class Tuner:
         return self._steps >= self._agreement or self._pending is not None
 
     def _report(self, search: Search, seconds: float) -> None:
+        """Notes the time of a step on rank 0. The search learns it before the last step of an
+        agreement, in which it computes a proposal, and at the agreement: a call after a step has
+        nothing in the processor's caches, and takes many times as long as another one."""
         self._step_s = seconds
         if self._settling > 0:
             self._settling -= 1
+        else:
+            search.add(seconds)
+        if self._size > 1 and self._steps < self._agreement - 1:
             return
         try:
-            search.report(seconds)
+            search.report()
         except (KeyboardInterrupt, SystemExit):
             raise
         # A panic of the extension module is not an Exception.

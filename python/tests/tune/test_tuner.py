@@ -180,7 +180,7 @@ def test_different_or_invalid_parameters_are_an_error_on_all_ranks():
 
 
 def test_a_tuner_that_fails_ends_tuning_on_all_ranks_and_says_so_once(caplog, monkeypatch):
-    def report(self, seconds):
+    def report(self):
         raise RuntimeError("no more memory")
 
     def rank(rank, broadcast):
@@ -315,7 +315,7 @@ def test_it_measures_the_time_between_steps_and_from_begin(monkeypatch):
     clock, reported = [0.0], []
     monkeypatch.setattr(tuner_module.time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(
-        tuner_module.Search, "report", lambda self, seconds: reported.append(seconds)
+        tuner_module.Search, "add", lambda self, seconds: reported.append(seconds)
     )
     tuner = Tuner(BUCKET)
     clock[0] = 5

@@ -1,6 +1,7 @@
 //! Settings of a job over TCP: where rank 0 listens, the secret, and the network interface.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use ronde_net::{NetError, Secret};
 
@@ -125,6 +126,10 @@ impl TcpSettings {
             on_all_interfaces: self.secret_file.is_some(),
             contract: config.contract.clone(),
             start_timeout: config.start_timeout,
+            alarm: config.alarm.clone().map(|alarm| {
+                let reason = move || (alarm.0)().map(|error| error.to_string());
+                ronde_net::Alarm(Arc::new(reason))
+            }),
             ..ronde_net::Config::new(config.rank, config.members.len(), server, secret, &self.job)
         })
     }

@@ -27,10 +27,11 @@ const WORSE: f64 = 0.01;
 pub(super) const CLIFF: f64 = std::f64::consts::LN_2;
 
 impl Session {
-    /// Cost so far, the window under way included; negative if the search has saved time. 0 before the default is known.
+    /// Cost so far, the window under way included; negative if the search has saved time. Before the default is known, only what
+    /// it was before a reset of the job.
     pub(super) fn spent(&self) -> f64 {
         let Some(default_log) = self.default_log() else {
-            return 0.0;
+            return self.cost_before;
         };
         let running = match (&self.stage, self.window.center()) {
             (Stage::Sample { .. } | Stage::Ab, Some(center)) => {
@@ -38,7 +39,7 @@ impl Session {
             }
             _ => 0.0,
         };
-        self.settled_cost(default_log) + running
+        self.cost_before + self.settled_cost(default_log) + running
     }
 
     /// Budget that is left for samples. Costs that the guard pays from its reserve are not deducted.

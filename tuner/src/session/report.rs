@@ -43,7 +43,7 @@ impl Session {
         let default_ms = guard.map_or(sampled.exp(), |guard| guard.mean(Arm::Default));
         let adopted = guard.filter(|_| winner.is_some());
         let chosen_ms = adopted.map_or(default_ms, |guard| guard.mean(Arm::Candidate));
-        let steps_lost = self.settled_cost(sampled).max(0.0);
+        let steps_lost = (self.cost_before + self.settled_cost(sampled)).max(0.0);
         Some(Verdict {
             kept_default: winner.is_none(),
             chosen: winner.unwrap_or(self.default),

@@ -56,7 +56,8 @@ impl Session {
 
     /// A session of the [same](Match::Same) job after its ranks were replaced: a verdict stays, and
     /// its setting is [in force](Self::setting) without another comparison. Drift is measured against
-    /// the steps that follow. Without a verdict it searches with the samples as prior knowledge.
+    /// the steps that follow. Without a verdict it searches with the samples as prior knowledge and
+    /// with what is left of the budget.
     ///
     /// # Errors
     /// As [`new`](Self::new) does; never because of the state.
@@ -67,8 +68,9 @@ impl Session {
         state: &State,
     ) -> Result<Self, Error> {
         let mut session = Self::inherit(space, config, start, state, Match::Same)?;
-        if let Some(verdict) = &state.verdict {
-            session.keep_verdict(state, verdict);
+        match &state.verdict {
+            Some(verdict) => session.keep_verdict(state, verdict),
+            None => session.cost_before = state.cost_steps,
         }
         Ok(session)
     }
@@ -227,9 +229,14 @@ impl Session {
             Stage::Finished { verdict, .. } => Some(StateVerdict::new(space, verdict)),
             _ => None,
         };
+        let cost_steps = match verdict {
+            Some(_) => 0.0,
+            None => state::rounded(self.spent()),
+        };
         State {
             ronde_tuner_state: STATE_VERSION,
             contests: self.contests,
+            cost_steps,
             date: date.to_owned(),
             key,
             start: state::setting(space, &self.tuner.start()),

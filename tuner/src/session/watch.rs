@@ -178,6 +178,7 @@ impl Session {
         self.contest = None;
         self.champion = None;
         self.contested = 0.0;
+        self.cost_before = 0.0;
         self.ledger = Ledger::default();
         self.rejected.clear();
         self.recorded_default = None;

@@ -184,8 +184,8 @@ fn cell(outcome: &Outcome, predicted: bool) -> (Option<f64>, String) {
         let ms = outcome.predicted();
         return (ms, ms.map_or_else(String::new, number::digits));
     }
-    match (&outcome.ending, outcome.step_ms) {
-        (Ending::Failed(_), _) | (_, None) => (None, "failed".to_owned()),
+    match (outcome.ending, outcome.step_ms) {
+        (Ending::Failed, _) | (_, None) => (None, "failed".to_owned()),
         (Ending::Cut, Some(ms)) => (Some(ms), format!("≈{}", number::digits(ms))),
         (_, Some(ms)) => (Some(ms), number::digits(ms)),
     }

@@ -6,9 +6,7 @@ use serde_json::{Map, Value};
 
 use super::report::About;
 use super::words;
-use ronde_lab::sweep::{
-    Basis, Finding, LEVEL, LEVEL_PREDICTED, Outcome, Point, Tally, Verdict, settings_to_json,
-};
+use ronde_lab::sweep::{Finding, Outcome, Point, Tally, Verdict, settings_to_json};
 
 /// Version of the format.
 pub(super) const VERSION: u32 = 1;
@@ -76,10 +74,7 @@ impl<'a> Found<'a> {
     fn new(finding: &'a Finding) -> Self {
         Self {
             finding,
-            level: match finding.basis {
-                Basis::Predicted => LEVEL_PREDICTED,
-                _ => LEVEL,
-            },
+            level: words::level(finding),
             best: finding.best().map(Timed::new),
             default: finding.default().map(Timed::new),
             ties: finding.ties().map(Timed::new).collect(),

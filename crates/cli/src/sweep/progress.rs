@@ -10,7 +10,7 @@ use crate::present::bar;
 use crate::present::units::{counted, duration};
 use crate::setting::numbers;
 use ronde_lab::sweep::order::Task;
-use ronde_lab::sweep::{Phase, Point, Row, best_so_far};
+use ronde_lab::sweep::{Phase, Point, Row, SoFar};
 
 /// Interval of the lines if standard error is not a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -112,7 +112,7 @@ fn message(task: &Task, rows: &[Row], time_left: Option<Duration>) -> String {
     if let Some(time_left) = time_left {
         parts.push(format!("{} left", duration(time_left.as_secs_f64())));
     }
-    if let Some((point, ms)) = best_so_far(rows.iter(), task.point.np) {
+    if let Some((point, ms)) = SoFar::new(rows.iter(), task.point.np).best {
         parts.push(format!("best so far {ms:.2} ms with {}", setting(&point)));
     }
     parts.push(format!("now {}", setting(&task.point)));

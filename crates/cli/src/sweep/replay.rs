@@ -31,9 +31,8 @@ const PROFILE: &str = "profile.json";
 /// Predictions of a grid from a recording.
 pub(super) struct Predictions {
     job: Job,
-    points: Vec<Point>,
     /// For each point, the step times in ms of all jobs that fit the recording.
-    jobs: Vec<Vec<f64>>,
+    jobs: Vec<(Point, Vec<f64>)>,
     rows: Vec<Row>,
 }
 
@@ -86,15 +85,10 @@ impl Predictions {
                 let steps = forecast.steps_us(&simulated(point));
                 let steps: Vec<f64> = steps.iter().map(|us| us / 1e3).collect();
                 rows.push(row(*point, &steps, began.elapsed().as_secs_f64()));
-                jobs.push(steps);
+                jobs.push((*point, steps));
             }
         }
-        Ok(Self {
-            job,
-            points,
-            jobs,
-            rows,
-        })
+        Ok(Self { job, jobs, rows })
     }
 
     /// Predictions as rows of `sweep.csv`.
@@ -105,7 +99,6 @@ impl Predictions {
     /// Verdict on `rows`: the predictions, and the measurements that verify them.
     pub(super) fn verdict(&self, rows: &[Row]) -> Verdict {
         let jobs = Jobs {
-            points: &self.points,
             times: &self.jobs,
             withheld: self.job.withheld_of_predictions(),
         };

@@ -14,7 +14,7 @@ use crate::interrupt::Interrupt;
 use ronde_lab::bench::{Series, SeriesEnd, SeriesTimes};
 use ronde_lab::sweep::order::Task;
 use ronde_lab::sweep::store::Store;
-use ronde_lab::sweep::{Phase, Row, Status, StepTimes, stop_above_ms};
+use ronde_lab::sweep::{Phase, Row, SoFar, Status, StepTimes};
 
 /// Shortest time without a step, in seconds, after which a job counts as hung, however short its
 /// steps were.
@@ -182,7 +182,7 @@ impl<'a> Supervisor<'a> {
         let design = &self.plan.design;
         let may_end_early = task.phase == Phase::Grid && !task.point.is_default();
         let of_grid = self.rows.iter().filter(|row| row.phase == Phase::Grid);
-        let bound = || stop_above_ms(of_grid, task.point.np);
+        let bound = || SoFar::new(of_grid, task.point.np).stop_above_ms();
         MeasurementRequest {
             point: task.point,
             series: Series {

@@ -42,8 +42,8 @@ fn best(finding: &Finding) -> Table {
     shown.extend(default.filter(|default| !is_shown(default)));
     let headings = format!(
         "<; fusion MiB; cycle ms; cache; hier.; step ms; predicted ms (80 %); error; above best; \
-         against default ({} %); n",
-        words::level(finding)
+         against default ({}); n",
+        words::percent(words::level(finding))
     );
     let mut table = Table::headed(&headings).with_keys(5);
     for outcome in shown {

@@ -168,10 +168,8 @@ impl Args {
             ("--markdown", self.markdown.is_some()),
             ("--html", self.html.is_some()),
         ];
-        given
-            .iter()
-            .find(|(_, given)| *given)
-            .map(|(name, _)| *name)
+        let (option, _) = given.into_iter().find(|(_, given)| *given)?;
+        Some(option)
     }
 }
 
@@ -185,14 +183,11 @@ fn metric_use() -> impl TypedValueParser<Value = Use> {
 
 /// Parses a share, in percent.
 fn share(text: &str) -> Result<f64, String> {
-    let number = text
-        .trim()
-        .trim_end_matches('%')
-        .trim_end()
-        .parse::<f64>()
-        .ok();
-    let number = number.filter(|number| (0.0..=100.0).contains(number));
-    number
-        .map(|number| number / 100.0)
-        .ok_or_else(|| format!("`{text}` is not a percentage from 0 to 100, such as 1%"))
+    let number = text.trim().trim_end_matches('%').trim_end();
+    let number = number
+        .parse()
+        .ok()
+        .filter(|number| (0.0..=100.0).contains(number));
+    let share = number.map(|number: f64| number / 100.0);
+    share.ok_or_else(|| format!("`{text}` is not a percentage from 0 to 100, such as 1%"))
 }

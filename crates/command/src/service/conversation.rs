@@ -64,14 +64,18 @@ impl Service {
         self.answer(line, 1).to_string()
     }
 
-    /// Reports a step as a line with `step_ms` does. Returns the answer, or none if the setting is
-    /// kept.
-    pub fn step(&mut self, step_ms: f64) -> Option<String> {
-        let answer = self.follow(Request::StepMs(step_ms));
-        match answer.unwrap_or_else(|problem| problem.answer(1)) {
-            Answer::Action(Action::Keep) => None,
-            answer => Some(answer.to_string()),
+    /// Reports steps as lines with `step_ms` do, up to the first one whose answer is not to keep the
+    /// setting; returns that answer. A proposal that is computed ahead is taken at the first step
+    /// of a later call, so that this one does not wait for it.
+    pub fn steps(&mut self, steps_ms: &[f64]) -> Option<String> {
+        for (index, &step_ms) in steps_ms.iter().enumerate() {
+            let answer = self.follow(Request::StepMs(step_ms), index == 0);
+            match answer.unwrap_or_else(|problem| problem.answer(1)) {
+                Answer::Action(Action::Keep) => {}
+                answer => return Some(answer.to_string()),
+            }
         }
+        None
     }
 
     /// Whether the parameters are known.
@@ -136,18 +140,27 @@ impl Service {
     /// Returns the answer to line `number`, counted from 1.
     pub(super) fn answer(&mut self, line: &str, number: u64) -> Answer {
         let answer = if self.is_open() {
-            Request::parse(line).and_then(|request| self.follow(request))
+            Request::parse(line).and_then(|request| self.follow(request, true))
         } else {
             self.ready(line)
         };
         answer.unwrap_or_else(|problem| problem.answer(number))
     }
 
-    fn follow(&mut self, request: Request) -> Result<Answer, Problem> {
+    /// Answers a request; to a step with `takes_ahead`, the proposal that was computed ahead.
+    fn follow(&mut self, request: Request, takes_ahead: bool) -> Result<Answer, Problem> {
         self.decide(&request);
         match (&mut self.stage, request) {
             (Stage::Steps { session, ahead }, Request::StepMs(step_ms)) => {
-                let action = step(session, ahead, self.computes_ahead, step_ms);
+                let computed = takes_ahead.then(|| ahead.take()).flatten();
+                let mut action = step(session, computed, step_ms);
+                if action == ronde_tuner::Action::Ask {
+                    *ahead = self.computes_ahead.then(|| compute(session)).flatten();
+                    if ahead.is_none() {
+                        // The program waits for the answer anyway.
+                        action = session.propose(session.proposal_job().run());
+                    }
+                }
                 let memory = self.memory.as_ref();
                 Ok(Answer::Action(answer_to_step(session, action, memory)))
             }
@@ -221,26 +234,18 @@ impl Service {
 
 fn step(
     session: &mut Session,
-    ahead: &mut Option<JoinHandle<Proposal>>,
-    computes_ahead: bool,
+    computed: Option<JoinHandle<Proposal>>,
     step_ms: f64,
 ) -> ronde_tuner::Action {
-    let mut action = session.on_step(step_ms);
-    if let Some(proposal) = ahead.take() {
-        let proposal = proposal.join().unwrap_or_else(|panic| resume_unwind(panic));
-        let decided = session.propose(proposal);
-        if decided != ronde_tuner::Action::Keep {
-            action = decided;
-        }
+    let action = session.on_step(step_ms);
+    let Some(proposal) = computed else {
+        return action;
+    };
+    let proposal = proposal.join().unwrap_or_else(|panic| resume_unwind(panic));
+    match session.propose(proposal) {
+        ronde_tuner::Action::Keep => action,
+        decided => decided,
     }
-    if action == ronde_tuner::Action::Ask && computes_ahead {
-        *ahead = compute(session);
-    }
-    if action == ronde_tuner::Action::Ask && ahead.is_none() {
-        // The program waits for the answer anyway.
-        action = session.propose(session.proposal_job().run());
-    }
-    action
 }
 
 /// Begins to compute a proposal, which takes some milliseconds. None if the process may have no
@@ -376,5 +381,24 @@ mod tests {
         assert_eq!(first_switch(&ahead), first_switch(&waited) + 1);
         assert_eq!(ahead.last().unwrap()["action"], "finished");
         assert_eq!(ahead, answers(Service::new(None).computing_ahead()));
+    }
+
+    #[test]
+    fn steps_are_taken_up_to_a_change_and_none_waits_for_a_proposal_of_the_same_call() {
+        let line =
+            r#"{"parameters":[{"name":"a","scale":"log","low":1,"high":256}],"start":{"a":25}}"#;
+        let opened = || {
+            let mut service = Service::new(None).computing_ahead();
+            service.reply(line);
+            service
+        };
+        let (mut at_once, mut singly) = (opened(), opened());
+        let steps = [100.0; 40];
+        // In one call, the proposal for the second sample is begun and not taken.
+        assert_eq!(at_once.steps(&steps), None);
+        let change = at_once.steps(&steps).expect("the proposal");
+        assert!(change.contains(r#""action":"switch""#), "{change}");
+        let count = (1..40).find(|_| singly.steps(&[100.0]).is_some());
+        assert!(count.is_some_and(|count| count < 20), "{count:?}");
     }
 }

@@ -5,13 +5,16 @@
 //! the noise), the probability that the setting is the best of those tried, and the settings that
 //! cannot be distinguished from it.
 
+use std::collections::HashMap;
+
 use ronde_tuner::Expectation;
 use serde::Serialize;
 use statrs::statistics::Statistics;
 
-use super::setting::Setting;
-use super::surface::{Surface, interval};
+use super::setting::{Setting, range};
+use super::surface::Surface;
 use super::trial::{INTERVAL_95, Measure, Search, Trial, Writer};
+use ronde_job::percentile::percentile;
 use ronde_job::units;
 
 /// Maximum number of settings that are compared, most promising first: a longer list is not
@@ -38,11 +41,9 @@ impl Estimate {
     /// From the mean and standard deviation of a normal log step time.
     pub fn new(measure: Measure, mean: f64, sd: f64) -> Self {
         let ends = [-INTERVAL_95, INTERVAL_95].map(|scores| measure.value(mean + scores * sd));
-        Self {
-            value: measure.value(mean),
-            low: ends[0].min(ends[1]),
-            high: ends[0].max(ends[1]),
-        }
+        let [low, high] = range(ends);
+        let value = measure.value(mean);
+        Self { value, low, high }
     }
 }
 
@@ -60,8 +61,15 @@ pub struct Difference {
 impl Difference {
     /// From samples of a difference of log step times.
     pub(super) fn of(logs: Vec<f64>) -> Self {
-        let (mean, [low, high]) = interval(logs.into_iter().map(f64::exp_m1).collect());
-        Self { mean, low, high }
+        let mut changes: Vec<f64> = logs.into_iter().map(f64::exp_m1).collect();
+        let mean = (&changes).mean();
+        changes.sort_by(f64::total_cmp);
+        let [low, high] = [0.025, 0.975].map(|share| percentile(&changes, share));
+        Self {
+            mean,
+            low: low.unwrap_or(f64::NAN),
+            high: high.unwrap_or(f64::NAN),
+        }
     }
 
     /// From the mean of a log step time and the half-width of its interval.
@@ -118,37 +126,32 @@ pub struct Best {
     pub favourite: Candidate,
     /// Whether the choice is the favourite.
     pub is_favourite: bool,
-    /// Settings that cannot be distinguished from the favourite, without it; the most probable
-    /// first.
+    /// Other settings that cannot be distinguished from the favourite, the most probable first.
     pub ties: Vec<Candidate>,
     /// Number of settings tried, with near settings counted once.
     pub settings: u64,
 }
 
 impl Best {
-    /// Judges a search; `None` without trials.
     pub(super) fn of(search: &Search, groups: &[Vec<usize>], surface: &Surface) -> Option<Self> {
         let trials = &search.trials;
         let chosen = choice(search)?;
-        let firsts = groups.iter().map(|group| trials[group[0]].setting);
-        let firsts: Vec<Setting> = firsts.collect();
-        let chosen_group = firsts.iter().position(|first| first.is_near(&chosen));
+        let setting = |group: &usize| trials[groups[*group][0]].setting;
+        let settings = |of: &[usize]| of.iter().map(setting).collect::<Vec<_>>();
+        let all = 0..groups.len();
+        let chosen_group = all.clone().find(|group| setting(group).is_near(&chosen));
         // The most promising groups by the means of their trials, then by the surface.
         let logs = |group: usize| groups[group].iter().map(|&index| trials[index].log);
-        let by_trials: Vec<f64> = (0..groups.len()).map(|group| logs(group).mean()).collect();
-        let all = (0..groups.len()).collect();
-        let order = lowest_few(all, &by_trials, SETTINGS_MOST, chosen_group);
-        let settings: Vec<Setting> = order.iter().map(|&group| firsts[group]).collect();
-        let mut expected = vec![None; groups.len()];
-        for (&group, expectation) in order.iter().zip(surface.at(&settings)) {
-            expected[group] = Some(expectation);
-        }
-        let mean = |expected: &Option<Expectation>| expected.map_or(f64::INFINITY, |of| of.mean);
-        let means: Vec<f64> = expected.iter().map(mean).collect();
-        let order = lowest_few(order, &means, CANDIDATES_MOST, chosen_group);
+        let by_trials: Vec<f64> = all.clone().map(|group| logs(group).mean()).collect();
+        let mut order: Vec<usize> = all.collect();
+        keep_lowest(&mut order, SETTINGS_MOST, chosen_group, |of| by_trials[of]);
+        let expected = surface.at(&settings(&order)).into_iter();
+        let expected: HashMap<usize, Expectation> = order.iter().copied().zip(expected).collect();
+        keep_lowest(&mut order, CANDIDATES_MOST, chosen_group, |of| {
+            expected[&of].mean
+        });
 
-        let settings: Vec<Setting> = order.iter().map(|&group| firsts[group]).collect();
-        let draws = surface.draws(&settings);
+        let draws = surface.draws(&settings(&order));
         let (mut wins, mut near) = (vec![0u32; order.len()], vec![0u32; order.len()]);
         for draw in &draws {
             let winner = lowest(draw);
@@ -161,12 +164,12 @@ impl Best {
         let candidate = |place: usize| {
             let group = order[place];
             let best = lowest(&logs(group).collect::<Vec<_>>());
-            let sd = expected[group].map_or(f64::NAN, |of| of.sd);
+            let Expectation { mean, sd } = expected[&group];
             Candidate {
-                setting: settings[place],
+                setting: setting(&group),
                 trials: groups[group].len() as u64,
                 measured: trials[groups[group][best]].value,
-                expected: Estimate::new(search.measure, means[group], sd),
+                expected: Estimate::new(search.measure, mean, sd),
                 probability_best: share(wins[place]),
                 probability_good: share(near[place]),
                 slower: Difference::of(draws.iter().map(|draw| draw[place] - draw[0]).collect()),
@@ -192,21 +195,19 @@ impl Best {
     }
 }
 
-/// Returns at most `most` of `groups`, those with the lowest values in ascending order, and `also`.
-fn lowest_few(
-    mut groups: Vec<usize>,
-    values: &[f64],
+/// Keeps at most `most` of `groups`, those with the lowest values in ascending order, and `also`.
+fn keep_lowest(
+    groups: &mut Vec<usize>,
     most: usize,
     also: Option<usize>,
-) -> Vec<usize> {
-    groups.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    value: impl Fn(usize) -> f64,
+) {
+    groups.sort_by(|&a, &b| value(a).total_cmp(&value(b)));
     groups.truncate(most);
     groups.extend(also.filter(|also| !groups.contains(also)));
-    groups
 }
 
-/// Returns the best setting according to the log: the verdict, otherwise Ronde's best so far,
-/// otherwise the best trial.
+/// Returns the verdict of the log, otherwise Ronde's best so far, otherwise the best trial.
 fn choice(search: &Search) -> Option<Setting> {
     let said = search.end.as_ref().or(search.best.as_ref());
     let best = || Some(records(&search.trials).last()?.setting);
@@ -223,17 +224,17 @@ fn luck(search: &Search, choice: &Candidate) -> f64 {
         Writer::Horovod => logs.into_iter().fold(f64::INFINITY, f64::min),
         Writer::Ronde => logs.mean(),
     };
-    let better = search.measure.log(choice.expected.value) - measured;
-    match better.is_finite() {
-        true => -(-better).exp_m1(),
-        false => 0.0,
+    let worse = measured - search.measure.log(choice.expected.value);
+    if worse.is_finite() {
+        -worse.exp_m1()
+    } else {
+        0.0
     }
 }
 
 /// Index of the lowest value, the first one among equals.
 pub(super) fn lowest(values: &[f64]) -> usize {
-    let places = 0..values.len();
-    let lowest = places.min_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let lowest = (0..values.len()).min_by(|&a, &b| values[a].total_cmp(&values[b]));
     lowest.unwrap_or(0)
 }
 

@@ -18,28 +18,24 @@ pub enum Against {
     Favourite,
 }
 
-/// Cost of a search. Logs do not contain the steps right after a change of settings, which are
-/// discarded.
+/// Cost of a search, without the steps right after a change of settings, which no log contains.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
     /// Steps from the first measured one to the end; without a verdict, the steps of all trials.
     pub steps: u64,
     /// Whether the number of steps assumes Horovod's default of steps per sample.
     pub steps_assumed: bool,
-    /// Time that trials took in excess of the baseline, in steps of the baseline; negative if the
-    /// search saved time.
+    /// Additional time of the trials, in steps of the baseline; negative if the search saved time.
     pub steps_lost: f64,
     /// `steps_lost` as a share of the steps.
     pub share: f64,
     /// The baseline.
     pub against: Against,
-    /// Step, counted from the first step of the search, at which the gain has paid for the search;
-    /// `None` if nothing was gained or the step is not known.
+    /// Step from the start of the search at which the gain has paid for it, if it is known.
     pub payback_step: Option<u64>,
 }
 
 impl Cost {
-    /// Computes the cost of a search; `None` without a baseline.
     pub(super) fn of(search: &Search, known: &Known, best: &Best, gain: &Gain) -> Option<Self> {
         let steps_of = |trial: &Trial| match search.writer {
             Writer::Horovod => known.steps_per_trial(),
@@ -52,12 +48,11 @@ impl Cost {
                 (Against::Favourite, search.measure.log(at))
             }
         };
-        // The scatter of the default is no cost.
-        let is_other = |trial: &&Trial| !gain.is_default(&trial.setting);
-        let others = search.trials.iter().filter(is_other);
-        let lost: f64 = others
-            .map(|trial| steps_of(trial) as f64 * (trial.log - base).exp_m1())
-            .sum();
+        let steps_lost = |trial: &Trial| match gain.is_default(&trial.setting) {
+            true => 0.0, // scatter
+            false => steps_of(trial) as f64 * (trial.log - base).exp_m1(),
+        };
+        let lost: f64 = search.trials.iter().map(steps_lost).sum();
         let end = search.end.as_ref().and_then(|end| end.steps);
         let steps = end.filter(|_| search.writer == Writer::Ronde);
         let steps = steps.unwrap_or_else(|| search.trials.iter().map(steps_of).sum());
@@ -77,11 +72,12 @@ impl Cost {
 
 /// Mean of the log step times of a setting's trials, weighted by their steps.
 fn center(search: &Search, setting: &Setting) -> Option<f64> {
+    let (mut sum, mut count) = (0.0, 0.0);
     let trials = search.trials.iter();
-    let of = trials.filter(|trial| trial.setting.is_near(setting));
-    let (sum, count) = of.fold((0.0, 0.0), |(sum, count), trial| {
+    for trial in trials.filter(|trial| trial.setting.is_near(setting)) {
         let steps = trial.steps.unwrap_or(1).max(1) as f64;
-        (sum + steps * trial.log, count + steps)
-    });
+        sum += steps * trial.log;
+        count += steps;
+    }
     (count > 0.0).then(|| sum / count)
 }

@@ -8,15 +8,13 @@
 use ronde_tuner::contest_steps_left;
 use serde::Serialize;
 
-use super::setting::Switch;
 use super::trial::{Phase, Search, Trial, Writer};
 use ronde_job::units::{counted, list};
 
 /// Horovod's defaults of M and S.
 const SAMPLES_DEFAULT: u64 = 20;
 const STEPS_DEFAULT: u64 = 10;
-/// Number of sub-samples in a sample, of which Horovod takes the median; a sample ends one step
-/// after the last of them.
+/// Sub-samples of a sample, of which Horovod takes the median; it ends one step after them.
 const SUB_SAMPLES: u64 = 5;
 /// Thresholds and cycle times with which Horovod begins in every job.
 const HOROVODS_FIRST: [(f64, f64); 4] = [(4.0, 5.0), (32.0, 50.0), (16.0, 25.0), (8.0, 10.0)];
@@ -55,7 +53,6 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// Determines how `search` ended.
     pub(super) fn of(search: &Search, known: &Known) -> Self {
         match search.writer {
             Writer::Horovod => of_horovod(search, known),
@@ -69,9 +66,9 @@ fn of_ronde(search: &Search) -> Ending {
     let unfinished = "there is no row \"final\" with a verdict: the job ended";
     let mut steps_left = None;
     let evidence = match search.trials.last() {
-        _ if search.reverted => "the row \"reverted\" says that the chosen settings turned out \
-                                 slower, and the default is in force again"
-            .to_owned(),
+        _ if search.reverted => {
+            "the row \"reverted\" says that the chosen settings turned out slower, and the default is in force again".to_owned()
+        }
         _ if finished => "its verdict is there, in the row \"final\"".to_owned(),
         None => "the job ended while the first sample was under way".to_owned(),
         Some(_) if search.is_followed => {
@@ -105,12 +102,9 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
     let runs = search.trials.chunk_by(same);
     let blocks: Vec<u64> = runs.map(|run| run.len() as u64).collect();
     let combinations = blocks.len() as u64;
-    let repeats = match finished {
-        true => "the last row repeats",
-        false => "no last row repeats",
-    };
+    let which = if finished { "the" } else { "no" };
     let mut evidence = vec![format!(
-        "{repeats} the best trial, which Horovod adds at the end of a search"
+        "{which} last row repeats the best trial, which Horovod adds at the end of a search"
     )];
 
     // M + 1: given by the user, or seen in the log, or the default as long as the rows do not
@@ -119,9 +113,8 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
     let seen = (combinations > 1 || (finished && combinations == 1)).then_some(first);
     let given = known.max_samples.map(|samples| samples.saturating_add(1));
     let default = SAMPLES_DEFAULT + 1;
-    let per_combination = seen
-        .or(given.filter(|given| *given >= first))
-        .or((first <= default).then_some(default));
+    let stated = seen.or(given.filter(|given| *given >= first));
+    let per_combination = stated.or((first <= default).then_some(default));
     match (per_combination, seen, given) {
         (_, Some(seen), Some(given)) if seen != given => evidence.push(format!(
             "the combinations of switches have {} trials, not the {given} of --max-samples {}",
@@ -147,7 +140,7 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
         _ => {}
     }
 
-    let columns: Vec<&str> = search.switches().into_iter().map(Switch::column).collect();
+    let columns: Vec<&str> = search.switches.iter().map(|of| of.column()).collect();
     let varied = search.varied().len() as u32;
     let samples_left = per_combination.filter(|_| !finished).map(|per| {
         let left = |switches: u32| per.saturating_mul(1 << switches).saturating_sub(trials);
@@ -175,10 +168,9 @@ fn of_horovod(search: &Search, known: &Known) -> Ending {
 
 /// Whether a log begins with the settings with which Horovod always begins.
 pub(super) fn begins_as_horovod(search: &Search) -> bool {
-    let begin = search.trials.iter().zip(HOROVODS_FIRST);
+    let settings = search.trials.iter().map(|trial| trial.setting);
+    let mut begin = settings.zip(HOROVODS_FIRST);
     search.writer == Writer::Horovod
         && !search.trials.is_empty()
-        && begin.into_iter().all(|(trial, (fusion_mb, cycle_ms))| {
-            (trial.setting.fusion_mb, trial.setting.cycle_ms) == (fusion_mb, cycle_ms)
-        })
+        && begin.all(|(setting, first)| (setting.fusion_mb, setting.cycle_ms) == first)
 }

@@ -1,13 +1,13 @@
 //! Gain of the choice over the default, from interleaved windows or from all trials.
 
 use serde::Serialize;
-use statrs::distribution::{ContinuousCDF, StudentsT};
 use statrs::statistics::Statistics;
 
 use super::best::{Best, Difference};
 use super::setting::Setting;
 use super::surface::Surface;
 use super::trial::{INTERVAL_95, Phase, Search, Trial};
+use crate::sweep::{LEVEL, statistics::critical};
 
 /// Minimum number of rounds for an estimate of the scatter between rounds.
 const ROUNDS_FOR_SCATTER: usize = 3;
@@ -47,28 +47,23 @@ pub struct Gain {
 }
 
 impl Gain {
-    /// Computes the gain of a search; `best` is the judgement on its choice.
     pub(super) fn of(search: &Search, best: Option<&Best>, surface: Option<&Surface>) -> Self {
         let Some(default) = default(search) else {
             return Self::default();
         };
         let by_trials = best.zip(surface).map(|(best, surface)| {
-            let draws = surface.draws(&[best.choice.setting, default]);
-            let logs: Vec<f64> = draws.iter().map(|draw| draw[0] - draw[1]).collect();
-            Difference::of(logs).reversed()
+            let logs = surface.differences(best.choice.setting, default);
+            Difference::of(logs.into_iter().map(|log| -log).collect()).reversed()
         });
+        let mut contests = Vec::new();
+        for windows in chunks(&search.trials).filter(|chunk| chunk[0].phase == Phase::Ab) {
+            contests.extend(contest(windows, &default, &contests));
+        }
         Self {
-            contests: contests(search, &default),
+            contests,
             default: Some(default),
             by_trials,
         }
-    }
-
-    /// Returns the contest that decided for `chosen`, or else the last contest.
-    pub(super) fn decisive(&self, chosen: Option<&Setting>) -> Option<&Contest> {
-        chosen
-            .and_then(|chosen| self.contest_of(chosen))
-            .or(self.contests.last())
     }
 
     /// Returns the last contest of this setting, if there was one.
@@ -87,17 +82,17 @@ fn last_of<'a>(contests: &'a [Contest], challenger: &Setting) -> Option<&'a Cont
     contests.rfind(|contest| contest.challenger.is_near(challenger))
 }
 
-/// Returns the default of a search if it was measured: the one that Ronde's log names, or Horovod's
-/// own.
+/// Returns the default if it was measured: the one that Ronde's log names, or Horovod's own.
 pub(super) fn default(search: &Search) -> Option<Setting> {
-    let find = |is_it: &dyn Fn(&Trial) -> bool| search.trials.iter().find(|trial| is_it(trial));
-    let said = find(&|trial| trial.phase == Phase::Default);
-    let known =
-        || find(&|trial| DEFAULTS.contains(&(trial.setting.fusion_mb, trial.setting.cycle_ms)));
+    let trials = || search.trials.iter();
+    let said = trials().find(|trial| trial.phase == Phase::Default);
+    let is_known = |of: &Setting| DEFAULTS.contains(&(of.fusion_mb, of.cycle_ms));
+    let known = || trials().find(|trial| is_known(&trial.setting));
     // A resumed search begins with the windows: first the remembered winner's, then the default's.
+    let mut windows = trials().filter(|trial| trial.phase == Phase::Ab);
     let second = || {
-        let first = find(&|trial| trial.phase == Phase::Ab)?.setting;
-        find(&|trial| trial.phase == Phase::Ab && !trial.setting.is_near(&first))
+        let first = windows.next()?.setting;
+        windows.find(|trial| !trial.setting.is_near(&first))
     };
     Some(said.or_else(known).or_else(second)?.setting)
 }
@@ -117,14 +112,6 @@ pub(super) fn chunks(trials: &[Trial]) -> impl Iterator<Item = &[Trial]> {
     })
 }
 
-fn contests(search: &Search, default: &Setting) -> Vec<Contest> {
-    let mut known: Vec<Contest> = Vec::new();
-    for windows in chunks(&search.trials).filter(|chunk| chunk[0].phase == Phase::Ab) {
-        known.extend(contest(windows, default, &known));
-    }
-    known
-}
-
 fn contest(windows: &[Trial], default: &Setting, before: &[Contest]) -> Option<Contest> {
     // Without the default, the setting that has beaten it comes first.
     let champion = match windows.iter().any(|trial| trial.setting.is_near(default)) {
@@ -135,24 +122,20 @@ fn contest(windows: &[Trial], default: &Setting, before: &[Contest]) -> Option<C
     let is_base = |trial: &Trial| trial.setting.is_near(&base);
     let challenger = windows.iter().find(|trial| !is_base(trial))?.setting;
     let window = |number: u64, of_base: bool| {
-        windows
-            .iter()
-            .find(|trial| trial.number == number && is_base(trial) == of_base)
+        let mut windows = windows.iter();
+        windows.find(|trial| trial.number == number && is_base(trial) == of_base)
     };
-    let last = windows.iter().map(|trial| trial.number).max()?;
-    let rounds = (0..=last.min(windows.len() as u64))
-        .filter_map(|number| Some([window(number, true)?, window(number, false)?]));
-    let rounds: Vec<[&Trial; 2]> = rounds.collect();
+    let round = |number| Some([window(number, true)?, window(number, false)?]);
+    let rounds: Vec<[&Trial; 2]> = (0..=windows.len() as u64).filter_map(round).collect();
     if rounds.is_empty() {
         return None;
     }
     let count = rounds.len() as f64;
     let of_rounds = |of: fn(&[&Trial; 2]) -> f64| rounds.iter().map(of).collect::<Vec<f64>>();
     let logs = of_rounds(|[base, winner]| winner.log - base.log);
-    let stated: f64 = of_rounds(|[base, winner]| base.variance + winner.variance)
-        .iter()
-        .sum();
-    let half = (INTERVAL_95 * stated.sqrt() / count).max(scattered(&logs));
+    let stated = of_rounds(|[base, winner]| base.variance + winner.variance);
+    let stated = stated.iter().sum::<f64>().sqrt() / count;
+    let half = (INTERVAL_95 * stated).max(scattered(&logs));
     // The sum of two differences: that of the earlier winner, and that of the challenger relative
     // to it.
     let (ahead, ahead_half) = champion.map_or((0.0, 0.0), Contest::log_difference);
@@ -169,23 +152,18 @@ fn contest(windows: &[Trial], default: &Setting, before: &[Contest]) -> Option<C
 }
 
 impl Contest {
-    /// Difference of the log step times, challenger less default, and half the width of its 95 %
-    /// interval.
+    /// Log step time of the challenger less the default's, and half the width of its interval.
     fn log_difference(&self) -> (f64, f64) {
-        let [mean, low, high] =
-            [self.gain.mean, self.gain.low, self.gain.high].map(|gain| (-gain).ln_1p());
+        let Difference { mean, low, high } = self.gain;
+        let [mean, low, high] = [mean, low, high].map(|gain| (-gain).ln_1p());
         (mean, (low - high) / 2.0)
     }
 }
 
-/// Half the width of the 95 % interval from the scatter of the rounds; 0 if there are too few
-/// rounds.
+/// Half the width of the 95 % interval by the scatter of the rounds; 0 with too few rounds.
 fn scattered(logs: &[f64]) -> f64 {
-    if logs.len() < ROUNDS_FOR_SCATTER {
-        return 0.0;
+    match logs.len() {
+        count if count < ROUNDS_FOR_SCATTER => 0.0,
+        count => critical(1, count - 1, LEVEL) * logs.std_dev() / (count as f64).sqrt(),
     }
-    let count = logs.len() as f64;
-    let quantile = StudentsT::new(0.0, 1.0, count - 1.0).map_or(f64::NAN, |t| t.inverse_cdf(0.975));
-    let half = quantile * logs.std_dev() / count.sqrt();
-    if half.is_finite() { half } else { 0.0 }
 }

@@ -13,9 +13,9 @@ use super::best::{Difference, MATTERS, lowest};
 use super::setting::{Setting, Switch, geometric, range};
 use super::surface::Surface;
 use super::trial::Search;
+use crate::sweep::statistics::mean;
 
-/// A knob is dead if the difference between its worst and best level is certainly below this share
-/// of the step time.
+/// A knob is dead if its worst level is certainly slower than its best by less than this share.
 const DEAD: f64 = 0.02;
 /// Maximum number of settings on which surfaces are evaluated.
 const SETTINGS_MOST: f64 = 400.0;
@@ -36,7 +36,6 @@ pub enum Knob {
 }
 
 impl Knob {
-    /// Returns its value in a setting; 0 and 1 for a switch.
     fn of(self, setting: &Setting) -> f64 {
         match self {
             Self::FusionMb => setting.fusion_mb,
@@ -82,7 +81,7 @@ pub struct Effect {
 /// Returns the effects of all knobs in the log. `search` must have trials.
 pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
     let mut combinations = search.combinations();
-    if surface.varied().is_empty() {
+    if search.varied().is_empty() {
         combinations.truncate(1);
     }
     let most = (SETTINGS_MOST / combinations.len() as f64).sqrt() as usize;
@@ -93,7 +92,7 @@ pub(super) fn effects(search: &Search, surface: &Surface) -> Vec<Effect> {
     let grid = |switches: [Option<bool>; 4]| Setting::grid(&fusion, &cycle, switches);
     let settings: Vec<Setting> = combinations.into_iter().flat_map(grid).collect();
     let draws = surface.draws(&settings);
-    let switches = search.switches().into_iter().map(Knob::Switch);
+    let switches = search.switches.iter().copied().map(Knob::Switch);
     let knobs = [Knob::FusionMb, Knob::CycleMs].into_iter().chain(switches);
     let of_knob = |knob: Knob| {
         let range = range(tried(knob));
@@ -138,13 +137,19 @@ fn effect(
             share: 0.0,
         };
     }
-    let place = |setting: &Setting| {
-        let value = knob.of(setting);
-        levels.iter().position(|level| *level == value).unwrap_or(0)
+    let with = |level: &f64| {
+        let settings = (0..settings.len()).filter(|&index| knob.of(&settings[index]) == *level);
+        settings.collect::<Vec<usize>>()
     };
-    let places: Vec<usize> = settings.iter().map(place).collect();
-    let of_draw = |draw: &Vec<f64>| main_effect(draw, &places, levels.len());
-    let mains: Vec<Vec<f64>> = draws.iter().map(of_draw).collect();
+    let members: Vec<Vec<usize>> = levels.iter().map(with).collect();
+    // Mean of a surface at each level of the knob.
+    let main = |draw: &Vec<f64>| -> Vec<f64> {
+        let means = members
+            .iter()
+            .map(|of| mean(of.iter().map(|&index| draw[index]).collect()));
+        means.collect()
+    };
+    let mains: Vec<Vec<f64>> = draws.iter().map(main).collect();
     let sum = |level: usize| mains.iter().map(|main| main[level]).sum();
     let sums: Vec<f64> = (0..levels.len()).map(sum).collect();
     let best = lowest(&sums);
@@ -153,9 +158,10 @@ fn effect(
     let shares = draws.iter().zip(&mains).map(|(draw, main)| {
         // A flat surface has no variance to share.
         let share = main.population_variance() / draw.population_variance();
-        match share.is_finite() {
-            true => share.min(1.0),
-            false => 0.0,
+        if share.is_finite() {
+            share.min(1.0)
+        } else {
+            0.0
         }
     });
     Effect {
@@ -170,28 +176,5 @@ fn effect(
         worst: levels[worst],
         reach,
         share: shares.mean(),
-    }
-}
-
-/// Mean of the surface at each level of a knob.
-fn main_effect(draw: &[f64], places: &[usize], levels: usize) -> Vec<f64> {
-    let mut sums = vec![(0.0, 0.0); levels];
-    for (value, &place) in draw.iter().zip(places) {
-        sums[place].0 += value;
-        sums[place].1 += 1.0;
-    }
-    sums.into_iter()
-        .map(|(sum, count)| sum / f64::max(count, 1.0))
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn main_effects_by_hand() {
-        let effect = main_effect(&[1.0, 3.0, 10.0, 20.0], &[0, 0, 1, 1], 2);
-        assert_eq!(effect, [2.0, 15.0]);
     }
 }

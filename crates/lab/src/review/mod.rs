@@ -80,8 +80,7 @@ pub struct Review {
     pub best: Option<Best>,
     /// Gain of the choice over the default.
     pub gain: Gain,
-    /// The recommended setting; `None` without trials, or if the log does not support a
-    /// recommendation.
+    /// The recommended setting, if the log supports a recommendation.
     pub advice: Option<Advice>,
     /// Reason why no setting is recommended, if there are trials.
     pub withheld: Option<Withheld>,
@@ -97,8 +96,7 @@ pub struct Review {
     pub trials: Vec<Trial>,
     /// Switches that were tried both on and off.
     pub varied: Vec<Switch>,
-    /// Indices of the trials by setting, with near settings grouped, in the order in which settings
-    /// were first tried.
+    /// Indices of the trials of each setting, in the order of their first trials.
     #[serde(skip)]
     pub groups: Vec<Vec<usize>>,
     /// Posterior of the step time of every setting; `None` without trials.
@@ -107,10 +105,11 @@ pub struct Review {
 }
 
 impl Review {
-    /// Returns the contest that decided for the choice, or else the last contest.
+    /// Returns the last contest of the choice, or else the last contest.
     pub fn decisive_contest(&self) -> Option<&Contest> {
-        self.gain
-            .decisive(self.best.as_ref().map(|best| &best.choice.setting))
+        let choice = self.best.as_ref().map(|best| &best.choice.setting);
+        let decisive = choice.and_then(|choice| self.gain.contest_of(choice));
+        decisive.or(self.gain.contests.last())
     }
 }
 
@@ -144,68 +143,57 @@ pub fn review(log: &LogContents, source: &str, known: &Known) -> Vec<Review> {
     searches.into_iter().enumerate().map(review).collect()
 }
 
-fn one(search: Search, source: String, known: &Known) -> Review {
+fn one(mut search: Search, source: String, known: &Known) -> Review {
     let groups = noise::groups(&search.trials);
-    let fitted = Surface::fit(&search);
-    let surface = fitted.as_ref();
-    let noise = Noise::of(&search, &groups, surface);
-    let judged = surface.and_then(|surface| Best::of(&search, &groups, surface));
-    let best = judged.as_ref();
-    let gain = Gain::of(&search, best, surface);
-    let next = best.zip(surface);
-    let next = next.map(|(best, surface)| Next::of(best, surface, noise.sd()));
-    let cost = best.and_then(|best| Cost::of(&search, known, best, &gain));
-    let (advice, withheld) = match best.map(|best| Advice::of(&search, best, &gain)) {
-        Some(Ok(advice)) => (Some(advice), None),
-        Some(Err(withheld)) => (None, Some(withheld)),
-        None => (None, None),
-    };
+    let surface = Surface::fit(&search);
+    let fitted = surface.as_ref();
+    let noise = Noise::of(&search, &groups, fitted);
+    let best = fitted.and_then(|surface| Best::of(&search, &groups, surface));
+    let judged = best.as_ref();
+    let gain = Gain::of(&search, judged, fitted);
+    let next = judged.zip(fitted);
+    let advice = judged.map(|best| Advice::of(&search, best, &gain));
+    let count = search.trials.len();
+    if (1..TRIALS_FEW).contains(&count) {
+        search.warnings.push(format!(
+            "{} are too few for a reliable surface: expected values depend mostly on the model's prior",
+            counted(count as u64, "trial"),
+        ));
+    }
     Review {
-        warnings: warnings(&search),
-        advice,
-        withheld,
         ending: Ending::of(&search, known),
-        tried: tried(&search, groups.len() as u64),
-        knobs: surface.map_or_else(Vec::new, |surface| knobs::effects(&search, surface)),
+        tried: (count > 0).then(|| tried(&search, &gain, groups.len() as u64)),
+        advice: advice.clone().and_then(Result::ok),
+        withheld: advice.and_then(Result::err),
+        knobs: fitted.map_or_else(Vec::new, |surface| knobs::effects(&search, surface)),
+        next: next.map(|(best, surface)| Next::of(best, surface, noise.sd())),
+        cost: judged.and_then(|best| Cost::of(&search, known, best, &gain)),
         trail: trail::trail(&search, &gain),
         varied: search.varied(),
         source,
         writer: search.writer,
         measure: search.measure,
-        noise,
-        best: judged,
-        gain,
-        next,
-        cost,
+        warnings: search.warnings,
         trials: search.trials,
+        noise,
+        best,
+        gain,
         groups,
-        surface: fitted,
+        surface,
     }
 }
 
-fn tried(search: &Search, settings: u64) -> Option<Tried> {
-    let settings_tried = || search.trials.iter().map(|trial| trial.setting);
-    (!search.trials.is_empty()).then(|| Tried {
+fn tried(search: &Search, gain: &Gain, settings: u64) -> Tried {
+    let trials = || search.trials.iter().map(|trial| trial.setting);
+    Tried {
         trials: search.trials.len() as u64,
         settings,
-        fusion_mb: range(settings_tried().map(|setting| setting.fusion_mb)),
-        cycle_ms: range(settings_tried().map(|setting| setting.cycle_ms)),
+        fusion_mb: range(trials().map(|setting| setting.fusion_mb)),
+        cycle_ms: range(trials().map(|setting| setting.cycle_ms)),
         combinations: search.combinations().len() as u64,
         never_varied: trail::never_varied(search),
-        default_measured: gain::default(search).is_some(),
-    })
-}
-
-fn warnings(search: &Search) -> Vec<String> {
-    let mut warnings = search.warnings.clone();
-    if (1..TRIALS_FEW).contains(&search.trials.len()) {
-        let count = search.trials.len() as u64;
-        warnings.push(format!(
-            "{} are too few for a reliable surface: expected values depend mostly on the model's prior",
-            counted(count, "trial"),
-        ));
+        default_measured: gain.default.is_some(),
     }
-    warnings
 }
 
 #[cfg(test)]

@@ -6,15 +6,12 @@ use super::best::Best;
 use super::setting::Setting;
 use super::surface::Surface;
 
-/// Expected improvement, in log step time, below which no further setting is worth trying: the
-/// tuner's own rule.
+/// Expected improvement, in log step time, from which a setting is worth trying, as in the tuner.
 const WORTH: f64 = 0.005;
-/// Settings with at least this share of the largest expected improvement count as equally
-/// promising.
+/// Settings with this share of the largest expected improvement count as equally promising.
 const NEARLY: f64 = 0.8;
-/// Relative difference that trials should be able to detect.
+/// Relative difference that trials should detect, with 5 % false positives and 20 % false negatives.
 const DIFFERENCE: f64 = 0.02;
-/// Standard errors for that: 5 % false positives and 20 % false negatives.
 const ERRORS: f64 = 1.96 + 0.8416;
 
 /// Suggestion of the next step.
@@ -22,18 +19,15 @@ const ERRORS: f64 = 1.96 + 0.8416;
 pub struct Next {
     /// The most promising setting; `None` if no setting is worth trying.
     pub setting: Option<Setting>,
-    /// Expected improvement over the favourite, as a share of the step time: possible gain times
-    /// its probability.
+    /// Expected improvement over the favourite: possible gain times its probability, as a share.
     pub improvement: f64,
     /// Probability that the setting is faster than the favourite.
     pub probability: f64,
-    /// Trials of each of two settings that detect a difference of 2 % between them, with the noise
-    /// of this log.
+    /// Trials of each of two settings that detect a difference of 2 % between them.
     pub trials_to_tell: Option<u64>,
 }
 
 impl Next {
-    /// Suggests a setting after a search.
     pub(super) fn of(best: &Best, surface: &Surface, noise_sd: Option<f64>) -> Self {
         let favourite = best.favourite.setting;
         let mut settings = vec![favourite];
@@ -53,35 +47,20 @@ impl Next {
         let most = promise.iter().map(|(gain, _)| *gain).fold(0.0, f64::max);
         // Far from all trials any result is possible: of the equally promising settings, the
         // nearest.
-        let near = |place: &usize| promise[*place].0 >= NEARLY * most;
+        let near = (1..settings.len()).filter(|place| promise[*place].0 >= NEARLY * most);
         let distance = |place: &usize| surface.distance(&favourite, &settings[*place]);
-        let nearest = (1..settings.len())
-            .filter(near)
-            .min_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let nearest = near.min_by(|a, b| distance(a).total_cmp(&distance(b)));
         let chosen = nearest.unwrap_or(0);
         let (improvement, probability) = promise[chosen];
         Self {
             setting: (improvement >= WORTH).then_some(settings[chosen]),
             improvement,
             probability,
-            trials_to_tell: noise_sd.map(|sd| trials_to_tell(sd, DIFFERENCE)),
+            trials_to_tell: noise_sd.map(trials_to_tell),
         }
     }
 }
 
-/// Trials of each of two settings that detect a difference of this size with noise of this standard
-/// deviation.
-pub(super) fn trials_to_tell(sd: f64, difference: f64) -> u64 {
-    (2.0 * (ERRORS * sd / difference).powi(2)).ceil().max(1.0) as u64
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn trials_by_hand() {
-        // 2 (2.8016 · 0.05 / 0.02)² = 98.1.
-        assert_eq!([0.05, 0.0].map(|sd| trials_to_tell(sd, 0.02)), [99, 1]);
-    }
+fn trials_to_tell(sd: f64) -> u64 {
+    (2.0 * (ERRORS * sd / DIFFERENCE).powi(2)).ceil().max(1.0) as u64
 }

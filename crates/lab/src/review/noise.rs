@@ -12,11 +12,9 @@ use super::surface::Surface;
 use super::trial::{INTERVAL_95, Search, Trial};
 use ronde_job::percentile::percentile_of;
 
-/// Width of the cells in which near settings are searched, in logarithms: the distance of near
-/// settings.
+/// Distance of near settings, in logarithms.
 const CELL: f64 = 0.01;
-/// Maximum distance of neighbours, in natural logarithms of threshold and cycle time: a factor of
-/// 1.35.
+/// Maximum distance of neighbours, in logarithms of threshold and cycle time: a factor of 1.35.
 const NEIGHBOURS: f64 = 0.3;
 /// Maximum number of settings among which neighbours are searched, since every pair is compared.
 const SETTINGS_MOST: usize = 600;
@@ -30,8 +28,7 @@ pub struct Noise {
     pub replicates: Option<Scatter>,
     /// From pairs of nearest neighbours: includes a small part of the surface's slope.
     pub neighbours: Option<Scatter>,
-    /// Residual noise of the fitted surface, in addition to the noise that the log states for a
-    /// trial.
+    /// Residual noise of the fitted surface, in addition to the noise that the log states.
     pub fitted: Option<Scatter>,
     /// Median standard error that the log states for its trials.
     pub stated_sd: Option<f64>,
@@ -62,7 +59,6 @@ pub struct Repeated {
 }
 
 impl Noise {
-    /// Estimates the noise of the trials in `groups` of near settings.
     pub(super) fn of(search: &Search, groups: &[Vec<usize>], surface: Option<&Surface>) -> Self {
         let trials = &search.trials;
         let repeated = groups.iter().filter(|group| group.len() > 1);
@@ -74,15 +70,12 @@ impl Noise {
             high: noise.high,
             differences: trials.len() as u64,
         });
-        let stated: Vec<f64> = trials
-            .iter()
-            .filter_map(|trial| Some(trial.ci95? / INTERVAL_95 / trial.value))
-            .collect();
+        let stated = |trial: &Trial| Some(trial.ci95? / INTERVAL_95 / trial.value);
         Self {
             replicates: replicates(trials, groups),
             neighbours: neighbours(trials, groups),
             fitted: fitted.filter(|_| trials.len() > 2),
-            stated_sd: percentile_of(stated, 0.5),
+            stated_sd: percentile_of(trials.iter().filter_map(stated).collect(), 0.5),
             most_often: most.map(|group| Repeated {
                 setting: trials[group[0]].setting,
                 values: group.iter().map(|&index| trials[index].value).collect(),
@@ -90,18 +83,15 @@ impl Noise {
         }
     }
 
-    /// Returns the estimate to use: the surface's, combined with the trials' own if the log states
-    /// it; otherwise the replicates'.
+    /// Returns the noise of the surface and that stated by the log, otherwise that of replicates.
     pub fn sd(&self) -> Option<f64> {
-        let fitted = self
-            .fitted
-            .map(|fitted| fitted.sd.hypot(self.stated_sd.unwrap_or(0.0)));
+        let stated_sd = self.stated_sd.unwrap_or(0.0);
+        let fitted = self.fitted.map(|fitted| fitted.sd.hypot(stated_sd));
         fitted.or(self.replicates.map(|replicates| replicates.sd))
     }
 }
 
-/// Indices of the trials by setting, with near settings grouped, in the order in which they were
-/// first tried.
+/// Indices of the trials of each setting, near ones together, in the order of their first trials.
 pub(super) fn groups(trials: &[Trial]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     let mut cells: HashMap<(i64, i64), Vec<usize>> = HashMap::new();
@@ -138,15 +128,12 @@ fn neighbours(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
     let firsts: Vec<&Trial> = firsts.take(SETTINGS_MOST).collect();
     let ratio = |a: f64, b: f64| (a.max(1e-9) / b.max(1e-9)).ln();
     let distance = |a: &Setting, b: &Setting| {
-        let apart = ratio(a.fusion_mb, b.fusion_mb).hypot(ratio(a.cycle_ms, b.cycle_ms));
-        match a.switches == b.switches {
-            true => apart,
-            false => f64::INFINITY,
-        }
+        ratio(a.fusion_mb, b.fusion_mb).hypot(ratio(a.cycle_ms, b.cycle_ms))
     };
     let (mut squares, mut pairs) = (0.0, 0);
     for (index, one) in firsts.iter().enumerate() {
-        let before = firsts[..index].iter();
+        let alike = |other: &&&Trial| other.setting.switches == one.setting.switches;
+        let before = firsts[..index].iter().filter(alike);
         let before = before.map(|other| (distance(&one.setting, &other.setting), other));
         let nearest = before.min_by(|a, b| a.0.total_cmp(&b.0));
         if let Some((_, other)) = nearest.filter(|(distance, _)| *distance <= NEIGHBOURS) {
@@ -159,9 +146,7 @@ fn neighbours(trials: &[Trial], groups: &[Vec<usize>]) -> Option<Scatter> {
 
 /// Standard deviation of normal deviations with this sum of squares.
 fn scatter(squares: f64, freedom: u64) -> Option<Scatter> {
-    let distribution = ChiSquared::new(freedom as f64)
-        .ok()
-        .filter(|_| freedom > 0)?;
+    let distribution = ChiSquared::new(freedom as f64).ok()?; // with a degree of freedom
     let end = |share: f64| (squares / distribution.inverse_cdf(share)).sqrt();
     Some(Scatter {
         sd: (squares / freedom as f64).sqrt(),

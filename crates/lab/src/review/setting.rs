@@ -24,7 +24,6 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Returns the setting of a row that states both numbers.
     pub(super) fn of(row: &LogRow) -> Option<Self> {
         Some(Self {
             fusion_mb: row.fusion_mb?,
@@ -40,12 +39,14 @@ impl Setting {
 
     /// Returns all combinations of these thresholds and cycle times, cycle times varying fastest.
     pub fn grid(fusion_mb: &[f64], cycle_ms: &[f64], switches: [Option<bool>; 4]) -> Vec<Self> {
-        let row = |&fusion_mb: &f64| {
-            cycle_ms.iter().map(move |&cycle_ms| Self {
-                fusion_mb,
-                cycle_ms,
-                switches,
-            })
+        let setting = |fusion_mb, cycle_ms| Self {
+            fusion_mb,
+            cycle_ms,
+            switches,
+        };
+        let row = |&fusion_mb| {
+            let settings = cycle_ms.iter();
+            settings.map(move |&cycle_ms| setting(fusion_mb, cycle_ms))
         };
         fusion_mb.iter().flat_map(row).collect()
     }
@@ -63,8 +64,7 @@ impl Setting {
             && near(self.cycle_ms, other.cycle_ms)
     }
 
-    /// Formats the setting as `37.27 MiB, 14.5 ms`, followed by the switches in `varied` that
-    /// differ from their usual values.
+    /// Formats the setting as `37.27 MiB, 14.5 ms`, with unusual switches among `varied`.
     pub fn words(&self, varied: &[Switch]) -> String {
         let mut words = format!("{} MiB, {} ms", knob(self.fusion_mb), knob(self.cycle_ms));
         for &switch in varied {
@@ -77,19 +77,16 @@ impl Setting {
         words
     }
 
-    /// Formats the setting as environment variables before a command or in a script, with only the
-    /// switches in `varied`.
+    /// Formats the setting as environment variables, with the switches in `varied`.
     pub fn environment(&self, varied: &[Switch]) -> String {
         self.paste(varied).environment()
     }
 
     /// Formats the setting as flags of `ronde run` and of horovodrun, which accepts only whole MiB.
     pub fn flags(&self, varied: &[Switch]) -> String {
-        let fusion_mb = match self.fusion_mb {
-            mb if mb > 0.0 => mb.round().max(1.0),
-            _ => 0.0,
-        };
-        self.paste(varied).flags(fusion_mb as u64)
+        let least = f64::from(u8::from(self.fusion_mb > 0.0));
+        self.paste(varied)
+            .flags(self.fusion_mb.round().max(least) as u64)
     }
 
     fn paste(&self, varied: &[Switch]) -> Paste {
@@ -118,41 +115,35 @@ pub fn range(values: impl IntoIterator<Item = f64>) -> [f64; 2] {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    /// A setting with the cache on and the other switches unknown.
-    pub(crate) fn setting(fusion_mb: f64, cycle_ms: f64) -> Setting {
+    fn setting(fusion_mb: f64, cycle_ms: f64) -> Setting {
         Setting {
             fusion_mb,
             cycle_ms,
-            switches: [None, None, None, Some(true)],
+            switches: [Some(true), Some(false), None, Some(false)],
         }
     }
 
     #[test]
-    fn settings_can_be_pasted() {
+    fn settings_as_words_and_flags() {
         let mut setting = setting(37.2728, 14.5041);
-        assert_eq!(setting.words(&Switch::ALL), "37.27 MiB, 14.5 ms");
+        let varied = [Switch::HierarchicalAllreduce, Switch::CacheEnabled];
+        assert_eq!(setting.words(&[]), "37.27 MiB, 14.5 ms");
         assert_eq!(
-            setting.environment(&[]),
-            "HOROVOD_FUSION_THRESHOLD=39083364 HOROVOD_CYCLE_TIME=14.5"
-        );
-        assert_eq!(
-            setting.flags(&[Switch::CacheEnabled, Switch::TorusAllreduce]),
-            "--fusion-threshold-mb 37 --cycle-time-ms 14.5 --cache-capacity 1024"
-        );
-        setting.switches = [Some(true), Some(false), None, Some(false)];
-        assert_eq!(
-            setting.words(&Switch::ALL),
+            setting.words(&varied),
             "37.27 MiB, 14.5 ms, hierarchical allreduce, no response cache"
         );
-        let flags = setting.flags(&Switch::ALL);
-        let expected = "--hierarchical-allreduce --no-hierarchical-allgather --cache-capacity 0";
-        assert!(flags.ends_with(expected), "{flags}");
-        assert_eq!(setting.words(&[]), "37.27 MiB, 14.5 ms");
-        (setting.fusion_mb, setting.cycle_ms) = (0.0625, 100.0);
-        assert!(setting.flags(&[]).starts_with("--fusion-threshold-mb 1 "));
+        assert_eq!(
+            setting.environment(&varied[1..]),
+            "HOROVOD_FUSION_THRESHOLD=39083364 HOROVOD_CYCLE_TIME=14.5 HOROVOD_CACHE_CAPACITY=0"
+        );
+        for (fusion_mb, whole) in [(37.27, 37), (0.0625, 1), (0.0, 0)] {
+            setting.fusion_mb = fusion_mb;
+            let flags = format!("--fusion-threshold-mb {whole} --cycle-time-ms 14.5");
+            assert_eq!(setting.flags(&[]), flags);
+        }
     }
 
     #[test]
@@ -166,7 +157,7 @@ pub(super) mod tests {
             assert_eq!(setting(a.0, a.1).is_near(&setting(b.0, b.1)), near);
         }
         let mut other = setting(4.0, 5.0);
-        other.switches[3] = Some(false);
+        other.switches[3] = Some(true);
         assert!(!setting(4.0, 5.0).is_near(&other));
     }
 }

@@ -1,16 +1,13 @@
 //! Response surface of a search: the tuner's surrogate, fitted to all trials.
 
 use ronde_tuner::{Expectation, NoiseEstimate, Parameter, Point, Posterior, Seen, Space};
-use statrs::statistics::Statistics;
 
-use super::setting::{Setting, Switch};
+use super::setting::{Setting, Switch, range};
 use super::trial::{Search, Trial};
 
-/// Range of fusion thresholds in the lattice that Ronde's tuner searches, MiB; it is widened if the
-/// log has values outside of it.
-const FUSION_MB: (f64, f64) = (1.0 / 16.0, 256.0);
-const CYCLE_MS: (f64, f64) = (0.1, 100.0);
-/// Number of levels of the fusion threshold in the lattice.
+/// Ranges of the lattice that Ronde's tuner searches; a log with other values widens them.
+const FUSION_MB: [f64; 2] = [1.0 / 16.0, 256.0];
+const CYCLE_MS: [f64; 2] = [0.1, 100.0];
 const FUSION_LEVELS: usize = 16;
 const CYCLE_LEVELS: usize = 13;
 /// Smaller numbers are treated as 0: they need no decades of their own on a logarithmic scale.
@@ -22,41 +19,32 @@ const DRAWS: usize = 2000;
 #[derive(Clone, Debug)]
 pub struct Surface {
     posterior: Posterior,
-    /// Switches among the parameters, after the two numbers.
     varied: Vec<Switch>,
-    /// Setting from which the switches that did not vary are copied.
+    /// A setting in the space.
     template: Setting,
 }
 
 impl Surface {
-    /// Fits the surrogate; `None` without trials.
     pub(super) fn fit(search: &Search) -> Option<Self> {
         let template = search.trials.last()?.setting;
         let varied = search.varied();
-        let surface_space = space(&search.trials, &varied)?;
-        let seen = search.trials.iter().filter_map(|trial| {
+        let space = space(&search.trials, &varied)?;
+        let seen = |trial: &Trial| {
             Some(Seen {
-                point: point(&surface_space, &varied, &trial.setting)?,
+                point: point(&space, &varied, &trial.setting)?,
                 log_time: trial.log,
                 variance: trial.variance,
             })
-        });
-        let seen: Vec<Seen> = seen.collect();
-        let posterior = Posterior::fit(surface_space, &seen)?;
+        };
+        let seen: Vec<Seen> = search.trials.iter().filter_map(seen).collect();
         Some(Self {
-            posterior,
+            posterior: Posterior::fit(space, &seen)?,
             varied,
             template,
         })
     }
 
-    /// Returns the switches that were tried both on and off.
-    pub fn varied(&self) -> &[Switch] {
-        &self.varied
-    }
-
-    /// Returns the estimated noise of a trial, as a fraction, in addition to the noise stated in
-    /// the log.
+    /// Returns the noise of a trial, as a fraction, in addition to that stated by the log.
     pub(super) fn noise(&self) -> NoiseEstimate {
         self.posterior.noise()
     }
@@ -71,25 +59,27 @@ impl Surface {
         self.posterior.draws(&self.points(settings), DRAWS, 1)
     }
 
+    /// Draws the difference of ln(step time) between two settings: `second` less `first`.
+    pub(super) fn differences(&self, first: Setting, second: Setting) -> Vec<f64> {
+        let draws = self.draws(&[first, second]).into_iter();
+        draws.map(|draw| draw[1] - draw[0]).collect()
+    }
+
     /// Returns the lattice of settings with these switches that may be tried next.
     pub(super) fn lattice(&self, switches: [Option<bool>; 4]) -> Vec<Setting> {
         let parameters = self.posterior.space().parameters();
         Setting::grid(&parameters[0].levels(), &parameters[1].levels(), switches)
     }
 
-    /// Distance of two settings in the coordinates of the surface, where the lattice of each number
-    /// spans about 0 to 1.
+    /// Distance of two settings, where the lattice spans about 0 to 1.
     pub(super) fn distance(&self, a: &Setting, b: &Setting) -> f64 {
-        let space = self.posterior.space();
-        let [a, b] = &self.points(&[*a, *b])[..] else {
-            return f64::INFINITY;
-        };
-        let (a, b) = (space.coordinates(a), space.coordinates(b));
+        let (points, space) = (self.points(&[*a, *b]), self.posterior.space());
+        let [a, b] = [0, 1].map(|index| space.coordinates(&points[index]));
         let squares = a.iter().zip(&b).map(|(a, b)| (a - b).powi(2));
         squares.sum::<f64>().sqrt()
     }
 
-    /// Converts settings to points; switches that did not vary are copied from the template.
+    /// Converts settings to points; switches that did not vary are omitted.
     fn points(&self, settings: &[Setting]) -> Vec<Point> {
         let space = self.posterior.space();
         let point = |setting: &Setting| {
@@ -102,24 +92,20 @@ impl Surface {
 }
 
 fn space(trials: &[Trial], varied: &[Switch]) -> Option<Space> {
-    let numbers = |name: &str, bounds: (f64, f64), levels: usize, of: fn(&Setting) -> f64| {
+    let numbers = |name: &str, bounds: [f64; 2], levels: usize, of: fn(&Setting) -> f64| {
         let values = trials.iter().map(|trial| of(&trial.setting));
-        let above = values.filter(|value| *value > 0.0);
-        let (low, high) = above.fold(bounds, |(low, high), value| {
-            (low.min(value), high.max(value))
-        });
+        let [low, high] = range(values.filter(|value| *value > 0.0).chain(bounds));
         Parameter::log(name, low.max(LEAST), high, levels)
     };
     let fusion = numbers("fusion_mb", FUSION_MB, FUSION_LEVELS, |of| of.fusion_mb);
-    let cycle = numbers("cycle_ms", CYCLE_MS, CYCLE_LEVELS, |of| of.cycle_ms);
+    let mut cycle = numbers("cycle_ms", CYCLE_MS, CYCLE_LEVELS, |of| of.cycle_ms);
     // A threshold of 0 is a separate regime; a cycle time of 0 is one only if the log contains it.
-    let stops = trials.iter().any(|trial| trial.setting.cycle_ms <= 0.0);
-    let mut parameters = vec![
-        fusion.with_zero(),
-        if stops { cycle.with_zero() } else { cycle },
-    ];
-    let switches = varied.iter().map(|switch| switch.column());
-    parameters.extend(switches.map(Parameter::boolean));
+    if trials.iter().any(|trial| trial.setting.cycle_ms <= 0.0) {
+        cycle = cycle.with_zero();
+    }
+    let mut parameters = vec![fusion.with_zero(), cycle];
+    let switch = |switch: &Switch| Parameter::boolean(switch.column());
+    parameters.extend(varied.iter().map(switch));
     Space::new(parameters).ok()
 }
 
@@ -128,14 +114,6 @@ fn point(space: &Space, varied: &[Switch], setting: &Setting) -> Option<Point> {
     let mut values = vec![setting.fusion_mb, setting.cycle_ms];
     values.extend(varied.iter().map(switch));
     space.point(&values).ok()
-}
-
-/// Mean and 95 % interval of `values`, which must not be empty.
-pub(super) fn interval(mut values: Vec<f64>) -> (f64, [f64; 2]) {
-    let mean = (&values).mean();
-    values.sort_by(f64::total_cmp);
-    let end = |share: f64| ronde_job::percentile::percentile(&values, share).unwrap_or(f64::NAN);
-    (mean, [end(0.025), end(0.975)])
 }
 
 #[cfg(test)]
@@ -157,7 +135,7 @@ mod tests {
         }
         let search = &read(HOROVOD, &rows)[0];
         let surface = Surface::fit(search).unwrap();
-        assert_eq!(surface.varied(), [Switch::HierarchicalAllreduce]);
+        assert_eq!(surface.varied, [Switch::HierarchicalAllreduce]);
         let flat = search.trials[6].setting;
         let mut hierarchical = flat;
         hierarchical.switches[0] = Some(true);
@@ -169,11 +147,5 @@ mod tests {
             (lattice.len(), lattice[0].fusion_mb, lattice[0].cycle_ms),
             (17 * 13, 0.0, 0.1)
         );
-    }
-
-    #[test]
-    fn intervals_by_hand() {
-        let (mean, [low, high]) = interval((0..=1000).map(f64::from).collect());
-        assert_eq!((mean, low, high), (500.0, 25.0, 975.0));
     }
 }

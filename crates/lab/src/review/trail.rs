@@ -10,7 +10,6 @@ use ronde_job::units::{change, counted, list};
 /// A sample of Ronde's with fewer steps ended early.
 const STEPS_FULL: u64 = 5;
 
-/// Returns the sentences of the trail.
 pub(super) fn trail(search: &Search, gain: &Gain) -> Vec<String> {
     match search.writer {
         _ if search.trials.is_empty() => Vec::new(),
@@ -65,14 +64,13 @@ fn of_ronde(search: &Search, gain: &Gain) -> Vec<String> {
             continue;
         }
         for trial in chunk {
-            let name = match trial.phase {
-                Phase::Default => "Default".to_owned(),
-                _ => format!("Sample {}", trial.number),
-            };
-            let is_default = trial.phase == Phase::Default;
-            let reference = default.filter(|_| !is_default);
-            trail.push(measured(search, trial, name, reference));
-            default = if is_default { Some(trial) } else { default };
+            if trial.phase == Phase::Default {
+                trail.push(measured(search, trial, "Default".to_owned(), None));
+                default = Some(trial);
+            } else {
+                let name = format!("Sample {}", trial.number);
+                trail.push(measured(search, trial, name, default));
+            }
         }
     }
     if let Some(chosen) = search.end.as_ref().and_then(Setting::of) {
@@ -112,10 +110,10 @@ fn measured(search: &Search, trial: &Trial, name: String, default: Option<&Trial
 
 fn compared(contest: &Contest, varied: &[Switch]) -> String {
     let rounds: Vec<String> = contest.by_round.iter().map(|gain| change(-gain)).collect();
-    let against = contest.against.map_or_else(
-        || "the default".to_owned(),
-        |against| format!("{}, the winner so far", against.words(varied)),
-    );
+    let against = match contest.against {
+        Some(against) => format!("{}, the winner so far", against.words(varied)),
+        None => "the default".to_owned(),
+    };
     format!(
         "{} in alternation with {against}: {} against the default in {}, each {}.",
         contest.challenger.words(varied),
@@ -128,10 +126,10 @@ fn compared(contest: &Contest, varied: &[Switch]) -> String {
 /// Names of the switches that were equal in all trials; empty if there are none.
 pub(super) fn never_varied(search: &Search) -> Vec<String> {
     let varied = search.varied();
-    let alike = |switch: Switch| {
-        let setting = search.trials.last()?.setting;
-        let state = if setting.switch(switch)? { "on" } else { "off" };
-        (!varied.contains(&switch)).then(|| format!("{} {state}", switch.name()))
+    let alike = |switch: &Switch| {
+        let on = search.trials.last()?.setting.switch(*switch)?;
+        let state = if on { "on" } else { "off" };
+        (!varied.contains(switch)).then(|| format!("{} {state}", switch.name()))
     };
-    search.switches().into_iter().filter_map(alike).collect()
+    search.switches.iter().filter_map(alike).collect()
 }

@@ -27,8 +27,7 @@ pub enum Writer {
 pub enum Measure {
     /// Step time in ms; lower is better.
     StepMs,
-    /// Score: bytes reduced per µs; higher is better. A change of a few percent is an equal change
-    /// of the step time in the opposite direction.
+    /// Score: bytes reduced per µs; higher is better.
     Score,
 }
 
@@ -104,37 +103,21 @@ pub struct Trial {
 pub(super) struct Search {
     pub(super) writer: Writer,
     pub(super) measure: Measure,
-    /// Columns of the log.
-    pub(super) columns: Vec<String>,
-    /// Trials, in the order of the file.
+    /// The switches that the log has columns for.
+    pub(super) switches: Vec<Switch>,
     pub(super) trials: Vec<Trial>,
     /// The verdict: Ronde's `final` row, or Horovod's repeated best row.
     pub(super) end: Option<LogRow>,
-    /// Ronde's best so far.
     pub(super) best: Option<LogRow>,
-    /// Whether another search follows in the log.
     pub(super) is_followed: bool,
     /// Whether the chosen settings were reverted to the default after the verdict.
     pub(super) reverted: bool,
-    /// Number of rows that cannot be used.
     left_out: u64,
     /// Rows that were left out, and the reasons.
     pub(super) warnings: Vec<String>,
 }
 
 impl Search {
-    /// Whether the log has a column for this switch.
-    fn has(&self, switch: Switch) -> bool {
-        self.columns.iter().any(|column| column == switch.column())
-    }
-
-    /// Returns the switches that the log has columns for.
-    pub(super) fn switches(&self) -> Vec<Switch> {
-        let mut switches = Switch::ALL.to_vec();
-        switches.retain(|switch| self.has(*switch));
-        switches
-    }
-
     /// Returns the combinations of switches that were tried, in order.
     pub(super) fn combinations(&self) -> Vec<[Option<bool>; 4]> {
         let mut combinations = Vec::new();
@@ -146,32 +129,33 @@ impl Search {
         combinations
     }
 
-    /// Returns the switches that were tried both on and off.
     pub(super) fn varied(&self) -> Vec<Switch> {
-        let tried = |switch: Switch, on: bool| {
-            let mut trials = self.trials.iter();
-            trials.any(|trial| trial.setting.switch(switch) == Some(on))
+        let states = |switch| {
+            self.trials
+                .iter()
+                .map(move |trial| trial.setting.switch(switch))
         };
+        let tried = |switch, on: bool| states(switch).any(|state| state == Some(on));
         let both = |switch: &Switch| tried(*switch, true) && tried(*switch, false);
         Switch::ALL.into_iter().filter(both).collect()
     }
 }
 
-/// Splits a log into its searches, at least one. Ronde begins a new search when the job has
-/// changed.
+/// Splits a log into its searches, at least one. Ronde begins another when the job has changed.
 pub(super) fn searches(log: &LogContents) -> Vec<Search> {
-    let writer = match log.is_ronde {
-        true => Writer::Ronde,
-        false => Writer::Horovod,
+    let (measure, unit) = match log.rows.iter().any(|row| row.step_ms_p50.is_some()) {
+        true => (Measure::StepMs, "step time"),
+        false => (Measure::Score, "score"),
     };
-    let measure = match log.rows.iter().any(|row| row.step_ms_p50.is_some()) {
-        true => Measure::StepMs,
-        false => Measure::Score,
-    };
+    let has = |switch: &Switch| log.columns.iter().any(|column| column == switch.column());
     let new = || Search {
-        writer,
+        writer: if log.is_ronde {
+            Writer::Ronde
+        } else {
+            Writer::Horovod
+        },
         measure,
-        columns: log.columns.clone(),
+        switches: Switch::ALL.into_iter().filter(has).collect(),
         trials: Vec::new(),
         end: None,
         best: None,
@@ -208,14 +192,9 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
     }
     finished.push(search);
     for search in finished.iter_mut().filter(|search| search.left_out > 0) {
-        let unit = match measure {
-            Measure::StepMs => "step time",
-            Measure::Score => "score",
-        };
         let rows = counted(search.left_out, "row");
-        search.warnings.push(format!(
-            "{rows} without a setting or a {unit} above 0 left out"
-        ));
+        let warning = format!("{rows} without a setting or a {unit} above 0 left out");
+        search.warnings.push(warning);
     }
     let mut of_log: Vec<String> = log.warnings.iter().map(ToString::to_string).collect();
     if log.warnings_more > 0 {
@@ -229,15 +208,14 @@ pub(super) fn searches(log: &LogContents) -> Vec<Search> {
 fn trial(row: &LogRow, phase: Phase, measure: Measure, count: u64) -> Option<Trial> {
     let setting = Setting::of(row)?;
     let usable = |value: &f64| value.is_finite() && *value > 0.0;
-    let value = match measure {
-        Measure::StepMs => row.step_ms_p50,
-        Measure::Score => row.score,
+    let (value, ci95) = match measure {
+        Measure::StepMs => (row.step_ms_p50, row.step_ms_ci95),
+        Measure::Score => (row.score, None),
     };
     let value = value.filter(usable)?;
     if setting.fusion_mb > KNOB_MOST || setting.cycle_ms > KNOB_MOST {
         return None;
     }
-    let ci95 = row.step_ms_ci95.filter(|_| measure == Measure::StepMs);
     let sd = ci95.unwrap_or(0.0) / INTERVAL_95 / value;
     Some(Trial {
         line: row.line,

@@ -60,8 +60,7 @@ impl Design {
         points
     }
 
-    /// Returns every point that is measured: for each number of ranks the default, then the rest of
-    /// the grid.
+    /// Returns all points: for each number of ranks the default, then the rest of the grid.
     pub fn points(&self) -> Vec<Point> {
         let of_ranks = |&np: &u32| [Point::default_of(np)].into_iter().chain(self.grid(np));
         self.np.iter().flat_map(of_ranks).collect()
@@ -82,39 +81,24 @@ impl Point {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::sweep::testing::design;
 
     #[test]
     fn every_point_is_there_once() {
-        let design = Design {
-            np: vec![1, 2],
-            fusion_threshold_bytes: vec![0, 128 << 20],
-            cycle_time_ms: vec![1.0, 5.0],
-            ..design()
-        };
-        // For each of two numbers of ranks: the default (which is in the grid) and three other
-        // points.
-        let points = design.points();
-        assert_eq!(points.len(), 8);
-        assert!(points[0].is_default() && points[4].is_default());
-        assert_eq!(points.iter().filter(|point| point.is_default()).count(), 2);
-        // A grid without the default, and one in which points are named twice.
-        for (fusion_threshold_bytes, cycle_time_ms, count) in [
-            (vec![0], vec![1.0, 5.0], 2),
-            (vec![0, 0, 1024], vec![0.0, -0.0], 2),
+        let mut design = design();
+        design.np = vec![1, 2];
+        for (fusion_threshold_bytes, cycle_time_ms, of_ranks) in [
+            (vec![0, 128 << 20], vec![1.0, 5.0], 4), // with the default
+            (vec![0], vec![1.0, 5.0], 3),
+            (vec![0, 0, 1024], vec![0.0, -0.0], 3), // twice
         ] {
-            let cache = vec![true, true];
-            let design = Design {
-                fusion_threshold_bytes,
-                cycle_time_ms,
-                cache,
-                ..design.clone()
-            };
-            assert_eq!(
-                (design.grid(2).len(), design.points().len()),
-                (count, 2 * count + 2)
-            );
+            design.fusion_threshold_bytes = fusion_threshold_bytes;
+            design.cycle_time_ms = cycle_time_ms;
+            let points = design.points();
+            let defaults = points.iter().filter(|point| point.is_default()).count();
+            assert_eq!((points.len(), defaults), (2 * of_ranks, 2));
+            assert!(points[0].is_default() && points[of_ranks].is_default());
+            assert_eq!(design.grid(2), points[of_ranks + 1..]);
         }
     }
 }

@@ -7,7 +7,7 @@ mod design;
 mod machine;
 pub mod order;
 mod prune;
-mod statistics;
+pub(crate) mod statistics;
 pub mod store;
 #[cfg(test)]
 mod testing;
@@ -15,11 +15,10 @@ mod verdict;
 
 pub use design::Design;
 pub use machine::Machine;
-pub use prune::{CLEARLY, best_so_far, stop_above_ms};
+pub use prune::SoFar;
 pub use verdict::{
-    Basis, Conclusion, Ending, Estimate, Finding, GAIN_THAT_MATTERS, Jobs, Knob, KnobEffect, LEVEL,
-    LEVEL_PREDICTED, Level, Noise, Outcome, Stray, Tally, Verdict, settings_to_json, verdict,
-    verdict_with,
+    Basis, Conclusion, Ending, Estimate, Finding, Jobs, Knob, KnobEffect, LEVEL, LEVEL_PREDICTED,
+    Level, Noise, Outcome, Stray, Tally, Verdict, settings_to_json, verdict, verdict_with,
 };
 
 use serde::{Deserialize, Serialize};
@@ -65,20 +64,15 @@ impl Point {
         self.fusion_threshold_bytes as f64 / f64::from(1 << 20)
     }
 
-    /// Returns the distance of two settings: the number of different knobs first, then the ratios
-    /// of thresholds and cycle times.
+    /// Returns the distance: the number of different knobs, then the ratios of their values.
     pub fn distance(&self, other: &Self) -> f64 {
         let ratio = |a: f64, b: f64| (a.max(1e-2) / b.max(1e-2)).ln().abs();
         let fusion = ratio(self.fusion_mb(), other.fusion_mb());
         let cycle = ratio(self.cycle_time_ms, other.cycle_time_ms);
-        let changed = [
-            fusion > 0.0,
-            cycle > 0.0,
-            self.cache != other.cache,
-            self.hierarchical_allreduce != other.hierarchical_allreduce,
-        ];
-        let changed = changed.into_iter().filter(|changed| *changed).count();
-        100.0 * changed as f64 + fusion + cycle
+        let numbers = u8::from(fusion > 0.0) + u8::from(cycle > 0.0);
+        let hierarchical = self.hierarchical_allreduce != other.hierarchical_allreduce;
+        let switches = u8::from(self.cache != other.cache) + u8::from(hierarchical);
+        100.0 * f64::from(numbers + switches) + fusion + cycle
     }
 }
 
@@ -150,7 +144,6 @@ pub struct Row {
     pub status: Status,
     /// Step times; `None` if it failed.
     pub times: Option<StepTimes>,
-    /// Seconds from the start of the sweep to the end of the measurement, including the time before
-    /// a `--resume`.
+    /// Seconds from the start of the sweep to its end, including the time before a `--resume`.
     pub at_s: f64,
 }

@@ -4,9 +4,9 @@
 //!
 //! 1. *Blocks*: each measures the whole grid, in a random order from the seed. Ranks are started
 //!    once for each number of ranks in a block. Within these measurements the default comes first,
-//!    last, and about every [`DEFAULT_EVERY`] points, so that the drift of the machine can be
+//!    last, and about every six points, so that the drift of the machine can be
 //!    separated from the differences between points. From the second block on, points that are
-//!    clearly worse ([`CLEARLY`](super::CLEARLY)) or failed twice are left out.
+//!    clearly worse or failed twice are left out ([`SoFar`]).
 //! 2. *Confirmation*: the points that cannot be distinguished from the best, and the default, in
 //!    turns, in a random order each round: the minimum of many noisy means is biased downwards, so
 //!    the gain is measured again.
@@ -23,18 +23,16 @@ use rand::rngs::Xoshiro256PlusPlus;
 use rand::seq::SliceRandom;
 
 use super::design::Key;
-use super::prune::Prune;
-use super::{Design, Phase, Point, Row, verdict};
+use super::{Design, Phase, Point, Row, SoFar, verdict};
 use crate::bench::STEPS_BEFORE_CUT;
 
 /// Maximum number of points between two measurements of the default.
-pub const DEFAULT_EVERY: usize = 6;
+const DEFAULT_EVERY: usize = 6;
 
 /// Maximum number of points that are confirmed, besides the default.
-pub const CONFIRMED_MOST: usize = 4;
+const CONFIRMED_MOST: usize = 4;
 
-/// Expected number of confirmed points for each number of ranks, default included: used for the
-/// budget before the actual number is known.
+/// Expected number of confirmed points with the default, before the actual number is known.
 const CONFIRMED_EXPECTED: usize = 3;
 
 /// One measurement to be made.
@@ -52,8 +50,7 @@ pub struct Task {
 #[derive(Debug)]
 pub struct SweepOrder<'a> {
     design: &'a Design,
-    /// For each number of ranks, the points to confirm after this many rows of the grid: cached,
-    /// since the computation is slow.
+    /// Cache: for each number of ranks, the points to confirm after this many rows of the grid.
     confirmed: RefCell<HashMap<u32, (usize, Vec<Point>)>>,
 }
 
@@ -66,8 +63,7 @@ impl<'a> SweepOrder<'a> {
         }
     }
 
-    /// Returns the next measurement of a sweep that has measured `rows`; `None` at the end, or if
-    /// no further measurement fits into the budget.
+    /// Returns the next measurement after `rows`; `None` at the end of the sweep or its budget.
     pub fn next(&self, rows: &[Row]) -> Option<Task> {
         let fits = |agenda: &Agenda, more: usize| {
             agenda.is_begun || fits(self.design, rows, agenda.left.len() + more)
@@ -76,15 +72,12 @@ impl<'a> SweepOrder<'a> {
         let more = self.design.confirm.min(1) as usize * self.confirmed_expected();
         let of_grid = self.grid(rows).find(has_left);
         let of_grid = of_grid.filter(|agenda| fits(agenda, more));
-        let agenda = of_grid.or_else(|| {
-            let confirmation = self.confirmation(rows).find(has_left);
-            confirmation.filter(|agenda| fits(agenda, 0))
-        });
+        let confirmation = || self.confirmation(rows).find(has_left);
+        let agenda = of_grid.or_else(|| confirmation().filter(|agenda| fits(agenda, 0)));
         agenda?.left.first().copied()
     }
 
-    /// Estimates the number of remaining measurements, as if later blocks left out no further
-    /// points.
+    /// Estimates the number of remaining measurements, if later blocks leave out no more points.
     pub fn left(&self, rows: &[Row]) -> usize {
         let left = |agenda: Agenda| agenda.left.len();
         match self.grid(rows).map(left).sum() {
@@ -97,25 +90,19 @@ impl<'a> SweepOrder<'a> {
         self.design.np.len() * CONFIRMED_EXPECTED
     }
 
-    /// Blocks of the grid.
     fn grid(&self, rows: &[Row]) -> impl Iterator<Item = Agenda> {
         (0..self.design.repeats).map(move |block| Agenda::of_block(self.design, rows, block))
     }
 
-    /// Rounds of the confirmation.
     fn confirmation(&self, rows: &[Row]) -> impl Iterator<Item = Agenda> {
-        let Design {
-            repeats,
-            confirm,
-            seed,
-            ..
-        } = *self.design;
-        let ranks = shuffled(self.design.np.clone(), seed, repeats).into_iter();
+        let (design, first) = (self.design, self.design.repeats);
+        let ranks = shuffled(design.np.clone(), design.seed, first).into_iter();
         ranks.flat_map(move |np| {
             let points = self.candidates(rows, np);
-            let blocks = repeats..repeats.saturating_add(confirm);
-            let turns = move |block| Agenda::of_turns(Phase::Confirm, block, &points, seed, rows);
-            blocks.map(turns)
+            let blocks = first..first.saturating_add(design.confirm);
+            blocks.map(move |block| {
+                Agenda::of_turns(Phase::Confirm, block, &points, design.seed, rows)
+            })
         })
     }
 
@@ -142,25 +129,17 @@ impl<'a> SweepOrder<'a> {
 /// Returns the points to confirm, from the measurements of a grid on one number of ranks.
 fn candidates(of_grid: &[Row]) -> Vec<Point> {
     let verdict = verdict(of_grid);
-    let Some(finding) = verdict.findings.first() else {
-        return Vec::new();
-    };
-    let chosen = finding.ties().chain(finding.best());
-    let chosen = chosen.map(|outcome| outcome.point);
-    let mut points: Vec<Point> = Vec::new();
-    for point in chosen.filter(|point| !point.is_default()) {
-        if points.len() < CONFIRMED_MOST && !points.contains(&point) {
-            points.push(point);
-        }
-    }
-    if !points.is_empty() {
-        points.push(Point::default_of(finding.np));
-    }
-    points // empty if the default is best: there is no gain to confirm
+    let findings = verdict.findings.iter();
+    // The best point is tied, and first.
+    let tied = findings.flat_map(|finding| finding.ties().map(|outcome| outcome.point));
+    let others = tied.filter(|point| !point.is_default());
+    let mut points: Vec<Point> = others.take(CONFIRMED_MOST).collect();
+    // If the default is best, there is no gain to confirm.
+    points.extend(points.first().map(|point| Point::default_of(point.np)));
+    points
 }
 
-/// Returns the remaining measurements of `points`, which take turns in each of `blocks`, each block
-/// in a random order. Used for comparisons of a few points.
+/// Returns the remaining measurements of a few `points`, which take turns in each of `blocks`.
 pub fn turns(
     phase: Phase,
     blocks: Range<u32>,
@@ -183,12 +162,11 @@ impl Agenda {
         let is_before = |row: &&Row| row.phase == Phase::Grid && row.block < block;
         let mut sequence = Vec::new();
         for np in shuffled(design.np.clone(), design.seed, block) {
-            let prune = Prune::new(rows.iter().filter(is_before), np);
+            let so_far = SoFar::new(rows.iter().filter(is_before), np);
             let mut points = design.grid(np);
-            points.retain(|point| !prune.leaves_out(point));
+            points.retain(|point| !so_far.leaves_out(point));
             let points = shuffled(points, design.seed, block);
-            let default = Point::default_of(np);
-            let default = (!prune.has_failed(&default)).then_some(default);
+            let default = Some(Point::default_of(np)).filter(|of| !so_far.has_failed(of));
             sequence.extend(interleaved(&points, default));
         }
         Self::new(Phase::Grid, block, sequence, rows)
@@ -208,33 +186,30 @@ impl Agenda {
                 *have.entry(row.point.key()).or_default() += 1;
             }
         }
-        let is_left = |point: &Point| {
-            let count = have.get_mut(&point.key()).filter(|count| **count > 0);
-            count.map(|count| *count -= 1).is_none()
-        };
-        let count = sequence.len();
-        let task = |point| Task {
-            point,
-            phase,
-            block,
-        };
-        let left: Vec<Task> = sequence.into_iter().filter(is_left).map(task).collect();
-        Self {
-            is_begun: left.len() < count,
-            left,
+        let mut is_begun = false;
+        let mut left = Vec::new();
+        for point in sequence {
+            match have.get_mut(&point.key()).filter(|count| **count > 0) {
+                Some(count) => (*count, is_begun) = (*count - 1, true),
+                None => left.push(Task {
+                    point,
+                    phase,
+                    block,
+                }),
+            }
         }
+        Self { is_begun, left }
     }
 }
 
-/// Whether `count` measurements with the minimum number of steps fit into the remaining budget, at
-/// the speed so far.
+/// Whether `count` measurements with the fewest steps fit into the budget, at the speed so far.
 fn fits(design: &Design, rows: &[Row], count: usize) -> bool {
     let (Some(budget_s), Some(last)) = (design.budget_s, rows.last()) else {
         return true;
     };
     let steps = |row: &Row| design.warmup + row.times.map_or(0, |times| times.steps);
-    let steps_done: u32 = rows.iter().map(steps).sum();
-    let seconds_per_step = last.at_s / f64::from(steps_done.max(1));
+    let done: u32 = rows.iter().map(steps).sum();
+    let seconds_per_step = last.at_s / f64::from(done.max(1));
     let steps = count * (design.warmup as usize + STEPS_BEFORE_CUT);
     last.at_s + steps as f64 * seconds_per_step <= budget_s
 }
@@ -249,12 +224,8 @@ fn shuffled<T>(mut items: Vec<T>, seed: u64, block: u32) -> Vec<T> {
 /// Inserts `default` before, after and between `points`, at equal distances of at most
 /// [`DEFAULT_EVERY`] points.
 fn interleaved(points: &[Point], default: Option<Point>) -> Vec<Point> {
-    let runs = points.len().div_ceil(DEFAULT_EVERY).max(1);
-    let mut sequence = Vec::with_capacity(points.len() + runs + 1);
-    sequence.extend(default);
-    if points.is_empty() {
-        return sequence;
-    }
+    let runs = points.len().div_ceil(DEFAULT_EVERY);
+    let mut sequence = Vec::from_iter(default);
     for run in 0..runs {
         let (from, to) = (run * points.len() / runs, (run + 1) * points.len() / runs);
         sequence.extend_from_slice(&points[from..to]);

@@ -12,101 +12,78 @@ use super::{Point, Row, Status, StepTimes};
 use ronde_job::percentile::percentile_of;
 
 /// Ratio to the best from which a point is clearly worse.
-pub const CLEARLY: f64 = 1.5;
+const CLEARLY: f64 = 1.5;
 
 /// Failed measurements after which a point is left out: one repetition.
 const FAILURES_MOST: usize = 2;
 
-/// Measurements on one number of ranks, by point.
-type OfPoints<'a> = BTreeMap<Key, Vec<&'a Row>>;
-
-fn of_points<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> OfPoints<'a> {
-    let mut of_points = OfPoints::new();
-    for row in rows.filter(|row| row.point.np == np) {
-        of_points.entry(row.point.key()).or_default().push(row);
-    }
-    of_points
-}
-
-/// Points to measure in a block, by the measurements before it.
-pub(super) struct Prune<'a> {
+/// Measurements so far on one number of ranks.
+pub struct SoFar<'a> {
+    of_points: BTreeMap<Key, Vec<&'a Row>>,
+    /// Point with the lowest median step time, and that time in ms; of equal points, the first in
+    /// the order of their values. `None` before the first complete measurement.
+    pub best: Option<(Point, f64)>,
     bound_ms: Option<f64>,
-    of_points: OfPoints<'a>,
 }
 
-impl<'a> Prune<'a> {
-    pub(super) fn new(rows: impl Iterator<Item = &'a Row>, np: u32) -> Self {
-        let of_points = of_points(rows, np);
+impl<'a> SoFar<'a> {
+    /// Groups those of `rows` that are on `np` ranks.
+    pub fn new(rows: impl Iterator<Item = &'a Row>, np: u32) -> Self {
+        let mut of_points: BTreeMap<Key, Vec<&Row>> = BTreeMap::new();
+        for row in rows.filter(|row| row.point.np == np) {
+            of_points.entry(row.point.key()).or_default().push(row);
+        }
+        let median = |rows: &[&Row], of| percentile_of(complete(rows, of), 0.5);
+        let points = of_points.values();
+        let timed = points.filter_map(|rows| Some((rows, median(rows, |of| of.p50)?)));
+        let best = timed.min_by(|(_, left), (_, right)| left.total_cmp(right));
+        let p90 = best.and_then(|(rows, _)| median(rows, |of| of.p90));
         Self {
-            bound_ms: bound_ms(&of_points),
+            best: best.map(|(rows, ms)| (rows[0].point, ms)),
+            bound_ms: p90.map(|p90| CLEARLY * p90),
             of_points,
         }
     }
 
+    /// Returns the step time, in ms, above which a measurement may end early; `None` before the
+    /// first complete measurement.
+    ///
+    /// If the machine has become slower, the bound rises by the ratio of the default's last
+    /// measurement to its median.
+    pub fn stop_above_ms(&self) -> Option<f64> {
+        let (best, _) = self.best?;
+        let default = complete(self.rows(&Point::default_of(best.np)), |times| times.p50);
+        let last_ms = default.last().copied();
+        let slowed = last_ms.zip(percentile_of(default, 0.5));
+        let slowed = slowed.map_or(1.0, |(last_ms, median_ms)| last_ms / median_ms);
+        Some(self.bound_ms? * slowed.max(1.0))
+    }
+
     /// Whether the point need not be measured again.
     pub(super) fn leaves_out(&self, point: &Point) -> bool {
-        let p10 = self.rows(point).filter_map(|row| Some(row.times?.p10));
-        let bounds = p10.reduce(f64::min).zip(self.bound_ms);
+        let times = self.rows(point).iter().filter_map(|row| row.times);
+        let least_ms = times.map(|times| times.p10).reduce(f64::min);
+        let bounds = least_ms.zip(self.bound_ms);
         let is_worse = bounds.is_some_and(|(least_ms, bound_ms)| least_ms > bound_ms);
         !point.is_default() && (is_worse || self.has_failed(point))
     }
 
     /// Whether the point has reached the maximum number of failures.
     pub(super) fn has_failed(&self, point: &Point) -> bool {
-        let rows = self.rows(point);
+        let rows = self.rows(point).iter();
         let failed = rows.filter(|row| matches!(row.status, Status::Failed(_)));
         failed.count() >= FAILURES_MOST
     }
 
-    fn rows(&self, point: &Point) -> impl Iterator<Item = &'a Row> {
-        let rows = self.of_points.get(&point.key());
-        rows.into_iter().flatten().copied()
+    fn rows(&self, point: &Point) -> &[&'a Row] {
+        self.of_points.get(&point.key()).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Step time, in ms, above which a measurement on `np` ranks may end early; `None` before the first
-/// measurement.
-///
-/// If the machine has become slower, the bound rises by the ratio of the default's last measurement
-/// to its median.
-pub fn stop_above_ms<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<f64> {
-    let of_points = of_points(rows, np);
-    let default = of_points.get(&Point::default_of(np).key());
-    let slowed = default.and_then(|default| {
-        let p50 = complete(default, |times| times.p50);
-        Some(p50.last()? / percentile_of(p50.clone(), 0.5)?)
-    });
-    Some(bound_ms(&of_points)? * slowed.unwrap_or(1.0).max(1.0))
-}
-
-/// Returns the point with the lowest median step time on `np` ranks, and that time in ms.
-pub fn best_so_far<'a>(rows: impl Iterator<Item = &'a Row>, np: u32) -> Option<(Point, f64)> {
-    let of_points = of_points(rows, np);
-    best(&of_points).map(|(rows, ms)| (rows[0].point, ms))
-}
-
-fn bound_ms(of_points: &OfPoints) -> Option<f64> {
-    let (best, _) = best(of_points)?;
-    let p90 = percentile_of(complete(best, |times| times.p90), 0.5);
-    p90.map(|p90| CLEARLY * p90)
-}
-
-/// Measurements of the point with the lowest median, and that median; of equal points, the first in
-/// the order of their values.
-fn best<'a>(of_points: &'a OfPoints) -> Option<(&'a Vec<&'a Row>, f64)> {
-    let medians = of_points.values().filter_map(|rows| {
-        let median = percentile_of(complete(rows, |times| times.p50), 0.5)?;
-        Some((rows, median))
-    });
-    medians.min_by(|(_, left), (_, right)| left.total_cmp(right))
-}
-
-/// Step times of the complete measurements in `rows`.
 fn complete(rows: &[&Row], of: fn(&StepTimes) -> f64) -> Vec<f64> {
     let complete = rows.iter().filter(|row| row.status == Status::Done);
-    complete
-        .filter_map(|row| row.times.as_ref().map(of))
-        .collect()
+    let times = complete.filter_map(|row| row.times.as_ref());
+    times.map(of).collect()
 }
 
 #[cfg(test)]
@@ -120,16 +97,13 @@ mod tests {
         // In `row` the 10th percentile is 10 % below the median, the 90th 20 % above.
         let of = |cells: &[(Point, f64)], np| {
             let rows: Vec<Row> = cells.iter().map(|&(point, ms)| row(point, ms)).collect();
-            stop_above_ms(rows.iter(), np)
+            SoFar::new(rows.iter(), np).stop_above_ms()
         };
         // Best: 10 and 12, so 11; 90th percentiles 12 and 14.4, so 13.2.
         let cells = [(point(1), 10.0), (point(2), 20.0), (point(1), 12.0)];
         assert!((of(&cells, 2).unwrap() - 1.5 * 13.2).abs() < 1e-9);
-        assert_eq!(
-            (of(&[], 2), of(&cells, 4)),
-            (None, None),
-            "other ranks, other steps"
-        );
+        // Measurements on other numbers of ranks do not count.
+        assert_eq!((of(&[], 2), of(&cells, 4)), (None, None));
         // A machine that has become slower by a factor of 2 raises the bound.
         let slowed = of(&[(default, 10.0), (default, 10.0), (default, 20.0)], 2).unwrap();
         assert!((slowed - 1.5 * 12.0 * 2.0).abs() < 1e-9);
@@ -138,19 +112,18 @@ mod tests {
     #[test]
     fn points_that_are_clearly_worse_or_failed_twice_are_left_out() {
         // Bound: 1.5 · 12 = 18. 10th percentiles: 17.1 of 19, 18.9 of 21.
-        let default = Point::default_of(2);
-        let rows = [
-            row(point(1), 10.0),
-            row(point(2), 19.0),
-            row(point(3), 21.0),
-            row(default, 50.0), // the reference
-            failed(point(5)),
-            failed(point(6)),
-            failed(point(6)),
+        let default = Point::default_of(2); // the reference is never left out
+        let times = [
+            (point(1), 10.0),
+            (point(2), 19.0),
+            (point(3), 21.0),
+            (default, 50.0),
         ];
-        let prune = Prune::new(rows.iter(), 2);
-        let left_out = |fusion_mb: &u64| prune.leaves_out(&point(*fusion_mb));
+        let mut rows = Vec::from(times.map(|(point, ms)| row(point, ms)));
+        rows.extend([5, 6, 6].map(|fusion_mb| failed(point(fusion_mb))));
+        let so_far = SoFar::new(rows.iter(), 2);
+        let left_out = |fusion_mb: &u64| so_far.leaves_out(&point(*fusion_mb));
         assert_eq!((1..=6).filter(left_out).collect::<Vec<_>>(), [3, 6]);
-        assert!(!prune.leaves_out(&default) && prune.has_failed(&point(6)));
+        assert!(!so_far.leaves_out(&default) && so_far.has_failed(&point(6)));
     }
 }

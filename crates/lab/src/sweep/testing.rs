@@ -2,7 +2,6 @@
 
 use super::{Design, Phase, Point, Row, Status, StepTimes};
 
-/// A small design on two ranks.
 pub(super) fn design() -> Design {
     Design {
         np: vec![2],
@@ -29,8 +28,7 @@ pub(super) fn point(fusion_mb: u64) -> Point {
     }
 }
 
-/// A measurement of `point` with median `p50`; the 10th percentile is 10 % below, the 90th 20 %
-/// above.
+/// A measurement whose 10th percentile is 10 % below the median, and the 90th 20 % above.
 pub(super) fn row(point: Point, p50: f64) -> Row {
     Row {
         point,
@@ -48,7 +46,6 @@ pub(super) fn row(point: Point, p50: f64) -> Row {
     }
 }
 
-/// A measurement that failed.
 pub(super) fn failed(point: Point) -> Row {
     Row {
         status: Status::Failed("rank 1 exited with code 1".to_owned()),

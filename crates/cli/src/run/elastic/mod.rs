@@ -14,15 +14,14 @@ mod wire;
 
 pub use agent::{ELASTIC_AGENT, elastic_agent_main};
 
-use super::hosts::is_this_machine;
 use super::ssh::server::InterfaceError;
 use super::ssh::{self, SshError, SshFlags};
 use super::{LaunchError, LaunchSpec};
 use clap::ValueHint;
 use discovery::Source;
 use remote::Reach;
-use ronde::internal::identity::{MAX_RANKS, random_job_key};
-use ronde_elastic::{Cooldown, CooldownError, Hosts, Limits};
+use ronde::internal::identity::random_job_key;
+use ronde_elastic::{Cooldown, CooldownError, Limits};
 use ronde_net::Secret;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -77,8 +76,6 @@ pub(crate) enum ElasticError {
     Cooldown(#[from] CooldownError),
     #[error("{0} is for elastic jobs; give --host-discovery-script or --min-np as well")]
     NotElastic(&'static str),
-    #[error("{first} and {second} are both this machine; list one of them, with all its slots")]
-    Here { first: String, second: String },
     #[error(transparent)]
     Interface(#[from] InterfaceError),
     #[error("--host-discovery-script {}: {reason}", path.display())]
@@ -137,10 +134,7 @@ impl ElasticFlags {
             None if hosts.is_empty() => {
                 Source::Fixed(vec![("localhost".to_owned(), start.max(least))])
             }
-            None => {
-                check_hosts(hosts.iter().map(|(host, _)| host.as_str()))?;
-                Source::Fixed(hosts)
-            }
+            None => Source::Fixed(hosts),
         };
         Ok(Elastic {
             limits,
@@ -166,24 +160,6 @@ impl ElasticFlags {
             None => Ok(()),
         }
     }
-}
-
-/// Checks that at most one host is this machine.
-fn check_hosts<'a>(hosts: impl Iterator<Item = &'a str>) -> Result<(), ElasticError> {
-    let mut here = hosts.filter(|host| is_this_machine(host));
-    match (here.next(), here.next()) {
-        (Some(first), Some(second)) => Err(ElasticError::Here {
-            first: first.to_owned(),
-            second: second.to_owned(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// Hosts that a job can use, with as many slots as it can use.
-fn checked(hosts: Hosts) -> Result<Hosts, ElasticError> {
-    check_hosts(hosts.iter().map(|(host, _)| host))?;
-    Ok(hosts.with_slots_max(MAX_RANKS))
 }
 
 /// Starts an elastic job and supervises it to its end; returns its exit code.

@@ -45,10 +45,8 @@ pub(in crate::sweep) fn notes(args: &Args) -> Vec<String> {
     repeated("--cycle-ms", numbers(&args.cycle_ms));
     repeated("-np", twice(&args.np).iter().map(u32::to_string).collect());
     let words = |values: &[bool]| {
-        twice(values)
-            .iter()
-            .map(|one| on(*one).to_owned())
-            .collect()
+        let twice = twice(values).into_iter();
+        twice.map(|one| on(one).to_owned()).collect()
     };
     repeated("--cache", words(&args.cache));
     let hierarchical = words(&args.hierarchical_allreduce);
@@ -85,30 +83,21 @@ pub(super) fn design(args: &Args, np_default: u32) -> Design {
     if np.is_empty() {
         np.push(np_default);
     }
+    let bytes = |mb: f64| (mb * f64::from(1 << 20)).round() as u64;
+    let hierarchical = &args.hierarchical_allreduce;
     let repeats = args.repeats.unwrap_or(REPEATS_DEFAULT);
+    let confirm = if repeats == 1 { 0 } else { 2 * repeats };
     Design {
         np,
-        fusion_threshold_bytes: fusion_mb
-            .into_iter()
-            .map(|mb| (mb * f64::from(1 << 20)).round() as u64)
-            .collect(),
+        fusion_threshold_bytes: fusion_mb.into_iter().map(bytes).collect(),
         cycle_time_ms,
         cache: on_off(&args.cache, default.cache),
-        hierarchical_allreduce: on_off(
-            &args.hierarchical_allreduce,
-            default.hierarchical_allreduce,
-        ),
+        hierarchical_allreduce: on_off(hierarchical, default.hierarchical_allreduce),
         repeats,
-        confirm: args
-            .confirm
-            .unwrap_or(if repeats == 1 { 0 } else { 2 * repeats }),
+        confirm: args.confirm.unwrap_or(confirm),
         warmup: args.warmup.unwrap_or(WARMUP_DEFAULT),
         steps: args.steps.unwrap_or(STEPS_DEFAULT),
-        at_least_ms: if args.steps.is_none() {
-            AT_LEAST_MS
-        } else {
-            0.0
-        },
+        at_least_ms: args.steps.map_or(AT_LEAST_MS, |_| 0.0),
         budget_s: args.budget.map(|budget| budget.as_secs_f64()),
         // Numbers in JSON readers have 53 bits.
         seed: args.seed.unwrap_or_else(|| rand::random::<u64>() >> 11),

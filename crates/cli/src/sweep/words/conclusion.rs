@@ -59,8 +59,8 @@ fn compared(finding: &Finding, best: &Outcome) -> String {
         _ => "",
     };
     let gain = finding.gain.map(|Estimate { value, interval }| {
-        let words =
-            |[low, high]: [f64; 2]| format!(" ({} %: {})", level(finding), changes(-high, -low));
+        let level = percent(level(finding));
+        let words = |[low, high]: [f64; 2]| format!(" ({level}: {})", changes(-high, -low));
         let (change, interval) = (units::change(-value), interval.map(words));
         let interval = interval.unwrap_or_default();
         format!(", {change} against the default{interval}")
@@ -70,9 +70,9 @@ fn compared(finding: &Finding, best: &Outcome) -> String {
 }
 
 fn no_default(finding: &Finding) -> String {
-    match finding.default().map(|default| &default.ending) {
-        Some(Ending::Failed(why)) => format!("it failed: {why}"),
-        Some(_) => "it was cut short".to_owned(),
+    match finding.default().map(|default| &default.reason) {
+        Some(Some(why)) => format!("it failed: {why}"),
+        Some(None) => "it was cut short".to_owned(),
         None => "it was not measured".to_owned(),
     }
 }
@@ -96,11 +96,8 @@ fn keep_default(finding: &Finding, best: &Outcome, compared: &str) -> String {
     match most {
         _ if !is_default => text += &format!(" {compared}."),
         Some(most) => {
-            let level = level(finding);
-            text += &format!(
-                " No other setting gains more than {} ({level} %).",
-                percent(most)
-            );
+            let (most, level) = (percent(most), percent(level(finding)));
+            text += &format!(" No other setting gains more than {most} ({level}).");
         }
         None if finding.basis == Basis::Predicted => {}
         None => text += " No setting was measured twice: use --repeats 3.",
@@ -167,13 +164,12 @@ pub(in crate::sweep) fn change(estimate: Option<Estimate>) -> String {
     units::change(value) + &interval.unwrap_or_default()
 }
 
-/// Confidence level of a finding's intervals, in percent.
-pub(in crate::sweep) fn level(finding: &Finding) -> u32 {
-    let level = match finding.basis {
+/// Confidence level of a finding's intervals.
+pub(in crate::sweep) fn level(finding: &Finding) -> f64 {
+    match finding.basis {
         Basis::Predicted => LEVEL_PREDICTED,
         _ => LEVEL,
-    };
-    (level * 100.0).round() as u32
+    }
 }
 
 #[cfg(test)]
@@ -185,6 +181,7 @@ mod tests {
         Outcome {
             point,
             ending: Ending::Measured,
+            reason: None,
             measurements: 9,
             failures: 0,
             step_ms: Some(ms),
@@ -244,7 +241,8 @@ mod tests {
         }
         let gain = estimate(0.1, Some([0.05, 0.15]));
         let mut failed = finding(NoDefault, Grid, gain);
-        (failed.gain, failed.points[1].ending) = (None, Ending::Failed("rank 1 died".into()));
+        (failed.gain, failed.points[1].ending) = (None, Ending::Failed);
+        failed.points[1].reason = Some("rank 1 died".to_owned());
         say("the default failed", &failed);
         let mut once = finding(Faster, Grid, gain);
         once.points[1].measurements = 1;

@@ -3,7 +3,8 @@
 use super::naming;
 use crate::present::units::{self as number, capitalized, duration, percent, setting as knob};
 use crate::setting::on;
-use ronde_lab::sweep::{Ending, Finding, Knob, KnobEffect, Level, Outcome, Verdict};
+use ronde_lab::review::range;
+use ronde_lab::sweep::{Ending, Finding, Knob, KnobEffect, Level, Outcome, Tally, Verdict};
 
 /// A knob does not matter if both its share and its largest effect are below this.
 const DEAD: f64 = 0.01;
@@ -14,78 +15,73 @@ const NAMED_MOST: usize = 12;
 
 /// Number of measurements and their outcomes, in one sentence.
 pub(in crate::sweep) fn effort(verdict: &Verdict) -> String {
-    let outcomes = || verdict.findings.iter().flat_map(|finding| &finding.points);
-    let count_of =
-        |wanted: fn(&Outcome) -> bool| outcomes().filter(|outcome| wanted(outcome)).count() as u64;
-    let predicted = count_of(|outcome| outcome.predicted_ms.is_some());
-    let tried = count_of(|outcome| outcome.ending != Ending::Predicted);
-    let settings = |count| number::counted(count, "setting");
-    let tally = &verdict.measurements;
-    let count = tally.done + tally.cut + tally.failed;
-    let mut sentence = String::new();
-    if predicted > 0 {
-        sentence += &format!("{} predicted", settings(predicted));
-    }
-    if count == 0 {
-        return sentence;
-    }
-    if predicted > 0 {
-        sentence += "; ";
-    }
-    let parts = [
-        (tally.done, "complete"),
-        (tally.cut, "cut short as clearly worse"),
-        (tally.failed, "failed"),
-    ];
-    let parts = parts.into_iter().filter(|(count, _)| *count > 0);
-    let parts: Vec<String> = parts
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    let of = match tally.done == count {
-        true => String::new(),
-        false => format!(" ({})", parts.join(", ")),
+    let settings = |wanted: fn(&&Outcome) -> bool| {
+        let outcomes = verdict.findings.iter().flat_map(|finding| &finding.points);
+        outcomes.filter(wanted).count() as u64
     };
-    sentence
-        + &format!(
-            "{} of {}{of} in {}",
+    let predicted = settings(|outcome| outcome.predicted_ms.is_some());
+    let tried = settings(|outcome| outcome.ending != Ending::Predicted);
+    let Tally { done, cut, failed } = verdict.measurements;
+    let count = done + cut + failed;
+    let mut parts = Vec::new();
+    if predicted > 0 {
+        parts.push(format!(
+            "{} predicted",
+            number::counted(predicted, "setting")
+        ));
+    }
+    if count > 0 {
+        let ends = [
+            (done, "complete"),
+            (cut, "cut short as clearly worse"),
+            (failed, "failed"),
+        ];
+        let ends = ends.into_iter().filter(|(count, _)| *count > 0);
+        let ends: Vec<String> = ends.map(|(count, end)| format!("{count} {end}")).collect();
+        let ends = match done == count {
+            true => String::new(),
+            false => format!(" ({})", ends.join(", ")),
+        };
+        parts.push(format!(
+            "{} of {}{ends} in {}",
             number::counted(count.into(), "measurement"),
-            settings(tried),
+            number::counted(tried, "setting"),
             duration(verdict.took_s)
-        )
+        ));
+    }
+    parts.join("; ")
 }
 
 /// Settings without a complete measurement, with the reasons.
 pub(in crate::sweep) fn incomplete(finding: &Finding) -> Vec<String> {
     let naming = naming(finding);
-    let cut: Vec<String> = finding
-        .points
-        .iter()
-        .filter(|outcome| outcome.ending == Ending::Cut)
+    let points = || finding.points.iter();
+    let cut = points().filter(|outcome| outcome.ending == Ending::Cut);
+    let mut cut: Vec<String> = cut
         .map(|outcome| {
             let ms = outcome.step_ms.map(number::ms).unwrap_or_default();
             format!("{} ({ms})", naming.setting(&outcome.point))
         })
         .collect();
-    let named = cut[..cut.len().min(NAMED_MOST)].join("; ");
-    let more = match cut.len().saturating_sub(NAMED_MOST) {
-        0 => String::new(),
-        more => format!("; and {more} more"),
-    };
-    let cut = (!cut.is_empty())
-        .then(|| format!("Cut short as clearly worse, at about these step times: {named}{more}."));
-    let shown = |outcome: &Outcome| match &outcome.ending {
-        Ending::Failed(why) => Some(format!("{} failed: {why}", naming.setting(&outcome.point))),
-        Ending::Measured if outcome.failures > 0 => Some(format!(
+    if cut.len() > NAMED_MOST {
+        let more = format!("and {} more", cut.len() - NAMED_MOST);
+        cut.splice(NAMED_MOST.., [more]);
+    }
+    let cut = (!cut.is_empty()).then(|| {
+        let cut = cut.join("; ");
+        format!("Cut short as clearly worse, at about these step times: {cut}.")
+    });
+    let shown = |outcome: &Outcome| match &outcome.reason {
+        Some(why) => Some(format!("{} failed: {why}", naming.setting(&outcome.point))),
+        None if outcome.ending == Ending::Measured && outcome.failures > 0 => Some(format!(
             "{}: {} failed besides those that count",
             naming.setting(&outcome.point),
             number::counted(outcome.failures.into(), "measurement")
         )),
-        Ending::Measured | Ending::Predicted | Ending::Cut => None,
+        None => None,
     };
-    cut.into_iter()
-        .chain(finding.points.iter().filter_map(shown))
-        .map(|sentence| capitalized(&sentence))
-        .collect()
+    let sentences = cut.into_iter().chain(points().filter_map(shown));
+    sentences.map(|text| capitalized(&text)).collect()
 }
 
 /// Accuracy of the measurements, in sentences.
@@ -100,10 +96,7 @@ pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
         number::counted(noise.freedom.into(), "degree")
     )];
     let times = noise.default_over_time.iter().map(|(_, ms)| *ms);
-    let (least, most) = times.fold((f64::INFINITY, 0.0), |(least, most): (f64, f64), ms| {
-        (least.min(ms), most.max(ms))
-    });
-    let (least, most) = (number::ms(least), number::ms(most));
+    let [least, most] = range(times).map(number::ms);
     let default = match noise.default_over_time.len() {
         0 | 1 => None,
         count => Some(format!(
@@ -111,12 +104,8 @@ pub(in crate::sweep) fn noise(finding: &Finding) -> Vec<String> {
         )),
     };
     // The times of the default include drift within blocks, which counts as noise.
-    let drift = noise.drift.map(|drift| {
-        format!(
-            "drift between blocks: {}, removed from the results",
-            percent(drift)
-        )
-    });
+    let drift = noise.drift.map(percent);
+    let drift = drift.map(|of| format!("drift between blocks: {of}, removed from the results"));
     let parts: Vec<String> = [drift, default].into_iter().flatten().collect();
     if !parts.is_empty() {
         sentences.push(format!("{}.", capitalized(&parts.join("; "))));

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use ronde_command::{Outcome, Reason, Setting};
+use ronde_command::{Outcome, Parameter, Reason, Setting};
 use serde_json::{Map, Value, json};
 
 use super::progress::phase_name;
@@ -15,11 +15,8 @@ const VERSION: u32 = 1;
 pub(super) fn json(report: &Report) -> Value {
     let job = report.job;
     let verdict = &report.verdict;
-    let figure = |setting: &Setting| {
-        report
-            .cost_of(setting)
-            .map(|cost| rounded(job.figure(cost)))
-    };
+    let shown = |cost: f64| rounded(job.figure(cost));
+    let figure = |setting: &Setting| report.cost_of(setting).map(shown);
     let start = job.plan.start();
     let runs = report.rows.iter().map(|row| {
         let (status, value, reason) = parts(&row.outcome);
@@ -27,7 +24,7 @@ pub(super) fn json(report: &Report) -> Value {
             "phase": phase_name(row.phase),
             "setting": setting(report, &row.setting),
             "status": status,
-            "value": value.map(|cost| rounded(job.figure(cost))),
+            "value": value.map(shown),
             "check": row.outcome.check(),
             "reason": reason,
             "seconds": row.seconds,
@@ -69,13 +66,10 @@ fn setting(report: &Report, setting: &Setting) -> Value {
     let values = parameters.map(|(parameter, index)| {
         let text = parameter.value(*index);
         // Numbers and booleans as such; everything else is a string.
-        let value = serde_json::from_str(text)
-            .ok()
-            .filter(|value: &Value| value.is_number() || value.is_boolean());
-        (
-            parameter.name().to_owned(),
-            value.unwrap_or_else(|| Value::String(text.to_owned())),
-        )
+        let value: Option<Value> = serde_json::from_str(text).ok();
+        let value = value.filter(|value| value.is_number() || value.is_boolean());
+        let value = value.unwrap_or_else(|| Value::String(text.to_owned()));
+        (parameter.name().to_owned(), value)
     });
     Value::Object(values.collect::<Map<_, _>>())
 }
@@ -84,13 +78,9 @@ fn setting(report: &Report, setting: &Setting) -> Value {
 pub(super) fn csv(report: &Report, sink: &mut dyn Write) -> io::Result<()> {
     let mut writer = csv::Writer::from_writer(sink);
     let parameters = report.job.plan.parameters();
-    let mut header = vec!["run".to_owned(), "phase".to_owned()];
-    header.extend(
-        parameters
-            .iter()
-            .map(|parameter| parameter.name().to_owned()),
-    );
-    header.extend(["status", "value", "check", "seconds", "reason"].map(str::to_owned));
+    let mut header = vec!["run", "phase"];
+    header.extend(parameters.iter().map(Parameter::name));
+    header.extend(["status", "value", "check", "seconds", "reason"]);
     writer.write_record(&header)?;
     for (index, row) in report.rows.iter().enumerate() {
         let (status, cost, reason) = parts(&row.outcome);
@@ -98,11 +88,10 @@ pub(super) fn csv(report: &Report, sink: &mut dyn Write) -> io::Result<()> {
         let mut record = vec![(index + 1).to_string(), phase_name(row.phase).to_owned()];
         let values = parameters.iter().zip(&row.setting.0);
         record.extend(values.map(|(parameter, level)| parameter.value(*level).to_owned()));
-        record.push(status.to_owned());
-        record.push(cost.map_or(String::new(), |cost| {
-            rounded(report.job.figure(cost)).to_string()
-        }));
+        let figure = cost.map(|cost| rounded(report.job.figure(cost)).to_string());
         record.extend([
+            status.to_owned(),
+            figure.unwrap_or_default(),
             check.unwrap_or_default(),
             format!("{:.3}", row.seconds),
             reason.unwrap_or_default().to_owned(),

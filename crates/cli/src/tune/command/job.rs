@@ -30,9 +30,8 @@ impl Job {
         let parameters = parameters(args, preset, template.config.as_ref())?;
         template.check(&parameters)?;
         let (metric, maximize) = metric(args, preset)?;
-        let check = args
-            .check
-            .as_deref()
+        let check = args.check.as_deref();
+        let check = check
             .map(|text| Pattern::new("--check", text))
             .transpose()?;
         let tolerance = args.check_tolerance.unwrap_or(CHECK_TOLERANCE);
@@ -80,10 +79,9 @@ impl Job {
             self.metric.name(),
             self.better(),
         );
-        let unstated: Vec<&str> = (plan.parameters().iter())
-            .filter(|parameter| !parameter.start_is_given())
-            .map(Parameter::name)
-            .collect();
+        let parameters = plan.parameters().iter();
+        let unstated = parameters.filter(|parameter| !parameter.start_is_given());
+        let unstated: Vec<&str> = unstated.map(Parameter::name).collect();
         text += &format!("; the start is {}", self.words(&plan.start()));
         if !unstated.is_empty() {
             text += &format!(
@@ -123,16 +121,11 @@ fn template(args: &Args, preset: Option<&Preset>) -> Result<Template, CommandErr
     let mut sets = args.sets.clone();
     if let Some(preset) = preset {
         preset.extend(&mut command)?;
-        sets.extend(
-            preset
-                .sets(args.config.is_some())?
-                .iter()
-                .map(|set| (*set).to_owned()),
-        );
-        let given = |name: &str| {
-            let own = variables.iter().find(|(own, _)| own == name);
-            own.map(|(_, value)| value.clone())
-                .or_else(|| std::env::var(name).ok())
+        let of_preset = preset.sets(args.config.is_some())?;
+        sets.extend(of_preset.iter().map(|set| (*set).to_owned()));
+        let given = |name: &str| match variables.iter().find(|(own, _)| own == name) {
+            Some((_, value)) => Some(value.clone()),
+            None => std::env::var(name).ok(),
         };
         let added = preset.variables(given)?;
         // A variable to which flags were added replaces the user's.
@@ -145,15 +138,11 @@ fn template(args: &Args, preset: Option<&Preset>) -> Result<Template, CommandErr
     if let Some((_, (name, _))) = repeated.next() {
         return Err(CommandError::VariableTwice { name: name.clone() });
     }
-    let config = args
-        .config
-        .as_deref()
-        .map(|path| Config::read(path, &sets))
-        .transpose()?;
+    let config = args.config.as_deref();
     Ok(Template {
         command,
         variables,
-        config,
+        config: config.map(|path| Config::read(path, &sets)).transpose()?,
     })
 }
 
@@ -165,18 +154,14 @@ fn parameters(
 ) -> Result<Vec<Parameter>, CommandError> {
     let own = args.parameters.iter().map(|text| text.parse());
     let mut own = own.collect::<Result<Vec<Parameter>, _>>()?;
-    let repeated = own
-        .iter()
-        .enumerate()
-        .find(|(i, p)| own[..*i].iter().any(|o| o.name() == p.name()));
-    if let Some((_, parameter)) = repeated {
-        return Err(CommandError::Repeated {
-            name: parameter.name().to_owned(),
-        });
+    for (index, parameter) in own.iter().enumerate() {
+        let name = parameter.name();
+        if own[..index].iter().any(|other| other.name() == name) {
+            let name = name.to_owned();
+            return Err(CommandError::Repeated { name });
+        }
     }
-    let texts = preset
-        .map(|preset| preset.parameters(config))
-        .unwrap_or_default();
+    let texts = preset.map_or_else(Vec::new, |preset| preset.parameters(config));
     let mut parameters = Vec::new();
     for text in texts {
         let name = text.split('=').next().unwrap_or_default();
@@ -194,26 +179,19 @@ fn parameters(
 }
 
 fn metric(args: &Args, preset: Option<&Preset>) -> Result<(Metric, bool), CommandError> {
-    let which = args.metric_use();
-    if let Some(text) = &args.metric {
-        return Ok((
-            Metric::Output(Pattern::new("--metric", text)?, which),
-            args.maximize,
-        ));
-    }
     if let Some(text) = &args.metric_file {
         return Ok((Metric::file(text)?, args.maximize));
     }
-    if let Some((preset, text)) = preset.and_then(|preset| Some((preset, preset.metric?))) {
-        return Ok((
-            Metric::Output(Pattern::new("--metric", text)?, which),
-            preset.maximize,
-        ));
+    let own = args.metric.as_deref().map(|text| (text, args.maximize));
+    let of_preset = || preset.and_then(|preset| Some((preset.metric?, preset.maximize)));
+    match own.or_else(of_preset) {
+        Some((text, maximize)) => {
+            let pattern = Pattern::new("--metric", text)?;
+            Ok((Metric::Output(pattern, args.metric_use()), maximize))
+        }
+        None if args.maximize => Err(CommandError::MaximizedTime),
+        None => Ok((Metric::Wall, false)),
     }
-    if args.maximize {
-        return Err(CommandError::MaximizedTime);
-    }
-    Ok((Metric::Wall, false))
 }
 
 fn identity(

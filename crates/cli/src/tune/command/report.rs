@@ -1,7 +1,11 @@
 //! Report of a search: the verdict, the table of settings, and what to run.
 
+use std::borrow::Cow;
+use std::path::Path;
+
 use ronde_command::{
-    Outcome, Phase, Reason, Row, Setting, Verdict, by_setting, geometric_mean, scatter, seconds,
+    Order, Outcome, Parameter, Phase, Reason, Row, Setting, Verdict, by_setting, geometric_mean,
+    scatter, seconds,
 };
 
 use super::figures;
@@ -40,9 +44,8 @@ impl<'a> Report<'a> {
     /// Settings with their runs, the best first; failed ones last.
     pub(super) fn tried(&self) -> Vec<Tried<'a>> {
         let groups = by_setting(self.rows).into_iter();
-        let mut tried: Vec<Tried> = groups
-            .map(|(setting, rows)| Tried { setting, rows })
-            .collect();
+        let groups = groups.map(|(setting, rows)| Tried { setting, rows });
+        let mut tried: Vec<Tried> = groups.collect();
         let cost = |tried: &Tried| tried.cost().unwrap_or(f64::INFINITY);
         tried.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
         tried
@@ -59,11 +62,8 @@ impl<'a> Report<'a> {
     pub(super) fn answer(&self) -> Vec<String> {
         let (job, verdict) = (self.job, &self.verdict);
         let start = job.words(&job.plan.start());
-        let candidate = verdict
-            .candidate
-            .as_ref()
-            .map(|setting| job.words(setting))
-            .unwrap_or_default();
+        let candidate = verdict.candidate.as_ref();
+        let candidate = candidate.map_or_else(String::new, |setting| job.words(setting));
         let gain = verdict.gain.map(|[mean, low, high]| {
             let pairs = counted(verdict.pairs as u64, "pair");
             format!(
@@ -127,42 +127,26 @@ impl<'a> Report<'a> {
         changes(a.min(b), a.max(b))
     }
 
-    /// Failed and stopped runs that need attention.
+    /// Failed runs, values at the end of their range, and scatter.
     fn warnings(&self) -> Vec<String> {
-        let failed = self
-            .rows
-            .iter()
-            .enumerate()
-            .filter_map(|(index, row)| match &row.outcome {
-                Outcome::Failed { reason } => {
-                    let setting = self.job.words(&row.setting);
-                    Some(format!(
-                        "Run {} failed with {setting}: {reason}. It counts as the worst.",
-                        index + 1
-                    ))
-                }
-                _ => None,
-            });
-        let start = self.job.plan.start();
-        let ends: Vec<String> = (self
-            .job
-            .plan
-            .parameters()
-            .iter()
-            .zip(&self.verdict.chosen.0))
-        .filter(|(parameter, index)| {
-            let is_end = **index == 0 || **index + 1 == parameter.values().len();
-            parameter.order() == ronde_command::Order::Ordered
-                && is_end
-                && self.verdict.chosen != start
-        })
-        .map(|(parameter, _)| {
-            format!(
-                "{} is at the end of its range; try a wider one.",
-                parameter.name()
-            )
-        })
-        .collect();
+        let (plan, chosen) = (&self.job.plan, &self.verdict.chosen);
+        let failed = |(index, row): (usize, &Row)| match &row.outcome {
+            Outcome::Failed { reason } => Some(format!(
+                "Run {} failed with {}: {reason}. It counts as the worst.",
+                index + 1,
+                self.job.words(&row.setting),
+            )),
+            _ => None,
+        };
+        let at_end = |(parameter, &index): (&Parameter, &usize)| {
+            let is_end = index == 0 || index + 1 == parameter.values().len();
+            let is_ordered = parameter.order() == Order::Ordered;
+            let name = parameter.name();
+            (is_end && is_ordered && *chosen != plan.start())
+                .then(|| format!("{name} is at the end of its range; try a wider one."))
+        };
+        let failed = self.rows.iter().enumerate().filter_map(failed);
+        let ends = plan.parameters().iter().zip(&chosen.0).filter_map(at_end);
         failed.chain(ends).chain(self.scatter_warning()).collect()
     }
 
@@ -185,37 +169,23 @@ impl<'a> Report<'a> {
     fn table(&self) -> Table {
         let parameters = self.job.plan.parameters();
         let name = self.job.metric.name();
-        let mut headings = vec!["=".to_owned()];
-        headings.extend(
-            parameters
-                .iter()
-                .map(|parameter| parameter.name().to_owned()),
-        );
-        headings.extend([
-            name,
-            "against the start".to_owned(),
-            "runs".to_owned(),
-            "<".to_owned(),
-        ]);
-        let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
+        let mut headings = vec!["="];
+        headings.extend(parameters.iter().map(Parameter::name));
+        headings.extend([name.as_str(), "against the start", "runs", "<"]);
         let mut table = Table::new(&headings).with_keys(1 + parameters.len());
         let start = self.job.plan.start();
         let tried = self.tried();
-        let of_start = tried
-            .iter()
-            .find(|tried| *tried.setting == start)
-            .and_then(Tried::cost);
+        let of_start = cost_of(&tried, &start);
+        let is_decided = self.verdict.reason != Reason::Unfinished;
         for tried in &tried {
-            let is_chosen =
-                *tried.setting == self.verdict.chosen && self.verdict.reason != Reason::Unfinished;
+            let is_chosen = is_decided && *tried.setting == self.verdict.chosen;
             let mut cells = vec![if is_chosen { "*" } else { "" }.to_owned()];
             let values = parameters.iter().zip(&tried.setting.0);
             cells.extend(values.map(|(parameter, index)| parameter.value(*index).to_owned()));
             let cost = tried.cost();
             cells.push(cost.map_or(NONE.to_owned(), |cost| short(self.job.figure(cost))));
-            let ratio = cost
-                .zip(of_start)
-                .map(|(own, start)| self.shown(1.0 - own / start));
+            let both = cost.zip(of_start);
+            let ratio = both.map(|(own, start)| self.shown(1.0 - own / start));
             cells.push(ratio.map_or(NONE.to_owned(), change));
             cells.push(tried.rows.len().to_string());
             cells.push(match tried.setting == &start {
@@ -231,27 +201,19 @@ impl<'a> Report<'a> {
         let job = self.job;
         let figures = figures::figures(self);
         let runs = counted(self.rows.len() as u64, "run");
-        let filled = job.template.fill(
-            job.plan.parameters(),
-            &self.verdict.chosen,
-            std::path::Path::new("{config}"),
-        );
-        let variables = filled
-            .variables
-            .iter()
-            .map(|(name, text)| format!("{name}={text}"));
-        let words = filled
-            .command
-            .iter()
-            .map(|word| word.to_string_lossy().into_owned());
-        let words: Vec<String> = variables.chain(words).collect();
-        let line =
-            shlex::try_join(words.iter().map(String::as_str)).unwrap_or_else(|_| words.join(" "));
+        let config = Path::new("{config}");
+        let (parameters, chosen) = (job.plan.parameters(), &self.verdict.chosen);
+        let filled = job.template.fill(parameters, chosen, config);
+        let variables = filled.variables.iter();
+        let variables = variables.map(|(name, text)| format!("{name}={text}"));
+        let words = filled.command.iter().map(|word| word.to_string_lossy());
+        let words: Vec<String> = variables.chain(words.map(Cow::into_owned)).collect();
+        let line = shlex::try_join(words.iter().map(String::as_str));
+        let line = line.unwrap_or_else(|_| words.join(" "));
         let mut use_it = Section::new("use", "Command with this setting").code([line]);
         if let Some(config) = filled.config {
-            use_it = use_it
-                .text("The configuration file with these values:")
-                .code(config.lines().map(str::to_owned));
+            use_it = use_it.text("The configuration file with these values:");
+            use_it = use_it.code(config.lines().map(str::to_owned));
         }
         let settings = Section::new("settings", "Settings").table(self.table());
         let settings = settings.text(format!(
@@ -259,13 +221,9 @@ impl<'a> Report<'a> {
              the comparison if there are any.",
             duration(seconds(self.rows))
         ));
-        vec![
-            Section::new("verdict", "Verdict")
-                .texts(self.answer())
-                .list(List::Warnings, self.warnings()),
-            settings.page(figures),
-            use_it,
-        ]
+        let verdict = Section::new("verdict", "Verdict").texts(self.answer());
+        let verdict = verdict.list(List::Warnings, self.warnings());
+        vec![verdict, settings.page(figures), use_it]
     }
 
     /// Report for the terminal.
@@ -287,29 +245,27 @@ impl<'a> Report<'a> {
 
     /// Cost of the setting that was chosen, or of the start, in the comparison.
     pub(super) fn cost_of(&self, setting: &Setting) -> Option<f64> {
-        let tried = self.tried();
-        let all = tried
-            .iter()
-            .find(|tried| tried.setting == setting)
-            .and_then(Tried::cost);
-        self.compared(setting).or(all)
+        let all = || cost_of(&self.tried(), setting);
+        self.compared(setting).or_else(all)
     }
+}
+
+fn cost_of(tried: &[Tried], setting: &Setting) -> Option<f64> {
+    tried.iter().find(|tried| tried.setting == setting)?.cost()
 }
 
 impl Tried<'_> {
     /// Geometric mean of the runs, of the comparison if there are any; `None` if one has failed.
     pub(super) fn cost(&self) -> Option<f64> {
-        let values: Option<Vec<(Phase, f64)>> = self
-            .rows
-            .iter()
-            .map(|row| Some((row.phase, row.outcome.value()?)))
-            .collect();
-        let values = values?;
-        let has_compared = values.iter().any(|(phase, _)| *phase == Phase::Compare);
-        let counted = values
-            .iter()
-            .filter(|(phase, _)| !has_compared || *phase == Phase::Compare);
-        let counted: Vec<f64> = counted.map(|(_, value)| *value).collect();
+        let values = |phase: Option<Phase>| {
+            let rows = self.rows.iter();
+            let rows = rows.filter(move |row| phase.is_none_or(|phase| row.phase == phase));
+            rows.map(|row| row.outcome.value())
+                .collect::<Option<Vec<f64>>>()
+        };
+        let all = values(None)?;
+        let compared = values(Some(Phase::Compare)).filter(|values| !values.is_empty());
+        let counted = compared.unwrap_or(all);
         (!counted.is_empty()).then(|| geometric_mean(&counted))
     }
 

@@ -27,39 +27,12 @@ fn measured(
 
 /// A distinct step time for each point: 10 ms to 13.3 ms.
 fn of_point(task: &Task) -> Option<f64> {
-    let Point {
-        np,
-        fusion_threshold_bytes,
-        cycle_time_ms,
-        ..
-    } = task.point;
-    let mixed =
-        (fusion_threshold_bytes >> 18) as f64 * 0.618 + cycle_time_ms * 0.377 + f64::from(np) * 0.1;
+    let point = task.point;
+    let fusion = (point.fusion_threshold_bytes >> 18) as f64 * 0.618;
+    let mixed = fusion + point.cycle_time_ms * 0.377 + f64::from(point.np) * 0.1;
     Some(10.0 + 3.0 * mixed.fract())
 }
 
-fn of_block(rows: &[Row], phase: Phase, block: u32) -> Vec<Point> {
-    let rows = rows
-        .iter()
-        .filter(|row| row.phase == phase && row.block == block);
-    rows.map(|row| row.point).collect()
-}
-
-#[test]
-fn the_default_is_measured_between_points() {
-    let points: Vec<Point> = (1..=13).map(testing::point).collect();
-    let default = Point::default_of(2);
-    let sequence = interleaved(&points, Some(default));
-    let defaults: Vec<usize> = (0..sequence.len())
-        .filter(|&index| sequence[index] == default)
-        .collect();
-    // Three runs of 4, 4 and 5.
-    assert_eq!(defaults, [0, 5, 10, 16]);
-    assert_eq!(interleaved(&[], Some(default)), [default]);
-    assert_eq!(interleaved(&points[..1], None), points[..1]);
-}
-
-/// Threshold in MiB with the cycle time in ms.
 fn setting(point: &Point) -> String {
     format!("{}@{}", point.fusion_mb(), point.cycle_time_ms)
 }
@@ -72,27 +45,20 @@ fn answer(input: &str) -> String {
     let changes: serde_json::Map<_, _> = serde_json::from_str(changes).unwrap();
     fields.as_object_mut().unwrap().extend(changes);
     let design: Design = serde_json::from_value(fields).unwrap();
-    let times = times
-        .split_whitespace()
-        .filter_map(|cell| cell.split_once('='));
-    let times: Vec<(&str, &str)> = times.collect();
     let step_ms = |task: &Task| {
         let is_of = |of: &str| of == "*" || of == setting(&task.point);
-        match times.iter().find(|(of, _)| is_of(of)) {
+        let cells = times.split_whitespace();
+        let mut cells = cells.map(|cell| cell.split_once('=').unwrap());
+        match cells.find(|(of, _)| is_of(of)) {
             Some((_, ms)) => ms.parse().ok(),
             None => of_point(task),
         }
     };
     let rows = measured(&design, Vec::new(), step_ms);
-    assert_eq!(rows, measured(&design, Vec::new(), step_ms));
     let line = |rows: &[Row]| {
         let points: Vec<String> = rows.iter().map(|row| setting(&row.point)).collect();
-        format!(
-            "{:?} {}: {}\n",
-            rows[0].phase,
-            rows[0].block,
-            points.join(" ")
-        )
+        let (phase, block) = (rows[0].phase, rows[0].block);
+        format!("{phase:?} {block}: {}\n", points.join(" "))
     };
     let blocks = rows.chunk_by(|a, b| (a.phase, a.block) == (b.phase, b.block));
     blocks.map(line).collect()
@@ -137,7 +103,8 @@ proptest! {
     fn every_point_is_measured_once_in_every_block(design in designs()) {
         let rows = measured(&design, Vec::new(), of_point);
         for block in 0..design.repeats {
-            let mut measured = of_block(&rows, Phase::Grid, block);
+            let of_block = rows.iter().filter(|row| row.phase == Phase::Grid && row.block == block);
+            let mut measured: Vec<Point> = of_block.map(|row| row.point).collect();
             // Each number of ranks is contiguous, with the default first, last, and at regular
             // distances.
             for piece in measured.chunk_by(|left, right| left.np == right.np) {
@@ -183,27 +150,13 @@ proptest! {
 #[test]
 fn a_few_points_take_turns() {
     let points = [Point::default_of(2), testing::point(1), testing::point(2)];
-    let mut rows: Vec<Row> = Vec::new();
-    let next = |rows: &[Row]| {
-        turns(Phase::Verify, 5..8, &points, 9, rows)
-            .first()
-            .copied()
-    };
-    while let Some(Task {
-        point,
-        phase,
-        block,
-    }) = next(&rows)
-    {
-        rows.push(Row {
-            phase,
-            block,
-            ..row(point, 1.0)
-        });
+    let tasks = turns(Phase::Verify, 5..8, &points, 9, &[]);
+    for (block, tasks) in (5..8).zip(tasks.chunks(3)) {
+        let of_block = tasks.iter().filter(|task| task.block == block);
+        let of_block: Vec<Point> = of_block.map(|task| task.point).collect();
+        assert!(points.iter().all(|point| of_block.contains(point)));
     }
-    assert_eq!(rows.len(), 9);
-    for block in 5..8 {
-        let turn = of_block(&rows, Phase::Verify, block);
-        assert!(points.iter().all(|point| turn.contains(point)), "{turn:?}");
-    }
+    let mut first = row(tasks[0].point, 1.0);
+    (first.phase, first.block) = (tasks[0].phase, tasks[0].block);
+    assert_eq!(turns(Phase::Verify, 5..8, &points, 9, &[first]), tasks[1..]);
 }

@@ -3,6 +3,9 @@
 use std::str::FromStr;
 
 use csv::StringRecord;
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::Error;
 
 use crate::sweep::{Phase, Point, Row, Status, StepTimes};
 
@@ -11,21 +14,12 @@ pub(super) const HEADER: &str = "phase,block,np,fusion_threshold_bytes,cycle_tim
                                  hierarchical_allreduce,status,steps,step_ms_p10,step_ms_p50,\
                                  step_ms_p90,step_ms_mean,at_s,reason";
 
-/// Names of the columns.
 pub(super) fn columns() -> impl Iterator<Item = &'static str> {
     HEADER.split(',')
 }
 
-const PHASES: [(Phase, &str); 4] = [
-    (Phase::Grid, "grid"),
-    (Phase::Confirm, "confirm"),
-    (Phase::Predicted, "predicted"),
-    (Phase::Verify, "verify"),
-];
-
 /// Formats a row as a line. Missing values are empty.
 pub(super) fn line(row: &Row) -> String {
-    let phase = PHASES.iter().find(|(known, _)| *known == row.phase);
     let (status, reason) = match &row.status {
         Status::Done => ("done", ""),
         Status::Cut => ("cut", ""),
@@ -33,39 +27,24 @@ pub(super) fn line(row: &Row) -> String {
     };
     // A reason with several lines would look like a truncated line if only a part of it is written.
     let reason: Vec<&str> = reason.split_whitespace().collect();
-    let ms = |of: fn(&StepTimes) -> f64| {
-        let times = row.times.as_ref();
-        times.map_or_else(String::new, |times| nanoseconds(of(times)).to_string())
-    };
-    let fields = [
-        phase.map_or("", |(_, word)| word).to_owned(),
-        row.block.to_string(),
-        row.point.np.to_string(),
-        row.point.fusion_threshold_bytes.to_string(),
-        row.point.cycle_time_ms.to_string(),
-        row.point.cache.to_string(),
-        row.point.hierarchical_allreduce.to_string(),
-        status.to_owned(),
-        row.times
-            .map_or_else(String::new, |times| times.steps.to_string()),
-        ms(|times| times.p10),
-        ms(|times| times.p50),
-        ms(|times| times.p90),
-        ms(|times| times.mean),
-        format!("{:.3}", row.at_s),
-        reason.join(" "),
-    ];
+    let Row { point, times, .. } = row;
+    let cycle_ms = point.cycle_time_ms.to_string();
+    let setting = (point.np, point.fusion_threshold_bytes, cycle_ms);
+    let switches = (point.cache, point.hierarchical_allreduce);
+    let steps = times.map(|times| times.steps);
+    let ms = times.map(|of| [of.p10, of.p50, of.p90, of.mean].map(nanoseconds));
+    let times = (steps, ms.unwrap_or_default());
+    let end = (format!("{:.3}", row.at_s), reason.join(" "));
     let mut writer = csv::Writer::from_writer(Vec::new());
     // Neither call can fail: both write to memory.
-    let _ = writer.write_record(&fields);
+    let _ = writer.serialize((row.phase, row.block, setting, switches, status, times, end));
     String::from_utf8_lossy(&writer.into_inner().unwrap_or_default()).into_owned()
 }
 
-/// Rounds a time in ms to nanoseconds, since more digits are not meaningful; the result is not 0,
-/// which would be an invalid time.
-fn nanoseconds(ms: f64) -> f64 {
+/// Formats a time in ms with nanoseconds, but not as 0, which would be invalid.
+fn nanoseconds(ms: f64) -> String {
     let rounded = (ms * 1e6).round() / 1e6;
-    if rounded > 0.0 { rounded } else { ms }
+    if rounded > 0.0 { rounded } else { ms }.to_string()
 }
 
 /// Parses a record as a row; the error describes the fault.
@@ -75,10 +54,9 @@ pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
         return Err(format!("{found} fields instead of {expected}"));
     }
     let fields = Fields(record);
-    let phase = PHASES
-        .iter()
-        .find(|(_, word)| *word == fields.text("phase"));
-    let (phase, _) = phase.ok_or_else(|| format!("`{}` is not a phase", fields.text("phase")))?;
+    let phase = fields.text("phase");
+    let known: Result<Phase, Error> = Phase::deserialize(phase.into_deserializer());
+    let phase = known.map_err(|_| format!("`{phase}` is not a phase"))?;
     let status = match fields.text("status") {
         "done" => Status::Done,
         "cut" => Status::Cut,
@@ -104,7 +82,7 @@ pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
             cache: fields.switch("cache")?,
             hierarchical_allreduce: fields.switch("hierarchical_allreduce")?,
         },
-        phase: *phase,
+        phase,
         block: fields.whole("block")?,
         status,
         times,
@@ -112,15 +90,13 @@ pub(super) fn row(record: &StringRecord) -> Result<Row, String> {
     })
 }
 
-/// Record with access by column.
 struct Fields<'a>(&'a StringRecord);
 
 impl Fields<'_> {
     fn text(&self, column: &str) -> &str {
         let index = columns().position(|known| known == column);
-        index
-            .and_then(|index| self.0.get(index))
-            .unwrap_or_default()
+        let text = index.and_then(|index| self.0.get(index));
+        text.unwrap_or_default()
     }
 
     fn parsed<T: FromStr>(
@@ -139,15 +115,13 @@ impl Fields<'_> {
     }
 
     fn number(&self, column: &str) -> Result<f64, String> {
-        self.parsed(column, "a number from 0 on", |value| {
-            (0.0..f64::INFINITY).contains(value)
-        })
+        let is_valid = |value: &f64| *value >= 0.0 && value.is_finite();
+        self.parsed(column, "a number from 0 on", is_valid)
     }
 
     fn positive(&self, column: &str) -> Result<f64, String> {
-        self.parsed(column, "a number above 0", |value| {
-            *value > 0.0 && *value < f64::INFINITY
-        })
+        let is_valid = |value: &f64| *value > 0.0 && value.is_finite();
+        self.parsed(column, "a number above 0", is_valid)
     }
 
     fn switch(&self, column: &str) -> Result<bool, String> {

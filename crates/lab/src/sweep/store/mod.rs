@@ -29,48 +29,29 @@ const BYTES_MOST: u64 = 256 << 20;
 #[derive(Debug, thiserror::Error)]
 #[error("{}{fault}", path.display())]
 pub struct StoreError {
-    /// The file.
-    pub path: PathBuf,
-    /// The fault.
-    pub fault: Fault,
+    path: PathBuf,
+    fault: Fault,
 }
 
-/// Fault of a file.
 #[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    /// It cannot be opened or created.
+enum Fault {
     #[error(" cannot be opened: {0}")]
     Open(io::Error),
-    /// Another process writes it.
     #[error(": another sweep is writing this file; wait for its end, or give another --out")]
     Locked,
-    /// It cannot be read.
     #[error(" cannot be read: {0}")]
     Read(io::Error),
-    /// It is too large to be a sweep.
     #[error(" is larger than {BYTES_MOST} bytes: it is not a sweep")]
     TooLarge,
-    /// A line, counted from 1, is not a valid measurement.
+    /// Lines are counted from 1.
     #[error(", line {line}: {what}; correct the line or remove it")]
-    Line {
-        /// Line, from 1.
-        line: u64,
-        /// Fault of the line.
-        what: String,
-    },
-    /// The header is not that of a sweep.
+    Line { line: u64, what: String },
     #[error(" is not a sweep: its first line should be {HEADER}")]
     Header,
-    /// A measurement cannot be written.
     #[error(
         " cannot be written: {source}; the {safe} measurements before are safe: free some space, then continue with --resume"
     )]
-    Write {
-        /// Number of measurements in the file.
-        safe: usize,
-        /// Error of the system.
-        source: io::Error,
-    },
+    Write { safe: usize, source: io::Error },
 }
 
 impl Fault {
@@ -87,8 +68,6 @@ impl Fault {
 pub struct Store {
     path: PathBuf,
     file: File,
-    /// Length of the complete lines, in bytes.
-    bytes: u64,
     rows: usize,
 }
 
@@ -97,7 +76,7 @@ impl Store {
     /// content.
     ///
     /// # Errors
-    /// [`Fault::Open`], [`Fault::Locked`].
+    /// The file cannot be opened, or another process has locked it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let open = |source| Fault::Open(source).of(path);
         let mut options = OpenOptions::new();
@@ -110,7 +89,6 @@ impl Store {
         Ok(Self {
             path: path.to_owned(),
             file,
-            bytes: 0,
             rows: 0,
         })
     }
@@ -118,7 +96,7 @@ impl Store {
     /// Whether the file is empty.
     ///
     /// # Errors
-    /// [`Fault::Open`].
+    /// The system does not state its size.
     pub fn is_empty(&self) -> Result<bool, StoreError> {
         let metadata = self.file.metadata();
         let metadata = metadata.map_err(|source| Fault::Open(source).of(&self.path))?;
@@ -129,13 +107,12 @@ impl Store {
     /// writes the header if it is missing.
     ///
     /// # Errors
-    /// [`StoreError`].
+    /// The file cannot be read or written, or is not a valid sweep.
     pub fn go_on(&mut self) -> Result<Vec<Row>, StoreError> {
         let (rows, whole) = read_file(&self.path, &mut self.file)?;
-        (self.rows, self.bytes) = (rows.len(), whole);
-        self.file
-            .set_len(whole)
-            .map_err(|source| self.write_error(source))?;
+        self.rows = rows.len();
+        let cut = self.file.set_len(whole);
+        cut.map_err(|source| self.write_error(source))?;
         if whole == 0 {
             self.write(format!("{HEADER}\n").as_bytes())?;
         }
@@ -146,7 +123,7 @@ impl Store {
     /// and a crash of the machine.
     ///
     /// # Errors
-    /// [`Fault::Write`]; the file is then restored to its previous length, if possible.
+    /// It cannot be written; the file is then restored to its previous length, if possible.
     pub fn append(&mut self, row: &Row) -> Result<(), StoreError> {
         self.write(line(row).as_bytes())?;
         self.rows += 1;
@@ -154,18 +131,14 @@ impl Store {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let written = self
-            .file
-            .write_all(bytes)
-            .and_then(|()| self.file.sync_data());
-        if let Err(source) = written {
-            // A remaining part of a line is ignored by readers, so an error here has no
-            // consequences.
-            let _ = self.file.set_len(self.bytes);
-            return Err(self.write_error(source));
-        }
-        self.bytes += bytes.len() as u64;
-        Ok(())
+        let before = self.file.metadata();
+        let written = self.file.write_all(bytes);
+        let saved = written.and_then(|()| self.file.sync_data());
+        saved.map_err(|source| {
+            // Readers ignore a part of a line, so an error here has no consequences.
+            let _ = before.and_then(|before| self.file.set_len(before.len()));
+            self.write_error(source)
+        })
     }
 
     fn write_error(&self, source: io::Error) -> StoreError {
@@ -177,7 +150,7 @@ impl Store {
 /// Reads the measurements in a file; ignores a truncated last line.
 ///
 /// # Errors
-/// [`StoreError`].
+/// The file cannot be read, or is not a valid sweep.
 pub fn read(path: &Path) -> Result<Vec<Row>, StoreError> {
     let mut file = File::open(path).map_err(|source| Fault::Open(source).of(path))?;
     read_file(path, &mut file).map(|(rows, _)| rows)
@@ -185,43 +158,34 @@ pub fn read(path: &Path) -> Result<Vec<Row>, StoreError> {
 
 /// Reads the measurements and the length of the complete lines.
 fn read_file(path: &Path, file: &mut File) -> Result<(Vec<Row>, u64), StoreError> {
-    let unreadable = |source| Fault::Read(source).of(path);
     let mut bytes = Vec::new();
-    file.rewind().map_err(unreadable)?;
-    file.take(BYTES_MOST + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
-    if bytes.len() as u64 > BYTES_MOST {
-        return Err(Fault::TooLarge.of(path));
+    let from_start = file.rewind();
+    let read = from_start.and_then(|()| file.take(BYTES_MOST + 1).read_to_end(&mut bytes));
+    match read {
+        Err(source) => return Err(Fault::Read(source).of(path)),
+        Ok(count) if count as u64 > BYTES_MOST => return Err(Fault::TooLarge.of(path)),
+        Ok(_) => {}
     }
     let whole = memchr::memrchr(b'\n', &bytes).map_or(0, |end| end + 1);
-    bytes.truncate(whole);
-    let rows = parse(path, &bytes)?;
-    Ok((rows, whole as u64))
+    Ok((parse(path, &bytes[..whole])?, whole as u64))
 }
 
 fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Row>, StoreError> {
-    let mut builder = ReaderBuilder::new();
-    let builder = builder.has_headers(false).flexible(true);
-    let mut rows = Vec::new();
-    for (index, record) in builder.from_reader(bytes).records().enumerate() {
-        let record =
-            record.map_err(|error| (error.position().map(Position::line), error.to_string()));
-        let wrong = |(line, what): (Option<u64>, String)| {
-            let line = line.unwrap_or(index as u64 + 1);
-            Fault::Line { line, what }.of(path)
-        };
-        let record = record.map_err(wrong)?;
-        match index {
-            0 if record.iter().eq(columns()) => {}
-            0 => return Err(Fault::Header.of(path)),
-            _ => {
-                let line = record.position().map(Position::line);
-                rows.push(row(&record).map_err(|what| wrong((line, what)))?);
-            }
-        }
+    let wrong = |line: Option<&Position>, what| {
+        let line = line.map_or(1, Position::line);
+        Fault::Line { line, what }.of(path)
+    };
+    let damaged = |error: csv::Error| wrong(error.position(), error.to_string());
+    let mut reader = ReaderBuilder::new().flexible(true).from_reader(bytes);
+    let header = reader.headers().map_err(damaged)?;
+    if !header.is_empty() && !header.iter().eq(columns()) {
+        return Err(Fault::Header.of(path));
     }
-    Ok(rows)
+    let of_record = |record: Result<csv::StringRecord, csv::Error>| {
+        let record = record.map_err(damaged)?;
+        row(&record).map_err(|what| wrong(record.position(), what))
+    };
+    reader.records().map(of_record).collect()
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{Ending, Estimate};
+use super::Estimate;
 use crate::sweep::Point;
 
 /// [`Point`] without its number of ranks, which a finding states once.
@@ -23,21 +23,6 @@ struct Settings {
 /// Those of the serializer.
 pub fn settings<S: Serializer>(point: &Point, serializer: S) -> Result<S::Ok, S::Error> {
     Settings::serialize(point, serializer)
-}
-
-pub(super) fn ending<S: Serializer>(ending: &Ending, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Fields<'a> {
-        ending: &'static str,
-        reason: Option<&'a str>,
-    }
-    let (ending, reason) = match ending {
-        Ending::Measured => ("measured", None),
-        Ending::Predicted => ("predicted", None),
-        Ending::Cut => ("cut", None),
-        Ending::Failed(why) => ("failed", Some(why.as_str())),
-    };
-    Fields { ending, reason }.serialize(serializer)
 }
 
 /// Serializes a share in percent.

@@ -1,8 +1,9 @@
 //! Computes the finding for one number of ranks from its measurements.
 
 use super::gather::Gathered;
-use super::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, Noise, Stray, knobs};
-use crate::sweep::statistics::{Difference, Fit, Observation, ROUNDING, critical, mean, rejected};
+use super::{Basis, Conclusion, Ending, Estimate, Finding, LEVEL, Noise, Stray};
+use crate::sweep::Phase;
+use crate::sweep::statistics::{Fit, Observation, ROUNDING, critical, mean, rejected};
 
 /// Minimum degrees of freedom for the confirmation's own noise estimate; with fewer, the estimate
 /// from all measurements is used.
@@ -24,26 +25,31 @@ pub(super) fn finding(np: u32, gathered: Gathered) -> Finding {
         (false, Some(_)) => Basis::Confirmed,
         (false, None) => Basis::Grid,
     };
-    // In a predicted grid, differences have no noise.
     let mut points = gathered.points.iter();
+    // In a predicted grid, differences have no noise.
     let uncertainty = match points.any(|point| point.predicted_ms.is_some()) {
         true => 0.0,
         false => measured.uncertainty(),
     };
-    let mut finding = Finding {
+    let best_point = Some(gathered.points[best].point);
+    Finding {
         basis,
         gain,
         ties_known: measured.repeated,
         noise: measured.noise(),
-        ..Finding::new(np, conclusion, Some(best), measured.outcomes(best))
-    };
-    (finding.knobs, finding.interaction) = knobs::effects(&finding.points, uncertainty);
-    finding
+        ..Finding::new(
+            np,
+            conclusion,
+            best_point,
+            measured.outcomes(best),
+            uncertainty,
+        )
+    }
 }
 
 /// Measured points, by their index among all points.
 struct Measured<'a> {
-    gathered: &'a Gathered,
+    gathered: &'a Gathered<'a>,
     fit: Fit,
     /// Fit of the rows after the choice was narrowed, if there are any.
     narrow: Option<Fit>,
@@ -54,28 +60,32 @@ struct Measured<'a> {
 
 impl<'a> Measured<'a> {
     fn new(gathered: &'a Gathered) -> Self {
-        let count = gathered.points.len();
-        let fit = Fit::new(count, &gathered.observations);
-        let is_narrow = |index: &usize| gathered.narrowed[*index] && !fit.strays.contains(index);
-        let narrowed = (0..gathered.observations.len()).filter(is_narrow);
-        let narrowed: Vec<Observation> =
-            narrowed.map(|index| gathered.observations[index]).collect();
-        let narrow = (!narrowed.is_empty()).then(|| Fit::of_all(count, &narrowed));
-        let default = fit
-            .measured()
-            .find(|&point| gathered.points[point].point.is_default());
+        let points = &gathered.points;
+        let fit = Fit::new(points.len(), &gathered.observations);
+        let rows = gathered.rows.iter().zip(&gathered.observations).enumerate();
+        let narrowed = rows.filter(|(index, (row, _))| {
+            matches!(row.phase, Phase::Confirm | Phase::Verify) && !fit.strays.contains(index)
+        });
+        let narrowed: Vec<Observation> = narrowed.map(|(_, (_, of))| *of).collect();
+        let is_default = |&point: &usize| points[point].point.is_default();
+        let default = fit.measured().find(is_default);
         let twice = |point: usize| fit.count(point) > 1 && Some(point) != default;
         Self {
-            repeated: fit.freedom > 0 && (0..count).any(twice),
+            repeated: fit.freedom > 0 && (0..points.len()).any(twice),
             gathered,
-            fit,
-            narrow,
+            narrow: (!narrowed.is_empty()).then(|| Fit::of_all(points.len(), &narrowed)),
             default,
+            fit,
         }
     }
 
     fn mean(&self, point: usize) -> f64 {
-        self.fit.mean(point).unwrap_or(f64::INFINITY)
+        self.fit.means[point].unwrap_or(f64::INFINITY)
+    }
+
+    /// Variance of a measurement, if points other than the default were repeated.
+    fn variance(&self) -> Option<f64> {
+        self.fit.variance.filter(|_| self.repeated)
     }
 
     /// Returns the fastest of the measured points for which `is_candidate` holds.
@@ -90,19 +100,16 @@ impl<'a> Measured<'a> {
         let narrow = self.narrow.as_ref();
         let confirmed = |point: &usize| narrow.is_none_or(|narrow| narrow.count(*point) > 0);
         // If all rows of the confirmation are strays, the grid decides.
-        let best = self
-            .fastest(confirmed)
-            .or_else(|| self.fastest(|_| true))
-            .unwrap_or(0);
+        let best = self.fastest(confirmed).or_else(|| self.fastest(|_| true));
+        let best = best.unwrap_or(0);
         let Some(default) = self.default.filter(|&default| default != best) else {
             return (best, None);
         };
         let narrow = narrow.filter(|narrow| narrow.count(best) > 0 && narrow.count(default) > 0);
         let fit = narrow.unwrap_or(&self.fit);
-        let noise = narrow
-            .filter(|narrow| narrow.freedom >= FREEDOM_OWN)
-            .unwrap_or(&self.fit);
-        let gain = self.against_default(fit, noise)(best).map(Estimate::reversed);
+        let noise = narrow.filter(|narrow| narrow.freedom >= FREEDOM_OWN);
+        let gain = self.against_default(fit, noise.unwrap_or(&self.fit))(best);
+        let gain = gain.map(Estimate::reversed);
         match gain.and_then(|gain| gain.interval) {
             // The repeated measurement is slower: the first one was fast by chance.
             Some([_, high]) if high < -ROUNDING => (default, None),
@@ -117,18 +124,12 @@ impl<'a> Measured<'a> {
         fit: &'b Fit,
         noise: &Fit,
     ) -> impl Fn(usize) -> Option<Estimate> + use<'a, 'b> {
-        let others = fit
-            .measured()
-            .filter(|point| Some(*point) != self.default)
-            .count();
+        let others = fit.measured().filter(|point| Some(*point) != self.default);
+        let critical = critical(others.count(), noise.freedom, LEVEL);
         let variance = noise.variance.filter(|_| self.repeated);
-        let critical = critical(others, noise.freedom, LEVEL);
         move |point| {
             let default = self.default.filter(|&default| default != point)?;
-            let Difference {
-                value,
-                variance: own,
-            } = fit.difference(point, default)?;
+            let (value, own) = fit.difference(point, default)?;
             let reach = variance.map(|variance| critical * variance.sqrt() * own.sqrt());
             let interval = reach.map(|reach| [value - reach, value + reach]);
             Some(Estimate { value, interval }.map(f64::exp_m1))
@@ -139,15 +140,15 @@ impl<'a> Measured<'a> {
     /// find it slower.
     fn ties(&self) -> Vec<bool> {
         let mut tied = vec![false; self.gathered.points.len()];
-        let variance = self.fit.variance.filter(|_| self.repeated);
-        let Some((variance, fastest)) = variance.zip(self.fastest(|_| true)) else {
+        let Some((variance, fastest)) = self.variance().zip(self.fastest(|_| true)) else {
             return tied;
         };
         let others = self.fit.measured().filter(|&point| point != fastest);
         let others: Vec<usize> = others.collect();
-        let slower = |&point: &usize| {
-            let found = self.fit.difference(point, fastest);
-            found.map_or(0.0, |found| found.t(variance))
+        // In standard errors.
+        let slower = |&point: &usize| match self.fit.difference(point, fastest) {
+            Some((value, own)) if value.abs() > ROUNDING => value / (variance * own).sqrt(),
+            _ => 0.0,
         };
         let t: Vec<f64> = others.iter().map(slower).collect();
         tied[fastest] = true;
@@ -165,9 +166,7 @@ impl<'a> Measured<'a> {
         let mut outcomes = self.gathered.points.clone();
         for (point, outcome) in outcomes.iter_mut().enumerate() {
             outcome.measurements = self.fit.count(point) as u32;
-            if let Some(ln_ms) = self.fit.mean(point) {
-                outcome.step_ms = Some(ln_ms.exp());
-            }
+            outcome.step_ms = self.fit.means[point].map(f64::exp).or(outcome.step_ms);
             // A point that was cut short is compared by its partial measurement, without an
             // interval.
             let cut_ms = outcome.step_ms.filter(|_| outcome.ending == Ending::Cut);
@@ -180,25 +179,22 @@ impl<'a> Measured<'a> {
     }
 
     fn noise(&self) -> Option<Noise> {
-        let Gathered {
-            observations,
-            at_s,
-            points,
-            ..
-        } = self.gathered;
-        let of_default =
-            (0..observations.len()).filter(|&i| Some(observations[i].point) == self.default);
-        let mut default_over_time: Vec<(f64, f64)> = of_default
-            .map(|i| (at_s[i], observations[i].ln_ms.exp()))
-            .collect();
+        let observations = &self.gathered.observations;
+        let at_s = |index: usize| match self.gathered.rows[index].at_s {
+            at_s if at_s.is_finite() => at_s,
+            _ => 0.0,
+        };
+        let indices = 0..observations.len();
+        let of_default = indices.filter(|&i| Some(observations[i].point) == self.default);
+        let of_default = of_default.map(|i| (at_s(i), observations[i].ln_ms.exp()));
+        let mut default_over_time: Vec<(f64, f64)> = of_default.collect();
         default_over_time.sort_by(|a, b| a.0.total_cmp(&b.0));
         let stray = |&index: &usize| {
-            let observation = &observations[index];
             Some(Stray {
-                point: points[observation.point].point,
-                at_s: at_s[index],
-                step_ms: observation.ln_ms.exp(),
-                expected_ms: self.fit.expected(observation)?.exp(),
+                point: self.gathered.rows[index].point,
+                at_s: at_s(index),
+                step_ms: observations[index].ln_ms.exp(),
+                expected_ms: self.fit.expected(&observations[index])?.exp(),
             })
         };
         Some(Noise {
@@ -213,9 +209,8 @@ impl<'a> Measured<'a> {
     /// Mean variance of the points' means: the contribution of noise to the differences between
     /// points.
     fn uncertainty(&self) -> f64 {
-        let variance = self.fit.variance.filter(|_| self.repeated);
         let points = self.fit.measured();
         let shares = points.map(|point| 1.0 / self.fit.count(point) as f64);
-        variance.unwrap_or(0.0) * mean(shares.collect())
+        self.variance().unwrap_or(0.0) * mean(shares.collect())
     }
 }

@@ -60,41 +60,34 @@ pub struct Level {
     pub tied: bool,
 }
 
-impl Knob {
-    const ALL: [Self; 4] = [
-        Self::FusionThreshold,
-        Self::CycleTime,
-        Self::Cache,
-        Self::HierarchicalAllreduce,
-    ];
+/// Name of each knob, and its value in a point.
+const KNOBS: [(Knob, &str, fn(&Point) -> f64); 4] = [
+    (Knob::FusionThreshold, "fusion threshold", Point::fusion_mb),
+    (Knob::CycleTime, "cycle time", |of| of.cycle_time_ms),
+    (Knob::Cache, "response cache", |of| {
+        f64::from(u8::from(of.cache))
+    }),
+    (
+        Knob::HierarchicalAllreduce,
+        "hierarchical allreduce",
+        |of| f64::from(u8::from(of.hierarchical_allreduce)),
+    ),
+];
 
+impl Knob {
     /// Name for sentences.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::FusionThreshold => "fusion threshold",
-            Self::CycleTime => "cycle time",
-            Self::Cache => "response cache",
-            Self::HierarchicalAllreduce => "hierarchical allreduce",
-        }
+        KNOBS[self as usize].1
     }
 
     /// Returns its value in `point`.
     pub fn of(self, point: &Point) -> f64 {
-        match self {
-            Self::FusionThreshold => point.fusion_mb(),
-            Self::CycleTime => point.cycle_time_ms,
-            Self::Cache => f64::from(u8::from(point.cache)),
-            Self::HierarchicalAllreduce => f64::from(u8::from(point.hierarchical_allreduce)),
-        }
+        KNOBS[self as usize].2(point)
     }
 }
 
-/// A point with its step time.
-struct Timed {
-    point: Point,
-    ms: f64,
-    tied: bool,
-}
+/// Points of the grid with their step times, ms.
+type Grid<'a> = Vec<(&'a Outcome, f64)>;
 
 /// A knob that was varied.
 struct Factor {
@@ -106,19 +99,19 @@ struct Factor {
 }
 
 /// Returns the effects of the knobs that were varied, largest first, and the share of their
-/// combinations. `uncertainty` is the variance of each point that is due to noise.
+/// combinations.
 pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>, f64) {
     let grid = grid(points);
     let count = grid.len() as f64;
-    let mut factors = Vec::from(Knob::ALL.map(|knob| Factor::new(knob, &grid)));
+    let mut factors = Vec::from(KNOBS.map(|(knob, ..)| Factor::new(knob, &grid)));
     factors.retain(|factor| factor.values.len() > 1);
     let cells: usize = factors.iter().map(|factor| factor.values.len()).product();
     if factors.is_empty() || count < WHOLE * cells as f64 {
         return (Vec::new(), 0.0);
     }
-    let logs: Vec<f64> = grid.iter().map(|timed| timed.ms.ln()).collect();
-    let level = mean(logs.clone());
-    let mut left: Vec<f64> = logs.iter().map(|log| log - level).collect();
+    let mut left: Vec<f64> = grid.iter().map(|(_, ms)| ms.ln()).collect();
+    let level = mean(left.clone());
+    left.iter_mut().for_each(|log| *log -= level);
     for _ in 0..ROUNDS {
         let mut moved: f64 = 0.0;
         for factor in &mut factors {
@@ -129,53 +122,52 @@ pub(super) fn effects(points: &[Outcome], uncertainty: f64) -> (Vec<KnobEffect>,
             break;
         }
     }
-    let noise = |freedom: usize| uncertainty * freedom as f64 / count;
-    let variance = |factor: &Factor| {
+    let variance = |squares: f64, freedom: usize| {
+        let noise = uncertainty * freedom as f64 / count;
+        (squares / count - noise).max(0.0)
+    };
+    let of_factor = |factor: &Factor| {
         let levels = factor.effects.iter().zip(&factor.members);
         let squares = levels.map(|(effect, with)| effect * effect * with.len() as f64);
-        let square: f64 = squares.sum();
-        (square / count - noise(factor.values.len() - 1)).max(0.0)
+        variance(squares.sum(), factor.values.len() - 1)
     };
-    let variances: Vec<f64> = factors.iter().map(variance).collect();
+    let variances: Vec<f64> = factors.iter().map(of_factor).collect();
     let free: usize = factors.iter().map(|factor| factor.values.len() - 1).sum();
-    let square = left.iter().map(|left| left * left).sum::<f64>() / count;
-    let rest = (square - noise(grid.len().saturating_sub(free + 1))).max(0.0);
+    let squares = left.iter().map(|left| left * left).sum();
+    let rest = variance(squares, grid.len().saturating_sub(free + 1));
     let total = variances.iter().sum::<f64>() + rest;
-    let share = |variance: f64| match total > NOTHING {
-        true => variance / total,
-        false => 0.0,
+    let share = |variance: f64| {
+        if total > NOTHING {
+            variance / total
+        } else {
+            0.0
+        }
     };
-    let factors = factors.iter().zip(&variances);
-    let mut effects: Vec<KnobEffect> = factors
-        .map(|(factor, &variance)| factor.effect(share(variance), &grid))
-        .collect();
+    let factors = factors.iter().zip(variances);
+    let effects = factors.map(|(factor, variance)| factor.effect(share(variance), &grid));
+    let mut effects: Vec<KnobEffect> = effects.collect();
     effects.sort_by(|a, b| b.share.total_cmp(&a.share));
     (effects, share(rest))
 }
 
-/// Returns the points of the grid with their step times: of the predictions, if there are any,
-/// since the few measured points then do not form a grid. The default is omitted if it has a value
-/// that no other point has.
-fn grid(points: &[Outcome]) -> Vec<Timed> {
+/// Returns the grid: with the predictions, if there are any, since the few measured points then do
+/// not form a grid. The default is omitted if it has a value that no other point has.
+fn grid(points: &[Outcome]) -> Grid<'_> {
     let predicted = points.iter().any(|outcome| outcome.predicted_ms.is_some());
-    let timed = |outcome: &Outcome| {
-        let ms = match predicted {
-            true => outcome.predicted(),
-            false => outcome.step_ms,
-        };
-        Some(Timed {
-            point: outcome.point,
-            ms: ms?,
-            tied: outcome.tied,
-        })
+    let ms = |of: &Outcome| {
+        if predicted {
+            of.predicted()
+        } else {
+            of.step_ms
+        }
     };
-    let mut grid: Vec<Timed> = points.iter().filter_map(timed).collect();
-    let default = grid.iter().position(|timed| timed.point.is_default());
+    let mut grid: Grid = points.iter().filter_map(|of| Some((of, ms(of)?))).collect();
+    let default = grid.iter().position(|(of, _)| of.point.is_default());
     if let Some(default) = default.filter(|_| grid.len() > 2) {
         let is_alone = |knob: Knob| {
-            let value = knob.of(&grid[default].point);
-            let others = grid.iter().filter(|other| knob.of(&other.point) == value);
-            others.count() == 1
+            let value = knob.of(&grid[default].0.point);
+            let with = grid.iter().filter(|(of, _)| knob.of(&of.point) == value);
+            with.count() == 1
         };
         if is_alone(Knob::FusionThreshold) || is_alone(Knob::CycleTime) {
             grid.remove(default);
@@ -185,30 +177,31 @@ fn grid(points: &[Outcome]) -> Vec<Timed> {
 }
 
 impl Factor {
-    fn new(knob: Knob, grid: &[Timed]) -> Self {
-        let mut values: Vec<f64> = grid.iter().map(|timed| knob.of(&timed.point)).collect();
+    fn new(knob: Knob, grid: &Grid) -> Self {
+        let of_points: Vec<f64> = grid.iter().map(|(of, _)| knob.of(&of.point)).collect();
+        let mut values = of_points.clone();
         values.sort_by(f64::total_cmp);
         values.dedup();
-        let members = |value: &f64| {
-            let with = |&point: &usize| knob.of(&grid[point].point) == *value;
-            (0..grid.len()).filter(with).collect()
+        let with = |value: &f64| {
+            let indices = (0..grid.len()).filter(|&at| of_points[at] == *value);
+            indices.collect()
         };
         Self {
             knob,
-            members: values.iter().map(members).collect(),
+            members: values.iter().map(with).collect(),
             effects: vec![0.0; values.len()],
             values,
         }
     }
 
-    fn effect(&self, share: f64, grid: &[Timed]) -> KnobEffect {
+    fn effect(&self, share: f64, grid: &Grid) -> KnobEffect {
         let level = |(index, &value): (usize, &f64)| {
-            let with = || self.members[index].iter().map(|&point| &grid[point]);
+            let with = || self.members[index].iter().map(|&point| grid[point]);
             Level {
                 value,
                 effect: self.effects[index].exp_m1(),
-                best_ms: with().map(|timed| timed.ms).fold(f64::INFINITY, f64::min),
-                tied: with().any(|timed| timed.tied),
+                best_ms: with().map(|(_, ms)| ms).fold(f64::INFINITY, f64::min),
+                tied: with().any(|(outcome, _)| outcome.tied),
             }
         };
         KnobEffect {

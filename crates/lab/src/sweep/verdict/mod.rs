@@ -29,10 +29,9 @@ pub const LEVEL: f64 = 0.95;
 /// Level of the intervals of predictions: from the 10th to the 90th percentile of the jobs that fit
 /// the recording.
 pub const LEVEL_PREDICTED: f64 = 0.8;
-
 /// A gain that is certainly below this share of the step time does not justify a change of
 /// settings.
-pub const GAIN_THAT_MATTERS: f64 = 0.01;
+const GAIN_THAT_MATTERS: f64 = 0.01;
 
 /// Verdict on a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -133,8 +132,9 @@ pub struct Outcome {
     #[serde(flatten, serialize_with = "json::settings")]
     pub point: Point,
     /// Source of the step time.
-    #[serde(flatten, serialize_with = "json::ending")]
     pub ending: Ending,
+    /// Reason of a failure.
+    pub reason: Option<String>,
     /// Number of valid measurements.
     pub measurements: u32,
     /// Number of failed measurements.
@@ -159,7 +159,8 @@ pub struct Outcome {
 }
 
 /// Source of a point's step time.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Ending {
     /// Measurements.
     Measured,
@@ -167,8 +168,8 @@ pub enum Ending {
     Predicted,
     /// A measurement that ended early, because the point was clearly worse.
     Cut,
-    /// No step time, with the reason.
-    Failed(String),
+    /// No step time.
+    Failed,
 }
 
 /// Noise of the measurements.
@@ -210,30 +211,25 @@ pub struct Stray {
 /// intervals of their differences.
 #[derive(Clone, Debug, Default)]
 pub struct Jobs<'a> {
-    /// The predicted points.
-    pub points: &'a [Point],
-    /// For each point the step time of each job, in one unit and one order.
-    pub times: &'a [Vec<f64>],
+    /// For each predicted point the step time of each job, in one unit and one order.
+    pub times: &'a [(Point, Vec<f64>)],
     /// Reason of the recording to recommend no setting.
     pub withheld: Option<Withheld>,
 }
 
 impl Jobs<'_> {
     fn of(&self, point: &Point) -> Option<&[f64]> {
-        let index = self.points.iter().position(|known| known == point)?;
-        let jobs = self.times.get(index)?;
+        let (_, jobs) = self.times.iter().find(|(known, _)| known == point)?;
         (!jobs.is_empty()).then_some(jobs)
     }
 }
 
-/// Computes the verdict from `rows` in any order. A step time that is not a positive number counts
-/// as failed.
+/// Computes the verdict from `rows` in any order. Step times that are not positive count as failed.
 pub fn verdict(rows: &[Row]) -> Verdict {
     verdict_with(rows, &Jobs::default())
 }
 
-/// Computes the verdict from `rows` in any order, of which those that were predicted are from
-/// `jobs`.
+/// Computes the verdict from `rows` in any order; those that were predicted are from `jobs`.
 pub fn verdict_with(rows: &[Row], jobs: &Jobs) -> Verdict {
     let ranks: BTreeSet<u32> = rows.iter().map(|row| row.point.np).collect();
     let finding = |np| match gather::gather(np, rows) {
@@ -253,30 +249,29 @@ pub fn verdict_with(rows: &[Row], jobs: &Jobs) -> Verdict {
 }
 
 impl Finding {
-    /// Finding with this conclusion and its points in order, of which `best` is the best.
+    /// Finding with this conclusion, and the effects of the knobs. `uncertainty` is the variance of
+    /// ln(step time) of each point that is due to noise.
     ///
     /// A proven gain takes precedence over the weaker result of the comparison of all points with
     /// each other: the default's tie follows from the conclusion.
-    fn new(np: u32, conclusion: Conclusion, best: Option<usize>, mut points: Vec<Outcome>) -> Self {
-        let best = best.map(|index| points[index].point);
-        let defaults = points.iter_mut().filter(|one| one.point.is_default());
-        defaults.for_each(|default| match conclusion {
-            Conclusion::Faster => default.tied = false,
-            Conclusion::DefaultAsGood => default.tied = true,
-            _ => {}
-        });
+    fn new(
+        np: u32,
+        conclusion: Conclusion,
+        best: Option<Point>,
+        mut points: Vec<Outcome>,
+        uncertainty: f64,
+    ) -> Self {
+        if let Some(default) = points.iter_mut().find(|one| one.point.is_default()) {
+            default.tied = match conclusion {
+                Conclusion::Faster => false,
+                Conclusion::DefaultAsGood => true,
+                _ => default.tied,
+            };
+        }
         let time = |outcome: &Outcome| outcome.time_ms().unwrap_or(f64::INFINITY);
-        let class = |outcome: &Outcome| match outcome.ending {
-            _ if Some(outcome.point) == best => 0,
-            Ending::Measured => 1,
-            Ending::Predicted => 2,
-            Ending::Cut => 3,
-            Ending::Failed(_) => 4,
-        };
-        points.sort_by(|a, b| {
-            let by_class = class(a).cmp(&class(b));
-            by_class.then_with(|| time(a).total_cmp(&time(b)))
-        });
+        points.sort_by(|a, b| time(a).total_cmp(&time(b)));
+        points.sort_by_key(|one| (Some(one.point) != best, one.ending)); // stable
+        let (knobs, interaction) = knobs::effects(&points, uncertainty);
         Self {
             np,
             basis: Basis::Grid,
@@ -286,25 +281,23 @@ impl Finding {
             ties_known: false,
             of_recording: None,
             noise: None,
-            knobs: Vec::new(),
-            interaction: 0.0,
+            knobs,
+            interaction,
         }
     }
 
     /// Returns the best point, unless no point has a result.
     pub fn best(&self) -> Option<&Outcome> {
-        let is_known = self.conclusion != Conclusion::Nothing;
-        self.points.first().filter(|_| is_known)
+        let best = self.points.first();
+        best.filter(|_| self.conclusion != Conclusion::Nothing)
     }
 
     /// Returns the default.
     pub fn default(&self) -> Option<&Outcome> {
-        let mut points = self.points.iter();
-        points.find(|outcome| outcome.point.is_default())
+        self.points.iter().find(|one| one.point.is_default())
     }
 
-    /// Returns the points that cannot be distinguished from the best one, itself included, best
-    /// first.
+    /// Returns the best point, and those that cannot be distinguished from it.
     pub fn ties(&self) -> impl Iterator<Item = &Outcome> {
         self.points.iter().filter(|outcome| outcome.tied)
     }
@@ -330,10 +323,8 @@ impl Finding {
     /// Returns the recommended point: the default, unless the best is better by an amount that
     /// matters. `None` if the data do not support a recommendation.
     pub fn recommended(&self) -> Option<&Outcome> {
-        if self.withheld().is_some() {
-            return None;
-        }
         match self.conclusion {
+            _ if self.withheld().is_some() => None,
             Conclusion::DefaultAsGood => self.default(),
             Conclusion::Faster if self.gains_too_little() => self.default(),
             _ => self.best(),

@@ -1,7 +1,7 @@
 //! Finding for points that were not measured, from the predictions of replay.
 
 use super::gather::Gathered;
-use super::{Basis, Conclusion, Ending, Estimate, Finding, Jobs, Outcome, knobs};
+use super::{Basis, Conclusion, Ending, Estimate, Finding, Jobs, Outcome};
 use crate::sweep::Point;
 use ronde_job::percentile::percentile_of;
 
@@ -19,13 +19,11 @@ pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
     let is_least = |outcome: &Outcome| {
         sound(outcome) && predicted(outcome).is_some_and(|ms| ms <= least * (1.0 + NEARLY))
     };
-    let from_default = |&index: &usize| points[index].point.distance(&Point::default_of(np));
-    let best = (0..points.len())
-        .filter(|&index| is_least(&points[index]))
-        .min_by(|a, b| from_default(a).total_cmp(&from_default(b)));
-    let best_point = best.map(|best| points[best].clone());
-    let default = points.iter().find(|outcome| outcome.point.is_default());
-    let default = default.cloned();
+    let distance = |outcome: &Outcome| outcome.point.distance(&Point::default_of(np));
+    let candidates = points.iter().filter(|outcome| is_least(outcome));
+    let best = candidates.min_by(|a, b| distance(a).total_cmp(&distance(b)));
+    let best = best.cloned();
+    let default = points.iter().find(|one| one.point.is_default()).cloned();
     // Comparison by all jobs, or by the best estimates alone.
     let compare = |own: &Outcome, other: &Outcome| {
         let by_jobs = || ratio(jobs.of(&own.point)?, jobs.of(&other.point)?);
@@ -33,20 +31,19 @@ pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
         by_jobs().or_else(bare)
     };
     let against_default = |outcome: &Outcome| {
-        let default = default.as_ref()?;
-        (default.point != outcome.point).then(|| compare(outcome, default))?
+        let is_other = |default: &&Outcome| default.point != outcome.point;
+        compare(outcome, default.as_ref().filter(is_other)?)
     };
-    let gain = best_point.as_ref().and_then(against_default);
+    let gain = best.as_ref().and_then(against_default);
     for outcome in &mut points {
-        let against = best_point.as_ref().and_then(|best| compare(outcome, best));
+        let against = best.as_ref().and_then(|best| compare(outcome, best));
         let low = against.and_then(|above| Some(above.interval?[0]));
         outcome.tied = is_least(outcome) || sound(outcome) && low.is_some_and(|low| low <= NEARLY);
-        let best_ms = best_point.as_ref().and_then(predicted);
-        let both = predicted(outcome).zip(best_ms);
+        let both = predicted(outcome).zip(best.as_ref().and_then(predicted));
         outcome.above_best = both.map(|(ms, best)| ms / best - 1.0);
         outcome.against_default = against_default(outcome);
     }
-    let conclusion = match (best, default.as_ref().and_then(predicted), gain) {
+    let conclusion = match (&best, default.as_ref().and_then(predicted), gain) {
         (None, ..) => Conclusion::Nothing,
         (_, None, _) => Conclusion::NoDefault,
         (_, _, Some(gain)) if gain.value <= -NEARLY => match gain.interval {
@@ -55,14 +52,13 @@ pub(super) fn finding(np: u32, gathered: Gathered, jobs: &Jobs) -> Finding {
         },
         _ => Conclusion::DefaultAsGood,
     };
-    let mut finding = Finding {
+    let best = best.map(|best| best.point);
+    Finding {
         basis: Basis::Predicted,
         gain: gain.map(Estimate::reversed),
-        ties_known: best_point.is_some_and(|best| jobs.of(&best.point).is_some()),
-        ..Finding::new(np, conclusion, best, points)
-    };
-    (finding.knobs, finding.interaction) = knobs::effects(&finding.points, 0.0);
-    finding
+        ties_known: best.is_some_and(|best| jobs.of(&best).is_some()),
+        ..Finding::new(np, conclusion, best, points, 0.0)
+    }
 }
 
 /// `own` relative to `other`, minus one: median over the jobs, with the 10th and 90th percentiles.

@@ -62,13 +62,13 @@ fn measurements(line: &str) -> Vec<Row> {
 /// fits the recording; `model` is the modelled time of the recorded step, which took 100 ms.
 fn answer(input: &str) -> String {
     let (mut rows, mut recording) = (Vec::new(), Evidence::default());
-    let (mut points, mut times) = (Vec::new(), Vec::new());
+    let mut times = Vec::new();
     for line in input.lines() {
         match line.split_once(' ').unwrap() {
             ("jobs", cells) => {
                 for (fusion_mb, ms) in cells.split(' ').filter_map(|cell| cell.split_once('=')) {
-                    points.push(point(fusion_mb.parse().unwrap()));
-                    times.push(ms.split(',').map(|ms| ms.parse().unwrap()).collect());
+                    let ms = ms.split(',').map(|ms| ms.parse().unwrap());
+                    times.push((point(fusion_mb.parse().unwrap()), ms.collect()));
                 }
             }
             ("model", ms) => recording.model = Some([100.0, ms.parse().unwrap()]),
@@ -77,7 +77,6 @@ fn answer(input: &str) -> String {
         }
     }
     let jobs = Jobs {
-        points: &points,
         times: &times,
         withheld: recording.check().err(),
     };
